@@ -53,10 +53,10 @@ func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o Re
 // Adopt returns what the client stores when this machine registers on its own Node. The client writes
 // the result only if it differs, and under the stored resourceVersion.
 //
-// Labels and annotations of desired are set. Those that hostler set earlier and that are no longer
-// configured are removed. All others are kept, and so are the taints, the cordon and the status: a
-// node may not change its taints (NodeRestriction); where it may, ReconcileTaints follows. The
-// provider ID is set if it is empty.
+// Labels and annotations of desired are set. Keys that hostler set earlier and that are no longer
+// configured are removed. All other keys are kept, and so are the taints, the cordon and the
+// status. A node may not change its taints (NodeRestriction); on a control plane that allows it,
+// call ReconcileTaints next. The provider ID is set if it is empty.
 func Adopt(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node := stored.DeepCopy()
 	if err := reconcile(node, desired, ownedOn(stored)); err != nil {
@@ -82,8 +82,8 @@ type owned struct {
 	Taints      []string `json:"taints,omitempty"` // KEY:EFFECT, where they are reconciled
 }
 
-// reconcile sets the labels and annotations of desired on node, removes those of before that are no
-// longer configured, and records the keys and the machine.
+// reconcile sets the labels and annotations of desired on node. It removes the keys of before that
+// are no longer configured, and records the keys and the machine.
 func reconcile(node, desired *corev1.Node, before owned) error {
 	now := ownedBy(desired)
 	node.Labels = replace(node.Labels, desired.Labels, before.Labels, now.Labels)
@@ -129,13 +129,12 @@ func Drift(stored, desired *corev1.Node) []string {
 	return drifted
 }
 
-// internal reports whether the annotation is kept by this package itself.
+// internal reports whether this package itself writes the annotation.
 func internal(key string) bool {
 	return key == AnnotationOwned || key == AnnotationMachineID || key == AnnotationSystemUUID || key == AnnotationReplaced
 }
 
-// replace sets the wanted keys, and deletes those that were set before and are
-// not wanted now.
+// replace sets the wanted keys, and deletes keys that were set before and are not wanted now.
 func replace(into, from map[string]string, before, now []string) map[string]string {
 	for _, key := range before {
 		if !internal(key) {

@@ -58,7 +58,7 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 		stored          *corev1.Node
 		ours            controlplane.Identity
 		lease           *coordinationv1.Lease
-		takeover, watch bool // watch reports whether the Lease was watched for as long as it is good for
+		takeover, watch bool // watch reports whether the Lease was watched for its whole duration
 		others, refused bool
 	}{
 		"the same machine":                                 {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, start)},
@@ -101,7 +101,7 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 	}
 }
 
-func TestNobodyIsJudgedDeadWithoutAWatch(t *testing.T) {
+func TestNoMachineCountsAsDeadWithoutAWatch(t *testing.T) {
 	stored, lease := registered(t, nodeOf(there, nil)), leaseOf(t, there, start.Add(-time.Hour))
 	_, err := controlplane.Claim(stored, nodeOf(here, nil), lease, controlplane.RegisterOptions{})
 	var identity *controlplane.IdentityError
@@ -153,7 +153,7 @@ func TestAdoptReconcilesOnlyWhatItSet(t *testing.T) {
 	}
 }
 
-func TestASpoiledListOfOwnedKeysKeepsWhatIsThere(t *testing.T) {
+func TestAnInvalidListOfOwnedKeysKeepsAllKeys(t *testing.T) {
 	stored := registered(t, nodeOf(here, map[string]string{"old": "1"}))
 	stored.Annotations[controlplane.AnnotationOwned] = "{spoiled"
 	node, err := controlplane.Adopt(stored, nodeOf(here, map[string]string{"new": "1"}))
@@ -165,8 +165,8 @@ func TestASpoiledListOfOwnedKeysKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// Whoever can write annotations could name hostler's own among those to delete.
-func TestTheMarksOfIdentityCannotBeDisowned(t *testing.T) {
+// Another client that can write annotations could list hostler's own ones as keys to delete.
+func TestIdentityAnnotationsAreNeverRemoved(t *testing.T) {
 	stored := registered(t, nodeOf(here, nil))
 	stored.Annotations[controlplane.AnnotationOwned] = `{"annotations":["` + controlplane.AnnotationMachineID + `"]}`
 	node, err := controlplane.Adopt(stored, nodeOf(here, nil))
@@ -196,7 +196,7 @@ func TestIdentityErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestRenewMovesForward(t *testing.T) {
+func TestRenewTimeOnlyIncreases(t *testing.T) {
 	for name, tc := range map[string]struct{ last, now, want time.Time }{
 		"the first time":          {time.Time{}, start.Add(1500 * time.Nanosecond), start.Add(time.Microsecond)},
 		"time has passed":         {start, start.Add(10 * time.Second), start.Add(10 * time.Second)},

@@ -106,21 +106,21 @@ type EventLister interface {
 
 // Cordoner is a Client that can mark a Node as closed to new work.
 type Cordoner interface {
-	// Cordon sets spec.unschedulable and returns what is stored then;
-	// ErrNotFound.
+	// Cordon sets spec.unschedulable and returns the stored Node. Error: ErrNotFound.
 	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
 }
 
-// Annotator is a Client that can write an annotation on this host's Node, also on a kubelet's.
+// Annotator is a Client that can write an annotation on this host's Node, even if a kubelet owns
+// the Node.
 type Annotator interface {
-	// Annotate sets an annotation of the Node with that name and UID, or removes it if value is empty,
-	// changes nothing else, and returns what is stored then. Errors: ErrNotFound; ErrConflict if the Node
-	// has another UID.
+	// Annotate sets an annotation of the Node with that name and UID, or removes it if value is empty.
+	// It changes nothing else, and returns the stored Node. Errors: ErrNotFound; ErrConflict if the
+	// Node has another UID.
 	Annotate(ctx context.Context, name string, uid types.UID, key, value string) (*corev1.Node, error)
 }
 
-// TaintReconciler is a Client of a control plane in which a host may change the taints
-// of its own Node, and whatever else is on it.
+// TaintReconciler is a Client of a control plane in which a host may change all taints of its own
+// Node.
 type TaintReconciler interface {
 	// ReconcilesTaints does nothing. It marks a Client whose Register reconciles taints as
 	// ReconcileTaints does.
@@ -130,10 +130,10 @@ type TaintReconciler interface {
 // NodeWatcher is a Client of a control plane where others write Nodes, too, and that reports their
 // changes.
 type NodeWatcher interface {
-	// WatchNode sends the stored Node, nil if there is none, at the start and after each change by
-	// anybody. It returns when ctx ends or the control plane is lost, and says which. Intermediate
-	// states can be left out, but not the last one. It has no deadline of its own, and continues by
-	// itself if the control plane ends a watch only because of its age.
+	// WatchNode sends the stored Node, nil if there is none, at the start and after each change by any
+	// client. It returns when ctx ends or the connection is lost, with the reason. It can skip
+	// intermediate states, but not the last one. It has no deadline of its own. If the control plane
+	// ends a watch only because of its age, WatchNode starts another.
 	WatchNode(ctx context.Context, name string, seen chan<- *corev1.Node) error
 }
 
@@ -147,9 +147,8 @@ type ConditionWriter interface {
 	UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error)
 }
 
-// Error classes that callers branch on. Clients wrap them with operation and
-// object. A context that ended shows as context.Canceled or
-// context.DeadlineExceeded.
+// Errors that callers branch on. Clients wrap them with operation and object. If a context has
+// ended, the error wraps context.Canceled or context.DeadlineExceeded.
 var (
 	// ErrNotFound: there is no such object.
 	ErrNotFound = errors.New("not found")
@@ -175,25 +174,25 @@ var (
 	ErrUntrusted = errors.New("cannot verify the server's identity")
 )
 
-// LabelsError is an ErrForbidden that is about labels of the Node.
+// LabelsError is an ErrForbidden caused by labels of the Node.
 type LabelsError struct{ Err error }
 
-// Error is that of Err.
+// Error returns the text of Err.
 func (e *LabelsError) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.
 func (e *LabelsError) Unwrap() error { return e.Err }
 
-// BusyError is an ErrUnavailable with which the control plane requests a later retry.
+// BusyError is an ErrUnavailable of a control plane that requests a later retry.
 type BusyError struct {
 	After time.Duration // counted from the answer
 	Err   error
 }
 
-// Error says both.
+// Error names the cause and the requested wait.
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("%v: retry after %v", e.Err, e.After)
 }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e *BusyError) Unwrap() error { return e.Err }

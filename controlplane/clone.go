@@ -20,14 +20,14 @@ type Clone struct {
 	Instance string
 }
 
-// AnnotationSameMachine names other running hosts with the machine ID of the Node's host. `hostler server`
-// sets it.
+// AnnotationSameMachine names other running hosts with the machine ID of the Node's host. `hostler
+// server` sets it.
 const AnnotationSameMachine = "hostler.io/same-machine-id"
 
 // MostClones is how many names AnnotationSameMachine has at most.
 const MostClones = 10
 
-// NamedClones are the clones that the Node's annotation names, by name.
+// NamedClones returns the clones that the Node's annotation names, by name.
 func NamedClones(node *corev1.Node) []Clone {
 	var clones []Clone
 	for _, name := range CloneNames(node.Annotations[AnnotationSameMachine]) {
@@ -38,8 +38,8 @@ func NamedClones(node *corev1.Node) []Clone {
 	return clones
 }
 
-// CloneNames are the names in the value of AnnotationSameMachine, in order. Anything that is no name of a
-// Node is left out: others may write the value.
+// CloneNames parses the value of AnnotationSameMachine. It leaves out invalid Node names, because
+// other clients may write the value.
 func CloneNames(value string) []string {
 	parts := strings.SplitN(value, ",", MostClones+1)
 	var names []string
@@ -56,7 +56,7 @@ func CloneNames(value string) []string {
 // removes the ID of D-Bus, which systemd would otherwise use again.
 const machineIDHint = "rm -f /etc/machine-id /var/lib/dbus/machine-id && systemd-machine-id-setup && reboot"
 
-// Message says what is wrong, for the Node of that name.
+// Message describes the problem, for the Node of that name.
 func (c Clone) Message(node string) string {
 	if c.Node != node {
 		return fmt.Sprintf("running node %s has the same machine ID: one host was cloned from the other", c.Node)
@@ -68,54 +68,55 @@ func (c Clone) Message(node string) string {
 	return fmt.Sprintf("%s also writes this Node and renews its lease: another host has the same name and machine ID, such as a clone", who)
 }
 
-// Fix is the command to run on the copy.
+// Fix returns the command to run on the copy.
 func (c Clone) Fix() string { return machineIDHint }
 
-// twins detects another process that renews this process's Lease as the same machine. The keeper
-// calls it when it finds another version of the Lease than its own. An earlier process of this
-// machine does not count: its renewals are refused as outdated. The keeper's goroutine owns it.
-type twins struct {
-	instance string        // this process
-	patience time.Duration // after which a twin without renewals is gone
+// cloneDetector detects another process that renews this process's Lease as the same machine. The
+// keeper calls it when the stored Lease is not the keeper's own version. Earlier processes of this
+// machine do not count: the control plane refuses their renewals as outdated. The keeper's
+// goroutine owns it.
+type cloneDetector struct {
+	instance  string        // of this process
+	goneAfter time.Duration // another process that has not renewed for this long is gone
 
-	renewed   metav1.MicroTime   // last stored by this process; zero before
-	sent      map[int64]struct{} // attempts since then, in microseconds
+	renewed   metav1.MicroTime   // last renewal stored by this process; zero before the first
+	sent      map[int64]struct{} // renewTimes of attempts since then, in microseconds
 	sightings int
-	seenAt    time.Time // when the last renewal of a twin was found
-	twin      string    // its instance
+	seenAt    time.Time // when its last renewal was found
+	other     string    // instance of the other process
 }
 
-// requiredSightings is how often another's renewal must be found before it is reported: a single one
-// may be an outdated answer.
+// requiredSightings is how many renewals of another process are found before it is reported. A
+// single one may come from an outdated answer.
 const requiredSightings = 2
 
-// maxSent bounds how many attempts are remembered: those of two hours.
+// maxSent bounds the number of remembered attempts: two hours of them.
 const maxSent = 1000
 
-// sends records an attempt. It may be stored even if no answer arrives.
-func (t *twins) sends(lease *coordinationv1.Lease) {
+// recordAttempt records an attempt. The control plane may store it even if no answer arrives.
+func (t *cloneDetector) recordAttempt(lease *coordinationv1.Lease) {
 	if t.sent == nil {
 		t.sent = map[int64]struct{}{}
 	}
-	if len(t.sent) == maxSent { // the next one that is stored begins again
+	if len(t.sent) == maxSent { // detection starts again with the next stored renewal
 		t.renewed = metav1.MicroTime{}
 		clear(t.sent)
 	}
 	t.sent[lease.Spec.RenewTime.UnixMicro()] = struct{}{}
 }
 
-// stored records that the attempt was stored.
-func (t *twins) stored(lease *coordinationv1.Lease) {
+// recordStored records that the attempt was stored.
+func (t *cloneDetector) recordStored(lease *coordinationv1.Lease) {
 	t.renewed = *lease.Spec.RenewTime
 	clear(t.sent)
-	if t.sightings > 0 && time.Since(t.seenAt) > t.patience {
+	if t.sightings > 0 && time.Since(t.seenAt) > t.goneAfter {
 		t.sightings = 0
 	}
 }
 
-// finds checks a stored Lease of this machine. A renewal belongs to another process if it is later
+// observe checks a stored Lease of this machine. A renewal belongs to another process if it is later
 // than this process's last one and has another instance, or was not sent by this process.
-func (t *twins) finds(lease *coordinationv1.Lease) {
+func (t *cloneDetector) observe(lease *coordinationv1.Lease) {
 	found := lease.Spec.RenewTime
 	if t.renewed.IsZero() || found == nil || !t.renewed.Before(found) {
 		return
@@ -125,15 +126,15 @@ func (t *twins) finds(lease *coordinationv1.Lease) {
 		if _, own := t.sent[found.UnixMicro()]; own {
 			return
 		}
-		instance = "" // memory and all was cloned, or it leaves marks as they are
+		instance = "" // a full copy with its memory, or a client that leaves the instance unchanged
 	}
-	t.sightings, t.seenAt, t.twin = t.sightings+1, time.Now(), instance
+	t.sightings, t.seenAt, t.other = t.sightings+1, time.Now(), instance
 }
 
-// clone returns the twin; nil if there is none.
-func (t *twins) clone(node string) *Clone {
+// clone returns the other process; nil if there is none.
+func (t *cloneDetector) clone(node string) *Clone {
 	if t.sightings < requiredSightings {
 		return nil
 	}
-	return &Clone{Node: node, Instance: t.twin}
+	return &Clone{Node: node, Instance: t.other}
 }

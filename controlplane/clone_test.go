@@ -12,14 +12,14 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-// instance is the policy of one process of this machine.
+// instance returns the policy of one process of this machine.
 func instance(name string) controlplane.LeasePolicy {
 	p := policy(here)
 	p.Instance = name
 	return p
 }
 
-func TestTwoThatAreOneMachineSeeEachOther(t *testing.T) {
+func TestTwoHostsWithOneMachineIDDetectEachOther(t *testing.T) {
 	for name, second := range map[string]string{
 		"of another boot":                   "boot-2/7/b",
 		"copied with its memory, and alive": "boot-1/7/a",

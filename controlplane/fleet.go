@@ -11,23 +11,22 @@ import (
 
 // FleetLister is a Client that can report all hosts of its control plane.
 type FleetLister interface {
-	// Fleet calls each with every Node that is stored, by name, and with its Lease, nil
-	// where there is none. It reads pages, so that it holds a few hundred objects
-	// however large the fleet is; of what comes and goes meanwhile some may be left out.
-	// An error of each's ends it, and is returned as it is. It takes as many requests as
-	// the fleet is large, and goes by no deadline but ctx's. ErrForbidden where this
-	// host may not; ErrIncomplete after all others where some cannot be read.
+	// Fleet calls each for every stored Node, sorted by name, with its Lease; nil if there is none. It
+	// reads pages, so it holds only a few hundred objects of a fleet of any size. Objects that are
+	// created or deleted meanwhile may be left out. If each returns an error, Fleet returns it
+	// unchanged. Fleet has no deadline of its own: the number of requests grows with the fleet.
+	// Errors: ErrForbidden if this host may not list; ErrIncomplete, after all readable hosts, if some
+	// objects cannot be read.
 	Fleet(ctx context.Context, each Member) error
 }
 
-// Member is told one host of a fleet. What it is given is its own.
+// Member receives one host of a fleet. It may keep and change its arguments.
 type Member func(node *corev1.Node, lease *coordinationv1.Lease) error
 
-// LeaseEnder is a Client of a control plane that takes a Lease away by itself once it
-// was not renewed for as long as it is good for.
+// LeaseEnder is a Client of a control plane that may delete expired Leases by itself.
 type LeaseEnder interface {
-	// EndsLeases reports whether it does: then a Node without a Lease is one of a host
-	// that gives no sign of life.
+	// EndsLeases reports whether the control plane deletes expired Leases. If so, a Node without a
+	// Lease belongs to a host that gives no sign of life.
 	EndsLeases() bool
 }
 
@@ -41,7 +40,8 @@ func EndsLeases(client Client) bool {
 // is empty for the first page, and after the last.
 type Pages[T any] func(ctx context.Context, page string) (objects []T, next string, err error)
 
-// LeftOut collects why objects of a fleet are left out. It keeps the first ten reasons.
+// LeftOut collects the reasons why objects of a fleet were left out. It keeps the first ten
+// reasons.
 type LeftOut []error
 
 // Add adds the reason of one object.
@@ -83,15 +83,15 @@ func JoinFleet(ctx context.Context, nodes Pages[corev1.Node], leases Pages[coord
 	}
 }
 
-// leasesByName returns Leases for names in ascending order.
+// leasesByName reads pages of Leases and returns the Leases of names in ascending order.
 type leasesByName struct {
 	read Pages[coordinationv1.Lease]
 	held []coordinationv1.Lease
 	next string
-	more bool // there are pages that were not read yet
+	more bool // not all pages were read yet
 }
 
-// of is the Lease of that name; nil if there is none.
+// of returns the Lease of that name; nil if there is none.
 func (l *leasesByName) of(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	for {
 		for len(l.held) > 0 && l.held[0].Name < name {

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// pages cuts names into pages of objects; one that is empty is a page of its own.
+// pages splits names into pages of objects; an empty name is an empty page.
 func pages[T any](names string, object func(name string) T) controlplane.Pages[T] {
 	list := strings.Split(names, "|")
 	return func(_ context.Context, page string) (objects []T, next string, err error) {
@@ -76,7 +76,7 @@ func TestANodeOfAFleetIsReportedWithItsLeaseWhateverPagesTheyAreOn(t *testing.T)
 	}
 }
 
-func TestAFleetIsReportedNoFurtherThanItIsWanted(t *testing.T) {
+func TestAnErrorOfTheCallerEndsAFleet(t *testing.T) {
 	enough := errors.New("enough")
 	var reported []string
 	err := controlplane.JoinFleet(t.Context(), pages("a b|c", nodeNamed), pages("", leaseNamed), func(node *corev1.Node, _ *coordinationv1.Lease) error {

@@ -31,7 +31,7 @@ const (
 // Identity identifies a machine. An empty part is unknown and matches everything.
 type Identity struct {
 	MachineID  string `json:"machineID,omitempty"`  // /etc/machine-id; the same on clones of a disk
-	SystemUUID string `json:"systemUUID,omitempty"` // of the firmware; the same as long as the mainboard is
+	SystemUUID string `json:"systemUUID,omitempty"` // of the firmware; changes only with the mainboard
 }
 
 // IdentityOf returns the owner of a Node: the machine that registered it last, else the one in its
@@ -53,9 +53,9 @@ func ReporterOf(node *corev1.Node) Identity {
 	return identityIn(node.Annotations)
 }
 
-// Reports reports whether the stored Node has this machine's status. Then it must not be deleted as
-// another machine's, whatever its annotations say: a person changed them, a kubelet of this host had
-// the Node, or a takeover failed half-way.
+// Reports reports whether the stored Node has this machine's status. Such a Node must not be
+// deleted as another machine's, whatever its annotations say: a person changed them, a kubelet of
+// this host had the Node, or a takeover failed half-way.
 func Reports(stored, desired *corev1.Node) bool {
 	reporter := reportedBy(stored)
 	return reporter != (Identity{}) && !reporter.Differs(IdentityOf(desired))
@@ -88,7 +88,7 @@ func (id Identity) Differs(other Identity) bool {
 
 func differ(a, b string) bool { return a != "" && b != "" && !strings.EqualFold(a, b) }
 
-// String names the machine for a person.
+// String names the machine.
 func (id Identity) String() string {
 	machineID, uuid := id.MachineID, id.SystemUUID
 	if machineID == "" {
@@ -118,8 +118,8 @@ func (id Identity) mark(meta *metav1.ObjectMeta) {
 type IdentityError struct {
 	Name         string // of the Node
 	Theirs, Ours Identity
-	// LeaseRenewed is when the other machine last renewed its Lease, by its own
-	// clock; zero if that is not known.
+	// LeaseRenewed is when the other machine last renewed its Lease, by its own clock; zero if
+	// unknown.
 	LeaseRenewed time.Time
 	// Until is when the other machine counts as dead if it does not renew its Lease; zero if nobody
 	// watches it.
@@ -131,7 +131,7 @@ type IdentityError struct {
 // Watching reports whether the other machine is still being watched. The result is known at Until.
 func (e *IdentityError) Watching() bool { return !e.Until.IsZero() && !e.Renewed }
 
-// Error names both machines and what to do.
+// Error names both machines and the command to run next.
 func (e *IdentityError) Error() string {
 	renewed := ""
 	if !e.LeaseRenewed.IsZero() {

@@ -18,8 +18,8 @@ import (
 const (
 	// renewJitter is the part of the interval that is added at random.
 	renewJitter = 0.04
-	// LeaseRenewals is how many renewals fit into one duration, at a pace that the control plane requests:
-	// as for a kubelet.
+	// LeaseRenewals is the number of renewals within one duration if the control plane requests the
+	// duration. A kubelet uses the same number.
 	LeaseRenewals = 4
 )
 
@@ -42,30 +42,29 @@ type LeasePolicy struct {
 	Interval time.Duration
 	// Instance names this boot and process, in the Lease.
 	Instance string
-	// Takeover takes the Lease of another machine that is alive, once.
+	// Takeover takes over the Lease of another live machine, once.
 	Takeover bool
 	// Watch reports whether another machine is alive; the keeper's own if nil.
 	Watch *LeaseWatch
 	// Heartbeat, if not nil, receives the result of each attempt.
 	Heartbeat func(error)
-	// Now is the wall clock; time.Now if nil. Intervals are measured by the
-	// monotonic clock in any case.
+	// Now is the wall clock; time.Now if nil. The monotonic clock always measures intervals.
 	Now func() time.Time
 }
 
-// LeaseStats report how the Lease is doing.
+// LeaseStats report the state of the Lease.
 type LeaseStats struct {
 	Lease               *coordinationv1.Lease // as last stored; nil before the first renewal
-	LastRenewed         time.Time             // when the last renewal was answered; zero before
-	Running             time.Time             // since when Run runs; zero while it does not
+	LastRenewed         time.Time             // when the last renewal was answered; zero before the first
+	Running             time.Time             // when Run started; zero while it does not run
 	Renewals            uint64
 	ConsecutiveFailures int
 	LastError           error  // of the last attempt; nil if that succeeded
-	Clone               *Clone // that renews the same Lease; nil if none does
+	Clone               *Clone // the clone that renews the same Lease; nil if there is none
 }
 
-// LeaseKeeper keeps the Node's Lease alive. It depends on nothing but the
-// control plane: neither on the Node being registered, nor on its status.
+// LeaseKeeper keeps the Node's Lease alive. It depends only on the control plane, neither on the
+// registration of the Node nor on its status.
 type LeaseKeeper struct {
 	client   Renewer
 	policy   LeasePolicy
@@ -74,24 +73,24 @@ type LeaseKeeper struct {
 	repaced  chan struct{} // holds one token when the pace has changed
 
 	// Run's goroutine owns what follows.
-	lease    *coordinationv1.Lease // as last stored, or to be created; never older than what was renewed
+	lease    *coordinationv1.Lease // as last stored, or to be created; its renewTime never decreases
 	clock    clock
 	takeover bool
-	twins    twins
-	kept     pace // the one that the last renewal was made at
+	clones   cloneDetector
+	kept     pace // pace of the last renewal
 	stats    LeaseStats
 
 	// What other goroutines send to Run, and what Run publishes.
 	owner     atomic.Pointer[types.UID]
-	wants     atomic.Pointer[pace]
+	wanted    atomic.Pointer[pace]
 	published atomic.Pointer[LeaseStats]
 }
 
-// pace is how long a Lease is good for, and how often it is renewed.
+// pace is the duration of a Lease, and the interval of its renewals.
 type pace struct{ duration, interval time.Duration }
 
-// NewLeaseKeeper returns a keeper that has not renewed anything yet. It is an
-// error if the durations do not fit each other.
+// NewLeaseKeeper returns a keeper that has not renewed anything yet. It returns an error if the
+// durations do not fit each other.
 func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*LeaseKeeper, error) {
 	lease, err := NewLease(policy.Node, policy.Holder, policy.Duration)
 	if err != nil {
@@ -120,30 +119,30 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 		lease:    lease,
 		clock:    clock{wall: policy.Now},
 		takeover: policy.Takeover,
-		twins:    twins{instance: policy.Instance, patience: 3 * policy.Interval},
+		clones:   cloneDetector{instance: policy.Instance, goneAfter: 3 * policy.Interval},
 	}
 	k.owner.Store(new(types.UID))
-	k.wants.Store(new(policy.pace()))
+	k.wanted.Store(new(policy.pace()))
 	k.publish()
 	return k, nil
 }
 
-// pace is the one that is configured.
+// pace returns the configured pace.
 func (p LeasePolicy) pace() pace { return pace{p.Duration, p.Interval} }
 
 // SetPace sets the duration of the Lease, in whole seconds, and renews it four times in that time.
-// With the configured duration, the configured interval applies. A longer duration is stored with the
-// next renewal. A shorter one is stored at a random moment within its interval, so that the hosts of
-// a fleet do not write at once. It can be called at any time.
+// With the configured duration, the configured interval applies. The next renewal stores a longer
+// duration. A shorter one is stored at a random moment within its interval, so that the hosts of a
+// fleet do not write at once. SetPace can be called at any time.
 func (k *LeaseKeeper) SetPace(duration time.Duration) {
 	wants := pace{duration, duration / LeaseRenewals}
 	if duration == k.policy.Duration {
 		wants = k.policy.pace()
 	}
-	k.wants.Store(&wants)
+	k.wanted.Store(&wants)
 	select {
 	case k.repaced <- struct{}{}:
-	default: // it is to look anyway
+	default: // Run has not read the earlier token yet
 	}
 }
 
@@ -168,12 +167,12 @@ func (k *LeaseKeeper) Run(ctx context.Context) error {
 		case err == nil:
 			backoff = k.retry()
 		case errors.As(err, &identity):
-			// Nothing is broken: check again at the usual pace, and when it is decided.
+			// Nothing has failed: check again at the usual pace, and once more at Until.
 			if left := time.Until(identity.Until); left > 0 {
 				next = min(next, time.Since(started)+left)
 			}
-		case errors.Is(err, ErrConflict) && k.twins.clone(k.policy.Node) != nil:
-			// Otherwise two keepers would overwrite each other in a tight loop.
+		case errors.Is(err, ErrConflict) && k.clones.clone(k.policy.Node) != nil:
+			// A retry as after a failure would let two keepers overwrite each other in a tight loop.
 		default:
 			next = min(next, pause(&backoff, err))
 		}
@@ -191,8 +190,9 @@ func (k *LeaseKeeper) retry() wait.Backoff {
 	return backoff
 }
 
-// due returns the time until the next renewal. If the interval has just become longer, it is a random
-// part of it: all hosts of the fleet got the new interval within seconds, and spread from here.
+// due returns the time until the next renewal. If the interval has just become longer, it returns a
+// random part of it. All hosts of the fleet got the new interval within seconds, and their renewals
+// must spread.
 func (k *LeaseKeeper) due(before pace) time.Duration {
 	if longer := k.kept.interval - before.interval; longer > 0 {
 		return before.interval + rand.N(longer)
@@ -213,7 +213,7 @@ func (k *LeaseKeeper) pause(ctx context.Context, until time.Time) error {
 			return nil
 		case <-k.repaced:
 			timer.Stop()
-			if wants := k.wants.Load(); wants.duration < k.kept.duration {
+			if wants := k.wanted.Load(); wants.duration < k.kept.duration {
 				if soon := time.Now().Add(rand.N(wants.interval)); soon.Before(until) {
 					until = soon
 				}
@@ -232,12 +232,12 @@ func (k *LeaseKeeper) publish() {
 	k.published.Store(new(k.stats))
 }
 
-// SetOwner makes the Node with that UID the owner of the Lease, from the next renewal on.
+// SetOwner makes the Node with that UID the owner of the Lease, starting with the next renewal.
 func (k *LeaseKeeper) SetOwner(uid types.UID) {
 	k.owner.Store(&uid)
 }
 
-// Stats report how the Lease is doing.
+// Stats reports the state of the Lease.
 func (k *LeaseKeeper) Stats() LeaseStats {
 	stats := *k.published.Load()
 	stats.Lease = stats.Lease.DeepCopy()

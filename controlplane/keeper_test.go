@@ -100,7 +100,7 @@ func stored(t *testing.T, fake *controlplanetest.Fake) *coordinationv1.Lease {
 	return lease
 }
 
-// after lets time pass and everything that is due happen.
+// after lets time pass, and everything that is due happen.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -152,7 +152,7 @@ func TestOutages(t *testing.T) {
 	}
 	for name, fault := range faults {
 		for _, outage := range []time.Duration{5 * time.Second, time.Minute, time.Hour} {
-			for phase := range 10 { // of the retries, at which the outage ends
+			for phase := range 10 { // phase of the retries in which the outage ends
 				until := outage + time.Duration(phase)*900*time.Millisecond
 				t.Run(name+" for "+until.String(), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { testOutage(t, fault, until) })
@@ -247,7 +247,7 @@ func TestClockStepsNeverTakeRenewTimeBack(t *testing.T) {
 		}
 		stop()
 		clock.step(-24 * time.Hour)
-		keep(t, fake, p, quiet()) // the agent starts again
+		keep(t, fake, p, quiet()) // the agent restarts
 		synctest.Wait()
 		if now := stored(t, fake).Spec.RenewTime; !last.Before(now) {
 			t.Errorf("renewTime after a restart with the clock a day back = %v, want it after %v", now, last)
@@ -353,8 +353,8 @@ func TestTakeoverTakesTheLeaseOnce(t *testing.T) {
 	})
 }
 
-// A kubelet's Lease does not say which machine it is from; its Node does.
-func TestALeaseOfAKubeletElsewhereIsLeftAlone(t *testing.T) {
+// A kubelet's Lease does not name its machine. Only the Node does.
+func TestALeaseOfAnotherMachinesKubeletIsNotTaken(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node    controlplane.Identity
 		refused bool

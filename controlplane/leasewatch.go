@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// longestWatch is the longest watch of a Lease that nobody renews, whatever its duration. A
-	// holder that renews every quarter of the duration, as kubelets do, is seen within it for
-	// durations up to four hours.
+	// longestWatch limits how long a Lease is watched, whatever its duration. A holder that renews
+	// every quarter of the duration, as kubelets do, renews within that time for durations up to four
+	// hours.
 	longestWatch = LongestLease
-	// DefaultLease is the duration of a Lease without one, as kubelets have it, and the shortest that a
-	// server chooses for all hosts.
+	// DefaultLease is the duration of a Lease that names none. Kubelets use the same duration. It is
+	// also the shortest duration that a server chooses for all hosts.
 	DefaultLease = 40 * time.Second
 )
 
-// LeaseWatch decides whether the holder of a Lease is alive, as a leader election does: it is dead if
-// the Lease was watched for its whole duration and not renewed, by this process's monotonic clock.
-// Times in the Lease are by another clock and prove nothing. A watch starts with the first check of
-// this process and takes an hour at most. It starts again if the control plane did not answer in
-// between, since the holder may not have reached it either. It is safe for concurrent use. A nil
-// LeaseWatch treats every holder that has renewed a Lease as alive.
+// LeaseWatch decides whether the holder of a Lease is alive, as a leader election does. The holder
+// is dead if this process watched the Lease for its whole duration, by its monotonic clock, and saw
+// no renewal. Times in the Lease come from another clock and prove nothing.
+//
+// A watch starts with the first check of this process and takes an hour at most. It starts again if
+// the control plane did not answer in between, since the holder may not have reached it either.
+// LeaseWatch is safe for concurrent use. A nil LeaseWatch treats every holder that has ever renewed
+// a Lease as alive.
 type LeaseWatch struct {
 	clock func() time.Time
 
@@ -33,11 +35,11 @@ type LeaseWatch struct {
 	seen map[string]observation
 }
 
-// observation is what was seen of a Lease since its last renewal.
+// observation records a Lease since its last renewal.
 type observation struct {
 	renewal string
 	since   time.Time
-	renewed bool // it was seen to be renewed
+	renewed bool // a renewal was seen
 	lapsed  bool // the control plane did not answer: the watch starts again at the next check
 }
 
@@ -45,7 +47,7 @@ type observation struct {
 type Observation struct {
 	Dead    bool
 	Renewed bool      // the Lease was renewed while it was watched
-	Until   time.Time // when the holder is dead unless it renews; zero if it is, or nobody watches
+	Until   time.Time // when the holder is dead unless it renews; zero if it is dead already, or if there is no watch
 }
 
 // NewLeaseWatch returns a watch. It uses the monotonic readings of clock, or of time.Now if that is
@@ -57,8 +59,8 @@ func NewLeaseWatch(clock func() time.Time) *LeaseWatch {
 	return &LeaseWatch{clock: clock, seen: map[string]observation{}}
 }
 
-// See records a Lease that was just read, nil if there is none, and judges its holder. A Lease that
-// was never renewed has no live holder.
+// See records a Lease that was just read, nil if there is none, and judges its holder. If the Lease
+// was never renewed, its holder counts as dead.
 func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
 	if lease == nil || lease.Spec.RenewTime == nil {
 		return Observation{Dead: true}

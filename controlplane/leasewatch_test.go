@@ -113,8 +113,8 @@ func TestAHostWhoseClockIsAheadTakesNobodysLease(t *testing.T) {
 	}
 }
 
-// Whoever waits for a Lease must not take it first when the control plane is back: its
-// holder could not renew it either.
+// A host that waits for a Lease must not take it when the control plane answers again: its holder
+// could not renew it either.
 func TestAnOutageProvesNobodyDead(t *testing.T) {
 	for name, fault := range map[string]controlplanetest.Fault{
 		"it refuses":                   {Err: controlplane.ErrUnavailable},
@@ -138,7 +138,7 @@ func TestAnOutageProvesNobodyDead(t *testing.T) {
 				fake.Inject(controlplanetest.Any, fault)
 				after(5 * time.Minute)
 				fake.Heal()
-				after(30 * time.Second) // the waiting one returns first
+				after(30 * time.Second) // the waiting host gets an answer first
 				renew()
 				var identity *controlplane.IdentityError
 				if stats := keeper.Stats(); stats.Renewals != 0 || !errors.As(stats.LastError, &identity) || !identity.Renewed {
@@ -164,7 +164,7 @@ func TestTheLeaseOfADeadMachineIsTakenTheMomentItIsKnown(t *testing.T) {
 		p.Watch = controlplane.NewLeaseWatch(nil)
 		_, stop := keep(t, fake, p, quiet())
 		after(25 * time.Second)
-		stop() // the agent starts again, and its watch again
+		stop() // the agent restarts, and with it the watch
 		p.Watch = controlplane.NewLeaseWatch(nil)
 		keeper, _ := keep(t, fake, p, quiet())
 		after(40*time.Second - time.Millisecond)

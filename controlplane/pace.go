@@ -25,9 +25,9 @@ const LongestLease = time.Hour
 
 // Pacer is a Client of a control plane that can request a longer Lease duration from all its hosts.
 type Pacer interface {
-	// WatchPace sends the requested duration as text, such as "2m", or an empty text, at the start
-	// and after each change. It returns when ctx ends or the control plane is lost, and says which.
-	// Intermediate values can be left out, but not the last one. It has no deadline of its own.
+	// WatchPace sends the requested duration as text, such as "2m", or an empty text, at the start and
+	// after each change. It returns when ctx ends or the connection is lost, with the reason. It can
+	// skip intermediate values, but not the last one. It has no deadline of its own.
 	WatchPace(ctx context.Context, seen chan<- string) error
 }
 
@@ -71,7 +71,7 @@ type Pacing struct {
 	apply      func(time.Duration)
 	log        *slog.Logger
 
-	mu        sync.Mutex // guards what follows, and calls of apply
+	mu        sync.Mutex // guards the fields below, and calls of apply
 	requested [requesters]request
 	applied   time.Duration
 }
@@ -83,18 +83,19 @@ type request struct {
 	fault  error         // of text
 }
 
-// NewPacing returns a Pacing without requests. apply is called for each change, one after the other;
-// before the first one, the configured duration is effective. takeOff says how to remove the
-// annotation, for messages about an invalid value.
-func NewPacing(configured time.Duration, takeOff string, apply func(time.Duration), log *slog.Logger) *Pacing {
+// NewPacing returns a Pacing without requests. It calls apply for each change, one call at a time.
+// Until the first change, the configured duration is effective. hint says how to remove the
+// annotation; messages about an invalid value contain it.
+func NewPacing(configured time.Duration, hint string, apply func(time.Duration), log *slog.Logger) *Pacing {
 	return &Pacing{
 		configured: configured, applied: configured, apply: apply, log: log.With("component", "lease"),
-		fixes: [requesters]string{RequestedForNode: takeOff, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see /usr/share/doc/hostler/docs/explanation/heartbeats.md"},
+		fixes: [requesters]string{RequestedForNode: hint, RequestedForAll: "correct or remove settings/lease-duration on the control plane, see /usr/share/doc/hostler/docs/explanation/heartbeats.md"},
 	}
 }
 
 // Request sets the value of a requester; an empty value requests nothing. An invalid value is
-// reported and keeps the previous one: a typo must not shorten the Leases of a whole fleet.
+// reported, and the previous one stays effective: a typo must not shorten the Leases of a whole
+// fleet.
 func (p *Pacing) Request(by Requester, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +125,8 @@ func (p *Pacing) Request(by Requester, text string) {
 	p.apply(next)
 }
 
-// choose returns the effective duration and its requester; nobody if the configured one applies.
+// choose returns the effective duration and its requester; by is empty if the configured duration
+// applies.
 func (p *Pacing) choose() (duration time.Duration, by string) {
 	for who, a := range p.requested {
 		if a.usable > 0 {
@@ -149,8 +151,8 @@ func (p *Pacing) Pace() Pace {
 	return pace
 }
 
-// usable parses a requested duration. It returns 0 if this host keeps its longer one: a server chooses
-// a duration for all hosts, and does not know the configuration of each.
+// usable parses a requested duration. It returns 0 if this host keeps its longer one: a server
+// chooses a duration for all hosts, and does not know the configuration of each.
 func usable(text string, configured time.Duration, by Requester) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
@@ -184,7 +186,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, heartbeat func(error))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // then this host has no request
+		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) { // this host then has no request
 			heartbeat(nil)
 			if err := bounded.Sleep(ctx, wait.Jitter(LongestLease, 1)); err != nil {
 				return err

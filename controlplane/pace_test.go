@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-// applied notes what paces are put effective.
+// applied records the durations that become effective.
 type applied struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -33,12 +33,12 @@ func (a *applied) list() []time.Duration {
 	return slices.Clone(a.all)
 }
 
-func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
+func TestALeaseHasTheRequestedDuration(t *testing.T) {
 	const node, all = controlplane.RequestedForNode, controlplane.RequestedForAll
 	type step struct {
 		by   controlplane.Requester
 		text string
-		want time.Duration // that is effective then
+		want time.Duration // effective duration
 	}
 	for name, steps := range map[string][]step{
 		"by the Node":                    {{node, "2m", 2 * time.Minute}, {node, "90s", 90 * time.Second}, {node, "", 40 * time.Second}},
@@ -56,7 +56,7 @@ func TestALeaseIsGoodForAsLongAsIsAskedFor(t *testing.T) {
 			want, last := []time.Duration{}, 40*time.Second
 			for _, s := range steps {
 				pacing.Request(s.by, s.text)
-				pacing.Request(s.by, s.text) // as it is read again and again
+				pacing.Request(s.by, s.text) // repeated, because it is read again and again
 				if got := pacing.Pace().Duration; got != s.want {
 					t.Errorf("Pace() after %v asked for %q = %v, want %v", s.by, s.text, got, s.want)
 				}
@@ -79,7 +79,7 @@ func TestAHostKeepsALeaseThatIsLongerThanThatOfAllHosts(t *testing.T) {
 		want controlplane.Pace
 	}{
 		{"10m", controlplane.Pace{Duration: 10 * time.Minute, By: "the control plane's setting for all hosts"}},
-		{"50s", controlplane.Pace{Duration: 2 * time.Minute}}, // as a server chooses it for the others
+		{"50s", controlplane.Pace{Duration: 2 * time.Minute}}, // a server has chosen it for the other hosts
 		{"3m", controlplane.Pace{Duration: 3 * time.Minute, By: "the control plane's setting for all hosts"}},
 		{"40s", controlplane.Pace{Duration: 2 * time.Minute}},
 	} {
@@ -88,7 +88,7 @@ func TestAHostKeepsALeaseThatIsLongerThanThatOfAllHosts(t *testing.T) {
 			t.Errorf("Pace() with %s for all hosts = %+v, want %+v", s.all, got, s.want)
 		}
 	}
-	// No server chooses that.
+	// No server chooses this duration.
 	pacing.Request(controlplane.RequestedForAll, "39s")
 	if faults := pacing.Pace().Faults; len(faults) != 1 || !strings.Contains(faults[0].Message, "shorter than this host's lease.duration 2m0s") {
 		t.Errorf("Pace() with 39s for all hosts has the faults %+v, want that it is too short", faults)
@@ -197,7 +197,7 @@ func TestTheControlPlaneIsFollowedThroughOutages(t *testing.T) {
 	})
 }
 
-// gaps are how long after one another renewals were stored.
+// gaps returns the intervals between stored renewals.
 func gaps(t *testing.T, fake *controlplanetest.Fake, keeper *controlplane.LeaseKeeper, total time.Duration) []time.Duration {
 	t.Helper()
 	var list []time.Duration
@@ -261,7 +261,7 @@ func TestAShorterLeaseIsStoredSoon(t *testing.T) {
 				}
 			}
 		}
-		keeper.SetPace(time.Hour) // and the word is taken back before it is stored
+		keeper.SetPace(time.Hour) // the request is removed before it is stored
 		keeper.SetPace(40 * time.Second)
 		for _, gap := range gaps(t, fake, keeper, time.Minute) {
 			if gap > 10500*time.Millisecond {
@@ -271,7 +271,7 @@ func TestAShorterLeaseIsStoredSoon(t *testing.T) {
 	})
 }
 
-// However the pace changes, and whatever fails, who watches the Lease never sees it end.
+// Whatever the changes and failures, an observer of the Lease never sees it expire.
 func TestNoChangeOfPaceLeavesAGap(t *testing.T) {
 	for seed, faults := range []controlplanetest.Fault{{}, {Err: controlplane.ErrUnavailable, Times: 3}, {LoseAnswer: true, Times: 2}, {Conflict: true, Times: 2}} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestNoChangeOfPaceLeavesAGap(t *testing.T) {
 	}
 }
 
-// A fleet that is told at once spreads over the interval that it is told.
+// Hosts that get a new interval at the same time spread over that interval.
 func TestHostsThatGetANewIntervalTogetherDoNotRenewTogether(t *testing.T) {
 	const hosts, pace = 200, 20 * time.Minute
 	for name, c := range map[string]struct{ from, to time.Duration }{
@@ -314,13 +314,13 @@ func TestHostsThatGetANewIntervalTogetherDoNotRenewTogether(t *testing.T) {
 					keeper.SetPace(c.from)
 					keepers = append(keepers, keeper)
 				}
-				after(6 * c.from) // two dozen renewals each
+				after(6 * c.from) // about two dozen renewals of each host
 				before := make([]uint64, hosts)
 				for i, k := range keepers {
 					before[i] = k.Stats().Renewals
 					k.SetPace(c.to)
 				}
-				if c.to > c.from { // the first ones are at the pace of before
+				if c.to > c.from { // the first ones have the old pace
 					after(11 * time.Second)
 					for i, k := range keepers {
 						before[i] = k.Stats().Renewals
@@ -345,8 +345,7 @@ func TestHostsThatGetANewIntervalTogetherDoNotRenewTogether(t *testing.T) {
 	}
 }
 
-// In an outage that lasts a fleet that was told to come rarely does not come every few
-// seconds.
+// In a long outage, a fleet with long Leases does not retry every few seconds.
 func TestALongLeaseIsTriedAgainLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := controlplanetest.NewFake(nil)

@@ -7,8 +7,8 @@ type StoredPod struct {
 	Version PodVersion
 }
 
-// PodVersion identifies one state of a StoredPod, as it was read or written over one connection. The
-// zero value is the version of an object that does not exist.
+// PodVersion identifies one state of a StoredPod, as read or written over one connection. The zero
+// value means that the object does not exist.
 type PodVersion struct {
 	Connection  int64
 	Create, Mod int64 // revisions
@@ -17,6 +17,6 @@ type PodVersion struct {
 // PodPage is a part of the list of a host's StoredPods, sorted by path.
 type PodPage struct {
 	Pods       []StoredPod
-	Next       string // requests the next page; empty after the last
-	Connection int64  // that it was read over
+	Next       string // token of the next page; empty after the last
+	Connection int64  // connection that the page was read over
 }

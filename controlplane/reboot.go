@@ -9,9 +9,9 @@ import (
 
 // Annotations by which a host and the servers agree on a reboot.
 const (
-	// AnnotationReboot has a RebootRequest as JSON. Only the host writes it, on its own Node.
+	// AnnotationReboot contains a RebootRequest as JSON. Only the host writes it, on its own Node.
 	AnnotationReboot = "hostler.io/reboot"
-	// AnnotationRebootSlot has a RebootSlot as JSON. Only servers write it.
+	// AnnotationRebootSlot contains a RebootSlot as JSON. Only servers write it.
 	AnnotationRebootSlot = "hostler.io/reboot-slot"
 )
 
@@ -21,18 +21,18 @@ const LabelRebootGroup = "hostler.io/reboot-group"
 // DefaultRebootGroup is the group of Nodes without that label.
 const DefaultRebootGroup = "default"
 
-// RebootStep is how far a reboot is.
+// RebootStep is the progress of a reboot.
 type RebootStep string
 
 // The steps. A host that fails or gives up returns to RebootWanted.
 const (
 	RebootWanted    RebootStep = "Wanted"    // the host does not request a slot yet
 	RebootWaiting   RebootStep = "Waiting"   // it requests a slot
-	RebootGranted   RebootStep = "Granted"   // it has seen that it holds one
+	RebootGranted   RebootStep = "Granted"   // it has read that it holds one
 	RebootDraining  RebootStep = "Draining"  // its pods are being stopped or moved
 	RebootRebooting RebootStep = "Rebooting" // the reboot was requested
-	RebootVerifying RebootStep = "Verifying" // the host is back, and checks itself
-	RebootDone      RebootStep = "Done"      // nothing is wanted any more
+	RebootVerifying RebootStep = "Verifying" // the host has booted again, and checks itself
+	RebootDone      RebootStep = "Done"      // no reboot is wanted any more
 )
 
 // NeedsSlot reports whether the host keeps its slot at this step.
@@ -44,31 +44,32 @@ func (s RebootStep) NeedsSlot() bool {
 	return false
 }
 
-// RebootRequest is the reboot that a host wants, is in, or has done last.
+// RebootRequest is the reboot that a host wants, is doing, or did last.
 type RebootRequest struct {
-	ID     string      `json:"id"` // a slot is for one request
+	ID     string      `json:"id"` // each slot is granted to one request
 	Step   RebootStep  `json:"step"`
-	Since  metav1.Time `json:"since"`  // of the step
-	Wanted metav1.Time `json:"wanted"` // since when the reboot is wanted
+	Since  metav1.Time `json:"since"`  // when the step began
+	Wanted metav1.Time `json:"wanted"` // when the reboot was first wanted
 	Reason string      `json:"reason"`
 	// Message says what the host waits for, or what failed.
 	Message string `json:"message,omitempty"`
-	// EmptiedByServer requests that a server moves the pods away before the reboot: a kubelet runs them.
+	// EmptiedByServer requests that a server evicts the pods before the reboot, because a kubelet runs
+	// them.
 	EmptiedByServer bool `json:"emptiedByServer,omitempty"`
 }
 
-// RebootSlot is what the servers answer to a request.
+// RebootSlot is the servers' answer to a request.
 type RebootSlot struct {
 	ID string `json:"id"` // of the request
-	// Granted is since when the host holds the slot; nil while it waits.
+	// Granted is when the host received the slot; nil while it waits.
 	Granted *metav1.Time `json:"granted,omitempty"`
-	// Message says why the host waits, or which pods are still on its Node. Why is a word for that, and changes
-	// less often.
+	// Message says why the host waits, or which pods are still on its Node. Why is the reason in one
+	// word, and changes less often.
 	Message string `json:"message,omitempty"`
 	Why     string `json:"why,omitempty"`
 	// Emptied reports that no pod has to leave the Node any more.
 	Emptied bool `json:"emptied,omitempty"`
-	// Failed reports that the server gave up to empty the Node. Message says why.
+	// Failed reports that the server stopped trying to empty the Node. Message says why.
 	Failed bool `json:"failed,omitempty"`
 	// Cordoned reports that the server has cordoned the Node, and will uncordon it. It is false if the Node
 	// was cordoned before.

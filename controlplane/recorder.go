@@ -25,14 +25,14 @@ const (
 	EventSource = "hostler"
 
 	maxQueuedEvents  = 1000             // waiting for the control plane
-	maxRecentEvents  = 256              // that a repetition can be counted on
-	repetitionWindow = 10 * time.Minute // within which a repetition is counted, not published again
-	maxRepetitionAge = time.Hour        // since the first; an API server forgets Events by then
+	maxRecentEvents  = 256              // recent Events that a repetition is compared with
+	repetitionWindow = 10 * time.Minute // a repetition within this time is counted, not published again
+	maxRepetitionAge = time.Hour        // since the first one; an API server forgets Events by then
 	publishTimeout   = 8 * time.Second  // for one attempt
 	maxMessageBytes  = 1024             // the limit of events.k8s.io/v1
 )
 
-// Publisher is what a Recorder needs of a Client.
+// Publisher is the part of a Client that a Recorder needs.
 type Publisher interface {
 	PublishEvent(ctx context.Context, event *corev1.Event) error
 }
@@ -42,25 +42,25 @@ type RecorderStats struct {
 	Queued    int    // waiting to be published
 	Published uint64 // publications, repetitions included
 	Dropped   uint64 // dropped because too many waited
-	Refused   uint64 // dropped because the control plane refuses them
+	Refused   uint64 // dropped because the control plane refused them
 	LastError error  // of the last attempt; nil if that succeeded
 }
 
-// Recorder publishes Events in their order. Recording never waits: while the control plane is
-// unreachable, up to 1,000 Events wait, and then the oldest are dropped. The same Event within 10
-// minutes is counted on the first one.
+// Recorder publishes Events in their order. Recording never blocks. While the control plane is
+// unreachable, up to 1,000 Events wait; then the oldest are dropped. If the same Event occurs again
+// within 10 minutes, the count of the first one is increased.
 type Recorder struct {
-	client   Publisher
-	host     string
-	now      func() time.Time
-	log      *slog.Logger
-	wake     chan struct{} // holds one token when the queue has grown
-	noAnswer func() bool   // nothing is recorded meanwhile
+	client Publisher
+	host   string
+	now    func() time.Time
+	log    *slog.Logger
+	wake   chan struct{} // holds one token when the queue has grown
+	paused func() bool   // while it returns true, nothing is recorded
 
-	mu       sync.Mutex    // guards all below
+	mu       sync.Mutex    // guards the fields below
 	queue    []*record     // the oldest first
 	inFlight *record       // taken off the queue and being published
-	recent   []*record     // the one that happened last is last
+	recent   []*record     // the latest occurrence is last
 	lastID   int64         // in the latest Event's name
 	idle     chan struct{} // closed when nothing is left to publish; nil if nobody waits
 	stats    RecorderStats
@@ -72,17 +72,17 @@ type record struct {
 	queued bool
 }
 
-// NewRecorder returns a Recorder for Events of that host. now, time.Now if nil, is the wall clock for
-// their times. Nothing is recorded while silent, if not nil, returns true, such as after the host has
-// left.
-func NewRecorder(client Publisher, host string, now func() time.Time, unresponsive func() bool, log *slog.Logger) *Recorder {
+// NewRecorder returns a Recorder for Events of that host. now is the wall clock of their times;
+// time.Now if nil. If unresponsive is not nil, nothing is recorded while it returns true, such as
+// after the host has left.
+func NewRecorder(client Publisher, host string, now func() time.Time, paused func() bool, log *slog.Logger) *Recorder {
 	if now == nil {
 		now = time.Now
 	}
-	if unresponsive == nil {
-		unresponsive = func() bool { return false }
+	if paused == nil {
+		paused = func() bool { return false }
 	}
-	return &Recorder{client: client, host: host, now: now, noAnswer: unresponsive, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
+	return &Recorder{client: client, host: host, now: now, paused: paused, log: log.With("component", "events"), wake: make(chan struct{}, 1)}
 }
 
 // NodeReference returns the object of an Event about that Node. Its UID is the name, as in kubelet's
@@ -94,7 +94,7 @@ func NodeReference(name string) corev1.ObjectReference {
 // Record queues an Event about object and returns at once. The type is corev1.EventTypeNormal or
 // corev1.EventTypeWarning; the reason is in CamelCase.
 func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
-	if r.noAnswer() {
+	if r.paused() {
 		return
 	}
 	r.mu.Lock()
@@ -152,8 +152,8 @@ func (r *Recorder) newEvent(object corev1.ObjectReference, eventType, reason, me
 	}
 }
 
-// enqueue appends the record to the queue unless it is queued already. If the queue is full, the
-// oldest is dropped.
+// enqueue appends the record to the queue unless it is in the queue already. If the queue is full,
+// it drops the oldest record.
 func (r *Recorder) enqueue(rec *record) {
 	if !rec.queued {
 		rec.queued = true
@@ -166,12 +166,12 @@ func (r *Recorder) enqueue(rec *record) {
 	}
 	select {
 	case r.wake <- struct{}{}:
-	default: // the token of an earlier one is still there
+	default: // an earlier token is still in the channel
 	}
 }
 
-// Run publishes what is recorded until ctx ends, and returns why. What waits
-// then stays queued.
+// Run publishes recorded Events until ctx ends, and returns the cause. Events that still wait stay
+// in the queue.
 func (r *Recorder) Run(ctx context.Context) error {
 	backoff := Retry()
 	for {
@@ -192,7 +192,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			r.retain(rec)
 			return context.Cause(ctx)
 		}
-		if r.settle(rec, err) {
+		if r.recordResult(rec, err) {
 			backoff = Retry()
 			continue
 		}
@@ -217,12 +217,12 @@ func (r *Recorder) next() (*record, *corev1.Event) {
 	return rec, rec.event.DeepCopy()
 }
 
-// retain returns an unpublished record to its place in the queue.
+// retain puts an unpublished record back at the front of the queue.
 func (r *Recorder) retain(rec *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inFlight = nil
-	if rec.queued { // it happened again meanwhile
+	if rec.queued { // a repetition queued it again meanwhile
 		r.queue = slices.DeleteFunc(r.queue, func(other *record) bool { return other == rec })
 	}
 	if len(r.queue) >= maxQueuedEvents {
@@ -234,9 +234,9 @@ func (r *Recorder) retain(rec *record) {
 	r.queue = slices.Insert(r.queue, 0, rec)
 }
 
-// settle records the result of an attempt, and reports whether the Event is done. Otherwise it is
-// queued again.
-func (r *Recorder) settle(rec *record, err error) bool {
+// recordResult records the result of an attempt, and reports whether the Event is done. Otherwise
+// it is queued again.
+func (r *Recorder) recordResult(rec *record, err error) bool {
 	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid)
 	if err != nil && !refused {
 		r.retain(rec)
@@ -305,8 +305,8 @@ func (r *Recorder) Queued() []corev1.Event {
 	return events
 }
 
-// Restore queues Events of an earlier run, before the first one of this run. If one was published
-// after all, it replaces itself.
+// Restore queues Events of an earlier run, before the first one of this run. If one of them was
+// published after all, publishing it again replaces it.
 func (r *Recorder) Restore(events []corev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,7 +322,7 @@ func (r *Recorder) Restore(events []corev1.Event) {
 	r.queue = append(records, r.queue...)
 	select {
 	case r.wake <- struct{}{}:
-	default: // as in enqueue
+	default: // as in enqueue: an earlier token is still in the channel
 	}
 }
 
@@ -335,7 +335,8 @@ func (r *Recorder) Stats() RecorderStats {
 	return stats
 }
 
-// eventName returns the object's name, cut and made valid if necessary, with a number that grows.
+// eventName returns the object's name, shortened and made valid if necessary, with an increasing
+// number.
 func eventName(object string, id int64) string {
 	suffix := fmt.Sprintf(".%x", id)
 	if space := validation.DNS1123SubdomainMaxLength - len(suffix); len(object) > space {
@@ -347,7 +348,7 @@ func eventName(object string, id int64) string {
 	return object + suffix
 }
 
-// truncate cuts a message to what an Event may carry.
+// truncate shortens a message to the maximum length of an Event.
 func truncate(message string) string {
 	if len(message) <= maxMessageBytes {
 		return message

@@ -156,7 +156,7 @@ func testEventOutage(t *testing.T, fault controlplanetest.Fault, outage time.Dur
 		t.Errorf("goroutines = %d, want %d and at most one more", got, goroutines)
 	}
 	fake.Heal()
-	after(10 * time.Second) // what is left of an attempt or of a pause
+	after(10 * time.Second) // the rest of an attempt or of a pause
 	got := messages(t, fake)
 	if len(got) < waiting-1 {
 		t.Fatalf("events after an outage of %v = %d, want %d", outage, len(got), waiting)
@@ -237,7 +237,7 @@ func TestFlushWaitsForWhatWasRecorded(t *testing.T) {
 	})
 }
 
-// published notes what is published, whatever it is about.
+// published records all published Events.
 type published struct {
 	controlplane.Client
 	events []*corev1.Event
@@ -327,7 +327,7 @@ func TestWhatIsQueuedIsRestoredInAnotherRun(t *testing.T) {
 		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Hang: true})
 		first := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
 		run(t, first.Run)
-		for _, message := range []string{"a", "b", "c", "c"} { // the first of them is on its way
+		for _, message := range []string{"a", "b", "c", "c"} { // the first one is being published
 			record(first, message)
 			synctest.Wait()
 		}
@@ -341,7 +341,7 @@ func TestWhatIsQueuedIsRestoredInAnotherRun(t *testing.T) {
 		if got, want := fmt.Sprint(messages(t, fake)), "[ax1 bx1 cx2 dx1]"; got != want {
 			t.Errorf("events = %s, want %s: those of before first", got, want)
 		}
-		after(time.Minute) // the first run has published now as well
+		after(time.Minute) // by now the first run has published, too
 		if got := messages(t, fake); len(got) != 4 {
 			t.Errorf("events = %v, want each once", got)
 		}

@@ -10,19 +10,19 @@ import (
 
 // clock returns times that never decrease, even if the wall clock is set back.
 type clock struct {
-	wall func() time.Time
-	last time.Time // what was given last
-	at   time.Time // when, with its monotonic reading
+	wall     func() time.Time
+	returned time.Time // the last returned time
+	at       time.Time // when it was returned, with its monotonic reading
 }
 
 // now returns the wall clock's time, or the last returned time plus the elapsed time if that is
 // later.
 func (c *clock) now() time.Time {
 	at, now := time.Now(), c.wall().Round(0)
-	if steady := c.last.Add(at.Sub(c.at)); !c.last.IsZero() && steady.After(now) {
+	if steady := c.returned.Add(at.Sub(c.at)); !c.returned.IsZero() && steady.After(now) {
 		now = steady
 	}
-	c.last, c.at = now, at
+	c.returned, c.at = now, at
 	return now
 }
 
@@ -44,10 +44,10 @@ func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 func (k *LeaseKeeper) renew(ctx context.Context) error {
 	lease := Renew(k.lease, k.clock.now())
 	SetOwner(lease, k.policy.Node, *k.owner.Load())
-	wants := *k.wants.Load()
+	wants := *k.wanted.Load()
 	lease.Spec.LeaseDurationSeconds = new(int32(wants.duration / time.Second))
-	k.clock.last = lease.Spec.RenewTime.Time
-	k.twins.sends(lease)
+	k.clock.returned = lease.Spec.RenewTime.Time
+	k.clones.recordAttempt(lease)
 	stored, err := k.client.RenewLease(ctx, lease)
 	if err != nil {
 		return err
@@ -55,8 +55,8 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	k.lease = k.ours(stored)
 	k.lease.Spec.LeaseDurationSeconds = lease.Spec.LeaseDurationSeconds
 	k.takeover, k.kept = false, wants
-	k.twins.patience = 3 * wants.interval
-	k.twins.stored(lease)
+	k.clones.goneAfter = 3 * wants.interval
+	k.clones.recordStored(lease)
 	k.stats.Lease = k.lease
 	k.stats.LastRenewed = time.Now()
 	k.stats.Renewals++
@@ -68,7 +68,7 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 func (k *LeaseKeeper) reread(ctx context.Context) error {
 	stored, err := k.client.Lease(ctx, k.policy.Node)
 	if errors.Is(err, ErrNotFound) {
-		return nil // renewing creates it
+		return nil // the next renewal creates it
 	}
 	if err != nil {
 		return err
@@ -77,14 +77,14 @@ func (k *LeaseKeeper) reread(ctx context.Context) error {
 		return err
 	}
 	if !identityIn(stored.Annotations).Differs(k.policy.Holder) {
-		k.twins.finds(stored)
+		k.clones.observe(stored)
 	}
 	k.lease = k.ours(stored)
 	return nil
 }
 
-// ours returns the stored Lease with this keeper's duration and holder. Its renewTime is not before
-// what this keeper has sent, even if the answer is outdated.
+// ours returns the stored Lease with this keeper's duration and holder. Its renewTime is never
+// before the last one that this keeper sent, even if the answer is outdated.
 func (k *LeaseKeeper) ours(stored *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := stored.DeepCopy()
 	lease.Spec.HolderIdentity = k.lease.Spec.HolderIdentity
@@ -114,7 +114,7 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 		return nil
 	}
 	holder := identityIn(stored.Annotations)
-	if holder == (Identity{}) { // a kubelet's: its Node tells
+	if holder == (Identity{}) { // a kubelet's Lease: only its Node names the machine
 		node, err := k.client.Node(ctx, k.policy.Node)
 		if errors.Is(err, ErrNotFound) {
 			return nil
@@ -137,7 +137,7 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 // note records the result of an attempt. It logs when failures begin and end, and when a clone
 // appears and disappears.
 func (k *LeaseKeeper) note(err error) {
-	clone := k.twins.clone(k.policy.Node)
+	clone := k.clones.clone(k.policy.Node)
 	failures, before := k.stats.ConsecutiveFailures, k.stats.Clone
 	k.stats.LastError, k.stats.Clone = err, clone
 	k.stats.ConsecutiveFailures++

@@ -10,18 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Remains is what a previous machine left on the Node, and what hostler may not remove.
+// Remains is what a previous machine left on the Node and what hostler may not remove.
 type Remains struct {
-	Machine       Identity `json:"machine,omitzero"` // that had the Node
+	Machine       Identity `json:"machine,omitzero"` // the previous machine
 	Labels        []string `json:"labels,omitempty"` // keys, of labels that hostler did not set
 	Taints        []string `json:"taints,omitempty"` // as kubectl writes them
 	PodCIDRs      []string `json:"podCIDRs,omitempty"`
 	ProviderID    string   `json:"providerID,omitempty"`
-	Unschedulable bool     `json:"unschedulable,omitempty"` // somebody cordoned it
+	Unschedulable bool     `json:"unschedulable,omitempty"` // somebody cordoned the Node
 }
 
-// Passing reports whether the cluster sets and removes taints of that key by itself, from conditions
-// and the cordon.
+// Passing reports whether the cluster itself sets and removes taints of that key, because of
+// conditions or the cordon.
 func Passing(key string) bool {
 	switch key {
 	case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable, corev1.TaintNodeNetworkUnavailable,
@@ -32,9 +32,9 @@ func Passing(key string) bool {
 	}
 }
 
-// TakeOver returns what becomes of another machine's stored Node when this machine takes it over
-// without deleting it. It removes what a node may remove: the labels and annotations that the other
-// hostler set, and the status. The rest is recorded for RemainsOn.
+// TakeOver returns the Node to store when this machine takes over another machine's Node without
+// deleting it. It removes what a node may remove: the labels and annotations that the other hostler
+// set, and the status. What stays is recorded for RemainsOn.
 func TakeOver(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node, err := Adopt(stored, desired)
 	if err != nil {
@@ -63,8 +63,8 @@ func TakeOver(stored, desired *corev1.Node) (*corev1.Node, error) {
 }
 
 // Replace returns the Node that this machine creates after it has deleted another machine's Node of
-// that name. Only the cordon is kept: whoever cordoned the Node meant the host of that name, perhaps
-// for its reinstallation.
+// that name. Only the cordon is kept: a person who cordoned the Node meant the host of that name,
+// perhaps for its reinstallation.
 func Replace(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node, err := NewNode(desired)
 	if err != nil {
@@ -83,15 +83,16 @@ func podCIDRs(node *corev1.Node) []string {
 	return []string{node.Spec.PodCIDR}
 }
 
-// none reports whether nothing is left but the machine's name.
+// none reports whether only the name of the machine is left.
 func (r Remains) none() bool { return r.nothingFixed() && !r.Unschedulable }
 
-// nothingFixed reports whether everything that is left can be removed without a new Node.
+// nothingFixed reports whether everything that is left can be removed without creating a new Node.
 func (r Remains) nothingFixed() bool {
 	return len(r.Labels) == 0 && len(r.Taints) == 0 && len(r.PodCIDRs) == 0 && r.ProviderID == ""
 }
 
-// note writes the remains into an annotation of the Node, where they survive a restart of the agent.
+// note writes the remains into an annotation of the Node, so that they survive a restart of the
+// agent.
 func (r Remains) note(node *corev1.Node) error {
 	delete(node.Annotations, AnnotationReplaced)
 	if r.none() {
@@ -105,12 +106,12 @@ func (r Remains) note(node *corev1.Node) error {
 	return nil
 }
 
-// RemainsOn returns what is still on the Node from the previous machine; nil if nothing is. Keys that
-// hostler has set since belong to this machine.
+// RemainsOn returns what is still on the Node from the previous machine; nil if nothing is. Keys
+// that hostler has set since then belong to this machine.
 func RemainsOn(stored *corev1.Node) *Remains {
 	var left Remains
 	if json.Unmarshal([]byte(stored.Annotations[AnnotationReplaced]), &left) != nil {
-		return nil // there is none, or somebody has spoiled it
+		return nil // there is no annotation, or another client has made it invalid
 	}
 	ours := ownedOn(stored)
 	left.Labels = only(left.Labels, func(key string) bool {
@@ -133,7 +134,7 @@ func RemainsOn(stored *corev1.Node) *Remains {
 	return &left
 }
 
-// only returns the elements of the list for which stays is true; nil if there are none.
+// only returns the elements of the list for which stays returns true; nil if there are none.
 func only(list []string, stays func(string) bool) (kept []string) {
 	for _, item := range list {
 		if stays(item) {
@@ -143,7 +144,8 @@ func only(list []string, stays func(string) bool) (kept []string) {
 	return kept
 }
 
-// Fixed names what can be removed only with a new Node: "labels a, b; taints c"; empty if nothing.
+// Fixed names what only a new Node removes, such as "labels a, b; taints c"; empty if there is
+// nothing.
 func (r *Remains) Fixed() string {
 	var parts []string
 	add := func(what string, list ...string) {

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// former is the Node that another machine left, and that others have written, too.
+// former returns the Node that another machine left, with changes of other clients.
 func former(t *testing.T) *corev1.Node {
 	t.Helper()
 	desired := nodeOf(there, map[string]string{"old": "1", "both": "1"})
@@ -79,7 +79,7 @@ func TestTakeOverClearsWhatANodeMayAndNotesTheRest(t *testing.T) {
 	}
 }
 
-func TestWhatRemainedAndIsFixedIsNoLongerReported(t *testing.T) {
+func TestFixedRemainsAreNoLongerReported(t *testing.T) {
 	node, err := controlplane.TakeOver(former(t), present())
 	if err != nil {
 		t.Fatal(err)

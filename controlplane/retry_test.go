@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-func TestAControlPlaneThatRequestsALaterRetryIsHeeded(t *testing.T) {
+func TestARequestedLaterRetryIsRespected(t *testing.T) {
 	for name, check := range map[string]struct{ asked, least, most time.Duration }{
 		"for as long as it asks":       {5 * time.Second, 5 * time.Second, 6 * time.Second},
 		"not below the usual back-off": {time.Nanosecond, 200 * time.Millisecond, 240 * time.Millisecond},

@@ -10,22 +10,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// taintUninitialized is the taint of a new Node that waits for a cloud controller manager, which
-// removes it.
+// taintUninitialized is the taint of a new Node that a cloud controller manager has not initialized
+// yet. The manager removes it.
 const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// lasting returns the taints that the Node keeps while they are configured, without those that are
-// only set at its creation.
+// lasting returns the taints that the Node keeps while they are configured. It leaves out taints
+// that are only set when the Node is created.
 func lasting(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool {
 		return Passing(t.Key) || t.Key == taintUninitialized
 	})
 }
 
-// ReconcileTaints sets the taints of desired on node, the result of NewNode, Adopt, TakeOver or
-// Replace for stored (nil for a new Node). It removes taints that hostler set earlier and that are no
-// longer configured, and keeps all others. Only a TaintReconciler calls it; elsewhere a node may not
-// change its taints.
+// ReconcileTaints sets the taints of desired on node. node is the result of NewNode, Adopt,
+// TakeOver or Replace for stored, which is nil for a new Node. It removes taints that hostler set
+// earlier and that are no longer configured, and keeps all others. Only a TaintReconciler calls it;
+// on other control planes a node may not change its taints.
 func ReconcileTaints(node, stored, desired *corev1.Node) error {
 	wanted := lasting(desired.Spec.Taints)
 	if stored != nil {
@@ -49,7 +49,7 @@ func ReconcileTaints(node, stored, desired *corev1.Node) error {
 	return now.note(node)
 }
 
-// taintKey identifies a taint: a Node has at most one of each.
+// taintKey identifies a taint: a Node has at most one taint of each key and effect.
 func taintKey(t corev1.Taint) string { return fmt.Sprintf("%s:%s", t.Key, t.Effect) }
 
 // MissingTaints returns the wanted taints that the stored Node lacks. Without a TaintReconciler, a
@@ -75,7 +75,7 @@ func TaintDrift(stored, desired *corev1.Node) []string {
 	return drifted
 }
 
-// TaintCordon adds the taint of cordoned Nodes, with that time, or removes it from a Node that is not
+// TaintCordon adds the taint of cordoned Nodes, with that time, or removes it if the Node is not
 // cordoned. It is for control planes without Kubernetes' node lifecycle controller.
 func TaintCordon(node *corev1.Node, now time.Time) {
 	ours := func(t corev1.Taint) bool {
@@ -91,7 +91,7 @@ func TaintCordon(node *corev1.Node, now time.Time) {
 }
 
 // ownedOn returns the recorded keys and taints that hostler set on a Node. An invalid record counts
-// as empty: what it listed stays.
+// as empty, so the keys it listed stay on the Node.
 func ownedOn(node *corev1.Node) owned {
 	var list owned
 	if json.Unmarshal([]byte(node.Annotations[AnnotationOwned]), &list) != nil {

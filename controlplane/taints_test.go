@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// taints are those written as KEY=VALUE:EFFECT, KEY:EFFECT.
+// taints parses taints written as KEY=VALUE:EFFECT or KEY:EFFECT.
 func taints(list ...string) []corev1.Taint {
 	var result []corev1.Taint
 	for _, text := range list {
@@ -26,7 +26,7 @@ func tainted(list ...string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: taints(list...)}}
 }
 
-// texts are the taints as kubectl writes them.
+// texts returns the taints as kubectl writes them.
 func texts(node *corev1.Node) []string {
 	var list []string
 	for _, t := range node.Spec.Taints {
@@ -118,9 +118,9 @@ func TestTaintDrift(t *testing.T) {
 	}
 }
 
-// What the other machine's hostler has set goes with it, and is no remainder; nor is
-// what this one wants itself.
-func TestTaintsOfAMachineThatGaveWayRemainOnlyWhereTheyAreOthers(t *testing.T) {
+// Taints that the other machine's hostler has set are removed. Neither they nor the taints that
+// this machine wants are remains.
+func TestOnlyTaintsOfOtherClientsRemainAfterATakeover(t *testing.T) {
 	stored := tainted("old:NoSchedule", "theirs:NoSchedule", "both=1:NoSchedule")
 	stored.Annotations = map[string]string{controlplane.AnnotationOwned: `{"taints":["old:NoSchedule"]}`, controlplane.AnnotationMachineID: "other"}
 	wanted := tainted("both=2:NoSchedule")

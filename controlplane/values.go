@@ -1,11 +1,12 @@
 package controlplane
 
-// MostValues is the most values in one decoded text, such as a page of a list. An empty object has
-// two bytes in JSON and, as a condition, 112 in memory. A Node has about 1,000 values.
+// MostValues is the maximum number of values in one decoded text, such as a page of a list. An
+// empty object has two bytes in JSON but, as a condition, 112 bytes in memory. A Node has about
+// 1,000 values.
 const MostValues = 1 << 18
 
-// CountValues counts the commas in JSON text: values is all of them, and items those between the
-// elements of arrays directly in the outermost object, as in a list.
+// CountValues counts the commas in JSON text. values counts all commas; items counts those between
+// elements of arrays that are directly in the outermost object, as in a list.
 func CountValues(text []byte) (values, items int) {
 	depth, list := 0, false
 	quoted, escaped := false, false

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ownDomain is the prefix of conditions that belong to hostler, whoever wrote them.
+// ownDomain is the prefix of conditions that belong to hostler, whichever client wrote them.
 const ownDomain = "hostler.io/"
 
 // Written names what a client has written into a Node's status. Everything else belongs to other
@@ -18,7 +18,7 @@ type Written struct {
 	resources  map[corev1.ResourceName]bool
 }
 
-// With returns Written after status is stored, too.
+// With returns Written extended by a stored status.
 func (w Written) With(status corev1.NodeStatus) Written {
 	next := Written{maps.Clone(w.conditions), maps.Clone(w.resources)}
 	if next.conditions == nil {
@@ -35,8 +35,8 @@ func (w Written) With(status corev1.NodeStatus) Written {
 	return next
 }
 
-// Merge returns the status to store. From the stored status it keeps conditions of others, resources
-// of others (with a domain in their names), and the volumes of the attach-detach controller.
+// Merge returns the status to store. It keeps from the stored status: conditions of other clients,
+// their resources (with a domain in the name), and the volumes of the attach-detach controller.
 func (w Written) Merge(stored, wanted corev1.NodeStatus) corev1.NodeStatus {
 	status := *wanted.DeepCopy()
 	status.Phase, status.VolumesAttached = stored.Phase, stored.VolumesAttached
@@ -51,7 +51,7 @@ func (w Written) Merge(stored, wanted corev1.NodeStatus) corev1.NodeStatus {
 	return status
 }
 
-// resourcesOf returns the wanted resources and those of others.
+// resourcesOf returns the wanted resources and those of other clients.
 func (w Written) resourcesOf(stored, wanted corev1.ResourceList) corev1.ResourceList {
 	for name, quantity := range stored {
 		_, set := wanted[name]

@@ -13,7 +13,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// newEvent is the i-th Event about the Node of that name, each a second after the one before.
+// newEvent returns the i-th Event about the Node of that name. Each is a second later than the
+// previous one.
 func newEvent(name string, i int) *corev1.Event {
 	at := metav1.NewTime(time.Now().Add(-time.Hour + time.Duration(i)*time.Second).Truncate(time.Second))
 	return &corev1.Event{
@@ -38,7 +39,8 @@ func eventsOf(ctx context.Context, b *Backend, name string) (events []corev1.Eve
 	return slices.DeleteFunc(events, func(e corev1.Event) bool { return e.InvolvedObject.Name != name }), true, nil
 }
 
-// published publishes count Events and wants the last of them listed, in order.
+// published publishes count Events and returns an error unless the last listed of them are listed,
+// in order.
 func published(ctx context.Context, b *Backend, name string, count, listed int) error {
 	for i := range count {
 		if err := b.Client.PublishEvent(ctx, newEvent(name, i)); err != nil {
@@ -60,10 +62,10 @@ func published(ctx context.Context, b *Backend, name string, count, listed int) 
 	return nil
 }
 
-// unlisted is why Events that are published are not seen.
+// unlisted is the reason why published Events cannot be listed.
 const unlisted = "use other tools to list them, such as kubectl"
 
-// checkPublished has Events published, one of them twice, and one of the longest name.
+// checkPublished publishes Events, one of them twice, and one with the longest name.
 func checkPublished(ctx context.Context, b *Backend) error {
 	name := b.Name("telling")
 	if err := published(ctx, b, name, 3, 3); err != nil {
@@ -76,7 +78,7 @@ func checkPublished(ctx context.Context, b *Backend) error {
 			return fmt.Errorf("PublishEvent(%q) = %w, want no error", event.Name, err)
 		}
 	}
-	for _, bad := range []string{"", b.Name("a/b")} { // Kubernetes takes others that its objects may not have
+	for _, bad := range []string{"", b.Name("a/b")} { // Kubernetes accepts other names that its objects may not have
 		event := newEvent(name, 0)
 		event.Name = bad
 		if err := wantError(fmt.Sprintf("PublishEvent(%q)", bad), b.Client.PublishEvent(ctx, event), controlplane.ErrInvalid); err != nil {

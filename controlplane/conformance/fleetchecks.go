@@ -13,15 +13,15 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// checkFleet searches for one host where there is space for one only, else for more than
-// fit on a small page. Hosts of others may be among them.
+// checkFleet lists a fleet of one host if the control plane keeps only one, else of more hosts than
+// fit on a small page. Other hosts may be in the list.
 func checkFleet(ctx context.Context, b *Backend) error {
 	lister, able := as[controlplane.FleetLister](b)
 	if !able {
 		return &AbsentError{"hosts cannot read other hosts"}
 	}
-	names, without := []string{b.Name("fleet-a")}, b.Name("fleet-c") // which has no Lease
-	_, many := as[controlplane.NodeWatcher](b)                       // others write there, too
+	names, without := []string{b.Name("fleet-a")}, b.Name("fleet-c") // the second has no Lease
+	_, many := as[controlplane.NodeWatcher](b)                       // other clients write there, too
 	if many {
 		names = append(names, b.Name("fleet-a-1"), b.Name("fleet-a.b"), without, b.Name("fleet-d"))
 	}
@@ -49,7 +49,7 @@ func checkFleet(ctx context.Context, b *Backend) error {
 		if has := lease != nil; has != (node.Name != without) || has && (lease.Name != node.Name || lease.Spec.RenewTime == nil) {
 			return fmt.Errorf("node %s has the lease %v, want its own, and %s none", node.Name, lease, without)
 		}
-		node.Labels, node.Status.Conditions[0].Reason = nil, "Changed" // it is the caller's
+		node.Labels, node.Status.Conditions[0].Reason = nil, "Changed" // the caller may change it
 		return nil
 	})
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// dead registers a Node of that name for a machine that has died, and that others have
-// written, too, for a watch that knows so.
-func dead(ctx context.Context, b *Backend, name string) (*corev1.Node, *watch, error) {
+// registerDead registers a Node of that name for a machine that has died. Another client has
+// written to the Node, too. The returned watch knows that the machine is dead.
+func registerDead(ctx context.Context, b *Backend, name string) (*corev1.Node, *watch, error) {
 	wanted := newNode(name, there)
 	wanted.Labels["example.com/old"] = "yes"
 	if _, err := b.Client.Register(ctx, wanted, controlplane.RegisterOptions{}); err != nil {
@@ -47,8 +47,8 @@ func dead(ctx context.Context, b *Backend, name string) (*corev1.Node, *watch, e
 	return node, w, err
 }
 
-// wantOurs returns an error unless the Node is this machine's, and free of what may
-// be removed of the machine before.
+// wantOurs returns an error unless the Node belongs to this machine, and everything removable of
+// the previous machine is gone.
 func wantOurs(node, before *corev1.Node, replaced []*corev1.Node) error {
 	if got := controlplane.IdentityOf(node); got != here {
 		return fmt.Errorf("node of a dead machine belongs to %v, want %v", got, here)
@@ -77,7 +77,7 @@ func wantOurs(node, before *corev1.Node, replaced []*corev1.Node) error {
 }
 
 func checkDeadReplaced(ctx context.Context, b *Backend) error {
-	before, w, err := dead(ctx, b, b.Name("dead"))
+	before, w, err := registerDead(ctx, b, b.Name("dead"))
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func checkDeadReplaced(ctx context.Context, b *Backend) error {
 }
 
 func checkAdoptOnlyTakenOver(ctx context.Context, b *Backend) error {
-	before, w, err := dead(ctx, b, b.Name("kept"))
+	before, w, err := registerDead(ctx, b, b.Name("kept"))
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func checkWatched(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// checkLeaveOwn has a machine leave whose name is another's.
+// checkLeaveOwn lets a machine leave whose name belongs to another machine.
 func checkLeaveOwn(ctx context.Context, b *Backend) error {
 	if _, err := register(ctx, b, b.Name("stays"), there); err != nil {
 		return err
@@ -192,9 +192,9 @@ func checkLeaveOwn(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// checkNotesSpoiled has another machine noted on a Node whose status and Lease are this
-// one's.
-func checkNotesSpoiled(ctx context.Context, b *Backend) error {
+// checkAnnotationsChanged writes another machine into the annotations of a Node whose status and
+// Lease belong to this machine.
+func checkAnnotationsChanged(ctx context.Context, b *Backend) error {
 	before, err := register(ctx, b, b.Name("spoiled"), here)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func checkConditionsByReporter(ctx context.Context, b *Backend) error {
 	if _, err := register(ctx, b, b.Name("inherited"), there); err != nil {
 		return err
 	}
-	kubelet := func(id controlplane.Identity) error { // of that machine keeps the Node from now on
+	kubelet := func(id controlplane.Identity) error { // that machine's kubelet writes the Node from now on
 		return b.edit(ctx, b.Name("inherited"), func(n *corev1.Node) {
 			n.Status.NodeInfo.MachineID, n.Status.NodeInfo.SystemUUID = id.MachineID, id.SystemUUID
 		})
@@ -248,7 +248,7 @@ func checkConditionsByReporter(ctx context.Context, b *Backend) error {
 	if err := kubelet(there); err != nil {
 		return err
 	}
-	if _, err = b.Client.Node(ctx, b.Name("inherited")); err != nil { // nobody watches
+	if _, err = b.Client.Node(ctx, b.Name("inherited")); err != nil { // there is no watch that would read it
 		return err
 	}
 	_, err = writer.UpdateConditions(ctx, ours, nil)

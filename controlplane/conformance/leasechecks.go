@@ -22,7 +22,7 @@ func checkLease(ctx context.Context, b *Backend) error {
 		return err
 	}
 	orphan := newLease(b.Name("leased"), here, time.Now())
-	orphan.ResourceVersion = "12345" // of one that was deleted
+	orphan.ResourceVersion = "12345" // of a deleted Lease
 	controlplane.SetOwner(orphan, node.Name, node.UID)
 	first, err := b.Client.RenewLease(ctx, orphan)
 	if err != nil {
@@ -126,7 +126,7 @@ func checkRenewTime(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// calls are all methods that talk to the control plane.
+// calls returns all methods that send requests to the control plane.
 func calls(c controlplane.Client, name string) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Register()": func(ctx context.Context) error {
@@ -149,7 +149,7 @@ func calls(c controlplane.Client, name string) map[string]func(context.Context) 
 }
 
 func checkCancelled(ctx context.Context, b *Backend) error {
-	if _, err := alive(ctx, b, b.Name("cancelled"), here); err != nil {
+	if _, err := registerAlive(ctx, b, b.Name("cancelled"), here); err != nil {
 		return err
 	}
 	cancelled, cancel := context.WithCancel(ctx)

@@ -11,14 +11,14 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// checkNames tries names at their limits. A name that is to be refused begins with the
-// prefix as well, where it can: a client that takes it all the same harms nobody.
+// checkNames tries names at their limits. An invalid name contains the prefix, too, if possible: if
+// a client accepts it, no other object is affected.
 func checkNames(ctx context.Context, b *Backend) error {
 	longest := fill(b.Name(""), validation.DNS1123SubdomainMaxLength)
 	good := []string{b.Name("a"), b.Name("0"), b.Name("a-b.c-d"), longest}
 	bad := []string{"", longest + "a", b.Name("Upper"), b.Name("a/b"), b.Name("../b"), b.Name("a_b"), "-" + b.Name("a"), b.Name("a b"), b.Name("ä")}
 	for _, name := range good {
-		if _, err := alive(ctx, b, name, here); err != nil {
+		if _, err := registerAlive(ctx, b, name, here); err != nil {
 			return fmt.Errorf("name %q: %w", name, err)
 		}
 		node, err := b.Client.Node(ctx, name)
@@ -29,7 +29,7 @@ func checkNames(ctx context.Context, b *Backend) error {
 	for _, name := range bad {
 		for call, run := range calls(b.Client, name) {
 			if call == "PublishEvent()" {
-				continue // its object may have any name
+				continue // an Event may be about an object of any name
 			}
 			if err := wantError(fmt.Sprintf("%s with name %q", call, name), run(ctx), controlplane.ErrInvalid); err != nil {
 				return err
@@ -39,8 +39,8 @@ func checkNames(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// fill makes a DNS subdomain of that length that begins with prefix, of labels as long
-// as they may be.
+// fill returns a DNS subdomain of that length that begins with prefix. Its labels are as long as
+// possible.
 func fill(prefix string, length int) string {
 	name := []byte(prefix)
 	for len(name) < length {

@@ -139,8 +139,8 @@ func checkAdoptOnly(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// alive registers a Node of that name for a machine that renews its Lease.
-func alive(ctx context.Context, b *Backend, name string, id controlplane.Identity) (*corev1.Node, error) {
+// registerAlive registers a Node of that name for a machine that renews its Lease.
+func registerAlive(ctx context.Context, b *Backend, name string, id controlplane.Identity) (*corev1.Node, error) {
 	node, err := register(ctx, b, name, id)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func checkRefused(ctx context.Context, b *Backend) error { return refused(ctx, b
 func checkCloneRefused(ctx context.Context, b *Backend) error { return refused(ctx, b, clone) }
 
 func refused(ctx context.Context, b *Backend, other controlplane.Identity) error {
-	before, err := alive(ctx, b, b.Name("shared"), here)
+	before, err := registerAlive(ctx, b, b.Name("shared"), here)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func refused(ctx context.Context, b *Backend, other controlplane.Identity) error
 }
 
 func checkTakeover(ctx context.Context, b *Backend) error {
-	before, err := alive(ctx, b, b.Name("taken"), here)
+	before, err := registerAlive(ctx, b, b.Name("taken"), here)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func checkTakeover(ctx context.Context, b *Backend) error {
 }
 
 func checkOwnNode(ctx context.Context, b *Backend) error {
-	first, err := alive(ctx, b, b.Name("mine"), here)
+	first, err := registerAlive(ctx, b, b.Name("mine"), here)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func checkStatus(ctx context.Context, b *Backend) error {
 	if err != nil {
 		return err
 	}
-	update := first.DeepCopy() // its resourceVersion is no longer the stored one
+	update := first.DeepCopy() // its resourceVersion is outdated now
 	update.Labels = map[string]string{"example.com/ignored": "label"}
 	update.Status.Conditions[0].Status = corev1.ConditionFalse
 	update.Status.Conditions[0].Reason = "NodeShutdown"
@@ -254,7 +254,7 @@ func checkStatus(ctx context.Context, b *Backend) error {
 }
 
 func checkDeleted(ctx context.Context, b *Backend) error {
-	first, err := alive(ctx, b, b.Name("deleted"), here)
+	first, err := registerAlive(ctx, b, b.Name("deleted"), here)
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func checkDeleted(ctx context.Context, b *Backend) error {
 }
 
 func checkLeave(ctx context.Context, b *Backend) error {
-	if _, err := alive(ctx, b, b.Name("leaving"), here); err != nil {
+	if _, err := registerAlive(ctx, b, b.Name("leaving"), here); err != nil {
 		return err
 	}
 	for range 2 {

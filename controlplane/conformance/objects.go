@@ -13,14 +13,14 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Machines that the checks play.
+// The machines of the checks.
 var (
 	here  = controlplane.Identity{MachineID: "11111111111111111111111111111111", SystemUUID: "aaaaaaaa-0000-4000-8000-000000000001"}
 	there = controlplane.Identity{MachineID: "22222222222222222222222222222222", SystemUUID: "aaaaaaaa-0000-4000-8000-000000000002"}
 	clone = controlplane.Identity{MachineID: here.MachineID, SystemUUID: there.SystemUUID}
 )
 
-// newNode is a Node as an agent on that machine wants it.
+// newNode returns a Node as an agent on that machine wants it.
 func newNode(name string, id controlplane.Identity) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -45,7 +45,7 @@ func register(ctx context.Context, b *Backend, name string, id controlplane.Iden
 	return node, nil
 }
 
-// newLease is a Lease that that machine renews at a time, for the first time.
+// newLease returns a Lease that the machine renews for the first time at that time.
 func newLease(name string, id controlplane.Identity, renewed time.Time) *coordinationv1.Lease {
 	lease, err := controlplane.NewLease(name, id, 40*time.Second)
 	if err != nil {
@@ -63,7 +63,7 @@ func renew(ctx context.Context, b *Backend, name string, id controlplane.Identit
 	return lease, nil
 }
 
-// watch is a LeaseWatch whose time the check makes pass.
+// watch is a LeaseWatch whose clock the check controls.
 type watch struct {
 	*controlplane.LeaseWatch
 	now time.Time
@@ -75,8 +75,7 @@ func newWatch() *watch {
 	return w
 }
 
-// registerWatching registers a Node of that name for that machine, with that watch,
-// and reports which Nodes were replaced.
+// registerWatching registers a Node with that watch, and returns which Nodes were replaced.
 func registerWatching(ctx context.Context, b *Backend, node *corev1.Node, w *watch, o controlplane.RegisterOptions) (stored *corev1.Node, replaced []*corev1.Node, err error) {
 	o.Watch = w.LeaseWatch
 	o.Replaces = func(before *corev1.Node) { replaced = append(replaced, before) }
@@ -84,7 +83,7 @@ func registerWatching(ctx context.Context, b *Backend, node *corev1.Node, w *wat
 	return stored, replaced, err
 }
 
-// wantError returns an error unless err wraps the class.
+// wantError returns an error unless err wraps class.
 func wantError(call string, err, class error) error {
 	if !errors.Is(err, class) {
 		return fmt.Errorf("%s = %w, want an error that is %q", call, orNone(err), class)
@@ -92,7 +91,7 @@ func wantError(call string, err, class error) error {
 	return nil
 }
 
-// wantOwner returns an error unless err is an IdentityError that names both.
+// wantOwner returns an error unless err is an IdentityError that names both machines.
 func wantOwner(call string, err error, theirs, ours controlplane.Identity) error {
 	var identity *controlplane.IdentityError
 	if !errors.As(err, &identity) {

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// machines are as many that nobody is.
+// machines returns that many different machines.
 func machines(count int) []controlplane.Identity {
 	var all []controlplane.Identity
 	for i := range count {
@@ -25,8 +25,8 @@ func machines(count int) []controlplane.Identity {
 	return all
 }
 
-// checkRegisterRace has machines that take none for dead for having no Lease register
-// one name.
+// checkRegisterRace registers one name for several machines at once. For them, a machine without a
+// Lease does not count as dead.
 func checkRegisterRace(ctx context.Context, b *Backend) error {
 	name, all := b.Name("wanted-by-many"), machines(8)
 	nodes, errs := make([]*corev1.Node, len(all)), make([]error, len(all))
@@ -71,7 +71,7 @@ func checkRegisterRace(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// checkHolderRace has two agents of one name start at once, as agents do: the Lease
+// checkHolderRace starts two agents with one name at once. Like real agents, they create the Lease
 // first.
 func checkHolderRace(ctx context.Context, b *Backend) error {
 	name, both := b.Name("wanted-by-two"), machines(2)
@@ -118,7 +118,7 @@ func checkHolderRace(ctx context.Context, b *Backend) error {
 	return wantOwner("Register() by the machine that does not hold the lease", err, both[winner], both[loser])
 }
 
-// checkStatusRace has another client label the Node while its status is written.
+// checkStatusRace sets labels on the Node as another client while its status is written.
 func checkStatusRace(ctx context.Context, b *Backend) error {
 	name := b.Name("busy-node")
 	node, err := register(ctx, b, name, here)
@@ -144,7 +144,7 @@ func checkStatusRace(ctx context.Context, b *Backend) error {
 		switch _, err := b.Client.UpdateStatus(ctx, node); {
 		case err == nil:
 			last = node.Status.Conditions[0].Reason
-		case done || !errors.Is(err, controlplane.ErrConflict): // while others write it is to be tried again
+		case done || !errors.Is(err, controlplane.ErrConflict): // a conflict with the other client: try again
 			return fmt.Errorf("UpdateStatus() beside others = %w, want no error", err)
 		}
 		if done {
@@ -155,7 +155,7 @@ func checkStatusRace(ctx context.Context, b *Backend) error {
 			if err != nil {
 				return err
 			}
-			done = true // once more, alone
+			done = true // one more round without the other client
 		default:
 		}
 	}
@@ -174,8 +174,8 @@ func checkStatusRace(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// checkExpiry has a Lease end by the control plane's own clock. It measures what it
-// does itself, and proves nothing by what came too late.
+// checkExpiry lets a Lease expire by the control plane's own clock. It measures the times of its
+// own calls. If this process was too slow, the check starts again.
 func checkExpiry(ctx context.Context, b *Backend) error {
 	if !b.Expires {
 		return &AbsentError{"the Lease is kept; the next machine of that name watches whether it is renewed"}
@@ -200,7 +200,7 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 			if gap := time.Since(before); gap < good {
 				return fmt.Errorf("a lease of %v was removed although it was renewed after %v", good, gap)
 			}
-			started = time.Now() // it went rightly: this process was too slow
+			started = time.Now() // the Lease expired rightly: this process was too slow
 		}
 		lease = stored
 		if err := bounded.Sleep(ctx, good/4); err != nil {

@@ -39,10 +39,10 @@ func addresses(ip string) []corev1.NodeAddress {
 	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}, {Type: corev1.NodeHostName, Address: "host"}}
 }
 
-// theirs is a condition that another client keeps.
+// theirs is a condition of another client.
 const theirs corev1.NodeConditionType = "theirs.example.com/Fine"
 
-// addTheirs has another client write a condition of his own.
+// addTheirs writes a condition as another client.
 func addTheirs(ctx context.Context, b *Backend, name string) error {
 	err := b.edit(ctx, name, func(node *corev1.Node) {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: theirs, Status: corev1.ConditionTrue, Reason: "Theirs"})
@@ -53,7 +53,7 @@ func addTheirs(ctx context.Context, b *Backend, name string) error {
 	return nil
 }
 
-// reasons are those of a Node's conditions, by type.
+// reasons returns the reasons of a Node's conditions, by type.
 func reasons(node *corev1.Node) map[corev1.NodeConditionType]string {
 	all := map[corev1.NodeConditionType]string{}
 	for _, c := range node.Status.Conditions {
@@ -102,10 +102,10 @@ func checkConditionsKept(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// noOthers is why there is nothing of theirs to keep, nor to hear of.
+// noOthers is why there are no changes of other clients to keep or to watch.
 const noOthers = "only the agent writes here"
 
-// noKubelet is why a control plane need not share a Node.
+// noKubelet is why a control plane does not have to share a Node with a kubelet.
 const noKubelet = "kubelets do not register here"
 
 func checkConditionsAdded(ctx context.Context, b *Backend) error {
@@ -174,7 +174,7 @@ func checkWatch(ctx context.Context, b *Backend) error {
 	defer stop()
 	seen, ended := make(chan *corev1.Node), make(chan error, 1)
 	go func() { ended <- watcher.WatchNode(watching, b.Name("watched"), seen) }()
-	// until receives from the watch until it has the wanted value.
+	// until receives from the watch until the wanted state arrives.
 	until := func(what string, is func(*corev1.Node) bool) error {
 		var last *corev1.Node
 		for {
@@ -200,7 +200,7 @@ func checkWatch(ctx context.Context, b *Backend) error {
 		is   func(*corev1.Node) bool
 	}{
 		{"there being no node", func() error { return nil }, func(n *corev1.Node) bool { return n == nil }},
-		{"its creation", func() error { _, err := alive(ctx, b, b.Name("watched"), here); return err }, rack("r1")},
+		{"its creation", func() error { _, err := registerAlive(ctx, b, b.Name("watched"), here); return err }, rack("r1")},
 		{"a label", func() error {
 			return b.edit(ctx, b.Name("watched"), func(n *corev1.Node) { n.Labels["example.com/rack"] = "r2" })
 		}, rack("r2")},

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Table is which control plane has which feature, as Markdown, made from what became
-// of the checks: a list of what all of them have, then a table of the rest with a column
-// for each of the control planes, by type, with notes of why one has something not or not
-// wholly. Checks that have no result are an error.
+// Table shows which control plane has which feature, as Markdown, from the results of the checks.
+// First comes a list of the features that all of them have. A table of the other features follows,
+// with a column for each type of control plane. Notes explain what is missing. A check without a
+// result is an error.
 func Table(types []string, results map[string][]Result) (string, error) {
 	var common, rows strings.Builder
 	var notes []string
 	for _, feature := range Features() {
 		row, all := "", true
 		for _, kind := range types {
-			verdict, whys, err := has(feature, results[kind])
+			verdict, whys, err := verdictOf(feature, results[kind])
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", kind, err)
 			}
@@ -43,8 +43,8 @@ func Table(types []string, results map[string][]Result) (string, error) {
 	return text + "\n", nil
 }
 
-// has says in a word whether all checks of a feature passed, and why not.
-func has(feature Feature, results []Result) (verdict string, whys []string, err error) {
+// verdictOf returns a verdict on a feature in one or two words, and why checks did not pass.
+func verdictOf(feature Feature, results []Result) (verdict string, whys []string, err error) {
 	counts, checks := map[Status]int{}, 0
 	for _, check := range Checks() {
 		if check.Feature != feature {

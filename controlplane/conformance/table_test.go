@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the table in docs/reference/contr
 // columns are the control planes of the table, in its order. The fake is for tests.
 var columns = []string{"embedded", "kubernetes", "etcd", "plugin"}
 
-// results are those that the control planes' own tests keep.
+// results reads the results that the control planes' own tests have stored.
 func results(t *testing.T) (types []string, all map[string][]conformance.Result) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")

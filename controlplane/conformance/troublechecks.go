@@ -17,30 +17,30 @@ import (
 )
 
 const (
-	// soon is how long a call may take to end once its context has ended. It is
-	// generous, for machines that are busy: an end that is missed takes far longer.
+	// soon is how long a call may take to end after its context has ended. It is generous, for busy
+	// machines: a call that ignores its context takes far longer.
 	soon = 15 * time.Second
-	// ownDeadline is what no call without a deadline may last longer than.
+	// ownDeadline is the longest time that a call without a deadline may take.
 	ownDeadline = 45 * time.Second
 )
 
-// endedEarly reports whether a call may end so whose context ends while it is in progress:
-// it may just have been done, or another one before it was that nobody heard of.
+// endedEarly reports whether err is allowed for a call whose context ends while it is in progress.
+// The call itself, or an earlier one whose result is unknown, may have been executed.
 func endedEarly(err error) bool {
 	return err == nil || errors.Is(err, context.Canceled) || errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrConflict)
 }
 
-// checkCancelledAnytime cancels each call later and later, until one gets its answer.
+// checkCancelledAnytime cancels each call several times, after increasing pauses.
 func checkCancelledAnytime(ctx context.Context, b *Backend) error {
 	name := b.Name("cancelled-anytime")
-	if _, err := alive(ctx, b, name, here); err != nil {
+	if _, err := registerAlive(ctx, b, name, here); err != nil {
 		return err
 	}
 	leaks := watchGoroutines(ctx)
 	for _, call := range slices.Sorted(maps.Keys(calls(b.Client, name))) {
 		run := calls(b.Client, name)[call]
 		for after := time.Duration(0); after <= 20*time.Millisecond; after = after*2 + 50*time.Microsecond {
-			err := leaks.under(func(ctx context.Context) error {
+			err := leaks.call(func(ctx context.Context) error {
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
 				stop := time.AfterFunc(after, cancel)
@@ -52,15 +52,15 @@ func checkCancelledAnytime(ctx context.Context, b *Backend) error {
 			}
 		}
 	}
-	if err := leaks.gone(ctx); err != nil {
+	if err := leaks.awaitEnd(ctx); err != nil {
 		return err
 	}
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
-// worksAgain registers a Node and renews its Lease, as after any trouble. What was
-// requested in it may be done late, so that this is tried until it goes well.
-func worksAgain(ctx context.Context, b *Backend, name string) error {
+// recovers registers a Node and renews its Lease after a fault. It retries, because requests from
+// the time of the fault may be executed late.
+func recovers(ctx context.Context, b *Backend, name string) error {
 	deadline := time.Now().Add(soon)
 	for {
 		err := works(ctx, b, name)
@@ -97,10 +97,10 @@ func works(ctx context.Context, b *Backend, name string) error {
 	return nil
 }
 
-// withFault registers a Node with a Lease, and has a fault befall answers from then on.
+// withFault registers a Node with a Lease, and then causes a fault in answers.
 func withFault(ctx context.Context, b *Backend, own string, f Fault) (name string, restore func(), err error) {
 	name = b.Name(own)
-	if _, err = alive(ctx, b, name, here); err == nil {
+	if _, err = registerAlive(ctx, b, name, here); err == nil {
 		restore, err = b.injectFault(f)
 	}
 	return name, restore, err
@@ -112,7 +112,7 @@ func checkSlow(ctx context.Context, b *Backend) error {
 		return err
 	}
 	defer restore()
-	if err := worksAgain(ctx, b, name); err != nil {
+	if err := recovers(ctx, b, name); err != nil {
 		return fmt.Errorf("late answers: %w", err)
 	}
 	for call, run := range calls(b.Client, name) {
@@ -126,7 +126,7 @@ func checkSlow(ctx context.Context, b *Backend) error {
 		}
 	}
 	restore()
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
 func checkNoAnswer(ctx context.Context, b *Backend) error {
@@ -137,7 +137,7 @@ func checkNoAnswer(ctx context.Context, b *Backend) error {
 	defer restore()
 	leaks := watchGoroutines(ctx)
 	for call, run := range calls(b.Client, name) {
-		err := leaks.under(func(ctx context.Context) error {
+		err := leaks.call(func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
@@ -148,10 +148,10 @@ func checkNoAnswer(ctx context.Context, b *Backend) error {
 		}
 	}
 	restore()
-	if err := leaks.gone(ctx); err != nil {
+	if err := leaks.awaitEnd(ctx); err != nil {
 		return err
 	}
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
 func checkDeadline(ctx context.Context, b *Backend) error {
@@ -190,11 +190,10 @@ func checkDeadline(ctx context.Context, b *Backend) error {
 		}
 	}
 	restore()
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
-// checkLost has each write be done and its answer be lost, and makes it again, as
-// whoever calls does.
+// checkLost executes each write but loses its answer. Then it repeats the write, as callers do.
 func checkLost(ctx context.Context, b *Backend) error {
 	name := b.Name("lost")
 	lose := func(call string, run func() error) error {
@@ -235,7 +234,7 @@ func checkLost(ctx context.Context, b *Backend) error {
 	if can && len(events) != 1 {
 		return fmt.Errorf("Events() after one was published twice, its answer lost = %d, want 1", len(events))
 	}
-	if err := worksAgain(ctx, b, name); err != nil {
+	if err := recovers(ctx, b, name); err != nil {
 		return err
 	}
 	leave := func() error { return b.Client.Leave(ctx, name, controlplane.Identity{}) }
@@ -263,17 +262,17 @@ func checkWrongObject(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("Lease(%q) answered by another object = %v, want an error", name, lease)
 	}
 	restore()
-	return worksAgain(ctx, b, name)
+	return recovers(ctx, b, name)
 }
 
-// within returns what a call does, or that it does not end.
+// within returns the result of a call, or an error if the call does not end.
 func within(what string, call func() error) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), soon, fmt.Errorf("%s has not ended after %v", what, soon))
 	defer cancel()
 	return bounded.Call(ctx, call)
 }
 
-// orNone is an error that can be wrapped.
+// orNone returns err, or an error that says "no error" if err is nil, so that it can be wrapped.
 func orNone(err error) error {
 	if err == nil {
 		return errors.New("no error")
@@ -281,31 +280,31 @@ func orNone(err error) error {
 	return err
 }
 
-// goroutines finds those that calls have started, by a label that they inherit.
+// goroutines finds the goroutines that calls have started, by a label that they inherit.
 type goroutines struct {
 	ctx   context.Context
 	label string
 }
 
-// labelKey is what goroutines are labelled with.
+// labelKey is the key of that label.
 const labelKey = "conformance"
 
 func watchGoroutines(ctx context.Context) goroutines {
 	return goroutines{ctx: ctx, label: rand.Text()}
 }
 
-// under makes a call whose goroutines are known.
-func (g goroutines) under(call func(context.Context) error) (err error) {
+// call makes a call whose goroutines get the label.
+func (g goroutines) call(call func(context.Context) error) (err error) {
 	pprof.Do(g.ctx, pprof.Labels(labelKey, g.label), func(ctx context.Context) { err = call(ctx) })
 	return err
 }
 
-// gone waits until no goroutine of hostler's is left that a call has started. Those of
-// connections, which outlive a call, run no code of hostler's.
-func (g goroutines) gone(ctx context.Context) error {
+// awaitEnd waits until every goroutine that calls started in hostler's code has ended. Goroutines of
+// connections outlive a call, but run no code of hostler.
+func (g goroutines) awaitEnd(ctx context.Context) error {
 	deadline := time.Now().Add(soon)
 	for {
-		left := g.left()
+		left := g.remaining()
 		switch {
 		case left == "":
 			return nil
@@ -318,11 +317,11 @@ func (g goroutines) gone(ctx context.Context) error {
 	}
 }
 
-// left is the stack of such a goroutine; empty if there is none.
-func (g goroutines) left() string {
+// remaining returns the stack of a remaining goroutine; empty if there is none.
+func (g goroutines) remaining() string {
 	var text bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
-		return err.Error() // a buffer takes all
+		return err.Error() // cannot happen: a buffer accepts all writes
 	}
 	for stack := range strings.SplitSeq(text.String(), "\n\n") {
 		if strings.Contains(stack, fmt.Sprintf("%q:%q", labelKey, g.label)) && strings.Contains(stack, "hostler/controlplane/") {

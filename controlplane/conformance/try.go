@@ -14,10 +14,10 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Status is what became of a check.
+// Status is the outcome of a check.
 type Status string
 
-// What becomes of a check.
+// The outcomes of a check.
 const (
 	OK      Status = "ok"
 	Failed  Status = "failed"
@@ -25,23 +25,22 @@ const (
 	Untried Status = "not tried"
 )
 
-// Result is what became of one check.
+// Result is the result of one check.
 type Result struct {
 	Check   string `json:"check"`
 	Status  Status `json:"status"`
-	Message string `json:"message,omitempty"` // what was found, or why it was not tried or is not promised
-	// Forbidden is whether it was not tried because the credentials do not allow it.
+	Message string `json:"message,omitempty"` // the defect, or why the check was not tried, or why there is no such promise
+	// Forbidden reports that the check was not tried because the credentials do not allow it.
 	Forbidden bool `json:"-"`
-	// Left are the Nodes by whose names something is left, which could not be taken
-	// away.
+	// Left are the names of Nodes that could not be removed completely.
 	Left []string `json:"left,omitempty"`
 }
 
-// Try runs one check, removes what it has made, also after a failure or once ctx
-// has ended, and reports what became of both. The clean-up has another Timeout. The
-// Backend may have another Client afterwards, which the caller closes.
+// Try runs one check and returns its result. It removes all objects of the check, even after a
+// failure or when ctx has ended; the clean-up has its own Timeout. The Backend may have another
+// Client afterwards, which the caller closes.
 func Try(ctx context.Context, c Check, b *Backend) Result {
-	n := &noting{Client: b.Client}
+	n := &recordingClient{Client: b.Client}
 	b.Client = n
 	err := attempt(ctx, c, b)
 	b.Client = n.Client
@@ -75,7 +74,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 	return r
 }
 
-// attempt runs the check within its time. A client that panics has failed.
+// attempt runs the check with its timeout. A panic of the client counts as a failure.
 func attempt(ctx context.Context, c Check, b *Backend) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -87,19 +86,19 @@ func attempt(ctx context.Context, c Check, b *Backend) (err error) {
 	return c.Run(ctx, b)
 }
 
-// noting is a Client that notes by which names something may have been stored, and
-// what it was forbidden.
-type noting struct {
+// recordingClient is a Client that records the names of objects that it may have stored, and the
+// calls that were forbidden.
+type recordingClient struct {
 	controlplane.Client
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	made       []string   // names of Nodes and Leases
 	withEvents []string   // names of Nodes that have Events
 	forbidden  []error
 }
 
-// note takes in how a call ended that stores something under that name.
-func (n *noting) note(names *[]string, name string, err error) {
+// record records the result of a call that stores something under that name.
+func (n *recordingClient) record(names *[]string, name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if errors.Is(err, controlplane.ErrForbidden) {
@@ -115,9 +114,9 @@ func (n *noting) note(names *[]string, name string, err error) {
 	}
 }
 
-// refusal is what a check was forbidden that ended with that error: the call that it
-// reports, or the whole where that was one in a role, or an edit.
-func (n *noting) refusal(err error) error {
+// refusal returns the forbidden call that err wraps. If there is none, because the forbidden call
+// was one of a role or an edit, it returns err.
+func (n *recordingClient) refusal(err error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if i := slices.IndexFunc(n.forbidden, func(call error) bool { return errors.Is(err, call) }); i >= 0 {
@@ -126,9 +125,10 @@ func (n *noting) refusal(err error) error {
 	return err
 }
 
-// clean removes what was made, and names what it could not. It asks three times:
-// others may write meanwhile, or a server be busy.
-func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err error) {
+// clean removes the objects of the check, and returns the names for which that failed. It tries
+// each removal three times, because other clients may write at the same time or a server may be
+// busy.
+func (n *recordingClient) clean(ctx context.Context, b *Backend) (left []string, err error) {
 	n.mu.Lock()
 	made, reported := slices.Clone(n.made), slices.Clone(n.withEvents)
 	n.mu.Unlock()
@@ -144,7 +144,7 @@ func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err erro
 	}
 	for _, name := range reported {
 		err := retry(ctx, func() error { return remover.RemoveEvents(ctx, name) })
-		if err != nil && !errors.Is(err, controlplane.ErrForbidden) { // else the control plane forgets them by itself
+		if err != nil && !errors.Is(err, controlplane.ErrForbidden) { // if forbidden, the control plane removes old Events by itself
 			errs = append(errs, err)
 			if !slices.Contains(left, name) {
 				left = append(left, name)
@@ -154,7 +154,7 @@ func (n *noting) clean(ctx context.Context, b *Backend) (left []string, err erro
 	return left, errors.Join(errs...)
 }
 
-// retry calls until it succeeds, a second apart.
+// retry makes up to three calls, a second apart, until one succeeds.
 func retry(ctx context.Context, call func() error) (err error) {
 	for range 3 {
 		if err = call(); err == nil || errors.Is(err, controlplane.ErrForbidden) {
@@ -170,50 +170,50 @@ func retry(ctx context.Context, call func() error) (err error) {
 }
 
 // Register implements controlplane.Client.
-func (n *noting) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
+func (n *recordingClient) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
 	stored, err := n.Client.Register(ctx, node, o)
-	n.note(&n.made, node.Name, err)
+	n.record(&n.made, node.Name, err)
 	return stored, err
 }
 
 // Node implements controlplane.Client.
-func (n *noting) Node(ctx context.Context, name string) (*corev1.Node, error) {
+func (n *recordingClient) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	stored, err := n.Client.Node(ctx, name)
-	n.note(nil, name, err)
+	n.record(nil, name, err)
 	return stored, err
 }
 
 // UpdateStatus implements controlplane.Client.
-func (n *noting) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+func (n *recordingClient) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	stored, err := n.Client.UpdateStatus(ctx, node)
-	n.note(nil, node.Name, err)
+	n.record(nil, node.Name, err)
 	return stored, err
 }
 
 // Lease implements controlplane.Client.
-func (n *noting) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+func (n *recordingClient) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	stored, err := n.Client.Lease(ctx, name)
-	n.note(nil, name, err)
+	n.record(nil, name, err)
 	return stored, err
 }
 
 // RenewLease implements controlplane.Client.
-func (n *noting) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (n *recordingClient) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	stored, err := n.Client.RenewLease(ctx, lease)
-	n.note(&n.made, lease.Name, err)
+	n.record(&n.made, lease.Name, err)
 	return stored, err
 }
 
 // PublishEvent implements controlplane.Client.
-func (n *noting) PublishEvent(ctx context.Context, event *corev1.Event) error {
+func (n *recordingClient) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	err := n.Client.PublishEvent(ctx, event)
-	n.note(&n.withEvents, event.InvolvedObject.Name, err)
+	n.record(&n.withEvents, event.InvolvedObject.Name, err)
 	return err
 }
 
 // Leave implements controlplane.Client.
-func (n *noting) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
+func (n *recordingClient) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	err := n.Client.Leave(ctx, name, machine)
-	n.note(nil, name, err)
+	n.record(nil, name, err)
 	return err
 }

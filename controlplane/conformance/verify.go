@@ -11,24 +11,24 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// family begins the names of all that is made where others have theirs, too.
-const family = "hostler-verify-"
+// namePrefix begins the names of all objects that are created on a control plane in use.
+const namePrefix = "hostler-verify-"
 
-// probeTimeout bounds how long is waited for a control plane that may not answer.
+// probeTimeout limits the wait for a control plane that may not answer.
 const probeTimeout = 15 * time.Second
 
-// NewPrefix returns a Backend's Prefix that nobody has used: "hostler-verify-", eight
-// letters and digits at random, and a dash.
-func NewPrefix() string { return family + strings.ToLower(rand.Text()[:8]) + "-" }
+// NewPrefix returns a new Prefix for a Backend: "hostler-verify-", eight random letters and digits,
+// and a dash.
+func NewPrefix() string { return namePrefix + strings.ToLower(rand.Text()[:8]) + "-" }
 
-// Verify tries the checks, one after another, and calls tell with each result, which
-// may be nil. Once ctx has ended, or the control plane does not answer any more, the
-// rest is not tried. The error is that it has not answered at all.
+// Verify runs the checks, one after another, and calls report, if not nil, with each result. If ctx
+// ends, or the control plane stops answering, the other checks are not tried. It returns an error
+// only if the control plane did not answer at all.
 func Verify(ctx context.Context, b *Backend, checks []Check, report func(Result)) ([]Result, error) {
 	if err := probe(ctx, b); err != nil {
 		return nil, err
 	}
-	b.Expires = b.Expires || controlplane.EndsLeases(b.Client) // as a client may know only now
+	b.Expires = b.Expires || controlplane.EndsLeases(b.Client) // a client may know it only after its first answer
 	var results []Result
 	var gone error
 	for _, check := range checks {
@@ -50,7 +50,7 @@ func Verify(ctx context.Context, b *Backend, checks []Check, report func(Result)
 	return results, nil
 }
 
-// probe returns why the control plane does not answer.
+// probe returns an error if the control plane does not answer.
 func probe(ctx context.Context, b *Backend) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -61,15 +61,15 @@ func probe(ctx context.Context, b *Backend) error {
 	return nil
 }
 
-// Remove removes what a check may have left by that name: Node, Lease and, where the
-// client can, Events. It refuses a name that no NewPrefix begins.
+// Remove removes what a check may have left under that name: Node, Lease and, if the client can
+// remove them, Events. It refuses a name without a prefix from NewPrefix.
 func Remove(ctx context.Context, client controlplane.Client, name string) error {
-	if !strings.HasPrefix(name, family) {
-		return fmt.Errorf("remove %q: not created here, its name does not begin with %s", name, family)
+	if !strings.HasPrefix(name, namePrefix) {
+		return fmt.Errorf("remove %q: not created here, its name does not begin with %s", name, namePrefix)
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	n := &noting{Client: client, made: []string{name}, withEvents: []string{name}}
+	n := &recordingClient{Client: client, made: []string{name}, withEvents: []string{name}}
 	_, err := n.clean(ctx, &Backend{Client: client})
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-// stranger is a Node that was there before.
+// stranger returns a Node that existed before the suite.
 func stranger() *corev1.Node {
 	node := &corev1.Node{}
 	node.Name = "stranger"
@@ -24,7 +24,7 @@ func stranger() *corev1.Node {
 	return node
 }
 
-// wantOnlyTheStranger fails if anything of the suite's is left.
+// wantOnlyTheStranger fails if an object of the suite is left.
 func wantOnlyTheStranger(t *testing.T, fake *controlplanetest.Fake, version string) {
 	t.Helper()
 	nodes, _ := fake.Nodes(t.Context())
@@ -63,7 +63,7 @@ func TestAVerificationLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// failing is a client whose renewals fail once anything else was stored.
+// failing is a client whose renewals fail after another object was stored.
 type failing struct{ *controlplanetest.Fake }
 
 func (c *failing) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
@@ -118,7 +118,7 @@ func TestAVerificationThatIsInterruptedLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// interrupting is a client whose user loses patience with the first Lease.
+// interrupting is a client whose user interrupts at the first Lease.
 type interrupting struct {
 	*controlplanetest.Fake
 	interrupt context.CancelFunc
@@ -129,7 +129,7 @@ func (c *interrupting) RenewLease(ctx context.Context, lease *coordinationv1.Lea
 	return c.Fake.RenewLease(ctx, lease)
 }
 
-// keeping is a client that takes nothing away.
+// keeping is a client that deletes nothing.
 type keeping struct{ *controlplanetest.Fake }
 
 func (c *keeping) Leave(context.Context, string, controlplane.Identity) error {
@@ -156,7 +156,7 @@ func TestWhatCannotBeRemovedIsNamed(t *testing.T) {
 	})
 }
 
-// poor is a client that may do nothing.
+// poor is a client without any rights.
 type poor struct{ *controlplanetest.Fake }
 
 func (c *poor) Register(_ context.Context, node *corev1.Node, _ controlplane.RegisterOptions) (*corev1.Node, error) {

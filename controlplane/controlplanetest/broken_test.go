@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// forgiving gives a name to whoever requests it.
+// forgiving gives a name to every machine that requests it.
 type forgiving struct{ *Fake }
 
 func (c *forgiving) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
@@ -21,7 +21,7 @@ func (c *forgiving) Register(ctx context.Context, node *corev1.Node, o controlpl
 	return c.Fake.Register(ctx, node, o)
 }
 
-// unheld gives a Lease to whoever requests it.
+// unheld gives a Lease to every machine that requests it.
 type unheld struct{ *Fake }
 
 func (c *unheld) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
@@ -32,7 +32,7 @@ func (c *unheld) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	return stored, err
 }
 
-// overwriting puts back what it has read before, whatever was written meanwhile.
+// overwriting stores what it has read, even if another client has written since.
 type overwriting struct{ *Fake }
 
 func (c *overwriting) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
@@ -52,7 +52,7 @@ func (c *backwards) Events(ctx context.Context) ([]corev1.Event, error) {
 	return events, err
 }
 
-// narrow takes names of up to 200 characters.
+// narrow accepts names of up to 200 characters.
 type narrow struct{ *Fake }
 
 func (c *narrow) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
@@ -69,7 +69,7 @@ func (c *narrow) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	return c.Fake.PublishEvent(ctx, event)
 }
 
-// leaking leaves something running behind each renewal.
+// leaking leaves a goroutine behind after each renewal.
 type leaking struct{ *Fake }
 
 func (c *leaking) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
@@ -77,7 +77,7 @@ func (c *leaking) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (
 	return c.Fake.RenewLease(ctx, lease)
 }
 
-// stubborn does not mind when it is told that nobody waits any more.
+// stubborn ignores the end of the context.
 type stubborn struct{ *Fake }
 
 func (c *stubborn) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
@@ -86,7 +86,7 @@ func (c *stubborn) Lease(ctx context.Context, name string) (*coordinationv1.Leas
 	return c.Fake.Lease(patient, name)
 }
 
-// unbounded waits for as long as it is let.
+// unbounded waits without a deadline.
 type unbounded struct{ *Fake }
 
 func (c *unbounded) Node(ctx context.Context, name string) (*corev1.Node, error) {
@@ -98,7 +98,7 @@ func (c *unbounded) Node(ctx context.Context, name string) (*corev1.Node, error)
 	return c.Fake.Node(ctx, name)
 }
 
-// twice stores each Event under a name of its own.
+// twice stores each Event under another name.
 type twice struct {
 	*Fake
 	events int

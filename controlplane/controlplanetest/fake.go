@@ -1,5 +1,5 @@
-// Package controlplanetest tests control planes and their users: Run runs the suite of package
-// conformance as tests, and Fake is a fleet's control plane in memory that fails on demand.
+// Package controlplanetest tests control planes and their users. Run runs the suite of package
+// conformance as tests. Fake is the control plane of a fleet, in memory, that fails on demand.
 package controlplanetest
 
 import (
@@ -24,13 +24,13 @@ import (
 	"hostler.io/hostler/controlplane/objects/objectstest"
 )
 
-// FakeMaxEvents is how many Events a Fake keeps.
+// FakeMaxEvents is the number of Events that a Fake keeps.
 const FakeMaxEvents = 2000
 
 // Method names a method of controlplane.Client.
 type Method string
 
-// The methods that a Fault can befall.
+// The methods that can have a Fault.
 const (
 	Any          Method = ""
 	Register     Method = "Register"
@@ -48,16 +48,16 @@ const (
 	WatchPace        Method = "WatchPace"
 )
 
-// Fault is what goes wrong with a call. Only a Lease or RenewLease can be Stale, only a
-// RenewLease be refused for a Conflict, and only in a Leave LeaseStays.
+// Fault is the fault of a call. Stale is for Lease and RenewLease, Conflict for RenewLease, and
+// LeaseStays for Leave.
 type Fault = faulttest.Fault
 
-// Fake is a control plane in memory, for any number of Nodes and agents, which may no more
-// than Kubernetes lets a node. It works under testing/synctest. Use NewFake.
+// Fake is a control plane in memory, for any number of Nodes and agents. It allows no more than
+// Kubernetes allows a node. It works under testing/synctest. Use NewFake.
 type Fake struct {
 	*faulttest.Book[Method]
 
-	// No fault befalls these.
+	// These have no faults.
 	controlplane.NodeLister
 	controlplane.EventLister
 	conformance.Editor
@@ -66,10 +66,10 @@ type Fake struct {
 	store *objectstest.Store
 	now   func() time.Time
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	client     *objects.Client
-	created    int                                 // Nodes by Create
-	renewed    map[string][2]*coordinationv1.Lease // Leases as they were renewed last, and before
+	created    int                                 // number of Nodes that Create stored
+	renewed    map[string][2]*coordinationv1.Lease // the last and the previous renewal of each Lease
 	keepsNodes bool
 }
 
@@ -86,8 +86,7 @@ var (
 	_ controlplane.Pacer           = (*Fake)(nil)
 )
 
-// NewFake returns an empty control plane without faults, whose wall clock is
-// now, or time.Now if that is nil.
+// NewFake returns an empty control plane without faults. now is its wall clock; time.Now if nil.
 func NewFake(now func() time.Time) *Fake {
 	if now == nil {
 		now = time.Now
@@ -106,39 +105,39 @@ func NewFake(now func() time.Time) *Fake {
 	return f
 }
 
-// Forget has it take the conditions that it was told so far for another client's, except
-// those in hostler's domain, as a client does that starts again.
+// Forget simulates a restart of the client: conditions that it has stored so far now count as
+// another client's, except those in hostler's domain.
 func (f *Fake) Forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.client = objects.New(f.store, objects.Options{Now: f.now, KeepTaints: true})
 }
 
-// KeepNodes has Register delete no Nodes from now on, but take them over, as where a
-// node has no more rights than a cluster gives it.
+// KeepNodes makes Register take over Nodes instead of deleting them, as on a cluster in which a
+// node may not delete its Node.
 func (f *Fake) KeepNodes() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keepsNodes = true
 }
 
-// ExpireLeases has each Lease go from now on that is not renewed for as long as it is
-// good for, by the Fake's own monotonic clock.
+// ExpireLeases makes Leases expire from now on: the Fake deletes a Lease that was not renewed for
+// its duration, by its own monotonic clock.
 func (f *Fake) ExpireLeases() { f.store.End(true) }
 
 // EndsLeases reports whether ExpireLeases was called.
 func (f *Fake) EndsLeases() bool { return f.store.Ends() }
 
-// RequestPace has it ask all hosts for Leases that are good for that long, as a person
-// writes it; nothing requests none.
+// RequestPace requests this Lease duration from all hosts, as a person writes it; an empty text
+// requests none.
 func (f *Fake) RequestPace(duration string) {
 	if err := objectstest.RequestPace(context.Background(), f.store, duration); err != nil {
-		panic(err) // no fault befalls this store by itself
+		panic(err) // this store has no faults of its own
 	}
 }
 
-// Create stores a Node as someone else would, a person or a kubelet, in place of
-// one that is there.
+// Create stores a Node as another client does, such as a person or a kubelet. It replaces an
+// existing Node.
 func (f *Fake) Create(node *corev1.Node) {
 	f.mu.Lock()
 	f.created++
@@ -147,7 +146,7 @@ func (f *Fake) Create(node *corev1.Node) {
 	f.mu.Unlock()
 	value, err := json.Marshal(next)
 	if err != nil {
-		panic(err) // an API type
+		panic(err) // cannot fail for an API type
 	}
 	key := objects.Key{Kind: objects.Node, Node: node.Name}
 	err = f.store.Edit(key, func([]byte) []byte { return value })
@@ -155,7 +154,7 @@ func (f *Fake) Create(node *corev1.Node) {
 		_, err = f.store.Put(context.Background(), key, objects.Put{Value: value})
 	}
 	if err != nil {
-		panic(err) // no fault befalls this store by itself
+		panic(err) // this store has no faults of its own
 	}
 }
 
@@ -168,7 +167,7 @@ func (f *Fake) Endpoint() string { return f.store.Endpoint() }
 // Close does nothing.
 func (f *Fake) Close() error { return nil }
 
-// serve has a call served, unless a fault befalls it.
+// serve executes a call, unless a fault prevents it.
 func serve[T any](ctx context.Context, f *Fake, m Method, name string, call func(*objects.Client, Fault) (T, error)) (T, error) {
 	var none T
 	fault, err := f.Begin(ctx, m, fmt.Sprintf("%q", name))
@@ -188,7 +187,7 @@ func serve[T any](ctx context.Context, f *Fake, m Method, name string, call func
 	return answer, nil
 }
 
-// done is serve for calls that answer nothing.
+// done is serve for calls that return only an error.
 func done(ctx context.Context, f *Fake, m Method, name string, call func(*objects.Client, Fault) error) error {
 	_, err := serve(ctx, f, m, name, func(c *objects.Client, fault Fault) (struct{}, error) { return struct{}{}, call(c, fault) })
 	return err
@@ -270,7 +269,7 @@ func (f *Fake) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*co
 	})
 }
 
-// stale returns the Lease as it was before it was renewed last, if the fault says so.
+// stale returns the previous renewal of the Lease, if the fault says so.
 func (f *Fake) stale(fault Fault, lease *coordinationv1.Lease) *coordinationv1.Lease {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -314,7 +313,7 @@ func (f *Fake) WatchPace(ctx context.Context, seen chan<- string) error {
 	})
 }
 
-// InjectFault makes a fault befall all calls until restore is called; it is the Hinder of a
+// InjectFault causes a fault in all calls until restore is called. It is the Inject of a
 // conformance.Backend.
 func (f *Fake) InjectFault(fault conformance.Fault) (restore func(), err error) {
 	befalls, can := map[conformance.Fault]Fault{

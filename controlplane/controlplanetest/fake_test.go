@@ -47,7 +47,7 @@ func TestAFakeThatEndsLeasesConforms(t *testing.T) {
 	}))
 }
 
-// broken are clients that each break one promise, by the check that has to find it.
+// broken are clients that each break one promise, by the name of the check that has to find it.
 var broken = map[string]func(*Fake) controlplane.Client{
 	"of many machines that register one name at once, one gets it":                       func(f *Fake) controlplane.Client { return &forgiving{Fake: f} },
 	"of two machines, the one that holds the lease gets the node":                        func(f *Fake) controlplane.Client { return &unheld{Fake: f} },
@@ -81,7 +81,7 @@ func TestEachNewCheckFindsABrokenClient(t *testing.T) {
 				b.Client = breaks(fake)
 				b.Inject = func(fault conformance.Fault) (func(), error) {
 					if fault == conformance.WrongObject {
-						return func() {}, nil // whatever it says is believed
+						return func() {}, nil // the control plane believes any answer
 					}
 					return fake.InjectFault(fault)
 				}
@@ -90,7 +90,7 @@ func TestEachNewCheckFindsABrokenClient(t *testing.T) {
 				} else {
 					t.Log(r.Message)
 				}
-				time.Sleep(time.Hour) // what the broken ones leave ends by then
+				time.Sleep(time.Hour) // goroutines of the broken clients end by then
 			})
 		})
 	}

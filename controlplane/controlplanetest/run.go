@@ -13,19 +13,19 @@ import (
 // Backend is a control plane under test.
 type Backend = conformance.Backend
 
-// Run runs every check of the conformance suite as a test of its own, each on a new
-// Backend, and returns what became of them.
+// Run runs every check of the conformance suite as a subtest, each on a new Backend, and returns
+// the results.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) []conformance.Result {
 	return run(t, newBackend, func(t *testing.T, test func(*testing.T)) { test(t) })
 }
 
-// RunInBubbles is Run for a control plane in memory: each check has a testing/synctest
-// bubble of its own, in which nothing is waited for.
+// RunInBubbles is Run for a control plane in memory: each check runs in a bubble of
+// testing/synctest, where waiting takes no real time.
 func RunInBubbles(t *testing.T, newBackend func(t *testing.T) Backend) []conformance.Result {
 	return run(t, newBackend, func(t *testing.T, test func(*testing.T)) { synctest.Test(t, test) })
 }
 
-// run runs every check in surroundings of its own.
+// run runs every check as in decides.
 func run(t *testing.T, newBackend func(t *testing.T) Backend, in func(*testing.T, func(*testing.T))) []conformance.Result {
 	var results []conformance.Result
 	for _, check := range conformance.Checks() {
@@ -50,13 +50,12 @@ func run(t *testing.T, newBackend func(t *testing.T) Backend, in func(*testing.T
 	return results
 }
 
-// resultsFolder is where results are kept, seen from the package of any control plane,
-// which stand side by side.
+// resultsFolder is where results are stored, relative to the package of any control plane.
 const resultsFolder = "../conformance/testdata"
 
-// Record runs the suite, and compares what became of its checks with what is kept for
-// the control plane of that type, which docs/reference/control-planes.md is made from; update
-// writes that again. It does neither where `go test -run` leaves some out.
+// Record runs the suite, and compares the results with the stored results for that type of control
+// plane. docs/reference/control-planes.md is made from them. update stores them again. If `go test
+// -run` leaves checks out, Record does neither.
 func Record(t *testing.T, kind string, update bool, newBackend func(t *testing.T) Backend) {
 	t.Helper()
 	record(t, kind, update, Run(t, newBackend))
@@ -65,7 +64,7 @@ func Record(t *testing.T, kind string, update bool, newBackend func(t *testing.T
 func record(t *testing.T, kind string, update bool, results []conformance.Result) {
 	t.Helper()
 	if t.Failed() || slices.ContainsFunc(results, func(r conformance.Result) bool { return r.Status == conformance.Failed }) {
-		return // the checks tell, or were left out
+		return // the failed checks report it, or some were left out
 	}
 	kept.JSON(t, filepath.Join(resultsFolder, kind+".json"), results, update, "run this test with -update, and then: go test ./controlplane/conformance -update")
 }

@@ -11,25 +11,23 @@ import (
 	"hostler.io/hostler/controlplane/conformance"
 )
 
-// slowness is by how much a Wire delays what a server sends.
-const slowness = 250 * time.Millisecond
+// slowDelay is the delay of a Wire with the fault Slow.
+const slowDelay = 250 * time.Millisecond
 
-// Wire lies between clients and a server that is reached by TCP, and hinders what the
-// server sends. It knows no protocol: it has a server lie by leading to another one. Use
-// NewWire.
+// Wire is a TCP proxy between clients and a server that causes faults in the server's answers. It
+// knows no protocol: for wrong objects, it connects clients to another server. Use NewWire.
 type Wire struct {
-	// Tamper is the address of who answers in the server's place, in its words except
-	// objects, which are others than were requested; empty where nobody can. It is set
-	// before the wire is used.
+	// Tamper is the address of a server that answers like the real one, but with other objects than
+	// were requested; empty if there is none. Set it before the first use.
 	Tamper string
 
 	listener net.Listener
 	server   string
 	serving  sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	fault conformance.Fault
-	ends  map[net.Conn]bool // of all connections
+	ends  map[net.Conn]bool // both ends of all connections
 }
 
 // NewWire returns a wire to the server at that address, HOST:PORT. The caller closes it.
@@ -43,10 +41,10 @@ func NewWire(server string) (*Wire, error) {
 	return w, nil
 }
 
-// Port is where clients reach it on localhost.
+// Port is the port of the proxy on localhost.
 func (w *Wire) Port() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
-// InjectFault is that of a conformance.Backend.
+// InjectFault is the Inject of a conformance.Backend.
 func (w *Wire) InjectFault(f conformance.Fault) (restore func(), err error) {
 	if f != conformance.WrongObject {
 		w.set(f)
@@ -60,7 +58,7 @@ func (w *Wire) InjectFault(f conformance.Fault) (restore func(), err error) {
 	return sync.OnceFunc(func() { w.set(""); w.cut() }), nil
 }
 
-// cut breaks all connections: the next ones lead where the wire leads now.
+// cut breaks all connections. New ones go to the present target.
 func (w *Wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,8 +67,8 @@ func (w *Wire) cut() {
 	}
 }
 
-// to is where connections lead.
-func (w *Wire) to() string {
+// target returns the target of new connections.
+func (w *Wire) target() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault == conformance.WrongObject {
@@ -85,7 +83,7 @@ func (w *Wire) set(f conformance.Fault) {
 	w.fault = f
 }
 
-// Close cuts all connections, and returns once nothing is sent any more.
+// Close cuts all connections, and returns when nothing is sent any more.
 func (w *Wire) Close() error {
 	err := w.listener.Close()
 	w.cut()
@@ -99,7 +97,7 @@ func (w *Wire) serve() {
 		if err != nil {
 			return // it was closed
 		}
-		to := w.to()
+		to := w.target()
 		server, err := net.DialTimeout("tcp", to, 10*time.Second)
 		if err != nil {
 			_ = client.Close()
@@ -108,7 +106,7 @@ func (w *Wire) serve() {
 		w.mu.Lock()
 		w.ends[client], w.ends[server] = true, true
 		w.mu.Unlock()
-		if to != w.to() { // it was cut meanwhile, and these not with it
+		if to != w.target() { // the target changed while this connection was dialed
 			w.cut()
 		}
 		cut := func() {
@@ -119,14 +117,14 @@ func (w *Wire) serve() {
 			delete(w.ends, server)
 		}
 		w.serving.Go(func() { _, _ = io.Copy(server, client); cut() })
-		w.serving.Go(func() { _ = w.down(client, server); cut() })
+		w.serving.Go(func() { _ = w.forward(client, server); cut() })
 	}
 }
 
-// down hands on what the server sends. A connection that has swallowed anything is
-// silent from then on, whatever is healed, for what follows would make no sense.
-func (w *Wire) down(client io.Writer, server io.Reader) error {
-	unresponsive := false
+// forward forwards what the server sends. A connection that has lost data forwards nothing more, even
+// after the fault has ended, because the rest would make no sense.
+func (w *Wire) forward(client io.Writer, server io.Reader) error {
+	dropped := false
 	for chunk := make([]byte, 64<<10); ; {
 		n, err := server.Read(chunk)
 		if err != nil {
@@ -138,11 +136,11 @@ func (w *Wire) down(client io.Writer, server io.Reader) error {
 		switch {
 		case fault == conformance.Lost:
 			return errors.New("connection broken")
-		case fault == conformance.NoAnswer || unresponsive:
-			unresponsive = true
+		case fault == conformance.NoAnswer || dropped:
+			dropped = true
 			continue
 		case fault == conformance.Slow:
-			time.Sleep(slowness)
+			time.Sleep(slowDelay)
 		}
 		if _, err := client.Write(chunk[:n]); err != nil {
 			return err

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/controlplane/conformance"
 )
 
-// TestAWireHindersWhatTheServerSends has a server that sends each byte back, and tells
-// of what it has received.
-func TestAWireHindersWhatTheServerSends(t *testing.T) {
+// TestAWireInjectsFaultsIntoTheServersAnswers has a server that sends each byte back and reports
+// what it has received.
+func TestAWireInjectsFaultsIntoTheServersAnswers(t *testing.T) {
 	server, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +76,8 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 		t.Errorf("an answer over the wire = %v, want no error", err)
 	}
 	restore, started := hinder(conformance.Slow), time.Now()
-	if err := ask(conn, time.Minute); err != nil || time.Since(started) < slowness {
-		t.Errorf("an answer over a slow wire = %v after %v, want it after %v", err, time.Since(started), slowness)
+	if err := ask(conn, time.Minute); err != nil || time.Since(started) < slowDelay {
+		t.Errorf("an answer over a slow wire = %v after %v, want it after %v", err, time.Since(started), slowDelay)
 	}
 	restore()
 	restore = hinder(conformance.NoAnswer)
@@ -114,7 +114,7 @@ func TestAWireHindersWhatTheServerSends(t *testing.T) {
 	}
 }
 
-// greeting has a server send a letter to whoever connects.
+// greeting starts a server that sends a letter to each client.
 func greeting(t *testing.T, letter byte) (address string) {
 	t.Helper()
 	server, err := net.Listen("tcp", "localhost:0")
@@ -131,14 +131,14 @@ func greeting(t *testing.T, letter byte) (address string) {
 			go func() {
 				defer conn.Close()
 				_, _ = conn.Write([]byte{letter})
-				_, _ = io.Copy(io.Discard, conn) // until it is cut
+				_, _ = io.Copy(io.Discard, conn) // until the connection is cut
 			}()
 		}
 	}()
 	return server.Addr().String()
 }
 
-func TestAWireLeadsToWhoLiesInTheServersPlace(t *testing.T) {
+func TestAWireConnectsToTheTamperedServer(t *testing.T) {
 	wire, err := NewWire(greeting(t, 't'))
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestAWireLeadsToWhoLiesInTheServersPlace(t *testing.T) {
 	greets('l')
 	restore()
 	greets('t')
-	restore() // once more changes nothing
+	restore() // a second call changes nothing
 	if err := last.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package dial keeps one connection to a control plane that requests share, and replaces it.
 //
-// It owns when a connection is dialed and when a replaced one is closed. Its callers decide where
-// it leads and which errors replace it.
+// It owns when a connection is dialed and when a replaced one is closed. Its callers decide which
+// address it dials and which errors replace it.
 package dial
 
 import (
@@ -28,7 +28,7 @@ type Conn interface {
 	Ready() bool
 	// Close closes the connection. Requests that use it fail.
 	Close()
-	// Counter is that of the embedded Uses.
+	// Counter returns the embedded Uses.
 	Counter() *Uses
 }
 
@@ -38,19 +38,18 @@ type Uses struct {
 	replaced chan struct{} // closed once the connection is replaced
 }
 
-// Replaced is closed once another connection takes the place of this one, or the client is
-// closed.
+// Replaced is closed when another connection replaces this one, or the client is closed.
 func (u *Uses) Replaced() <-chan struct{} { return u.replaced }
 
 // Counter returns u.
 func (u *Uses) Counter() *Uses { return u }
 
-// Shared is one connection at a time.
+// Shared is a connection that is replaced on demand.
 type Shared[C Conn] struct {
 	dial func() (C, error)
 	late func(cause error) error
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	conn    C          // zero if the next request dials
 	attempt *attempt   // nil if none runs
 	closed  bool
@@ -115,8 +114,8 @@ func (s *Shared[C]) current() (conn C, running *attempt, err error) {
 
 // run dials until the result is current.
 func (s *Shared[C]) run(a *attempt) {
-	// The connection serves all requests, and does not belong to the one that dials it, as its
-	// labels in a profile would say.
+	// The connection serves all requests. In a profile it must not have the labels of the request that
+	// dials it.
 	pprof.SetGoroutineLabels(context.Background())
 	for {
 		conn, err := s.dial()
@@ -127,7 +126,7 @@ func (s *Shared[C]) run(a *attempt) {
 	}
 }
 
-// finish takes the result of an attempt. It returns false if the attempt has to run again.
+// finish records the result of an attempt. It returns false if the attempt has to run again.
 func (s *Shared[C]) finish(a *attempt, conn C, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +156,8 @@ func (s *Shared[C]) Release(conn C) {
 	}
 }
 
-// Drop has the next request dial, if the connection is the current one. Other requests that
-// use the connection continue.
+// Drop makes the next request dial, if conn is the current connection. Other requests that use the
+// connection continue.
 func (s *Shared[C]) Drop(conn C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *Shared[C]) Drop(conn C) {
 	}
 }
 
-// Reconnect has the next request dial. Requests that use the connection continue.
+// Reconnect makes the next request dial. Requests that use the connection continue.
 func (s *Shared[C]) Reconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +176,7 @@ func (s *Shared[C]) Reconnect() {
 	s.replace()
 }
 
-// Close replaces the connection by none. Requests that use the connection continue.
+// Close drops the connection for good. Requests that use the connection continue.
 func (s *Shared[C]) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +184,7 @@ func (s *Shared[C]) Close() {
 	s.replace()
 }
 
-// Current returns the current connection, without a use of it; the zero value if there is none.
+// Current returns the current connection without counting a use; the zero value if there is none.
 func (s *Shared[C]) Current() C {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,10 +205,11 @@ func (s *Shared[C]) replace() {
 	}
 }
 
-// FileHint is what to do about a file of credentials that cannot be read.
+// FileHint returns a hint for a file of credentials that cannot be read.
 func FileHint(err error) string { return fileHint(err, os.Geteuid() == 0) }
 
-// fileHint is FileHint of a process of root, as the agent is, or of another user, as the server is.
+// fileHint is FileHint for a process of root, such as the agent, or of another user, such as the
+// server.
 func fileHint(err error, root bool) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {

@@ -28,11 +28,11 @@ func (c *conn) Close() {
 
 var errLate = errors.New("late")
 
-// server hands out connections.
+// server returns connections.
 type server struct {
 	*dial.Shared[*conn]
 	dials   atomic.Int32
-	blocked chan struct{} // until it is closed, a dial does not end
+	blocked chan struct{} // a dial does not end until it is closed
 	err     error
 }
 

@@ -1,5 +1,5 @@
-// Package election lets one of several servers run a controller. It owns the times of a term; how a
-// store decides who leads is up to the store.
+// Package election lets one of several servers run a controller. It owns the times of a term; the
+// store decides who leads.
 package election
 
 import (
@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// Duration is how long a term lasts without being extended: another server leads at most this and
-	// one Interval after a leader was killed.
+	// Duration is how long a term lasts unless it is extended. After a leader was killed, another
+	// server leads after at most Duration and one Interval.
 	Duration = 12 * time.Second
-	// Deadline is when a leader stops that could not extend its term: before another one can begin.
+	// Deadline is when a leader that cannot extend its term stops: before another term can begin.
 	Deadline = 8 * time.Second
-	// Interval is from one attempt to the next.
+	// Interval is the time between attempts.
 	Interval = 2 * time.Second
 	// callTimeout bounds one attempt.
 	callTimeout = 4 * time.Second
@@ -40,15 +40,15 @@ type Election struct {
 	status Status
 }
 
-// Status is who leads, as this candidate knows it.
+// Status names the leader, as this candidate knows it.
 type Status struct {
 	Leading bool
 	Leader  store.Leader
 	Err     error // of the last attempt
 }
 
-// New returns a candidate that has not tried yet. The candidate's name must be unique, such as the host
-// and the process.
+// New returns a candidate that has not tried to lead yet. The candidate's name must be unique, such
+// as host and process.
 func New(s store.Elector, controller, candidate string, log *slog.Logger) *Election {
 	return &Election{store: s, controller: controller, candidate: candidate, log: log.With("component", "election", "controller", controller)}
 }
@@ -60,7 +60,7 @@ func (e *Election) Status() Status {
 	return e.status
 }
 
-// Run tries to lead until ctx ends, and calls lead whenever it does. lead must return soon after its
+// Run tries to lead until ctx ends, and calls lead for each term. lead must return soon after its
 // context ends. heartbeat receives the result of each attempt.
 func (e *Election) Run(ctx context.Context, lead func(context.Context, store.Term) error, heartbeat func(error)) error {
 	for {
@@ -102,8 +102,8 @@ func (e *Election) note(s Status) {
 	e.status = s
 }
 
-// serve leads for one term, which was requested at a time. It gives the term back when lead has
-// returned, so that the next leader need not wait.
+// serve leads for one term. extended is when the term was requested. serve gives the term back when
+// lead has returned, so that the next leader does not have to wait.
 func (e *Election) serve(ctx context.Context, term store.Term, extended time.Time, lead func(context.Context, store.Term) error, heartbeat func(error)) error {
 	leading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -141,7 +141,7 @@ func (e *Election) extend(ctx context.Context, term store.Term) error {
 	return e.store.Extend(ctx, term)
 }
 
-// resign gives a term back although ctx may have ended.
+// resign gives a term back, even if ctx has ended.
 func (e *Election) resign(ctx context.Context, term store.Term) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()

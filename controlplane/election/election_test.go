@@ -25,7 +25,7 @@ type bench struct {
 	leading map[string]time.Time // since when
 	most    int                  // at the same time
 	stopped map[string]time.Time // when a candidate last stopped leading
-	// firstStop is when it first did.
+	// firstStop is when a candidate first stopped leading.
 	firstStop map[string]time.Time
 }
 
@@ -35,7 +35,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// candidate starts one, and returns what stops it.
+// candidate starts a candidate, and returns a function that stops it.
 func (b *bench) candidate(name string) (e *election.Election, stop func()) {
 	e = election.New(b.store, "c", name, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -72,7 +72,7 @@ func (b *bench) mark(name string, leads bool) {
 	}
 }
 
-// leaders are those that lead now.
+// leaders returns the present leaders.
 func (b *bench) leaders() string {
 	synctest.Wait()
 	b.mu.Lock()
@@ -161,7 +161,7 @@ func TestALeaderThatCannotExtendItsTermStopsBeforeTheNextOneBegins(t *testing.T)
 
 func TestALeaderThatHangsIsFollowedWithinFifteenSeconds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		// The first process is killed: its term ends by itself.
+		// The first process is killed, and its term expires.
 		if term, _, err := b.store.Elect(t.Context(), "c", "killed", election.Duration); err != nil || term == (store.Term{}) {
 			t.Fatalf("Elect() = %v, %v", term, err)
 		}

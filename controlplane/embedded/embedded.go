@@ -1,10 +1,9 @@
-// Package embedded is the control plane of a host that has none: it keeps the
-// Node, its Lease and the last 1,000 Events in the agent's own state, and
-// behaves towards the agent as a cluster would, with UIDs, resource versions and
-// conflicts.
+// Package embedded is the control plane of a host without a fleet. It stores the Node, its Lease
+// and the last 1,000 Events in the agent's own state. To the agent it behaves as a cluster does,
+// with UIDs, resource versions and conflicts.
 //
-// It serves from memory and has every change written behind; so a disk that is full or slow
-// delays nothing. It holds one Node, this host's, and refuses to be a registry of others.
+// It serves from memory and writes changes to disk in the background, so that a full or slow disk
+// delays no call. It stores one Node, this host's, and refuses others.
 package embedded
 
 import (
@@ -25,26 +24,26 @@ import (
 // Type is the control plane's name in the configuration.
 const Type = "embedded"
 
-// MaxEvents is how many Events are kept.
+// MaxEvents is the number of Events that are kept.
 const MaxEvents = 1000
 
-// kinds are the stored kinds, each in its own file: a Lease is renewed too often to write the others
-// with it.
+// kinds are the stored kinds, each in its own file. A Lease is renewed often, and the other kinds
+// must not be written each time.
 var kinds = []objects.Kind{objects.Node, objects.Lease, objects.Event}
 
-// Options are what the control plane is made of.
+// Options configure the control plane.
 type Options struct {
-	Folder   *statefile.Folder // keeps it
+	Folder   *statefile.Folder // where it stores its objects
 	Endpoint string            // shown in status: the path of the folder
-	// Machine is this one. A Lease of another one's that is found in the folder is not alive:
-	// the folder is one agent's at a time.
+	// Machine is this machine. A Lease of another machine in the folder counts as expired, because
+	// only one agent uses a folder at a time.
 	Machine controlplane.Identity
 	Now     func() time.Time // the wall clock; time.Now if nil
 	Log     *slog.Logger
 }
 
-// Client is the embedded control plane. Nobody but the agent writes there: it has the roles of
-// a Client that make sense then.
+// Client is the embedded control plane. Only the agent writes to it, so it has no roles for changes
+// of others.
 type Client struct {
 	controlplane.Client
 	controlplane.NodeLister
@@ -57,7 +56,8 @@ type Client struct {
 	log    *slog.Logger
 }
 
-// New returns the control plane as an earlier run of the agent left it in the folder.
+// New returns the control plane with the objects that an earlier run of the agent left in the
+// folder.
 func New(o Options) *Client {
 	files := map[objects.Kind]*statefile.File{}
 	var kept []memory.Object
@@ -85,14 +85,14 @@ func New(o Options) *Client {
 	return &Client{c, c, c, c, c, c, store, o.Log.With("component", "controlplane")}
 }
 
-// ended reports whether that is a Lease of another machine's.
+// ended reports whether the object is a Lease of another machine, or unreadable.
 func ended(o memory.Object, machine controlplane.Identity) bool {
 	var lease coordinationv1.Lease
 	return o.Key.Kind == objects.Lease && (json.Unmarshal(o.Value, &lease) != nil || controlplane.HolderOf(&lease).Differs(machine))
 }
 
-// Register creates or adopts the Node. A Node and Lease of another name go,
-// since a host that was renamed is still one host.
+// Register creates or adopts the Node. It deletes a Node and Lease of another name: a renamed host
+// is still one host.
 func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	stored, err := c.client.Register(ctx, node, opts)
 	if err != nil {
@@ -112,8 +112,8 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 	return stored, nil
 }
 
-// Edit changes the stored Node as someone else would, if there were anyone: the agent
-// does not. It implements conformance.Editor.
+// Edit changes the stored Node as another client does. It implements conformance.Editor; the agent
+// does not call it.
 func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node)) error {
 	return c.client.Edit(ctx, name, change)
 }

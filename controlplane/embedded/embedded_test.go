@@ -34,7 +34,7 @@ func open(t *testing.T, path string) (*embedded.Client, *statefile.Folder) {
 	return openOn(t, path, "m1")
 }
 
-// openOn opens it on the machine of that ID.
+// openOn opens the control plane on the machine of that ID.
 func openOn(t *testing.T, path, machine string) (*embedded.Client, *statefile.Folder) {
 	t.Helper()
 	folder, err := statefile.Open(path, quiet())
@@ -126,7 +126,7 @@ func TestRenewalsAreWrittenTogether(t *testing.T) {
 	})
 }
 
-// modified is when each file of a folder was written.
+// modified returns when each file of a folder was written.
 func modified(t *testing.T, path string) map[string]time.Time {
 	t.Helper()
 	entries, err := os.ReadDir(path)
@@ -165,7 +165,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// newEvent is the Event of that number, of a run in which one happens a second.
+// newEvent returns the i-th Event of a run, with one Event a second.
 func newEvent(run, i int) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("e-%d-%d", run, i), Namespace: "default"},
@@ -234,7 +234,7 @@ func TestUIDsAreRandomAndVersionsIncrease(t *testing.T) {
 
 func TestWorksWhereNothingCanBeWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // what no one can make a folder of
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // a file where a folder is needed
 		t.Fatal(err)
 	}
 	client, db := open(t, path)
@@ -295,7 +295,7 @@ func TestANodeThatIsCreatedCordonedHasTheTaint(t *testing.T) {
 	}
 }
 
-// wantTaint checks for the taint that Kubernetes gives cordoned nodes.
+// wantTaint checks for the taint of cordoned Nodes.
 func wantTaint(t *testing.T, n *corev1.Node, want bool) {
 	t.Helper()
 	found := 0
@@ -309,7 +309,7 @@ func wantTaint(t *testing.T, n *corev1.Node, want bool) {
 	}
 }
 
-// Nobody else can renew a Lease in this store, so that there is nothing to watch.
+// No other client can renew a Lease in this store, so there is nothing to watch.
 func TestALeaseOfAnEarlierRunByAnotherMachineIsDead(t *testing.T) {
 	path := t.TempDir()
 	node := func(machine string) *corev1.Node {

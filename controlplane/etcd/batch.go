@@ -10,38 +10,38 @@ import (
 )
 
 const (
-	// mostInBatch is how many writes a batch has. With what each compares, that is below etcd's
-	// --max-txn-ops.
+	// mostInBatch is the maximum number of writes in a batch. With the comparisons of each, the batch
+	// stays below etcd's --max-txn-ops.
 	mostInBatch = 16
-	// mostBatchBytes is how large the values of a batch with several writes are. etcd takes requests of
-	// 1.5 MiB.
+	// mostBatchBytes is the maximum size of the values in a batch with several writes. etcd accepts
+	// requests of 1.5 MiB.
 	mostBatchBytes = 512 << 10
 )
 
-// batches are writes that compare whole folders. etcd reads all keys of a folder for that, and nobody else
-// can write meanwhile: 100 ms for 10,000 Nodes. So there is one transaction at a time, for all writes that
-// wait for it.
+// batches are writes that compare whole folders. For such a comparison, etcd reads all keys of a
+// folder and blocks other writes: 100 ms for 10,000 Nodes. So there is one transaction at a time.
+// It has all writes that wait for it.
 type batches struct {
-	turn sync.Mutex // held by the batch in progress
+	running sync.Mutex // held by the batch in progress
 
 	mu   sync.Mutex // guards next
-	next *batch     // which takes in more writes; nil if there is none
+	next *batch     // accepts more writes; nil if there is none
 }
 
-// batch is a transaction with a write in each of its parts.
+// batch is a transaction that contains several writes.
 type batch struct {
 	folders map[string]int64 // no key below may have changed after that revision
-	writes  []clientv3.Op    // transactions of their own
-	keys    map[string]bool  // that they compare, and whether one of them writes it
+	writes  []clientv3.Op    // one nested transaction for each write
+	keys    map[string]bool  // keys that the writes compare; true if a write changes the key
 	bytes   int              // of their values
-	done    chan struct{}    // closed when the rest is valid
+	done    chan struct{}    // closed when answer and err are valid
 	answer  *clientv3.TxnResponse
 	err     error
 }
 
-// takes reports whether a batch can take in one more write. etcd makes all comparisons of a transaction
-// before its first write, so a key that one write changes cannot be compared by another one.
-func (b *batch) takes(compare []clientv3.Cmp, then []clientv3.Op) bool {
+// accepts reports whether the batch can accept another write. etcd makes all comparisons of a
+// transaction before its first write. So if one write changes a key, another one cannot compare it.
+func (b *batch) accepts(compare []clientv3.Cmp, then []clientv3.Op) bool {
 	bytes := b.bytes
 	for _, cmp := range compare {
 		if b.keys[string(cmp.KeyBytes())] {
@@ -57,12 +57,12 @@ func (b *batch) takes(compare []clientv3.Cmp, then []clientv3.Op) bool {
 	return len(b.writes) < mostInBatch && bytes <= mostBatchBytes
 }
 
-// commit makes a write if no key of the folders has changed after a revision, and the comparisons hold;
-// ErrConflict.
+// commit writes if no key of the folders has changed after its revision, and the comparisons hold;
+// otherwise ErrConflict.
 func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	c.batches.mu.Lock()
 	b := c.batches.next
-	if b == nil || !b.takes(compare, then) {
+	if b == nil || !b.accepts(compare, then) {
 		b = &batch{folders: map[string]int64{}, keys: map[string]bool{}, done: make(chan struct{})}
 		c.batches.next = b
 		go c.run(context.WithoutCancel(ctx), b)
@@ -96,11 +96,11 @@ func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []c
 	return &clientv3.TxnResponse{Header: b.answer.Header, Succeeded: own.Succeeded, Responses: own.Responses}, nil
 }
 
-// run commits a batch when it is its turn.
+// run waits for its turn and commits the batch.
 func (c *conn) run(ctx context.Context, b *batch) {
 	defer close(b.done)
-	c.batches.turn.Lock()
-	defer c.batches.turn.Unlock()
+	c.batches.running.Lock()
+	defer c.batches.running.Unlock()
 	c.batches.mu.Lock()
 	if c.batches.next == b {
 		c.batches.next = nil

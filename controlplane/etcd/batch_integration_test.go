@@ -20,9 +20,9 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// TestWritesThatCompareWholeKindsFailEachForItself makes many such writes at a time: those whose own
-// comparisons fail do not keep the others from being stored. Some values are too large for one request
-// together.
+// TestWritesThatCompareWholeKindsFailEachForItself makes many such writes at a time. If the
+// comparisons of one write fail, the others are still stored. Some values together are too large
+// for one request.
 func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
@@ -35,7 +35,7 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 		}
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u", Annotations: map[string]string{"a": annotation}}}
 		if i%3 == 2 {
-			o.Finalizers = []string{"example.com/f"} // a deletion stores it again
+			o.Finalizers = []string{"example.com/f"} // so that a deletion stores it again
 		}
 		value, err := store.Nodes.Encode(o)
 		if err != nil {
@@ -86,8 +86,8 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 	}
 }
 
-// TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares has each of many objects deleted while another
-// write requires it: both in one transaction would not see each other.
+// TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares deletes each of many objects while
+// another write requires it. In one transaction, the two would not see each other.
 func TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
@@ -143,8 +143,9 @@ func TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares(t *testing.T) {
 	}
 }
 
-// TestAWriteThatTimedOutIsNotMadeTwice has writes that compare whole kinds time out while their batch waits
-// for its turn, and be tried again. Each compares the version of its object, so one attempt is stored.
+// TestAWriteThatTimedOutIsNotMadeTwice lets writes that compare whole kinds time out while their
+// batch waits for its turn, and repeats them. Each compares the version of its object, so only one
+// attempt is stored.
 func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
@@ -161,7 +162,7 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 	}
 	now := strings.Split(stored[nodes-1].GetResourceVersion(), "-")[2]
 	var attempts, timedOut atomic.Int64
-	release := func(o store.Object, limit time.Duration) error { // removes a finalizer, as the garbage collector does
+	release := func(o store.Object, limit time.Duration) error { // as the garbage collector does
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		pre := store.Preconditions{UID: o.GetUID(), Version: o.GetResourceVersion(), Unchanged: []store.Position{{Kind: store.Leases, Version: now}}}

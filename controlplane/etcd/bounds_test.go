@@ -22,11 +22,11 @@ import (
 	"hostler.io/hostler/test/flood"
 )
 
-// mostTaken is what a client may take of an answer that is too large: what HTTP/2 has in progress, and a
-// bound of 4 MiB.
+// mostTaken is how much of an answer that is too large a client may read: what HTTP/2 has in
+// flight, and a limit of 4 MiB.
 const mostTaken = 16 << 20
 
-// fleet is a member that holds so many Nodes of that size.
+// fleet is a member with that many Nodes of that size.
 type fleet struct {
 	etcdserverpb.UnimplementedKVServer
 	nodes, size int
@@ -54,8 +54,8 @@ func (f *fleet) Range(_ context.Context, r *etcdserverpb.RangeRequest) (*etcdser
 	return answer, nil
 }
 
-// flooding is the endpoint of a member that answers a method with a message that claims to have so many
-// bytes. taken is how many a client has taken, once it ends.
+// flooding returns the endpoint of a member that answers a method with a message that claims to
+// have that many bytes. taken receives how many bytes a client has read.
 func flooding(t *testing.T, method string, claimed int) (endpoint string, taken chan int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,7 +114,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 	}
 }
 
-// Nodes that are too large to be read 200 at a time are read in smaller pages.
+// Nodes that are too large for pages of 200 are read in smaller pages.
 func TestAListOfLargeObjectsIsRead(t *testing.T) {
 	for _, member := range []*fleet{{nodes: 5000, size: 10_000}, {nodes: 30, size: 1_400_000}, {nodes: 300, size: 100_000}} {
 		t.Run(fmt.Sprintf("%d of %d bytes", member.nodes, member.size), func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestAListOfLargeObjectsIsRead(t *testing.T) {
 	}
 }
 
-// What a member says is shown to a person, in a log, on a terminal and in Events.
+// A member's message is shown in a log, on a terminal and in Events.
 func TestWhatAMemberSaysIsCutAndHarmless(t *testing.T) {
 	long := "\x1b[2J" + strings.Repeat("very long ", 100_000)
 	for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.ResourceExhausted, codes.Unknown} {

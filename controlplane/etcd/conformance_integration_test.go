@@ -21,17 +21,17 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// fleets gives each store of a cluster a prefix of its own.
+// fleets gives each store of a cluster its own prefix.
 type fleets struct {
 	cluster *bed.Cluster
 	user    bed.Credentials // with TLS
 	last    atomic.Int32
 }
 
-// next is the prefix of a fleet that is empty.
+// next returns the prefix of an empty fleet.
 func (f *fleets) next() string { return fmt.Sprintf("/fleets/%d", f.last.Add(1)) }
 
-// in returns a store in one fleet.
+// in returns a store of the fleet with that prefix.
 func (f *fleets) in(t *testing.T, prefix string, change ...func(*etcd.Options)) *etcd.Store {
 	t.Helper()
 	return at(t, f.cluster, append(change, func(o *etcd.Options) {

@@ -28,59 +28,59 @@ import (
 )
 
 const (
-	// connectTimeout is the time until an endpoint serves requests, for three of them together: so
-	// one that does not answer leaves time for the others, and a single busy one has more time.
+	// connectTimeout is the time for three endpoints together to serve requests. So an endpoint that
+	// does not answer leaves time for the others, and a single busy one has more time.
 	connectTimeout = 7500 * time.Millisecond
-	// connectLeast is what each has, however many there are.
+	// connectLeast is the least time of each endpoint, however many there are.
 	connectLeast = connectTimeout / 3
-	// pingAfter and pingTimeout end a connection that is silent while an answer is awaited. etcd
+	// pingAfter and pingTimeout close a connection that stays silent while an answer is due. etcd
 	// treats pings more often than every 5 s as an attack.
 	pingAfter, pingTimeout = 10 * time.Second, 5 * time.Second
-	// maxMessageBytes is the largest message. A server accepts requests of 1.5 MiB by default, so it
-	// refuses larger ones itself, and an answer about one object is smaller than the request that
-	// stored it. In a list, 20 kB are left for each of pageSize Nodes; larger ones are read in
-	// smaller pages. A part of a watch is at most as large as a request
-	// (WatchCreateRequest.Fragment).
+	// maxMessageBytes is the largest message. A server accepts requests of 1.5 MiB by default and
+	// refuses larger ones. An answer about one object is smaller than the request that stored it. In a
+	// list, it leaves 20 kB for each of pageSize Nodes; larger Nodes are read in smaller pages. A part
+	// of a watch is at most as large as a request (WatchCreateRequest.Fragment).
 	maxMessageBytes = 4 << 20
-	// maxHeaderBytes bounds the headers of an answer, which hold a sentence at most.
+	// maxHeaderBytes limits the headers of an answer, which contain at most a sentence.
 	maxHeaderBytes = 64 << 10
-	// mostKnown bounds how many versions are remembered to be of this connection.
+	// mostKnown is how many versions are remembered as reported by this connection.
 	mostKnown = 256
 )
 
-// errLost is why a conn does not dial again: what was learned is only valid for the first connection.
+// errLost is why a conn does not dial again: what was read over it is only valid for one
+// connection.
 var errLost = errors.New("connection lost")
 
-// conn is one connection to one member, with the credentials of when it was made. It
+// conn is one connection to one member, with the credentials that were read when it was made. It
 // never connects again.
 type conn struct {
 	dial.Uses
-	endpoint string
-	number   int64         // differs for each connection of a dialer
-	patience time.Duration // until it serves requests
-	client   *grpc.ClientConn
-	kv       clientv3.KV
-	leases   etcdserverpb.LeaseClient
-	watches  etcdserverpb.WatchClient
+	endpoint     string
+	number       int64         // differs for each connection of a dialer
+	readyTimeout time.Duration // limits the wait until it serves requests
+	client       *grpc.ClientConn
+	kv           clientv3.KV
+	leases       etcdserverpb.LeaseClient
+	watches      etcdserverpb.WatchClient
 
 	batches batches
 	token   token
 	dialled atomic.Bool
-	broken  atomic.Pointer[error] // why the connection could not be made
+	broken  atomic.Pointer[error] // why the connection failed
 
 	mu    sync.Mutex
-	known map[reported]bool // by this connection
+	known map[reported]bool // versions that this connection reported
 }
 
-// reported is a version of an object.
+// reported is a version of an object that a connection reported.
 type reported struct {
 	key     objects.Key
 	version objects.Version
 }
 
-// connect connects to an endpoint, and returns once that serves requests.
+// connect connects to an endpoint, and returns when the endpoint serves requests.
 func (o Options) connect(to string) (*conn, error) {
-	c := &conn{endpoint: to, patience: o.patience(), known: map[reported]bool{}}
+	c := &conn{endpoint: to, readyTimeout: o.readyTimeout(), known: map[reported]bool{}}
 	if err := c.open(o); err != nil {
 		c.Close()
 		return nil, connectFault(o, to, err)
@@ -88,8 +88,8 @@ func (o Options) connect(to string) (*conn, error) {
 	return c, nil
 }
 
-// patience is how long each endpoint has until it serves requests.
-func (o Options) patience() time.Duration {
+// readyTimeout returns how long to wait until an endpoint serves requests.
+func (o Options) readyTimeout() time.Duration {
 	return max(connectTimeout/time.Duration(len(o.Endpoints)), connectLeast)
 }
 
@@ -123,11 +123,11 @@ func (c *conn) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.patience, controlplane.ErrNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.readyTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
 	if err := c.ready(ctx); err != nil {
 		if broken := c.broken.Load(); broken != nil {
-			return *broken // for which gRPC has its own text
+			return *broken // gRPC replaces it by a text of its own
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -140,11 +140,11 @@ func (c *conn) open(o Options) error {
 	return c.authenticate(ctx, o.Username, password)
 }
 
-// ready waits until the member says that it serves.
+// ready waits until the member reports that it serves.
 func (c *conn) ready(ctx context.Context) error {
 	health, err := grpc_health_v1.NewHealthClient(c.client).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {
-	case status.Code(err) == codes.Unimplemented: // by a proxy, or an etcd of long ago
+	case status.Code(err) == codes.Unimplemented: // of a proxy or a very old etcd
 		return nil
 	case err != nil:
 		return err
@@ -154,8 +154,7 @@ func (c *conn) ready(ctx context.Context) error {
 	return nil
 }
 
-// authenticate gets a token for all requests that follow. A cluster without auth needs
-// none.
+// authenticate gets a token for the following requests. A cluster without auth needs none.
 func (c *conn) authenticate(ctx context.Context, user, password string) error {
 	if user == "" {
 		return nil
@@ -171,19 +170,19 @@ func (c *conn) authenticate(ctx context.Context, user, password string) error {
 	return nil
 }
 
-// dial makes the one connection.
+// dial dials the only connection.
 func (c *conn) dial(ctx context.Context, address string) (net.Conn, error) {
 	if c.dialled.Swap(true) {
 		return nil, errLost
 	}
-	raw, err := (&net.Dialer{Timeout: c.patience, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
+	raw, err := (&net.Dialer{Timeout: c.readyTimeout, KeepAlive: pingAfter}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		c.failed(err)
 	}
 	return raw, err
 }
 
-// failed keeps the first reason why there is no connection.
+// failed records the first reason why there is no connection.
 func (c *conn) failed(err error) { c.broken.CompareAndSwap(nil, &err) }
 
 // Ready reports whether the connection still serves requests.
@@ -192,19 +191,19 @@ func (c *conn) Ready() bool { return c.client.GetState() == connectivity.Ready }
 // Close closes the connection.
 func (c *conn) Close() {
 	if c.client != nil {
-		_ = c.client.Close() // its waiting callers got the error
+		_ = c.client.Close() // callers that wait for it got the error
 	}
 }
 
-// learn returns the object in an answer about one key, and remembers that it came over this
-// connection.
+// learn returns the object in an answer about one key, and records that this connection reported
+// its version.
 func (c *conn) learn(key objects.Key, header *etcdserverpb.ResponseHeader, found []*mvccpb.KeyValue) objects.Object {
 	o := objectOf(key, header, found)
 	c.confirm(key, o.Version)
 	return o
 }
 
-// confirm remembers that a version came over this connection.
+// confirm records that this connection reported a version.
 func (c *conn) confirm(key objects.Key, v objects.Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +213,7 @@ func (c *conn) confirm(key objects.Key, v objects.Version) {
 	c.known[reported{key, v}] = true
 }
 
-// knows reports whether a version came over this connection.
+// knows reports whether this connection reported a version.
 func (c *conn) knows(key objects.Key, v objects.Version) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

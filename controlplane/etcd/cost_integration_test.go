@@ -14,7 +14,7 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// requests are how many of each method a member has started to serve.
+// requests returns how many calls of each method a member has started to serve.
 func requests(t *testing.T, m *bed.Member) map[string]int {
 	t.Helper()
 	answer, err := http.Get(m.Endpoint + "/metrics")
@@ -42,7 +42,7 @@ func TestARenewalIsOnePutAndOneKeepAlive(t *testing.T) {
 	s := at(t, c)
 	before := requests(t, c.Members[0])
 	version := objects.None
-	for range 6 { // a minute's
+	for range 6 { // the renewals of one minute
 		version = put(t, s, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
 	}
 	after := requests(t, c.Members[0])

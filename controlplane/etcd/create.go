@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// Create stores an object if there is no key of that name.
+// Create stores an object unless its key exists.
 func (f *Fleet) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
 	next := o.DeepCopyObject().(store.Object)
 	next.SetUID(objects.NewUID())

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// check refuses what could never be used.
+// check returns an error for options that can never work.
 func (o Options) check() error {
 	if len(o.Endpoints) == 0 {
 		return errors.New("no endpoint given: set " + o.key("endpoints"))
@@ -60,8 +60,8 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: certificate %s with key %s: %w: %s", o.key("tls"), o.Certificate, o.Key, err, dial.FileHint(err))
 	}
-	// Present the certificate even if the server names other authorities: then its error says why it
-	// rejects this one, not only that a certificate is missing.
+	// Present the certificate even if the server names other authorities. Then the server's error says
+	// why it rejects this certificate, and not only that one is missing.
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	return config, nil
 }
@@ -94,7 +94,7 @@ func (o Options) password() (string, error) {
 	return string(text), nil
 }
 
-// handshakes are TLS, and report why one has failed, which gRPC makes a text of.
+// handshakes makes TLS handshakes and reports why one failed. gRPC only passes on a text.
 type handshakes struct {
 	credentials.TransportCredentials
 	failed func(error)
@@ -115,15 +115,15 @@ func (h *handshakes) Clone() credentials.TransportCredentials {
 	return &handshakes{h.TransportCredentials.Clone(), h.failed}
 }
 
-// refusable is a connection whose server can still reject the client certificate. In TLS 1.3 it does
-// that after the client's handshake, and the client may see only a failed write before it has read
-// the reason.
+// refusable is a connection whose server can still reject the client certificate. In TLS 1.3 the
+// server does so after the client's handshake. The client may then see a failed write before it has
+// read the reason.
 type refusable struct {
 	net.Conn
 	refused func(error)
 }
 
-// lastResponse bounds how long a server's final status is waited for, which it has said before.
+// lastResponse limits the wait for the alert of a server that has rejected the certificate.
 const lastResponse = time.Second
 
 // Read implements net.Conn.
@@ -139,12 +139,12 @@ func (r *refusable) Read(b []byte) (int, error) {
 func (r *refusable) Write(b []byte) (int, error) {
 	n, err := r.Conn.Write(b)
 	if err != nil && r.SetReadDeadline(time.Now().Add(lastResponse)) == nil {
-		_, _ = r.Read(make([]byte, 1)) // logs what it reports
+		_, _ = r.Read(make([]byte, 1)) // reports the alert
 	}
 	return n, err
 }
 
-// token is sent with each request, once there is one.
+// token is sent with each request after authentication.
 type token struct{ text atomic.Pointer[string] }
 
 func (t *token) set(text string) { t.text.Store(&text) }
@@ -158,6 +158,6 @@ func (t *token) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{rpctypes.TokenFieldNameGRPC: *text}, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials: where plain http is
-// used, somebody has allowed it.
+// RequireTransportSecurity implements credentials.PerRPCCredentials. It returns false because the
+// configuration may allow plain http.
 func (t *token) RequireTransportSecurity() bool { return false }

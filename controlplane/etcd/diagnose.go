@@ -18,34 +18,34 @@ import (
 // Diagnosis is the result of one check of a cluster. The check changes nothing.
 type Diagnosis struct {
 	Members []MemberDiagnosis // as in Options.Endpoints
-	// Node is whether that is known to be there, Leaseless whether its Lease is known
-	// not to be: neither is where it may not be read, or nobody answers.
+	// Node reports that the Node exists, Leaseless that its Lease does not. Both are false if they may
+	// not be read, or if no member answers.
 	Node, Leaseless bool
-	// Lacks are the rights that this host needs and lacks, such as "write /hostler/leases/n".
+	// Lacks are the rights that this host needs and does not have, such as "write /hostler/leases/n".
 	// RightsErr is why they are unknown.
 	Lacks     []string
 	RightsErr error
-	// Unreachable is the key of the settings for all hosts if this host may not read it; empty if it
-	// may.
+	// Unreachable is the key of the settings for all hosts if this host may not read it; otherwise
+	// empty.
 	Unreachable string
-	// Grants are the commands that give this host all of these rights, and who runs them.
+	// Grants says who runs which commands to give this host all of these rights.
 	Grants string
 }
 
-// MemberDiagnosis is how one member answers.
+// MemberDiagnosis is the result for one member.
 type MemberDiagnosis struct {
 	Endpoint string
-	Err      error // nil if it serves reads, with a majority behind it, be they refused
+	Err      error // nil if it serves reads confirmed by a majority, even if it refuses them
 }
 
-// Diagnose asks each member of those Options once, over connections of its own.
+// Diagnose checks each member of the Options once, over connections of its own.
 func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 	s := Diagnosis{Members: make([]MemberDiagnosis, len(o.Endpoints))}
-	var looking sync.WaitGroup
+	var checks sync.WaitGroup
 	o.Node = node
-	var first sync.Once // that answers: one that hangs is to leave the others time
+	var first sync.Once // the first member that answers; one that hangs must not use up the time
 	for i, to := range o.Endpoints {
-		looking.Go(func() {
+		checks.Go(func() {
 			alone := o
 			alone.Endpoints = []string{to}
 			s.Members[i].Endpoint = to
@@ -55,18 +55,19 @@ func Diagnose(ctx context.Context, o Options, node string) Diagnosis {
 				return
 			}
 			defer func() { _ = store.Close() }()
-			found, err := store.finds(ctx, node)
+			found, err := store.nodeExists(ctx, node)
 			if s.Members[i].Err = err; err == nil {
-				first.Do(func() { s.ask(ctx, store, node, found) })
+				first.Do(func() { s.readShared(ctx, store, node, found) })
 			}
 		})
 	}
-	looking.Wait()
+	checks.Wait()
 	return s
 }
 
-// finds reports whether the Node exists. It is an error if the majority does not answer, or refuses.
-func (s *Store) finds(ctx context.Context, node string) (bool, error) {
+// nodeExists reports whether the Node exists; false if the read is forbidden. It returns an error
+// if the majority does not answer.
+func (s *Store) nodeExists(ctx context.Context, node string) (bool, error) {
 	_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
 	if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrForbidden) {
 		return false, nil
@@ -74,12 +75,12 @@ func (s *Store) finds(ctx context.Context, node string) (bool, error) {
 	return err == nil, err
 }
 
-// ask asks a member that answers for what all of them would say.
-func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bool) {
+// readShared reads from one member what is the same for all members.
+func (s *Diagnosis) readShared(ctx context.Context, store *Store, node string, found bool) {
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
 	var lacks []right
-	if lacks, s.RightsErr = store.lacks(ctx, node); s.RightsErr != nil {
+	if lacks, s.RightsErr = store.missingRights(ctx, node); s.RightsErr != nil {
 		return
 	}
 	s.Grants = store.o.grants(hostRole(node), lacks)
@@ -92,8 +93,8 @@ func (s *Diagnosis) ask(ctx context.Context, store *Store, node string, found bo
 	}
 }
 
-// lacks are the rights that a host would use and does not have.
-func (s *Store) lacks(ctx context.Context, node string) (lacks []right, err error) {
+// missingRights returns the rights that a host would use and does not have.
+func (s *Store) missingRights(ctx context.Context, node string) (lacks []right, err error) {
 	for _, r := range s.rights(node) {
 		refused, err := s.refuses(ctx, r)
 		if err != nil {
@@ -124,7 +125,7 @@ func (s *Store) refuses(ctx context.Context, r right) (bool, error) {
 	return false, s.o.fault(ctx, call{operation: "check permission to " + r.verb, object: r.path, right: r.verb, path: r.path}, s.Endpoint(), err)
 }
 
-// Life is when a client certificate begins and ends; zero without one.
+// Life returns when the client certificate begins and ends; zero without a certificate.
 func (o Options) Life() (begins, ends time.Time, err error) {
 	if o.Certificate == "" {
 		return begins, ends, nil

@@ -18,12 +18,12 @@ type dialer struct {
 	*dial.Shared[*conn]
 	o     Options
 	first atomic.Int64 // index of the endpoint that is tried first
-	made  atomic.Int64 // connections so far
+	made  atomic.Int64 // number of connections so far
 }
 
 func newDialer(o Options) *dialer {
 	d := &dialer{o: o}
-	d.first.Store(rand.Int64N(int64(len(o.Endpoints)))) // the hosts of a fleet begin with different members
+	d.first.Store(rand.Int64N(int64(len(o.Endpoints)))) // spreads the hosts of a fleet over the members
 	d.Shared = dial.New(d.dial, func(cause error) error {
 		return &connectError{fmt.Errorf("connect to %s: %w", strings.Join(o.Endpoints, ", "), cause)}
 	})
@@ -47,7 +47,7 @@ func (d *dialer) dial() (*conn, error) {
 	return nil, &connectError{errors.Join(faults...)}
 }
 
-// tryNext has the next request connect to the next endpoint.
+// tryNext makes the next request connect to the next endpoint.
 func (d *dialer) tryNext(c *conn) {
 	if at := d.first.Load(); d.Current() == c {
 		d.first.CompareAndSwap(at, (at+1)%int64(len(d.o.Endpoints)))
@@ -55,9 +55,9 @@ func (d *dialer) tryNext(c *conn) {
 	d.Drop(c)
 }
 
-// do makes a request, and returns the connection that served it last. After an error of
-// mustRedial the next request uses another connection, to the next endpoint, with credentials
-// that are read again. Only a request that has surely changed nothing is repeated.
+// do makes a request, and returns the connection that served it last. After an error of mustRedial,
+// the next request connects to the next endpoint, with credentials that are read again. do repeats
+// a request only if it has certainly changed nothing.
 func (d *dialer) do(ctx context.Context, request func(context.Context, *conn) error) (*conn, error) {
 	for tries := len(d.o.Endpoints); ; tries-- {
 		c, err := d.Acquire(ctx)
@@ -88,7 +88,7 @@ func (d *dialer) call(ctx context.Context, what call, request func(context.Conte
 	return d.o.fault(ctx, what, endpoint, err)
 }
 
-// endpoint is the URL of the member that is connected, or else of the one that is tried first.
+// endpoint returns the URL of the connected member, or of the endpoint that is tried first.
 func (d *dialer) endpoint() string {
 	if c := d.Current(); c != nil {
 		return c.endpoint

@@ -14,8 +14,8 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// TestADiskThatStalls has filesystems take no writes for a while. A member whose disk
-// stalls hangs in part: it takes connections, and says that it is well.
+// TestADiskThatStalls blocks writes to filesystems for a while. A member whose disk hangs is only
+// partly blocked: it accepts connections and reports that it is healthy.
 func TestADiskThatStalls(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{Members: 3, Disks: true})
@@ -27,7 +27,7 @@ func TestADiskThatStalls(t *testing.T) {
 	}
 	leader := leads(t, c)
 	s := at(t, c)
-	for s.Endpoint() != leader.Endpoint { // each begins at another one
+	for s.Endpoint() != leader.Endpoint { // each call starts with another member
 		s = at(t, c)
 	}
 	version := renews(t, s, objects.None)

@@ -10,11 +10,11 @@
 //   - errors.go: the classes of errors
 //   - diagnose.go: the check for hostler doctor
 //
-// It uses the request types of etcd's client, but not its connections: the client's balancer waits
-// for ever without a reason if nobody answers, repeats failed requests up to 100 times, requests a
-// token for every stream, and resumes a watch at a revision that a restored backup may reach only
-// after days.
+// It uses the request types of etcd's client, but not its connections. If no member answers, the
+// client's balancer waits for ever and returns no reason. It also repeats failed requests up to 100
+// times and requests a token for every stream. It resumes a watch at a revision that a restored
+// backup may reach only after days.
 //
-// It owns the errors of etcd. It does not know what a Node is (package objects does), and it does not
-// use a server that it cannot verify.
+// It owns the errors of etcd. It does not know what a Node is (package objects does), and refuses a
+// server that it cannot verify.
 package etcd

@@ -23,16 +23,16 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// member is the host that docs/reference/etcd.md speaks of.
+// member is the host in docs/reference/etcd.md.
 const member = "rack1-node1"
 
-// blocks are those of docs/reference/etcd.md in a language below a heading.
+// blocks returns the blocks of docs/reference/etcd.md in a language below a heading.
 func blocks(t *testing.T, heading, language string) []string {
 	t.Helper()
 	return page.Blocks(t, "../../docs/reference/etcd.md", heading, language)
 }
 
-// types runs what a person types, as the cluster's administrator, and returns what it prints.
+// types runs commands as the cluster's administrator, and returns their output.
 func types(t *testing.T, c *bed.Cluster, commands string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail")
@@ -46,7 +46,7 @@ func types(t *testing.T, c *bed.Cluster, commands string) string {
 	return out.String()
 }
 
-// join is a host that has come to stay.
+// join registers a host.
 func join(t *testing.T, client *objects.Client, name string) {
 	t.Helper()
 	id := controlplane.Identity{MachineID: "of-" + name}
@@ -70,7 +70,7 @@ func join(t *testing.T, client *objects.Client, name string) {
 	}
 }
 
-// asks wants the store to ask all hosts for Leases that are good for that long.
+// asks checks which Lease duration the store requests from all hosts.
 func asks(t *testing.T, client *objects.Client, want string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -141,7 +141,7 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{TLS: true})
 	commands := blocks(t, "Rights", "sh")
-	last := len(commands) - 1 // lets the host list the fleet
+	last := len(commands) - 1 // the command that allows the host to list the fleet
 	for _, block := range commands[:last] {
 		types(t, c, block)
 	}
@@ -191,7 +191,7 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 		t.Errorf("Nodes() of a host with the reader's role = %v, %v, want the one host", nodes, err)
 	}
 	for _, block := range page.Blocks(t, "../../docs/howto/lease-expired.md", "The host is lost for good", "sh") {
-		if strings.HasPrefix(block, "hostler fleet delete ") { // which TestAServerCollectsGarbageInEtcd does with a server
+		if strings.HasPrefix(block, "hostler fleet delete ") { // TestAServerCollectsGarbageInEtcd tests it with a server
 			block = "etcdctl del /hostler/nodes/NAME"
 		}
 		types(t, c, strings.ReplaceAll(block, "NAME", member))

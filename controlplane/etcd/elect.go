@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// term is a Term as etcd compares it. A restored backup may give its revision to another key, but not
-// its etcd lease, whose ID is random.
+// term is a Term as etcd compares it. A restored backup may use its revision for another key, but
+// not its etcd lease, whose ID is random.
 type term struct {
 	path   string // PREFIX/elections/CONTROLLER
 	create int64  // revision of the key
@@ -27,23 +27,23 @@ type term struct {
 // tokenFormat is the format of Term.Token.
 const tokenFormat = "%d-%016x"
 
-// token is what parse reads.
+// token returns the text that parse reads.
 func (t term) token() string { return fmt.Sprintf(tokenFormat, t.create, uint64(t.lease)) }
 
-// holds are the comparisons of a transaction that fail once the term has ended.
-func (t term) holds() []clientv3.Cmp {
+// comparisons returns the comparisons of a transaction that fail once the term has ended.
+func (t term) comparisons() []clientv3.Cmp {
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(t.path), "=", t.create),
 		clientv3.Compare(clientv3.LeaseValue(t.path), "=", t.lease),
 	}
 }
 
-// is reports whether the found key belongs to the term.
-func (t term) is(found []*mvccpb.KeyValue) bool {
+// matches reports whether the found key belongs to the term.
+func (t term) matches(found []*mvccpb.KeyValue) bool {
 	return len(found) == 1 && found[0].CreateRevision == t.create && found[0].Lease == int64(t.lease)
 }
 
-// parse reads a Term; ErrInvalid.
+// parse decodes a Term; ErrInvalid.
 func (f *Fleet) parse(of store.Term) (term, error) {
 	t, lease := term{path: f.electionPath(of.Controller)}, uint64(0)
 	if _, err := fmt.Sscanf(of.Token, tokenFormat, &t.create, &lease); err != nil {
@@ -58,7 +58,7 @@ func (f *Fleet) electionPath(controller string) string {
 	return f.o.Prefix + "/elections/" + controller
 }
 
-// Elect stores the candidate's name under an etcd lease of its own if no name is stored.
+// Elect stores the candidate's name under a new etcd lease, unless there is a leader.
 func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
 	if err := store.CheckElect(controller, candidate, ttl); err != nil {
 		return store.Term{}, store.Leader{}, err
@@ -82,7 +82,7 @@ func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl tim
 	return won, leader, nil
 }
 
-// elect stores a leader where none was. If another candidate was faster it returns that one.
+// elect stores a leader if there was none. If another candidate was faster, it returns that one.
 func (c *conn) elect(ctx context.Context, path string, won store.Term) (store.Term, store.Leader, error) {
 	leader := store.Leader{Candidate: won.Candidate, Since: time.Now().UTC().Truncate(time.Second)}
 	value, err := json.Marshal(leader)
@@ -102,7 +102,7 @@ func (c *conn) elect(ctx context.Context, path string, won store.Term) (store.Te
 		won.Token = term{create: answer.Header.Revision, lease: lease}.token()
 		return won, leader, nil
 	}
-	_ = c.revoke(ctx, lease) // otherwise it ends by itself
+	_ = c.revoke(ctx, lease) // if that fails, it ends by itself
 	leader, err = parseLeader(answer.Responses[0].GetResponseRange().GetKvs()[0])
 	return store.Term{}, leader, err
 }
@@ -120,7 +120,7 @@ func parseLeader(kv *mvccpb.KeyValue) (store.Leader, error) {
 	return leader, nil
 }
 
-// Extend renews the etcd lease, and then checks that the key is still bound to it: a person may have
+// Extend renews the etcd lease, and then checks that the key still belongs to it: a person may have
 // deleted the key.
 func (f *Fleet) Extend(ctx context.Context, of store.Term) error {
 	t, err := f.parse(of)
@@ -132,14 +132,14 @@ func (f *Fleet) Extend(ctx context.Context, of store.Term) error {
 			return orDeposed(err)
 		}
 		_, kv, err := c.read(ctx, path)
-		if errors.Is(err, controlplane.ErrNotFound) || err == nil && !t.is([]*mvccpb.KeyValue{kv}) {
+		if errors.Is(err, controlplane.ErrNotFound) || err == nil && !t.matches([]*mvccpb.KeyValue{kv}) {
 			return store.ErrDeposed
 		}
 		return err
 	})
 }
 
-// orDeposed is an error, or else that a term has ended.
+// orDeposed returns err; if it is nil, the error of a term that has ended.
 func orDeposed(err error) error {
 	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return store.ErrDeposed
@@ -147,7 +147,8 @@ func orDeposed(err error) error {
 	return err
 }
 
-// Resign revokes the etcd lease, which deletes the key with it. The etcd lease has no other key.
+// Resign revokes the etcd lease, and so deletes the leader's key. No other key belongs to the etcd
+// lease.
 func (f *Fleet) Resign(ctx context.Context, of store.Term) error {
 	t, err := f.parse(of)
 	if err != nil {
@@ -162,7 +163,7 @@ func (f *Fleet) Resign(ctx context.Context, of store.Term) error {
 	})
 }
 
-// revoke ends an etcd lease, with all keys that are bound to it.
+// revoke revokes an etcd lease, which deletes all its keys.
 func (c *conn) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 	_, err := c.leases.LeaseRevoke(ctx, &etcdserverpb.LeaseRevokeRequest{ID: int64(lease)})
 	return rpctypes.Error(err)
@@ -183,7 +184,7 @@ func (f *Fleet) Leader(ctx context.Context, controller string) (store.Leader, er
 	return leader, err
 }
 
-// callElection makes a call about a controller.
+// callElection makes a call on the election of a controller.
 func (f *Fleet) callElection(ctx context.Context, operation, right, controller string, request func(ctx context.Context, c *conn, path string) error) error {
 	if err := controlplane.CheckCall(ctx, operation+" elections", controller); err != nil {
 		return err

@@ -18,43 +18,43 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// call is one that may fail.
+// call describes a call, for its errors.
 type call struct {
 	operation string // such as "put"
 	object    string // such as "leases/n"
-	right     string // that it takes: "read" or "write"
-	path      string // on that key, or on all that begin with it if it ends with a slash
-	// all returns the rights that the job of the caller takes; nil if it is this one.
+	right     string // the right that it needs: "read" or "write"
+	path      string // a key, or a prefix of keys that ends with a slash
+	// all returns all rights that the caller needs; nil if there are no others.
 	all func() []right
-	// role is the role of that job in hints.
+	// role is the name of the role with these rights, for hints.
 	role string
 }
 
-// connectError reports that no member could be connected to.
+// connectError reports that no member could be connected.
 type connectError struct{ cause error }
 
-// Error is one line.
+// Error is one line of text.
 func (e *connectError) Error() string { return strings.ReplaceAll(e.cause.Error(), "\n", "; ") }
 
 // Unwrap returns the cause.
 func (e *connectError) Unwrap() error { return e.cause }
 
-// tokenRefused reports whether an answer says that nothing was done for lack of a token
-// that is known.
+// tokenRefused reports whether the member refused the request because it does not know the token.
+// Then nothing was changed.
 func tokenRefused(err error) bool {
 	return slices.ContainsFunc([]error{rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserEmpty}, func(refusal error) bool {
 		return errors.Is(err, refusal)
 	})
 }
 
-// untouched reports whether a failed request has surely changed nothing, and may fare
-// better on another connection.
+// untouched reports whether a failed request has certainly changed nothing, and may succeed over
+// another connection.
 func untouched(err error) bool {
 	return errors.Is(err, rpctypes.ErrNoLeader) || tokenRefused(err)
 }
 
-// mustRedial reports whether the next request needs another connection: the error is no answer,
-// or the answer that the token is not known, or that this member cannot serve.
+// mustRedial reports whether the next request needs another connection: there was no answer, or the
+// token is unknown, or this member cannot serve.
 func mustRedial(err error) bool {
 	for _, answer := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, store.ErrDeposed, context.Canceled} {
 		if err == nil || errors.Is(err, answer) {
@@ -67,14 +67,16 @@ func mustRedial(err error) bool {
 	return !tooLarge(err)
 }
 
-// cancelled reports whether the caller has given up, which says nothing about the connection.
+// cancelled reports whether the caller has cancelled the call. Such an error says nothing about the
+// connection.
 func cancelled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// tooLarge reports whether a message is too large to be sent or received: gRPC has no other code for it.
+// tooLarge reports whether a message is too large to be sent or received: gRPC has no other code
+// for it.
 func tooLarge(err error) bool { return status.Code(err) == codes.ResourceExhausted }
 
-// fault returns the error of a failed call: an error class of controlplane, with the operation, such
-// as `put leases/n`, before it.
+// fault returns the error of a failed call: an error class of controlplane, after the operation,
+// such as `put leases/n`.
 func (o Options) fault(ctx context.Context, c call, endpoint string, err error) error {
 	operation := c.operation + " " + c.object
 	for _, known := range []error{controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrInvalid, store.ErrDeposed} {
@@ -100,7 +102,7 @@ func (o Options) fault(ctx context.Context, c call, endpoint string, err error) 
 	return fmt.Errorf("%s: %w: %s: %s", operation, controlplane.ErrUnavailable, endpoint, plain(err))
 }
 
-// refusal says what an answer other than success means.
+// refusal returns the error for an answer other than success.
 func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) error {
 	switch {
 	case errors.Is(answer, rpctypes.ErrPermissionDenied):
@@ -117,7 +119,7 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 		if o.Username == "" {
 			hint = "set " + o.key("username") + " and passwordFile, or use a client certificate whose CN is a user; auth is enabled"
 		}
-		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, o.who(), answer, hint)
+		return fmt.Errorf("%w: %w %s: %v: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, o.identity(), answer, hint)
 	case errors.Is(answer, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%w: %s rejects writes: %v: as etcd root, free space and accept writes again: etcdctl compact REVISION; etcdctl defrag; etcdctl alarm disarm", controlplane.ErrUnavailable, endpoint, answer)
 	case errors.Is(answer, rpctypes.ErrRequestTooLarge), errors.Is(answer, rpctypes.ErrLeaseTTLTooLarge):
@@ -128,8 +130,8 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 	return fmt.Errorf("%w: %s: %v", controlplane.ErrUnavailable, endpoint, answer)
 }
 
-// who names this host as the cluster knows it.
-func (o Options) who() string {
+// identity names this host as the cluster identifies it.
+func (o Options) identity() string {
 	switch {
 	case o.Username != "":
 		return fmt.Sprintf("user %q", o.Username)
@@ -156,8 +158,8 @@ func connectFault(o Options, endpoint string, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	case errors.Is(err, rpctypes.ErrAuthFailed):
-		return fmt.Errorf("%w: %s: %w %s: %v: check the password in %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.who(), err, o.PasswordFile)
-	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 it arrives after the handshake, as text
+		return fmt.Errorf("%w: %s: %w %s: %v: check the password in %s", controlplane.ErrUnavailable, endpoint, controlplane.ErrUnauthorized, o.identity(), err, o.PasswordFile)
+	case strings.Contains(text, "remote error: tls:"): // in TLS 1.3 the alert arrives after the handshake, as text
 		hint := "check that it has not expired, and that the cluster's --trusted-ca-file contains its authority"
 		if o.Certificate == "" {
 			hint = "set " + o.key("tls.certificate") + " and key"
@@ -167,10 +169,10 @@ func connectFault(o Options, endpoint string, err error) error {
 	return fmt.Errorf("%w: connect to %s: %s", controlplane.ErrUnavailable, endpoint, text)
 }
 
-// maxMessage is how many bytes of a member's message are shown.
+// maxMessage is the maximum number of bytes of a member's message that are shown.
 const maxMessage = 1 << 10
 
-// plain is an error without what gRPC puts around it.
+// plain returns an error's text without what gRPC adds.
 func plain(err error) string {
 	text := err.Error()
 	if answer, ok := status.FromError(err); ok && answer.Code() != codes.OK {

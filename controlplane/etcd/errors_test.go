@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// classes are what callers branch on.
+// classes are the error classes that callers branch on.
 var classes = []error{
 	controlplane.ErrNotFound, controlplane.ErrConflict, controlplane.ErrForbidden, controlplane.ErrInvalid,
 	controlplane.ErrUnavailable, controlplane.ErrUnauthorized, controlplane.ErrUntrusted,
@@ -79,7 +79,7 @@ func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 	}
 }
 
-func TestWhereNobodyListensEachMemberSaysWhy(t *testing.T) {
+func TestUnreachableMembersAreEachReportedWithTheirError(t *testing.T) {
 	store := open(t, func(o *etcd.Options) { o.Endpoints = []string{"http://127.0.0.1:1", "http://127.0.0.1:2"} })
 	_, err := store.Get(t.Context(), objects.Key{Kind: objects.Node, Node: "n"})
 	if !errors.Is(err, controlplane.ErrUnavailable) || strings.Contains(err.Error(), "\n") {
@@ -149,7 +149,7 @@ func TestWhatCouldNeverBeUsedIsRefused(t *testing.T) {
 	}
 }
 
-func TestHttpsIsSpokenHoweverItIsWritten(t *testing.T) {
+func TestTheSchemeHttpsIgnoresCase(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestInAnOutageCallsWaitForOneConnection(t *testing.T) {
 	var held sync.WaitGroup
 	held.Go(func() {
 		for {
-			conn, err := listener.Accept() // and never answers
+			conn, err := listener.Accept() // it never answers
 			if err != nil {
 				return
 			}

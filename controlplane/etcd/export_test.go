@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// VersionOf is the version of a value that a cluster has stored at these revisions.
+// VersionOf returns the version of a value that a cluster has stored at these revisions.
 func VersionOf(cluster uint64, create, mod int64, value string) objects.Version {
 	kv := &mvccpb.KeyValue{CreateRevision: create, ModRevision: mod, Value: []byte(value)}
 	return objects.Version(versionOf(cluster, kv).String())
@@ -22,24 +22,24 @@ func Reads(text objects.Version) bool {
 	return ok
 }
 
-// Path is the key that an object is stored under.
+// Path returns the key of an object.
 func (s *Store) Path(key objects.Key) string { return s.path(key) }
 
-// KeyAt is the object that a path is of.
+// KeyAt returns the object of a path.
 func (s *Store) KeyAt(path string) (objects.Key, bool) { return s.keyAt(path) }
 
-// Fault is what a call on nodes/n makes of an error.
+// Fault returns the error of a call on nodes/n that failed with err.
 func (s *Store) Fault(err error) error {
 	return s.o.fault(context.Background(), s.on("put", objects.Key{Kind: objects.Node, Node: "n"}, "write"), s.o.Endpoints[0], err)
 }
 
-// Patience is how long each endpoint has until it serves requests.
-func (o Options) Patience() time.Duration { return o.patience() }
+// ReadyTimeout returns how long to wait until an endpoint serves requests.
+func (o Options) ReadyTimeout() time.Duration { return o.readyTimeout() }
 
 // MustRedial reports whether a connection is replaced after an error.
 func MustRedial(err error) bool { return mustRedial(err) }
 
-// FleetFault is what a server reports if it may not read the Nodes.
+// FleetFault returns the error of a server that may not read the Nodes.
 func FleetFault(f *Fleet, err error) error {
 	return f.o.fault(context.Background(), f.on("list", "read", f.folder(store.Nodes)), f.o.Endpoints[0], err)
 }

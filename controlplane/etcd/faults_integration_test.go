@@ -19,7 +19,7 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// TestARestoredBackup is a cluster that goes back in time under a store that does not.
+// TestARestoredBackup restores a backup of a cluster while a store is connected.
 func TestARestoredBackup(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
@@ -37,7 +37,7 @@ func TestARestoredBackup(t *testing.T) {
 	if err := c.Restore(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
-	// The same key gets the same revisions as before, by another client.
+	// Another client gives the same key the same revisions as before.
 	ctl(t, c, "put", "/hostler/nodes/n", "other 2")
 	ctl(t, c, "put", "/hostler/nodes/n", "other 3")
 	eventually(t, "the cluster is reached again", func(ctx context.Context) bool {
@@ -54,9 +54,9 @@ func TestARestoredBackup(t *testing.T) {
 		t.Errorf("Put() instead of what the backup has undone = %v, want a conflict that tells what there is", err)
 	}
 	put(t, s, node, objects.Put{Value: []byte("4"), Instead: stored.Version})
-	put(t, s, lease, objects.Put{Value: []byte("l"), Instead: held, TTL: time.Hour}) // as the backup has it
+	put(t, s, lease, objects.Put{Value: []byte("l"), Instead: held, TTL: time.Hour}) // the state in the backup
 	select {
-	case err := <-ended: // the store was lost, as a watch may say
+	case err := <-ended: // a watch may report that the store was lost
 		if !errors.Is(err, controlplane.ErrUnavailable) {
 			t.Errorf("Watch() while the cluster was away = %v, want that it was", err)
 		}
@@ -71,7 +71,7 @@ func TestARestoredBackup(t *testing.T) {
 	}
 }
 
-// TestARevisionThatCameAgainIsNoVersion is so although etcd compares revisions alone.
+// TestARevisionThatCameAgainIsNoVersion checks versions. etcd itself compares only revisions.
 func TestARevisionThatCameAgainIsNoVersion(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
@@ -85,7 +85,7 @@ func TestARevisionThatCameAgainIsNoVersion(t *testing.T) {
 	if err := c.Restore(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
-	ctl(t, c, "put", "/hostler/nodes/n", "other") // creates it at the same revision
+	ctl(t, c, "put", "/hostler/nodes/n", "other") // created at the same revision
 	eventually(t, "the cluster is reached again", func(ctx context.Context) bool {
 		_, err := s.Put(ctx, node, objects.Put{Value: []byte("mine again"), Instead: mine})
 		if err == nil {
@@ -98,15 +98,15 @@ func TestARevisionThatCameAgainIsNoVersion(t *testing.T) {
 	}
 }
 
-// renews puts the lease until it is taken, within patience, and returns its version.
+// renews repeats a put of the lease until it succeeds, within patience, and returns its version.
 func renews(t *testing.T, s *etcd.Store, version objects.Version) objects.Version {
 	t.Helper()
 	eventually(t, "the lease is renewed", func(context.Context) bool {
-		// By the store's own deadline: a member whose disk stalls may never answer.
+		// With the store's own deadline: a member whose disk hangs may never answer.
 		next, err := s.Put(t.Context(), lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Minute})
 		conflict, lost := errors.AsType[*objects.ConflictError](err)
 		switch {
-		case lost: // by an answer that was
+		case lost: // an earlier answer was lost
 			version = conflict.Stored.Version
 		case err == nil:
 			version = next
@@ -118,7 +118,7 @@ func renews(t *testing.T, s *etcd.Store, version objects.Version) objects.Versio
 	return version
 }
 
-// follower is a member that does not lead.
+// follower returns a member that does not lead.
 func follower(t *testing.T, c *bed.Cluster, leader *bed.Member) *bed.Member {
 	t.Helper()
 	for _, m := range c.Members {
@@ -306,7 +306,7 @@ func TestACertificateThatHasEndedAndIsRenewed(t *testing.T) {
 	}
 	client(time.Hour)
 	version := put(t, s, node, objects.Put{Value: []byte("1")})
-	client(-time.Hour) // the connection stands
+	client(-time.Hour) // the connection stays open
 	version = put(t, s, node, objects.Put{Value: []byte("2"), Instead: version})
 	client(time.Hour)
 

@@ -17,11 +17,11 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// pingTime bounds a Ping.
+// pingTime limits a Ping.
 const pingTime = 2 * time.Second
 
 // Fleet is an etcd cluster as the store of the server role. Elections and Ping have their own
-// connection: large objects do not delay them, and if one of their calls fails and ends the
+// connection. So large objects do not delay them, and if one of their calls fails and closes the
 // connection, no Follow has to list again.
 type Fleet struct {
 	o                Options
@@ -41,7 +41,7 @@ func NewFleet(o Options) (*Fleet, error) {
 // Type returns "etcd".
 func (f *Fleet) Type() string { return Type }
 
-// Endpoint returns the URL of the member that is connected, or else of the one that is tried first.
+// Endpoint returns the URL of the connected member, or of the endpoint that is tried first.
 func (f *Fleet) Endpoint() string { return f.dialer.endpoint() }
 
 // EndsLeases returns true: agents bind each Lease to an etcd lease.
@@ -54,7 +54,7 @@ func (f *Fleet) Close() error {
 	return nil
 }
 
-// Ping reads the number of keys with a name that no object has. The majority has to confirm it.
+// Ping counts the keys with a name that no object has. The majority has to confirm it.
 func (f *Fleet) Ping(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ping %s: %w", f.election.endpoint(), context.Cause(ctx))
@@ -68,7 +68,7 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	})
 }
 
-// folder is the prefix of a kind's paths.
+// folder returns the prefix of a kind's paths.
 func (f *Fleet) folder(kind store.Kind) string { return f.o.Prefix + "/" + kind.Folder() }
 
 // on describes a call on a path.
@@ -89,7 +89,7 @@ func (f *Fleet) rights() []right {
 	}
 }
 
-// Get reads an object from the majority.
+// Get reads an object, confirmed by the majority.
 func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
 	var stored store.Object
 	err := f.call(ctx, "get", "read", kind, name, func(ctx context.Context, c *conn, path string) error {
@@ -102,11 +102,11 @@ func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 	return stored, err
 }
 
-// Update reads an object and stores the change over the same connection, which ends with its server.
-// So revisions that a restored backup uses again are not mistaken for those that were read.
+// Update reads an object and stores the change over the same connection, which ends when its server
+// does. After a restored backup, revisions are used again, but not over the same connection.
 func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
 	var stored store.Object
-	var refusal error // of edit
+	var refusal error // error of edit
 	err := f.call(ctx, "update", "write", kind, name, func(ctx context.Context, c *conn, path string) error {
 		header, kv, others, err := f.readAll(ctx, c, path, pre.Others)
 		if err != nil {
@@ -124,7 +124,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		})
 		if err != nil || value == nil {
 			if refusal != nil {
-				return nil // the connection is not to blame
+				return nil // not an error of the connection
 			}
 			return err
 		}
@@ -153,8 +153,8 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 	return stored, nil
 }
 
-// Delete removes an object as it was read, or requests its deletion. One that cannot be read has neither
-// UID nor finalizers: it is removed.
+// Delete removes an object if it has not changed since it was read, or requests its deletion. An
+// unreadable object has neither UID nor finalizers, and is removed.
 func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
 	return f.call(ctx, "delete", "write", kind, name, func(ctx context.Context, c *conn, path string) error {
 		header, kv, others, err := f.readAll(ctx, c, path, pre.Others)
@@ -178,7 +178,7 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 			switch {
 			case err != nil:
 				return err
-			case !remove && value == nil: // it was requested before
+			case !remove && value == nil: // its deletion was requested before
 				return nil
 			case !remove:
 				then = replace(path, value)
@@ -189,7 +189,7 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 	})
 }
 
-// replace stores a value. What an agent has bound to an etcd lease ends as before.
+// replace stores a value and keeps the etcd lease that an agent has attached to the key.
 func replace(path string, value []byte) clientv3.Op {
 	return clientv3.OpPut(path, string(value), clientv3.WithIgnoreLease())
 }
@@ -227,7 +227,7 @@ func read(kind store.Kind, name string, cluster uint64, kv *mvccpb.KeyValue) (st
 	return o, nil
 }
 
-// unchanged are the comparisons that fail once a key has changed since it was read.
+// unchanged returns the comparisons that fail once a key has changed since it was read.
 func unchanged(path string, kv *mvccpb.KeyValue) []clientv3.Cmp {
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(path), "=", kv.CreateRevision),
@@ -235,8 +235,8 @@ func unchanged(path string, kv *mvccpb.KeyValue) []clientv3.Cmp {
 	}
 }
 
-// write does something with an object if it and others are as they were read at a revision, and the
-// Preconditions are met. It returns the revision of that.
+// write executes then if the object and others have not changed since they were read at a revision,
+// and the Preconditions are met. It returns the new revision.
 func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyValue, at int64, pre store.Preconditions, others []clientv3.Cmp, then clientv3.Op) (int64, error) {
 	folders := map[string]int64{}
 	for _, p := range pre.Unchanged {
@@ -249,12 +249,12 @@ func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyV
 	return f.swap(ctx, c, folders, slices.Concat(others, unchanged(path, kv)), pre.Term, then)
 }
 
-// errChanged is why nothing was written.
+// errChanged is the error if nothing was written.
 var errChanged = fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
 
-// swap does something if no key of the folders has changed after a revision, the comparisons hold, and the
-// term, if there is one, has not ended. It returns the revision of that: else ErrConflict or ErrDeposed, and
-// nothing has changed.
+// swap executes then if no key of the folders has changed after its revision, the comparisons hold,
+// and the term, if given, has not ended. It returns the new revision. With ErrConflict or
+// ErrDeposed, nothing was changed.
 func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, compare []clientv3.Cmp, of store.Term, then ...clientv3.Op) (int64, error) {
 	var held term
 	var otherwise []clientv3.Op
@@ -263,7 +263,7 @@ func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, com
 		if held, err = f.parse(of); err != nil {
 			return 0, err
 		}
-		compare = append(compare, held.holds()...)
+		compare = append(compare, held.comparisons()...)
 		otherwise = append(otherwise, clientv3.OpGet(held.path))
 	}
 	var answer *clientv3.TxnResponse
@@ -278,14 +278,14 @@ func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, com
 		return 0, err
 	case answer.Succeeded:
 		return answer.Header.Revision, nil
-	case len(otherwise) > 0 && len(answer.Responses) > 0 && !held.is(answer.Responses[0].GetResponseRange().GetKvs()):
+	case len(otherwise) > 0 && len(answer.Responses) > 0 && !held.matches(answer.Responses[0].GetResponseRange().GetKvs()):
 		return 0, store.ErrDeposed
 	}
 	return 0, errChanged
 }
 
-// since is the revision of a position; ErrConflict for a revision that the cluster has not reached, after a
-// backup was restored.
+// since returns the revision of a position. After a restored backup, the cluster may not have
+// reached it: ErrConflict.
 func since(p store.Position, now int64) (int64, error) {
 	revision, err := strconv.ParseInt(p.Version, 10, 64)
 	if err != nil {
@@ -297,9 +297,9 @@ func since(p store.Position, now int64) (int64, error) {
 	return revision, nil
 }
 
-// readAll reads an object as read does, and at the same revision the other objects, and returns the
-// comparisons that fail once those have changed: ErrConflict if one is not in its state now, ErrUnreadable
-// if that cannot be seen.
+// readAll reads an object as read does, and the other objects at the same revision. It returns
+// comparisons that fail once the others have changed. Errors: ErrConflict if one is not in its
+// state now; ErrUnreadable if its state cannot be read.
 func (f *Fleet) readAll(ctx context.Context, c *conn, path string, others []store.Reference) (*etcdserverpb.ResponseHeader, *mvccpb.KeyValue, []clientv3.Cmp, error) {
 	if len(others) == 0 {
 		header, kv, err := c.read(ctx, path)

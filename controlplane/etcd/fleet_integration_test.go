@@ -41,7 +41,7 @@ func fleetAt(t *testing.T, c *bed.Cluster, prefix string) *etcd.Fleet {
 	return f
 }
 
-// key is that of a Node or a Lease, as agents have it.
+// key returns the key of a Node or a Lease in the agents' store.
 func key(kind store.Kind, name string) objects.Key {
 	return objects.Key{Kind: objects.Kind(kind.Name), Node: name}
 }
@@ -107,11 +107,11 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// seen counts what a Fleet reports.
+// seen counts the reports of a Fleet.
 type seen struct {
 	lists, sets, unreadable, deleted atomic.Int64
 	nameless                         atomic.Int64 // deletions without a last state
-	lost                             atomic.Int64 // calls that ended because the store was lost
+	lost                             atomic.Int64 // calls that ended because the connection was lost
 }
 
 func (s *seen) Begin()                   { s.lists.Add(1) }
@@ -125,7 +125,7 @@ func (s *seen) Delete(_ string, last store.Object) {
 	s.deleted.Add(1)
 }
 
-// followed follows until the test ends, again each time that the store is lost.
+// followed follows until the test ends, and starts again when the connection is lost.
 func followed(t *testing.T, f *etcd.Fleet, kind store.Kind, scope store.Scope) *seen {
 	t.Helper()
 	s := &seen{}
@@ -135,7 +135,7 @@ func followed(t *testing.T, f *etcd.Fleet, kind store.Kind, scope store.Scope) *
 		err := f.Follow(ctx, kind, scope, s)
 		for ; errors.Is(err, controlplane.ErrUnavailable); err = f.Follow(ctx, kind, scope, s) {
 			s.lost.Add(1)
-			time.Sleep(50 * time.Millisecond) // between attempts, as a controller waits
+			time.Sleep(50 * time.Millisecond) // between attempts, as a controller does
 		}
 		ended <- err
 	}()
@@ -148,7 +148,7 @@ func followed(t *testing.T, f *etcd.Fleet, kind store.Kind, scope store.Scope) *
 	return s
 }
 
-// reaches waits until a count is as large as that.
+// reaches waits until a count is at least want.
 func reaches(t *testing.T, what string, count *atomic.Int64, want int64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d %s", want, what), func(context.Context) bool { return count.Load() >= want })
@@ -205,7 +205,7 @@ func TestAFollowSurvivesAMemberThatHangsAndRestarts(t *testing.T) {
 	change()
 }
 
-// listed ends a Follow when the list has ended.
+// listed ends a Follow after its list.
 type listed struct {
 	seen
 	end func()
@@ -213,8 +213,8 @@ type listed struct {
 
 func (l *listed) Synced() { l.end() }
 
-// TestACallerThatGivesUpKeepsTheConnection ends lists and reads in the middle, beside a Follow over the same
-// connection.
+// TestACallerThatGivesUpKeepsTheConnection cancels lists and reads half-way, during a Follow over
+// the same connection.
 func TestACallerThatGivesUpKeepsTheConnection(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
@@ -269,7 +269,7 @@ func TestAFollowSurvivesACompaction(t *testing.T) {
 	}
 }
 
-// compacting compacts the store in the first list, once the first page was read.
+// compacting compacts the store during the first list, after the first page was read.
 type compacting struct {
 	seen
 	t      *testing.T
@@ -315,7 +315,7 @@ func TestADeposedLeaderWritesNothing(t *testing.T) {
 	if err := write(first); err != nil {
 		t.Fatalf("Update() of the leader = %v, want no error", err)
 	}
-	// Between the read and the write of the update another candidate is elected.
+	// Between the read and the write of the update, another candidate is elected.
 	_, err = f.Update(t.Context(), store.Nodes, "n", store.Preconditions{Term: first}, func(o store.Object) error {
 		ctl(t, c, "del", "/hostler/elections/lifecycle")
 		second, _, err := f.Elect(t.Context(), "lifecycle", "a", time.Hour)
@@ -345,7 +345,7 @@ func TestADeposedLeaderWritesNothing(t *testing.T) {
 	}
 }
 
-// TestARestoredBackupDeposesLeaders gives the revisions that it has undone to others.
+// TestARestoredBackupDeposesLeaders uses the revisions that the backup has undone for other keys.
 func TestARestoredBackupDeposesLeaders(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
@@ -412,7 +412,7 @@ func TestAFollowOfDeletionsLeavesOutRenewals(t *testing.T) {
 	}
 }
 
-// fill has so many agents renew their Leases.
+// fill stores the Leases of that many agents.
 func fill(t *testing.T, agents *etcd.Store, versions []objects.Version) {
 	t.Helper()
 	seconds, errs := int32(3600), make(chan error)
@@ -446,7 +446,7 @@ func TestObjectsThatAreTooLargeStopNoFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// etcdctl sends no more than 2 MiB.
+	// etcdctl sends at most 2 MiB.
 	client, err := grpc.NewClient(strings.TrimPrefix(c.Members[0].Endpoint, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -474,7 +474,7 @@ func TestOtherKindsAreBelowObjects(t *testing.T) {
 	f := fleetAt(t, c, "/hostler")
 	pods := store.Kind{Name: "pods", GVK: corev1.SchemeGroupVersion.WithKind("Pod"), New: func() store.Object { return &corev1.Pod{} }}
 	ctl(t, c, "put", "/hostler/objects/pods/p", `{"metadata":{"name":"p"}}`)
-	ctl(t, c, "put", "/hostler/objects/pods/p/x", `{}`) // nobody's
+	ctl(t, c, "put", "/hostler/objects/pods/p/x", `{}`) // without a host
 	s := followed(t, f, pods, store.AllChanges)
 	reaches(t, "objects", &s.sets, 1)
 	if err := f.Delete(t.Context(), pods, "p", store.Preconditions{}, ""); err != nil {

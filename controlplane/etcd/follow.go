@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// Follow reports all objects of a kind as of one revision, and then each change. It begins with a list
-// again after a compaction, on another connection, and where the cluster went back in time.
+// Follow reports all objects of a kind at one revision, and then each change. It lists again after
+// a compaction, on another connection, and if the cluster's revision went back.
 func (f *Fleet) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
 	fo := following{f.folder(kind), kind, scope, to}
 	return f.dialer.watch(ctx, f.on("follow", "read", fo.folder), fo.once)
@@ -32,9 +32,9 @@ type following struct {
 	to     store.Follower
 }
 
-// once follows over one connection. It stops late once the server has taken the watch on.
+// once follows over one connection. When the server has confirmed the watch, it stops late.
 func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
-	late.Stop() // each page has a deadline of its own
+	late.Stop() // each page has its own deadline
 	at, err := f.list(ctx, c)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 				store.Reached(f.to, strconv.FormatInt(revision, 10))
 			}
 		case err := <-w.failed:
-			if tooLarge(err) { // an object that a list reports as unreadable
+			if tooLarge(err) { // the next list reports that object as unreadable
 				return errRestartWatch
 			}
 			return err
@@ -74,8 +74,8 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 	}
 }
 
-// reached is the revision up to which a watch has reported all changes; 0 for no other than before. The
-// header of an answer with changes can be ahead of them.
+// reached returns the revision up to which a watch has reported all changes; 0 if that is not known
+// to be newer. The header of an answer with changes can be ahead of them.
 func reached(answer *etcdserverpb.WatchResponse) int64 {
 	switch {
 	case answer.Fragment: // the rest of the revision follows
@@ -88,7 +88,7 @@ func reached(answer *etcdserverpb.WatchResponse) int64 {
 	return answer.Header.Revision
 }
 
-// list reports all objects, page by page, and returns as of when.
+// list reports all objects, page by page, and returns the position of the list.
 func (f following) list(ctx context.Context, c *conn) (position, error) {
 	at := position{}
 	f.to.Begin()
@@ -116,8 +116,9 @@ func (f following) list(ctx context.Context, c *conn) (position, error) {
 	return at, nil
 }
 
-// page reads a page from a key on, at a revision or, if that is 0, as it is: a smaller one if the
-// objects are large, and of one that is too large alone the key.
+// page reads a page that begins at a key, at a revision, or at the present one if that is 0. If the
+// objects are large, it reads a smaller page. If a single object is too large, it reads only its
+// key.
 func (f following) page(ctx context.Context, c *conn, begin string, revision int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
@@ -133,7 +134,7 @@ func (f following) page(ctx context.Context, c *conn, begin string, revision int
 	}
 }
 
-// report passes on a change.
+// report reports a change to the Follower.
 func (f following) report(cluster uint64, event *mvccpb.Event) {
 	if event.Type != mvccpb.DELETE {
 		f.set(cluster, event.Kv)
@@ -152,7 +153,7 @@ func (f following) report(cluster uint64, event *mvccpb.Event) {
 	f.to.Delete(name, nil)
 }
 
-// set passes on a stored object.
+// set reports a stored object to the Follower.
 func (f following) set(cluster uint64, kv *mvccpb.KeyValue) {
 	name, ok := f.name(kv)
 	if !ok {

@@ -6,11 +6,11 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// path is the key that an object is stored under: PREFIX/nodes/NAME, PREFIX/leases/NAME,
-// PREFIX/events/NODE/NAME or PREFIX/settings/NAME.
+// path returns the key of an object: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME
+// or PREFIX/settings/NAME.
 func (s *Store) path(key objects.Key) string { return s.o.Prefix + "/" + key.String() }
 
-// folder is the prefix of a kind's paths. node, if not empty, selects the Events of one Node.
+// folder returns the prefix of a kind's paths. node, if not empty, selects the Events of one Node.
 func (s *Store) folder(kind objects.Kind, node string) string {
 	folder := s.o.Prefix + "/" + string(kind) + "/"
 	if node != "" {
@@ -19,7 +19,7 @@ func (s *Store) folder(kind objects.Kind, node string) string {
 	return folder
 }
 
-// keyAt is the object that a path is of. What else there is below the prefix is nobody's.
+// keyAt returns the object that is stored at a path; false for other keys below the prefix.
 func (s *Store) keyAt(path string) (objects.Key, bool) {
 	rest, below := strings.CutPrefix(path, s.o.Prefix+"/")
 	kind, rest, parted := strings.Cut(rest, "/")

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// open returns a store for an endpoint that nobody needs to serve.
+// open returns a store of an endpoint that does not need to serve.
 func open(t testing.TB, change ...func(*etcd.Options)) *etcd.Store {
 	t.Helper()
 	o := etcd.Options{Endpoints: []string{"http://127.0.0.1:1"}, Prefix: "/hostler", Version: "test"}

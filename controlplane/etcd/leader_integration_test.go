@@ -15,18 +15,18 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// election is the members' election timeout, which a new leader adds to each etcd lease's
-// TTL: as long as the others may take to follow it.
+// election is the members' election timeout. A new leader adds it to each etcd lease's TTL, because
+// other members may need that time to follow it.
 const election = 1 // second
 
-// countdown is what the cluster says of an etcd lease. The leader alone counts.
+// countdown is what the cluster reports about an etcd lease. Only the leader counts its TTL down.
 type countdown struct {
 	Term      uint64 `json:"raft_term"` // of the leader
 	Granted   int64  `json:"granted-ttl"`
-	Remaining int64  `json:"ttl"` // seconds; below zero once it has ended
+	Remaining int64  `json:"ttl"` // seconds; negative after its end
 }
 
-// counts requests it.
+// counts reads the countdown of an etcd lease.
 func counts(t *testing.T, c *bed.Cluster, id string) countdown {
 	t.Helper()
 	var now countdown
@@ -47,8 +47,7 @@ func counts(t *testing.T, c *bed.Cluster, id string) countdown {
 	return now
 }
 
-// dies has a host renew its Lease for the last time, and returns the etcd lease that it is
-// bound to.
+// dies renews a host's Lease for the last time, and returns its etcd lease.
 func dies(t *testing.T, c *bed.Cluster, s *etcd.Store, name string, ttl time.Duration) string {
 	t.Helper()
 	key := objects.Key{Kind: objects.Lease, Node: name}
@@ -58,16 +57,16 @@ func dies(t *testing.T, c *bed.Cluster, s *etcd.Store, name string, ttl time.Dur
 		if err != nil && !errors.Is(err, controlplane.ErrConflict) {
 			t.Fatalf("Put() = %v, want no error", err)
 		}
-		if id := etcdLease(t, c, s.Path(key)); id != "" { // else the machine was that slow
+		if id := etcdLease(t, c, s.Path(key)); id != "" { // empty if the machine was too slow
 			return id
 		}
 	}
 }
 
-// aLeaseLivesATTLOfEachLeaderAtMost has two hosts die with the leader, in the moment that
-// they have renewed. The bound is told by etcd and by no clock of the test, which may be
-// held up for as long as it likes: what a new leader begins to count from, and that it
-// counts down from there to the end.
+// aLeaseLivesATTLOfEachLeaderAtMost lets two hosts die together with the leader, just after they
+// have renewed. The limit is checked with etcd's own values, not with a clock of the test, which
+// may be delayed: the value from which a new leader starts to count, and that it counts down to the
+// end.
 func aLeaseLivesATTLOfEachLeaderAtMost(t *testing.T, c *bed.Cluster) {
 	s := at(t, c)
 	hours := dies(t, c, s, "hour", time.Hour)
@@ -76,7 +75,7 @@ func aLeaseLivesATTLOfEachLeaderAtMost(t *testing.T, c *bed.Cluster) {
 	if err := leads(t, c).Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Who is asked may have been told of that, and of no new leader yet.
+	// The member that is asked may know the old term, but no new leader yet.
 	after := before
 	for after.Term == before.Term {
 		after = counts(t, c, hours)

@@ -14,27 +14,28 @@ import (
 )
 
 const (
-	// shareTTL is by which part of their TTL objects that are put one after another may
-	// share an etcd lease: of an hour 3 minutes.
+	// shareTTL is the part of their TTL within which objects may share an etcd lease: 3 minutes of an
+	// hour.
 	shareTTL = 20
-	// shareMost is how many of them may: a lease ends with all its keys in one step.
+	// shareMost is the maximum number of objects that share an etcd lease: it ends with all its keys
+	// in one step.
 	shareMost = 1000
 )
 
-// leases are the etcd leases of this process. It never revokes one, because that would delete every
-// key that is attached by then.
+// leases are the etcd leases of this process. It never revokes one: that would delete every key
+// that is attached at that time.
 type leases struct {
-	granting chan struct{} // held while a shared one is requested: the next caller wants the same
+	granting chan struct{} // held while a shared one is requested: the next caller needs the same one
 
-	mu     sync.Mutex               // guards what follows
-	own    map[objects.Key]grant    // of Leases: each lives and dies by itself
-	shared map[time.Duration]*share // of all else, by its TTL
+	mu     sync.Mutex               // guards the fields below
+	own    map[objects.Key]grant    // of Leases: each has its own
+	shared map[time.Duration]*share // of all other objects, by TTL
 }
 
 // grant is an etcd lease.
 type grant struct {
 	id  clientv3.LeaseID
-	ttl time.Duration // that was requested
+	ttl time.Duration // the requested TTL
 }
 
 // share is an etcd lease of several objects.
@@ -48,8 +49,8 @@ func newLeases() leases {
 	return leases{granting: make(chan struct{}, 1), own: map[objects.Key]grant{}, shared: map[time.Duration]*share{}}
 }
 
-// bind returns an etcd lease for an object to be put under, which lives for its TTL
-// from now on; none without a TTL. A Lease's is granted once and kept alive with each put.
+// bind returns an etcd lease for an object, which lasts for the TTL from now on; none without a
+// TTL. For a Lease, it is granted once and kept alive with each put.
 func (l *leases) bind(ctx context.Context, c *conn, key objects.Key, ttl time.Duration) (clientv3.LeaseID, error) {
 	switch {
 	case ttl <= 0:
@@ -74,7 +75,7 @@ func (l *leases) bind(ctx context.Context, c *conn, key objects.Key, ttl time.Du
 	return id, err
 }
 
-// join returns an etcd lease that others may have, too.
+// join returns an etcd lease that other objects may share.
 func (l *leases) join(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
 	select {
 	case l.granting <- struct{}{}:
@@ -95,8 +96,8 @@ func (l *leases) join(ctx context.Context, c *conn, ttl time.Duration) (clientv3
 	return id, err
 }
 
-// present is the shared etcd lease of that TTL, for one more user; none if it is too old
-// or has too many.
+// present returns the shared etcd lease of that TTL and counts one more object. It returns none if
+// the lease is too old or has too many objects.
 func (l *leases) present(ttl, reuse time.Duration) clientv3.LeaseID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,14 +109,14 @@ func (l *leases) present(ttl, reuse time.Duration) clientv3.LeaseID {
 	return s.id
 }
 
-// drop forgets the etcd lease of an object that is deleted: it ends by itself.
+// drop forgets the etcd lease of a deleted object. It ends by itself.
 func (l *leases) drop(key objects.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.own, key)
 }
 
-// forget has the next put bound to another etcd lease than one that has ended.
+// forget forgets an etcd lease that has ended, so that the next put gets another one.
 func (l *leases) forget(id clientv3.LeaseID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +132,8 @@ func (l *leases) forget(id clientv3.LeaseID) {
 	}
 }
 
-// newGrant requests an etcd lease. A server may grant a longer one, of two seconds or so
-// at least.
+// newGrant requests an etcd lease. A server may grant a longer TTL: the minimum is about two
+// seconds.
 func newGrant(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
 	answer, err := c.leases.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)})
 	if err != nil {
@@ -141,14 +142,14 @@ func newGrant(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID
 	return clientv3.LeaseID(answer.ID), nil
 }
 
-// keepAlive has an etcd lease live for its TTL from now on. It is false where there is
-// none of that ID any more.
+// keepAlive restarts the TTL of an etcd lease. It returns false if the etcd lease does not exist
+// any more.
 func keepAlive(ctx context.Context, c *conn, id clientv3.LeaseID) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.leases.LeaseKeepAlive(ctx)
 	if err == nil {
-		// An error of sending is returned by Recv.
+		// Recv returns the error of a failed Send.
 		_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)})
 		var answer *etcdserverpb.LeaseKeepAliveResponse
 		if answer, err = stream.Recv(); err == nil {

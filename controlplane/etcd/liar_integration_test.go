@@ -28,8 +28,8 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// tamperer speaks in the place of a member, with that one's certificate: it hands on what is
-// asked and answered, and while it is to, answers with another object than the one requested.
+// tamperer answers instead of a member, with the member's certificate. It forwards requests and
+// answers. While it tampers, it replaces the object in an answer by another one.
 type tamperer struct {
 	tampers atomic.Bool
 	member  *grpc.ClientConn
@@ -65,13 +65,13 @@ func newTamperer(t *testing.T, c *bed.Cluster, user bed.Credentials) *tamperer {
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}})),
 		grpc.ForceServerCodec(verbatim{}), grpc.UnknownServiceHandler(l.handOn),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}), // as etcd has it
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}), // as in etcd
 	)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it began
+		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // if it was stopped before it began to serve
 			t.Error(err)
 		}
 		check(l.member.Close())
@@ -79,7 +79,7 @@ func newTamperer(t *testing.T, c *bed.Cluster, user bed.Credentials) *tamperer {
 	return l
 }
 
-// handOn is a grpc.StreamHandler.
+// handOn is a grpc.StreamHandler that forwards a stream.
 func (l *tamperer) handOn(_ any, client grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(client)
 	asked, _ := metadata.FromIncomingContext(client.Context())
@@ -90,7 +90,7 @@ func (l *tamperer) handOn(_ any, client grpc.ServerStream) error {
 		return err
 	}
 	go func() {
-		// What goes wrong here ends the stream, as who receives is told.
+		// An error here ends the stream, and the receiver gets it.
 		var request []byte
 		for client.RecvMsg(&request) == nil && member.SendMsg(&request) == nil {
 		}
@@ -114,7 +114,7 @@ func (l *tamperer) handOn(_ any, client grpc.ServerStream) error {
 	}
 }
 
-// tamper makes an answer about objects one about others.
+// tamper replaces the objects in an answer.
 func tamper(method string, answer []byte) ([]byte, error) {
 	switch method {
 	case "/etcdserverpb.KV/Range":
@@ -137,7 +137,7 @@ func tamper(method string, answer []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// exchange names objects otherwise.
+// exchange gives objects other names.
 func exchange(objects []*mvccpb.KeyValue) {
 	for _, o := range objects {
 		name := []byte(path.Base(string(o.Key)))
@@ -145,10 +145,10 @@ func exchange(objects []*mvccpb.KeyValue) {
 	}
 }
 
-// verbatim is a codec of messages that nobody needs to understand.
+// verbatim is a codec that does not decode messages.
 type verbatim struct{}
 
-// Name implements encoding.Codec: that of what is handed on.
+// Name implements encoding.Codec. It is the name of the forwarded codec.
 func (verbatim) Name() string { return "proto" }
 
 // Marshal implements encoding.Codec.

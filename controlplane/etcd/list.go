@@ -11,11 +11,11 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// pageSize is how many objects are read at once, if they fit in maxMessageBytes: Nodes take some
-// 10 kB each, and a server holds an answer in memory as a whole.
+// pageSize is the number of objects in a page, if they fit in maxMessageBytes. A Node takes about
+// 10 kB, and a server holds a whole answer in memory.
 const pageSize = 200
 
-// List reads a page of objects. Pages are read one after the other, each as it is then.
+// List reads a page of objects. Each page shows the objects at the time of its read.
 func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) ([]objects.Object, string, error) {
 	ctx, cancel := bound(ctx, kind)
 	defer cancel()
@@ -56,7 +56,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	return found, next, nil
 }
 
-// page reads keys of a folder from one on: as many as fit into an answer.
+// page reads keys of a folder that begin at a key: as many as fit into an answer.
 func (c *conn) page(ctx context.Context, folder, begin string) (answer *clientv3.GetResponse, err error) {
 	for most := int64(pageSize); most > 0; most /= 10 {
 		answer, err = c.kv.Get(ctx, begin, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithLimit(most))

@@ -18,8 +18,7 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// stalled is a member whose disk does not answer: it takes connections and calls, and
-// answers none.
+// stalled is a member whose disk hangs: it accepts connections and calls, but does not answer.
 type stalled struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedLeaseServer
@@ -56,14 +55,14 @@ func serve(t *testing.T, register func(*grpc.Server)) string {
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it began
+		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // if it was stopped before it began to serve
 			t.Errorf("Serve() = %v, want no error", err)
 		}
 	})
 	return "http://" + listener.Addr().String()
 }
 
-func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
+func TestAMemberThatNeverAnswersIsReplacedByAnother(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *etcd.Store) error{
 		"Get()": func(ctx context.Context, s *etcd.Store) error {
 			_, err := s.Get(ctx, objects.Key{Kind: objects.Node, Node: "n"})
@@ -80,7 +79,7 @@ func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
 				o.Endpoints = []string{serve(t, members[0].register), serve(t, members[1].register)}
 			})
 			used := map[string]bool{}
-			// As a renewal is tried again: each call with the time that it has.
+			// As for repeated renewals: each call has its own deadline.
 			for range 20 {
 				used[store.Endpoint()] = true
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -99,16 +98,16 @@ func TestAMemberThatTakesCallsAndAnswersNoneIsLeft(t *testing.T) {
 	}
 }
 
-// All of three have their turn before a renewal gives up, which has 8 s.
-func TestWhoHasFewMembersWaitsLongerForEach(t *testing.T) {
+// All three members are tried before the 8 s of a renewal have passed.
+func TestWithFewMembersEachHasMoreTime(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 7500 * time.Millisecond, 2: 3750 * time.Millisecond, 3: 2500 * time.Millisecond, 5: 2500 * time.Millisecond} {
-		if got := (etcd.Options{Endpoints: make([]string, members)}).Patience(); got != want {
+		if got := (etcd.Options{Endpoints: make([]string, members)}).ReadyTimeout(); got != want {
 			t.Errorf("Patience() of %d endpoints = %v, want %v", members, got, want)
 		}
 	}
 }
 
-// forgetful is a member that ends its first watch with an answer, and no other.
+// forgetful is a member that ends only its first watch, with an answer.
 type forgetful struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
@@ -146,7 +145,7 @@ func (f *forgetful) register(server *grpc.Server) {
 	etcdserverpb.RegisterWatchServer(server, f)
 }
 
-func TestAWatchBeginsAgainWhereItCannotGoOn(t *testing.T) {
+func TestAWatchThatCannotContinueStartsAgain(t *testing.T) {
 	for name, last := range map[string]*etcdserverpb.WatchResponse{
 		"what was to follow is compacted": {Header: &etcdserverpb.ResponseHeader{ClusterId: 1, Revision: 20}, CompactRevision: 15, Canceled: true},
 		"another cluster answers":         {Header: &etcdserverpb.ResponseHeader{ClusterId: 2, Revision: 20}},

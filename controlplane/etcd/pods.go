@@ -22,7 +22,7 @@ type Pods struct {
 // Pods returns the store of a Node's Pod objects. It uses the connection of s.
 func (s *Store) Pods(node string) *Pods { return &Pods{s, node, s.podFolder(node)} }
 
-// podFolder is the prefix of the paths of a Node's Pod objects.
+// podFolder returns the prefix of the paths of a Node's Pod objects.
 func (s *Store) podFolder(node string) string { return s.o.Prefix + "/objects/pods/" + node + "/" }
 
 // on describes a call on a path below the folder.
@@ -33,7 +33,7 @@ func (p *Pods) on(operation, verb, path string) call {
 	}
 }
 
-// List reads a page of the objects. Pages are read one after the other, each as it is then.
+// List reads a page of the objects. Each page shows the objects at the time of its read.
 func (p *Pods) List(ctx context.Context, page string) (controlplane.PodPage, error) {
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
@@ -62,14 +62,14 @@ func (p *Pods) List(ctx context.Context, page string) (controlplane.PodPage, err
 	return list, nil
 }
 
-// Put stores an object if the stored version is instead. It returns what is stored then: with
-// ErrConflict, nothing was changed.
+// Put stores an object if the stored version is still instead. It returns the object that is stored
+// afterwards. With ErrConflict, nothing was changed.
 func (p *Pods) Put(ctx context.Context, path string, value []byte, instead controlplane.PodVersion) (controlplane.StoredPod, error) {
 	return p.swap(ctx, p.on("put", "write", path), path, instead, clientv3.OpPut(p.folder+path, string(value)), value)
 }
 
-// Delete removes an object if it has that version. With ErrConflict, it returns what is stored
-// instead, and nothing was changed.
+// Delete removes an object if it has that version. With ErrConflict, it returns the stored object,
+// and nothing was changed.
 func (p *Pods) Delete(ctx context.Context, path string, version controlplane.PodVersion) (controlplane.StoredPod, error) {
 	return p.swap(ctx, p.on("delete", "write", path), path, version, clientv3.OpDelete(p.folder+path), nil)
 }
@@ -81,8 +81,9 @@ func (p *Pods) Current(connection int64) bool {
 	return c != nil && c.number == connection
 }
 
-// swap does something if an object has a version. A connection ends with its server, so a version is
-// only compared over the connection that it was read over: after a restored backup, revisions repeat.
+// swap executes then if the object has a version. After a restored backup, revisions are used
+// again. So a version is only compared over the connection that it was read over, which ends when
+// its server does.
 func (p *Pods) swap(ctx context.Context, what call, path string, before controlplane.PodVersion, then clientv3.Op, value []byte) (controlplane.StoredPod, error) {
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
@@ -95,7 +96,7 @@ func (p *Pods) swap(ctx context.Context, what call, path string, before controlp
 			clientv3.Compare(clientv3.ModRevision(key), "=", before.Mod),
 		}
 		if before != (controlplane.PodVersion{}) && before.Connection != c.number {
-			compare = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "<", 0)} // never: read it again
+			compare = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "<", 0)} // never true, so the object is read again
 		}
 		answer, err := c.kv.Txn(ctx).If(compare...).Then(then).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {

@@ -9,13 +9,13 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// right is one that a role can be given.
+// right is a right that a role can have.
 type right struct {
 	verb string // "read" or "write"
-	path string // of a key, or of all that begin with it if it ends with a slash
+	path string // a key, or a prefix of keys that ends with a slash
 }
 
-// String is the right as a person reads it.
+// String is the text for messages.
 func (r right) String() string { return r.verb + " " + r.path }
 
 // rights returns the rights that a host needs.
@@ -34,12 +34,12 @@ func (s *Store) rights(node string) []right {
 	return append(list, right{"read", s.settingPath()})
 }
 
-// readerRights returns the rights that reading all hosts takes.
+// readerRights returns the rights for reading all hosts.
 func (s *Store) readerRights() []right {
 	return []right{{"read", s.folder(objects.Node, "")}, {"read", s.folder(objects.Lease, "")}}
 }
 
-// The roles that hints name, as docs/reference/etcd.md creates them.
+// The roles in hints, as in docs/reference/etcd.md.
 const (
 	readerRole = "hostler-reader"
 	serverRole = "hostler-server"
@@ -51,13 +51,13 @@ func hostRole(node string) string { return "hostler-" + cmp.Or(node, "NODE") }
 // podRights returns the rights to the Pod objects of a host in a folder.
 func podRights(folder string) []right { return []right{{"read", folder}, {"write", folder}} }
 
-// on is a call on an object.
+// on describes a call on an object.
 func (s *Store) on(operation string, key objects.Key, verb string) call {
 	c := call{operation: operation, object: key.String(), right: verb, path: s.path(key), role: hostRole(key.Node)}
 	switch {
 	case key.Kind == objects.Setting:
 		c.role = hostRole(s.o.Node)
-	case verb == "read" && s.o.Node != "" && key.Node != s.o.Node: // this host only reads the others
+	case verb == "read" && s.o.Node != "" && key.Node != s.o.Node: // this host only reads objects of other hosts
 		c.role, c.all = readerRole, s.readerRights
 	default:
 		c.all = func() []right { return s.rights(key.Node) }
@@ -65,14 +65,15 @@ func (s *Store) on(operation string, key objects.Key, verb string) call {
 	return c
 }
 
-// settingPath is the key of the Lease duration that is requested from all hosts. A host works without it.
+// settingPath returns the key of the Lease duration that is requested from all hosts. A host works
+// without it.
 func (s *Store) settingPath() string {
 	return s.path(objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration})
 }
 
-// grants says who runs which commands, which give the user of these Options the rights, through a role.
-// They are on one line; hostler's commands print one per line. etcd keeps a role and a user that already
-// exist.
+// grants says who runs which commands to give the user of these Options the rights, through a role.
+// The commands are on one line; hostler's commands print one per line. etcd keeps a role and a user
+// that already exist.
 func (o Options) grants(role string, rights []right) string {
 	var paths []string
 	verbs := map[string]string{}
@@ -80,7 +81,7 @@ func (o Options) grants(role string, rights []right) string {
 		if verbs[r.path] == "" {
 			paths, verbs[r.path] = append(paths, r.path), r.verb
 		}
-		if r.verb == "write" { // a host reads what it writes
+		if r.verb == "write" { // a host also reads what it writes
 			verbs[r.path] = "readwrite"
 		}
 	}
@@ -96,18 +97,19 @@ func (o Options) grants(role string, rights []right) string {
 		commands = append(commands, fmt.Sprintf("role grant-permission %s %s%s %s", role, prefix, verbs[path], path))
 	}
 	user := o.user()
-	if o.Username == "" { // a user with a password exists: it has authenticated
+	if o.Username == "" { // a user with a password exists, because it has authenticated
 		commands = append(commands, "user add "+user+" --no-password")
 	}
 	commands = append(commands, "user grant-role "+user+" "+role)
 	for i, command := range commands {
 		commands[i] = "etcdctl " + command
 	}
-	return o.doubt() + "as etcd root, for " + o.who() + ` (ignore "already exists"): ` + strings.Join(commands, "; ")
+	return o.certificateHint() + "as etcd root, for " + o.identity() + ` (ignore "already exists"): ` + strings.Join(commands, "; ")
 }
 
-// doubt says that this host may have the certificate of another one; empty if its CN is the Node's name.
-func (o Options) doubt() string {
+// certificateHint says that this host may have the certificate of another host; empty if the CN is
+// the Node's name.
+func (o Options) certificateHint() string {
 	name := o.commonName()
 	if o.Username != "" || o.Node == "" || name == "" || name == o.Node {
 		return ""
@@ -127,7 +129,7 @@ func (o Options) commonName() string {
 	return pair.Leaf.Subject.CommonName
 }
 
-// user returns the user of these Options, as a word of a shell command.
+// user returns the user of these Options, quoted for a shell.
 func (o Options) user() string {
 	name := cmp.Or(o.Username, o.commonName())
 	switch {

@@ -13,16 +13,17 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// settingsFolder is below the prefix. Hosts read keys in it one by one.
+// settingsFolder follows the prefix. Hosts read its keys one by one.
 const settingsFolder = "/settings/"
 
-// recordSuffix ends the name of the key that records what a server has stored as a setting.
+// recordSuffix ends the name of the key that records which value a server has stored for a setting.
 const recordSuffix = ".server"
 
 var _ store.Settings = (*Fleet)(nil)
 
-// settingState is a setting with its record. Both are written in one transaction, so a person's write
-// has another revision, even of the same value. A key that does not exist has the revision 0.
+// settingState is a setting with its record. Both are written in one transaction. So a person's
+// write has another revision, even with the same value. A key that does not exist has the revision
+// 0.
 type settingState struct {
 	cluster       uint64
 	value, record *mvccpb.KeyValue
@@ -53,8 +54,8 @@ func (f *Fleet) Setting(ctx context.Context, name string) (store.Setting, error)
 	return found, nil
 }
 
-// Set implements store.Settings. It reads the setting again over the connection that it writes over, as
-// Update does.
+// Set implements store.Settings. It reads the setting again, over the connection that it writes
+// over, as Update does.
 func (f *Fleet) Set(ctx context.Context, name string, before store.Setting, value string, term store.Term) error {
 	return f.callSetting(ctx, "set", "write", name, func(ctx context.Context, c *conn, path string) error {
 		stored, err := c.setting(ctx, path)
@@ -74,7 +75,7 @@ func (f *Fleet) Set(ctx context.Context, name string, before store.Setting, valu
 	})
 }
 
-// setting reads a setting and its record at one moment.
+// setting reads a setting and its record at the same revision.
 func (c *conn) setting(ctx context.Context, path string) (settingState, error) {
 	answer, err := c.kv.Txn(ctx).Then(clientv3.OpGet(path), clientv3.OpGet(path+recordSuffix)).Commit()
 	if err != nil {
@@ -91,7 +92,7 @@ func (c *conn) setting(ctx context.Context, path string) (settingState, error) {
 	return settingState{answer.Header.ClusterId, stored(0), stored(1)}, nil
 }
 
-// callSetting makes a call about a setting.
+// callSetting makes a call on a setting.
 func (f *Fleet) callSetting(ctx context.Context, operation, right, name string, request func(ctx context.Context, c *conn, path string) error) error {
 	if err := controlplane.CheckCall(ctx, operation+" settings", name); err != nil {
 		return err

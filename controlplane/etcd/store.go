@@ -22,36 +22,35 @@ import (
 const Type = "etcd"
 
 const (
-	// callTimeout bounds a call whose caller sets no deadline.
+	// callTimeout limits a call whose caller sets no deadline.
 	callTimeout = 10 * time.Second
-	// leaseTimeout does so for those on the Lease: a fifth of the 40 s that it is
-	// good for by default.
+	// leaseTimeout limits calls on the Lease: a fifth of its default duration of 40 s.
 	leaseTimeout = 8 * time.Second
 )
 
 // Options has the endpoints of the cluster and the credentials.
 type Options struct {
-	// Endpoints are the members' URLs, as endpoint.Check allows. One is used at a time,
-	// and another one where that does not answer.
+	// Endpoints are the members' URLs, as endpoint.Check allows. One of them is used at a time. If it
+	// does not answer, another one is used.
 	Endpoints []string
-	// Prefix is what all keys begin with, as endpoint.CheckPrefix allows.
+	// Prefix begins all keys, as endpoint.CheckPrefix allows.
 	Prefix string
-	// CA is the file with the authorities of the servers' certificates; empty for
-	// those of the host. Certificate and Key are the client's, both or none. All are
-	// read again for each connection.
+	// CA is the file with the authorities of the servers' certificates; empty for the host's
+	// authorities. Certificate and Key are the client's, both or none. All are read again for each
+	// connection.
 	CA, Certificate, Key string
-	// Username and PasswordFile, both or none, are for a cluster with auth. The file
-	// is read again for each connection; white space around the password is not its.
+	// Username and PasswordFile, both or none, are for a cluster with auth. The file is read again for
+	// each connection; white space around the password is removed.
 	Username, PasswordFile string
 	// Section is where these options are in the configuration, for hints: "controlPlane.etcd" if empty.
 	Section string
-	// Insecure allows plain http to others than this host.
+	// Insecure allows plain http to other hosts.
 	Insecure bool
 	// Version is hostler's own, for the user agent.
 	Version string
 	// Node is the name of this host, for hints; empty for a server.
 	Node string
-	// Pods says that this host keeps Pod objects, for which it needs rights.
+	// Pods says that this host stores Pod objects and needs rights for them.
 	Pods bool
 }
 
@@ -65,7 +64,7 @@ func OptionsOf(c endpoint.Config, section, version string) Options {
 	}
 }
 
-// key is a key of the configuration.
+// key returns the name of a key in the configuration.
 func (o Options) key(name string) string {
 	return strings.TrimSuffix(cmp.Or(o.Section, "controlPlane.etcd")+"."+name, ".")
 }
@@ -90,21 +89,21 @@ func New(o Options) (*Store, error) {
 // Type returns "etcd".
 func (s *Store) Type() string { return Type }
 
-// Endpoint returns the URL of the member that is talked to, or as long as that is none
-// of the one that is tried first.
+// Endpoint returns the URL of the connected member, or of the endpoint that is tried first.
 func (s *Store) Endpoint() string { return s.dialer.endpoint() }
 
-// Close closes all connections. It does not revoke etcd leases: that could delete what another
-// process has put meanwhile.
+// Close closes all connections. It does not revoke etcd leases: that could delete keys that another
+// process has put since.
 func (s *Store) Close() error {
 	s.dialer.Close()
 	return nil
 }
 
-// Reconnect has the next calls make new connections. Calls in progress end on theirs.
+// Reconnect makes the next calls use new connections. Calls in progress continue on their
+// connection.
 func (s *Store) Reconnect() { s.dialer.Reconnect() }
 
-// bound gives a call a deadline if its caller did not.
+// bound adds a deadline to a call that has none.
 func bound(ctx context.Context, kind objects.Kind) (context.Context, context.CancelFunc) {
 	d := callTimeout
 	if kind == objects.Lease {
@@ -113,7 +112,7 @@ func bound(ctx context.Context, kind objects.Kind) (context.Context, context.Can
 	return controlplane.Bound(ctx, d)
 }
 
-// Get reads an object from the majority.
+// Get reads an object, confirmed by the majority.
 func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error) {
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
@@ -128,7 +127,8 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	return object, err
 }
 
-// read returns the stored object, with version None if there is none, and the revision of the read.
+// read returns the stored object and the revision of the read. If there is no object, its version
+// is None.
 func (s *Store) read(ctx context.Context, c *conn, key objects.Key) (objects.Object, int64, error) {
 	answer, err := c.kv.Get(ctx, s.path(key))
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Store) read(ctx context.Context, c *conn, key objects.Key) (objects.Obj
 	return c.learn(key, answer.Header, answer.Kvs), answer.Header.Revision, nil
 }
 
-// Put stores an object. The check of the version is in the same transaction.
+// Put stores an object. The same transaction compares the version.
 func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (objects.Version, error) {
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
@@ -153,7 +153,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	return stored, err
 }
 
-// put is one attempt of Put. The etcd lease of the object, if any, may have ended just now.
+// put is one attempt of Put. It fails if the object's etcd lease has just ended.
 func (s *Store) put(ctx context.Context, c *conn, key objects.Key, put objects.Put, before version) (objects.Version, error) {
 	for again := true; ; again = false {
 		lease, err := s.leases.bind(ctx, c, key, put.TTL)
@@ -178,7 +178,7 @@ func (s *Store) put(ctx context.Context, c *conn, key objects.Key, put objects.P
 	}
 }
 
-// Delete removes an object, and with a Node its Lease.
+// Delete removes an object. With a Node, it also removes the Lease.
 func (s *Store) Delete(ctx context.Context, key objects.Key, v objects.Version) error {
 	ctx, cancel := bound(ctx, key.Kind)
 	defer cancel()
@@ -203,8 +203,8 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, v objects.Version) 
 	})
 }
 
-// swap does something if an object's state is the one before, nil for any: else
-// *ConflictError.
+// swap executes then if the state of an object is still before; nil for any state. Otherwise it
+// returns *ConflictError.
 func (s *Store) swap(ctx context.Context, c *conn, key objects.Key, before *version, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	path := s.path(key)
 	var compare []clientv3.Cmp
@@ -229,8 +229,9 @@ func (s *Store) swap(ctx context.Context, c *conn, key objects.Key, before *vers
 }
 
 // confirm returns the revisions of a version, for the comparison in a transaction. After a restored
-// backup, revisions can repeat. But connections end with their server, so what this connection has
-// reported is valid. Anything else is read again and compared as a whole.
+// backup, revisions can repeat. A connection ends when its server does, so versions that this
+// connection has reported are valid. For any other version, the object is read again and compared
+// as a whole.
 func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects.Version) (version, error) {
 	if v == objects.None {
 		return version{}, nil
@@ -251,7 +252,7 @@ func (s *Store) confirm(ctx context.Context, c *conn, key objects.Key, v objects
 	return before, nil
 }
 
-// conflict returns the error for an object that has changed.
+// conflict returns the error if an object has changed.
 func conflict(stored objects.Object) error {
 	what := "another client has changed it"
 	if stored.Version == objects.None {

@@ -16,7 +16,7 @@ import (
 	bed "hostler.io/hostler/test/etcd"
 )
 
-// patience is for what comes soon on any machine.
+// patience limits waits for something that is quick on any machine.
 const patience = 2 * time.Minute
 
 var (
@@ -32,7 +32,7 @@ func at(t *testing.T, c *bed.Cluster, change ...func(*etcd.Options)) *etcd.Store
 	}}, change...)...)
 }
 
-// put stores a value, or ends the test.
+// put stores a value. An error ends the test.
 func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) objects.Version {
 	t.Helper()
 	version, err := s.Put(t.Context(), key, p)
@@ -42,7 +42,7 @@ func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) objects.Ve
 	return version
 }
 
-// eventually waits until something is so.
+// eventually waits until so returns true.
 func eventually(t *testing.T, what string, so func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -66,7 +66,7 @@ func ctl(t *testing.T, c *bed.Cluster, args ...string) string {
 	return out
 }
 
-// holds reads a value, or ends the test.
+// holds reads a value. An error ends the test.
 func holds(t *testing.T, s *etcd.Store, key objects.Key) objects.Object {
 	t.Helper()
 	object, err := s.Get(t.Context(), key)
@@ -163,12 +163,12 @@ func TestALeaseEndsByItselfUnlessItIsRenewed(t *testing.T) {
 	s := at(t, c)
 	const ttl = 5 * time.Second
 	version := objects.None
-	// Of six seconds, though the machine may be slow, it is gone only if it ever ends.
+	// On a slow machine it may still exist after six seconds. It must only expire at some time.
 	began := time.Now()
 	for time.Since(began) < ttl+time.Second {
 		next, err := s.Put(t.Context(), lease, objects.Put{Value: []byte("l"), Instead: version, TTL: ttl})
 		if errors.Is(err, controlplane.ErrConflict) {
-			version = objects.None // this test was held up for longer than it lives
+			version = objects.None // the test was delayed for longer than the TTL
 			continue
 		}
 		if err != nil {
@@ -184,7 +184,7 @@ func TestALeaseEndsByItselfUnlessItIsRenewed(t *testing.T) {
 		_, err := s.Get(ctx, lease)
 		return errors.Is(err, controlplane.ErrNotFound)
 	})
-	version = put(t, s, lease, objects.Put{Value: []byte("l"), TTL: ttl}) // although its etcd lease has ended
+	version = put(t, s, lease, objects.Put{Value: []byte("l"), TTL: ttl}) // although its etcd lease has expired
 
 	longer := put(t, s, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
 	id := attached(t, c, "/hostler/leases/n")
@@ -202,7 +202,7 @@ func TestALeaseEndsByItselfUnlessItIsRenewed(t *testing.T) {
 	}
 }
 
-// attached is the ID of the etcd lease that a key is bound to, in hexadecimal; "0" for none.
+// attached returns the ID of a key's etcd lease, in hexadecimal; "0" for none.
 func attached(t *testing.T, c *bed.Cluster, key string) string {
 	t.Helper()
 	id := etcdLease(t, c, key)
@@ -212,7 +212,7 @@ func attached(t *testing.T, c *bed.Cluster, key string) string {
 	return id
 }
 
-// etcdLease is the same; empty where there is no such key.
+// etcdLease does the same, but returns an empty text if the key does not exist.
 func etcdLease(t *testing.T, c *bed.Cluster, key string) string {
 	t.Helper()
 	for line := range strings.Lines(ctl(t, c, "get", key, "--write-out=fields")) {
@@ -227,7 +227,7 @@ func etcdLease(t *testing.T, c *bed.Cluster, key string) string {
 	return ""
 }
 
-// follow watches an object and returns what is seen of it, as text; "" where nothing is.
+// follow watches an object, and returns a channel of its states.
 func follow(t *testing.T, s *etcd.Store, key objects.Key) (seen <-chan objects.Object, ended <-chan error) {
 	t.Helper()
 	objects, end := make(chan objects.Object), make(chan error, 1)
@@ -237,7 +237,7 @@ func follow(t *testing.T, s *etcd.Store, key objects.Key) (seen <-chan objects.O
 	return objects, end
 }
 
-// sees waits until a watch reports that value; "" is for nothing.
+// sees waits until a watch reports that value; "" means no object.
 func sees(t *testing.T, seen <-chan objects.Object, ended <-chan error, want string) {
 	t.Helper()
 	timeout := time.After(patience)
@@ -264,7 +264,7 @@ func TestAWatchReportsEachChangeAndSurvivesACompaction(t *testing.T) {
 	first := put(t, s, node, objects.Put{Value: []byte("1")})
 	sees(t, seen, ended, "1")
 	second := put(t, s, node, objects.Put{Value: []byte("2"), Instead: first})
-	ctl(t, c, "put", "/hostler/nodes/n", "3") // and nobody receives
+	ctl(t, c, "put", "/hostler/nodes/n", "3") // nobody receives it
 	ctl(t, c, "put", "/hostler/nodes/n", "4")
 	sees(t, seen, ended, "4")
 	ctl(t, c, "put", "/hostler/nodes/other", "x")
@@ -278,7 +278,7 @@ func TestAWatchReportsEachChangeAndSurvivesACompaction(t *testing.T) {
 	}
 }
 
-// revision is the store's.
+// revision returns the store's revision.
 func revision(t *testing.T, c *bed.Cluster) string {
 	t.Helper()
 	for line := range strings.Lines(ctl(t, c, "get", "/", "--write-out=fields")) {

@@ -11,8 +11,8 @@ import (
 )
 
 // version identifies one state of an object. Revisions alone do not: a restored backup uses them
-// again for other states, and the restored cluster can have the same ID. So it also has a digest of
-// the value.
+// again for other states, and the restored cluster can have the same ID. So a version also has a
+// digest of the value.
 type version struct {
 	cluster     uint64 // ID of the cluster
 	create, mod int64  // revisions

@@ -15,16 +15,16 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// shortWatch is how long a watch lasts at least that is started again. One that ends sooner
-// is started again once: else that would continue and on.
+// shortWatch is the minimum duration of a watch that is restarted. A shorter one is restarted only
+// once, to prevent a tight loop.
 const shortWatch = time.Second
 
-// errRestartWatch has a watch begin with the object as it is then.
+// errRestartWatch makes a watch start again with a read of the object.
 var errRestartWatch = errors.New("the watch has to restart")
 
-// Watch follows an object. Whenever it starts, it reads the object first, over the same connection,
-// and follows from there. So it never waits for a revision that a restored backup has not reached,
-// and a compaction loses nothing.
+// Watch follows an object. At each start it reads the object first, and then follows over the same
+// connection. So it never waits for a revision that a restored backup has not reached, and a
+// compaction loses nothing.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	operation := s.on("watch", key, "read")
 	return s.dialer.watch(ctx, operation, func(ctx context.Context, c *conn, late *time.Timer) error {
@@ -32,8 +32,8 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 	})
 }
 
-// watch follows something over one connection after the other, as long as follow returns
-// errRestartWatch. follow has callTimeout to stop late.
+// watch calls follow over one connection after the other, as long as follow returns
+// errRestartWatch. late cancels follow after callTimeout, unless follow stops it.
 func (d *dialer) watch(ctx context.Context, what call, follow func(ctx context.Context, c *conn, late *time.Timer) error) error {
 	for short := false; ; {
 		began, again := time.Now(), short
@@ -50,7 +50,7 @@ func (d *dialer) watch(ctx context.Context, what call, follow func(ctx context.C
 	}
 }
 
-// watchOnce follows something over one connection, until that is replaced or fails.
+// watchOnce calls follow over one connection.
 func (d *dialer) watchOnce(ctx context.Context, what call, follow func(ctx context.Context, c *conn, late *time.Timer) error) error {
 	finding, found := controlplane.Bound(ctx, callTimeout)
 	defer found()
@@ -74,8 +74,8 @@ func (d *dialer) watchOnce(ctx context.Context, what call, follow func(ctx conte
 	return d.o.fault(ctx, what, c.endpoint, err)
 }
 
-// follow sends the object as it is, and then each change. It stops late once the server
-// has taken the watch on.
+// follow sends the object, and then each change. When the server has confirmed the watch, it stops
+// late.
 func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<- objects.Object, late *time.Timer) error {
 	object, revision, err := s.read(ctx, c, key)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 	}
 }
 
-// watching is a watch over one connection.
+// watching is a watch in progress over one connection.
 type watching struct {
 	answers <-chan *etcdserverpb.WatchResponse
 	failed  <-chan error
@@ -122,7 +122,7 @@ func (c *conn) watch(ctx context.Context, request *etcdserverpb.WatchCreateReque
 		return nil, rpctypes.Error(err)
 	}
 	request.StartRevision, request.ProgressNotify, request.Fragment = after.revision+1, true, true
-	// An error of sending is returned by Recv.
+	// Recv returns the error of a failed Send.
 	_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: request}})
 	answers, failed := make(chan *etcdserverpb.WatchResponse), make(chan error, 1)
 	go func() {
@@ -142,13 +142,14 @@ func (c *conn) watch(ctx context.Context, request *etcdserverpb.WatchCreateReque
 	return &watching{answers, failed, after}, nil
 }
 
-// position is the last answer of a cluster.
+// position is the cluster and the revision that the last answer came from.
 type position struct {
-	cluster  uint64 // 0 as long as it is not known
+	cluster  uint64 // 0 while it is unknown
 	revision int64
 }
 
-// pass takes the next answer of a watch, or returns why the watch cannot continue from the one before.
+// pass checks and records the next answer of a watch. It returns an error if the watch cannot
+// continue from the previous answer.
 func (p *position) pass(answer *etcdserverpb.WatchResponse) error {
 	if p.cluster == 0 {
 		p.cluster = answer.Header.ClusterId
@@ -163,7 +164,7 @@ func (p *position) pass(answer *etcdserverpb.WatchResponse) error {
 	return nil
 }
 
-// changed is the object after the last of some changes.
+// changed returns the object after the last of some changes.
 func (c *conn) changed(key objects.Key, answer *etcdserverpb.WatchResponse) objects.Object {
 	last := answer.Events[len(answer.Events)-1]
 	if last.Type == mvccpb.DELETE {
@@ -172,7 +173,8 @@ func (c *conn) changed(key objects.Key, answer *etcdserverpb.WatchResponse) obje
 	return c.learn(key, answer.Header, []*mvccpb.KeyValue{last.Kv})
 }
 
-// refused returns why a server has cancelled a watch. The reason is only in the text.
+// refused returns the error for a watch that the server has cancelled. The reason is only in the
+// text.
 func refused(reason string) error {
 	for _, known := range []error{rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCNoLeader} {
 		if err := rpctypes.Error(known); reason == known.Error() || reason == err.Error() {

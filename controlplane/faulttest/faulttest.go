@@ -14,36 +14,37 @@ import (
 // timeout bounds a call whose context has no deadline.
 const timeout = 30 * time.Second
 
-// Fault is what goes wrong with a call. Its parts add up; a fake says which it has.
+// Fault is the fault of a call. Its parts can be combined; each fake documents which ones it
+// supports.
 type Fault struct {
-	Delay      time.Duration   // passes before the call is served
-	Until      <-chan struct{} // is closed before the call is served; nil for no wait
-	Hang       bool            // nothing returns until the context ends
-	Err        error           // returns instead of being served
-	LoseAnswer bool            // it is served, and ErrUnavailable returns
-	Stale      bool            // what returns is the object before its last change
+	Delay      time.Duration   // wait before the call is served
+	Until      <-chan struct{} // the call is served once this is closed; nil for no wait
+	Hang       bool            // the call returns only when its context ends
+	Err        error           // returned instead of serving the call
+	LoseAnswer bool            // the call is served, but returns ErrUnavailable
+	Stale      bool            // the answer has the object before its last change
 	Conflict   bool            // another client writes the object right before the call
-	LeaseStays bool            // a Node is deleted without its Lease
-	Times      int             // how many calls it befalls; 0 means all until Heal
+	LeaseStays bool            // Leave deletes the Node, but not the Lease
+	Times      int             // number of calls with the fault; 0 means all until Heal
 }
 
-// Book keeps the faults of one fake, whose calls are named; the empty name stands for any.
-// Use NewBook. It is safe for concurrent use.
+// Book has the faults of one fake, by the name of the call; the empty name means any call. Use
+// NewBook. It is safe for concurrent use.
 type Book[Call ~string] struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	faults  map[Call]*Fault
 	calls   map[Call]int
 	changed chan struct{} // closed and replaced with each Inject
 }
 
-// NewBook returns one without faults.
+// NewBook returns a Book without faults.
 func NewBook[Call ~string]() *Book[Call] {
 	return &Book[Call]{faults: map[Call]*Fault{}, calls: map[Call]int{}, changed: make(chan struct{})}
 }
 
-// Inject makes a fault befall calls of that name from now on, in place of an earlier one;
-// the empty name means those without one of their own. A watch in progress ends with Err, or
-// falls silent for good with Hang.
+// Inject gives calls of that name a fault, instead of an earlier one. The empty name means all
+// calls without a fault of their own. With Err, a watch in progress ends; with Hang, it sends
+// nothing more.
 func (b *Book[Call]) Inject(call Call, fault Fault) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,14 +53,15 @@ func (b *Book[Call]) Inject(call Call, fault Fault) {
 	b.changed = make(chan struct{})
 }
 
-// Heal ends all faults. Calls that hang continue hanging, as on a dead connection.
+// Heal ends all faults. Calls that hang stay blocked, as on a dead connection.
 func (b *Book[Call]) Heal() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.faults)
 }
 
-// Calls counts those calls so far, or all for the empty name, whatever became of them.
+// Calls returns the number of calls of that name so far, or of all calls for the empty name. Failed
+// calls count.
 func (b *Book[Call]) Calls(call Call) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +75,8 @@ func (b *Book[Call]) Calls(call Call) int {
 	return sum
 }
 
-// Begin counts a call and suffers its fault, of which it returns what is left to do.
+// Begin counts a call and applies its fault. It returns the fault, because the fake has to apply
+// some parts itself.
 func (b *Book[Call]) Begin(ctx context.Context, call Call, what string) (Fault, error) {
 	fault, err := b.next(call), context.Cause(ctx)
 	if err == nil {
@@ -85,7 +88,7 @@ func (b *Book[Call]) Begin(ctx context.Context, call Call, what string) (Fault, 
 	return fault, nil
 }
 
-// next counts a call, and returns the fault that befalls it; the zero value if none does.
+// next counts a call, and returns its fault; the zero value if there is none.
 func (b *Book[Call]) next(call Call) Fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,8 +108,8 @@ func (b *Book[Call]) next(call Call) Fault {
 	return Fault{}
 }
 
-// apply waits for as long as the fault keeps a call, hanging until ctx ends at most, and
-// returns why that ended, or what else comes in the place of its being served.
+// apply waits as the fault demands, until ctx ends at most. It returns an error if the call must
+// not be served.
 func (f Fault) apply(ctx context.Context) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -134,7 +137,7 @@ func (f Fault) apply(ctx context.Context) error {
 	return f.Err
 }
 
-// Answer is an error where the answer of a call that was served is lost.
+// Answer returns an error if the fault loses the answer of a served call.
 func (f Fault) Answer() error {
 	if !f.LoseAnswer {
 		return nil
@@ -142,14 +145,14 @@ func (f Fault) Answer() error {
 	return fmt.Errorf("answer lost: %w", controlplane.ErrUnavailable)
 }
 
-// Watch watches until ctx ends, or a fault befalls one of those calls.
+// Watch calls watch until ctx ends, or until one of those calls gets a fault.
 func (b *Book[Call]) Watch(ctx context.Context, watch func(context.Context) error, calls ...Call) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- watch(watching) }()
 	for {
-		fault, changed := b.under(calls)
+		fault, changed := b.faultOf(calls)
 		if fault.Hang || fault.Err != nil {
 			stop()
 			<-done
@@ -167,9 +170,9 @@ func (b *Book[Call]) Watch(ctx context.Context, watch func(context.Context) erro
 	}
 }
 
-// under is the first fault that there is of those names, for a call that is in progress, and
-// what is closed with the next one.
-func (b *Book[Call]) under(calls []Call) (Fault, <-chan struct{}) {
+// faultOf returns the first fault of those names, for a call in progress, and a channel that the next
+// Inject closes.
+func (b *Book[Call]) faultOf(calls []Call) (Fault, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, call := range calls {

@@ -14,15 +14,15 @@ import (
 // AccountFolder is where kubelet puts the credentials of a pod's service account.
 const AccountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Account is a service account as a pod has it. kubelet replaces its token before that expires; the
-// token is read again within a minute, and after a request that the server does not accept.
+// Account is a pod's service account. kubelet replaces its token before it expires. The token is
+// read again within a minute, and after a request that the server rejects.
 type Account struct {
 	Server string // URL
 	Folder string // of the files token and ca.crt
 }
 
-// PodAccount is the service account of the pod that this process runs in. The error says what is
-// missing.
+// PodAccount returns the service account of the pod that this process runs in. The error says what
+// is missing.
 func PodAccount(getenv func(string) string) (Account, error) {
 	const host, port = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 	a := Account{Server: "https://" + net.JoinHostPort(getenv(host), getenv(port)), Folder: AccountFolder}
@@ -42,8 +42,8 @@ func PodAccount(getenv func(string) string) (Account, error) {
 func (a Account) token() string     { return filepath.Join(a.Folder, "token") }
 func (a Account) authority() string { return filepath.Join(a.Folder, "ca.crt") }
 
-// load reads the files. Their owner is not checked as a kubeconfig's is: kubelet's folder is writable
-// by everybody in it, and mounted read-only.
+// load reads the files. It does not check their owner as for a kubeconfig: every user may write to
+// kubelet's folder, but it is mounted read-only.
 func (a Account) load() (*rest.Config, error) {
 	token, err := os.ReadFile(a.token())
 	if token = bytes.TrimSpace(token); err == nil && len(token) == 0 {
@@ -67,7 +67,7 @@ func (o Options) load() (*rest.Config, error) {
 	return Load(o.Kubeconfig)
 }
 
-// path is where the credentials are.
+// path returns the path of the credentials.
 func (o Options) path() string {
 	if o.Account != nil {
 		return o.Account.Folder
@@ -75,7 +75,7 @@ func (o Options) path() string {
 	return o.Kubeconfig
 }
 
-// source names the credentials.
+// source describes the credentials.
 func (o Options) source() string {
 	if o.Account != nil {
 		return "service account " + o.Account.Folder

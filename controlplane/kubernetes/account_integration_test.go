@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// TestAServiceAccountWhoseTokenIsReplaced has the files as kubelet keeps them: in a folder that
-// everybody may write to, behind links that change together.
+// TestAServiceAccountWhoseTokenIsReplaced has the files as kubelet writes them: in a folder that
+// every user may write to, behind links that are replaced together.
 func TestAServiceAccountWhoseTokenIsReplaced(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
@@ -68,7 +68,7 @@ func TestAServiceAccountWhoseTokenIsReplaced(t *testing.T) {
 		t.Errorf("Get() with a token that is not valid = %v, want the folder", err)
 	}
 	replace("second")
-	_ = read() // drops the connection
+	_ = read() // makes the client drop the connection
 	if err := read(); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("Get() with a new token = %v, want a server that answers", err)
 	}

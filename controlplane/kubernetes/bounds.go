@@ -10,20 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What is read of a server's answers, decompressed. A server is not trusted with this host's memory.
+// The limits of a server's answers, decompressed. A server must not be able to use up this host's
+// memory.
 const (
-	// maxAnswerBytes is the largest object or error. etcd accepts requests of 1.5 MiB by default, and
-	// an API server bodies of 3 MiB; JSON is longer than the stored form.
+	// maxAnswerBytes limits an object or an error. etcd accepts requests of 1.5 MiB by default, and an
+	// API server bodies of 3 MiB; JSON is longer than the stored form.
 	maxAnswerBytes = 4 << 20
-	// maxPageBytes bounds a page of pageOfNodes Nodes: some 80 kB for each, where 50 images and 30
-	// labels make 20 kB. A page of larger ones is read in smaller pages.
+	// maxPageBytes limits a page of pageOfNodes Nodes: about 80 kB for each. A Node with 50 images and
+	// 30 labels has 20 kB. If the Nodes are larger, smaller pages are read.
 	maxPageBytes = 8 << 20
-	// maxEventBytes bounds an event of a watch, which holds an object.
+	// maxEventBytes limits an event of a watch, which contains one object.
 	maxEventBytes = maxAnswerBytes
 )
 
-// boundedAnswers cuts answers off that are too large. It does not have the read of them fail, which
-// client-go would log as an error of its own.
+// boundedAnswers truncates answers that are too large. It does not return an error from the read,
+// because client-go would log that.
 type boundedAnswers struct{ carrier http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -34,7 +35,7 @@ func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error)
 	}
 	query, most := request.URL.Query(), int64(maxAnswerBytes)
 	switch {
-	case query.Has("watch") && response.StatusCode == http.StatusOK: // as boundedEvents does
+	case query.Has("watch") && response.StatusCode == http.StatusOK: // boundedEvents limits a watch
 		return response, nil
 	case query.Has("limit") && query.Get("limit") != "1":
 		most = maxPageBytes
@@ -47,26 +48,26 @@ func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error)
 	return response, nil
 }
 
-// lastBody is the context key of the answer's body.
+// lastBody is the context key of the last answer's body.
 type lastBody struct{}
 
-// answerBody reads an answer up to its limit and one byte more.
+// answerBody reads an answer up to its limit plus one byte.
 type answerBody struct {
 	io.LimitedReader
 	io.Closer
 	most int64
 }
 
-// tooLarge reports whether there is more; of no answer, false.
+// tooLarge reports whether the answer exceeds its limit; false without an answer.
 func (b *answerBody) tooLarge() bool { return b != nil && b.N == 0 }
 
-// WrappedRoundTripper lets client-go find the connections below.
+// WrappedRoundTripper gives client-go access to the transport below.
 func (b boundedAnswers) WrappedRoundTripper() http.RoundTripper { return b.carrier }
 
-// sizeError says that an answer has more of something than is taken.
+// sizeError reports that an answer exceeds a limit.
 type sizeError struct{ server, most string }
 
-// Error says what to do about it.
+// Error contains a hint.
 func (e *sizeError) Error() string {
 	return fmt.Sprintf("%s returned more than %s: %s", e.server, e.most, sizeHint)
 }
@@ -88,8 +89,8 @@ func (c boundedCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	return types
 }
 
-// boundedEvents parts a stream into events. client-go's own bound counts an event in JSON only once it
-// has read all of it.
+// boundedEvents splits a stream into events. client-go has a limit of its own, but checks an event
+// in JSON only after it has read all of it.
 type boundedEvents struct{ runtime.Framer }
 
 // NewFrameReader implements runtime.Framer.
@@ -113,7 +114,7 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// eventBody limits the bytes until left is set again.
+// eventBody limits the number of bytes that can be read until left is set again.
 type eventBody struct {
 	io.ReadCloser
 	left int

@@ -17,12 +17,13 @@ import (
 	"hostler.io/hostler/test/flood"
 )
 
-// mostAllocated is what a client may allocate for an answer that is too large: some times its bound of
-// 4 MiB, or 8 MiB for each of three attempts at a list, since what it reads into grows; twice as much with
-// the race detector.
+// mostAllocated is how much a client may allocate for an answer that is too large: several times
+// its limit of 4 MiB, or of 8 MiB for each of three attempts at a list, because its buffers grow.
+// The race detector doubles it.
 const mostAllocated = 200 << 20
 
-// flooded calls a client of a server that answers so, and returns why that failed and what it took.
+// flooded calls a client of a server with that answer. It returns the error and checks the
+// allocations.
 func flooded(t *testing.T, answer http.HandlerFunc, call func(context.Context, controlplane.Client) error) error {
 	t.Helper()
 	client := dial(t, serve(t, answer))
@@ -63,7 +64,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 		for how, answer := range answers {
 			refusal := how == "an error" || how == "a 401"
 			if what == "the start of a watch" && !refusal {
-				continue // that is an event
+				continue // an event of a watch
 			}
 			t.Run(what+" "+how, func(t *testing.T) {
 				err := flooded(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -115,7 +116,7 @@ func TestAnEventThatIsTooLargeIsNotTaken(t *testing.T) {
 	}
 }
 
-// A watch may last for weeks: its events are bounded, and not all of them together.
+// A watch may last for weeks: the limit is for each event, not for all together.
 func TestAWatchOfManyEventsGoesOn(t *testing.T) {
 	const events = 10
 	filling := strings.Repeat("x", 1<<20)
@@ -148,13 +149,13 @@ func TestAWatchOfManyEventsGoesOn(t *testing.T) {
 	}
 }
 
-// A fleet is as large as it is: 5,000 Nodes, some of which are too large to be read 100 at a time.
+// A fleet may have any size: 5,000 Nodes, some of which are too large for pages of 100.
 func TestALargeFleetIsRead(t *testing.T) {
 	const nodes, large = 5000, 8
 	size := func(i int) int {
 		switch {
 		case i < large:
-			return 1_200_000 // about what etcd takes
+			return 1_200_000 // about the limit of etcd
 		case i < 20*large:
 			return 10_000
 		}
@@ -183,7 +184,7 @@ func TestALargeFleetIsRead(t *testing.T) {
 				text = filling[:size(i)]
 			}
 			if _, err := fmt.Fprintf(w, `%s{"metadata":{"name":"n%05d","annotations":{"a":%q}}}`, comma, i, text); err != nil {
-				return // the client takes no more
+				return // the client stopped reading
 			}
 		}
 		_, _ = fmt.Fprint(w, "]}")
@@ -209,12 +210,12 @@ func TestALargeFleetIsRead(t *testing.T) {
 	}
 }
 
-// field is a field of a message that holds bytes, as protobuf has it.
+// field returns a protobuf field with bytes.
 func field(number protowire.Number, content string) string {
 	return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), content))
 }
 
-// An answer of a few MiB may be of values that take many times as much once they are decoded.
+// An answer of a few MiB may have values that take many times as much when they are decoded.
 func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 	const node, list = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"1"`, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`
 	many := strings.Repeat("{},", 1_300_000) + "{}"
@@ -249,7 +250,7 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 					return
 				}
 				w.Header().Set("Content-Type", tt.kind)
-				_, _ = w.Write([]byte(tt.text)) // the client may have gone
+				_, _ = w.Write([]byte(tt.text)) // fails if the client has disconnected
 			}, tt.call)
 			if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "check whether the server's address") {
 				t.Errorf("the call = %v, want it unavailable, with what to do", err)
@@ -258,7 +259,7 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 	}
 }
 
-// What a server says is shown to a person, in a log, on a terminal and in Events.
+// A server's message is shown in a log, on a terminal and in Events.
 func TestWhatAServerSaysIsCutAndHarmless(t *testing.T) {
 	long := "\\u001b[2J" + strings.Repeat("very long ", 100_000)
 	for code, reason := range map[int]string{http.StatusConflict: "Conflict", http.StatusUnauthorized: "Unauthorized", http.StatusForbidden: "Forbidden", http.StatusServiceUnavailable: "ServiceUnavailable"} {

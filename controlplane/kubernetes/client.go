@@ -25,35 +25,33 @@ import (
 const Type = "kubernetes"
 
 const (
-	// callTimeout bounds a call whose caller sets no deadline.
+	// callTimeout limits a call whose caller sets no deadline.
 	callTimeout = 10 * time.Second
-	// leaseTimeout does so for those on the Lease: a fifth of the 40 s that it is
-	// good for by default.
+	// leaseTimeout limits calls on the Lease: a fifth of its default duration of 40 s.
 	leaseTimeout = 8 * time.Second
-	// attempts are how often an object is read and written again while others keep
-	// changing it, as many as kubelet makes.
+	// attempts is how often an object is read and written again while other clients change it. kubelet
+	// makes as many attempts.
 	attempts = 5
 )
 
 // Options has the server and the credentials.
 type Options struct {
 	// Kubeconfig is a path. The file is read when it is first needed, so it can be created after the
-	// agent has started. It and its files are read again after a request without an answer, with
-	// rejected credentials, or that the server could not serve.
+	// agent has started. It and the files that it names are read again if the server did not answer,
+	// rejected the credentials, or could not serve a request.
 	Kubeconfig string
-	// Account is used in place of a kubeconfig; nil for none.
+	// Account is used instead of a kubeconfig; nil for none.
 	Account *Account
-	// Certificate gives the client certificate for each new connection, in place
-	// of all credentials in the kubeconfig; nil to use those.
+	// Certificate returns the client certificate for each new connection, instead of all credentials
+	// in the kubeconfig; nil to use those.
 	Certificate func() (*tls.Certificate, error)
-	// PluginAsRoot has an exec plugin of the kubeconfig run as root where hostler does. It runs as
-	// nobody otherwise.
+	// PluginAsRoot runs an exec plugin of the kubeconfig as root if hostler runs as root. Otherwise
+	// the plugin runs as nobody.
 	PluginAsRoot bool
-	// Refused is called after a request whose credentials the server does not
-	// accept, from any goroutine; it must not block. It may be nil.
+	// Refused is called after the server has rejected the credentials, from any goroutine; it must not
+	// block. It may be nil.
 	Refused func()
-	// Namespace is where a Fleet keeps the Leases by which it elects leaders; DefaultNamespace if
-	// empty.
+	// Namespace has the Leases by which a Fleet elects leaders; DefaultNamespace if empty.
 	Namespace string
 	// Version is hostler's own, for the user agent.
 	Version string
@@ -62,17 +60,16 @@ type Options struct {
 	answered func(date time.Time) // receives the server's time of each answer; may be nil
 }
 
-// Client is the node's side of a Kubernetes API server. It implements
-// controlplane.Client and its roles Cordoner, Annotator, NodeWatcher, ConditionWriter
-// and FleetLister.
+// Client is a Kubernetes API server as a node uses it. It implements controlplane.Client and its
+// roles Cordoner, Annotator, NodeWatcher, ConditionWriter and FleetLister.
 type Client struct {
 	o            Options
 	core, leases *apiGroup
-	others       *apiGroup // for the Leases of others, which must not hold up its own
+	others       *apiGroup // for the Leases of other hosts, which must not delay this host's Lease
 
-	mu       sync.Mutex   // guards what follows
-	known    *known       // nil where the next status has to read the Node first
-	replaced *corev1.Node // another machine's Node that is deleted, or about to be, and not replaced yet
+	mu       sync.Mutex   // guards the fields below
+	known    *known       // nil if the next status update has to read the Node first
+	replaced *corev1.Node // another machine's Node that is being deleted, or was deleted and not replaced yet
 }
 
 var (
@@ -102,8 +99,7 @@ func New(o Options) (*Client, error) {
 // Type returns "kubernetes".
 func (c *Client) Type() string { return Type }
 
-// Endpoint returns the server's URL, or the path of the credentials as long as
-// they could not be read.
+// Endpoint returns the server's URL, or the path of the credentials until they have been read.
 func (c *Client) Endpoint() string {
 	return cmp.Or(c.core.server(), c.leases.server(), c.o.path())
 }
@@ -114,8 +110,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Reconnect has the next calls make new connections, so that they present the
-// certificate that there is then. Calls in progress end on theirs.
+// Reconnect makes the next calls use new connections, which present the present certificate. Calls
+// in progress continue on their connections.
 func (c *Client) Reconnect() {
 	c.core.Reconnect()
 	c.leases.Reconnect()
@@ -135,7 +131,7 @@ func (c *Client) ask(ctx context.Context, operation string, to *apiGroup, reques
 	return c.fault(ctx, operation, err)
 }
 
-// target is which object a request is for; of any UID where that is empty.
+// target is the object of a request. An empty UID matches any.
 type target struct {
 	name string
 	uid  types.UID
@@ -150,12 +146,12 @@ func (c *Client) answered(operation string, a target, o metav1.Object) error {
 	return fmt.Errorf("%s: %w: %s returned another object, name %.253q, UID %.253q: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint(), o.GetName(), o.GetUID())
 }
 
-// userAgent is by what name the server's logs know this client.
+// userAgent returns the name of this client in the server's logs.
 func userAgent(version string) string {
 	return fmt.Sprintf("hostler/%s (%s/%s)", version, goruntime.GOOS, goruntime.GOARCH)
 }
 
-// warnings are notes that the server adds to answers, of things deprecated.
+// warnings logs the warnings in a server's answers, such as about deprecated versions.
 type warnings struct{ log *slog.Logger }
 
 // HandleWarningHeader implements rest.WarningHandler.

@@ -14,7 +14,7 @@ import (
 // in URLs. No error and no log line repeats one of them, because readers of these may not be allowed
 // to read the file.
 
-// repeated matches file content in a parser's error.
+// repeated matches content of the file that a parser repeats in its error.
 var repeated = regexp.MustCompile("'[^']*'|\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`")
 
 // unread is the beginning of client-go's error about an exec plugin's output.

@@ -11,9 +11,9 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// UpdateConditions patches only the conditions, which merge by type, so that other changes of the
-// Node do no harm. It reads the owner of the Node once. If conditions are removed, the Node must be
-// as last seen.
+// UpdateConditions patches only the conditions, which merge by type, so other clients may change
+// the Node at the same time. It reads the owner of the Node once. If conditions are removed, the
+// Node must not have changed since it was last read.
 func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "update conditions of node", node.Name); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone [
 		}
 		if theirs, ours := controlplane.ReporterOf(base.node), controlplane.IdentityOf(node); theirs.Differs(ours) {
 			c.forget()
-			if !fresh { // it may have changed hands since
+			if !fresh { // it may have another owner now
 				base = nil
 				continue
 			}
@@ -48,7 +48,7 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone [
 			return stored, nil
 		}
 		c.forget()
-		base = nil // another may have its name
+		base = nil // another client may own the name now
 		if !errors.Is(err, controlplane.ErrConflict) || len(gone) > 0 {
 			break
 		}
@@ -56,8 +56,8 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone [
 	return nil, fmt.Errorf("%s: %w", operation, err)
 }
 
-// conditionsPatch is the strategic merge patch that puts conditions on the Node of
-// that UID, and takes others away if the Node is still at that version.
+// conditionsPatch returns the strategic merge patch that sets conditions on the Node of that UID.
+// It removes the types in gone if the Node still has that version.
 func conditionsPatch(stored *corev1.Node, conditions []corev1.NodeCondition, gone []corev1.NodeConditionType) ([]byte, error) {
 	metadata := map[string]any{"uid": stored.UID}
 	list := make([]any, 0, len(conditions)+len(gone))

@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write what became of the conformance checks anew")
 
-// TestConformanceOfAnAdministrator has one who may delete Nodes make every call.
+// TestConformanceOfAnAdministrator makes every call as an administrator who may delete Nodes.
 func TestConformanceOfAnAdministrator(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
@@ -38,9 +38,9 @@ func TestConformanceOfAnAdministrator(t *testing.T) {
 	})
 }
 
-// TestConformance has each Node's own user, system:node:NAME, make every call but
-// Leave, which needs the right to delete Nodes: an administrator makes that one, and
-// changes Nodes as others do.
+// TestConformance makes every call as the Node's own user, system:node:NAME. Leave needs the right
+// to delete Nodes, so an administrator makes it. The administrator also changes Nodes as other
+// clients do.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
@@ -58,12 +58,12 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// fleet calls for each Node as the node that it is of.
+// fleet makes each call as the node that it is about.
 type fleet struct {
 	*kubernetes.Client // the administrator's
 	t                  *testing.T
 	cluster            *kube.Cluster
-	wire               *controlplanetest.Wire // that all calls go over
+	wire               *controlplanetest.Wire // all calls use it
 
 	alone bool // the administrator makes every call
 
@@ -102,7 +102,7 @@ func newFleet(t *testing.T, cluster *kube.Cluster) *fleet {
 	return f
 }
 
-// injectFault is that of a conformance.Backend. The connections that a lie is told over are new.
+// injectFault is the Inject of a conformance.Backend. WrongObject needs new connections.
 func (f *fleet) injectFault(fault conformance.Fault) (restore func(), err error) {
 	restore, err = f.wire.InjectFault(fault)
 	if err == nil && fault == conformance.WrongObject {
@@ -116,7 +116,7 @@ func (f *fleet) injectFault(fault conformance.Fault) (restore func(), err error)
 	return restore, err
 }
 
-// over is a kubeconfig that leads over the wire.
+// over returns a kubeconfig that uses the wire.
 func (f *fleet) over(kubeconfig string) string {
 	text, err := os.ReadFile(kubeconfig)
 	if err != nil {
@@ -130,7 +130,8 @@ func (f *fleet) over(kubeconfig string) string {
 	return file
 }
 
-// of is the client of the node of that name. A name that cannot be is anybody's.
+// of returns the client of the node of that name. For an invalid name it returns the
+// administrator's client.
 func (f *fleet) of(name string) *kubernetes.Client {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return f.Client
@@ -138,7 +139,7 @@ func (f *fleet) of(name string) *kubernetes.Client {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.alone {
-		f.nodes[name] = f.Client // as one to clean up after
+		f.nodes[name] = f.Client // so that it is cleaned up
 		return f.Client
 	}
 	if f.nodes[name] == nil {
@@ -166,7 +167,7 @@ func (f *fleet) Register(ctx context.Context, node *corev1.Node, o controlplane.
 }
 
 func (f *fleet) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	// A node may read its own Node only: another's is a matter of the authorizer.
+	// A node may read only its own Node. The authorizer decides about others.
 	return f.of(name).Node(ctx, name)
 }
 
@@ -198,8 +199,7 @@ func (f *fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	return f.of(event.InvolvedObject.Name).PublishEvent(ctx, event)
 }
 
-// TestRights is what the Node authorizer and NodeRestriction make of a node's
-// calls.
+// TestRights tests how the Node authorizer and NodeRestriction treat a node's calls.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})

@@ -13,7 +13,7 @@ import (
 // Create posts an object.
 func (f *Fleet) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
 	name := kind.StoredName(o)
-	ctx, cancel, operation, err := began(ctx, "create", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "create", kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (f *Fleet) Create(ctx context.Context, kind store.Kind, o store.Object) (st
 	next.SetNamespace(kind.Namespace)
 	next.SetUID("")
 	next.SetResourceVersion("")
-	return f.one(ctx, operation, kind, target{name: name}, func(r rest.Interface) *rest.Request {
+	return f.requestObject(ctx, operation, kind, target{name: name}, func(r rest.Interface) *rest.Request {
 		return of(kind, r.Post(), "PartialObjectMetadata").Body(next)
 	})
 }

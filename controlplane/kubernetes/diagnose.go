@@ -25,12 +25,12 @@ import (
 
 // Diagnosis is the result of one check of the server. The check changes nothing.
 type Diagnosis struct {
-	Server string                // its URL; empty where the kubeconfig does not report it
-	Node   *corev1.Node          // nil where there is none, or it could not be read
-	Lease  *coordinationv1.Lease // likewise
-	Err    error                 // why the Node could not be read; nil where there is none
-	// Now is the time by the server's clock when it answered, to the second, and
-	// Skew how far this host's was ahead then; zero without an answer.
+	Server string                // its URL; empty if the kubeconfig has none
+	Node   *corev1.Node          // nil if there is none or it could not be read
+	Lease  *coordinationv1.Lease // the same
+	Err    error                 // why the Node could not be read; nil if there is none
+	// Now is the time of the answer by the server's clock, to the second. Skew is how far this host's
+	// clock was ahead of it. Both are zero without an answer.
 	Now  time.Time
 	Skew time.Duration
 	// Rights says whether each requested right is granted, in that order; nil if the server does not
@@ -39,7 +39,7 @@ type Diagnosis struct {
 	RightsErr error
 }
 
-// Right is something that the server may allow these credentials.
+// Right is a permission that the server can give these credentials.
 type Right struct {
 	Verb        string `json:"verb"`
 	Group       string `json:"group,omitempty"`
@@ -49,7 +49,7 @@ type Right struct {
 	Name        string `json:"name,omitempty"`
 }
 
-// String is how a person reads it: "patch nodes/status".
+// String returns the right as text, such as "patch nodes/status".
 func (r Right) String() string {
 	text := r.Verb + " " + r.Resource
 	if r.Subresource != "" {
@@ -75,15 +75,13 @@ func Needed(node string) []Right {
 	}
 }
 
-// ToLeave is the right that a node lacks unless somebody gives it: to delete its own
-// Node.
+// ToLeave returns the right to delete the node's own Node. A node lacks it by default.
 func ToLeave(node string) Right { return Right{Verb: "delete", Resource: "nodes", Name: node} }
 
-// Diagnose asks the server of those Options once for all that a Diagnosis has, over
-// connections of its own.
+// Diagnose collects a Diagnosis with one request for each part, over connections of its own.
 func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Diagnosis) {
 	o.Refused = nil   // the caller gets the error
-	var mu sync.Mutex // guards now and skew: an abandoned request may still be answered
+	var mu sync.Mutex // guards now and skew: an abandoned request may still get an answer
 	var now time.Time
 	var skew time.Duration
 	o.answered = func(date time.Time) {
@@ -110,13 +108,13 @@ func Diagnose(ctx context.Context, o Options, node string, rights []Right) (s Di
 	if s.Err != nil && !errors.Is(s.Err, controlplane.ErrForbidden) {
 		return s
 	}
-	s.Lease, _ = client.Lease(ctx, node) // the rights have more details
+	s.Lease, _ = client.Lease(ctx, node) // its error is not needed: Rights has the details
 	s.Rights, s.RightsErr = client.mayEach(ctx, rights)
 	return s
 }
 
-// mayEach asks of all rights at once, for one after the other takes longer over a
-// slow network than a person waits. An error leaves all of them unknown.
+// mayEach checks all rights in parallel: over a slow network, one after the other would take too
+// long. After an error, all of them are unknown.
 func (c *Client) mayEach(ctx context.Context, rights []Right) ([]bool, error) {
 	allowed, errs := make([]bool, len(rights)), make([]error, len(rights))
 	var answers sync.WaitGroup
@@ -130,8 +128,8 @@ func (c *Client) mayEach(ctx context.Context, rights []Right) ([]bool, error) {
 	return allowed, nil
 }
 
-// may requests whether this user has a right, which every user may do. Only here the API group is
-// used, and in JSON, so that the scheme does not need it.
+// may checks whether this user has a right, which every user may do. Only this function uses that
+// API group. It uses JSON, so that the scheme does not need the group.
 func (c *Client) may(ctx context.Context, r Right) (bool, error) {
 	type review struct {
 		Kind       string `json:"kind"`
@@ -168,8 +166,8 @@ func (c *Client) may(ctx context.Context, r Right) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// Writers returns the other programs that have written the Node's status, and when, by the names in
-// managedFields.
+// Writers returns the other programs that have written the Node's status, with the time, by their
+// names in managedFields.
 func Writers(node *corev1.Node) map[string]time.Time {
 	own, _, _ := strings.Cut(userAgent(""), "/")
 	last := map[string]time.Time{}
@@ -181,14 +179,14 @@ func Writers(node *corev1.Node) map[string]time.Time {
 	return last
 }
 
-// listening reports the time in each answer.
-type listening struct {
+// dateReporter reports the time in each answer.
+type dateReporter struct {
 	carrier  http.RoundTripper
 	answered func(time.Time)
 }
 
 // RoundTrip implements http.RoundTripper.
-func (l listening) RoundTrip(request *http.Request) (*http.Response, error) {
+func (l dateReporter) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := l.carrier.RoundTrip(request)
 	if err == nil {
 		if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
@@ -198,14 +196,14 @@ func (l listening) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// WrappedRoundTripper lets client-go find the connections below.
-func (l listening) WrappedRoundTripper() http.RoundTripper { return l.carrier }
+// WrappedRoundTripper gives client-go access to the transport below.
+func (l dateReporter) WrappedRoundTripper() http.RoundTripper { return l.carrier }
 
-// Held are the credentials in a kubeconfig, as far as they are known.
+// Held are the credentials in a kubeconfig, as far as they can be read.
 type Held struct {
-	Certificate  string // the file that holds the client certificate; empty without one
+	Certificate  string // file with the client certificate; empty if there is none
 	Begins, Ends time.Time
-	Secrets      []string // files that hold a key or a token
+	Secrets      []string // files with a key or a token
 }
 
 // Credentials reads the credentials in a kubeconfig. It makes no request and runs no plugin.

@@ -19,7 +19,7 @@ import (
 
 func TestADiagnosisReportsTheClockAndTheRights(t *testing.T) {
 	rights := append(kubernetes.Needed("n"), kubernetes.ToLeave("n"))
-	var asked sync.WaitGroup // all rights: over a slow network each answer takes its time
+	var asked sync.WaitGroup // each answer waits until all rights were requested
 	asked.Add(len(rights))
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
@@ -57,7 +57,7 @@ func TestADiagnosisReportsTheClockAndTheRights(t *testing.T) {
 	}
 }
 
-func TestADiagnosisOfAServerThatKnowsNobodyAsksNoFurther(t *testing.T) {
+func TestADiagnosisStopsIfTheServerRejectsTheCredentials(t *testing.T) {
 	asked := 0
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked++
@@ -101,7 +101,7 @@ func TestCredentialsAreReportedWithoutAsking(t *testing.T) {
 	certificate, key, token := at("tls.crt", string(pem)), at("tls.key", "secret"), at("token", "secret")
 	for name, c := range map[string]struct {
 		user, certificate string
-		secret            string // its last part
+		secret            string // last part of a path
 	}{
 		"a token":                    {"token: secret", "", "kubeconfig"},
 		"a file with a token":        {"tokenFile: " + token, "", token},

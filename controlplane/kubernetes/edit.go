@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Edit changes a Node as a person with the right to do so would: metadata and spec, and
-// then the status. The agent does not, and has no such right. It implements
+// Edit changes metadata and spec of a Node, and then the status, as a person with these rights
+// does. The agent does not use it, and does not have these rights. It implements
 // conformance.Editor.
 func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node)) error {
 	if err := controlplane.CheckCall(ctx, "edit node", name); err != nil {
@@ -34,7 +34,7 @@ func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node
 	return nil
 }
 
-// put stores one part of the Node as it is changed, unless that part is as it was.
+// put stores one part of the Node, unless change leaves that part as it was.
 func (c *Client) put(ctx context.Context, name string, change func(*corev1.Node), subresources ...string) error {
 	stored, err := c.node(ctx, "read", target{name: name}, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes").Name(name) })
 	if err != nil {
@@ -56,9 +56,8 @@ func (c *Client) put(ctx context.Context, name string, change func(*corev1.Node)
 	return err
 }
 
-// RemoveEvents deletes the Events about the Node of that name, as somebody who may
-// would: the server does so itself after an hour. It implements
-// conformance.EventRemover.
+// RemoveEvents deletes the Events about the Node of that name. It needs a right that a node lacks.
+// The server itself deletes Events after an hour. It implements conformance.EventRemover.
 func (c *Client) RemoveEvents(ctx context.Context, nodeName string) error {
 	if err := controlplane.CheckCall(ctx, "remove events of node", nodeName); err != nil {
 		return err

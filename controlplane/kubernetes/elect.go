@@ -18,20 +18,21 @@ import (
 // DefaultNamespace has the Leases by which leaders are elected, hostler-CONTROLLER for each controller.
 const DefaultNamespace = "hostler-system"
 
-// The server compares no term with a write. So a term ends for its own process at a time on its
-// monotonic clock, which is counted from before the request that began or extended it. For others it
-// ends later: they count its duration from when they saw the Lease change last.
+// A write cannot contain a comparison with a term. So a process stops writing in its own term at a
+// time on its monotonic clock, counted from before the request that began or extended the term. For
+// other processes the term ends later: they count its duration from when they last saw the Lease
+// change.
 
 // ownTerm is a term of this process.
 type ownTerm struct {
-	lease    *coordinationv1.Lease // as it was stored last; not changed any more
+	lease    *coordinationv1.Lease // as last stored; not changed any more
 	until    time.Time
 	resigned bool
 }
 
 func (t ownTerm) ended() bool { return t.resigned || !time.Now().Before(t.until) }
 
-// observation is when the Lease of a controller was seen to change.
+// observation is when the Lease of a controller was last seen to change.
 type observation struct {
 	version string
 	since   time.Time
@@ -58,7 +59,7 @@ func leader(lease *coordinationv1.Lease) store.Leader {
 	return store.Leader{Candidate: candidate, Since: orZero(lease.Spec.AcquireTime).Time}
 }
 
-// within bounds a write by the end of the term that it is made under; ErrDeposed if that has ended.
+// within limits a write to the remaining time of its term; ErrDeposed if the term has ended.
 func (f *Fleet) within(ctx context.Context, term store.Term) (context.Context, context.CancelFunc, error) {
 	if term == (store.Term{}) {
 		return ctx, func() {}, nil
@@ -71,14 +72,14 @@ func (f *Fleet) within(ctx context.Context, term store.Term) (context.Context, c
 	return ctx, cancel, nil
 }
 
-// held returns the state of a term; an ended one if it is unknown.
+// held returns the state of a term; an unknown term counts as ended.
 func (f *Fleet) held(term store.Term) ownTerm {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.terms[term.Token]
 }
 
-// extended notes that a term was extended; false if it was resigned since.
+// extended records that a term was extended; false if it was resigned since.
 func (f *Fleet) extended(term string, lease *coordinationv1.Lease, until time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +93,7 @@ func (f *Fleet) extended(term string, lease *coordinationv1.Lease, until time.Ti
 	return true
 }
 
-// resigned prevents further writes under a term, and returns its state.
+// resigned prevents further writes in a term, and returns its state.
 func (f *Fleet) resigned(term string) (held ownTerm, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +111,7 @@ func (f *Fleet) forget(term string) {
 	delete(f.terms, term)
 }
 
-// begin notes a new term, and forgets those that have ended.
+// begin records a new term, and forgets terms that have ended.
 func (f *Fleet) begin(term string, t ownTerm) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +119,7 @@ func (f *Fleet) begin(term string, t ownTerm) {
 	f.terms[term] = t
 }
 
-// alive reports whether somebody has the controller: the Lease records a leader, and has changed within
+// alive reports whether the controller has a leader: the Lease names one, and has changed within
 // its duration.
 func (f *Fleet) alive(controller string, lease *coordinationv1.Lease) bool {
 	if leader(lease) == (store.Leader{}) {
@@ -134,7 +135,7 @@ func (f *Fleet) alive(controller string, lease *coordinationv1.Lease) bool {
 	return time.Since(s.since) < time.Duration(orZero(lease.Spec.LeaseDurationSeconds))*time.Second
 }
 
-// Elect records the candidate in the Lease of the controller if nobody has it.
+// Elect writes the candidate into the Lease of the controller, unless there is a leader.
 func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
 	if err := store.CheckElect(controller, candidate, ttl); err != nil {
 		return store.Term{}, store.Leader{}, err
@@ -164,7 +165,7 @@ func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl tim
 	return store.Term{}, store.Leader{}, err
 }
 
-// claim returns the Lease that makes a candidate the leader; record is the stored one, nil if there
+// claim returns the Lease that makes a candidate the leader. record is the stored one; nil if there
 // is none.
 func (f *Fleet) claim(record *coordinationv1.Lease, controller, candidate string, ttl time.Duration) *coordinationv1.Lease {
 	transitions := int32(0)
@@ -181,7 +182,7 @@ func (f *Fleet) claim(record *coordinationv1.Lease, controller, candidate string
 
 func leaseName(controller string) string { return "hostler-" + controller }
 
-// Extend renews the Lease, if it still records the term.
+// Extend renews the Lease if it still belongs to the term.
 func (f *Fleet) Extend(ctx context.Context, term store.Term) error {
 	operation := fmt.Sprintf("extend term of %q", term.Controller)
 	held := f.held(term)
@@ -201,7 +202,7 @@ func (f *Fleet) Extend(ctx context.Context, term store.Term) error {
 	return err
 }
 
-// Resign clears the leader from the Lease, if that still records the term.
+// Resign removes the leader from the Lease if it still belongs to the term.
 func (f *Fleet) Resign(ctx context.Context, term store.Term) error {
 	held, found := f.resigned(term.Token)
 	if !found {
@@ -221,8 +222,9 @@ func (f *Fleet) Resign(ctx context.Context, term store.Term) error {
 	return err
 }
 
-// replace stores the next state of a term's Lease. If that has changed it is read again: an earlier
-// answer may have been lost. ErrDeposed if it does not record the term any more.
+// replace stores the next state of a term's Lease. If the Lease has changed, it is read again,
+// because an earlier answer may have been lost. ErrDeposed if it does not belong to the term any
+// more.
 func (f *Fleet) replace(ctx context.Context, operation string, term store.Term, lease *coordinationv1.Lease, next func(*coordinationv1.Lease) *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", operation, context.Cause(ctx))
@@ -273,7 +275,7 @@ func (f *Fleet) record(ctx context.Context, operation, controller string) (*coor
 	return record, err
 }
 
-// write stores a Lease in the place of the one that it was made from; ErrConflict.
+// write stores a Lease if the stored one has not changed since it was read; ErrConflict.
 func (f *Fleet) write(ctx context.Context, operation string, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	namespace := f.client.o.Namespace
 	stored, err := f.client.lease(ctx, operation, lease.Name, func(r rest.Interface) *rest.Request {

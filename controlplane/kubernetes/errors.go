@@ -18,8 +18,8 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// fault returns the error of a failed request: an error class of controlplane, with the operation,
-// such as `get node "n"`, before it.
+// fault returns the error of a failed request: an error class of controlplane, after the operation,
+// such as `get node "n"`.
 func (c *Client) fault(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
@@ -40,21 +40,20 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrUnavailable, large)
 	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
-		err = outer.Err // without the address, which is in the operation
+		err = outer.Err // without the address, which the operation contains
 	}
 	if unproven, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("%s: %w: %w: %v: check certificate-authority and server in %s, and this host's clock", operation, controlplane.ErrUnavailable, controlplane.ErrUntrusted, unproven.Err, c.o.path())
 	}
-	return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrUnavailable, sanitize.Line(conceal(err).Error(), maxMessage)) // such as of a proxy that is invalid
+	return fmt.Errorf("%s: %w: %s", operation, controlplane.ErrUnavailable, sanitize.Line(conceal(err).Error(), maxMessage)) // such as the error of an invalid proxy
 }
 
-// maxMessage is how many bytes of a server's message are shown: a refusal of an object lists its
-// faults.
+// maxMessage is the maximum number of bytes of a server's message that are shown. A message that
+// rejects an object lists its errors.
 const maxMessage = 2 << 10
 
-// unauthorized is the error of a server that does not accept this host's
-// credentials. It is not ErrForbidden: new ones fix it, and what waits is then
-// wanted.
+// unauthorized returns the error of a server that rejects this host's credentials. It is not
+// ErrForbidden: with new credentials, a repeated request succeeds.
 func (c *Client) unauthorized(text string) error {
 	if c.o.Refused != nil {
 		c.o.Refused()
@@ -66,7 +65,8 @@ func (c *Client) unauthorized(text string) error {
 	return fmt.Errorf("%w: %w %s: %s: %s", controlplane.ErrUnavailable, controlplane.ErrUnauthorized, whose, text, check)
 }
 
-// class returns the error class of an HTTP code; nil for other codes, since the server may recover.
+// class returns the error class of an HTTP code; nil for other codes, because the server may
+// recover.
 func class(code int32) error {
 	switch code {
 	case http.StatusForbidden:
@@ -82,13 +82,13 @@ func class(code int32) error {
 	}
 }
 
-// errMediaType is of a patch of a form that a type does not have.
+// errMediaType is the error if a type does not support a form of patch.
 var errMediaType = errors.New("the form of the request is not supported")
 
-// errOutdated is of a list or a watch that the server cannot continue from where it was.
+// errOutdated is the error of a list or a watch that the server cannot continue.
 var errOutdated = errors.New("too long ago")
 
-// refusal says what an answer other than success means.
+// refusal returns the error for an answer other than success.
 func (c *Client) refusal(status metav1.Status, text string) error {
 	var err error
 	meaning := class(status.Code)
@@ -101,7 +101,7 @@ func (c *Client) refusal(status metav1.Status, text string) error {
 		err = fmt.Errorf("%w: %w: %s", controlplane.ErrInvalid, errMediaType, text)
 	case meaning == nil || foreign(status):
 		err = fmt.Errorf("%w: %s", controlplane.ErrUnavailable, text)
-	case meaning == controlplane.ErrForbidden && strings.Contains(status.Message, "label"): // as NodeRestriction says it, which has no code for it
+	case meaning == controlplane.ErrForbidden && strings.Contains(status.Message, "label"): // NodeRestriction has no code for it, only this text
 		err = &controlplane.LabelsError{Err: fmt.Errorf("%w: %s", meaning, text)}
 	default:
 		err = fmt.Errorf("%w: %s", meaning, text)
@@ -112,9 +112,8 @@ func (c *Client) refusal(status metav1.Status, text string) error {
 	return err
 }
 
-// foreign reports whether the answer is not an API server's: that something on the
-// way, or an API server that has just started, finds nothing there does not mean
-// that a Node is gone.
+// foreign reports whether the answer is not from an API server. A proxy, or an API server that has
+// just started, may answer 404: that does not mean that a Node is gone.
 func foreign(status metav1.Status) bool {
 	return status.Details != nil && slices.ContainsFunc(status.Details.Causes, func(cause metav1.StatusCause) bool {
 		return cause.Type == metav1.CauseTypeUnexpectedServerResponse

@@ -112,7 +112,7 @@ func TestCausesOfNoConnectionAreDistinguished(t *testing.T) {
 	answers := func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) }
 	for name, c := range map[string]struct {
 		client func(*testing.T) *kubernetes.Client
-		class  error // beside ErrUnavailable; nil for none
+		class  error // in addition to ErrUnavailable; nil for none
 	}{
 		"nobody is there": {func(t *testing.T) *kubernetes.Client {
 			server := serve(t, answers)
@@ -143,7 +143,7 @@ func TestCausesOfNoConnectionAreDistinguished(t *testing.T) {
 	}
 }
 
-// stranger makes a certificate that nobody knows, as PEM.
+// stranger returns a self-signed certificate, as PEM.
 func stranger(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -14,9 +14,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// PublishEvent creates the Event, or brings the stored one of its name up to
-// date. The server forgets Events after an hour by default; a repetition after
-// that is created like a first one.
+// PublishEvent creates the Event, or updates the stored Event of that name. The server deletes
+// Events after an hour by default; a later repetition is created as a first Event.
 func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("publish event %q: %w", event.Name, context.Cause(ctx))
@@ -30,7 +29,7 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	}
 	err := c.createEvent(ctx, event)
 	switch {
-	case errors.Is(err, controlplane.ErrConflict): // its answer was lost
+	case errors.Is(err, controlplane.ErrConflict): // the answer to the first attempt was lost
 		return c.repeatEvent(ctx, event)
 	case errors.Is(err, controlplane.ErrNotFound):
 		return fmt.Errorf("publish event %q: %w: the control plane has no namespace %q", event.Name, controlplane.ErrInvalid, event.Namespace)
@@ -46,8 +45,8 @@ func (c *Client) createEvent(ctx context.Context, event *corev1.Event) error {
 	})
 }
 
-// repeatEvent patches what a repetition changes. A node may patch Events, but
-// not read them.
+// repeatEvent patches the fields that a repetition changes. A node may patch Events, but not read
+// them.
 func (c *Client) repeatEvent(ctx context.Context, event *corev1.Event) error {
 	operation := fmt.Sprintf("repeat event %q", event.Name)
 	patch, err := json.Marshal(struct {
@@ -63,7 +62,7 @@ func (c *Client) repeatEvent(ctx context.Context, event *corev1.Event) error {
 	})
 }
 
-// event runs a request that the Event of that name answers.
+// event makes a request that returns the Event of that name.
 func (c *Client) event(ctx context.Context, operation, name string, request func(rest.Interface) *rest.Request) error {
 	stored := &corev1.Event{}
 	if err := c.ask(ctx, operation, c.core, request, stored); err != nil {

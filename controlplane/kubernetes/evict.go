@@ -24,13 +24,13 @@ var _ store.Evicter = (*Fleet)(nil)
 // disruptionBudget is the cause of a refusal: policy/v1.DisruptionBudgetCause.
 const disruptionBudget metav1.CauseType = "DisruptionBudget"
 
-// pageOfPods is how many pods of a Node are read at a time.
+// pageOfPods is the number of pods in a page.
 const pageOfPods = 500
 
 // Evict implements store.Evicter.
 func (f *Fleet) Evict(ctx context.Context, name string, uid types.UID, term store.Term) error {
 	kind := store.Pods(false)
-	ctx, cancel, operation, err := began(ctx, "evict", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "evict", kind, name)
 	if err != nil {
 		return err
 	}
@@ -58,8 +58,8 @@ func (f *Fleet) Evict(ctx context.Context, name string, uid types.UID, term stor
 	return f.client.fault(ctx, operation, err)
 }
 
-// blockedBy is the refusal of an eviction because of a PodDisruptionBudget; nil for other errors. The API
-// server also refuses with 429 while it has too much to do, but then names no budget as the cause.
+// blockedBy returns the refusal of an eviction because of a PodDisruptionBudget; nil for other
+// errors. An overloaded API server also answers 429, but then names no budget as the cause.
 func blockedBy(err error) *store.BlockedError {
 	status, answered := errors.AsType[*apierrors.StatusError](err)
 	if !answered || status.ErrStatus.Code != http.StatusTooManyRequests || status.ErrStatus.Details == nil {

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// TestWhatAnEvictionMeets has the answers of an API server.
+// TestWhatAnEvictionMeets has the possible answers of an API server.
 func TestWhatAnEvictionMeets(t *testing.T) {
 	const because = "The disruption budget web needs 2 healthy pods and has 2 currently"
 	for name, c := range map[string]struct {

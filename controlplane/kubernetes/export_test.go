@@ -6,8 +6,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// StatusPatch is the patch that brings wanted into stored, of which a client has
-// written that much before, and what the status comes to.
+// StatusPatch returns the patch that sets wanted in stored, and the resulting status. before is
+// what the client has written earlier.
 func StatusPatch(stored *corev1.Node, before, wanted corev1.NodeStatus) (patch []byte, merged corev1.NodeStatus, err error) {
 	merged = controlplane.Written{}.With(before).Merge(stored.Status, wanted)
 	patch, err = statusPatch(stored, merged)

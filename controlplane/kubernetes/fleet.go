@@ -19,18 +19,18 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// pingTime bounds a Ping.
+// pingTime limits a Ping.
 const pingTime = 2 * time.Second
 
-// Fleet is an API server as the store of the server role. It has the kinds of the API groups core and
-// coordination.k8s.io, and of all others the metadata.
+// Fleet is an API server as the store of the server role. Of the API groups core and
+// coordination.k8s.io it has the whole objects; of all other groups only the metadata.
 type Fleet struct {
 	client *Client
 	all    *apiGroup // for metadata of any group
 	scheme *runtime.Scheme
-	seen   seen
+	reads  readCache
 
-	mu        sync.Mutex             // guards what follows
+	mu        sync.Mutex             // guards the fields below
 	terms     map[string]ownTerm     // of this process, by token
 	elections map[string]observation // by controller
 }
@@ -51,7 +51,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	all := newGroup(client.o, corev1.SchemeGroupVersion)
 	all.relayed = true
 	return &Fleet{
-		client: client, all: all, scheme: scheme, seen: seen{others: map[reference]time.Time{}, merges: map[string]bool{}, checked: map[string]check{}},
+		client: client, all: all, scheme: scheme, reads: readCache{others: map[reference]time.Time{}, merges: map[string]bool{}, checked: map[string]check{}},
 		terms: map[string]ownTerm{}, elections: map[string]observation{},
 	}, nil
 }
@@ -59,7 +59,7 @@ func NewFleet(o Options) (*Fleet, error) {
 // Type returns "kubernetes".
 func (f *Fleet) Type() string { return Type }
 
-// Endpoint returns the server's URL, or the path of the credentials as long as they could not be read.
+// Endpoint returns the server's URL, or the path of the credentials until they have been read.
 func (f *Fleet) Endpoint() string { return f.client.Endpoint() }
 
 // EndsLeases returns false.
@@ -71,12 +71,12 @@ func (f *Fleet) Close() error {
 	return f.client.Close()
 }
 
-// PublishEvent is that of a Client.
+// PublishEvent does the same as Client.PublishEvent.
 func (f *Fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	return f.client.PublishEvent(ctx, event)
 }
 
-// Ping lists one Node's metadata, for which the server has to reach the majority of its etcd.
+// Ping lists one Node's metadata, which the server has to confirm with the majority of its etcd.
 func (f *Fleet) Ping(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))
@@ -88,7 +88,7 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	})
 }
 
-// group is the API group of a kind; ErrInvalid.
+// group returns the API group of a kind; ErrInvalid.
 func (f *Fleet) group(kind store.Kind) (*apiGroup, error) {
 	if metadataOnly(kind) {
 		return f.all, nil
@@ -102,9 +102,9 @@ func (f *Fleet) group(kind store.Kind) (*apiGroup, error) {
 	return nil, fmt.Errorf("%w: API group %s is not supported", controlplane.ErrInvalid, kind.GVK.GroupVersion())
 }
 
-// Get reads an object from the majority.
+// Get reads an object, confirmed by the majority.
 func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
-	ctx, cancel, operation, err := began(ctx, "get", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "get", kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 	return f.get(ctx, operation, kind, name)
 }
 
-// began begins a call on an object.
-func began(ctx context.Context, operation string, kind store.Kind, name string) (bounded context.Context, cancel context.CancelFunc, on string, err error) {
+// startCall checks the arguments of a call on an object, and adds a deadline.
+func startCall(ctx context.Context, operation string, kind store.Kind, name string) (bounded context.Context, cancel context.CancelFunc, on string, err error) {
 	if err := kind.CheckCall(ctx, operation+" "+kind.Name, name); err != nil {
 		return nil, nil, "", err
 	}
@@ -122,11 +122,11 @@ func began(ctx context.Context, operation string, kind store.Kind, name string) 
 }
 
 func (f *Fleet) get(ctx context.Context, operation string, kind store.Kind, name string) (store.Object, error) {
-	return f.one(ctx, operation, kind, target{name: path.Base(name)}, func(r rest.Interface) *rest.Request { return at(kind, r.Get(), name) })
+	return f.requestObject(ctx, operation, kind, target{name: path.Base(name)}, func(r rest.Interface) *rest.Request { return at(kind, r.Get(), name) })
 }
 
-// one makes a request that an object answers.
-func (f *Fleet) one(ctx context.Context, operation string, kind store.Kind, a target, request func(rest.Interface) *rest.Request) (store.Object, error) {
+// requestObject makes a request that returns an object.
+func (f *Fleet) requestObject(ctx context.Context, operation string, kind store.Kind, a target, request func(rest.Interface) *rest.Request) (store.Object, error) {
 	group, err := f.group(kind)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
@@ -145,22 +145,23 @@ func (f *Fleet) one(ctx context.Context, operation string, kind store.Kind, a ta
 	return read(kind, o), nil
 }
 
-// unreadable is the error of an object that has too much of something.
+// unreadable returns the error of an object that exceeds a limit.
 func unreadable(most string) error {
 	return fmt.Errorf("%w: it has more than %s: reduce or delete it", store.ErrUnreadable, most)
 }
 
-// read is an object as its reader gets it. Nobody needs managedFields, which may be half of a Node.
+// read returns an object without managedFields, which can be half of a Node and which no caller
+// needs.
 func read(kind store.Kind, o store.Object) store.Object {
 	o.GetObjectKind().SetGroupVersionKind(kind.GVK)
 	o.SetManagedFields(nil)
 	return o
 }
 
-// Update reads an object and patches what edit changed, the status first. If a request for the rest
-// fails, the status is stored.
+// Update reads an object and patches what edit changed, the status first. If the patch of the rest
+// fails, the status stays stored.
 func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
-	ctx, cancel, operation, err := began(ctx, "update", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "update", kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -206,14 +207,14 @@ func (f *Fleet) patch(ctx context.Context, operation string, kind store.Kind, st
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
 	defer cancel()
-	return f.one(ctx, operation, kind, target{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
+	return f.requestObject(ctx, operation, kind, target{stored.GetName(), stored.GetUID()}, func(r rest.Interface) *rest.Request {
 		return at(kind, r.Patch(patchType(kind)), kind.StoredName(stored)).SubResource(subresources...).Body(text)
 	})
 }
 
-// Delete removes an object under Preconditions that the server compares.
+// Delete removes an object. The server compares the Preconditions.
 func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
-	ctx, cancel, operation, err := began(ctx, "delete", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "delete", kind, name)
 	if err != nil {
 		return err
 	}

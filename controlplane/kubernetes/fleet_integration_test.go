@@ -20,7 +20,7 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// kubectl runs it as the administrator.
+// kubectl runs kubectl as the administrator.
 func kubectl(t *testing.T, cluster *kube.Cluster, args ...string) string {
 	t.Helper()
 	out, err := cluster.Kubectl(t.Context(), args...)
@@ -34,7 +34,7 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	kubectl(t, cluster, "create", "namespace", kubernetes.DefaultNamespace)
-	kubectl(t, cluster, "create", "serviceaccount", "default") // which kube-controller-manager makes
+	kubectl(t, cluster, "create", "serviceaccount", "default") // kube-controller-manager creates it in a real cluster
 	agents := open(t, cluster.AdminKubeconfig())
 	put := func(ctx context.Context, kind store.Kind, o store.Object) error {
 		if lease, ok := o.(*coordinationv1.Lease); ok {

@@ -39,9 +39,9 @@ func dialFleet(t *testing.T, server *httptest.Server) *kubernetes.Fleet {
 
 // reports are the calls of a Follower, as text.
 type reports struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	made []string
-	last func(call string) // is called with each; may be nil
+	last func(call string) // called with each call; may be nil
 }
 
 func (c *reports) add(call string) {
@@ -63,7 +63,7 @@ func (c *reports) Delete(name string, last store.Object) {
 	c.add("delete " + name + " " + last.GetResourceVersion())
 }
 
-// event is one of a watch.
+// event returns an event of a watch.
 func event(kind, name, version string) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Node","apiVersion":"v1","metadata":{"name":%q,"resourceVersion":%q}}}`+"\n", kind, name, version)
 }
@@ -159,7 +159,7 @@ func TestAListThatTakesTooLongBeginsAgain(t *testing.T) {
 	}
 }
 
-// A request that was sent may be served late. It is given up once another process may lead.
+// A request that was sent may be served late. It is cancelled before another process may lead.
 func TestAWriteEndsWithItsTerm(t *testing.T) {
 	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -192,7 +192,7 @@ func TestAWriteEndsWithItsTerm(t *testing.T) {
 	}
 }
 
-// TestAnOwnerIsReadOnceForAllItsDependents has dependents of one owner be deleted at a time.
+// TestAnOwnerIsReadOnceForAllItsDependents deletes dependents of one owner at the same time.
 func TestAnOwnerIsReadOnceForAllItsDependents(t *testing.T) {
 	var reads atomic.Int64
 	all := make(chan struct{})

@@ -18,15 +18,15 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// undecodable is how client-go names an event of a watch that it cannot decode.
+// undecodable is client-go's cause of an event that it cannot decode.
 const undecodable = "ClientWatchDecoding"
 
-// mostRelists is how often a list may follow a watch at once: an object that is too large ends a watch
-// with each of its changes.
+// mostRelists is how often a list may follow a watch that ended at once. An object that is too
+// large ends the watch at each of its changes.
 const mostRelists = 5
 
-// Follow lists all objects of a kind page by page, and then watches from the version of the list. It
-// continues a watch that the server ends for its age from the version that it saw last.
+// Follow lists all objects of a kind page by page, and then watches from the version of the list.
+// If the server ends a watch because of its age, Follow continues from the last version.
 func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to store.Follower) error {
 	operation := "follow " + kind.Name
 	group, err := f.group(kind)
@@ -34,7 +34,7 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	fo := following{f, operation, kind, group, to}
-	streams := metadataOnly(kind) // the list as part of the watch
+	streams := metadataOnly(kind) // the watch begins with the list
 	for version, short := "", 0; ; {
 		began := time.Now()
 		if version == "" && !streams {
@@ -43,7 +43,7 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 		if (version != "" || streams) && err == nil {
 			list := version == ""
 			version, err = fo.watch(ctx, version)
-			streams = streams && (!list || version != "") // else an older server, or an object that is too large
+			streams = streams && (!list || version != "") // otherwise the server is too old, or an object is too large
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
@@ -72,7 +72,7 @@ type following struct {
 	to        store.Follower
 }
 
-// list reports all objects, and returns the version as of which; empty if it has to begin again.
+// list reports all objects and returns the version of the list; empty if it has to start again.
 func (f following) list(ctx context.Context) (version string, err error) {
 	f.to.Begin()
 	for from := ""; ; {
@@ -91,7 +91,7 @@ func (f following) list(ctx context.Context) (version string, err error) {
 		if outdated(err) {
 			return "", nil
 		}
-		if err == nil { // objects of their own: what is kept of a page would keep all of it
+		if err == nil { // copies: a part of a page would keep the whole page in memory
 			err = meta.EachListItemWithAlloc(page, func(o runtime.Object) error { return f.set(o) })
 		}
 		if err != nil {
@@ -118,7 +118,7 @@ func (f following) newList() (list, error) {
 	return page, nil
 }
 
-// set reports an object that is stored.
+// set reports a stored object.
 func (f following) set(o runtime.Object) error {
 	stored, err := f.object(o)
 	if err == nil {
@@ -127,7 +127,7 @@ func (f following) set(o runtime.Object) error {
 	return err
 }
 
-// object is an object of the kind.
+// object returns an object of the kind.
 func (f following) object(o runtime.Object) (store.Object, error) {
 	stored, ok := o.(store.Object)
 	if !ok || reflect.TypeOf(stored) != reflect.TypeOf(f.kind.New()) {
@@ -136,8 +136,9 @@ func (f following) object(o runtime.Object) (store.Object, error) {
 	return read(f.kind, stored), nil
 }
 
-// watch reports changes since a version, or all objects first if that is empty, until the server ends the
-// watch for its age. It returns the version that it saw last; empty if a list has to follow.
+// watch reports changes since a version until the server ends the watch because of its age. If
+// version is empty, it reports all objects first. It returns the last version; empty if a list has
+// to follow.
 func (f following) watch(ctx context.Context, version string) (string, error) {
 	listing := version == ""
 	changes, err := f.group.watch(ctx, func(r rest.Interface) *rest.Request {
@@ -163,7 +164,7 @@ func (f following) watch(ctx context.Context, version string) (string, error) {
 		}
 		if change.Type == watch.Error {
 			err := apierrors.FromObject(change.Object)
-			if outdated(err) || apierrors.HasStatusCause(err, undecodable) { // a list names an object that is too large
+			if outdated(err) || apierrors.HasStatusCause(err, undecodable) { // a list names the object that is too large
 				return "", nil
 			}
 			return "", f.client.fault(ctx, f.operation, err)
@@ -174,7 +175,7 @@ func (f following) watch(ctx context.Context, version string) (string, error) {
 		}
 		version = o.GetResourceVersion()
 		switch change.Type {
-		case watch.Bookmark: // no more than a version
+		case watch.Bookmark: // has only a version
 			if listing && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 				f.to.Synced()
 				listing = false
@@ -188,13 +189,13 @@ func (f following) watch(ctx context.Context, version string) (string, error) {
 			store.Reached(f.to, version)
 		}
 	}
-	if listing { // it did not come to its end
+	if listing { // the list is incomplete
 		return "", fmt.Errorf("%s: %w: the server ended the list", f.operation, controlplane.ErrUnavailable)
 	}
 	return version, nil
 }
 
-// outdated reports whether the server no longer has what came after a version.
+// outdated reports whether the server no longer has the changes since a version.
 func outdated(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, errOutdated)
 }

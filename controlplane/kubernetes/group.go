@@ -33,39 +33,40 @@ const (
 	dialTimeout = 5 * time.Second
 	keepAlive   = 15 * time.Second
 
-	// maxWaiting bounds the requests to one API group that wait for an exec plugin.
+	// maxWaiting limits how many requests to one API group wait for an exec plugin.
 	maxWaiting = 16
 )
 
-// apiGroup is one API group of the server, with connections of its own.
+// apiGroup is an API group of the server. It has connections of its own.
 type apiGroup struct {
 	*dial.Shared[*conn]
-	o     Options
-	group schema.GroupVersion
-	turns chan struct{} // of requests that an exec plugin may block
-	// relayed says that errors may be those of others that the server asks, such as a webhook or an
-	// aggregated API: they say nothing about the connection.
+	o           Options
+	group       schema.GroupVersion
+	pluginSlots chan struct{} // for requests that an exec plugin may block
+	// relayed says that an error may come from another server, such as a webhook or an aggregated API.
+	// Such an error says nothing about the connection.
 	relayed bool
 
 	mu     sync.Mutex
-	config *rest.Config // the last valid kubeconfig; nil before the first; guarded by mu
+	config *rest.Config // the last valid one; nil before the first; guarded by mu
 }
 
 func newGroup(o Options, group schema.GroupVersion) *apiGroup {
-	g := &apiGroup{o: o, group: group, turns: make(chan struct{}, maxWaiting)}
+	g := &apiGroup{o: o, group: group, pluginSlots: make(chan struct{}, maxWaiting)}
 	g.Shared = dial.New(g.dial, func(cause error) error { return &fileError{o.source(), cause} })
 	return g
 }
 
-// conn is a client with its own connections and credentials. It is replaced as a whole: if only its
-// connections were closed, the next request could still use one before HTTP/2 notices.
+// conn is a client with its own connections and credentials. It is replaced as a whole: after only
+// its connections were closed, the next request could still use one before HTTP/2 notices.
 type conn struct {
 	dial.Uses
 	*rest.RESTClient
 	dialer *connrotation.Dialer
 }
 
-// Ready implements dial.Conn: only a request finds out.
+// Ready implements dial.Conn. It returns true, because only a request shows whether a connection
+// works.
 func (*conn) Ready() bool { return true }
 
 // Close closes all connections.
@@ -74,19 +75,19 @@ func (c *conn) Close() {
 	utilnet.CloseIdleConnectionsFor(c.Client.Transport)
 }
 
-// do makes one request. After an error of mustRedial the next request uses a new connection,
-// with credentials that are read again.
+// do makes one request. After an error of mustRedial, the next request uses a new connection, with
+// credentials that are read again.
 func (g *apiGroup) do(ctx context.Context, request func(rest.Interface) *rest.Request) (rest.Result, error) {
 	c, err := g.acquire(ctx)
 	if err != nil {
 		return rest.Result{}, err
 	}
 	defer g.Release(c)
-	// The caller handles Retry-After: it has other work meanwhile.
+	// The caller handles Retry-After, because it has other work to do while it waits.
 	var body atomic.Pointer[answerBody]
 	result := request(c).MaxRetries(0).Do(context.WithValue(ctx, lastBody{}, &body))
 	err = result.Error()
-	if b := body.Load(); err == nil && b.tooLarge() { // of an error its code is enough
+	if b := body.Load(); err == nil && b.tooLarge() { // an error does not need its whole body
 		return rest.Result{}, &sizeError{g.server(), fmt.Sprintf("%d MiB", b.most>>20)}
 	}
 	if err != nil && g.mustRedial(err) {
@@ -104,7 +105,7 @@ func (g *apiGroup) mustRedial(err error) bool {
 	return mustRedial(err)
 }
 
-// acquire is Acquire once there is a certificate to show.
+// acquire is Acquire, but returns an error while there is no certificate.
 func (g *apiGroup) acquire(ctx context.Context) (*conn, error) {
 	if g.o.Certificate != nil {
 		if _, err := g.o.Certificate(); err != nil {
@@ -114,15 +115,16 @@ func (g *apiGroup) acquire(ctx context.Context) (*conn, error) {
 	return g.Acquire(ctx)
 }
 
-// mustRedial reports whether the next request needs a new connection: the error is no answer,
-// or the answer that the credentials are not known, or that this server cannot serve. A load
-// balancer keeps a connection where it is, also while another server is well.
+// mustRedial reports whether the next request needs a new connection: there was no answer, or the
+// credentials were rejected, or this server cannot serve. A load balancer keeps a connection on its
+// server, even if another server is healthy.
 func mustRedial(err error) bool {
 	status, answered := errors.AsType[*apierrors.StatusError](err)
 	return !answered || status.ErrStatus.Code == http.StatusUnauthorized || status.ErrStatus.Code >= http.StatusInternalServerError
 }
 
-// read returns the configuration of the credentials, or the previous one if it is invalid now.
+// read returns the configuration of the credentials, or the previous one if the present one is
+// invalid.
 func (g *apiGroup) read() (*rest.Config, error) {
 	config, err := g.o.load()
 	g.mu.Lock()
@@ -132,13 +134,13 @@ func (g *apiGroup) read() (*rest.Config, error) {
 		g.config = config
 	case g.config == nil:
 		return nil, err
-	default: // it is being replaced, or was for the beginning only
+	default: // the file may just be replaced, or was only needed at the start
 		g.o.Log.Debug("invalid credentials, using the previous ones", "error", err)
 	}
 	return g.config, nil
 }
 
-// server is the URL of the server as it may be shown; "" as long as it is not known.
+// server returns the server's URL for messages; empty while it is unknown.
 func (g *apiGroup) server() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,7 +174,7 @@ func (g *apiGroup) client(config *rest.Config) (*conn, error) {
 		config = rest.AnonymousClientConfig(config)
 	}
 	config.UserAgent = userAgent(g.o.Version)
-	config.QPS = -1 // a limit here could hold up a Lease
+	config.QPS = -1 // no limit here: it could delay a Lease
 	config.WarningHandler = warnings{g.o.Log}
 	config.GroupVersion, config.APIPath = &g.group, "/apis"
 	if g.group.Group == "" {
@@ -182,10 +184,10 @@ func (g *apiGroup) client(config *rest.Config) (*conn, error) {
 	config.ContentType = protobuf
 	config.AcceptContentTypes = protobuf + ",application/json"
 	c := &conn{dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
-	// client-go shares the connections of equal configurations; a dialer of its
-	// own sets this one apart.
+	// client-go shares the connections of equal configurations. A dialer of its own makes this
+	// configuration different.
 	config.Dial = c.dialer.DialContext
-	transport, err := roundTripper(config, g.o, g.turns)
+	transport, err := roundTripper(config, g.o, g.pluginSlots)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +195,7 @@ func (g *apiGroup) client(config *rest.Config) (*conn, error) {
 	return c, err
 }
 
-// newScheme has the objects of the three API groups that hostler speaks of.
+// newScheme returns a scheme of the three API groups that hostler uses.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, metav1.AddMetaToScheme} {
@@ -204,7 +206,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// codecs translate objects.
+// codecs encode and decode objects.
 func codecs() (runtime.NegotiatedSerializer, error) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -213,8 +215,8 @@ func codecs() (runtime.NegotiatedSerializer, error) {
 	return boundedCodecs{serializer.NewCodecFactory(scheme).WithoutConversion()}, nil
 }
 
-// roundTripper is what carries requests to the server with its credentials.
-func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.RoundTripper, error) {
+// roundTripper returns the transport to the server, with the credentials.
+func roundTripper(config *rest.Config, o Options, pluginSlots chan struct{}) (http.RoundTripper, error) {
 	plugin := ""
 	if config.ExecProvider != nil {
 		plugin = config.ExecProvider.Command
@@ -234,10 +236,10 @@ func roundTripper(config *rest.Config, o Options, turns chan struct{}) (http.Rou
 		carrier = boundedAnswers{carrier}
 	}
 	if err == nil && o.answered != nil {
-		carrier = listening{carrier, o.answered}
+		carrier = dateReporter{carrier, o.answered}
 	}
 	if err != nil || config.ExecProvider == nil {
 		return carrier, err
 	}
-	return &boundedPlugin{carrier: carrier, turns: turns, plugin: plugin, asRoot: o.PluginAsRoot}, nil
+	return &boundedPlugin{carrier: carrier, pluginSlots: pluginSlots, plugin: plugin, asRoot: o.PluginAsRoot}, nil
 }

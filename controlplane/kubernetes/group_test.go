@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 )
 
-// patience is for what comes soon on any machine.
+// patience limits waits for something that is quick on any machine.
 const patience = 30 * time.Second
 
 // over returns a client that reaches the server over the wire.
@@ -60,8 +60,8 @@ func TestAConnectionThatWentDeadIsUsedOnce(t *testing.T) {
 	}
 }
 
-// A load balancer would else keep the host with the one server of several that is ill.
-func TestAServerThatCannotServeIsLeft(t *testing.T) {
+// Otherwise a load balancer would keep the host on the one server of several that is not healthy.
+func TestAServerThatCannotServeIsReplacedByAnother(t *testing.T) {
 	for name, c := range map[string]struct {
 		code        int
 		connections int32
@@ -259,7 +259,7 @@ func TestAKubeconfigMayComeLaterAndChange(t *testing.T) {
 		}
 	}
 	put("good")
-	_, _ = client.Node(t.Context(), "n") // it is this failure that makes it look
+	_, _ = client.Node(t.Context(), "n") // this failure makes it read the file again
 	if _, err := client.Node(t.Context(), "n"); err != nil {
 		t.Errorf("Node() once the kubeconfig is right = %v, want no error", err)
 	}
@@ -281,8 +281,8 @@ func TestAPluginThatHangsBlocksNobodyForGood(t *testing.T) {
 	})
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+gate+", interactiveMode: IfAvailable}")))
-	named := 0                                         // on a loaded machine a call may not even get to the plugin
-	for calls := 0; calls < 20 || named < 2; calls++ { // more than may wait at a time
+	named := 0                                         // on a busy machine, a call may not even reach the plugin
+	for calls := 0; calls < 20 || named < 2; calls++ { // more than may wait at the same time
 		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 		_, err := client.Lease(ctx, "n")
 		cancel()
@@ -305,7 +305,7 @@ func TestAPluginThatHangsBlocksNobodyForGood(t *testing.T) {
 	}
 }
 
-// It is no better protected when memory runs out than ordinary processes are, unlike hostler.
+// Unlike hostler, it has no better OOM score than other processes.
 func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
 	const score = "/proc/self/oom_score_adj"
 	plugin := writeProgram(t, "#!/bin/sh\n"+`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"'"$(cat `+score+`)-$(id -u)-$(id -G)"'"}}'`+"\n")
@@ -313,7 +313,7 @@ func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if os.WriteFile(score, []byte("-900"), 0o644) == nil { // as in hostler.service; only root may
+	if os.WriteFile(score, []byte("-900"), 0o644) == nil { // as in hostler.service; only root may do this
 		t.Cleanup(func() { _ = os.WriteFile(score, own, 0o644) })
 		own = []byte("0")
 	}
@@ -359,7 +359,7 @@ func TestAPluginThatNobodyCanRunSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A server that does not answer is no fault of the plugin's.
+// An unreachable server is not an error of the plugin.
 func TestAPluginIsNotBlamedForTheServer(t *testing.T) {
 	plugin := writeProgram(t, "#!/bin/sh\n"+
 		`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'`+"\n")

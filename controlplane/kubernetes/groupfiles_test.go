@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever asks has to return: the one that renews the Lease, and those who only ask
-// where the server is, such as for the host's addresses.
+// Each caller has to return: the one that renews the Lease, and callers that only need the server's
+// address.
 func TestAFileThatAKubeconfigNamesBlocksNobodyEither(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) })
 	ca := authority(t, server)
@@ -43,7 +43,7 @@ func TestAFileThatAKubeconfigNamesBlocksNobodyEither(t *testing.T) {
 			t.Fatal("Node() or Endpoint() with an authority that hangs does not come back")
 		}
 	}
-	pipe := ca + ".pipe" // which somebody reads
+	pipe := ca + ".pipe" // that is being read
 	if err := errors.Join(os.Rename(ca, pipe), os.WriteFile(ca, text, 0o600), release(pipe, text)); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,7 @@ func TestAFileThatAKubeconfigNamesBlocksNobodyEither(t *testing.T) {
 	}
 }
 
-// release writes to a FIFO that is being read. Whoever has given up waiting for it closes
-// it at once.
+// release writes to a FIFO that is being read. A reader that has stopped waiting closes it at once.
 func release(pipe string, text []byte) error {
 	if err := os.WriteFile(pipe, text, 0); !errors.Is(err, unix.EPIPE) {
 		return err
@@ -63,7 +62,7 @@ func release(pipe string, text []byte) error {
 	return nil
 }
 
-// A FIFO that nobody writes is read like a file on a mount whose server is gone.
+// Reading a FIFO without a writer blocks, like reading a file on a mount whose server is gone.
 func TestAKubeconfigThatHangsBlocksNobody(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, nodeText) })
 	text := config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")
@@ -91,7 +90,7 @@ func TestAKubeconfigThatHangsBlocksNobody(t *testing.T) {
 		t.Errorf("Endpoint() = %s, want %s as it was read last", got, server.URL)
 	}
 
-	// What hung was read before the file was another one: that counts.
+	// The blocked read began before the file was replaced, so its result is used.
 	client.Reconnect()
 	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(text), 0o600), release(pipe, []byte("torn"))); err != nil {
 		t.Fatal(err)

@@ -17,12 +17,13 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// aggregated requests all resources of the server in one answer, as Kubernetes 1.30 and later give it.
+// aggregated requests all resources of the server in one answer, as Kubernetes 1.30 and later
+// support.
 const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// Kinds returns the kinds whose objects can have owners, with their metadata alone, the version first
-// that the server prefers. Events are none of them: they end by themselves, and there are many. stale
-// reports whether a kind that is not returned may still exist, as the server that has it does not answer.
+// Kinds returns the kinds whose objects can have owners, metadata only, each with the version that
+// the server prefers. Events are left out: they expire, and there are many. stale reports whether a
+// kind that is not returned may still exist, because the server that has it does not answer.
 func (f *Fleet) Kinds(ctx context.Context) (kinds []store.Kind, stale func(store.Kind) bool, err error) {
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
@@ -46,7 +47,7 @@ func (f *Fleet) Kinds(ctx context.Context) (kinds []store.Kind, stale func(store
 	return kinds, func(k store.Kind) bool { return outdated[k.GVK.Group] }, nil
 }
 
-// discover reads which resources the server has.
+// discover reads the resources of the server.
 func (f *Fleet) discover(ctx context.Context, root string) (*apidiscoveryv2.APIGroupDiscoveryList, error) {
 	operation := "discover " + root
 	result, err := f.all.do(ctx, func(r rest.Interface) *rest.Request {
@@ -68,7 +69,7 @@ func (f *Fleet) discover(ctx context.Context, root string) (*apidiscoveryv2.APIG
 	return list, nil
 }
 
-// kindOf is the kind of a resource that can be listed, followed and deleted.
+// kindOf returns the kind of a resource; false if it cannot be listed, watched and deleted.
 func kindOf(version schema.GroupVersion, resource apidiscoveryv2.APIResourceDiscovery) (store.Kind, bool) {
 	for _, verb := range []string{"delete", "get", "list", "watch"} {
 		if !slices.Contains(resource.Verbs, verb) {
@@ -88,13 +89,13 @@ func kindOf(version schema.GroupVersion, resource apidiscoveryv2.APIResourceDisc
 	return k, true
 }
 
-// metadataOnly reports whether a kind has no more of its objects than their metadata.
+// metadataOnly reports whether only the metadata of a kind's objects is read.
 func metadataOnly(kind store.Kind) bool {
 	_, is := kind.New().(*metav1.PartialObjectMetadata)
 	return is
 }
 
-// of has a request be about objects of a kind.
+// of sets the resource of a request to a kind.
 func of(kind store.Kind, r *rest.Request, answer string) *rest.Request {
 	root := []string{"/apis", kind.GVK.Group, kind.GVK.Version}
 	if kind.GVK.Group == "" {
@@ -109,7 +110,7 @@ func of(kind store.Kind, r *rest.Request, answer string) *rest.Request {
 	return r
 }
 
-// at has a request be about one object, by its stored name.
+// at sets the object of a request, by its stored name.
 func at(kind store.Kind, r *rest.Request, name string) *rest.Request {
 	r = of(kind, r, "PartialObjectMetadata")
 	if kind.NameOf == nil {

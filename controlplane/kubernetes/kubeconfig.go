@@ -22,9 +22,9 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Load reads the kubeconfig at path as the client will use it: its current
-// context, with files named in it taken relative to it. It is an error if a file
-// is missing or makes no sense, or if the server could not be verified.
+// Load reads the kubeconfig at path as the client uses it: its current context, with relative paths
+// resolved against its folder. It returns an error if a file is missing or invalid, or if the
+// server could not be verified.
 func Load(path string) (*rest.Config, error) {
 	text, err := trust.ReadFile(path)
 	if err != nil {
@@ -33,8 +33,8 @@ func Load(path string) (*rest.Config, error) {
 	return parse(path, text)
 }
 
-// Server returns where connections to the server of the kubeconfig at path go, as
-// HOST:PORT: to itself, or to a proxy before it.
+// Server returns the address that connections of the kubeconfig at path use, as HOST:PORT: the
+// server's, or that of a proxy in front of it.
 func Server(path string) (string, error) {
 	config, err := Load(path)
 	if err != nil {
@@ -59,8 +59,8 @@ func Server(path string) (string, error) {
 	return net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), defaults[to.Scheme])), nil
 }
 
-// Files returns the kubeconfig and the files of certificates, keys and tokens in it, as far as it can
-// be read. They need not exist.
+// Files returns the kubeconfig and the files of certificates, keys and tokens that it names, as far
+// as it can be read. They may be missing.
 func Files(path string) []string {
 	files := []string{path}
 	text, err := trust.ReadFile(path)
@@ -80,7 +80,7 @@ func Files(path string) []string {
 	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
 }
 
-// resolve reads a kubeconfig, with the files named in it taken relative to it.
+// resolve parses a kubeconfig, with relative paths resolved against its folder.
 func resolve(path string, text []byte) (*clientcmdapi.Config, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, fmt.Errorf("kubeconfig %s is empty: copy a node's kubeconfig there", path)
@@ -91,14 +91,14 @@ func resolve(path string, text []byte) (*clientcmdapi.Config, error) {
 	}
 	for name, cluster := range file.Clusters {
 		cluster.LocationOfOrigin = path
-		if _, err := url.Parse(cluster.ProxyURL); err != nil { // clientcmd would repeat it
+		if _, err := url.Parse(cluster.ProxyURL); err != nil { // clientcmd would repeat the URL in its error
 			return nil, fmt.Errorf("kubeconfig %s: proxy-url of cluster %q is not a URL: write it as http://HOST:PORT", path, name)
 		}
 	}
 	for _, user := range file.AuthInfos {
 		user.LocationOfOrigin = path
 		if user.Exec != nil && user.Exec.InteractiveMode != clientcmdapi.AlwaysExecInteractiveMode {
-			user.Exec.InteractiveMode = clientcmdapi.NeverExecInteractiveMode // a daemon has nobody to ask
+			user.Exec.InteractiveMode = clientcmdapi.NeverExecInteractiveMode // a daemon has no terminal
 		}
 	}
 	if err := clientcmd.ResolveLocalPaths(file); err != nil {
@@ -107,7 +107,7 @@ func resolve(path string, text []byte) (*clientcmdapi.Config, error) {
 	return file, nil
 }
 
-// parse is Load of a file that has been read.
+// parse does what Load does, for text that was read.
 func parse(path string, text []byte) (*rest.Config, error) {
 	file, err := resolve(path, text)
 	if err != nil {
@@ -123,13 +123,14 @@ func parse(path string, text []byte) (*rest.Config, error) {
 	return config, nil
 }
 
-// checkFiles refuses files that a kubeconfig names and that others than root can change: they could
-// act as this host, or run programs as root. It ignores files that are missing: their user reports
-// that. It sets the path of the exec plugin, so that the program that is checked is the one that runs.
+// checkFiles refuses files in a kubeconfig that users other than root can change: they could act as
+// this host, or run programs as root. It ignores missing files: the code that reads them reports
+// that. It sets the path of the exec plugin, so that the program that is checked is the one that
+// runs.
 func checkFiles(config *rest.Config) error {
 	names := []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}
 	if config.ExecProvider != nil {
-		if program := found(config.ExecProvider.Command); program != "" {
+		if program := lookPath(config.ExecProvider.Command); program != "" {
 			config.ExecProvider.Command = program
 			names = append(names, program)
 		}
@@ -146,9 +147,9 @@ func checkFiles(config *rest.Config) error {
 	return nil
 }
 
-// found is the program that a command names, as exec.LookPath finds it: a path, or the first program
-// of that name in the folders of PATH; empty if there is none.
-func found(command string) string {
+// lookPath returns the program of a command as exec.LookPath finds it: a path, or the first program
+// of that name in PATH; empty if there is none.
+func lookPath(command string) string {
 	if strings.Contains(command, "/") {
 		return command
 	}
@@ -161,11 +162,11 @@ func found(command string) string {
 	return ""
 }
 
-// fileError reports that credentials, or a file that they name, could not be read as
-// long as a request could wait for them.
+// fileError reports that credentials, or a file that they name, could not be read within the time
+// of a request.
 type fileError struct {
 	source string
-	cause  error // of the request's end
+	cause  error // why the request ended
 }
 
 // Error names the file.

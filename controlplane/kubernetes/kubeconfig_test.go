@@ -60,7 +60,7 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever may read status, log and conditions may not read the kubeconfig.
+// Users who may read status, log and conditions may not be allowed to read the kubeconfig.
 func TestNoErrorRepeatsASecretOfAKubeconfig(t *testing.T) {
 	const here, secret = "https://127.0.0.1:1", "hunter2"
 	plugin := write(t, "plugin", "#!/bin/sh\nprintf '%s\\n' \"$TOKEN\"\n")
@@ -105,7 +105,7 @@ func TestNoErrorRepeatsASecretOfAKubeconfig(t *testing.T) {
 	}
 }
 
-// client-go logs by itself what a plugin printed that it asked again.
+// client-go itself logs the output of a plugin that it runs again.
 func TestNoLineOfTheLogRepeatsASecretOfAPlugin(t *testing.T) {
 	asked := filepath.Join(t.TempDir(), "asked")
 	plugin := write(t, "plugin", "#!/bin/sh\n[ -e "+asked+" ] && echo '*hunter2' && exit\n>"+asked+"\n"+
@@ -129,7 +129,7 @@ func TestNoLineOfTheLogRepeatsASecretOfAPlugin(t *testing.T) {
 	}
 }
 
-// Who can change one of them would speak for this host, or have it run what they want.
+// A user who can change one of these files could act as this host, or run programs on it.
 func TestAKubeconfigIsRefusedIfOthersCanChangeAFileOfIt(t *testing.T) {
 	const here = "https://192.0.2.1:6443"
 	for name, c := range map[string]struct{ cluster, user, file string }{

@@ -23,7 +23,7 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 	})
 }
 
-// RenewLease updates the Lease where it has been stored before, else creates it.
+// RenewLease updates the Lease if it was stored before, else creates it.
 func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if err := controlplane.CheckCall(ctx, "renew lease", lease.Name); err != nil {
 		return nil, err
@@ -32,11 +32,11 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	defer cancel()
 	operation := fmt.Sprintf("renew lease %q", lease.Name)
 	next := lease.DeepCopy()
-	// resourceVersion alone says which one is meant. A UID would be in the way
-	// where that one is gone.
+	// The resourceVersion alone identifies the Lease. With a UID, the server could not create a new
+	// one if it was deleted.
 	next.UID = ""
 	if next.ResourceVersion != "" {
-		// The server creates a Lease that is put and not there.
+		// A PUT creates the Lease if it does not exist.
 		stored, err := c.lease(ctx, operation, next.Name, func(r rest.Interface) *rest.Request {
 			return r.Put().Namespace(next.Namespace).Resource("leases").Name(next.Name).Body(next)
 		})
@@ -50,7 +50,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	})
 }
 
-// lease runs a request that the Lease of that name answers.
+// lease makes a request that returns the Lease of that name.
 func (c *Client) lease(ctx context.Context, operation, name string, request func(rest.Interface) *rest.Request) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	err := c.ask(ctx, operation, c.leases, request, lease)

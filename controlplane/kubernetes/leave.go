@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Leave deletes the Node and then its Lease, in this order, so that nothing is deleted if the first
-// is forbidden, as with a node's own credentials. It deletes only the object that it has seen to be
-// that machine's.
+// Leave deletes the Node and then its Lease. In this order nothing is deleted if the first is
+// forbidden, as it is with a node's own credentials. It deletes only an object that it has read and
+// that belongs to the machine.
 func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	if err := controlplane.CheckCall(ctx, "leave: delete node", name); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Id
 	return nil
 }
 
-// removeOwn deletes the Node of that name if it is that machine's.
+// removeOwn deletes the Node of that name if it belongs to the machine.
 func (c *Client) removeOwn(ctx context.Context, name string, machine controlplane.Identity) error {
 	stored, err := c.Node(ctx, name)
 	if err == nil {
@@ -53,7 +53,7 @@ func (c *Client) removeOwn(ctx context.Context, name string, machine controlplan
 	return c.remove(ctx, "leave: delete node", stored)
 }
 
-// removeLease deletes the Lease of that name, but not another machine's.
+// removeLease deletes the Lease of that name, unless it belongs to another machine.
 func (c *Client) removeLease(ctx context.Context, name string, machine controlplane.Identity) error {
 	lease, err := c.Lease(ctx, name)
 	if err != nil || controlplane.HolderOf(lease).Differs(machine) {
@@ -65,7 +65,7 @@ func (c *Client) removeLease(ctx context.Context, name string, machine controlpl
 	}, nil)
 }
 
-// remove deletes that Node, in the state that it is in there.
+// remove deletes the Node if it still has that UID and version.
 func (c *Client) remove(ctx context.Context, operation string, only *corev1.Node) error {
 	return c.ask(ctx, fmt.Sprintf("%s %q", operation, only.Name), c.core, func(r rest.Interface) *rest.Request {
 		return r.Delete().Resource("nodes").Name(only.Name).
@@ -73,8 +73,8 @@ func (c *Client) remove(ctx context.Context, operation string, only *corev1.Node
 	}, nil)
 }
 
-// replace replaces another machine's Node: with a new one if hostler may delete the old one, else it
-// takes the old one over and removes what a node may remove.
+// replace replaces another machine's Node with a new one, if hostler may delete it. Otherwise it
+// takes the Node over and removes what a node may remove.
 func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if !opts.AdoptOnly && !controlplane.Reports(stored, node) {
 		c.setReplaced(stored)
@@ -83,7 +83,7 @@ func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts co
 			return c.recreate(ctx, stored, node, opts)
 		}
 		if !errors.Is(err, controlplane.ErrForbidden) {
-			return nil, err // it may be deleted all the same
+			return nil, err // the Node may have been deleted
 		}
 		c.setReplaced(nil)
 	}
@@ -91,8 +91,8 @@ func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts co
 	if err != nil {
 		return nil, err
 	}
-	// The status first: until the notes of whose the Node is have changed, all of this
-	// is done again after a failure.
+	// Patch the status first: the annotations still name the previous machine, so that a failure
+	// repeats all of this.
 	patch, err := statusPatch(stored, taken.Status)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (c *Client) replace(ctx context.Context, stored, node *corev1.Node, opts co
 	return adopted, err
 }
 
-// recreate creates this machine's Node after another's was deleted.
+// recreate creates this machine's Node after another machine's was deleted.
 func (c *Client) recreate(ctx context.Context, stored, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	next, err := controlplane.Replace(stored, node)
 	if err != nil {
@@ -122,14 +122,14 @@ func (c *Client) recreate(ctx context.Context, stored, node *corev1.Node, opts c
 	if err == nil {
 		opts.Replaced(stored)
 	}
-	if err == nil || errors.Is(err, controlplane.ErrConflict) { // somebody has created it, or it was never deleted
+	if err == nil || errors.Is(err, controlplane.ErrConflict) { // another client has created it, or it was never deleted
 		c.setReplaced(nil)
 	}
 	return created, err
 }
 
-// setReplaced remembers whose Node the next created Node replaces, since the server may delete the
-// old one without an answer. Nil if there is none.
+// setReplaced records the Node that the next created Node replaces: the server may delete the old
+// one without an answer. Nil if there is none.
 func (c *Client) setReplaced(stored *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

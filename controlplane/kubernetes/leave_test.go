@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// closed reports whether the Node that is posted takes no pods.
+// closed reports whether the posted Node is unschedulable.
 func closed(t *testing.T, body []byte) bool {
 	t.Helper()
 	var envelope runtime.Unknown
@@ -27,7 +27,7 @@ func closed(t *testing.T, body []byte) bool {
 	return node.Spec.Unschedulable
 }
 
-// A server may be restarted just then.
+// A server may restart at that moment.
 func TestACordonOutlivesAServerThatDiesBetweenDeletingAndCreating(t *testing.T) {
 	for name, lost := range map[string]string{
 		"after it has answered":           "",

@@ -25,7 +25,7 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// altered is a lie that changes an object, or that of a change which a watch tells.
+// altered returns a Tamper that changes an object, also that of a watch event.
 func altered(change func(object, metadata map[string]any)) kube.Tamper {
 	return func(_ http.Header, body []byte) []byte {
 		answer := map[string]any{}
@@ -47,7 +47,7 @@ func altered(change func(object, metadata map[string]any)) kube.Tamper {
 	}
 }
 
-// ofAnother reports another object than the one that was requested.
+// ofAnother returns another object than the requested one.
 func ofAnother(header http.Header, body []byte) []byte {
 	return altered(func(_, metadata map[string]any) {
 		if metadata["name"] != nil {
@@ -56,7 +56,7 @@ func ofAnother(header http.Header, body []byte) []byte {
 	})(header, body)
 }
 
-// says puts something else in the place of every answer; of the same type if that is empty.
+// says returns a Tamper that replaces every answer. An empty kind keeps the content type.
 func says(kind, text string) kube.Tamper {
 	return func(header http.Header, _ []byte) []byte {
 		if kind != "" {
@@ -66,7 +66,7 @@ func says(kind, text string) kube.Tamper {
 	}
 }
 
-// second tells the lie as the second answer, and else the truth.
+// second returns a Tamper that changes only the second answer.
 func second(tamper kube.Tamper) kube.Tamper {
 	var answers atomic.Int32
 	return func(header http.Header, body []byte) []byte {
@@ -79,13 +79,13 @@ func second(tamper kube.Tamper) kube.Tamper {
 
 const forPeople = "<html><body>please log in</body></html>"
 
-// tamperings are those that a client has to find out; of some calls alone, where others cannot.
+// tamperings are the wrong answers that a client has to detect. Some apply only to certain calls.
 var tamperings = map[string]struct {
 	tamper kube.Tamper
 	calls  []string
 }{
 	"another object": {
-		tamper: ofAnother, // which a list holds none of
+		tamper: ofAnother, // a list has no such object
 		calls:  slices.DeleteFunc(slices.Collect(maps.Keys(calls)), func(call string) bool { return call == "Fleet()" }),
 	},
 	"another object in a watch alone": {
@@ -100,7 +100,7 @@ var tamperings = map[string]struct {
 	"an object of another kind": {tamper: altered(func(object, _ map[string]any) { object["kind"], object["apiVersion"] = "ConfigMap", "v1" })},
 	"an object of another UID": {
 		tamper: altered(func(_, metadata map[string]any) { metadata["uid"] = "11111111-2222-4333-8444-555555555555" }),
-		calls:  []string{"UpdateStatus()", "UpdateConditions()"}, // others take what has the name
+		calls:  []string{"UpdateStatus()", "UpdateConditions()"}, // other calls accept any object of that name
 	},
 	"half of it":            {tamper: func(_ http.Header, body []byte) []byte { return body[:len(body)/2] }},
 	"nothing":               {tamper: says("", "")},
@@ -108,18 +108,18 @@ var tamperings = map[string]struct {
 	"a page":                {tamper: says("text/html", forPeople)},
 	"a page that says JSON": {tamper: says("application/json", forPeople)},
 	"a page once it was read": {
-		tamper: second(says("text/html", forPeople)), // to a deletion, whose answer nobody else needs
+		tamper: second(says("text/html", forPeople)), // the answer to a deletion, whose content no caller needs
 		calls:  []string{"Leave()"},
 	},
 }
 
-// tampered is a client with a Node, whose server can be had to lie.
+// tampered is a client with a Node, whose server can be tampered with.
 type tampered struct {
 	*kubernetes.Client
 	node *corev1.Node
 }
 
-// calls are those that an agent makes. What is stored is changed by each.
+// calls are the calls of an agent. Each changes the stored object.
 var calls = map[string]func(context.Context, tampered) error{
 	"Node()":  func(ctx context.Context, l tampered) error { _, err := l.Node(ctx, l.node.Name); return err },
 	"Lease()": func(ctx context.Context, l tampered) error { _, err := l.Lease(ctx, l.node.Name); return err },
@@ -172,7 +172,7 @@ var calls = map[string]func(context.Context, tampered) error{
 	},
 }
 
-// changed is the Node with a status that is news.
+// changed returns the Node with a new status.
 func (l tampered) changed() *corev1.Node {
 	node := newNode(l.node.Name)
 	node.UID = l.node.UID
@@ -180,8 +180,8 @@ func (l tampered) changed() *corev1.Node {
 	return node
 }
 
-// What comes between a host and its server, and proves to be that, may be a proxy with a
-// cache, or one that asks people to log in.
+// A proxy between host and server may have a cache, or show a login page, and still have a valid
+// certificate.
 func TestAServerWithWrongAnswersIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
@@ -213,7 +213,7 @@ func TestAServerWithWrongAnswersIsNotBelieved(t *testing.T) {
 				if !errors.Is(err, controlplane.ErrUnavailable) {
 					t.Errorf("%s = %v, want %v", name, err, controlplane.ErrUnavailable)
 				}
-				if name == "Leave()" { // it may be gone
+				if name == "Leave()" { // it may be deleted
 					return
 				}
 				if stored, err := client.UpdateStatus(t.Context(), l.changed()); err != nil || stored.UID != l.node.UID {

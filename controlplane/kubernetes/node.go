@@ -32,7 +32,7 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return stored, nil
 }
 
-// Register creates the Node, or adopts the one that is there.
+// Register creates the Node, or adopts the stored one.
 func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "register node", node.Name); err != nil {
 		return nil, err
@@ -57,13 +57,13 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
 }
 
-// register makes one attempt. ErrConflict if the Node is created, deleted or changed meanwhile.
+// register makes one attempt. It returns ErrConflict if the Node is created, deleted or changed
+// meanwhile.
 func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	var refused error
 	if !opts.AdoptOnly {
 		created, err := c.create(ctx, node, opts)
-		// If the name is taken, the server may answer Forbidden instead, depending on what it checks
-		// first.
+		// If the name exists, the server may also answer Forbidden, depending on which check is first.
 		if !errors.Is(err, controlplane.ErrConflict) && !errors.Is(err, controlplane.ErrForbidden) {
 			return created, err
 		}
@@ -100,8 +100,8 @@ func (c *Client) register(ctx context.Context, node *corev1.Node, opts controlpl
 	return c.patch(ctx, "adopt node", stored, patch)
 }
 
-// create creates the Node with its status, in the place of one that was deleted for it
-// if that is due.
+// create creates the Node with its status. If another machine's Node was deleted for it, it creates
+// the Node that replaces that one.
 func (c *Client) create(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if before := c.replacedFor(node.Name); before != nil {
 		return c.recreate(ctx, before, node, opts)
@@ -119,7 +119,7 @@ func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, e
 	})
 }
 
-// Cordon sets spec.unschedulable, which a node may do with its own Node.
+// Cordon sets spec.unschedulable. A node may do that with its own Node.
 func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
 	return c.edit(ctx, "cordon node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
 }
@@ -135,7 +135,7 @@ func (c *Client) Annotate(ctx context.Context, name string, uid types.UID, key, 
 		return nil, fmt.Errorf("annotate node %q: %w", name, err)
 	}
 	stored, err := c.edit(ctx, "annotate node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}, patch)
-	if errors.Is(err, controlplane.ErrInvalid) { // the UID cannot be changed, or the annotation is too long
+	if errors.Is(err, controlplane.ErrInvalid) { // the UID differs, or the annotation is too long
 		if now, readErr := c.Node(ctx, name); readErr == nil && now.UID != uid {
 			return nil, fmt.Errorf("annotate node %q: %w: it has another UID", name, controlplane.ErrConflict)
 		}
@@ -143,7 +143,7 @@ func (c *Client) Annotate(ctx context.Context, name string, uid types.UID, key, 
 	return stored, err
 }
 
-// edit applies a patch to a Node as a call of a caller's.
+// edit applies a patch to a Node, for a call of a caller.
 func (c *Client) edit(ctx context.Context, operation string, of *corev1.Node, patch []byte) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, operation, of.Name); err != nil {
 		return nil, err
@@ -158,14 +158,14 @@ func (c *Client) edit(ctx context.Context, operation string, of *corev1.Node, pa
 	return stored, nil
 }
 
-// patch applies a strategic merge patch to that Node, or to subresources of it.
+// patch applies a strategic merge patch to the Node, or to its subresources.
 func (c *Client) patch(ctx context.Context, operation string, of *corev1.Node, patch []byte, subresources ...string) (*corev1.Node, error) {
 	return c.node(ctx, fmt.Sprintf("%s %q", operation, of.Name), target{of.Name, of.UID}, func(r rest.Interface) *rest.Request {
 		return r.Patch(types.StrategicMergePatchType).Resource("nodes").Name(of.Name).SubResource(subresources...).Body(patch)
 	})
 }
 
-// node runs a request that that Node answers.
+// node makes a request that returns the Node.
 func (c *Client) node(ctx context.Context, operation string, a target, request func(rest.Interface) *rest.Request) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	err := c.ask(ctx, operation, c.core, request, node)

@@ -20,19 +20,20 @@ import (
 )
 
 const (
-	// mostOthers bounds how many states of other objects are remembered.
+	// mostOthers limits how many states of other objects are remembered.
 	mostOthers = 10_000
 	// confirmedFor is how long an object that was read counts as unchanged: the dependents of one owner
 	// are written one after the other.
 	confirmedFor = 500 * time.Millisecond
-	// mostChecked is how many objects of a kind are read to see whether one has changed.
+	// mostChecked is the maximum number of objects of a kind that are listed to see whether one has
+	// changed.
 	mostChecked = 500
 )
 
-// seen is what was read of the server once and stays true.
-type seen struct {
-	mu     sync.Mutex              // guards what follows
-	others map[reference]time.Time // when they were read; absent ones stay so: a UID is not used again
+// readCache is the memory of reads that are still valid.
+type readCache struct {
+	mu     sync.Mutex              // guards others and merges
+	others map[reference]time.Time // when they were read; the absence of a UID is final, because a UID is not used again
 	merges map[string]bool         // kinds without a strategic merge patch
 
 	reading  singleflight.Group // of others
@@ -48,12 +49,13 @@ type reference struct {
 	deletion   metav1.DeletionPropagation
 }
 
-// check says that no object of a kind had changed from one version to another.
+// check records that no object of a kind changed between two versions.
 type check struct{ from, to string }
 
-// confirm returns ErrConflict unless the Preconditions about other objects are met for an object of a
-// version. Kubernetes cannot compare them in the write itself. So an owner that is created meanwhile has
-// another UID, and a dependent that is created meanwhile is seen if that was before the version.
+// confirm returns ErrConflict unless the Preconditions about other objects are met, for a write to
+// an object of that version. Kubernetes cannot compare them in the write itself. An owner that is
+// created meanwhile has another UID. A dependent that is created meanwhile is seen if it was
+// created before the version.
 func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version string) error {
 	for _, o := range pre.Others {
 		if err := f.confirmOther(ctx, o); err != nil {
@@ -71,15 +73,15 @@ func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version st
 	return nil
 }
 
-// confirmOther returns ErrConflict if another object is not in its state. It is read once for all dependents
-// that are written at a time.
+// confirmOther returns ErrConflict if another object is not in its state. It reads the object once
+// for all dependents that are written at the same time.
 func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 	key := reference{o.Kind.Name, o.Name, o.UID, o.Version, o.Deletion}
-	if f.seen.recently(key) {
+	if f.reads.recently(key) {
 		return nil
 	}
-	_, err, _ := f.seen.reading.Do(fmt.Sprint(key), func() (any, error) {
-		if f.seen.recently(key) {
+	_, err, _ := f.reads.reading.Do(fmt.Sprint(key), func() (any, error) {
+		if f.reads.recently(key) {
 			return nil, nil
 		}
 		began := time.Now()
@@ -91,15 +93,15 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 			err = o.Check(found)
 		}
 		if err == nil {
-			f.seen.note(key, began)
+			f.reads.record(key, began)
 		}
 		return nil, err
 	})
 	return err
 }
 
-// recently reports whether an object was in a state that counts still.
-func (s *seen) recently(key reference) bool {
+// recently reports whether the object had that state at a time that still counts.
+func (s *readCache) recently(key reference) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, known := s.others[key]
@@ -107,8 +109,8 @@ func (s *seen) recently(key reference) bool {
 	return known && (stays || time.Since(last) < confirmedFor)
 }
 
-// note notes that an object was in a state at a time.
-func (s *seen) note(key reference, at time.Time) {
+// record records that an object had that state at that time.
+func (s *readCache) record(key reference, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.others) >= mostOthers {
@@ -117,12 +119,13 @@ func (s *seen) note(key reference, at time.Time) {
 	s.others[key] = at
 }
 
-// confirmUnchanged returns ErrConflict if an object of a kind has changed after the position, and before
-// now. It lists the kind: the watch of a kind without changes reports its progress only once a minute.
+// confirmUnchanged returns ErrConflict if an object of a kind has changed since the position. It
+// lists the kind, because the watch of a kind without changes reports its progress only once a
+// minute.
 func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version string) error {
-	f.seen.checking.Lock()
-	defer f.seen.checking.Unlock()
-	if done, known := f.seen.checked[p.Kind.Name]; known && !newer(done.from, p.Version) && !newer(version, done.to) {
+	f.reads.checking.Lock()
+	defer f.reads.checking.Unlock()
+	if done, known := f.reads.checked[p.Kind.Name]; known && !newer(done.from, p.Version) && !newer(version, done.to) {
 		return nil
 	}
 	operation, page := "list "+p.Kind.Name, &metav1.PartialObjectMetadataList{}
@@ -143,19 +146,19 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	if page.Continue != "" {
 		return fmt.Errorf("%s: %w: there are more than %d; the watch has not reached version %s yet", operation, controlplane.ErrConflict, mostChecked, version)
 	}
-	f.seen.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
+	f.reads.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
 	return nil
 }
 
-// Release removes owner references and a finalizer without reading the object before. It returns
-// errors.ErrUnsupported, and changes nothing, for a type without a strategic merge patch.
+// Release removes owner references and a finalizer without reading the object first. For a type
+// without a strategic merge patch it returns errors.ErrUnsupported and changes nothing.
 func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, owners []types.UID, finalizer string) error {
-	ctx, cancel, operation, err := began(ctx, "update", kind, name)
+	ctx, cancel, operation, err := startCall(ctx, "update", kind, name)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	if f.seen.mergesOnly(kind.Name) {
+	if f.reads.mergesOnly(kind.Name) {
 		return errors.ErrUnsupported
 	}
 	if err := f.confirm(ctx, pre, pre.Version); err != nil {
@@ -181,29 +184,29 @@ func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre s
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	defer stop()
-	_, err = f.one(within, operation, kind, target{path.Base(name), pre.UID}, func(r rest.Interface) *rest.Request {
+	_, err = f.requestObject(within, operation, kind, target{path.Base(name), pre.UID}, func(r rest.Interface) *rest.Request {
 		return at(kind, r.Patch(types.StrategicMergePatchType), name).Body(text)
 	})
 	if errors.Is(err, errMediaType) {
-		f.seen.noteMerges(kind.Name)
+		f.reads.recordMerges(kind.Name)
 		return errors.ErrUnsupported
 	}
 	return err
 }
 
-func (s *seen) mergesOnly(kind string) bool {
+func (s *readCache) mergesOnly(kind string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.merges[kind]
 }
 
-func (s *seen) noteMerges(kind string) {
+func (s *readCache) recordMerges(kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.merges[kind] = true
 }
 
-// newer reports whether a version is newer than another, or may be.
+// newer reports whether a version is, or may be, newer than another.
 func newer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order > 0

@@ -15,23 +15,23 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// pageOfNodes is how many Nodes, or Leases, are held at a time.
+// pageOfNodes is how many Nodes, or Leases, are in memory at a time.
 const pageOfNodes = 100
 
-// Fleet calls each for all Nodes with their Leases, if the node has the right. Objects that are too
-// large are left out, and ErrIncomplete names them at the end.
+// Fleet calls each for all Nodes with their Leases, if the node has the right to list them. Objects
+// that are too large are left out, and ErrIncomplete names them at the end.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
 	}
-	defer c.others.Reconnect() // lists are rare, so keep no connection open
+	defer c.others.Reconnect() // lists are rare: keep no connection open
 	var leftOut controlplane.LeftOut
 	tooLarge := func(o *metav1.PartialObjectMetadata, most string) {
 		leftOut.Add(fmt.Errorf("%q has more than %s", o.Name, most))
 	}
 	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
 		list, err := c.nodes(ctx, page, tooLarge)
-		for i := range list.Items { // which a list leaves to its own kind to say
+		for i := range list.Items { // a list does not set the kind of its items
 			list.Items[i].Kind, list.Items[i].APIVersion = "Node", "v1"
 		}
 		return list.Items, list.Continue, err
@@ -49,14 +49,14 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	return leftOut.Err()
 }
 
-// nodes reads the page of all Nodes that begins there.
+// nodes reads the page of all Nodes that begins at the token.
 func (c *Client) nodes(ctx context.Context, from string, tooLarge func(o *metav1.PartialObjectMetadata, most string)) (*corev1.NodeList, error) {
 	page := &corev1.NodeList{}
 	err := c.page(ctx, "list nodes", c.core, from, pageOfNodes, page, tooLarge, func(r rest.Interface) *rest.Request { return r.Get().Resource("nodes") })
 	return page, err
 }
 
-// leasesFrom reads the page of all Nodes' Leases that begins there.
+// leasesFrom reads the page of all Nodes' Leases that begins at the token.
 func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(o *metav1.PartialObjectMetadata, most string)) (*coordinationv1.LeaseList, error) {
 	page := &coordinationv1.LeaseList{}
 	err := c.page(ctx, "list leases", c.others, from, pageOfNodes, page, tooLarge, func(r rest.Interface) *rest.Request {
@@ -65,15 +65,15 @@ func (c *Client) leasesFrom(ctx context.Context, from string, tooLarge func(o *m
 	return page, err
 }
 
-// list is any list of the API, with its resourceVersion.
+// list is any list of the API.
 type list interface {
 	runtime.Object
 	metav1.ListInterface
 }
 
-// page reads a page of at most so many objects of a list that begins there: a smaller one if they are
-// too large. An object that is too large alone makes an empty page, and tooLarge is
-// called with its metadata and how much it may have.
+// page reads a page of at most that many objects, which begins at the token from. If the objects
+// are too large, it reads a smaller page. If a single object is too large, the page is empty, and
+// tooLarge is called with the object's metadata and the limit.
 func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from string, most int, into list, tooLarge func(o *metav1.PartialObjectMetadata, most string), read func(rest.Interface) *rest.Request) error {
 	for ; ; most /= 10 {
 		err := c.pageOf(ctx, operation, to, from, most, into, read)
@@ -97,10 +97,10 @@ func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from 
 	}
 }
 
-// partialMetadata requests the metadata of objects only.
+// partialMetadata requests only the metadata of objects.
 const partialMetadata = protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// pageOf reads a page of so many objects.
+// pageOf reads a page of at most that many objects.
 func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, from string, most int, into list, read func(rest.Interface) *rest.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, fro
 		}
 		return request
 	}, into)
-	if err == nil && into.GetResourceVersion() == "" { // client-go accepts other objects as an empty list
+	if err == nil && into.GetResourceVersion() == "" { // client-go decodes other objects as an empty list
 		err = fmt.Errorf("%s: %w: %s returned something else: check for a proxy in between", operation, controlplane.ErrUnavailable, c.Endpoint())
 	}
 	return err

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// listed answers with one object of a list a page.
+// listed answers with a list of one object per page.
 func listed(w http.ResponseWriter, r *http.Request, kind, version string, names ...string) {
 	n := slices.Index(names, r.FormValue("continue")) + 1
 	next := ""

@@ -17,17 +17,16 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// statusPatch is the strategic merge patch that gives the stored Node that
-// status, if the Node is still at the version that it has here.
+// statusPatch returns the strategic merge patch that sets the status of the stored Node, if the
+// Node still has that version.
 func statusPatch(stored *corev1.Node, status corev1.NodeStatus) ([]byte, error) {
 	next := stored.DeepCopy()
 	next.Status = status
 	return twoWayPatch(stored, next)
 }
 
-// nodePatch is the strategic merge patch that makes the stored Node the adopted
-// one in all but its status, if it is still at that version; nil if they are the
-// same.
+// nodePatch returns the strategic merge patch that changes the stored Node to the adopted one,
+// except the status, if the Node still has that version; nil if both are the same.
 func nodePatch(stored, adopted *corev1.Node) ([]byte, error) {
 	if equality.Semantic.DeepEqual(stored, adopted) {
 		return nil, nil
@@ -35,8 +34,8 @@ func nodePatch(stored, adopted *corev1.Node) ([]byte, error) {
 	return twoWayPatch(stored, adopted)
 }
 
-// twoWayPatch is the patch from one Node to the next, under the former's UID and
-// resourceVersion.
+// twoWayPatch returns the patch from one Node to the other, with UID and resourceVersion of the
+// first.
 func twoWayPatch(from, to *corev1.Node) ([]byte, error) {
 	patch, err := diff(from, to)
 	if err != nil {
@@ -45,7 +44,7 @@ func twoWayPatch(from, to *corev1.Node) ([]byte, error) {
 	return under(from, patch)
 }
 
-// under is a patch that applies only to the object of that UID, and at that version.
+// under adds UID and version to a patch, so that it applies only to that object in that state.
 func under(stored metav1.Object, patch map[string]any) ([]byte, error) {
 	metadata := inner(patch, "metadata")
 	metadata["uid"], metadata["resourceVersion"] = stored.GetUID(), stored.GetResourceVersion()
@@ -56,7 +55,8 @@ func under(stored metav1.Object, patch map[string]any) ([]byte, error) {
 	return text, nil
 }
 
-// patchType is the type of what diff returns. Only the API server's own types have a strategic merge patch.
+// patchType returns the type of diff's patches. Only the API server's own types have a strategic
+// merge patch.
 func patchType(kind store.Kind) types.PatchType {
 	if metadataOnly(kind) {
 		return types.MergePatchType
@@ -64,7 +64,7 @@ func patchType(kind store.Kind) types.PatchType {
 	return types.StrategicMergePatchType
 }
 
-// diff is the patch from one object to the next.
+// diff returns the patch from one object to the other.
 func diff(from, to runtime.Object) (map[string]any, error) {
 	patch := map[string]any{}
 	before, err := json.Marshal(from)
@@ -93,7 +93,7 @@ func diff(from, to runtime.Object) (map[string]any, error) {
 	return patch, nil
 }
 
-// merge is the JSON merge patch from one object to the next. It replaces lists as a whole.
+// merge returns the JSON merge patch from one object to the other. It replaces lists as a whole.
 func merge(before, after []byte) (map[string]any, error) {
 	var from, to map[string]any
 	if err := errors.Join(json.Unmarshal(before, &from), json.Unmarshal(after, &to)); err != nil {
@@ -123,8 +123,8 @@ func changes(from, to map[string]any) map[string]any {
 	return patch
 }
 
-// replaceAddresses makes the patch replace all addresses. They are declared to merge by type, but a
-// Node can have several of one type, and one would be lost (kubernetes/kubernetes#58445).
+// replaceAddresses makes the patch replace all addresses. By their declaration they merge by type.
+// But a Node can have several of one type, and one would be lost (kubernetes/kubernetes#58445).
 func replaceAddresses(status map[string]any, addresses []corev1.NodeAddress) {
 	list := []any{map[string]any{"$patch": "replace"}}
 	for _, address := range addresses {
@@ -134,7 +134,7 @@ func replaceAddresses(status map[string]any, addresses []corev1.NodeAddress) {
 	delete(status, "$setElementOrder/addresses")
 }
 
-// inner is the object below that key, which is made if there is none.
+// inner returns the object at that key, and adds it if it is missing.
 func inner(patch map[string]any, key string) map[string]any {
 	object, ok := patch[key].(map[string]any)
 	if !ok {

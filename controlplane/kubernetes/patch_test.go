@@ -40,7 +40,7 @@ func addresses(ips ...string) []corev1.NodeAddress {
 	return list
 }
 
-// applied is the stored Node after the patch, as an API server applies it.
+// applied applies the patch to the stored Node, as an API server does.
 func applied(t *testing.T, stored *corev1.Node, patch []byte) *corev1.Node {
 	t.Helper()
 	before, err := json.Marshal(stored)
@@ -151,8 +151,7 @@ func TestAStatusThatIsStoredIsAPatchOfNothing(t *testing.T) {
 	}
 }
 
-// FuzzStatusPatch has any status lead to any other, by the rules that an API
-// server merges by.
+// FuzzStatusPatch changes any status into any other one, with the merge rules of an API server.
 func FuzzStatusPatch(f *testing.F) {
 	f.Add(`{"conditions":[{"type":"A","status":"True"}],"addresses":[{"type":"InternalIP","address":"1"}]}`,
 		`{"conditions":[{"type":"B","status":"True"}],"addresses":[{"type":"InternalIP","address":"2"},{"type":"InternalIP","address":"1"}],"capacity":{"cpu":"1"}}`)
@@ -177,8 +176,7 @@ func FuzzStatusPatch(f *testing.F) {
 	})
 }
 
-// mergeable reports whether an API server takes the status at all: one condition of
-// a type.
+// mergeable reports whether an API server accepts the status: at most one condition of each type.
 func mergeable(status corev1.NodeStatus) bool {
 	var types []corev1.NodeConditionType
 	for _, condition := range status.Conditions {

@@ -12,14 +12,13 @@ import (
 	"hostler.io/hostler/internal/oom"
 )
 
-// pluginError reports that an exec plugin gave no credentials as long as a request
-// could wait for them.
+// pluginError reports that an exec plugin returned no credentials within the time of a request.
 type pluginError struct {
 	command string
-	cause   error // of the request's end
+	cause   error // why the request ended
 }
 
-// Error names the plugin, which client-go continues waiting for.
+// Error names the plugin. client-go still waits for it.
 func (e *pluginError) Error() string {
 	return fmt.Sprintf("the exec plugin %s returns no credentials: %v: check what it waits for, or kill it; hostler runs it again", e.command, e.cause)
 }
@@ -27,10 +26,10 @@ func (e *pluginError) Error() string {
 // Unwrap returns why the request ended.
 func (e *pluginError) Unwrap() error { return e.cause }
 
-// launched returns a plugin as it is started where hostler runs as root: by choom(1), so that the
-// kernel may kill it when memory runs out, and unless asRoot by setpriv(1) as nobody. As nobody it
-// keeps none of root's groups, cannot gain rights, and has no terminal (setsid(1)) into which it
-// could type.
+// launched returns the plugin command for a hostler that runs as root. choom(1) starts it, so that
+// the kernel may kill it when memory runs out. Unless asRoot, setpriv(1) runs it as nobody, without
+// root's groups and without a way to gain rights. setsid(1) then removes the terminal, into which
+// it could type.
 func launched(plugin *clientcmdapi.ExecConfig, asRoot bool) *clientcmdapi.ExecConfig {
 	if os.Geteuid() != 0 {
 		return plugin
@@ -51,13 +50,13 @@ func launched(plugin *clientcmdapi.ExecConfig, asRoot bool) *clientcmdapi.ExecCo
 	return plugin
 }
 
-// boundedPlugin ends a request with its context. client-go runs exec plugins without
-// one, so that a plugin that hangs would hold up its caller for good.
+// boundedPlugin returns when the context of a request ends. client-go runs exec plugins without a
+// context, so a plugin that hangs would block its caller for ever.
 type boundedPlugin struct {
-	carrier http.RoundTripper
-	turns   chan struct{}
-	plugin  string
-	asRoot  bool // the plugin runs as root
+	carrier     http.RoundTripper
+	pluginSlots chan struct{}
+	plugin      string
+	asRoot      bool // the plugin runs as root
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -71,24 +70,24 @@ func (p *boundedPlugin) RoundTrip(request *http.Request) (*http.Response, error)
 		return &pluginError{p.plugin, context.Cause(ctx)}
 	}
 	select {
-	case p.turns <- struct{}{}:
+	case p.pluginSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, late()
 	}
-	request = request.WithContext(context.WithValue(ctx, underWay{}, under))
+	request = request.WithContext(context.WithValue(ctx, requestSent{}, under))
 	type answer struct {
 		response *http.Response
 		err      error
 	}
 	answers := make(chan answer)
 	go func() {
-		defer func() { <-p.turns }()
+		defer func() { <-p.pluginSlots }()
 		response, err := p.carrier.RoundTrip(request)
 		select {
 		case answers <- answer{response, err}:
 		case <-ctx.Done():
 			if err == nil {
-				_ = response.Body.Close() // nobody reads it any more
+				_ = response.Body.Close() // the caller has returned
 			}
 		}
 	}()
@@ -103,29 +102,29 @@ func (p *boundedPlugin) RoundTrip(request *http.Request) (*http.Response, error)
 	}
 }
 
-// WrappedRoundTripper lets client-go find the connections below.
+// WrappedRoundTripper gives client-go access to the transport below.
 func (p *boundedPlugin) WrappedRoundTripper() http.RoundTripper { return p.carrier }
 
-// underWay is the key of a flag in a request's context: whether the request is on its way to the
-// server, rather than waiting for a plugin.
-type underWay struct{}
+// requestSent is the context key of a flag: the request was sent to the server, and does not wait for
+// a plugin.
+type requestSent struct{}
 
-// watchedTransport is below what client-go asks a plugin in.
+// watchedTransport is the transport below the one in which client-go runs a plugin.
 type watchedTransport struct{ carrier http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (d watchedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	under, ok := request.Context().Value(underWay{}).(*atomic.Bool)
+	under, ok := request.Context().Value(requestSent{}).(*atomic.Bool)
 	if !ok {
 		return d.carrier.RoundTrip(request)
 	}
 	under.Store(true)
 	response, err := d.carrier.RoundTrip(request)
-	if err == nil && response.StatusCode == http.StatusUnauthorized { // client-go runs the plugin again before it returns that
+	if err == nil && response.StatusCode == http.StatusUnauthorized { // client-go runs the plugin again before it returns this answer
 		under.Store(false)
 	}
 	return response, err
 }
 
-// WrappedRoundTripper lets client-go find the connections below.
+// WrappedRoundTripper gives client-go access to the transport below.
 func (d watchedTransport) WrappedRoundTripper() http.RoundTripper { return d.carrier }

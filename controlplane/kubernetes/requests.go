@@ -45,18 +45,18 @@ func (r *Requests) Submit(ctx context.Context, request *certificatesv1.Certifica
 		err = ask("create", func(i rest.Interface) *rest.Request {
 			return i.Post().Resource("certificatesigningrequests").Body(request)
 		})
-		if errors.Is(err, controlplane.ErrConflict) { // its answer was lost
+		if errors.Is(err, controlplane.ErrConflict) { // the answer to the first attempt was lost
 			err = get()
 		}
 	}
 	return stored, err
 }
 
-// Reconnect has the next request present the certificate that there is then.
+// Reconnect makes the next request use a new connection, which presents the present certificate.
 func (r *Requests) Reconnect() { r.group.Reconnect() }
 
-// Try reports whether the server accepts that certificate, by a read of the node's own Node. NotFound
-// and Forbidden also count as accepted.
+// Try returns nil if the server accepts that certificate. It reads the node's own Node; the answers
+// NotFound and Forbidden also mean that the certificate was accepted.
 func Try(ctx context.Context, o Options, node string, certificate *tls.Certificate) error {
 	o.Refused = nil // the caller gets the error
 	o.Certificate = func() (*tls.Certificate, error) { return certificate, nil }

@@ -23,7 +23,7 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// within bounds one attempt on a server that may not answer.
+// within limits one attempt on a server that may not answer.
 func within(t *testing.T, d time.Duration, call func(context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -74,7 +74,7 @@ func TestNothingIsReadWhileNobodyElseWrites(t *testing.T) {
 		"patch nodes/status n 200", "patch nodes/status n 200", "patch nodes/status n 200",
 		"update leases kube-node-lease/n 200", "update leases kube-node-lease/n 200",
 	}
-	for i, request := range got { // whether a create names its object depends on the audit's version
+	for i, request := range got { // only some audit versions name the object of a create
 		if strings.HasPrefix(request, "create ") {
 			got[i] = strings.NewReplacer("n.1 ", " ", "/n ", "/ ", "nodes n ", "nodes  ").Replace(request)
 		}
@@ -132,7 +132,7 @@ func TestWhatOthersWroteIsReadOnceAtMost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	seen, ended := make(chan *corev1.Node), make(chan error, 1)
 	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
-	<-seen // as it is
+	<-seen // the initial state
 	annotate("by a watch")
 	for node := range seen {
 		if node.Annotations["example.com/seen"] == "by a watch" {
@@ -144,7 +144,7 @@ func TestWhatOthersWroteIsReadOnceAtMost(t *testing.T) {
 	writes("after a watch has told of it", "patch nodes/status n 200")
 }
 
-// asked is what the node has asked of the server.
+// asked returns the requests of the node.
 func asked(t *testing.T, cluster *kube.Cluster, name string) []string {
 	t.Helper()
 	requests, err := cluster.Requests()
@@ -197,7 +197,7 @@ func TestOthersWriteToTheNodeToo(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsNoLongerOurs(t *testing.T) {
+func TestANodeOfAnotherMachineNow(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	ours, theirs := asNode(t, cluster, "n"), asNode(t, cluster, "n")
@@ -271,7 +271,7 @@ func TestAControlPlaneThatComesAndGoes(t *testing.T) {
 	well := func(when string) {
 		t.Helper()
 		for call, run := range calls {
-			// An answer that was lost shows as a conflict, once.
+			// A lost answer causes one conflict.
 			err := within(t, patience, run)
 			if errors.Is(err, controlplane.ErrConflict) {
 				stored, readErr := client.Lease(t.Context(), "n")
@@ -316,7 +316,7 @@ func TestAControlPlaneThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// What such a server does not know is not requested again and again.
+// Requests that such a server does not support are not repeated.
 func TestANodeThatIsOlderThanTheServerIsReadOnce(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{Apart: true})
@@ -333,7 +333,7 @@ func TestANodeThatIsOlderThanTheServerIsReadOnce(t *testing.T) {
 	defer cancel()
 	seen, ended := make(chan *corev1.Node), make(chan error, 1)
 	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
-	<-seen // as it is
+	<-seen // the initial state
 	if _, err := cluster.Kubectl(t.Context(), "annotate", "node", "n", "example.com/seen=yes"); err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func TestACertificateThatIsReplaced(t *testing.T) {
 		t.Errorf("Node() with a certificate that is over = %v, want an unavailable control plane and the kubeconfig's name", err)
 	}
 	issue(time.Hour)
-	_, _ = client.Node(t.Context(), "n") // has it look
+	_, _ = client.Node(t.Context(), "n") // makes it read the files again
 	if _, err := client.Node(t.Context(), "n"); err != nil {
 		t.Errorf("Node() with a new certificate = %v, want no error", err)
 	}
@@ -417,7 +417,7 @@ func TestAddressesOfACloudProviderStay(t *testing.T) {
 	}
 }
 
-// Who may write one Node's status takes nobody the sight of the others.
+// A client that may write one Node's status must not hide all others.
 func TestANodeThatIsTooLargeIsLeftOut(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})

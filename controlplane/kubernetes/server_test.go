@@ -22,7 +22,7 @@ import (
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// serve runs a server as the API server's stand-in, over HTTP/2 as that one does.
+// serve runs a fake API server over HTTP/2.
 func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -36,7 +36,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// authority writes the certificate that the server is known by.
+// authority writes the server's certificate to a file.
 func authority(t *testing.T, server *httptest.Server) string {
 	t.Helper()
 	return write(t, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
@@ -51,7 +51,7 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// writeProgram makes a program that nobody can run, too.
+// writeProgram writes a program that the user nobody can execute as well.
 func writeProgram(t *testing.T, text string) string {
 	t.Helper()
 	path := write(t, "program", text)
@@ -61,7 +61,7 @@ func writeProgram(t *testing.T, text string) string {
 	return path
 }
 
-// config is a kubeconfig for a server with a user's credentials, both in YAML.
+// config returns a kubeconfig for a server with a user's credentials, both in YAML.
 func config(server, cluster, user string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -95,14 +95,14 @@ func dial(t *testing.T, server *httptest.Server) *kubernetes.Client {
 	return open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")))
 }
 
-// refuse answers as an API server that says no.
+// refuse answers with an error, as an API server does.
 func refuse(w http.ResponseWriter, code int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// respond answers with JSON, as an API server may.
+// respond answers with JSON, as an API server does.
 func respond(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(text))

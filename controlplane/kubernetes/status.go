@@ -14,16 +14,15 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// known is the Node as the server answered last, so that a status can be written
-// without reading first. It is not changed once it is made.
+// known is the Node in the server's last answer. With it a status can be written without a read. It
+// is immutable.
 type known struct {
-	node   *corev1.Node         // only what a patch needs
-	stored controlplane.Written // by this client in this Node
+	node   *corev1.Node         // only the fields that a patch needs
+	stored controlplane.Written // what this client has written into the Node
 }
 
-// UpdateStatus patches what differs in the status. It reads the Node only where
-// that is not known from an earlier answer or a watch, or someone else has just
-// changed it.
+// UpdateStatus patches the differences in the status. It reads the Node only if no earlier answer
+// or watch has returned it, or if another client has just changed it.
 func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "update status of node", node.Name); err != nil {
 		return nil, err
@@ -63,8 +62,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	return nil, fmt.Errorf("%s: %w", operation, err)
 }
 
-// owned returns why the stored Node is not the one that node's status belongs
-// to, if that is so.
+// owned returns an error if the stored Node is not the one that the status of node belongs to.
 func owned(stored, node *corev1.Node, uid types.UID) error {
 	if uid != "" && stored.UID != uid {
 		return fmt.Errorf("%w: a node of UID %s has this name now", controlplane.ErrNotFound, stored.UID)
@@ -72,10 +70,10 @@ func owned(stored, node *corev1.Node, uid types.UID) error {
 	return controlplane.CheckOwner(stored, node)
 }
 
-// writeStatus patches the Node that base is about, if it has not changed since.
+// writeStatus patches the Node in base, if it has not changed since.
 func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node) (*corev1.Node, error) {
 	status := base.stored.Merge(base.node.Status, node.Status)
-	if len(status.Addresses) == 0 { // another client knows them
+	if len(status.Addresses) == 0 { // another client writes them
 		status.Addresses = base.node.Status.Addresses
 	}
 	patch, err := statusPatch(base.node, status)
@@ -88,31 +86,31 @@ func (c *Client) writeStatus(ctx context.Context, base *known, node *corev1.Node
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &known{node: essence(stored), stored: base.stored.With(node.Status)}
-	if c.known != nil && later(c.known.node, stored) { // seen before this answer came
+	next := &known{node: patchBase(stored), stored: base.stored.With(node.Status)}
+	if c.known != nil && later(c.known.node, stored) { // the watch was faster than this answer
 		next.node = c.known.node
 	}
 	c.known = next
 	return stored, nil
 }
 
-// read reads the Node again, without taking it for the one that is registered.
+// read reads the Node again, but does not record it as the registered one.
 func (c *Client) read(ctx context.Context, name string) (*known, error) {
 	node, err := c.Node(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	base := &known{node: essence(node)}
+	base := &known{node: patchBase(node)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known != nil && c.known.node.UID == node.UID {
 		base.stored = c.known.stored
-		c.known = base // also where versions went back, as after a restore of the server's store
+		c.known = base // also if versions went back, as after a restore of the server's store
 	}
 	return base, nil
 }
 
-// knownOf returns the known state of that Node; nil without one.
+// knownOf returns the known state of the Node; nil if there is none.
 func (c *Client) knownOf(name string) *known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,43 +120,43 @@ func (c *Client) knownOf(name string) *known {
 	return c.known
 }
 
-// learn takes a Node for the registered one.
+// learn records a Node as the registered one.
 func (c *Client) learn(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &known{node: essence(node)}
+	next := &known{node: patchBase(node)}
 	if c.known != nil && c.known.node.UID == node.UID {
 		next.stored = c.known.stored
 	}
 	c.known = next
 }
 
-// update remembers a later state of the registered Node, so that the next status needs only one
-// patch: it names the state that it is based on.
+// update records a later state of the registered Node. So the next status needs only one patch,
+// which names the state that it is based on.
 func (c *Client) update(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known != nil && later(node, c.known.node) {
-		c.known = &known{node: essence(node), stored: c.known.stored}
+		c.known = &known{node: patchBase(node), stored: c.known.stored}
 	}
 }
 
-// later reports whether a state of a Node is later than another. If that is unknown it returns false:
-// a patch of an outdated state is refused.
+// later reports whether one state of a Node is later than another. If that is unknown, it returns
+// false: the server refuses a patch of an outdated state.
 func later(node, than *corev1.Node) bool {
 	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, than.ResourceVersion)
 	return err == nil && order > 0 && node.UID == than.UID
 }
 
-// forget has the next status read the Node first.
+// forget makes the next status update read the Node first.
 func (c *Client) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = nil
 }
 
-// essence is the part of a Node that a patch of its status needs.
-func essence(node *corev1.Node) *corev1.Node {
+// patchBase returns the fields of a Node that a patch of its status needs.
+func patchBase(node *corev1.Node) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,

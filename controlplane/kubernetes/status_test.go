@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// A server whose store was restored counts on from an earlier version.
+// A server whose store was restored continues from an earlier version.
 func TestVersionsThatWentBackAreLearnedOnce(t *testing.T) {
 	version := 100
 	var requests []string
@@ -35,7 +35,7 @@ func TestVersionsThatWentBackAreLearnedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
-		version int // that it is set to; 0 continues
+		version int // the server's version; 0 continues
 		want    []string
 	}{{0, []string{"PATCH"}}, {5, []string{"PATCH", "GET", "PATCH"}}, {0, []string{"PATCH"}}} {
 		if step.version != 0 {

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// mostItems bounds the objects in a list: each takes 1 kB in memory, however small it is in an
-	// answer. A server may give more than was requested.
+	// mostItems limits the objects in a list. Each takes 1 kB in memory, however small it is in an
+	// answer. A server may return more than was requested.
 	mostItems = 10 * pageOfNodes
-	// mostNested is how deep messages are looked into: those of lists of Nodes nest no deeper.
+	// mostNested is the depth to which nested messages are counted. Messages in lists of Nodes are not
+	// nested deeper.
 	mostNested = 10
 )
 
-// boundedDecoder refuses what would take many times its own size in memory.
+// boundedDecoder refuses an answer that would take many times its own size in memory.
 type boundedDecoder struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
@@ -42,9 +43,10 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 // envelope begins an object in protobuf.
 var envelope = []byte("k8s\x00")
 
-// countFields counts the fields of a message that may be messages, with those in them; those of itself;
-// and the most that one of these has of itself, as what a list holds. Text that is taken for a message
-// adds few: a letter that begins such a field is followed by a length of 32 or more.
+// countFields counts the fields of a message that may be messages themselves. values includes
+// nested fields; own does not. items is the highest own of the direct fields: the number of objects
+// in a list. Text that is mistaken for a message adds few fields: a letter that begins such a field
+// is followed by a length of 32 or more.
 func countFields(message []byte, depth int) (values, own, items int) {
 	message = bytes.TrimPrefix(message, envelope)
 	for len(message) > 0 {

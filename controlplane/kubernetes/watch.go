@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// shortWatch is how long a watch lasts at least that a server ends for its age. One
-// that ends sooner is started again once: else that would continue and on.
+// shortWatch is the minimum duration of a watch that is restarted after the server has ended it. A
+// shorter one is restarted only once, to prevent a tight loop.
 const shortWatch = time.Second
 
 // WatchNode follows the Node. It reads it once, and again only if the server cannot continue the
@@ -49,18 +49,19 @@ func send(ctx context.Context, name string, seen chan<- *corev1.Node, node *core
 	}
 }
 
-// anyVersion starts a watch at the server's present state. The version of a Node that was read cannot
-// be used: a restarted server refuses it as too old until somebody changes the Node.
+// anyVersion starts a watch at the server's present state. The version of a Node that was read
+// cannot be used. After its restart, a server refuses it as too old until somebody changes the
+// Node.
 const anyVersion = "0"
 
-// follow delivers changes since a version, or where that is empty the Node as it is
-// and changes from then on, until the server ends the watch for its age. It returns the
-// version that was seen last; empty if the Node has to be read again.
+// follow delivers changes since a version until the server ends the watch because of its age. If
+// version is empty, it delivers the Node first. It returns the last version; empty if the Node has
+// to be read again.
 func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *corev1.Node) (string, error) {
 	operation := fmt.Sprintf("watch node %q", name)
 	changes, err := c.core.watch(ctx, func(r rest.Interface) *rest.Request {
 		return r.Get().Resource("nodes").Param("watch", "true").Param("allowWatchBookmarks", "true").
-			// By which the Node authorizer knows that it is the node's own.
+			// The Node authorizer allows the watch because of this selector.
 			Param("fieldSelector", fields.OneTermEqualSelector("metadata.name", name).String()).
 			Param("resourceVersion", cmp.Or(version, anyVersion))
 	})
@@ -72,7 +73,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	}
 	defer changes.Stop()
 	var read *corev1.Node
-	if version == "" { // not before the watch, which reports changes in between
+	if version == "" { // read after the watch has begun, so that no change is missed
 		if read, err = c.Node(ctx, name); err != nil && !errors.Is(err, controlplane.ErrNotFound) {
 			return "", err
 		}
@@ -83,7 +84,7 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	for change := range changes.ResultChan() {
 		if change.Type == watch.Error {
 			switch err := apierrors.FromObject(change.Object); {
-			case ctx.Err() != nil: // which client-go makes such an error of
+			case ctx.Err() != nil: // client-go returns such an error when ctx ends
 				return "", fmt.Errorf("%s: %w", operation, context.Cause(ctx))
 			case outdated(err):
 				return "", nil
@@ -95,18 +96,18 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 		if !ok {
 			return "", fmt.Errorf("%s: %w: the server sent a %T", operation, controlplane.ErrUnavailable, change.Object)
 		}
-		if change.Type != watch.Bookmark && node.Name != name { // which has only a version
+		if change.Type != watch.Bookmark && node.Name != name { // a bookmark has no name
 			return "", c.answered(operation, target{name: name}, node)
 		}
 		version = node.ResourceVersion
 		switch change.Type {
-		case watch.Bookmark: // no more than a version
+		case watch.Bookmark: // has only a version
 			continue
 		case watch.Deleted:
 			node = nil
 		default:
 			if read != nil && (later(read, node) || node.ResourceVersion == read.ResourceVersion) {
-				continue // it was delivered
+				continue // it was delivered already
 			}
 			node.Kind, node.APIVersion = "Node", "v1"
 			c.update(node)
@@ -121,8 +122,8 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 	return version, nil
 }
 
-// watch begins a watch on the current connection, and ends with that. Until the server has
-// taken it on it is bounded as any other request.
+// watch starts a watch on the current connection. It ends with the connection. Until the server has
+// confirmed it, it has the deadline of other requests.
 func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest.Request) (watch.Interface, error) {
 	finding, found := controlplane.Bound(ctx, callTimeout)
 	defer found()
@@ -153,7 +154,7 @@ func (g *apiGroup) watch(ctx context.Context, request func(rest.Interface) *rest
 	})}, nil
 }
 
-// bounded is a watch that releases its resources.
+// bounded is a watch that releases its resources when it ends.
 type bounded struct {
 	watch.Interface
 	stop func()

@@ -14,8 +14,7 @@ import (
 
 const tooOld = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired","message":"too old resource version"}}`
 
-// A server knows of no change from before it was started, and a Node may not have
-// changed since.
+// A restarted server knows no earlier changes, and the Node may not have changed since.
 func TestANodeThatIsOlderThanTheServerIsWatched(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -54,7 +53,7 @@ func TestANodeThatIsOlderThanTheServerIsWatched(t *testing.T) {
 	}
 }
 
-// The server is asked no faster than by whoever calls, who backs off.
+// The client does not retry faster than its caller, who backs off.
 func TestAWatchThatIsEndedAtOnceIsNotBegunAgainAndAgain(t *testing.T) {
 	for name, end := range map[string]string{
 		"without a word":         "",

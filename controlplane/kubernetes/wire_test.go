@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// wire carries connections to a server, and can go dead under them without a
-// word, as a firewall or a server that lost its power does.
+// wire is a proxy to a server. Its connections can stop working without an error, as with a
+// firewall or a server after a power failure.
 type wire struct {
 	server   string
 	listener net.Listener
 	accepted atomic.Int32
 
 	mu   sync.Mutex
-	dead *atomic.Bool // shared by the connections that were made since it was healed
+	dead *atomic.Bool // shared by the connections since the last heal
 	all  []net.Conn
 }
 
@@ -49,8 +49,7 @@ func newWire(t *testing.T, server string) *wire {
 	return w
 }
 
-// cut makes all connections swallow what is sent over them from now on. Later
-// ones are whole.
+// cut makes all present connections drop what is sent over them. Later connections work.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +77,7 @@ func (w *wire) carry(client net.Conn) {
 				n, err := from.Read(buf)
 				if dead.Load() {
 					_, _ = io.Copy(io.Discard, from)
-					return // and no end is passed on
+					return // without closing the other side
 				}
 				if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
 					_ = to.Close()

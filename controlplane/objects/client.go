@@ -11,50 +11,48 @@ import (
 )
 
 const (
-	// callTimeout bounds a call whose caller sets no deadline.
+	// callTimeout limits a call whose caller sets no deadline.
 	callTimeout = 10 * time.Second
-	// leaseTimeout does so for those on the Lease: a fifth of the 40 s that it is
-	// good for by default.
+	// leaseTimeout limits calls on the Lease: a fifth of its default duration of 40 s.
 	leaseTimeout = 8 * time.Second
-	// listTimeout does so for all pages of a list.
+	// listTimeout limits a list with all its pages.
 	listTimeout = time.Minute
-	// attempts are how often an object is written again while others keep changing it,
-	// as many as kubelet makes.
+	// attempts is how often an object is written again while other clients change it. kubelet makes as
+	// many attempts.
 	attempts = 5
 )
 
 // Options configures a Client.
 type Options struct {
-	// Now is the wall clock, which gives objects the time of their creation; time.Now
-	// if nil.
+	// Now is the wall clock for creation times; time.Now if nil.
 	Now func() time.Time
-	// KeepTaints has Register leave taints alone once the Node is created, as where a host
-	// may not change them.
+	// KeepTaints says that Register does not change the taints of an existing Node, as on a control
+	// plane where a host may not do so.
 	KeepTaints bool
-	// SoleWriter has a status replace all of the stored one, addresses excepted where it has
-	// none: nobody else writes there.
+	// SoleWriter says that no other client writes. Then a status replaces the stored one completely;
+	// but if it has no addresses, the stored addresses are kept.
 	SoleWriter bool
 }
 
 // Client is a control plane on a Store. It implements controlplane.Client and all of its roles.
 //
-// It remembers only the last seen state of the Node, as the base of its next write. A write names
-// that version. If it is refused, the client makes it again from the stored state. So other changes
-// of the store, such as a restored backup, do no harm.
+// It remembers only the last state of the Node that it has seen, as the base of its next write. A
+// write names that version. If it is refused, the client repeats it from the stored state. So other
+// changes of the store, such as a restored backup, do no harm.
 type Client struct {
 	store Store
 	o     Options
 
-	mu      sync.Mutex     // guards what follows
-	known   *known         // nil where the next status has to read the Node first
-	pending *pendingReport // set while the takeover of another machine's Node is not reported yet
-	holder  holder         // none since the Node was registered last
+	mu      sync.Mutex     // guards the fields below
+	known   *known         // nil if the next status update has to read the Node first
+	pending *pendingReport // set until the takeover of another machine's Node is reported
+	holder  holder         // empty after each registration
 }
 
-// known is the Node as this client has seen it last. It is not changed once it is made.
+// known is the last seen state of the Node. It is immutable.
 type known struct {
 	node    *corev1.Node
-	written controlplane.Written // by this client in this Node
+	written controlplane.Written // what this client has written into the Node
 }
 
 var (
@@ -71,7 +69,7 @@ var (
 	_ controlplane.Pacer           = (*Client)(nil)
 )
 
-// New returns a client over the store, which is the client's to close.
+// New returns a client of the store. The client closes the store.
 func New(store Store, o Options) *Client {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -82,16 +80,16 @@ func New(store Store, o Options) *Client {
 // Type returns the store's name in the configuration.
 func (c *Client) Type() string { return c.store.Type() }
 
-// Endpoint returns the address that the store is reached at.
+// Endpoint returns the address of the store.
 func (c *Client) Endpoint() string { return c.store.Endpoint() }
 
-// ReconcilesTaints says that Register does.
+// ReconcilesTaints marks that Register reconciles taints.
 func (c *Client) ReconcilesTaints() {}
 
 // Close closes the store.
 func (c *Client) Close() error { return c.store.Close() }
 
-// learn takes a Node for the registered one.
+// learn records a Node as the registered one.
 func (c *Client) learn(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +100,7 @@ func (c *Client) learn(node *corev1.Node) {
 	c.known = next
 }
 
-// update remembers a state of the registered Node, also another machine's.
+// update records a state of the registered Node, even if it belongs to another machine now.
 func (c *Client) update(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,9 +109,9 @@ func (c *Client) update(node *corev1.Node) {
 	}
 }
 
-// writes records that status is about to be stored in the Node, since the answer may be lost. It
-// returns what was written before.
-func (c *Client) writes(node *corev1.Node, status corev1.NodeStatus) controlplane.Written {
+// recordWrite records, before a write, that status is stored in the Node, because the answer may be
+// lost. It returns the previous record.
+func (c *Client) recordWrite(node *corev1.Node, status corev1.NodeStatus) controlplane.Written {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := &known{node: node}
@@ -126,7 +124,7 @@ func (c *Client) writes(node *corev1.Node, status corev1.NodeStatus) controlplan
 	return before
 }
 
-// last is the Node of that name as it was seen last; nil if it was not.
+// last returns the last seen state of the Node of that name; nil if there is none.
 func (c *Client) last(name string) *corev1.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +134,7 @@ func (c *Client) last(name string) *corev1.Node {
 	return c.known.node
 }
 
-// forget has the next status read the Node first.
+// forget makes the next status update read the Node first.
 func (c *Client) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,8 +144,8 @@ func (c *Client) forget() {
 // same reports whether both are states of one Node.
 func same(a, b *corev1.Node) bool { return a.Name == b.Name && a.UID == b.UID }
 
-// instead returns the stored object if err refused a write and has it.
-func instead(err error) (Object, bool) {
+// storedIn returns the stored object if err is a refusal that contains it.
+func storedIn(err error) (Object, bool) {
 	conflict, refused := errors.AsType[*ConflictError](err)
 	if !refused {
 		return Object{}, false

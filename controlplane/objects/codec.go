@@ -12,13 +12,13 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// object is an API type by its pointer.
+// object is the pointer type of an API type.
 type object[T any] interface {
 	*T
 	store.Object
 }
 
-// api is how the kind's values are stored.
+// api returns the kind that encodes and decodes the values.
 func (k Kind) api() store.Kind {
 	switch k {
 	case Lease:
@@ -30,18 +30,18 @@ func (k Kind) api() store.Kind {
 	}
 }
 
-// encode is the value that the object is stored as.
+// encode returns the value of an object in the store.
 func encode[T any, P object[T]](kind Kind, o P) ([]byte, error) { return kind.api().Encode(o) }
 
-// decode reads the object that is stored under the key. Fields that its API type does
-// not have here are left out.
+// decode decodes the value of a key. It leaves out fields that the API type does not have in this
+// version.
 func decode[T any, P object[T]](key Key, value []byte, version Version) (P, error) {
 	left := controlplane.MostValues
 	return decodeWithin[T, P](key, value, version, &left)
 }
 
-// decodeWithin is decode of an object of a page, which is held as a whole: left is how many more values
-// it may have.
+// decodeWithin is decode for an object of a page, which is in memory as a whole. left is how many
+// more values the page may have.
 func decodeWithin[T any, P object[T]](key Key, value []byte, version Version, left *int) (P, error) {
 	name := key.Node
 	if key.Kind == Event {
@@ -60,10 +60,10 @@ func (c *Client) initialize(o metav1.Object) {
 	o.SetCreationTimestamp(metav1.NewTime(c.o.Now()).Rfc3339Copy())
 }
 
-// NewUID is a random UID, as RFC 9562 version 4.
+// NewUID returns a random UID, as in RFC 9562 version 4.
 func NewUID() types.UID {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, by its own documentation
+	_, _ = rand.Read(b[:]) // never fails, see its documentation
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 }

@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Edit changes a Node as a person would; the agent does not use it. It implements conformance.Editor.
-// While others write, it retries until ctx ends, because others may write without a pause.
+// Edit changes a Node as a person does; the agent does not use it. It implements
+// conformance.Editor. It retries until ctx ends, because other clients may write without a pause.
 func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node)) error {
 	if err := controlplane.CheckCall(ctx, "edit node", name); err != nil {
 		return err
@@ -37,8 +37,8 @@ func (c *Client) Edit(ctx context.Context, name string, change func(*corev1.Node
 	}
 }
 
-// RemoveEvents deletes the Events about the Node of that name, which end by themselves
-// after an hour. It implements conformance.EventRemover.
+// RemoveEvents deletes the Events about the Node of that name. Otherwise they expire after an hour.
+// It implements conformance.EventRemover.
 func (c *Client) RemoveEvents(ctx context.Context, nodeName string) error {
 	if err := controlplane.CheckCall(ctx, "remove events of node", nodeName); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (c *Client) RemoveEvents(ctx context.Context, nodeName string) error {
 				return fmt.Errorf("remove events of node %q: %w", nodeName, err)
 			}
 		}
-		if next == "" { // deleted objects are on no page, so the first page is always the next
+		if next == "" { // read the first page again: deleted objects are on no page
 			return nil
 		}
 	}

@@ -13,12 +13,11 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// eventTTL is how long an Event is kept after it was published last, as by
-// kube-apiserver.
+// eventTTL is how long an Event is kept after it was last published, as on a kube-apiserver.
 const eventTTL = time.Hour
 
-// PublishEvent stores the Event for an hour. A repetition learns from the store's
-// refusal which one it is to replace.
+// PublishEvent stores the Event for an hour. If it is a repetition, the store refuses it and
+// returns the stored Event; then PublishEvent replaces that.
 func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	key := Key{Kind: Event, Node: event.InvolvedObject.Name, Name: event.Name}
 	if err := controlplane.CheckCall(ctx, "publish event", key.Name); err != nil {
@@ -27,7 +26,7 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	if err := controlplane.CheckCall(ctx, "publish event about node", key.Node); err != nil {
 		return err
 	}
-	if event.Namespace != metav1.NamespaceDefault { // where those about Nodes are
+	if event.Namespace != metav1.NamespaceDefault { // the namespace of Events about Nodes
 		return fmt.Errorf("publish event %q: %w: namespace %q is not %q", event.Name, controlplane.ErrInvalid, event.Namespace, metav1.NamespaceDefault)
 	}
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
@@ -43,7 +42,7 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 		if _, err = c.store.Put(ctx, key, Put{Value: value, Instead: before, TTL: eventTTL}); err == nil {
 			return nil
 		}
-		stored, conflict := instead(err)
+		stored, conflict := storedIn(err)
 		if !conflict {
 			break
 		}
@@ -56,7 +55,7 @@ func (c *Client) PublishEvent(ctx context.Context, event *corev1.Event) error {
 }
 
 // Events lists the stored Events of all Nodes, sorted by their last time, then by name. Unreadable
-// ones are left out, and the error names them.
+// Events are left out, and the error names them.
 func (c *Client) Events(ctx context.Context) ([]corev1.Event, error) {
 	var events []corev1.Event
 	var unreadable []error

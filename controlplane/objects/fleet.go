@@ -12,15 +12,15 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// EndsLeases says that a store ends a Lease that is not renewed, if it does not say
-// itself that it is none which does.
+// EndsLeases reports whether the store deletes expired Leases. It is true unless the store is an
+// Ender and denies it.
 func (c *Client) EndsLeases() bool {
 	ender, may := c.store.(Ender)
 	return !may || ender.Ends()
 }
 
-// Fleet calls each for all Nodes with their Leases. Unreadable ones are left out, and ErrIncomplete
-// names them at the end.
+// Fleet calls each for all Nodes with their Leases. Unreadable objects are left out, and
+// ErrIncomplete names them at the end.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	var unreadable controlplane.LeftOut
 	if err := controlplane.JoinFleet(ctx, pagesOf[corev1.Node](c, Node, &unreadable), pagesOf[coordinationv1.Lease](c, Lease, &unreadable), each); err != nil {
@@ -29,8 +29,8 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	return unreadable.Err()
 }
 
-// pagesOf reads the objects of a kind once, except those that cannot be read. Pages that
-// are out of order are an error: Nodes would seem to have no Leases.
+// pagesOf reads the objects of a kind once, except unreadable ones. Pages that are not in order are
+// an error: Nodes would seem to have no Leases.
 func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.LeftOut) controlplane.Pages[T] {
 	var last string
 	return func(ctx context.Context, page string) ([]T, string, error) {
@@ -66,11 +66,11 @@ func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.
 	}
 }
 
-// LeaseDuration is the setting with which the store requests a Lease duration from all hosts. Without it
-// nothing is requested.
+// LeaseDuration is the setting with which the store requests a Lease duration from all hosts.
+// Without it, no duration is requested.
 const LeaseDuration = store.LeaseDuration
 
-// longestSetting is how many bytes of a setting are read.
+// longestSetting is the maximum number of bytes that are read of a setting.
 const longestSetting = 100
 
 // WatchPace implements controlplane.Pacer.
@@ -84,7 +84,7 @@ func (c *Client) WatchPace(ctx context.Context, seen chan<- string) error {
 	})
 }
 
-// SettingText is a setting as hosts read it.
+// SettingText returns a setting as hosts read it.
 func SettingText(value []byte) string {
 	return string(bytes.TrimSpace(value[:min(len(value), longestSetting)]))
 }

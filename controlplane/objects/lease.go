@@ -30,12 +30,12 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 	if err != nil {
 		return nil, fmt.Errorf("get lease %q: %w", name, err)
 	}
-	c.holds(lease)
+	c.recordHolder(lease)
 	return lease, nil
 }
 
-// RenewLease stores the Lease, and has the store end it when its duration is over.
-// It is one write, but where the Lease is not there any more.
+// RenewLease stores the Lease with its duration as the TTL. It needs one write, unless the Lease
+// does not exist any more.
 func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if err := controlplane.CheckCall(ctx, "renew lease", lease.Name); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 		c.initialize(next)
 	}
 	stored, err := c.putLease(ctx, next, before)
-	if there, conflict := instead(err); conflict && c.vacant(lease, there) {
+	if there, conflict := storedIn(err); conflict && c.replaceable(lease, there) {
 		c.initialize(next)
 		stored, err = c.putLease(ctx, next, there.Version)
 	}
@@ -60,9 +60,10 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	return stored, nil
 }
 
-// vacant reports whether the stored object may be replaced by the Lease: there is none, or it is
-// unreadable and has the name of this client's Node. An unreadable Lease has no duration to wait for.
-func (c *Client) vacant(lease *coordinationv1.Lease, there Object) bool {
+// replaceable reports whether the Lease may replace the stored object: there is none, or it is
+// unreadable and has the name of this client's Node. An unreadable Lease has no duration to wait
+// for.
+func (c *Client) replaceable(lease *coordinationv1.Lease, there Object) bool {
 	if there.Version == None {
 		return true
 	}
@@ -85,8 +86,8 @@ func (c *Client) putLease(ctx context.Context, lease *coordinationv1.Lease, inst
 	return decode[coordinationv1.Lease](key, value, version)
 }
 
-// Leave deletes the Node together with its Lease. It deletes only the version that it has seen to be
-// that machine's.
+// Leave deletes the Node with its Lease. It deletes only a version that it has read and that
+// belongs to the machine.
 func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Identity) error {
 	if err := controlplane.CheckCall(ctx, "leave: delete node", name); err != nil {
 		return err
@@ -118,8 +119,8 @@ func (c *Client) Leave(ctx context.Context, name string, machine controlplane.Id
 	return nil
 }
 
-// removeLease deletes the Lease that a Node has left behind, but not another
-// machine's.
+// removeLease deletes the Lease of a Node that does not exist any more, unless it belongs to
+// another machine.
 func (c *Client) removeLease(ctx context.Context, name string, machine controlplane.Identity) error {
 	key := Key{Kind: Lease, Node: name}
 	stored, err := c.store.Get(ctx, key)

@@ -40,7 +40,7 @@ func (c *Client) read(ctx context.Context, name string) (*corev1.Node, error) {
 	return decode[corev1.Node](key, stored.Value, stored.Version)
 }
 
-// put stores a Node in place of that version, and returns it as readers see it.
+// put stores a Node if the stored version is instead, and returns it as readers see it.
 func (c *Client) put(ctx context.Context, node *corev1.Node, instead Version) (*corev1.Node, error) {
 	value, err := encode(Node, node)
 	if err != nil {
@@ -54,10 +54,10 @@ func (c *Client) put(ctx context.Context, node *corev1.Node, instead Version) (*
 	return decode[corev1.Node](key, value, version)
 }
 
-// refused returns the Node that a write was refused for: ErrNotFound where there is
-// none. Any other error than a refusal it returns.
+// refused returns the stored Node that a write was refused for; ErrNotFound if there is none. It
+// returns any other error unchanged.
 func refused(name string, err error) (*corev1.Node, error) {
-	stored, conflict := instead(err)
+	stored, conflict := storedIn(err)
 	switch {
 	case !conflict:
 		return nil, err
@@ -67,7 +67,7 @@ func refused(name string, err error) (*corev1.Node, error) {
 	return decode[corev1.Node](Key{Kind: Node, Node: name}, stored.Value, stored.Version)
 }
 
-// versionOf returns the version of the object; None without one.
+// versionOf returns the version of a Node; None for nil.
 func versionOf(node *corev1.Node) Version {
 	if node == nil {
 		return None
@@ -98,7 +98,7 @@ func (c *Client) Annotate(ctx context.Context, name string, uid types.UID, key, 
 	})
 }
 
-// edit changes a Node as it is stored, and returns what is stored then.
+// edit changes a Node in its stored state, and returns the new stored state.
 func (c *Client) edit(ctx context.Context, operation, name string, change func(*corev1.Node) error) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, operation, name); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (c *Client) edit(ctx context.Context, operation, name string, change func(*
 	return nil, fmt.Errorf("%s %q: %w", operation, name, lost)
 }
 
-// Nodes lists all Nodes by name. Unreadable ones are left out, and the error names them.
+// Nodes lists all Nodes by name. Unreadable Nodes are left out, and the error names them.
 func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	var nodes []corev1.Node
 	var unreadable []error
@@ -147,7 +147,7 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes, err
 }
 
-// each hands over all objects of a kind, in the order of their keys.
+// each calls take for all objects of a kind, in the order of their keys.
 func (c *Client) each(ctx context.Context, kind Kind, take func(Object)) error {
 	ctx, cancel := controlplane.Bound(ctx, listTimeout)
 	defer cancel()
@@ -186,14 +186,14 @@ func (c *Client) WatchNode(ctx context.Context, name string, seen chan<- *corev1
 	})
 }
 
-// follow sends each state of an object, decoded by read, and returns why it ended. It can leave out
+// follow sends each state of an object, decoded by read, and returns why it ended. It can skip
 // states, but not the last one.
 func follow[T any](ctx context.Context, store Store, key Key, seen chan<- T, read func(Object) (T, error)) error {
 	watching, stop := context.WithCancel(ctx)
 	states, ended := make(chan Object), make(chan error, 1)
 	go func() { ended <- store.Watch(watching, key, states) }()
 	var last T
-	var news chan<- T // nil while there are none
+	var news chan<- T // nil if there is nothing to send
 	var err error
 	for err == nil {
 		select {

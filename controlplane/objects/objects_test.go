@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// tamperer is a store that reports another object, while it is to.
+// tamperer is a store that can return another object than the requested one.
 type tamperer struct {
 	*objectstest.Store
 	tampers atomic.Bool
@@ -53,7 +53,7 @@ func (s *tamperer) Get(ctx context.Context, key objects.Key) (objects.Object, er
 	return o, err
 }
 
-// injectFault is that of a conformance.Backend.
+// injectFault is the Inject of a conformance.Backend.
 func (s *tamperer) injectFault(f conformance.Fault) (restore func(), err error) {
 	switch f {
 	case conformance.Slow:
@@ -68,7 +68,7 @@ func (s *tamperer) injectFault(f conformance.Fault) (restore func(), err error) 
 	return func() { s.tampers.Store(false); s.Heal() }, nil
 }
 
-// Machines that the tests play.
+// The machines of the tests.
 var (
 	here  = controlplane.Identity{MachineID: "here"}
 	there = controlplane.Identity{MachineID: "there"}
@@ -93,7 +93,7 @@ func newLease(t *testing.T, name string, id controlplane.Identity) *coordination
 	return controlplane.Renew(lease, time.Now())
 }
 
-// agent is one machine's client of a store.
+// agent is the client of one machine.
 type agent struct {
 	*objects.Client
 	t     *testing.T
@@ -112,7 +112,7 @@ func (a *agent) register(o controlplane.RegisterOptions) (*corev1.Node, error) {
 	return a.Register(a.t.Context(), newNode("n", a.id), o)
 }
 
-// registered does so, and wants no error.
+// registered does the same. An error ends the test.
 func (a *agent) registered() *corev1.Node {
 	a.t.Helper()
 	node, err := a.register(controlplane.RegisterOptions{})
@@ -122,7 +122,7 @@ func (a *agent) registered() *corev1.Node {
 	return node
 }
 
-// renewed stores the Lease as a new one, and wants no error.
+// renewed stores a new Lease. An error ends the test.
 func (a *agent) renewed() *coordinationv1.Lease {
 	a.t.Helper()
 	lease, err := a.RenewLease(a.t.Context(), newLease(a.t, "n", a.id))
@@ -146,7 +146,7 @@ func TestAHostThatMayNotListIsReported(t *testing.T) {
 	}
 }
 
-// A call whose caller sets no deadline ends all the same.
+// A call without a deadline gets one.
 func TestEveryCallIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objectstest.New()
@@ -171,7 +171,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 	})
 }
 
-// Whoever is slow may miss what has passed, but not what is.
+// A slow receiver may miss earlier states, but not the last one.
 func TestAWatchReportsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objectstest.New()
@@ -180,7 +180,7 @@ func TestAWatchReportsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
 		seen, ended := make(chan *corev1.Node), make(chan error, 1)
 		go func() { ended <- a.WatchNode(t.Context(), "n", seen) }()
 		for _, rack := range []string{"r2", "r3", "r4"} {
-			synctest.Wait() // nobody receives
+			synctest.Wait() // without a receiver
 			if err := objectstest.EditNode(t.Context(), store, "n", func(n *corev1.Node) { n.Labels["rack"] = rack }); err != nil {
 				t.Fatal(err)
 			}
@@ -202,8 +202,8 @@ func TestAWatchReportsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
 	})
 }
 
-// Hundreds of agents on one store, where every other write is disturbed, and one
-// client that all use at once.
+// Hundreds of agents use one store in which every other write has a conflict, and all of them use
+// one client.
 func TestManyAgentsAtOnce(t *testing.T) {
 	store := objectstest.New()
 	shared := objects.New(store, objects.Options{})
@@ -273,7 +273,7 @@ func TestAFleetIsReportedButForWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// unsorted is a store whose second page of a list is what belongs before the first.
+// unsorted is a store whose second page has the objects that belong before the first.
 type unsorted struct{ *objectstest.Store }
 
 func (s unsorted) List(ctx context.Context, kind objects.Kind, node, page string) ([]objects.Object, string, error) {

@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Register creates the Node, or adopts or replaces the one that is there. Another
-// machine's yields in one step: the new one takes its key.
+// Register creates the Node, or adopts or replaces the stored one. It replaces another machine's
+// Node in one step: the new Node is stored under the same key.
 func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "register node", node.Name); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 		}
 		var next *corev1.Node
 		var others bool
-		if next, others, err = c.become(ctx, stored, node, opts); err != nil {
+		if next, others, err = c.nextNode(ctx, stored, node, opts); err != nil {
 			break
 		}
 		if stored != nil && equality.Semantic.DeepEqual(stored, next) {
@@ -43,8 +43,8 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 		if next, lost = c.put(ctx, next, versionOf(stored)); lost == nil {
 			return c.registered(next, opts), nil
 		}
-		if _, conflict := instead(lost); conflict && others {
-			c.setPending(nil) // it has not taken place
+		if _, conflict := storedIn(lost); conflict && others {
+			c.setPending(nil) // the takeover has failed
 		}
 		stored, err = refused(node.Name, lost)
 	}
@@ -57,9 +57,9 @@ func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlpl
 	return nil, fmt.Errorf("register node %q: %w", node.Name, err)
 }
 
-// become returns what to store in place of the stored Node, nil if there is none, and whether another
-// machine yields.
-func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (next *corev1.Node, others bool, err error) {
+// nextNode returns the Node to store instead of the stored one, which is nil if there is none. others
+// reports whether another machine yields.
+func (c *Client) nextNode(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (next *corev1.Node, others bool, err error) {
 	from := stored
 	switch {
 	case stored == nil && opts.AdoptOnly:
@@ -89,14 +89,14 @@ func (c *Client) become(ctx context.Context, stored, desired *corev1.Node, opts 
 		}
 	}
 	controlplane.TaintCordon(next, c.o.Now())
-	if next.UID == "" { // also where a person has written it
+	if next.UID == "" { // also if a person has written the stored Node without a UID
 		c.initialize(next)
 	}
 	return next, others, nil
 }
 
-// claim reports whether the stored Node is another machine's that yields. The Lease
-// of a dead one is gone by the store's own clock; one that is there is watched.
+// claim reports whether the stored Node belongs to another machine that yields. The store deletes
+// the Lease of a dead machine by its own clock; an existing Lease is watched.
 func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
 	if !controlplane.Disputed(stored, desired) {
 		return controlplane.Claim(stored, desired, nil, opts)
@@ -105,7 +105,7 @@ func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts c
 	switch ended := errors.Is(err, controlplane.ErrNotFound); {
 	case err != nil && !ended:
 		return false, err
-	case ended && opts.Lost && c.held(stored):
+	case ended && opts.Lost && c.heldLease(stored):
 		opts.Lost = false
 	case ended && opts.Lost:
 		return claimLeaseless(stored, desired, opts)
@@ -113,13 +113,14 @@ func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts c
 	return controlplane.Claim(stored, desired, lease, opts)
 }
 
-// leaselessFor is how long a Node without a Lease is watched: three of the intervals in
-// which hostler writes it by default though nothing changes.
+// leaselessFor is how long a Node without a Lease is watched. By default, hostler writes the Node
+// every 5 minutes even without a change.
 const leaselessFor = 15 * time.Minute
 
-// claimLeaseless is claim for a machine that took the Node from this process and was not seen to have
-// a Lease. It may have none, or it died while this host could not check. Then its Node replaces the
-// Lease, with each change as a renewal; otherwise nobody could get the Node back.
+// claimLeaseless is claim for a machine that took the Node from this process and was not seen to
+// have a Lease. It may have none, or it died while this host could not check. Then the Node
+// replaces the Lease: each of its changes counts as a renewal. Otherwise no machine could get the
+// Node back.
 func claimLeaseless(stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
 	lease, err := controlplane.NewLease(stored.Name, controlplane.IdentityOf(stored), leaselessFor)
 	if err != nil {
@@ -129,13 +130,13 @@ func claimLeaseless(stored, desired *corev1.Node, opts controlplane.RegisterOpti
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: stored.CreationTimestamp.Time}
 	others, err := controlplane.Claim(stored, desired, lease, opts)
 	if identity, taken := errors.AsType[*controlplane.IdentityError](err); taken {
-		identity.LeaseRenewed = time.Time{} // there is none
+		identity.LeaseRenewed = time.Time{} // there is no Lease
 	}
 	return others, err
 }
 
-// pendingReport is another machine's Node that a Node with that UID replaces. If the answer of the
-// store is lost, the next one triggers the report.
+// pendingReport is another machine's Node that the Node with that UID replaces. If the store's
+// answer is lost, the next successful registration reports it.
 type pendingReport struct {
 	before *corev1.Node
 	uid    types.UID
@@ -147,7 +148,7 @@ func (c *Client) setPending(o *pendingReport) {
 	c.pending = o
 }
 
-// registered takes the stored Node for this machine's, and returns a copy.
+// registered records the stored Node as this machine's, and returns a copy.
 func (c *Client) registered(stored *corev1.Node, opts controlplane.RegisterOptions) *corev1.Node {
 	c.learn(stored)
 	c.mu.Lock()
@@ -160,21 +161,21 @@ func (c *Client) registered(stored *corev1.Node, opts controlplane.RegisterOptio
 	return stored.DeepCopy()
 }
 
-// holder is whose the Lease was that was read last.
+// holder is the machine that held the Lease when it was last read.
 type holder struct {
 	lease   string // its name
 	machine controlplane.Identity
 }
 
-// holds notes the holder of a Lease that was read.
-func (c *Client) holds(lease *coordinationv1.Lease) {
+// recordHolder records the holder of a Lease that was read.
+func (c *Client) recordHolder(lease *coordinationv1.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.holder = holder{lease.Name, controlplane.HolderOf(lease)}
 }
 
-// held reports whether the Node's machine was seen to have a Lease on it.
-func (c *Client) held(node *corev1.Node) bool {
+// heldLease reports whether the Node's machine was seen to hold the Node's Lease.
+func (c *Client) heldLease(node *corev1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	had := c.holder.machine

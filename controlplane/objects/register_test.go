@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/controlplane/objects/objectstest"
 )
 
-// Who has taken the Node from this process is dead when its Lease has ended, also if
-// this host could not see that one; else a Node whose next machine died would be
-// nobody's until the agent starts again.
+// A machine that has taken the Node from this process counts as dead when its Lease has ended, even
+// if this host never saw that Lease. Otherwise the Node of a dead next machine would stay lost
+// until the agent restarts.
 func TestAMachineGetsTheNodeBackThatItHasLost(t *testing.T) {
 	lost := controlplane.RegisterOptions{Lost: true}
 	for name, sees := range map[string]bool{"the other's lease was seen": true, "nobody saw a lease": false} {
@@ -39,7 +39,7 @@ func TestAMachineGetsTheNodeBackThatItHasLost(t *testing.T) {
 				} else {
 					refused("at first")
 					time.Sleep(14 * time.Minute)
-					if _, err := b.UpdateStatus(t.Context(), newNode("n", there)); err != nil { // it lives, without a lease
+					if _, err := b.UpdateStatus(t.Context(), newNode("n", there)); err != nil { // it is alive, without a Lease
 						t.Fatal(err)
 					}
 					patience = 15 * time.Minute
@@ -60,7 +60,7 @@ func TestAMachineGetsTheNodeBackThatItHasLost(t *testing.T) {
 	}
 }
 
-func TestWhoGaveWayIsReportedAlsoWhenTheAnswerWasLost(t *testing.T) {
+func TestAReplacedNodeIsReportedEvenIfTheAnswerWasLost(t *testing.T) {
 	for name, adoptOnly := range map[string]bool{"replaced": false, "taken over": true} {
 		t.Run(name, func(t *testing.T) {
 			store := objectstest.New()

@@ -24,12 +24,12 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	stored, err := c.change(ctx, node.Name, false,
 		func(stored *corev1.Node) error { return owned(stored, node, uid) },
 		func(stored *corev1.Node) corev1.NodeStatus {
-			written := c.writes(stored, node.Status)
+			written := c.recordWrite(stored, node.Status)
 			status := *node.Status.DeepCopy()
 			if !c.o.SoleWriter {
 				status = written.Merge(stored.Status, status)
 			}
-			if len(status.Addresses) == 0 { // another client knows them
+			if len(status.Addresses) == 0 { // another client writes them
 				status.Addresses = stored.Status.Addresses
 			}
 			return status
@@ -40,8 +40,7 @@ func (c *Client) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	return stored, nil
 }
 
-// owned returns why the stored Node is not the one that node's status belongs to, if
-// that is so.
+// owned returns an error if the stored Node is not the one that the status of node belongs to.
 func owned(stored, node *corev1.Node, uid types.UID) error {
 	if uid != "" && stored.UID != uid {
 		return fmt.Errorf("%w: a node of UID %s has this name now", controlplane.ErrNotFound, stored.UID)
@@ -49,8 +48,8 @@ func owned(stored, node *corev1.Node, uid types.UID) error {
 	return controlplane.CheckOwner(stored, node)
 }
 
-// UpdateConditions stores the conditions in the Node. Where some are to go it must be
-// as it was seen last.
+// UpdateConditions stores the conditions in the Node. If conditions are removed, the Node must not
+// have changed since it was last seen.
 func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone []corev1.NodeConditionType) (*corev1.Node, error) {
 	if err := controlplane.CheckCall(ctx, "update conditions of node", node.Name); err != nil {
 		return nil, err
@@ -73,8 +72,8 @@ func (c *Client) UpdateConditions(ctx context.Context, node *corev1.Node, gone [
 	return stored, nil
 }
 
-// with are the stored conditions with others in place of those of their types, and
-// without those that are to go.
+// with returns the stored conditions, with others instead of those of the same type, and without
+// the types in gone.
 func with(stored, others []corev1.NodeCondition, gone []corev1.NodeConditionType) []corev1.NodeCondition {
 	stored = slices.Clone(stored)
 	for _, c := range others {
@@ -88,9 +87,10 @@ func with(stored, others []corev1.NodeCondition, gone []corev1.NodeConditionType
 	return slices.DeleteFunc(stored, func(c corev1.NodeCondition) bool { return slices.Contains(gone, c.Type) })
 }
 
-// change stores the status that edit makes of the Node that was seen last, and where
-// that is outdated of the one that is stored, unless once is set. What was seen proves
-// nothing against the Node: allowed is asked of the stored one before it is refused.
+// change stores the status that edit returns for the last seen Node. If that is outdated, it
+// repeats edit with the stored Node, unless once is set. allowed returns an error if the Node may
+// not be changed. It fails the call only for the stored Node, because the last seen state may be
+// outdated.
 func (c *Client) change(ctx context.Context, name string, once bool, allowed func(stored *corev1.Node) error, edit func(stored *corev1.Node) corev1.NodeStatus) (*corev1.Node, error) {
 	ctx, cancel := controlplane.Bound(ctx, callTimeout)
 	defer cancel()
@@ -98,13 +98,13 @@ func (c *Client) change(ctx context.Context, name string, once bool, allowed fun
 	if stored == nil || allowed(stored) != nil {
 		var err error
 		if stored, err = c.read(ctx, name); err != nil {
-			return nil, c.lose(err)
+			return nil, c.forgetLost(err)
 		}
 	}
 	var lost error
 	for range attempts {
 		if err := allowed(stored); err != nil {
-			return nil, c.lose(err)
+			return nil, c.forgetLost(err)
 		}
 		next := *stored
 		next.Status = edit(stored)
@@ -115,7 +115,7 @@ func (c *Client) change(ctx context.Context, name string, once bool, allowed fun
 		}
 		var err error
 		if stored, err = refused(name, lost); err != nil {
-			return nil, c.lose(err)
+			return nil, c.forgetLost(err)
 		}
 		if once {
 			c.forget()
@@ -125,8 +125,8 @@ func (c *Client) change(ctx context.Context, name string, once bool, allowed fun
 	return nil, lost
 }
 
-// lose forgets a Node that is gone, or another machine's, and returns why.
-func (c *Client) lose(err error) error {
+// forgetLost forgets a Node that does not exist or belongs to another machine now. It returns err.
+func (c *Client) forgetLost(err error) error {
 	_, taken := errors.AsType[*controlplane.IdentityError](err)
 	if taken || errors.Is(err, controlplane.ErrNotFound) {
 		c.forget()

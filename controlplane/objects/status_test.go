@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/controlplane/objects/objectstest"
 )
 
-// counted wants so many calls of a store while something is done.
+// counted checks the number of store calls that do makes.
 func counted(t *testing.T, store *objectstest.Store, what string, gets, puts int, do func()) {
 	t.Helper()
 	before := [2]int{store.Calls(objectstest.Get), store.Calls(objectstest.Put)}
@@ -46,7 +46,7 @@ func TestAStatusIsOneWriteWithoutARead(t *testing.T) {
 	}
 }
 
-// A condition of a write without an answer is hostler's as well.
+// A condition belongs to hostler even if the answer to its write was lost.
 func TestAConditionOfALostWriteGoesWithIt(t *testing.T) {
 	store := objectstest.New()
 	a := newAgent(t, store, here)

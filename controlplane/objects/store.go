@@ -1,9 +1,8 @@
-// Package objects is the Client of every control plane that is no more than a store
-// of objects: keys, versions and compare-and-swap. What a Node, a Lease and an Event
-// are there, whose they are and how one yields to another is decided here, once;
-// a store only keeps them.
+// Package objects is the Client of every control plane that only stores objects: keys, versions and
+// compare-and-swap. It decides what a Node, a Lease and an Event are, who owns them, and how one
+// owner yields to another. A store only stores them.
 //
-// It refuses to know any store. Those are memory, and its siblings etcd and plugin.
+// It knows no store. The stores are in memory, and in its siblings etcd and plugin.
 package objects
 
 import (
@@ -12,8 +11,7 @@ import (
 	"time"
 )
 
-// Kind is what an object is. The value of each is the JSON of the type named, except
-// those of settings.
+// Kind is the kind of an object. Its value is the JSON of the named type; a setting is plain text.
 type Kind string
 
 // The kinds.
@@ -22,18 +20,17 @@ const (
 	Lease Kind = "leases" // coordination.k8s.io/v1.Lease
 	Event Kind = "events" // core/v1.Event
 
-	// Setting is a text that somebody has written there for all hosts. Clients only read
-	// and watch settings; a store that keeps none says ErrInvalid, or that there is none.
+	// Setting is a text that a person has stored for all hosts. Clients only read and watch settings.
+	// A store without settings returns ErrInvalid or ErrNotFound.
 	Setting Kind = "settings"
 )
 
-// Key names an object. Names are such as Kubernetes allows for a Node and an Event,
-// lower-case DNS subdomains, and so safe in paths; Clients check that before a Store
-// is asked.
+// Key names an object. Names are lower-case DNS subdomains, as Kubernetes allows for a Node and an
+// Event, and so safe in paths. Clients check them before they call a Store.
 type Key struct {
 	Kind Kind   `json:"kind"`
-	Node string `json:"node"`           // that it is, or is about; the name of a Setting
-	Name string `json:"name,omitempty"` // of an Event; empty else
+	Node string `json:"node"`           // the Node that it is or is about; the name of a Setting
+	Name string `json:"name,omitempty"` // of an Event; empty for other kinds
 }
 
 // String is the key as a path: "nodes/NODE", "leases/NODE", "events/NODE/NAME",
@@ -45,8 +42,8 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s/%s/%s", k.Kind, k.Node, k.Name)
 }
 
-// Version identifies one state of an object. Versions can only be compared. No two states of one key
-// have the same version, even after a deletion. None is the version of a missing object.
+// Version identifies one state of an object. Versions can only be compared for equality. No two
+// states of one key have the same version, even after a deletion.
 type Version string
 
 // None is the version of a missing object.
@@ -59,33 +56,32 @@ type Object struct {
 	Version Version
 }
 
-// Put is what to store, and when.
+// Put is an object to store.
 type Put struct {
 	Value []byte
-	// Instead is the version that must be stored: None where nothing may be.
+	// Instead is the version that must be stored: None if there must be no object.
 	Instead Version
 	// TTL is the lifetime of the object after the last Put, by the store's clock, in whole seconds; 0
 	// means forever.
 	TTL time.Duration
 }
 
-// Store keeps objects. Its methods are safe for concurrent use, return soon after
-// their context ends and bound themselves by a deadline where it has none. Errors
-// name operation and key, and wrap controlplane.ErrNotFound, ErrConflict,
-// ErrForbidden, ErrInvalid or ErrUnavailable, as a Client's do; ErrUnavailable is
-// what reports that an answer may have been lost.
+// Store stores objects. Its methods are safe for concurrent use and return soon after their context
+// ends. A call without a deadline gets one. Errors name operation and key, and wrap
+// controlplane.ErrNotFound, ErrConflict, ErrForbidden, ErrInvalid or ErrUnavailable. ErrUnavailable
+// means that an answer may have been lost.
 type Store interface {
 	// Type is the store's name in the configuration, such as "etcd".
 	Type() string
-	// Endpoint is the address that the store is reached at.
+	// Endpoint is the address of the store.
 	Endpoint() string
 
-	// Get reads an object; ErrNotFound. What it reads is not older than any answer
-	// that this process has had before.
+	// Get reads an object; ErrNotFound. The result is not older than any earlier answer to this
+	// process.
 	Get(ctx context.Context, key Key) (Object, error)
 
-	// Put stores an object if the stored version is put.Instead, and returns its new
-	// version: else *ConflictError, and nothing has changed.
+	// Put stores an object if the stored version is put.Instead, and returns its new version.
+	// Otherwise it returns *ConflictError, and nothing has changed.
 	Put(ctx context.Context, key Key, put Put) (Version, error)
 
 	// Delete removes an object if it has that version; otherwise *ConflictError. Version None removes
@@ -99,28 +95,28 @@ type Store interface {
 	List(ctx context.Context, kind Kind, node, page string) (objects []Object, next string, err error)
 
 	// Watch sends the stored object at the start and after each change, with version None if it does
-	// not exist. It returns when ctx ends or the store is lost, and says which. States can be left
-	// out, but not the last one. It has no deadline of its own.
+	// not exist. It returns when ctx ends or the connection is lost, with the reason. It can skip
+	// states, but not the last one. It has no deadline of its own.
 	Watch(ctx context.Context, key Key, seen chan<- Object) error
 
-	// Close gives back connections, after all other calls.
+	// Close closes connections. No call may follow.
 	Close() error
 }
 
-// Ender is a Store that may not delete expired objects, whatever their TTL.
+// Ender is a Store that may or may not delete expired objects.
 type Ender interface {
-	// Ends reports whether it does; not before the first call that was answered.
+	// Ends reports whether it deletes them. It is valid only after the first answered call.
 	Ends() bool
 }
 
-// ConflictError is a controlplane.ErrConflict with the stored object, so that it need not be read.
+// ConflictError is a controlplane.ErrConflict with the stored object, so that no read is needed.
 type ConflictError struct {
-	Stored Object // with version None where nothing is
+	Stored Object // version None if there is none
 	Err    error  // wraps controlplane.ErrConflict
 }
 
 // Error names the refused operation.
 func (e *ConflictError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the refusal.
+// Unwrap returns the cause.
 func (e *ConflictError) Unwrap() error { return e.Err }

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/controlplane/objects/objectstest"
 )
 
-// spoil has somebody put what is no object under a key.
+// spoil stores a value that is not an object.
 func spoil(t *testing.T, store *objectstest.Store, key objects.Key) {
 	t.Helper()
 	if err := store.Edit(key, func([]byte) []byte { return []byte(`{"kind":"Node"`) }); err != nil {
@@ -62,7 +62,7 @@ func TestAnUnreadableNodeIsNamedAndLeftAsItIs(t *testing.T) {
 	}
 }
 
-func TestAnUnreadableLeaseGivesWayToTheNodesOwn(t *testing.T) {
+func TestAnUnreadableLeaseIsReplacedByTheNodesOwn(t *testing.T) {
 	store := objectstest.New()
 	a := newAgent(t, store, here)
 	a.renewed()
@@ -93,8 +93,7 @@ func TestANodeThatAPersonWroteGetsAUID(t *testing.T) {
 	}
 }
 
-// FuzzValues has anything at all be stored, by another client: it is read, or it is
-// named.
+// FuzzValues stores any value, as another client can. It is either read, or named in the error.
 func FuzzValues(f *testing.F) {
 	f.Add([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","annotations":{"hostler.io/owned":"{}"}},"spec":{"taints":[{}]},"status":{"conditions":[{}]}}`))
 	f.Add([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"n"},"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`))
@@ -136,7 +135,7 @@ func FuzzValues(f *testing.F) {
 	})
 }
 
-// A value of a few MiB may be of conditions that take many times as much once they are decoded.
+// A value of a few MiB may have conditions that take many times as much when they are decoded.
 func TestManySmallValuesAreNotDecoded(t *testing.T) {
 	store := objectstest.New()
 	a := newAgent(t, store, here)
@@ -157,7 +156,7 @@ func TestManySmallValuesAreNotDecoded(t *testing.T) {
 	if _, err := a.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "nodes/n: the stored value cannot be read: it has more than 262144 values: fix or delete it") {
 		t.Errorf("Node() = %v, want an error that names the key and the hint", err)
 	}
-	for _, name := range []string{"a", "b", "c"} { // any of which may be read alone
+	for _, name := range []string{"a", "b", "c"} { // each of these can be read alone
 		fill(name, 120_000)
 	}
 	var seen []string

@@ -19,8 +19,8 @@ import (
 	"hostler.io/hostler/test/flood"
 )
 
-// mostTaken is what a client may take of an answer that is too large: what HTTP/2 has in progress, and a
-// bound of 4 MiB, 8 MiB for a list.
+// mostTaken is how much of an answer that is too large a client may read: what HTTP/2 has in
+// flight, and a limit of 4 MiB, or 8 MiB for a list.
 const mostTaken = 16 << 20
 
 func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
@@ -46,7 +46,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 			return s.Watch(ctx, node, make(chan objects.Object))
 		}},
 	} {
-		// The last one is within the bound of a page alone.
+		// The last one is only within the limit of a page.
 		for _, claimed := range []int{300 << 20, 9 << 20, 6 << 20} {
 			if claimed == 6<<20 && name == "List" {
 				continue

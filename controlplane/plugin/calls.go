@@ -20,7 +20,7 @@ func wire(k objects.Key) *v1.Key {
 	return &v1.Key{Kind: string(k.Kind), Node: k.Node, Name: k.Name}
 }
 
-// object returns the object in an answer, if the answer has the requested key. Its readers check the
+// object returns the object of an answer if the answer has the requested key. The callers check its
 // value.
 func (s *Store) object(operation string, key objects.Key, answer *v1.Object) (objects.Object, error) {
 	if answer == nil {
@@ -35,7 +35,7 @@ func (s *Store) object(operation string, key objects.Key, answer *v1.Object) (ob
 	return objects.Object{Key: key, Value: answer.GetValue(), Version: objects.Version(answer.GetVersion())}, nil
 }
 
-// do makes one call, after the plugin has answered Info.
+// do makes one call. If the plugin has not answered Info yet, it calls that first.
 func (s *Store) do(ctx context.Context, operation string, rpc func(context.Context, about) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -73,8 +73,8 @@ func (s *Store) Get(ctx context.Context, key objects.Key) (objects.Object, error
 	return o, nil
 }
 
-// reading returns the error of a read, which cannot conflict with another client's change and sends
-// nothing large.
+// reading returns the error of a read. A read cannot conflict and sends nothing large, so such
+// errors count as ErrUnavailable.
 func reading(err error) error {
 	if errors.Is(err, errLarge) {
 		return fmt.Errorf("%w: %v: its answer is larger than protocol %d allows: check how large its stored objects are", controlplane.ErrUnavailable, err, protocol)
@@ -129,7 +129,7 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, version objects.Ver
 	return s.conflict(operation, key, version, answer.GetConflict())
 }
 
-// conflict returns the error of a write that was refused with the stored object.
+// conflict returns the error of a write that the plugin refused with the stored object.
 func (s *Store) conflict(operation string, key objects.Key, wanted objects.Version, answer *v1.Object) error {
 	stored, err := s.object(operation, key, answer)
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *Store) conflict(operation string, key objects.Key, wanted objects.Versi
 	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%s: %s: %w", operation, s.name(), controlplane.ErrConflict)}
 }
 
-// lost returns the error of a failed write. For a conflict it has the stored object, which is read if
-// the plugin did not return it.
+// lost returns the error of a failed write. For a conflict, it contains the stored object. If the
+// plugin did not return that, it is read.
 func (s *Store) lost(ctx context.Context, key objects.Key, err error) error {
 	switch {
 	case errors.Is(err, controlplane.ErrNotFound):

@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write what became of the conformance checks anew")
 
-// It need not report what is there instead of what a write wanted to be.
+// A plugin may refuse a write without returning the stored object.
 func TestAPluginKeepsWhatAStorePromises(t *testing.T) {
 	for name, tacit := range map[string]bool{"telling what is there instead": false, "telling no more than that a swap is lost": true} {
 		t.Run(name, func(t *testing.T) {
@@ -37,19 +37,19 @@ func TestAPluginKeepsWhatAStorePromises(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	t.Parallel() // it waits for deadlines most of the time
+	t.Parallel() // it mostly waits for deadlines
 	controlplanetest.Record(t, plugin.Type, *update, func(t *testing.T) controlplanetest.Backend { return backend(t, false) })
 }
 
-func TestConformanceOfAPluginThatReportsNoMoreThanThatASwapIsLost(t *testing.T) {
-	t.Parallel() // it waits for deadlines most of the time
+func TestConformanceOfAPluginThatReturnsNoObjectOnAConflict(t *testing.T) {
+	t.Parallel() // it mostly waits for deadlines
 	controlplanetest.Run(t, func(t *testing.T) controlplanetest.Backend { return backend(t, true) })
 }
 
-// callTimeout is how long a plugin that does not answer is waited for.
+// callTimeout is the deadline of calls to a plugin that does not answer.
 const callTimeout = 2 * time.Second
 
-// backend is a client over a plugin that can be hindered.
+// backend returns a client of a plugin with faults.
 func backend(t *testing.T, tacit bool) controlplanetest.Backend {
 	path, h := socket(t), &hindrance{}
 	serve(t, path, &plugintest.Server{NoObject: tacit, Fault: h.before, Answer: h.after})
@@ -67,10 +67,10 @@ func backend(t *testing.T, tacit bool) controlplanetest.Backend {
 	}
 }
 
-// hindrance is what befalls a plugin's answers.
+// hindrance is the fault of a plugin's answers.
 type hindrance struct{ fault atomic.Value }
 
-// injectFault is that of a conformance.Backend.
+// injectFault is the Inject of a conformance.Backend.
 func (h *hindrance) injectFault(f conformance.Fault) (restore func(), err error) {
 	h.fault.Store(f)
 	return func() { h.fault.Store(conformance.Fault("")) }, nil
@@ -81,7 +81,7 @@ func (h *hindrance) before(ctx context.Context, _ string) error {
 	case conformance.Slow:
 		select {
 		case <-time.After(250 * time.Millisecond):
-		case <-ctx.Done(): // which may be here before it is at the caller
+		case <-ctx.Done(): // it may end here before it ends at the caller
 			return ctx.Err()
 		}
 	case conformance.NoAnswer:
@@ -107,7 +107,8 @@ func (h *hindrance) after(_ string, answer any) error {
 	return nil
 }
 
-// Whoever has put it there: hostler takes it for no Node, and does not write over it.
+// Another client may have stored it: hostler does not accept it as a Node, and does not overwrite
+// it.
 func TestAValueOfAnotherKindOrNameIsNotBelieved(t *testing.T) {
 	for name, value := range map[string]string{
 		"another name": `{"apiVersion":"v1","kind":"Node","metadata":{"name":"other"}}`,
@@ -130,9 +131,9 @@ func TestAValueOfAnotherKindOrNameIsNotBelieved(t *testing.T) {
 	}
 }
 
-// That objects end is each plugin's own choice: one which ends none breaks no promise.
+// A plugin may choose whether objects expire. Without expiry, it breaks no promise.
 func TestAPluginIsVerifiedForWhatItSaysThatItCan(t *testing.T) {
-	t.Parallel() // it waits for deadlines most of the time
+	t.Parallel() // it mostly waits for deadlines
 	for name, c := range map[string]struct {
 		lasting bool
 		want    conformance.Status

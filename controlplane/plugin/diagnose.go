@@ -11,25 +11,25 @@ import (
 
 // Diagnosis is the result of one check of a plugin. The check changes nothing.
 type Diagnosis struct {
-	// Unreached is why there is nobody at the socket who is trusted, and Fix what a person
-	// does about one who is not; Silent why who is there does not say who it is.
+	// Unreached is why no trusted server answers at the socket, and Fix the command that helps against
+	// an untrusted one. NoAnswer is why the server does not answer Info.
 	Unreached error
 	Fix       string
 	NoAnswer  error
 
-	Name, Version, Endpoint string // as it says
-	Lists, Watches, Ends    bool   // as it says that it can
+	Name, Version, Endpoint string // as the plugin reports them
+	Lists, Watches, Ends    bool   // its abilities, as it reports them
 
-	// Node is whether that is there, Leaseless whether it is known to have no Lease;
-	// Reading is why the two could not be read.
+	// Node reports that the Node exists, Leaseless that it has no Lease. Reading is why they could not
+	// be read.
 	Node, Leaseless bool
 	Reading         error
-	// Listing and Watching are why the plugin does not list or watch as it reports.
+	// Listing and Watching are the errors of a list and a watch that the plugin reports as supported.
 	Listing, Watching error
 }
 
-// Diagnose requests, until ctx ends, Info and the Node of that name, and tries the abilities that the
-// plugin reports.
+// Diagnose calls Info, reads the Node of that name, and tries the abilities that the plugin
+// reports, until ctx ends.
 func (s *Store) Diagnose(ctx context.Context, node string) Diagnosis {
 	conn, err := connect(ctx, s.o.Socket)
 	if err != nil {
@@ -47,23 +47,23 @@ func (s *Store) Diagnose(ctx context.Context, node string) Diagnosis {
 	a := s.about
 	s.mu.Unlock()
 	diagnosis := Diagnosis{Name: a.name, Version: a.version, Endpoint: a.endpoint, Lists: a.list, Watches: a.watch, Ends: a.ends}
-	var looking sync.WaitGroup
-	looking.Go(func() { diagnosis.Node, diagnosis.Leaseless, diagnosis.Reading = s.finds(ctx, node) })
-	looking.Go(func() {
+	var checks sync.WaitGroup
+	checks.Go(func() { diagnosis.Node, diagnosis.Leaseless, diagnosis.Reading = s.finds(ctx, node) })
+	checks.Go(func() {
 		if a.list {
 			diagnosis.Listing = s.lists(ctx)
 		}
 	})
-	looking.Go(func() {
+	checks.Go(func() {
 		if a.watch {
 			diagnosis.Watching = s.watches(ctx, objects.Key{Kind: objects.Node, Node: node})
 		}
 	})
-	looking.Wait()
+	checks.Wait()
 	return diagnosis
 }
 
-// finds reports whether a Node is there, and none of its Lease.
+// finds reports whether a Node exists, and whether its Lease does not.
 func (s *Store) finds(ctx context.Context, node string) (found, leaseless bool, err error) {
 	_, err = s.Get(ctx, objects.Key{Kind: objects.Node, Node: node})
 	if errors.Is(err, controlplane.ErrNotFound) {
@@ -79,7 +79,7 @@ func (s *Store) finds(ctx context.Context, node string) (found, leaseless bool, 
 	return true, false, err
 }
 
-// lists reads one page. That this host may not is a plugin's right to say.
+// lists reads one page. ErrForbidden is no error: a plugin may refuse a list to this host.
 func (s *Store) lists(ctx context.Context) error {
 	_, _, err := s.List(ctx, objects.Node, "", "")
 	if errors.Is(err, controlplane.ErrForbidden) && !errors.Is(err, errLacks) {

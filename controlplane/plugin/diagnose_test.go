@@ -17,7 +17,7 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-// wants wants an error that says so, or none.
+// wants checks for an error that contains part; for no error if part is empty.
 func wants(t *testing.T, what string, err error, part string) {
 	t.Helper()
 	if part == "" && err != nil || part != "" && (err == nil || !strings.Contains(err.Error(), part)) {
@@ -75,7 +75,7 @@ func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := with(t, c.server)
-			patience := time.Minute // for a machine that is busy
+			patience := time.Minute // for a busy machine
 			if strings.Contains(name, "hangs") {
 				patience = time.Second
 				if c.silent == "" {
@@ -96,7 +96,7 @@ func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
 	}
 }
 
-func TestADiagnosisReportsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
+func TestADiagnosisReportsWhyNoTrustedServerAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		furnish   func(path string) error
 		want, fix string
@@ -131,7 +131,7 @@ func TestADiagnosisReportsWhyNobodyWhoIsTrustedIsThere(t *testing.T) {
 	}
 }
 
-// What a plugin says comes to a person's terminal.
+// A plugin's texts are shown on a terminal.
 func TestWhatAPluginSaysWorksOnNoTerminal(t *testing.T) {
 	s := with(t, &plugintest.Server{
 		About: func(a *v1.InfoResponse) { a.Name, a.Endpoint = "red\x1b[31m", "https://fleet\x1b]0;title\x07.example" },

@@ -14,8 +14,7 @@ import (
 // maxPath is the longest path that a socket can have (unix(7)).
 const maxPath = 107
 
-// untrustedError reports that others than root, or hostler's own user, may be at the other
-// end of the socket.
+// untrustedError reports that users other than root and hostler's own may serve the socket.
 type untrustedError struct {
 	path string
 	why  string
@@ -24,7 +23,7 @@ type untrustedError struct {
 
 func (e *untrustedError) Error() string { return e.path + " " + e.why + ": " + e.fix }
 
-// Unwrap returns its class: nobody is asked, and nothing was.
+// Unwrap returns its classes: no request was sent.
 func (e *untrustedError) Unwrap() []error {
 	return []error{controlplane.ErrUnavailable, controlplane.ErrUntrusted}
 }
@@ -38,14 +37,14 @@ func trusted(path string) error {
 	case refused:
 		return &untrustedError{untrusted.Subject, untrusted.Why + ", but its server acts for this host", untrusted.Hint}
 	case err != nil:
-		return nil // connect reports that
+		return nil // connect reports the error
 	case info.Mode().Type() != fs.ModeSocket:
 		return &untrustedError{path, "is not a socket", "remove the file; a plugin listens on a unix socket"}
 	}
 	return nil
 }
 
-// dial connects to the plugin, and keeps why it could not.
+// dial connects to the plugin, and records the error.
 func (s *Store) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := connect(ctx, s.o.Socket)
 	s.mu.Lock()
@@ -56,7 +55,7 @@ func (s *Store) dial(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// connect connects to a trusted socket with a trusted server.
+// connect connects to a trusted socket of a trusted server.
 func connect(ctx context.Context, path string) (net.Conn, error) {
 	if err := trusted(path); err != nil {
 		return nil, err
@@ -78,7 +77,7 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 }
 
 // served refuses a server that does not run as the owner of the trusted socket: the file may have
-// been replaced since the check.
+// been replaced since it was checked.
 func served(conn net.Conn, path string) error {
 	err := trust.ServedByRoot(conn, path)
 	if untrusted, refused := errors.AsType[*trust.Error](err); refused {

@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// nobody is a user who is neither root nor hostler's own. These tests run as root.
+// nobody is a user other than root and hostler's own. These tests run as root.
 const nobody = 65534
 
-// listenVariable has the test's binary listen on a socket of that path, and serve nobody.
+// listenVariable makes the test binary listen on a socket at that path, without answering.
 const listenVariable = "HOSTLER_TEST_LISTEN"
 
 func TestMain(m *testing.M) {
@@ -34,14 +34,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// foreign has another user listen on a socket.
+// foreign starts another user's process that listens on a socket.
 func foreign(t *testing.T) (path string) {
 	t.Helper()
 	path = socket(t)
 	folder := filepath.Dir(path)
 	check(t, os.Chmod(folder, 0o755))
 	program := filepath.Join(folder, "listener")
-	self, err := os.ReadFile("/proc/self/exe") // whose own folder may be closed to others
+	self, err := os.ReadFile("/proc/self/exe") // other users may not enter its folder
 	check(t, err)
 	check(t, os.WriteFile(program, self, 0o755))
 	open := filepath.Join(folder, "open")
@@ -68,12 +68,12 @@ func TestASocketOfAnotherUserIsNotAsked(t *testing.T) {
 	}
 }
 
-// The file may be root's, and who serves it another client.
+// Even if the file is root's, another user's process may serve it.
 func TestASocketThatAnotherUserServesIsNotAsked(t *testing.T) {
 	path := foreign(t)
 	check(t, errors.Join(os.Chown(path, 0, 0), os.Chown(filepath.Dir(path), 0, 0)))
 	s := open(t, path)
-	for reported := false; !reported; { // a slow machine has not even tried to connect by then
+	for reported := false; !reported; { // a slow machine may not even have tried to connect by then
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		err := get(ctx, s)
 		cancel()

@@ -15,12 +15,12 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// deadlineSlack is how much earlier than hostler's own a plugin's copy of a deadline may
-// run out. What it then answers is no answer.
+// deadlineSlack is how much earlier than hostler's own deadline the plugin's copy may pass. An
+// error of the plugin in that time counts as no answer.
 const deadlineSlack = 100 * time.Millisecond
 
-// fault returns the error of a failed call: an error class of controlplane, with the operation, such
-// as "get nodes/n", and the plugin before it.
+// fault returns the error of a failed call: an error class of controlplane, after the operation,
+// such as "get nodes/n", and the plugin.
 func (s *Store) fault(ctx context.Context, operation string, err error) error {
 	if stranger, ok := errors.AsType[*untrustedError](err); ok {
 		return fmt.Errorf("%s: plugin's socket %w", operation, stranger)
@@ -35,12 +35,12 @@ func (s *Store) fault(ctx context.Context, operation string, err error) error {
 	return fmt.Errorf("%s: %s: %w", operation, s.name(), refusal(status.Convert(err)))
 }
 
-// invalidAnswer is the error of an answer that is not believed.
+// invalidAnswer returns the error of an answer that hostler does not accept.
 func (s *Store) invalidAnswer(operation, format string, args ...any) error {
 	return fmt.Errorf("%s: %w: %s %s", operation, controlplane.ErrUnavailable, s.name(), fmt.Sprintf(format, args...))
 }
 
-// name is what errors call the plugin.
+// name returns the name of the plugin in errors.
 func (s *Store) name() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Store) name() string {
 	return fmt.Sprintf("plugin %q at %s", s.about.name, s.o.Socket)
 }
 
-// missing says why there is no connection; nothing if there is one.
+// missing says why there is no connection; empty if there is one.
 func (s *Store) missing() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Store) missing() string {
 	return ": " + s.refused.Error()
 }
 
-// class returns the error class of a code; ErrUnavailable for all that may recover.
+// class returns the error class of a code; ErrUnavailable for codes of failures that may end.
 func class(code codes.Code) error {
 	switch code {
 	case codes.NotFound:
@@ -79,10 +79,10 @@ func class(code codes.Code) error {
 // errLacks marks a call that a plugin does not implement.
 var errLacks = errors.New("it does not implement this call")
 
-// errLarge marks a message that is larger than its receiver takes.
+// errLarge marks a message that is larger than its receiver accepts.
 var errLarge = fmt.Errorf("%w: too large", controlplane.ErrInvalid)
 
-// refusal is the error that a plugin has answered with.
+// refusal returns the error that a plugin has answered.
 func refusal(st *status.Status) error {
 	code, message := st.Code(), sanitize.Line(st.Message(), maxMessage)
 	err := fmt.Errorf("%w: %s (%v)", class(code), message, code)
@@ -93,7 +93,7 @@ func refusal(st *status.Status) error {
 		err = fmt.Errorf("%w: it does not support protocol %d of hostler: %s: install versions of both with a common protocol", controlplane.ErrUnavailable, protocol, message)
 	case code == codes.Unimplemented:
 		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errLacks, message)
-	case code == codes.ResourceExhausted && strings.Contains(message, "larger than max"): // either side's limit
+	case code == codes.ResourceExhausted && strings.Contains(message, "larger than max"): // hostler's limit or the plugin's
 		err = fmt.Errorf("%w: %s", errLarge, message)
 	}
 	for _, detail := range st.Details() {
@@ -104,8 +104,8 @@ func refusal(st *status.Status) error {
 	return err
 }
 
-// maxMessage is how many bytes of a plugin's message are shown.
+// maxMessage is the maximum number of bytes of a plugin's message that are shown.
 const maxMessage = 1 << 10
 
-// maxBusy is the longest that a plugin is left alone at its own wish.
+// maxBusy is the longest wait that a plugin can request.
 const maxBusy = 5 * time.Minute

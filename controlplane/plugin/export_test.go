@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// What the tests compare with.
+// Constants for tests.
 const MaxValueBytes = maxValueBytes
 
-// WaitLost waits until the connection is known to be lost.
+// WaitLost waits until the client has noticed that the connection is lost.
 func (s *Store) WaitLost(ctx context.Context) { s.conn.WaitForStateChange(ctx, connectivity.Ready) }

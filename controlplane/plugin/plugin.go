@@ -1,9 +1,9 @@
-// Package plugin is a store of objects that another client has written: a program that
-// answers protocol 1 (package v1) on a unix socket, in whatever language.
+// Package plugin is a store of objects in a plugin: a program that serves protocol 1 (package v1)
+// on a unix socket, in any language.
 //
-// It owns the connection, who may be at its other end, how long an answer is waited
-// for, and what is believed of it. It refuses to know what is behind the plugin, to
-// run it, which is systemd's job, and to judge the objects that it keeps.
+// It owns the connection, the check who serves the socket, the deadlines, and the checks of
+// answers. It does not know what is behind the plugin. It does not run the plugin, which is
+// systemd's job, and does not judge its objects.
 package plugin
 
 import (
@@ -33,62 +33,62 @@ import (
 // Type is the store's name in the configuration.
 const Type = "plugin"
 
-// protocol is the only one that this version speaks.
+// protocol is the only version that hostler supports.
 const protocol = 1
 
 const (
-	// defaultTimeout is Options.Timeout, and defaultPoll Options.Poll, where nobody says.
+	// defaultTimeout and defaultPoll are the defaults of Options.Timeout and Options.Poll.
 	defaultTimeout = 10 * time.Second
 	defaultPoll    = 10 * time.Second
 	// maxReconnectDelay is the longest time until a restarted plugin is noticed.
 	maxReconnectDelay = time.Second
-	// maxAbout is how many bytes are taken of each thing that a plugin says of itself.
+	// maxAbout is the maximum number of bytes of each text in the plugin's answer to Info.
 	maxAbout = 1 << 10
-	// maxAnswerBytes bounds an answer but a page: an object, whose value hostler has sent, and so at
-	// most maxValueBytes.
+	// maxAnswerBytes limits every answer except a page: it has one object, whose value hostler has
+	// sent, of at most maxValueBytes.
 	maxAnswerBytes = 4 << 20
 	// maxPageBytes is the largest page of a list: twice the 4 MiB of the protocol, for a plugin that
 	// counts only the values.
 	maxPageBytes = 8 << 20
-	// maxHeaderBytes is the largest size of an answer's headers, of which hostler shows maxMessage
-	// bytes.
+	// maxHeaderBytes is the maximum size of an answer's headers. hostler shows maxMessage bytes of
+	// them.
 	maxHeaderBytes = 64 << 10
-	// maxValueBytes is the largest value that is sent: with the rest of the request it is below the 4
+	// maxValueBytes is the largest value that is sent. With the rest of the request it is below the 4
 	// MiB that a gRPC server accepts by default.
 	maxValueBytes = 3 << 20
 )
 
-// Options say which plugin to talk to. Socket and Log are required.
+// Options configure a Store. Socket and Log are required.
 type Options struct {
-	// Socket is the absolute path of the plugin's socket, which need not be there yet.
+	// Socket is the absolute path of the plugin's socket, which may not exist yet.
 	Socket string
-	// Version is hostler's own.
+	// Version is hostler's version.
 	Version string
 	// Timeout is the longest time of each call except a watch; 10 s if 0.
 	Timeout time.Duration
-	// Poll is how often an object is read whose changes the plugin does not report, and one
-	// that can is asked whether it is still there: 10 s if 0.
+	// Poll is the interval at which an object is read if the plugin cannot watch it. If the plugin
+	// can, it is the interval of calls to Info that check whether the plugin still answers. 10 s if 0.
 	Poll time.Duration
 	Log  *slog.Logger
 }
 
-// Store reaches a plugin. It is safe for concurrent use.
+// Store is a client of a plugin. It is safe for concurrent use.
 type Store struct {
-	o     Options
-	log   *slog.Logger
-	conn  *grpc.ClientConn
-	rpc   v1.ControlPlaneClient
-	dials atomic.Uint64 // connections made so far: a new one may be another plugin
-	turn  chan struct{} // holds a token; its holder requests Info
+	o        Options
+	log      *slog.Logger
+	conn     *grpc.ClientConn
+	rpc      v1.ControlPlaneClient
+	dials    atomic.Uint64 // number of connections so far: a new one may lead to another plugin
+	infoTurn chan struct{} // holds one token; its holder calls Info
 
-	mu      sync.Mutex // guards what follows
-	about   about      // the plugin that answered last
-	refused error      // why no connection could be made last; nil once one was
+	mu      sync.Mutex // guards the fields below
+	about   about      // of the plugin that answered last
+	refused error      // error of the last attempt to connect; nil if it succeeded
 }
 
 // about is a plugin's answer to Info.
 type about struct {
-	met               uint64 // the connection over which it has said so; 0 before the first
+	connection        uint64 // number of the connection over which it answered; 0 before the first
 	name, version     string
 	endpoint          string
 	list, watch, ends bool
@@ -99,9 +99,8 @@ var (
 	_ objects.Ender = (*Store)(nil)
 )
 
-// New prepares a store without talking to it: the first call connects, and the
-// connection is made again whenever it is lost. It fails on a path that cannot be a
-// socket's.
+// New returns a store that is not connected yet. The first call connects, and a lost connection is
+// made again. It returns an error for a path that cannot be a socket.
 func New(o Options) (*Store, error) {
 	switch {
 	case !filepath.IsAbs(o.Socket) || len(o.Socket) > maxPath:
@@ -110,12 +109,12 @@ func New(o Options) (*Store, error) {
 		return nil, errors.New("plugin: log missing, or a negative timeout")
 	}
 	o.Timeout, o.Poll = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Poll, defaultPoll)
-	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
+	s := &Store{o: o, log: o.Log.With("component", "plugin", "socket", o.Socket), infoTurn: make(chan struct{}, 1)}
+	s.infoTurn <- struct{}{}
 	conn, err := grpc.NewClient("passthrough:///plugin",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.dial(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // who is there the socket tells
-		grpc.WithAuthority("localhost"),                          // some servers refuse what is no host's name
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the owner of the socket is checked instead
+		grpc.WithAuthority("localhost"),                          // some servers refuse other host names
 		grpc.WithUserAgent("hostler/"+o.Version),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay},
@@ -146,20 +145,21 @@ func (s *Store) Endpoint() string {
 	return "unix://" + s.o.Socket
 }
 
-// Ends reports whether the plugin has said that objects end by themselves.
+// Ends reports whether the plugin has reported that it deletes expired objects.
 func (s *Store) Ends() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.about.ends
 }
 
-// Socket is the path of the plugin's.
+// Socket returns the path of the plugin's socket.
 func (s *Store) Socket() string { return s.o.Socket }
 
 // Close implements objects.Store.
 func (s *Store) Close() error { return s.conn.Close() }
 
-// Probe asks whether the plugin is there, and speaks a protocol that hostler knows.
+// Probe calls Info, and returns an error if the plugin does not answer or supports no common
+// protocol.
 func (s *Store) Probe(ctx context.Context) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -171,7 +171,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	return err
 }
 
-// info returns the plugin's answer to Info, and requests it from a new plugin.
+// info returns the plugin's answer to Info. It calls Info after each new connection.
 func (s *Store) info(ctx context.Context) (about, error) {
 	if a, known := s.known(); known {
 		return a, nil
@@ -180,30 +180,30 @@ func (s *Store) info(ctx context.Context) (about, error) {
 		return about{}, s.fault(ctx, "get info", err)
 	}
 	defer s.giveTurn()
-	if a, known := s.known(); known { // by who had the turn before
+	if a, known := s.known(); known { // the previous holder of the turn has called Info
 		return a, nil
 	}
 	return s.ask(ctx)
 }
 
-// known reports whether the present plugin has answered Info. If the connection was lost unnoticed, a
-// call may still be the first one on the next.
+// known reports whether the present plugin has answered Info. If the connection was lost unnoticed,
+// the next call may still be the first one on a new connection.
 func (s *Store) known() (about, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.about, s.about.met != 0 && s.about.met == s.dials.Load() && s.conn.GetState() == connectivity.Ready
+	return s.about, s.about.connection != 0 && s.about.connection == s.dials.Load() && s.conn.GetState() == connectivity.Ready
 }
 
 func (s *Store) takeTurn(ctx context.Context) error {
 	select {
-	case <-s.turn:
+	case <-s.infoTurn:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (s *Store) giveTurn() { s.turn <- struct{}{} }
+func (s *Store) giveTurn() { s.infoTurn <- struct{}{} }
 
 // ask calls Info.
 func (s *Store) ask(ctx context.Context) (about, error) {
@@ -216,8 +216,8 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 		return about{}, reading(s.fault(ctx, operation, err))
 	}
 	a := about{
-		met:  s.dials.Load(), // now: it is the call that connects
-		name: sanitize.Line(answer.GetName(), maxAbout), version: sanitize.Line(answer.GetVersion(), maxAbout), endpoint: sanitize.Line(answer.GetEndpoint(), maxAbout),
+		connection: s.dials.Load(), // read after the call, which may have connected
+		name:       sanitize.Line(answer.GetName(), maxAbout), version: sanitize.Line(answer.GetVersion(), maxAbout), endpoint: sanitize.Line(answer.GetEndpoint(), maxAbout),
 		list:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_LIST),
 		watch: slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_WATCH),
 		ends:  slices.Contains(answer.GetAbilities(), v1.Ability_ABILITY_TTL),
@@ -232,13 +232,13 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 	before := s.about
 	s.about = a
 	s.mu.Unlock()
-	if before.met = a.met; before != a {
+	if before.connection = a.connection; before != a {
 		s.log.Info("connected to plugin", "name", a.name, "version", a.version, "endpoint", a.endpoint, "lists", a.list, "watches", a.watch, "ends objects", a.ends)
 	}
 	return a, nil
 }
 
-// bound limits the time of a call, whatever its caller allows.
+// bound adds hostler's deadline to a call, even if its caller allows more time.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if at, has := ctx.Deadline(); has && time.Until(at) <= s.o.Timeout {
 		return context.WithCancel(ctx)

@@ -29,7 +29,7 @@ var (
 	lease = objects.Key{Kind: objects.Lease, Node: "n"}
 )
 
-// socket is a path that is short enough for one.
+// socket returns a path that is short enough for a socket.
 func socket(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "plugin-")
@@ -38,22 +38,22 @@ func socket(t testing.TB) string {
 	return filepath.Join(folder, "plugin.sock")
 }
 
-// open is a store whose plugin may be there or not. It does not wait long for changes.
+// open returns a store of a plugin that may not run. It polls at short intervals.
 func open(t testing.TB, path string) *plugin.Store {
 	t.Helper()
 	return openWithin(t, path, 0)
 }
 
-// openWithin is open with a bound of each call.
+// openWithin is open with a deadline of each call.
 func openWithin(t testing.TB, path string, timeout time.Duration) *plugin.Store {
 	t.Helper()
 	store, err := plugin.New(plugin.Options{Socket: path, Version: "1.2.3", Timeout: timeout, Poll: time.Millisecond, Log: (&logtest.Book{}).Logger()})
 	check(t, err)
-	t.Cleanup(func() { _ = store.Close() }) // it may be already
+	t.Cleanup(func() { _ = store.Close() }) // the test may have closed it
 	return store
 }
 
-// serve has a plugin listen until it is stopped, or the test ends.
+// serve makes a plugin listen until stop is called or the test ends.
 func serve(t testing.TB, path string, server *plugintest.Server) (stop func()) {
 	t.Helper()
 	stop, err := server.Listen(path)
@@ -62,7 +62,7 @@ func serve(t testing.TB, path string, server *plugintest.Server) (stop func()) {
 	return stop
 }
 
-// with is a store over a plugin.
+// with returns a store of a running plugin.
 func with(t testing.TB, server *plugintest.Server) *plugin.Store {
 	t.Helper()
 	path := socket(t)
@@ -77,7 +77,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// put stores a value, and wants that to succeed.
+// put stores a value. An error ends the test.
 func put(t testing.TB, s *plugin.Store, key objects.Key, value string, instead objects.Version) objects.Version {
 	t.Helper()
 	version, err := s.Put(t.Context(), key, objects.Put{Value: []byte(value), Instead: instead})
@@ -87,7 +87,7 @@ func put(t testing.TB, s *plugin.Store, key objects.Key, value string, instead o
 	return version
 }
 
-// refused wants a write to be refused with that value stored.
+// refused checks that a write was refused with that stored value.
 func refused(t testing.TB, what string, err error, key objects.Key, value string, version objects.Version) {
 	t.Helper()
 	conflict, ok := errors.AsType[*objects.ConflictError](err)
@@ -96,7 +96,7 @@ func refused(t testing.TB, what string, err error, key objects.Key, value string
 	}
 }
 
-// failing answers one method with an error.
+// failing returns a plugin whose method returns an error.
 func failing(method string, err error) *plugintest.Server {
 	return &plugintest.Server{Fault: func(_ context.Context, called string) error {
 		if called == method {
@@ -118,7 +118,7 @@ func TestWhatAPluginRefusesIsReportedByItsClass(t *testing.T) {
 		codes.DeadlineExceeded:   controlplane.ErrUnavailable,
 		codes.Unimplemented:      controlplane.ErrUnavailable,
 		codes.ResourceExhausted:  controlplane.ErrUnavailable,
-		codes.Aborted:            controlplane.ErrUnavailable, // of what changes nothing
+		codes.Aborted:            controlplane.ErrUnavailable, // for a call that changes nothing
 		codes.FailedPrecondition: controlplane.ErrUnavailable,
 	} {
 		s := with(t, failing("Get", status.Error(code, "no way")))
@@ -129,7 +129,7 @@ func TestWhatAPluginRefusesIsReportedByItsClass(t *testing.T) {
 	}
 }
 
-func TestALostSwapIsReportedWithWhatIsThereWhereThePluginDoesNotSay(t *testing.T) {
+func TestAConflictReportsTheStoredObjectEvenIfThePluginDoesNot(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound} {
 		var failing atomic.Bool
 		s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
@@ -258,13 +258,13 @@ func TestACallWaitsForAPluginThatComesBack(t *testing.T) {
 	stop()
 	go func() { answered <- get(t.Context(), s) }()
 	serve(t, path, server)
-	if err := <-answered; err != nil && !errors.Is(err, controlplane.ErrUnavailable) { // of the connection that it was started on
+	if err := <-answered; err != nil && !errors.Is(err, controlplane.ErrUnavailable) { // of the connection on which the call started
 		t.Fatalf("Get() over a restart = %v, want an answer, or that it was lost", err)
 	}
 	if o, err := s.Get(t.Context(), node); err != nil || o.Version != version {
 		t.Errorf("Get() after a restart = %+v, %v, want version %q", o, err, version)
 	}
-	// A restart may take several connections, and the answers on the first of them may be lost.
+	// A restart may take several connections, and answers over the first of them may be lost.
 	const calls = 20
 	for range calls {
 		_, err := s.Get(t.Context(), node)
@@ -305,7 +305,7 @@ func TestACallsDeadlineEndsItWhateverThePluginDoes(t *testing.T) {
 			if method == "Get" {
 				<-ctx.Done()
 			}
-			return ctx.Err() // which may be here before it is at the caller
+			return ctx.Err() // it may end here before it ends at the caller
 		}}, "it may hang: see its log"},
 		"it hangs at first": {&plugintest.Server{Fault: func(ctx context.Context, _ string) error {
 			<-ctx.Done()
@@ -318,7 +318,7 @@ func TestACallsDeadlineEndsItWhateverThePluginDoes(t *testing.T) {
 			if c.server != nil {
 				serve(t, path, c.server)
 			}
-			for reported := false; !reported; { // a slow machine has not even tried to connect by then
+			for reported := false; !reported; { // a slow machine may not even have tried to connect by then
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				err := get(ctx, s)
 				cancel()
@@ -351,7 +351,7 @@ func TestASocketThatOthersMayWriteIsNotAsked(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSocketIsNotAsked(t *testing.T) {
+func TestAFileThatIsNotASocketGetsNoRequest(t *testing.T) {
 	path := socket(t)
 	check(t, os.WriteFile(path, nil, 0o600))
 	if err := get(t.Context(), open(t, path)); !errors.Is(err, controlplane.ErrUntrusted) || !strings.Contains(err.Error(), "is not a socket") {
@@ -367,7 +367,7 @@ func TestAPathThatCannotBeASocketIsRefused(t *testing.T) {
 	}
 }
 
-// A few hundred calls at once, over connections that come and go.
+// A few hundred calls at once, while connections are lost and made again.
 func TestManyCallsAtOnceOverARestart(t *testing.T) {
 	path := socket(t)
 	server := &plugintest.Server{}
@@ -390,7 +390,7 @@ func TestManyCallsAtOnceOverARestart(t *testing.T) {
 	stop()
 	serve(t, path, server)
 	for range callers {
-		if err := <-done; err != nil && !errors.Is(err, controlplane.ErrConflict) { // with its own, whose answer was lost
+		if err := <-done; err != nil && !errors.Is(err, controlplane.ErrConflict) { // with its own write, whose answer was lost
 			t.Errorf("Put() = %v, want it stored", err)
 		}
 	}

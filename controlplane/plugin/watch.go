@@ -14,8 +14,7 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-// Watch implements objects.Store. Where the plugin reports no changes the object is
-// read from time to time.
+// Watch implements objects.Store. If the plugin cannot watch, the object is read at intervals.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	operation := "watch " + key.String()
 	lacks := false
@@ -36,13 +35,13 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 	return err
 }
 
-// follow passes on the messages of a watch. It also calls Info regularly, to notice a plugin that
+// follow sends the messages of a watch. It also calls Info regularly, to notice a plugin that
 // hangs. gRPC's keepalive cannot do that: by default, servers refuse pings more often than every 5
 // minutes.
 func (s *Store) follow(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// It also waits for a new connection if the last one was lost after Info.
+	// It also covers the wait for a new connection if the last one was lost after Info.
 	unresponsive := time.AfterFunc(s.o.Timeout, func() { cancel(controlplane.ErrNoAnswer) })
 	defer unresponsive.Stop()
 	stream, err := s.rpc.Watch(ctx, &v1.WatchRequest{Key: wire(key)})
@@ -53,7 +52,7 @@ func (s *Store) follow(ctx context.Context, operation string, key objects.Key, s
 	defer func() { cancel(nil); <-probing }()
 	go func() {
 		defer close(probing)
-		s.attend(ctx, cancel)
+		s.checkAlive(ctx, cancel)
 	}()
 	for {
 		object, err := s.receive(ctx, operation, key, stream)
@@ -81,8 +80,8 @@ func (s *Store) receive(ctx context.Context, operation string, key objects.Key, 
 	return s.object(operation, key, answer.GetObject())
 }
 
-// attend ends a watch when its plugin does not answer Info any more.
-func (s *Store) attend(ctx context.Context, end context.CancelCauseFunc) {
+// checkAlive ends a watch when its plugin does not answer Info any more.
+func (s *Store) checkAlive(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(s.o.Poll)
 	defer tick.Stop()
 	for {
@@ -97,7 +96,7 @@ func (s *Store) attend(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// read reads the object regularly and passes on changes.
+// read reads the object regularly and sends changes.
 func (s *Store) read(ctx context.Context, operation string, key objects.Key, seen chan<- objects.Object) error {
 	tick := time.NewTicker(s.o.Poll)
 	defer tick.Stop()

@@ -19,7 +19,7 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-func TestAPluginWithoutListOrWatchIsStoodInFor(t *testing.T) {
+func TestAPluginWithoutListOrWatchIsPolled(t *testing.T) {
 	lacks := func(_ context.Context, method string) error {
 		if method == "List" || method == "Watch" {
 			return status.Error(codes.Unimplemented, "none")
@@ -40,7 +40,7 @@ func TestAPluginWithoutListOrWatchIsStoodInFor(t *testing.T) {
 	}
 }
 
-// watched watches an object come, change and go.
+// watched watches an object that is created, changed and deleted.
 func watched(t *testing.T, s *plugin.Store) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -85,7 +85,7 @@ func TestAWatchEndsWithItsPlugin(t *testing.T) {
 	}
 }
 
-func TestAWatchEndsWhenItsPluginDoesNotSayAnyMoreWhoItIs(t *testing.T) {
+func TestAWatchEndsWhenItsPluginDoesNotAnswerInfoAnyMore(t *testing.T) {
 	var unresponsive atomic.Bool
 	s := with(t, &plugintest.Server{Fault: func(_ context.Context, method string) error {
 		if method == "Info" && unresponsive.Load() {
@@ -102,7 +102,7 @@ func TestAWatchEndsWhenItsPluginDoesNotSayAnyMoreWhoItIs(t *testing.T) {
 	}
 }
 
-// sender is a log that calls with each message.
+// sender is a log that calls a function with each message.
 type sender func(message string)
 
 func (f sender) Enabled(context.Context, slog.Level) bool { return true }
@@ -116,7 +116,7 @@ func (f sender) WithAttrs([]slog.Attr) slog.Handler { return f }
 
 func (f sender) WithGroup(string) slog.Handler { return f }
 
-// The plugin goes as soon as it has said who it is, and does not return.
+// The plugin ends right after its answer to Info, and does not return.
 func TestAWatchThatCannotBeginEnds(t *testing.T) {
 	t.Parallel()
 	path := socket(t)

@@ -21,7 +21,7 @@ import (
 // route answers a request.
 type route func(r *http.Request) (any, error)
 
-// routes answers the API.
+// routes returns the handler of the API.
 func (s *Server) routes() http.Handler {
 	o := newReader(s.o.Store)
 	mux := http.NewServeMux()
@@ -30,7 +30,7 @@ func (s *Server) routes() http.Handler {
 		"GET /v1/fleet/plan":         func(*http.Request) (any, error) { return s.plan(), nil },
 		"GET /v1/fleet/gc/plan":      func(*http.Request) (any, error) { return s.garbagePlan(), nil },
 		"GET /v1/fleet/objects":      o.get,
-		"POST /v1/fleet/delete/plan": s.planDeletion(o), // changes nothing
+		"POST /v1/fleet/delete/plan": s.planDeletion(o), // only plans
 		"POST /v1/fleet/delete":      onlyOwn(s.requestDeletion(o)),
 
 		"GET /v1/fleet/slots":          s.slots,
@@ -43,7 +43,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// onlyOwn answers root and the user of the server alone.
+// onlyOwn answers only root and the user of the server.
 func onlyOwn(next route) route {
 	return func(r *http.Request) (any, error) {
 		if !listen.IsOwn(r.Context()) {
@@ -65,10 +65,10 @@ func (answer route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(cmp.Or(e.Status, http.StatusInternalServerError))
 		v = e
 	}
-	_ = json.NewEncoder(w).Encode(v) // the caller has gone
+	_ = json.NewEncoder(w).Encode(v) // fails if the client has disconnected
 }
 
-// maxRequest bounds the body of a request.
+// maxRequest limits the body of a request.
 const maxRequest = 4 << 10
 
 // decode reads the body of a request.
@@ -81,12 +81,12 @@ func decode(r *http.Request, into any) error {
 	return nil
 }
 
-// refusal answers a request that is not carried out.
+// refusal returns the error for a request that is not executed.
 func refusal(status int, message, what string) error {
 	return &hint.Error{Message: clean(message), Hint: clean(what), Status: status}
 }
 
-// status is the state of this server.
+// status returns the state of this server.
 func (s *Server) status(now time.Time) answer.Status {
 	nodes := s.nodes.Report()
 	a := answer.Status{
@@ -129,7 +129,7 @@ func (s *Server) status(now time.Time) answer.Status {
 	return a
 }
 
-// answer is the state of one controller.
+// answer returns the state of one controller.
 func (c *controlled) answer(r report, now time.Time) answer.Controller {
 	a := answer.Controller{
 		Name: c.name, State: c.state(), Due: r.due, Pending: r.pending, Failing: len(r.failing),
@@ -162,13 +162,13 @@ func (c *controlled) answer(r report, now time.Time) answer.Controller {
 	return a
 }
 
-// stateOf is the state of a controller by its name.
+// stateOf returns the state of a controller by its name.
 func (s *Server) stateOf(name string) string {
 	i := slices.IndexFunc(s.controllers, func(c *controlled) bool { return c.name == name })
 	return s.controllers[i].state()
 }
 
-// state is what a controller is doing on this server.
+// state returns what the controller does on this server.
 func (c *controlled) state() string {
 	status := c.election.Status()
 	switch {
@@ -186,7 +186,7 @@ func (c *controlled) state() string {
 	return answer.Starting
 }
 
-// problems are the objects that are left alone, by controllers.
+// problems returns the objects that controllers do not change.
 func problems(reports []report) []answer.Problem {
 	list, unreadable := []answer.Problem{}, map[string]error{}
 	for _, r := range reports {
@@ -206,7 +206,7 @@ func problems(reports []report) []answer.Problem {
 	return list
 }
 
-// plan is what the controllers do now and later.
+// plan returns what the controllers do now and later.
 func (s *Server) plan() answer.Plan {
 	p := answer.Plan{Controllers: []answer.ControllerPlan{}}
 	for _, c := range s.controllers {
@@ -228,7 +228,7 @@ func (s *Server) plan() answer.Plan {
 	return p
 }
 
-// byDue puts paused actions last.
+// byDue sorts actions by time, paused ones last.
 func byDue(a, b answer.Action) int {
 	switch {
 	case a.Due == nil && b.Due == nil:
@@ -241,5 +241,5 @@ func byDue(a, b answer.Action) int {
 	return a.Due.Compare(*b.Due)
 }
 
-// clean is a text that others have written, as a terminal may show it.
+// clean makes a text of other writers safe for a terminal.
 func clean(text string) string { return sanitize.Text(text, sanitize.MaxText) }

@@ -15,14 +15,14 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// policies are the cascades of `hostler fleet delete`.
+// policies has the cascades of `hostler fleet delete`.
 func policies() map[string]metav1.DeletionPropagation {
 	return map[string]metav1.DeletionPropagation{
 		answer.Background: metav1.DeletePropagationBackground, answer.Foreground: metav1.DeletePropagationForeground, answer.Orphan: metav1.DeletePropagationOrphan,
 	}
 }
 
-// deletionOf reads the request of a deletion.
+// deletionOf decodes a deletion request.
 func (s *Server) deletionOf(r *http.Request) (answer.DeletionRequest, error) {
 	var req answer.DeletionRequest
 	if err := decode(r, &req); err != nil {
@@ -43,7 +43,7 @@ func (s *Server) deletionOf(r *http.Request) (answer.DeletionRequest, error) {
 	return req, nil
 }
 
-// planDeletion answers what a deletion would do.
+// planDeletion answers with the plan of a deletion.
 func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		req, err := s.deletionOf(r)
@@ -75,7 +75,7 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 	}
 }
 
-// planUnreadable is what a deletion of an object does that cannot be read.
+// planUnreadable returns the plan for an object that cannot be read.
 func planUnreadable(req answer.DeletionRequest, why error) (any, error) {
 	if req.Cascade != answer.Background {
 		return nil, refusal(http.StatusBadRequest, fmt.Sprintf("%s cannot be read, so its dependents are not known: %s", req.Object, whyUnreadable(why)), "fix it in the store, or use `--cascade="+answer.Background+"`")
@@ -87,7 +87,7 @@ func planUnreadable(req answer.DeletionRequest, why error) (any, error) {
 	}, nil
 }
 
-// returns says who stores an object again that is deleted; empty if nobody is known to.
+// returns says which program creates the object again after its deletion; empty if none is known.
 func returns(key garbagecollector.Key, alive bool) string {
 	switch {
 	case key.Kind == store.Nodes.Name && alive:
@@ -100,7 +100,7 @@ func returns(key garbagecollector.Key, alive bool) string {
 	return ""
 }
 
-// requestDeletion requests the deletion of the object that a plan was made for.
+// requestDeletion requests the deletion of an object that was planned.
 func (s *Server) requestDeletion(o *reader) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		req, err := s.deletionOf(r)

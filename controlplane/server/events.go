@@ -23,8 +23,9 @@ type Events interface {
 	io.Closer
 }
 
-// OpenEvents opens what Events are published in: the store itself if it can, or where agents of etcd
-// publish theirs. Nothing waits for Events, and nothing is decided by them, so they need no term.
+// OpenEvents opens the destination of Events: the store if it can publish them, or else the place
+// in etcd where agents publish theirs. Events need no term: nothing waits for them, and no decision
+// depends on them.
 func OpenEvents(c config.Store, s store.Store, version string) (Events, error) {
 	if events, ok := s.(Events); ok {
 		return events, nil
@@ -36,7 +37,7 @@ func OpenEvents(c config.Store, s store.Store, version string) (Events, error) {
 	return objects.New(own, objects.Options{}), nil
 }
 
-// recordEvents records what controllers have done.
+// recordEvents makes the controllers record their changes as Events.
 func (s *Server) recordEvents(evicter *eviction.Controller) {
 	if s.o.Events == nil {
 		return
@@ -58,8 +59,8 @@ func (s *Server) recordChange(c lifecycle.Change) {
 	s.events.Record(controlplane.NodeReference(c.Node), kind, reason, strings.Join(steps, "; "))
 }
 
-// reasonOf is the type and the reason of the Event of a change: that of Kubernetes' controller, where
-// it has one.
+// reasonOf returns the type and the reason of a change's Event. They are those of Kubernetes'
+// controller if it has such an Event.
 func reasonOf(c lifecycle.Change) (kind, reason string) {
 	switch {
 	case c.Unknown:
@@ -72,14 +73,15 @@ func reasonOf(c lifecycle.Change) (kind, reason string) {
 	return corev1.EventTypeNormal, "NodeUntainted"
 }
 
-// recordReboot records what has become of a Node that is to reboot.
+// recordReboot records the progress of a reboot on the Node.
 func (s *Server) recordReboot(e reboots.Event) {
 	s.events.Record(controlplane.NodeReference(e.Node), e.Type, e.Reason, e.Message)
 }
 
-// recordEviction records an eviction on the pod. On etcd, Events are about Nodes.
+// recordEviction records an eviction on the pod, or on etcd, where Events are about Nodes, on the
+// Node.
 func (s *Server) recordEviction(e eviction.Eviction) {
-	if e.Taint == nil { // its Node is gone
+	if e.Taint == nil { // its Node does not exist any more
 		return
 	}
 	about, message := controlplane.NodeReference(e.Node), fmt.Sprintf("pod %s evicted: %s", e.Pod, e.Reason)

@@ -2,5 +2,5 @@ package server
 
 import "net/http"
 
-// Routes are those of the API.
+// Routes returns the routes of the API.
 func (s *Server) Routes() http.Handler { return s.routes() }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// hintUndecided is for an object whose owners cannot be seen.
+	// hintUndecided is for an object whose owners cannot be read.
 	hintUndecided = "correct its ownerReferences, or delete it, if nobody needs it"
 	// hintUnreadable is for an object that cannot be read.
 	hintUnreadable = "fix or delete it in the store"
@@ -24,7 +24,7 @@ const (
 	hintUnlisted = "check its conversion webhook or aggregated API, and the rights of the server; delete the CustomResourceDefinition or APIService if nobody needs it"
 )
 
-// garbagePlan is what the garbage collector does now, and what holds it up.
+// garbagePlan returns what the garbage collector does now, and what it waits for.
 func (s *Server) garbagePlan() answer.GarbagePlan {
 	r := s.garbage.Report()
 	p := answer.GarbagePlan{
@@ -56,7 +56,8 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 	return p
 }
 
-// whyUnreadable is the cause of an error of an object that cannot be read, without what is shown beside it.
+// whyUnreadable returns the cause of an error of an unreadable object, without the parts that are
+// shown elsewhere.
 func whyUnreadable(err error) string {
 	text := strings.TrimSuffix(err.Error(), ": "+hintUnreadable)
 	if _, cause, found := strings.Cut(text, store.ErrUnreadable.Error()+": "); found {
@@ -65,7 +66,7 @@ func whyUnreadable(err error) string {
 	return text
 }
 
-// unlisted are the kinds that cannot be listed.
+// unlisted returns the kinds that cannot be listed.
 func unlisted(r garbagecollector.Report) []answer.Problem {
 	list := []answer.Problem{}
 	for _, name := range slices.Sorted(maps.Keys(r.Kinds)) {
@@ -76,11 +77,11 @@ func unlisted(r garbagecollector.Report) []answer.Problem {
 	return list
 }
 
-// mostUndecided is how many objects are named whose owners cannot be seen.
+// mostUndecided is the maximum number of undecided objects that are named.
 const mostUndecided = 20
 
-// undecided are the kinds that cannot be read, and the objects of which it is not known whether to delete
-// them.
+// undecided returns the kinds that cannot be read, and the objects that the collector cannot decide
+// about.
 func undecided(r garbagecollector.Report) []answer.Problem {
 	list, more := unlisted(r), 0
 	kinds := len(list)
@@ -99,8 +100,8 @@ func undecided(r garbagecollector.Report) []answer.Problem {
 	return list
 }
 
-// recordRefusal records that an object has an owner that it cannot have, as Kubernetes' collector does. On
-// etcd, Events are about Nodes.
+// recordRefusal records an Event about an object with an impossible owner, as Kubernetes' collector
+// does. On etcd, Events are about Nodes, so it records none about other objects.
 func (s *Server) recordRefusal(r garbagecollector.Refusal) {
 	about := corev1.ObjectReference{Kind: r.Type.Kind, APIVersion: r.APIVersion, Namespace: r.Namespace, Name: r.Own, UID: r.UID}
 	switch {

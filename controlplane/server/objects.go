@@ -22,16 +22,16 @@ import (
 	"hostler.io/hostler/internal/hint"
 )
 
-// listTime bounds how long a list of objects takes.
+// listTime limits the time of a list of objects.
 const listTime = 25 * time.Second
 
-// reader reads the objects of a fleet on etcd for people.
+// reader reads the objects of a fleet on etcd for the command line.
 type reader struct {
-	store store.Store
-	turn  chan struct{} // of who lists: one at a time
+	store    store.Store
+	listTurn chan struct{} // for lists: one at a time
 }
 
-func newReader(s store.Store) *reader { return &reader{store: s, turn: make(chan struct{}, 1)} }
+func newReader(s store.Store) *reader { return &reader{store: s, listTurn: make(chan struct{}, 1)} }
 
 // get answers KIND with a list, and KIND/NAME with the whole object.
 func (o *reader) get(r *http.Request) (any, error) {
@@ -46,16 +46,16 @@ func (o *reader) get(r *http.Request) (any, error) {
 	}
 	key := keyOf(text)
 	kind := kindOf(key.Kind)
-	kind.New = func() store.Object { return &whole{} }
+	kind.New = func() store.Object { return &rawObject{} }
 	found, err := o.store.Get(r.Context(), kind, key.Name)
 	if err != nil {
 		return nil, o.explain(r.Context(), text, err)
 	}
-	object, _ := found.(*whole)
+	object, _ := found.(*rawObject)
 	return json.RawMessage(printable(object.value)), nil
 }
 
-// keyOf is where an object is stored that a person names KIND/NAME.
+// keyOf returns the stored key of an object that a person names KIND/NAME.
 func keyOf(text string) garbagecollector.Key {
 	kind, name, _ := strings.Cut(text, "/")
 	if slices.Contains(ownKinds(), kind) {
@@ -64,10 +64,10 @@ func keyOf(text string) garbagecollector.Key {
 	return garbagecollector.Key{Kind: store.Objects.Name, Name: text}
 }
 
-// ownKinds are those that are not below objects/.
+// ownKinds are the kinds that are not below objects/.
 func ownKinds() []string { return []string{store.Events.Name, store.Leases.Name, store.Nodes.Name} }
 
-// kindOf is the kind of that name, with no more of its objects than their metadata.
+// kindOf returns the kind of that name, metadata only.
 func kindOf(name string) store.Kind {
 	for _, kind := range []store.Kind{store.Nodes, store.Leases, store.Events, store.Objects} {
 		if kind.Name == name {
@@ -95,13 +95,13 @@ func (o *reader) list(ctx context.Context, name string) (answer.ObjectList, erro
 	return list, nil
 }
 
-// follow reads a list of objects.
+// follow reads a list of objects with Store.Follow.
 func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTime, controlplane.ErrNoAnswer)
 	defer cancel()
 	select {
-	case o.turn <- struct{}{}:
-		defer func() { <-o.turn }()
+	case o.listTurn <- struct{}{}:
+		defer func() { <-o.listTurn }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for another list: %w", context.Cause(ctx))
 	}
@@ -113,7 +113,7 @@ func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, 
 	return l.list, nil
 }
 
-// listing takes one list.
+// listing collects one list.
 type listing struct {
 	list  []answer.Object
 	ended bool
@@ -165,7 +165,7 @@ func (l *listing) Synced() {
 	l.end()
 }
 
-// explain adds what to do instead to an error about KIND or KIND/NAME.
+// explain adds a hint to an error about KIND or KIND/NAME.
 func (o *reader) explain(ctx context.Context, text string, err error) error {
 	kind, name, one := strings.Cut(text, "/")
 	e := &hint.Error{Message: clean(err.Error())}
@@ -193,7 +193,7 @@ func (o *reader) explain(ctx context.Context, text string, err error) error {
 	return e
 }
 
-// kinds are those of which there are objects, and those that are always there.
+// kinds returns the kinds that have objects, and the kinds that always exist.
 func (o *reader) kinds(ctx context.Context) ([]string, error) {
 	all, err := o.follow(ctx, store.Objects)
 	kinds := append(ownKinds(), store.Pods(true).Name)
@@ -205,24 +205,25 @@ func (o *reader) kinds(ctx context.Context) ([]string, error) {
 	return slices.Compact(kinds), err
 }
 
-// whole is an object of any type with all its fields.
-type whole struct {
+// rawObject is an object of any type, with all its fields.
+type rawObject struct {
 	metav1.PartialObjectMetadata
 	value []byte
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (w *whole) UnmarshalJSON(value []byte) error {
+func (w *rawObject) UnmarshalJSON(value []byte) error {
 	w.value = slices.Clone(value)
 	return json.Unmarshal(value, &w.PartialObjectMetadata)
 }
 
 // DeepCopyObject implements runtime.Object.
-func (w *whole) DeepCopyObject() runtime.Object {
-	return &whole{*w.PartialObjectMetadata.DeepCopy(), slices.Clone(w.value)}
+func (w *rawObject) DeepCopyObject() runtime.Object {
+	return &rawObject{*w.PartialObjectMetadata.DeepCopy(), slices.Clone(w.value)}
 }
 
-// printable escapes what a terminal would not print in a JSON text: others have written it.
+// printable escapes characters in a JSON text that are not safe for a terminal, because other
+// clients have written it.
 func printable(text []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {

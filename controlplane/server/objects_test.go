@@ -33,7 +33,7 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// ticket is an object of a person's own kind, with more metadata.
+// ticket stores an object of a person's own kind, with more metadata.
 func ticket(s *memory.Store, name, metadata string) {
 	s.PutRaw(store.Objects, "tickets/"+name, fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"name":%q,"uid":"uid-of-%s"%s},"spec":{"text":"disk\u001b[31m\u202e 7","big":12345678901234567890}}`, name, name, metadata))
 }
@@ -239,7 +239,7 @@ func TestADeletionIsOfWhatWasShown(t *testing.T) {
 	}
 }
 
-// TestAnObjectThatCannotBeReadIsDeletedInTheBackground also has such an object be fixed after the plan.
+// TestAnObjectThatCannotBeReadIsDeletedInTheBackground also fixes such an object after the plan.
 func TestAnObjectThatCannotBeReadIsDeletedInTheBackground(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	for _, name := range []string{"tickets/broken", "tickets/t1"} {
@@ -355,8 +355,8 @@ func TestAKindThatCannotBeListedIsNamed(t *testing.T) {
 	}
 }
 
-// TestAnOwnerThatANodeCannotHaveIsAnEvent has a Node with a namespaced owner, and another such object, of
-// which there can be no Event on etcd.
+// TestAnOwnerThatANodeCannotHaveIsAnEvent has a Node with a namespaced owner, and another such
+// object. On etcd there can be no Event about the latter.
 func TestAnOwnerThatANodeCannotHaveIsAnEvent(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	s.PutRaw(store.Objects, "tickets/n/a", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"namespace":"n","name":"a","uid":"a"}}`))
@@ -394,7 +394,8 @@ func TestAServerWithoutTheCollectorDeletesNothing(t *testing.T) {
 	}
 }
 
-// TestOnlyRootDeletes names what other users may request: a slip in the routes would let anybody delete.
+// TestOnlyRootDeletes lists what other users may request: a mistake in the routes would allow
+// anybody to delete objects.
 func TestOnlyRootDeletes(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	ticket(s, "t1", "")

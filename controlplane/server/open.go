@@ -11,7 +11,8 @@ import (
 	"hostler.io/hostler/internal/configfile"
 )
 
-// Spec reads the configuration of a server that has this environment: a pod needs no kubeconfig.
+// Spec returns how a server with this environment reads its configuration: in a pod it needs no
+// kubeconfig.
 func Spec(getenv func(string) string) configfile.Spec[config.Config] {
 	spec := config.Spec()
 	check := spec.Check
@@ -25,7 +26,7 @@ func Spec(getenv func(string) string) configfile.Spec[config.Config] {
 	return spec
 }
 
-// OpenStore opens the configured store, and sends it nothing yet.
+// OpenStore opens the configured store. It sends no request yet.
 func OpenStore(c config.Store, version string, getenv func(string) string, log *slog.Logger) (store.Store, error) {
 	switch c.Type {
 	case etcd.Type:

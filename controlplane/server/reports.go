@@ -19,17 +19,17 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// report is what one controller does, in the form that all have in common.
+// report is the state of one controller, in a common form.
 type report struct {
 	at, oldestDue time.Time // zero for never
-	watches       string    // what it decides from
-	next          time.Time // when a Lease ends that its host does not renew; zero if unknown
+	watches       string    // input of its decisions
+	next          time.Time // when a Lease expires that its host does not renew; zero if unknown
 	paused        string
 	due, pending  int
 	lag           time.Duration    // of the watch
 	failing       map[string]error // objects that cannot be written, by KIND/NAME
-	unreadable    map[string]error // likewise
-	problems      []answer.Problem // with other objects that are left alone
+	unreadable    map[string]error // objects that cannot be read, by KIND/NAME
+	problems      []answer.Problem // other objects that are not changed
 	writes        executor.Writes
 	actions       func() []answer.Action
 	settled       func() []answer.Settled // nil for none
@@ -39,14 +39,15 @@ func reportOf(r executor.Report) report {
 	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes, lag: r.WatchLag}
 }
 
-// reportOfNodes is that of the controller node-lifecycle. pods are those that cannot be read.
-// evictions are what follows on Nodes with a taint. onKubernetes is where this server deletes no objects.
+// reportOfNodes returns the report of the controller node-lifecycle. pods are pods that cannot be
+// read. evictions says what follows on Nodes with a taint. On Kubernetes, hints name kubectl
+// instead of `hostler fleet delete`.
 func reportOfNodes(l lifecycle.Report, evictions eviction.Report, pods map[string]error, onKubernetes bool) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
 	r.lag = max(r.lag, l.Marking.WatchLag)
-	maps.Copy(r.failing, l.Marking.Failing) // each Report has a map of its own
+	maps.Copy(r.failing, l.Marking.Failing) // each Report has its own map
 	if at := l.Marking.OldestDue; !at.IsZero() && (r.oldestDue.IsZero() || at.Before(r.oldestDue)) {
 		r.oldestDue = at
 	}
@@ -68,7 +69,8 @@ func reportOfNodes(l lifecycle.Report, evictions eviction.Report, pods map[strin
 	return r
 }
 
-// settledNodes says what comes next for Nodes that this controller has finished with.
+// settledNodes returns the Nodes that this controller has nothing left to do for, with the next
+// step for their pods.
 func settledNodes(nodes []lifecycle.Settled, evictions eviction.Report, onKubernetes bool) []answer.Settled {
 	list := make([]answer.Settled, 0, len(nodes))
 	for _, n := range nodes {
@@ -96,9 +98,9 @@ func settledNodes(nodes []lifecycle.Settled, evictions eviction.Report, onKubern
 	return list
 }
 
-// nextOnPods says what comes next for the pods on a Node with a NoExecute taint.
+// nextOnPods describes the next step for the pods on a Node with a NoExecute taint.
 func nextOnPods(node string, evictions eviction.Report) string {
-	if evictions.At.IsZero() || evictions.Paused != "" { // this server does not know
+	if evictions.At.IsZero() || evictions.Paused != "" { // unknown on this server
 		return "its pods are evicted when their toleration is over"
 	}
 	left := 0
@@ -143,7 +145,7 @@ func actionsOnNodes(l lifecycle.Report) []answer.Action {
 	return actions
 }
 
-// reportOfEvictions is that of the controller eviction.
+// reportOfEvictions returns the report of the controller eviction.
 func reportOfEvictions(e eviction.Report) report {
 	r := reportOf(e.Report)
 	r.due, r.pending, r.watches = len(e.Decision.Now), len(e.Decision.Pending), "pods and the NoExecute taints of Nodes"
@@ -160,7 +162,7 @@ func reportOfEvictions(e eviction.Report) report {
 	return r
 }
 
-// reportOfGarbage is that of the controller garbage-collector.
+// reportOfGarbage returns the report of the controller garbage-collector.
 func reportOfGarbage(g garbagecollector.Report) report {
 	r := reportOf(g.Report)
 	r.watches = fmt.Sprintf("%d objects and their owners", g.Objects)
@@ -178,7 +180,7 @@ func reportOfGarbage(g garbagecollector.Report) report {
 	return r
 }
 
-// reportOfClones is that of the controller clones.
+// reportOfClones returns the report of the controller clones.
 func reportOfClones(c clones.Report) report {
 	r := reportOf(c.Report)
 	r.due, r.watches = len(c.Decision.Now), "the machine IDs of Nodes"
@@ -191,7 +193,7 @@ func reportOfClones(c clones.Report) report {
 	return r
 }
 
-// reportOfHeartbeats is that of the controller heartbeats.
+// reportOfHeartbeats returns the report of the controller heartbeats.
 func reportOfHeartbeats(h heartbeats.Report) report {
 	r := reportOf(h.Report)
 	r.due, r.watches = len(h.Decision.Now), "the number of Nodes and the setting lease-duration"
@@ -201,7 +203,7 @@ func reportOfHeartbeats(h heartbeats.Report) report {
 	return r
 }
 
-// actionsAt are the actions for changes that are due at one time.
+// actionsAt returns the actions of changes that are due at one time.
 func actionsAt[C any](at time.Time, changes []C, action func(C) answer.Action) func() []answer.Action {
 	return func() []answer.Action {
 		due, actions := at.UTC(), []answer.Action{}
@@ -214,7 +216,7 @@ func actionsAt[C any](at time.Time, changes []C, action func(C) answer.Action) f
 	}
 }
 
-// heartbeatsOf is how long Leases last, and why; nil before it is known.
+// heartbeatsOf returns the duration of Leases with its reason; nil if it is not known yet.
 func heartbeatsOf(h heartbeats.Report) *answer.Heartbeats {
 	d := h.Decision
 	if d.Reason == "" {

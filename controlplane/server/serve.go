@@ -16,14 +16,14 @@ func (s *Server) metrics() http.Handler {
 	return metrics.Handler(func() answer.Status { return s.status(time.Now()) })
 }
 
-// health answers whether all loops make progress. An unreachable store does not count: a restart would
-// not help.
+// health answers whether all loops make progress. An unreachable store does not count, because a
+// restart would not help.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	if err := s.loops.Healthy(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = io.WriteString(w, "ok\n") // the caller has gone
+	_, _ = io.WriteString(w, "ok\n") // fails if the client has disconnected
 }
 
 // serveMetrics serves metrics and health at the configured address.

@@ -1,6 +1,7 @@
-// Package server is the server role: it wires stores, elections and controllers, and answers the API.
+// Package server is the server role. It connects stores, elections and controllers, and answers the
+// API.
 //
-// It never touches the host that it runs on.
+// It changes nothing on the host that it runs on.
 package server
 
 import (
@@ -37,18 +38,18 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// loopStore is the loop that knows whether the store answers.
+// loopStore is the loop that checks whether the store answers.
 const loopStore = "store"
 
-// stopTimeout bounds how long loops may take to end: leadership is given up meanwhile.
+// stopTimeout limits how long loops may take to end; the leadership is resigned in this time.
 const stopTimeout = 15 * time.Second
 
-// Options are what a server needs beside its configuration.
+// Options are what a server needs in addition to its configuration.
 type Options struct {
 	Config   config.Config
 	Reload   func() (config.Config, error)
 	Store    store.Store
-	Events   Events // nil to publish none
+	Events   Events // nil if no Events are published
 	Version  string
 	Getenv   func(string) string
 	Unsetenv func(string) error
@@ -67,7 +68,7 @@ type Server struct {
 	reboots     *reboots.Controller
 	fleetlock   *fleetlock.Server
 	controllers []*controlled
-	events      *controlplane.Recorder // nil to publish none
+	events      *controlplane.Recorder // nil if no Events are published
 	loops       loop.Set
 	socket      net.Listener
 	notifier    *notify.Notifier
@@ -76,38 +77,38 @@ type Server struct {
 	config config.Config
 }
 
-// controlled is a controller on this server.
+// controlled is a controller and its state on this server.
 type controlled struct {
 	name     string
-	shared   bool   // kube-controller-manager has it as well
-	foreign  string // why it does not apply to the store; empty if it does
+	shared   bool   // kube-controller-manager has this controller, too
+	foreign  string // why it does not apply to this store; empty if it does
 	runs     bool
-	yields   *loop.Gate // closed while another program does the job; nil where there is none
+	yields   *loop.Gate // closed while another program has this job; nil if no other program can
 	election *election.Election
 	lead     func(context.Context, store.Term) error
 	report   func() report
-	follows  []follow // what it reads
-	loops    []timed  // what it does
-	// discovers has what it reads of a store whose kinds are not known before. It rests while the
-	// controller yields.
+	follows  []follow // the kinds that it reads
+	loops    []timed  // its loops
+	// discovers are loops that read a store whose kinds are not known in advance. They are paused
+	// while the controller yields.
 	discovers []timed
 }
 
-// follow is a kind of objects, and who receives them.
+// follow is a kind of objects, and the Follower that receives them.
 type follow struct {
 	kind  store.Kind
 	scope store.Scope
 	to    store.Follower
 }
 
-// timed is a loop. Its patience is how long it may give no heartbeat; 0 for no bound.
+// timed is a loop. It fails if it sends no heartbeat for its patience; 0 for no limit.
 type timed struct {
 	name     string
 	patience time.Duration
 	run      func(ctx context.Context, heartbeat func(error)) error
 }
 
-// New builds a server, and opens its socket.
+// New builds a server and opens its socket.
 func New(o Options) (*Server, error) {
 	candidate, err := candidateName()
 	if err != nil {
@@ -130,7 +131,9 @@ func New(o Options) (*Server, error) {
 	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
 	s.controllers = []*controlled{
 		s.control(&controlled{
-			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report { return reportOfNodes(s.nodes.Report(), evicter.Report(), pods.Unreadable(), !s.o.Store.EndsLeases()) },
+			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report {
+				return reportOfNodes(s.nodes.Report(), evicter.Report(), pods.Unreadable(), !s.o.Store.EndsLeases())
+			},
 			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, readsPods},
 			loops: []timed{
 				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},
@@ -158,7 +161,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// candidateName is the name of this process in elections: the host name, and a part that is unique there.
+// candidateName returns the name of this process in elections: the host name and a unique part.
 func candidateName() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -167,7 +170,7 @@ func candidateName() (string, error) {
 	return fmt.Sprintf("%s_%d_%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff), nil
 }
 
-// controlGarbage has the controller of all objects with owners.
+// controlGarbage builds the controller of all objects with owners.
 func (s *Server) controlGarbage() *controlled {
 	c := &controlled{
 		name: garbagecollector.Name, shared: true, lead: s.garbage.Lead, report: func() report { return reportOfGarbage(s.garbage.Report()) },
@@ -186,7 +189,7 @@ func (s *Server) controlGarbage() *controlled {
 	return c
 }
 
-// controlHeartbeats has the controller of a setting, on a store that has settings.
+// controlHeartbeats builds the controller of the setting, if the store has settings.
 func (s *Server) controlHeartbeats() *controlled {
 	settings, able := s.o.Store.(store.Settings)
 	if !able {
@@ -204,7 +207,7 @@ func (s *Server) controlHeartbeats() *controlled {
 	}
 }
 
-// control gives a controller its election, if it runs here.
+// control adds the election to a controller that runs here.
 func (s *Server) control(c *controlled) *controlled {
 	runs, named := s.o.Config.Runs(c.name)
 	c.runs, c.election = runs && c.foreign == "", election.New(s.o.Store, c.name, s.candidate, s.o.Log)
@@ -214,7 +217,7 @@ func (s *Server) control(c *controlled) *controlled {
 	return c
 }
 
-// fillLoops lists the loops in the order in which `hostler fleet status` shows them.
+// fillLoops adds the loops, in the order in which `hostler fleet status` shows them.
 func (s *Server) fillLoops() {
 	s.add(timed{loopStore, 30 * time.Second, func(ctx context.Context, heartbeat func(error)) error {
 		return s.contact.Run(ctx, s.o.Store.Ping, heartbeat)
@@ -258,7 +261,7 @@ func (s *Server) fillLoops() {
 	}
 }
 
-// merged returns one follow for each kind that controllers read, with all who receive it.
+// merged returns one follow for each kind that controllers read, with all their Followers.
 func merged(controllers []*controlled) []follow {
 	var all []follow
 	receivers := map[string]store.Followers{}
@@ -283,7 +286,7 @@ func (s *Server) add(t timed) {
 	s.loops = append(s.loops, loop.New(t.name, t.patience, nil).Do(func(ctx context.Context, l *loop.Loop) error { return t.run(ctx, l.Heartbeat) }))
 }
 
-// addGated adds a loop that rests while a gate is shut; nil for none.
+// addGated adds a loop that is paused while a gate is closed; a nil gate never closes.
 func (s *Server) addGated(t timed, gate *loop.Gate) {
 	if gate == nil {
 		s.add(t)
@@ -294,7 +297,7 @@ func (s *Server) addGated(t timed, gate *loop.Gate) {
 	}))
 }
 
-// listed is a Tracker that reports each list that was read.
+// listed is a Tracker that sends a heartbeat after each list.
 type listed struct {
 	store.Follower
 	heartbeat func(error)
@@ -309,8 +312,8 @@ func (l listed) Synced() {
 // Reached implements store.Tracker.
 func (l listed) Reached(version string) { store.Reached(l.Follower, version) }
 
-// Run runs the server until a signal ends it: SIGTERM and SIGINT stop it, SIGHUP reloads the
-// configuration. Leadership is given up before it returns.
+// Run runs the server until a signal stops it: SIGTERM and SIGINT stop it, SIGHUP reloads the
+// configuration. It resigns leadership before it returns.
 func (s *Server) Run(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -355,7 +358,7 @@ func (s *Server) Run(signals <-chan os.Signal) error {
 	return err
 }
 
-// await handles signals until one of them, or a failure, ends the server.
+// await handles signals until a signal or a failure ends the server.
 func (s *Server) await(signals <-chan os.Signal, failed <-chan error) error {
 	for {
 		select {
@@ -370,7 +373,7 @@ func (s *Server) await(signals <-chan os.Signal, failed <-chan error) error {
 	}
 }
 
-// reload takes over a changed configuration, or refuses it as a whole.
+// reload applies a changed configuration, or refuses all of it.
 func (s *Server) reload() {
 	s.notify(s.notifier.Reloading())
 	defer func() { s.notify(s.notifier.Ready()) }()
@@ -400,7 +403,7 @@ func (s *Server) reload() {
 	s.o.Log.Info("configuration reloaded", "changed", changed)
 }
 
-// notify logs that a notification did not reach the service manager.
+// notify logs that a notification to the service manager failed.
 func (s *Server) notify(err error) {
 	if err != nil {
 		s.o.Log.Warn("service manager", "error", err)

@@ -32,15 +32,15 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// patience bounds every wait: only a fault reaches it.
+// patience limits every wait. Only an error makes a wait that long.
 const patience = time.Minute
 
-// replica is a server that runs.
+// replica is a running server.
 type replica struct {
 	t       *testing.T
 	store   *memory.Store
 	config  config.Config
-	next    func() (config.Config, error) // what a reload finds
+	next    func() (config.Config, error) // the configuration at a reload
 	log     logtest.Book
 	signals chan os.Signal
 	ended   chan error
@@ -48,11 +48,11 @@ type replica struct {
 	events  events
 }
 
-// events are the Events that a server publishes, one a line.
+// events are the Events that a server publishes, one per line.
 type events struct {
 	mu   sync.Mutex
 	text string
-	err  error // of each publication
+	err  error // error of each publication
 }
 
 func (e *events) PublishEvent(_ context.Context, event *corev1.Event) error {
@@ -72,13 +72,13 @@ func (e *events) published() string {
 
 func (e *events) Close() error { return nil }
 
-// start runs a server on a store, changed by edits.
+// start runs a server on a store, with a configuration that edits change.
 func start(t *testing.T, s *memory.Store, edits ...func(*config.Config)) *replica {
 	t.Helper()
 	return startOn(t, s, s, edits...)
 }
 
-// startOn is start with that store in front of the other.
+// startOn is start with another store in front of s.
 func startOn(t *testing.T, front store.Store, s *memory.Store, edits ...func(*config.Config)) *replica {
 	t.Helper()
 	r := &replica{t: t, store: s, config: config.Default(), signals: make(chan os.Signal, 1), ended: make(chan error, 1)}
@@ -104,7 +104,7 @@ func startOn(t *testing.T, front store.Store, s *memory.Store, edits ...func(*co
 	return r
 }
 
-// stop ends it, if it still runs.
+// stop stops the server if it still runs.
 func (r *replica) stop() {
 	if r.ended == nil {
 		return
@@ -142,7 +142,7 @@ func decoded[T any](r *replica, path string) T {
 
 func (r *replica) status() answer.Status { return decoded[answer.Status](r, "/v1/fleet/status") }
 
-// eventually waits until the status is as wanted.
+// eventually waits until wanted returns true for the status.
 func (r *replica) eventually(what string, wanted func(answer.Status) bool) answer.Status {
 	r.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -158,7 +158,7 @@ func (r *replica) eventually(what string, wanted func(answer.Status) bool) answe
 
 func leading(s answer.Status) bool { return s.Controllers[0].State == answer.Leading }
 
-// ready is a Node that is ready, with a Lease that does not end in a test.
+// ready stores a Node with a status, and a Lease that does not expire in a test.
 func ready(s *memory.Store, name, zone string, status corev1.ConditionStatus) {
 	seconds, now := int32(3600), metav1.NowMicro()
 	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &now}})
@@ -167,7 +167,7 @@ func ready(s *memory.Store, name, zone string, status corev1.ConditionStatus) {
 	s.Put(store.Nodes, node)
 }
 
-// nextFor is what comes next for the pods of a Node that is not ready; empty if nothing is said.
+// nextFor returns the next step for the pods of a Node that is not ready; empty if there is none.
 func nextFor(r *replica, node string) string {
 	for _, n := range decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0].Settled {
 		if n.Node == node {
@@ -177,7 +177,7 @@ func nextFor(r *replica, node string) string {
 	return ""
 }
 
-// Nobody but a person knows that a host does not return.
+// Only a person knows that a host does not return.
 func TestThePlanNamesWhatToDoIfAHostDoesNotReturn(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	for _, name := range []string{"a1", "a2", "lost"} {
@@ -219,7 +219,9 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 		t.Errorf("settled = %+v, want the Node that has its taints", plan.Settled)
 	}
 	s.Put(store.Pods(true), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"}, Spec: corev1.PodSpec{NodeName: "sick1", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(3600))}}}})
-	r.eventually("the pod is still to be evicted", func(answer.Status) bool { return nextFor(r, "sick1") == "1 pod on it is still to be evicted, see below" })
+	r.eventually("the pod is still to be evicted", func(answer.Status) bool {
+		return nextFor(r, "sick1") == "1 pod on it is still to be evicted, see below"
+	})
 	s.Remove(store.Pods(true), "sick1/shop/web-1")
 	r.eventually("no pod is left", func(answer.Status) bool { return nextFor(r, "sick1") == "no pod on it is left to evict" })
 	metrics := r.get("/metrics")
@@ -236,8 +238,8 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	}
 }
 
-// TestAServerEndsDeletionsInTheForegroundAndOrphans has a server remove the finalizers of both, for which it
-// has to know how far each kind was followed.
+// TestAServerEndsDeletionsInTheForegroundAndOrphans makes a server remove both finalizers. For
+// that, it needs to know how far each kind was followed.
 func TestAServerEndsDeletionsInTheForegroundAndOrphans(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
@@ -290,7 +292,7 @@ func TestAServerActsWithoutTheRightToPublishEvents(t *testing.T) {
 	}
 }
 
-// Hosts write what they like into Nodes, and who has the store may name keys so as well.
+// Hosts write any text into Nodes, and clients of the store can choose the names of keys.
 func TestWhatHostsSayMovesNoTerminal(t *testing.T) {
 	const evil = "\x1b]0;title\x07\nforged row\u202e\u009b2J\t"
 	s := memory.New(memory.Options{EndsLeases: true})
@@ -428,7 +430,7 @@ func TestAStoreThatRefusesTheServerIsShown(t *testing.T) {
 	r.eventually("it is back", func(s answer.Status) bool { return s.Store.Since != nil && !s.Store.Refused && leading(s) })
 }
 
-// controller is the state of a controller.
+// controller returns the state of a controller.
 func controller(s answer.Status, name string) answer.Controller {
 	return s.Controllers[slices.IndexFunc(s.Controllers, func(c answer.Controller) bool { return c.Name == name })]
 }
@@ -473,7 +475,7 @@ func TestAControllerThatDoesNotApplyToTheStoreSaysSo(t *testing.T) {
 
 func TestClonesAreNamedAsAProblem(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
-	for name, other := range map[string]string{"a1": "a2", "a2": "a1"} { // as an earlier leader has found
+	for name, other := range map[string]string{"a1": "a2", "a2": "a1"} { // found by an earlier leader
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{controlplane.AnnotationSameMachine: other}}}
 		node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: "m", BootID: name}
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// readTime bounds how long the groups are read for an answer.
+	// readTime limits how long the groups are read for an answer.
 	readTime = 2 * time.Second
-	// mostNotReady is how many Nodes are named.
+	// mostNotReady is the maximum number of Nodes that are named.
 	mostNotReady = 10
 )
 
-// controlReboots has the controller of reboot slots. It reads pods where it evicts them.
+// controlReboots builds the controller of reboot slots. It reads pods if it evicts them.
 func (s *Server) controlReboots(readsPods follow) *controlled {
 	c := &controlled{
 		name: reboots.Name, lead: s.reboots.Lead, report: func() report { return reportOfReboots(s.reboots.Report()) },
@@ -41,7 +41,7 @@ func (s *Server) controlReboots(readsPods follow) *controlled {
 	return c
 }
 
-// serveFleetLock serves the protocol at the configured address.
+// serveFleetLock serves the FleetLock protocol at the configured address.
 func (s *Server) serveFleetLock(ctx context.Context, heartbeat func(error)) error {
 	c := s.o.Config.Reboots
 	log := s.o.Log.With("component", "fleetlock")
@@ -52,7 +52,7 @@ func (s *Server) serveFleetLock(ctx context.Context, heartbeat func(error)) erro
 	return network.Serve(ctx, s.fleetlock.HTTP())
 }
 
-// reportOfReboots is that of the controller reboots.
+// reportOfReboots returns the report of the controller reboots.
 func reportOfReboots(r reboots.Report) report {
 	out := reportOf(r.Report)
 	var names []string
@@ -105,7 +105,7 @@ func reportOfReboots(r reboots.Report) report {
 	return out
 }
 
-// slotGroups are the groups as they were read last; none if the controller does not run.
+// slotGroups returns the groups as last read; none if the controller does not run.
 func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 	list := []answer.SlotGroup{}
 	if runs, _ := s.o.Config.Runs(reboots.Name); !runs {
@@ -149,7 +149,7 @@ func utc(at *metav1.Time) *time.Time {
 	return &t
 }
 
-// slotProblems are groups that cannot be read, and holders that do not give their slots back.
+// slotProblems returns groups that cannot be read, and holders that keep their slots too long.
 func slotProblems(groups []answer.SlotGroup) []answer.Problem {
 	var list []answer.Problem
 	for _, g := range groups {
@@ -169,22 +169,22 @@ func slotProblems(groups []answer.SlotGroup) []answer.Problem {
 	return list
 }
 
-// slotObject is how problems name groups, in any store.
+// slotObject begins the name of a group in problems, whatever the store is.
 const slotObject = "slots/"
 
-// slots answers who holds slots, and who waits.
+// slots answers who holds slots, and who waits for one.
 func (s *Server) slots(r *http.Request) (any, error) {
 	a := answer.Slots{State: s.stateOf(reboots.Name), FleetLock: s.o.Config.Reboots.Listen, Groups: []answer.SlotGroup{}}
 	if a.State != answer.Disabled {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), readTime, controlplane.ErrNoAnswer)
 		defer cancel()
-		_ = s.reboots.Refresh(ctx) // the groups say what failed
+		_ = s.reboots.Refresh(ctx) // the groups contain the error
 		a.Groups = s.slotGroups(time.Now())
 	}
 	return a, nil
 }
 
-// releaseSlot frees a slot, as a person has decided.
+// releaseSlot frees a slot on the request of a person.
 func (s *Server) releaseSlot(r *http.Request) (any, error) {
 	var req answer.ReleaseRequest
 	if err := decode(r, &req); err != nil {

@@ -28,7 +28,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// freePort is an address that nobody listens at.
+// freePort returns an address on which nobody listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +39,7 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// locks sends a FleetLock request, and returns the status; 0 if nobody answers.
+// locks sends a FleetLock request and returns the status; 0 without an answer.
 func locks(client *http.Client, base, path, id string) int {
 	body := fmt.Sprintf(`{"client_params": {"id": %q, "group": "default"}}`, id)
 	request, err := http.NewRequest(http.MethodPost, base+path, strings.NewReader(body))
@@ -58,7 +58,7 @@ func locks(client *http.Client, base, path, id string) int {
 
 const preReboot, steadyState = "/v1/pre-reboot", "/v1/steady-state"
 
-// group is the group default in a status.
+// group returns the group default of a status.
 func group(s answer.Status) answer.SlotGroup {
 	if len(s.Slots) == 0 {
 		return answer.SlotGroup{}
@@ -66,7 +66,7 @@ func group(s answer.Status) answer.SlotGroup {
 	return s.Slots[0]
 }
 
-// TestSlotsOfTwoServers has two servers on one store: any of them gives slots, and both show them.
+// TestSlotsOfTwoServers has two servers on one store: both give slots, and both show them.
 func TestSlotsOfTwoServers(t *testing.T) {
 	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestSlotsOfTwoServers(t *testing.T) {
 	}
 }
 
-// TestAHolderThatDoesNotReturnIsAProblem has one that got its slot two hours ago.
+// TestAHolderThatDoesNotReturnIsAProblem has a holder that got its slot two hours ago.
 func TestAHolderThatDoesNotReturnIsAProblem(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	ready(s, "n1", "a", corev1.ConditionFalse)

@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// otherLease is the Lease by which kube-controller-manager elects its leader.
+	// otherLease is the Lease with which kube-controller-manager elects its leader.
 	otherNamespace, otherLease = "kube-system", "kube-controller-manager"
-	// otherInterval is from one check to the next.
+	// otherInterval is the time between checks.
 	otherInterval = 5 * time.Second
 )
 
-// watchOther keeps the controllers paused that kube-controller-manager has, as long as there is a Lease of
-// one. Its end is no reason to take over: it may be restarting, or run without a leader for a while.
+// watchOther pauses the controllers that kube-controller-manager has, too, while the Lease of one
+// exists. An expired Lease does not end the pause: kube-controller-manager may be restarting, or be
+// without a leader for a while.
 func (s *Server) watchOther(ctx context.Context, heartbeat func(error)) error {
 	kind := store.Leases
 	kind.Namespace = otherNamespace
@@ -39,7 +40,7 @@ func (s *Server) watchOther(ctx context.Context, heartbeat func(error)) error {
 		case err == nil:
 			s.yield(evidence(lease, alive.See(lease)))
 		case known:
-			// What was known before stays.
+			// The previous state stays.
 		default:
 			s.yield(fmt.Sprintf("cannot read Lease %s/%s: %v", otherNamespace, otherLease, err))
 		}
@@ -51,7 +52,8 @@ func (s *Server) watchOther(ctx context.Context, heartbeat func(error)) error {
 	}
 }
 
-// yield pauses the controllers that kube-controller-manager may have; an empty reason lets them run.
+// yield pauses the controllers that kube-controller-manager may have; with an empty reason, they
+// run.
 func (s *Server) yield(reason string) {
 	for _, c := range s.controllers {
 		if c.yields != nil {
@@ -60,7 +62,7 @@ func (s *Server) yield(reason string) {
 	}
 }
 
-// evidence says who does the job, and how that is known.
+// evidence describes which program has the job, and how that is known.
 func evidence(lease *coordinationv1.Lease, sight controlplane.Observation) string {
 	holder := "nobody"
 	if h := lease.Spec.HolderIdentity; h != nil && *h != "" {

@@ -17,12 +17,12 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// ErrUnreadable means that a stored value is no object of its kind. It cannot be read until somebody
-// has fixed it in the store.
+// ErrUnreadable means that a stored value is not an object of its kind. It stays unreadable until
+// somebody fixes it in the store.
 var ErrUnreadable = errors.New("the stored value cannot be read")
 
-// Encode returns the JSON that a store keeps of an object: without resourceVersion, which the store
-// gives to whoever reads it.
+// Encode returns the JSON of an object in the store: without resourceVersion, which the store sets
+// when the object is read.
 func (k Kind) Encode(o Object) ([]byte, error) {
 	stored := o.DeepCopyObject().(Object)
 	if !k.GVK.Empty() {
@@ -37,9 +37,9 @@ func (k Kind) Encode(o Object) ([]byte, error) {
 	return value, nil
 }
 
-// Decode reads the value that is stored as the object of that name; ErrUnreadable. Fields that the API
-// type does not have here are left out. left is how many more values the objects that are held
-// together may have, at first controlplane.MostValues.
+// Decode decodes the stored value of the object of that name; ErrUnreadable. It leaves out fields
+// that the API type does not have in this version. left is how many more values the objects that
+// are in memory together may have; at first controlplane.MostValues.
 func (k Kind) Decode(name string, value []byte, version string, left *int) (Object, error) {
 	o, err := k.decode(name, value, left)
 	if err != nil {
@@ -84,7 +84,7 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 }
 
 // checkPlace returns an error unless an object of any type is stored at RESOURCE/NAME or
-// RESOURCE/NAMESPACE/NAME. Pods have their Node in between.
+// RESOURCE/NAMESPACE/NAME. For pods, the Node precedes the namespace.
 func checkPlace(o Object, name string) error {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	resource, rest, _ := strings.Cut(name, "/")
@@ -108,7 +108,7 @@ func checkPlace(o Object, name string) error {
 	return nil
 }
 
-// StoredName is the name that an object is stored under.
+// StoredName returns the name that an object is stored under.
 func (k Kind) StoredName(o Object) string {
 	if k.NameOf != nil {
 		return k.NameOf(o)
@@ -116,7 +116,7 @@ func (k Kind) StoredName(o Object) string {
 	return o.GetName()
 }
 
-// CheckCall is controlplane.CheckCall for a name of this kind.
+// CheckCall does what controlplane.CheckCall does, for a name of this kind.
 func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	if !k.parts() {
 		return controlplane.CheckCall(ctx, operation, name)
@@ -140,10 +140,11 @@ func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	return nil
 }
 
-// Key is KIND/NAME of an object.
+// Key returns KIND/NAME of an object.
 func (k Kind) Key(name string) string { return k.Name + "/" + name }
 
-// Editing returns an edit for Update of a store that has objects of that type; ErrInvalid for another one.
+// Editing returns an edit for Update that calls edit with an object of type T; ErrInvalid for
+// another type.
 func Editing[T Object](edit func(T) error) func(Object) error {
 	return func(o Object) error {
 		object, ok := o.(T)
@@ -154,9 +155,9 @@ func Editing[T Object](edit func(T) error) func(Object) error {
 	}
 }
 
-// Edit calls edit with a copy of the stored object, and returns the value to store in place of the stored
-// one; nil if edit changes nothing. An error of edit is returned as it is. Fields that the API type does
-// not have here, such as those of a newer agent, stay.
+// Edit calls edit with a copy of the stored object, and returns the value to store; nil if edit
+// changes nothing. It returns an error of edit unchanged. It keeps fields that the API type does
+// not have in this version, such as those of a newer agent.
 func (k Kind) Edit(stored Object, value []byte, edit func(Object) error) ([]byte, error) {
 	next := stored.DeepCopyObject().(Object)
 	if err := edit(next); err != nil {
@@ -186,7 +187,7 @@ func (k Kind) Edit(stored Object, value []byte, edit func(Object) error) ([]byte
 	return edited, nil
 }
 
-// replace makes the changes from before to after in fields. A list is replaced as a whole.
+// replace applies the changes from before to after to fields. A list is replaced as a whole.
 func replace(fields, before, after map[string]any) {
 	for name := range before {
 		if _, stays := after[name]; !stays {
@@ -208,8 +209,8 @@ func replace(fields, before, after map[string]any) {
 	}
 }
 
-// Check returns ErrConflict if the stored object is another one, or in another state, than the
-// Preconditions name.
+// Check returns ErrConflict unless the stored object is the one in the Preconditions, in the same
+// state.
 func (p Preconditions) Check(stored Object) error {
 	switch {
 	case p.Unreadable:
@@ -222,7 +223,7 @@ func (p Preconditions) Check(stored Object) error {
 	return nil
 }
 
-// CheckElect refuses what no Elector can do: ErrInvalid.
+// CheckElect checks the arguments of Elect: ErrInvalid.
 func CheckElect(controller, candidate string, ttl time.Duration) error {
 	var why string
 	switch faults := validation.IsDNS1123Subdomain(controller); {

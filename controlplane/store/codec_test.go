@@ -17,7 +17,7 @@ func TestAnEditKeepsFieldsThatAreNotKnownHere(t *testing.T) {
 		"status":{"future":"y","conditions":[{"type":"Ready","status":"True","future":1}]},"future":null}`
 	for name, c := range map[string]struct {
 		edit func(*corev1.Node)
-		want string // the fields of value, with these changes
+		want string // the expected changes to the fields of value
 	}{
 		"a new field": {
 			func(n *corev1.Node) { n.Spec.ProviderID = "p" },

@@ -13,27 +13,28 @@ import (
 const (
 	pingInterval = time.Second
 	pingTimeout  = 2 * time.Second
-	// longestGap is how long the store may be silent before its silence counts: a Lease that ended
-	// meanwhile may belong to a host that could not renew it either.
+	// longestGap is how long the store may not answer without a consequence. After a longer gap, a
+	// Lease that ended meanwhile may belong to a host that could not renew it either.
 	longestGap = 4 * time.Second
 )
 
 var (
-	// ErrSilent is why nothing is decided while the store does not answer.
+	// ErrSilent is why no decisions are made while the store does not answer.
 	ErrSilent = errors.New("the store does not answer")
-	// ErrRefused is why nothing is decided while it answers that this server may not read it.
+	// ErrRefused is why no decisions are made while the store answers that this server may not read
+	// it.
 	ErrRefused = errors.New("the store refuses this server: rights are missing")
 )
 
-// Contact knows since when the store has answered without a gap, by the monotonic clock.
+// Contact records since when the store has answered without a gap, by the monotonic clock.
 type Contact struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	since, last time.Time
 	lost        bool // there was a gap
-	refused     bool // the last answer was that rights are missing
+	refused     bool // the last answer refused a read for lack of rights
 }
 
-// Answered reports an answer of the store.
+// Answered records an answer of the store.
 func (c *Contact) Answered(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,14 +44,15 @@ func (c *Contact) Answered(at time.Time) {
 	c.last, c.refused = at, false
 }
 
-// failed reports a request that got no usable answer.
+// failed records a request without a usable answer.
 func (c *Contact) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused = errors.Is(err, controlplane.ErrForbidden)
 }
 
-// Since returns since when the store has answered; ErrSilent or ErrRefused if it does not now.
+// Since returns since when the store has answered; ErrSilent or ErrRefused if it does not at
+// present.
 func (c *Contact) Since(now time.Time) (time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +65,8 @@ func (c *Contact) Since(now time.Time) (time.Time, error) {
 	return time.Time{}, ErrSilent
 }
 
-// Regained returns when the store answered again after the last gap; zero if there was none since the
-// start.
+// Regained returns when the store answered again after the last gap; zero if there was no gap since
+// the start.
 func (c *Contact) Regained() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +76,8 @@ func (c *Contact) Regained() time.Time {
 	return c.since
 }
 
-// Run pings the store until ctx ends. beat receives each result.
-func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, beat func(error)) error {
+// Run pings the store until ctx ends. heartbeat receives each result.
+func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, heartbeat func(error)) error {
 	for {
 		pinging, cancel := context.WithTimeout(ctx, pingTimeout)
 		err := ping(pinging)
@@ -88,7 +90,7 @@ func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, bea
 		} else {
 			c.failed(err)
 		}
-		beat(err)
+		heartbeat(err)
 		if err := bounded.Sleep(ctx, pingInterval); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// TestContactReason checks that missing rights are not reported as a silent store.
+// TestContactReason checks that missing rights are not reported as a store that does not answer.
 func TestContactReason(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DeletionOf is how the deletion of an object is carried out, by its finalizers; empty for an object whose
+// DeletionOf returns the policy of an object's deletion, according to its finalizers; empty if its
 // deletion was not requested.
 func DeletionOf(o Object) metav1.DeletionPropagation {
 	switch {
@@ -20,9 +20,9 @@ func DeletionOf(o Object) metav1.DeletionPropagation {
 	return metav1.DeletePropagationBackground
 }
 
-// RequestDeletion changes an object as a request for its deletion does in a store that has no API server,
-// and reports whether nothing holds it, so that it is to be removed. A deletion that was requested before
-// keeps its time.
+// RequestDeletion changes an object as an API server does when its deletion is requested, for a
+// store without an API server. It reports whether no finalizer is left, so that the object has to
+// be removed. An earlier deletion request keeps its time.
 func RequestDeletion(o Object, policy metav1.DeletionPropagation, now metav1.Time) (remove bool) {
 	own := map[metav1.DeletionPropagation]string{
 		metav1.DeletePropagationOrphan: metav1.FinalizerOrphanDependents, metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
@@ -44,7 +44,8 @@ func RequestDeletion(o Object, policy metav1.DeletionPropagation, now metav1.Tim
 	return len(finalizers) == 0
 }
 
-// Released reports whether an edit has removed the last finalizer of an object whose deletion was requested.
+// Released reports whether an edit has removed the last finalizer of an object whose deletion was
+// requested.
 func Released(before, after Object) bool {
 	return after.GetDeletionTimestamp() != nil && len(before.GetFinalizers()) > 0 && len(after.GetFinalizers()) == 0
 }

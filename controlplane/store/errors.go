@@ -2,5 +2,6 @@ package store
 
 import "errors"
 
-// ErrDeposed means that another process has the controller now, or nobody. Nothing was written.
+// ErrDeposed means that the term has ended: another process leads now, or none does. Nothing was
+// written.
 var ErrDeposed = errors.New("no longer the leader")

@@ -1,6 +1,6 @@
 package store
 
-// Followers is a Follower that passes everything on to each of several.
+// Followers is a Follower that forwards every call to each of several Followers.
 type Followers []Follower
 
 // Begin implements Follower.
@@ -45,7 +45,7 @@ func (f Followers) Reached(version string) {
 	}
 }
 
-// Reached passes a version on to a Follower that is a Tracker.
+// Reached forwards a version to a Follower that is a Tracker.
 func Reached(f Follower, version string) {
 	if t, ok := f.(Tracker); ok {
 		t.Reached(version)

@@ -10,24 +10,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is a kind of objects. Values are compared by Name.
+// Kind is a kind of objects. Its Name identifies it.
 type Kind struct {
 	Name string // the resource on Kubernetes and the directory on etcd, such as "nodes"
 	// GVK is the API type; empty for a kind whose objects are of several types.
 	GVK schema.GroupVersionKind
-	// Namespace is where all objects of the kind are on Kubernetes; empty for a cluster-scoped kind, and
-	// for one whose names have several parts.
+	// Namespace is the namespace of all objects of the kind on Kubernetes. It is empty for a
+	// cluster-scoped kind, and for a kind whose names have several parts.
 	Namespace string
-	// NameOf is the name that an object is stored under, if that is not its own: several parts with
-	// slashes between them. On Kubernetes it is NAMESPACE/NAME.
+	// NameOf returns the name that an object is stored under, if that is not its own name: several
+	// parts with slashes between them. On Kubernetes it is NAMESPACE/NAME.
 	NameOf func(Object) string
-	// Nested says that names have several parts, of which the metadata of an object has only the last.
+	// Nested says that names have several parts. The metadata of an object has only the last one.
 	Nested bool
 	// New returns an empty object.
 	New func() Object
 }
 
-// Nodes, Leases and Events are what agents write.
+// Nodes, Leases and Events are the kinds that agents write.
 var (
 	Nodes = Kind{
 		Name: "nodes", GVK: corev1.SchemeGroupVersion.WithKind("Node"),
@@ -37,22 +37,23 @@ var (
 		Name: "leases", GVK: coordinationv1.SchemeGroupVersion.WithKind("Lease"), Namespace: corev1.NamespaceNodeLease,
 		New: func() Object { return &coordinationv1.Lease{} },
 	}
-	// Events are those about Nodes on etcd, by NODE/NAME.
+	// Events are Events about Nodes on etcd, by NODE/NAME.
 	Events = Kind{Name: "events", GVK: corev1.SchemeGroupVersion.WithKind("Event"), Nested: true, New: newMetadata}
 )
 
-// Slots is the name of the kind of reboot slots on etcd, which package slots has.
+// Slots is the name of the kind of reboot slots on etcd, see package slots.
 const Slots = "slots"
 
 // Objects are all other objects on etcd: RESOURCE/NAME, or RESOURCE/NAMESPACE/NAME with a namespace.
 // RESOURCE is the plural of their kind in lower case, such as "tickets".
 var Objects = Kind{Name: "objects", Nested: true, New: newMetadata}
 
-// Below returns the kind of the Objects of one RESOURCE. Their names begin after that.
+// Below returns the kind of the Objects of one RESOURCE. Their names begin after RESOURCE.
 func Below(resource string) Kind { return Kind{Name: resource, Nested: true, New: newMetadata} }
 
-// Pods returns the kind of pods. Their names are NAMESPACE/NAME, or, where hosts report their own pods
-// as on etcd, NODE/NAMESPACE/NAME: so a host can have the right to write below its own name alone.
+// Pods returns the kind of pods, with the names NAMESPACE/NAME. If hosts report their own pods, as
+// on etcd, the names are NODE/NAMESPACE/NAME. So a host can have the right to write only below its
+// own name.
 func Pods(byHosts bool) Kind {
 	k := Kind{
 		Name: "pods", GVK: corev1.SchemeGroupVersion.WithKind("Pod"), New: func() Object { return &corev1.Pod{} },
@@ -70,7 +71,8 @@ func Pods(byHosts bool) Kind {
 
 func newMetadata() Object { return &metav1.PartialObjectMetadata{} }
 
-// Metadata returns the kind with no more of its objects than their metadata. An Update keeps the rest.
+// Metadata returns the kind with only the metadata of its objects. An Update keeps the other
+// fields.
 func (k Kind) Metadata() Kind {
 	k.New = newMetadata
 	if k.Nested {
@@ -79,13 +81,13 @@ func (k Kind) Metadata() Kind {
 	return k
 }
 
-// Folder is where objects are stored on etcd, below the prefix of the fleet: FOLDER + name.
+// Folder returns the path of the kind's objects on etcd, below the prefix of the fleet.
 func (k Kind) Folder() string {
 	switch k.Name {
 	case Nodes.Name, Leases.Name, Events.Name, Objects.Name:
 		return k.Name + "/"
 	}
-	if k.Name == Slots && !k.GVK.Empty() { // people may have a kind of that name
+	if k.Name == Slots && !k.GVK.Empty() { // people may have a kind with the same name
 		return Slots + "/"
 	}
 	return Objects.Name + "/" + k.Name + "/"
@@ -94,10 +96,10 @@ func (k Kind) Folder() string {
 // parts reports whether names have several parts.
 func (k Kind) parts() bool { return k.NameOf != nil || k.Nested }
 
-// Is reports whether a name may be one of this kind: other keys below its folder are ignored.
+// Is reports whether a name can be one of this kind: other keys below its folder are ignored.
 func (k Kind) Is(name string) bool { return name != "" && (k.parts() || !strings.Contains(name, "/")) }
 
-// Resource is the plural of a kind in lower case, such as "tickets" of Ticket.
+// Resource returns the plural of a kind in lower case, such as "tickets" for Ticket.
 func Resource(kind string) string {
 	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
 	return plural.Resource

@@ -1,8 +1,8 @@
-// Package store is what the server role reads and writes: the objects of a whole fleet, on etcd, on
-// Kubernetes or in memory. It owns the Store interface; package storetest has the suite that every
+// Package store is the store of the server role: the objects of a whole fleet, on etcd, on
+// Kubernetes or in memory. It owns the Store interface. Package storetest has the suite that every
 // implementation passes.
 //
-// The agent uses controlplane.Client instead, which knows one host's own objects.
+// The agent uses controlplane.Client instead, which knows only the objects of one host.
 package store
 
 import (
@@ -23,39 +23,40 @@ type Object interface {
 	runtime.Object
 }
 
-// Preconditions are what must be true at the moment of a write. The store compares and writes in one
-// step.
+// Preconditions are conditions of a write. The store compares them and writes in one step.
 type Preconditions struct {
 	UID     types.UID // of the stored object; empty for any
 	Version string    // resourceVersion of the stored object; empty for any
-	// Unreadable has the write refused if the stored object can be read. Kubernetes does not compare it.
+	// Unreadable makes the write fail if the stored object can be read. Kubernetes does not compare
+	// it.
 	Unreadable bool
-	// Term is the leadership under which the caller writes; the zero value is for a caller that needs none.
+	// Term is the term in which the caller writes; the zero value if it needs none.
 	Term Term
-	// Others are the states that other objects must have. There are at most MostOthers. A store that
-	// cannot compare them in the write has read them in the half second before.
+	// Others are the states that other objects must have, at most MostOthers. A store that cannot
+	// compare them in the write reads them in the half second before.
 	Others []Reference
-	// Unchanged are kinds of which no object may have been created or changed since a Tracker has reached
-	// a version. A store that cannot compare that in the write checks it before, up to the version that
-	// the object has.
+	// Unchanged are kinds of which no object may have been created or changed since a Tracker reached
+	// a version. A store that cannot compare that in the write checks it before the write, up to the
+	// version of the object.
 	Unchanged []Position
 }
 
-// MostOthers is how many Others one write can have: etcd bounds the size of a transaction.
+// MostOthers is the maximum number of Others of one write: etcd limits the size of a transaction.
 const MostOthers = 50
 
 // Reference is the state of an object: one version, being deleted, or absent.
 type Reference struct {
 	Kind Kind
-	Name string    // that it is stored under
+	Name string    // name of the stored object
 	UID  types.UID // empty for any
-	// Version is the resourceVersion that the object must have, and Deletion how its deletion must be
-	// carried out at any version, see DeletionOf. If both are empty, nothing may have the UID under the name.
+	// Version is the resourceVersion that the object must have. Deletion is the policy that its
+	// deletion must have, at any version; see DeletionOf. If both are empty, no object of that name
+	// may have the UID.
 	Version  string
 	Deletion metav1.DeletionPropagation
 }
 
-// Check returns ErrConflict if the stored object, nil if there is none, is not in the state.
+// Check returns ErrConflict if the stored object, nil if there is none, is not in this state.
 func (r Reference) Check(stored Object) error {
 	same := stored != nil && (r.UID == "" || stored.GetUID() == r.UID)
 	switch {
@@ -70,51 +71,55 @@ func (r Reference) Check(stored Object) error {
 	return nil
 }
 
-// Position is how far the changes of a kind were followed.
+// Position is the version up to which the changes of a kind were reported.
 type Position struct {
 	Kind    Kind
-	Version string // of Tracker.Reached
+	Version string // as in Tracker.Reached
 }
 
-// Store has the objects of a fleet. Its methods are safe for concurrent use and return soon after their
-// context ends. A call without a deadline gets one. Errors name operation and object, and wrap
-// controlplane.ErrNotFound, ErrConflict, ErrForbidden, ErrInvalid, ErrUnavailable, or ErrDeposed.
-// A write that returns ErrUnavailable may have been stored.
+// Store has the objects of a fleet. Its methods are safe for concurrent use and return soon after
+// their context ends. A call without a deadline gets one. Errors name operation and object, and
+// wrap controlplane.ErrNotFound, ErrConflict, ErrForbidden, ErrInvalid or ErrUnavailable, or
+// ErrDeposed. A write that returns ErrUnavailable may have been stored.
 type Store interface {
 	// Type is the store's name in the configuration, such as "etcd".
 	Type() string
 	// Endpoint is the address of the store.
 	Endpoint() string
-	// EndsLeases reports whether the store deletes a Lease by itself when it was not renewed for its
+	// EndsLeases reports whether the store itself deletes a Lease that was not renewed for its
 	// duration.
 	EndsLeases() bool
 
-	// Ping returns nil if the store answers for its majority: a member that is cut off from the others
-	// does not.
+	// Ping returns nil if the majority of the store answers. A member that is cut off from the others
+	// returns an error.
 	Ping(ctx context.Context) error
 
-	// Get reads an object; ErrNotFound; ErrUnreadable, which is also an ErrInvalid. It is not older than any answer that this process has had before.
+	// Get reads an object. The result is not older than any earlier answer to this process. Errors:
+	// ErrNotFound; ErrUnreadable, which is also an ErrInvalid.
 	Get(ctx context.Context, kind Kind, name string) (Object, error)
 
-	// Create stores an object that is new, with a UID and a creationTimestamp of its own, and returns it as
-	// it is stored. ErrConflict if there is one of that name.
+	// Create stores a new object with a new UID and creationTimestamp, and returns the stored object.
+	// ErrConflict if one of that name exists.
 	Create(ctx context.Context, kind Kind, o Object) (Object, error)
 
-	// Update reads an object, calls edit, stores what edit changed, and returns the stored object.
-	// Nothing is written if edit changes nothing. ErrNotFound; ErrConflict if a precondition is not met
-	// or another client writes in between; ErrDeposed if the Term has ended. An error of edit is
-	// returned as it is. edit may be called again, with the object as it is then. An object whose
-	// deletion was requested is deleted when edit removes its last finalizer.
+	// Update reads an object, calls edit, stores the changes, and returns the stored object. Nothing
+	// is written if edit changes nothing. edit may be called again with a newer state of the object.
+	// If edit removes the last finalizer of an object whose deletion was requested, the object is
+	// deleted.
+	//
+	// Errors: ErrNotFound; ErrConflict if a precondition is not met or another client writes in
+	// between; ErrDeposed if the Term has ended. An error of edit is returned unchanged.
 	Update(ctx context.Context, kind Kind, name string, pre Preconditions, edit func(Object) error) (Object, error)
 
-	// Delete requests the deletion of an object: it is removed, or, as long as it has finalizers, gets a
-	// deletionTimestamp. The policy adds or removes the finalizers foregroundDeletion and orphan; empty
-	// for the default, which changes none. ErrNotFound, ErrConflict and ErrDeposed as for Update.
+	// Delete requests the deletion of an object. It is removed, or gets a deletionTimestamp if it has
+	// finalizers. The policy adds or removes the finalizers foregroundDeletion and orphan; the
+	// default, an empty policy, changes none. Errors: ErrNotFound, ErrConflict and ErrDeposed as for
+	// Update.
 	Delete(ctx context.Context, kind Kind, name string, pre Preconditions, policy metav1.DeletionPropagation) error
 
-	// Follow reports all objects of a kind to f, and then each change, until ctx ends or the store is
-	// lost, and returns why. It starts with a list, and starts with a list again if it cannot continue
-	// from where it was.
+	// Follow reports all objects of a kind to f, and then each change, until ctx ends or the
+	// connection is lost, and returns why. It starts with a list. If it cannot continue after an
+	// interruption, it starts with a list again.
 	Follow(ctx context.Context, kind Kind, scope Scope, f Follower) error
 
 	Elector
@@ -129,18 +134,19 @@ type Scope int
 // The scopes.
 const (
 	AllChanges Scope = iota
-	// Deletions leaves out writes after the list if the store can filter them. A store that cannot
-	// reports them.
+	// Deletions leaves out writes after the list, if the store can filter them; another store reports
+	// them.
 	Deletions
 )
 
-// Follower receives the objects of one kind. One goroutine calls its methods, one at a time. They return
-// soon, make no calls to the store, and do not change objects, which other followers may receive too.
+// Follower receives the objects of one kind. One goroutine calls its methods, one call at a time.
+// They return soon and do not call the store. They do not change objects, because other followers
+// may receive the same ones.
 type Follower interface {
-	// Begin announces a list: Set follows for each stored object, then Synced. A list that cannot be
-	// ended begins again.
+	// Begin starts a list: Set follows for each stored object, then Synced. If a list fails, the next
+	// one starts with Begin again.
 	Begin()
-	// Set is called for an object that is listed, new or changed.
+	// Set is called for each object of a list, and for a new or changed object.
 	Set(name string, object Object)
 	// Unreadable is called instead of Set for an object that cannot be read.
 	Unreadable(name string, err error)
@@ -151,37 +157,38 @@ type Follower interface {
 	Synced()
 }
 
-// Tracker is a Follower that knows how far it is.
+// Tracker is a Follower that records which changes it has received.
 type Tracker interface {
 	Follower
-	// Reached is called when all changes up to a version were reported: after each list, and whenever a
-	// change was reported. Only the store knows what a version means.
+	// Reached is called when all changes up to a version were reported: after each list and after each
+	// change. Only the store can interpret a version.
 	Reached(version string)
 }
 
-// Elector gives a controller to one process at a time.
+// Elector elects the leader of a controller: one process at a time.
 type Elector interface {
-	// Elect gives the controller to candidate for ttl (whole seconds) if nobody has it. Otherwise it
+	// Elect makes candidate the leader for ttl (whole seconds) if there is no leader. Otherwise it
 	// returns the leader, and the zero Term.
 	Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (Term, Leader, error)
-	// Extend lets a term last for its ttl from now on; ErrDeposed if it has ended.
+	// Extend makes a term last for its ttl from now on; ErrDeposed if it has ended.
 	Extend(ctx context.Context, term Term) error
-	// Resign ends a term, so that the next candidate need not wait. It succeeds if the term has ended.
+	// Resign ends a term, so that the next candidate does not have to wait. It succeeds if the term
+	// has ended.
 	Resign(ctx context.Context, term Term) error
-	// Leader reads who has the controller; the zero Leader if nobody has.
+	// Leader reads the leader of a controller; the zero Leader if there is none.
 	Leader(ctx context.Context, controller string) (Leader, error)
 }
 
-// Term is the leadership of one candidate over one controller, from Elect until it ends.
+// Term is the term of one candidate as the leader of a controller.
 type Term struct {
 	Controller string
 	Candidate  string
 	TTL        time.Duration
-	// Token tells this term from all others of the controller. Only the store knows what it means.
+	// Token identifies the term among all terms of the controller. Only the store can interpret it.
 	Token string
 }
 
-// Leader is who has a controller.
+// Leader is the leader of a controller.
 type Leader struct {
 	Candidate string    `json:"candidate"`
 	Since     time.Time `json:"since"`

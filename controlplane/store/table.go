@@ -5,46 +5,46 @@ import (
 	"sync"
 )
 
-// Table is a Follower that keeps an entry for each object of a kind. It is safe for concurrent use.
+// Table is a Follower that has an entry for each object of a kind. It is safe for concurrent use.
 type Table[T any] struct {
 	take    func(before T, object Object, listing bool) (now T, news bool)
 	changed func()
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries map[string]listed[T]
 	lists   int
 	ready   bool
 }
 
-// listed is an entry, and the last list that its object was in.
+// listed is an entry, and the number of the last list that contained its object.
 type listed[T any] struct {
 	entry T
 	list  int
 }
 
-// NewTable returns an empty table. take returns the entry of an object that is new or has changed, and
-// whether the change matters; before is the zero value for a new one. listing is true for an object of a
-// list: it may have changed at any time before. An object that cannot be read keeps its entry. changed is
-// called after a change that matters, a new object and a deletion.
+// NewTable returns an empty table. take returns the entry of an object that is new or has changed,
+// and whether the change matters. before is the zero value for a new object. listing is true for an
+// object of a list: it may have changed at any time before. An unreadable object keeps its entry.
+// changed is called after a change that matters, a new object and a deletion.
 func NewTable[T any](take func(before T, object Object, listing bool) (now T, news bool), changed func()) *Table[T] {
 	return &Table[T]{take: take, changed: changed, entries: map[string]listed[T]{}}
 }
 
-// Ready reports whether all objects were listed, and no list is being read again.
+// Ready reports whether all objects were listed, and no list is in progress.
 func (t *Table[T]) Ready() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ready
 }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (t *Table[T]) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.entries)
 }
 
-// Has reports whether there is an object of that name.
+// Has reports whether an object of that name exists.
 func (t *Table[T]) Has(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +55,7 @@ func (t *Table[T]) Has(name string) bool {
 // Entries returns all entries, in no order.
 func (t *Table[T]) Entries() []T { return t.Select(func(T) bool { return true }) }
 
-// Select returns the entries that are to be kept, in no order.
+// Select returns the entries for which keep returns true, in no order.
 func (t *Table[T]) Select(keep func(T) bool) []T {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
-// Command image writes an OCI image of hostler server for one or more architectures, as a tar archive
-// of an OCI layout, without a daemon. The same programs make the same bytes.
+// Command image writes an OCI image of hostler server for one or more architectures, as a tar
+// archive of an OCI layout, without a daemon. The same programs give the same bytes.
 //
-// It has a module of its own, so that hostler does not depend on its library.
+// It has its own module, so that hostler does not depend on its library.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 // user is distroless's "nonroot": a number, since the image has no passwd.
 const user = 65532
 
-// file is what an image has.
+// file is a file or folder of the image.
 type file struct {
 	name string
 	mode int64
@@ -106,7 +106,7 @@ func write(to, version, revision, licence string, programs []string) error {
 		}
 		images = append(images, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
-	// A tag has no +, which versions have.
+	// Versions may have a +, which a tag must not have.
 	name := "hostler.io/hostler-server:" + strings.ReplaceAll(version, "+", "_")
 	all := mutate.Annotations(mutate.IndexMediaType(mutate.AppendManifests(empty.Index, images...), types.OCIImageIndex), labels).(v1.ImageIndex)
 	folder, err := os.MkdirTemp(filepath.Dir(to), ".image-")
@@ -118,7 +118,7 @@ func write(to, version, revision, licence string, programs []string) error {
 	if err != nil {
 		return err
 	}
-	// containerd and Podman name an image by these.
+	// containerd and Podman take the name of the image from these annotations.
 	if err := root.AppendIndex(all, layout.WithAnnotations(map[string]string{
 		"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name,
 	})); err != nil {
@@ -127,7 +127,7 @@ func write(to, version, revision, licence string, programs []string) error {
 	return archive(folder, to, created)
 }
 
-// of is the image for an architecture.
+// of builds the image for an architecture.
 func of(arch string, created time.Time, labels map[string]string, files []file) (v1.Image, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)

@@ -1,3 +1,3 @@
-// Package arch holds the rules of who may import whom, as a test. The rules are
-// ARCHITECTURE.md's map in a form that cannot go stale.
+// Package arch tests which packages may import which. The rules are the map in ARCHITECTURE.md, in
+// a form that cannot become outdated.
 package arch

@@ -12,8 +12,8 @@ import (
 
 const module = "hostler.io/hostler"
 
-// ours says which of our packages a package may import, beside its own children. A package that
-// is not listed may import none; `test` and what lies below it may import all.
+// ours says which of our packages a package may import, in addition to its own children. A package
+// that is not listed may import none. test and the packages below it may import all.
 var ours = map[string][]string{
 	"main":                   {"agent/cli"},
 	"runtime":                {"internal/sanitize"},
@@ -152,8 +152,7 @@ var ours = map[string][]string{
 	"controlplane/store/storetest": {"controlplane", "controlplane/store"},
 }
 
-// theirs says which packages may import a foreign package or what lies below it,
-// and why the others may not.
+// theirs says which packages may import a foreign package or its children, and why others may not.
 var theirs = []struct {
 	prefix   string
 	packages []string

@@ -10,7 +10,7 @@ import (
 )
 
 // TestEveryLabelIsDocumented compares the keys of hostler's domain in the code with
-// docs/reference/labels.md. Condition types begin with a capital.
+// docs/reference/labels.md. Condition types begin with a capital letter.
 func TestEveryLabelIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/labels.md")
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// A method that is looked up by a name that only the running program knows, as
-// templates do, makes the linker keep every method of every type.
+// If a method is looked up by a name that is only known at run time, as templates do, the linker
+// keeps every method of every type.
 func TestTheLinkerMayDropMethodsThatNobodyCalls(t *testing.T) {
-	const mark = "<ReflectMethod>" // of the linker's, on functions that do so
+	const mark = "<ReflectMethod>" // the linker's mark of functions that do so
 	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w -dumpdep", "-o", filepath.Join(t.TempDir(), "hostler"), module)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("go build: %v\n%.2000s", err, out)
 	}
-	reachedBy := map[string]string{} // the first, which leads to main
+	reachedBy := map[string]string{} // the first caller of each, up to main
 	var found string
 	for line := range strings.Lines(string(out)) {
 		from, to, isEdge := strings.Cut(strings.TrimSpace(line), " -> ")

@@ -11,25 +11,25 @@ import (
 	"testing"
 )
 
-// readers are the functions that read or run a file without a look at who may change it, and the
-// files of packages that may call them although what they read decides something.
+// readers are the functions that read or run a file without a check who may change it, and the
+// files of packages that may call them. Files whose content decides something need a reason.
 var readers = map[string][]string{
 	"os.ReadFile": {
 		"internal/configfile/load.go", // drafts that a person has checked
 		"agent/owner/kubelet.go",
-		"internal/listen/peer.go",            // who has logged in, of the kernel
+		"internal/listen/peer.go",            // logged-in users, from the kernel
 		"controlplane/kubernetes/account.go", // kubelet's folder in a pod: writable by everybody in the pod, but for its read-only mount
 	},
 	"os.Open": {
-		"status/conditions/run.go", // the header of a check: trust.Open opens what is run
-		"internal/listen/bound.go", // /dev/null, to hold a descriptor
+		"status/conditions/run.go", // the header of a check: trust.Open opens the file that is run
+		"internal/listen/bound.go", // /dev/null, to reserve a descriptor
 	},
 	"os.OpenFile":         {},
 	"exec.Command":        {},
-	"exec.CommandContext": {"runtime/runc/program/program.go"}, // what trust.Path has checked
+	"exec.CommandContext": {"runtime/runc/program/program.go"}, // checked with trust.Path
 }
 
-// What an administrator configures is read by package trust: another user could change it otherwise.
+// Package trust reads an administrator's configuration: otherwise another user could change it.
 func TestConfiguredFilesAreReadByTrust(t *testing.T) {
 	for _, folder := range []string{"agent/config", "agent/owner", "agent/inspect", "controlplane", "internal/configfile", "internal/listen", "runtime/runc/program", "status/conditions"} {
 		eachFile(t, folder, func(name string, file *ast.File) {
@@ -48,7 +48,7 @@ func TestConfiguredFilesAreReadByTrust(t *testing.T) {
 	}
 }
 
-// Any user can have many connections to a listener, and send nothing or without end.
+// Any user can open many connections to a listener, and send nothing or endlessly.
 func TestServersAreBounded(t *testing.T) {
 	found := 0
 	for _, folder := range []string{"agent", "controlplane", "internal", "runtime", "shutdown", "status", "systemd"} {
@@ -79,7 +79,7 @@ func TestServersAreBounded(t *testing.T) {
 	}
 }
 
-// What a runtime returns holds names and labels that authors of images and pods have chosen.
+// A runtime returns names and labels that authors of images and pods have chosen.
 func TestAdaptersReturnCleanTexts(t *testing.T) {
 	listed := []string{"[]runtime.Pod", "[]runtime.Image", "[]runtime.ImageUser", "[]runtime.Owned", "[]runtime.Layer", "runtime.Info"}
 	found := 0
@@ -105,8 +105,8 @@ func TestAdaptersReturnCleanTexts(t *testing.T) {
 	}
 }
 
-// cleans reports whether each return statement of a method that returns something cleans it, or the
-// method hands it to a function that does.
+// cleans reports whether each return statement of a method cleans its result, or the method passes
+// it to a function that does.
 func cleans(body *ast.BlockStmt) bool {
 	clean, something := false, false
 	ast.Inspect(body, func(n ast.Node) bool {
@@ -127,7 +127,7 @@ func cleans(body *ast.BlockStmt) bool {
 	return clean || !something
 }
 
-// typeName is a type as it is written: a name of another package, or a slice of such.
+// typeName returns a type as text: a name in another package, or a slice of such a type.
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.ArrayType:
@@ -140,7 +140,7 @@ func typeName(e ast.Expr) string {
 	return ""
 }
 
-// eachFile calls f for each file below a folder that is no test.
+// eachFile calls f for each file below a folder that is not a test.
 func eachFile(t *testing.T, folder string, f func(name string, file *ast.File)) {
 	t.Helper()
 	root := filepath.Join("..", "..")

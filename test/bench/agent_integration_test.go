@@ -23,35 +23,33 @@ import (
 )
 
 const (
-	// patience bounds every wait; only a fault reaches it.
+	// patience limits every wait. Only an error makes a wait that long.
 	patience = time.Minute
-	// metricsURL is where the agent serves its metrics by default.
+	// metricsURL is the default URL of the agent's metrics.
 	metricsURL = "http://127.0.0.1:9754/metrics"
-	// callMetric counts the agent's calls to runtimes, in its own words.
+	// callMetric is the metric of the agent's calls to runtimes.
 	callMetric = "hostler_runtime_call_duration_seconds_count"
 )
 
-// agent is one `hostler agent`, with the default configuration but for the
-// folder of its state.
+// agent is a `hostler agent` with the default configuration, except for the folder of its state.
 type agent struct {
 	process
 	cmd     *exec.Cmd
 	began   time.Time // just before it was started
 	ended   chan struct{}
-	log     *bytes.Buffer // read it only after the end
+	log     *bytes.Buffer // read it only after end
 	api     *api.Client
 	service *lab.Notify // its service manager
-	closed  bool        // by end
+	closed  bool        // end was called
 }
 
-// startAgent starts an agent on what an earlier one learned, or on nothing.
+// startAgent starts an agent on the state of an earlier one, or on no state.
 func startAgent(b *testing.B, fresh bool) *agent {
 	b.Helper()
 	return startAgentWith(b, fresh, "")
 }
 
-// startAgentWith starts one with more settings than where its state is, and perhaps more in
-// its environment.
+// startAgentWith starts an agent with additional settings and environment variables.
 func startAgentWith(b *testing.B, fresh bool, settings string, environ ...string) *agent {
 	b.Helper()
 	file, folder := filepath.Join(scratch, "hostler.yaml"), stateFolder(b)
@@ -70,13 +68,13 @@ func startAgentWith(b *testing.B, fresh bool, settings string, environ ...string
 	check(b, service.Start(a.cmd))
 	a.pid = a.cmd.Process.Pid
 	go func() {
-		_ = a.cmd.Wait() // how it ended is read off the state
+		_ = a.cmd.Wait() // the exit code is in ProcessState
 		close(a.ended)
 	}()
 	return a
 }
 
-// stateFolder is where the agent keeps its state.
+// stateFolder returns the folder of the agent's state.
 func stateFolder(b *testing.B) string {
 	b.Helper()
 	folder, err := filepath.Abs(filepath.Join(scratch, "state"))
@@ -84,7 +82,7 @@ func stateFolder(b *testing.B) string {
 	return folder
 }
 
-// await asks for the status until it is as wanted.
+// await reads the status until wanted returns true.
 func (a *agent) await(what string, wanted func(api.Status) bool) api.Status {
 	a.b.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -104,7 +102,7 @@ func (a *agent) await(what string, wanted func(api.Status) bool) api.Status {
 	}
 }
 
-// end ends the agent by a signal and waits for it, the first time it is called.
+// end sends a signal to the agent and waits for its end. Further calls do nothing.
 func (a *agent) end(s syscall.Signal) {
 	a.b.Helper()
 	if a.closed {
@@ -122,7 +120,7 @@ func (a *agent) end(s syscall.Signal) {
 	check(a.b, a.service.Close())
 }
 
-// calls is how many calls to runtimes the agent says it has made, by method.
+// calls returns how many calls to runtimes the agent has made, by method.
 func (a *agent) calls() map[string]float64 {
 	a.b.Helper()
 	answer, err := http.Get(metricsURL)

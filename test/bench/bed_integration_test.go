@@ -17,9 +17,9 @@ import (
 
 const (
 	imageCount = 500
-	podCount   = 20 // of one container each
+	podCount   = 20 // with one container each
 	critical   = 2  // of the pods
-	// knownSocket is where the agent looks for a containerd.
+	// knownSocket is a socket at which the agent looks for a containerd.
 	knownSocket = "/run/containerd/containerd.sock"
 )
 
@@ -31,7 +31,7 @@ type bed struct {
 	pods       []*lab.Pod
 }
 
-// newBed makes the host, which takes about a minute.
+// newBed prepares the host, which takes about a minute.
 func newBed(b *testing.B) *bed {
 	b.Helper()
 	t := &bed{b: b, containerd: lab.ContainerdFor(b, lab.ContainerdOptions{})}
@@ -45,8 +45,8 @@ func newBed(b *testing.B) *bed {
 	return t
 }
 
-// fillImages has a containerd pull images, until with that of the sandboxes there
-// are as many as there are to be.
+// fillImages makes a containerd pull images, until it has imageCount of them, including the image
+// of sandboxes.
 func fillImages(b *testing.B, c *lab.Containerd) {
 	b.Helper()
 	for i := range imageCount - 1 {
@@ -59,8 +59,7 @@ func imageName(i int) string {
 	return fmt.Sprintf("registry.example.com/platform/service-%d:v1.2.3", i)
 }
 
-// runPods runs pods that end as soon as they are asked to, the first of them
-// critical ones.
+// runPods runs pods that end at once on SIGTERM. The first ones are critical.
 func (t *bed) runPods(count, critical int) {
 	t.b.Helper()
 	for i := range count {
@@ -74,7 +73,7 @@ func (t *bed) runPods(count, critical int) {
 	}
 }
 
-// removePods removes what runPods has made.
+// removePods removes the pods of runPods.
 func (t *bed) removePods() {
 	t.b.Helper()
 	for _, pod := range t.pods {
@@ -83,7 +82,7 @@ func (t *bed) removePods() {
 	t.pods = nil
 }
 
-// login starts a logind, and returns it with what ends it.
+// login starts a logind, and returns it with a function that stops it.
 func (t *bed) login() (login *lab.Login, end func()) {
 	t.b.Helper()
 	login, err := lab.In(t.b).StartLogin(t.b.Context(), lab.LoginOptions{})
@@ -94,7 +93,7 @@ func (t *bed) login() (login *lab.Login, end func()) {
 	}
 }
 
-// until polls often for what takes milliseconds.
+// until polls at short intervals, for events that take milliseconds.
 func until(b *testing.B, what string, done func() bool) {
 	b.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(200 * time.Microsecond) {

@@ -21,11 +21,11 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// window is shorter than the default only to try the benchmark: a status that
-// does not change is written every five minutes.
+// window is only changed to test the benchmark: a status without changes is written every five
+// minutes.
 var window = flag.Duration("window", 5*time.Minute, "how long requests to the API server are counted")
 
-// prepareCluster builds the programs of a cluster where its benchmark is asked for.
+// prepareCluster builds the programs of a cluster if its benchmark was selected.
 func prepareCluster(log *slog.Logger) error {
 	if !selected("BenchmarkCluster") {
 		return nil
@@ -35,9 +35,8 @@ func prepareCluster(log *slog.Logger) error {
 
 const clusterStarts = 5
 
-// BenchmarkCluster takes what a cluster's control plane has of hostler and of a
-// kubelet, each a node of the same cluster with a containerd of its own, and prints
-// the table as far as it came.
+// BenchmarkCluster measures the load of hostler and of a kubelet on a cluster's control plane. Each
+// is a node of the same cluster, with its own containerd. It prints the table even if it fails.
 func BenchmarkCluster(b *testing.B) {
 	var t table
 	defer t.print(os.Stdout)
@@ -52,7 +51,7 @@ func BenchmarkCluster(b *testing.B) {
 type fleet struct {
 	b            *testing.B
 	cluster      *kube.Cluster
-	ours, theirs *lab.Containerd // hostler's and kubelet's
+	ours, theirs *lab.Containerd // of hostler and of kubelet
 }
 
 func newFleet(b *testing.B) *fleet {
@@ -64,8 +63,8 @@ func newFleet(b *testing.B) *fleet {
 	return f
 }
 
-// startHostler starts a hostler that knows nothing, or what an earlier one learned.
-// That there is a kubelet on its machine is nothing to it: it is another node's.
+// startHostler starts a hostler without state, or with that of an earlier one. The kubelet on its
+// machine belongs to another node, so hostler ignores it.
 func (f *fleet) startHostler(fresh bool, node, kubeconfig string) *agent {
 	f.b.Helper()
 	return startAgentWith(f.b, fresh, fmt.Sprintf(`runtimes: [{type: cri, endpoint: %s}]
@@ -91,18 +90,17 @@ func (f *fleet) kubectl(args ...string) {
 	check(f.b, err)
 }
 
-// starts are those of hostler or of kubelet.
+// starts measures the starts of hostler or of kubelet.
 type starts struct {
 	name string
-	// prepare makes a node that has never run. What it returns starts it, and
-	// gives what ends it.
+	// prepare prepares a new node. It returns a function that starts the node, which returns a
+	// function that stops it.
 	prepare func(node string) (start func(fresh bool) (stop func()))
 }
 
-// measureStarts times both from the moment before they are started to those at
-// which the API server has told a watcher of the first lease, and of a Node that
-// is Ready by what was seen since; on a node that the cluster has never seen, and
-// after a restart.
+// measureStarts measures two times from the start of each: until a watcher of the API server sees
+// the first Lease, and until it sees a Node that is Ready with a later heartbeat. It measures on a
+// new node, and after a restart.
 func (f *fleet) measureStarts(into *table) {
 	both := []starts{
 		{"hostler", func(node string) func(bool) func() {
@@ -146,16 +144,16 @@ func (f *fleet) measureStarts(into *table) {
 			f.kubectl("delete", "node", node)
 		}
 	}
-	slices.Sort(order) // one below the other
+	slices.Sort(order) // in columns
 	for _, name := range order {
 		into.add(*figures[name])
 	}
 }
 
-// timeStart starts a node and ends it again.
+// timeStart starts a node and stops it again.
 func (f *fleet) timeStart(node string, start func() (stop func())) (leased, isReady time.Duration) {
 	f.b.Helper()
-	// Heartbeats are told in seconds: none before is in the second of this start.
+	// Heartbeats have whole seconds: the previous one must not be in the second of this start.
 	time.Sleep(time.Second)
 	ctx, cancel := context.WithCancel(f.b.Context())
 	defer cancel()
@@ -182,7 +180,7 @@ func (f *fleet) await(when <-chan time.Time, what string) time.Time {
 	}
 }
 
-// follow watches an object from now on, and tells when it was first as wanted.
+// follow watches an object from now on, and sends when wanted first returned true.
 func follow[T any](ctx context.Context, f *fleet, path, name string, wanted func(*T) bool) <-chan time.Time {
 	f.b.Helper()
 	path += "?fieldSelector=metadata.name%3D" + name
@@ -201,7 +199,7 @@ func follow[T any](ctx context.Context, f *fleet, path, name string, wanted func
 		for d := json.NewDecoder(changes); ; {
 			var change struct{ Object *T }
 			if d.Decode(&change) != nil {
-				return // over, or seen by who waits
+				return // ended, or already received
 			}
 			if wanted(change.Object) {
 				when <- time.Now()

@@ -22,11 +22,10 @@ import (
 const (
 	unusedImages = 500
 	collectRuns  = 3
-	layerBytes   = 128 << 10 // of each image's own
+	layerBytes   = 128 << 10 // of each image's own layer
 )
 
-// BenchmarkCollection takes the figures of garbage collection and prints their
-// table, as far as it came.
+// BenchmarkCollection measures garbage collection and prints its table, even if it fails.
 func BenchmarkCollection(b *testing.B) {
 	var t table
 	defer t.print(os.Stdout)
@@ -34,7 +33,7 @@ func BenchmarkCollection(b *testing.B) {
 	measureRemovals(b, &t)
 }
 
-// measurePlans plans at three sizes, and counts what that allocates.
+// measurePlans plans at three sizes, and counts the allocations.
 func measurePlans(b *testing.B, t *table) {
 	now := time.Now()
 	for _, images := range []int{1_000, 10_000, 100_000} {
@@ -61,17 +60,17 @@ func measurePlans(b *testing.B, t *table) {
 	}
 }
 
-// larder is a containerd on a disk of its own, with images that nobody uses.
-type larder struct {
+// imageHost is a containerd on its own disk, with images that no container uses.
+type imageHost struct {
 	*lab.Containerd
 	b     *testing.B
 	names []string
 }
 
-func newLarder(b *testing.B) *larder {
+func newImageHost(b *testing.B) *imageHost {
 	b.Helper()
-	l := &larder{Containerd: lab.ContainerdFor(b, lab.ContainerdOptions{ImageFSBytes: 2 << 30, ImageFSInodes: 200_000}), b: b}
-	// So much is no image that no collection is ever done.
+	l := &imageHost{Containerd: lab.ContainerdFor(b, lab.ContainerdOptions{ImageFSBytes: 2 << 30, ImageFSInodes: 200_000}), b: b}
+	// With this ballast, no regular collection starts.
 	check(b, os.WriteFile(filepath.Join(l.Root, "ballast"), make([]byte, 64<<20), 0o600))
 	base, err := lab.RandomLayer(4 << 20)
 	check(b, err)
@@ -86,8 +85,8 @@ func newLarder(b *testing.B) *larder {
 	return l
 }
 
-// refill pulls what is gone.
-func (l *larder) refill() {
+// refill pulls the missing images.
+func (l *imageHost) refill() {
 	l.b.Helper()
 	for _, name := range l.names {
 		_, err := l.Images.PullImage(l.b.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: name}})
@@ -95,8 +94,8 @@ func (l *larder) refill() {
 	}
 }
 
-// oneByOne removes all images in a call each, one after the other.
-func (l *larder) oneByOne() time.Duration {
+// oneByOne removes all images, one call after the other.
+func (l *imageHost) oneByOne() time.Duration {
 	l.b.Helper()
 	began := time.Now()
 	for _, name := range l.names {
@@ -105,8 +104,8 @@ func (l *larder) oneByOne() time.Duration {
 	return time.Since(began)
 }
 
-// collected has the agent remove them.
-func (l *larder) collected(a *agent, req api.CollectRequest) runs.Report {
+// collected lets the agent remove them.
+func (l *imageHost) collected(a *agent, req api.CollectRequest) runs.Report {
 	l.b.Helper()
 	report, err := a.api.Collect(l.b.Context(), req, func(api.Step) {})
 	check(l.b, err)
@@ -116,11 +115,11 @@ func (l *larder) collected(a *agent, req api.CollectRequest) runs.Report {
 	return report
 }
 
-// measureRemovals compares how long it takes to be rid of 500 images: by a bare
-// loop of RemoveImage, by a collection of all that is unused, and by one that
-// measures the disk as it goes. The three take turns on the same images.
+// measureRemovals compares three ways to remove 500 images: a loop of RemoveImage, a collection of
+// all unused images, and one that measures the disk after each removal. The three take turns on the
+// same images.
 func measureRemovals(b *testing.B, t *table) {
-	l := newLarder(b)
+	l := newImageHost(b)
 	a := startAgentWith(b, true, "runtimes: [{type: cri, endpoint: "+l.Endpoint+"}]\nimageGC: {minimumAge: 0s, interval: 1h}\n")
 	defer a.end(syscall.SIGTERM)
 	bare := figure{name: "500 images: a bare loop of RemoveImage", unit: "s"}

@@ -19,18 +19,18 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// The nodes whose costs are counted.
+// The nodes whose load is measured.
 const (
 	hostlerNode = "with-hostler"
 	kubeletNode = "with-kubelet"
 )
 
-// podSettling is longer than settling: kubelet looks at each new pod a second time
-// after up to a minute and a half, and writes what it finds.
+// podSettling is longer than settling: kubelet checks each new pod again after up to a minute and a
+// half, and writes the result.
 const podSettling = 2 * time.Minute
 
-// podManifest is a pod of one container that is bound to a node and asks for
-// nothing beyond, such as a token.
+// podManifest is a pod of one container that is bound to a node and needs nothing else, such as a
+// token.
 const podManifest = `---
 apiVersion: v1
 kind: Pod
@@ -42,8 +42,8 @@ spec:
   containers: [{name: main, image: "%s", imagePullPolicy: Never}]
 `
 
-// measureCosts counts what hostler and kubelet ask of the API server while nothing
-// happens, on hosts without any pod and then on full ones.
+// measureCosts counts the requests of hostler and kubelet while nothing happens, on hosts without
+// pods and on full ones.
 func (f *fleet) measureCosts(into *table) {
 	ctx, cancel := context.WithCancel(f.b.Context())
 	defer cancel()
@@ -72,7 +72,7 @@ func (f *fleet) measureCosts(into *table) {
 	f.kubectl("delete", "pod", "--all")
 }
 
-// furnish gives both hosts images and pods: kubelet's are the cluster's.
+// furnish starts images and pods on both hosts: kubelet's pods are the cluster's.
 func (f *fleet) furnish() {
 	f.b.Helper()
 	fillImages(f.b, f.ours)
@@ -93,16 +93,16 @@ func (f *fleet) furnish() {
 type party struct {
 	name, node string
 	process
-	promised map[string]float64 // targets, by what they are of
+	promised map[string]float64 // targets, by their subject
 
-	// What the last window has had of it.
+	// Measured in the last window.
 	requests       map[string]float64 // by verb and resource
-	asked          float64            // the sum of these
-	anonymous, pss float64            // megabytes at its end
+	asked          float64            // their sum
+	anonymous, pss float64            // megabytes at the end of the window
 	ran            float64            // processor seconds
 }
 
-// measureWindow measures both for a while in which nothing happens.
+// measureWindow measures both in a period in which nothing happens.
 func (f *fleet) measureWindow(into *table, where string, both []*party) {
 	began := time.Now()
 	for _, p := range both {
@@ -131,7 +131,7 @@ func (f *fleet) measureWindow(into *table, where string, both []*party) {
 	}
 }
 
-// count sorts out what it has asked.
+// count sorts its requests.
 func (p *party) count(requests []kube.Request) {
 	p.requests, p.asked = map[string]float64{}, 0
 	for _, r := range requests {
@@ -147,7 +147,7 @@ func (p *party) count(requests []kube.Request) {
 	}
 }
 
-// report adds what it cost in a window of so many minutes.
+// report adds the load of a window of that many minutes.
 func (p *party) report(into *table, where string, minutes float64) {
 	p.b.Helper()
 	add := func(what, unit string, value float64) {

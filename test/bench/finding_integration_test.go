@@ -20,7 +20,7 @@ import (
 
 const (
 	findingRounds = 5
-	// findingSpread is how much later in the agent's rhythm each round is than the one before.
+	// findingSpread is the additional delay of each round, relative to the agent's interval.
 	findingSpread = 2 * time.Second
 )
 
@@ -31,27 +31,27 @@ type daemon interface {
 	Ready(context.Context) error
 }
 
-// BenchmarkFinding times an agent from the moment at which a runtime answers to that at which
-// its status has it ready: one that it has never seen, and then the same after it was killed.
-// runc and crun, which do not answer, count from their first container.
+// BenchmarkFinding measures the time from the moment at which a runtime answers until the agent's
+// status shows it as ready. It does so for a new runtime, and for one that was killed. runc and
+// crun, which do not answer, count from their first container.
 func BenchmarkFinding(b *testing.B) {
 	var t table
 	defer t.print(os.Stdout)
 	before := load(b)
 	containerd := lab.ContainerdFor(b, lab.ContainerdOptions{})
 	defer func() { fmt.Println("\non " + machine(b, containerd) + ", before " + before) }()
-	// Podman is looked for once systemd has said that the host does not go down.
+	// Podman is only looked for after systemd has reported that the host does not shut down.
 	lab.LoginFor(b, lab.LoginOptions{})
 	docker := lab.DockerFor(b, lab.DockerOptions{})
 	measureFinding(b, &t, "docker", docker, "/run/docker.sock", docker.Endpoint)
 	podman := lab.PodmanFor(b, lab.PodmanOptions{})
 	measureFinding(b, &t, "podman", podman, podman.Endpoint, podman.Endpoint)
-	measureFinding(b, &t, "containerd", containerd, knownSocket, containerd.Endpoint) // it ends running
+	measureFinding(b, &t, "containerd", containerd, knownSocket, containerd.Endpoint) // it runs afterwards
 	measureFirst(b, &t, "runc", lab.RuncFor(b, "/run/runc"))
 	measureFirst(b, &t, "crun", lab.CrunFor(b, "/run/crun"))
 }
 
-// measureFinding does so with one whose socket leads to an endpoint from where agents look.
+// measureFinding does that for a runtime. place is a link to its endpoint, where agents look.
 func measureFinding(b *testing.B, into *table, name string, d daemon, place, endpoint string) {
 	b.Helper()
 	if place != endpoint {
@@ -81,8 +81,8 @@ func measureFinding(b *testing.B, into *table, name string, d daemon, place, end
 	into.add(again)
 }
 
-// measureFirst does so with one that nobody serves, and that is found by its first container:
-// from when the program in that says that it runs.
+// measureFirst does that for a runtime without a service, which is found by its first container.
+// The time counts from when the program in the container reports that it runs.
 func measureFirst(b *testing.B, into *table, name string, r *lab.Runc) {
 	b.Helper()
 	r.Setenv(b)
@@ -102,7 +102,7 @@ func measureFirst(b *testing.B, into *table, name string, r *lab.Runc) {
 	into.add(f)
 }
 
-// has tells whether a runtime is listed as ready.
+// has reports whether a runtime is listed as ready.
 func has(s api.Status, name string) bool {
 	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return r.Name == name && r.Ready })
 }

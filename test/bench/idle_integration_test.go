@@ -14,13 +14,13 @@ import (
 
 const (
 	settling    = 30 * time.Second
-	idleWindows = 5 // together they hold every loop's round, image collection's too
+	idleWindows = 5 // together they contain a round of every loop, including image collection
 	idleWindow  = time.Minute
 
 	megabyte = 1_000_000
 )
 
-// measureIdle measures an agent that has nothing to do, minute by minute.
+// measureIdle measures an idle agent, minute by minute.
 func (t *bed) measureIdle(into *table) {
 	_, end := t.login()
 	defer end()

@@ -13,13 +13,13 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// kubelet is a real one, with a containerd of its own.
+// kubelet is a real kubelet with its own containerd.
 type kubelet struct {
 	*kube.KubeletDaemon
 	process
 }
 
-// newKubelet makes a kubelet that has never run, as the node of that name.
+// newKubelet prepares a new kubelet for the node of that name.
 func newKubelet(b *testing.B, c *kube.Cluster, containerd *lab.Containerd, node string) *kubelet {
 	b.Helper()
 	return &kubelet{KubeletDaemon: kube.KubeletFor(b, c, kube.KubeletOptions{Node: node, Endpoint: containerd.Endpoint, CgroupRoot: cgroup(b)})}
@@ -32,14 +32,13 @@ func (k *kubelet) start(b *testing.B) {
 	k.process = process{b, k.PID()}
 }
 
-// stop asks it to end.
+// stop stops it with SIGTERM.
 func (k *kubelet) stop(b *testing.B) {
 	b.Helper()
 	check(b, k.Stop(context.WithoutCancel(b.Context())))
 }
 
-// cgroup makes the one that a kubelet's pods are to lie below, in every hierarchy,
-// and returns its name.
+// cgroup creates the parent cgroup of a kubelet's pods in every hierarchy, and returns its name.
 func cgroup(b *testing.B) string {
 	b.Helper()
 	const mounted = "/sys/fs/cgroup"
@@ -47,12 +46,12 @@ func cgroup(b *testing.B) string {
 	roots, err := filepath.Glob(filepath.Join(mounted, "*", "cgroup.procs"))
 	check(b, err)
 	if _, err := os.Stat(filepath.Join(mounted, "cgroup.procs")); err == nil {
-		roots = []string{filepath.Join(mounted, "cgroup.procs")} // version 2 alone
+		roots = []string{filepath.Join(mounted, "cgroup.procs")} // only version 2
 	}
 	for _, root := range roots {
 		root = filepath.Dir(root)
 		check(b, os.MkdirAll(filepath.Join(root, name), 0o755))
-		// Those of version 1 begin without any processor and memory.
+		// New cgroups of version 1 have no processors and no memory nodes.
 		for _, dir := range []string{filepath.Dir(name), name} {
 			for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 				all, err := os.ReadFile(filepath.Join(root, file))

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// machine says on what the figures were taken.
+// machine describes the machine of the measurements.
 func machine(b *testing.B, c *lab.Containerd) string {
 	b.Helper()
 	var kernel unix.Utsname
@@ -41,8 +41,7 @@ func osName(b *testing.B) string {
 	return "unknown system"
 }
 
-// load is the load average: figures that were taken beside other work are those
-// of a busy machine.
+// load returns the load average: on a busy machine, figures are worse.
 func load(b *testing.B) string {
 	b.Helper()
 	text, err := os.ReadFile("/proc/loadavg")

@@ -16,18 +16,17 @@ import (
 )
 
 const (
-	// binary is what `make build` has made; the lab shows the sources where
-	// they are.
+	// binary is the result of `make build`. The lab shows the sources at the same path.
 	binary = "../../hostler"
-	// scratch is where the agent keeps its state: on a real disk, as in life,
-	// where the lab's own folders are in memory. `make clean` removes it, too.
+	// scratch is the folder of the agent's state: on a real disk, because the lab's folders are in
+	// memory. `make clean` removes it, too.
 	scratch = "../../dist/bench"
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.bench"); f == nil || f.Value.String() == "" {
-		os.Exit(m.Run()) // nothing is asked for that needs a lab
+		os.Exit(m.Run()) // no selected benchmark needs a lab
 	}
 	if _, err := os.Stat(binary); err != nil {
 		fmt.Fprintln(os.Stderr, "the binary to measure is missing: run `make bench`:", err)
@@ -54,15 +53,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// selected tells whether a benchmark is among those to run; a pattern that is none the
-// testing package tells better.
+// selected reports whether a benchmark was selected. The testing package reports an invalid
+// pattern.
 func selected(benchmark string) bool {
 	pattern, _, _ := strings.Cut(flag.Lookup("test.bench").Value.String(), "/")
 	yes, err := regexp.MatchString(pattern, benchmark)
 	return err == nil && yes
 }
 
-// BenchmarkFigures takes all figures and prints their table, as far as it came.
+// BenchmarkFigures measures all figures and prints their table, even if it fails.
 func BenchmarkFigures(b *testing.B) {
 	var t table
 	defer t.print(os.Stdout)

@@ -16,9 +16,8 @@ const (
 	phasePods = 200
 )
 
-// measurePhase compares a phase of many pods, which end as soon as they are
-// asked to, with what any client could do: ask for all of them at once. The two
-// take turns, each on pods of its own and through the same proxy.
+// measurePhase compares a phase of many pods that end at once on SIGTERM with a client that stops
+// all of them at once. The two take turns, each on its own pods and through the same proxy.
 func (t *bed) measurePhase(into *table) {
 	bare := figure{name: "200 pods: a bare loop of StopContainer, all at once", unit: "s"}
 	phase := figure{name: "200 pods: one phase of a shutdown", unit: "s"}
@@ -40,15 +39,14 @@ func (t *bed) measurePhase(into *table) {
 	}
 }
 
-// stopAtOnce stops every container in a call of its own, all at once, and
-// returns how long that took.
+// stopAtOnce stops every container with its own call, all at once, and returns how long that took.
 func (t *bed) stopAtOnce() time.Duration {
 	t.b.Helper()
 	conn, err := grpc.NewClient("unix://"+knownSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(t.b, err)
 	defer conn.Close()
 	client := cri.NewRuntimeServiceClient(conn)
-	_, err = client.Version(t.b.Context(), &cri.VersionRequest{}) // connected, as an agent is
+	_, err = client.Version(t.b.Context(), &cri.VersionRequest{}) // connect first, because the agent is connected, too
 	check(t.b, err)
 
 	var calls sync.WaitGroup

@@ -19,8 +19,8 @@ const (
 	planRuns       = 51
 )
 
-// measurePlan plans a collection on a host that is full of images and dead
-// containers, under the default policy.
+// measurePlan plans a collection on a host full of images and dead containers, with the default
+// policy.
 func measurePlan(b *testing.B, t *table) {
 	now := time.Now()
 	facts := crowd(now, planImages)
@@ -36,7 +36,7 @@ func measurePlan(b *testing.B, t *table) {
 	t.add(took)
 }
 
-// crowd makes facts with names and IDs as long as real ones, in no order.
+// crowd returns facts with names and IDs as long as real ones, in no order.
 func crowd(now time.Time, images int) gc.Facts {
 	f := gc.Facts{SandboxImages: map[string]string{"containerd": "registry.k8s.io/pause:3.10"}}
 	digest := func(kind string, i int) string {

@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// process is one whose costs are measured.
+// process is a process whose usage is measured.
 type process struct {
 	b   *testing.B
 	pid int
 }
 
-// processorSeconds is the time that its threads have run, so far.
+// processorSeconds returns the processor time of its threads so far.
 func (p process) processorSeconds() float64 {
 	p.b.Helper()
 	text := p.proc("stat")
-	// Fields are counted from behind the name, which may hold anything.
+	// Fields are counted after the name, which may contain anything.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	const utime, stime, ticksPerSecond = 14 - 3, 15 - 3, 100 // proc_pid_stat(5); USER_HZ
 	return (parse(p.b, fields[utime]) + parse(p.b, fields[stime])) / ticksPerSecond

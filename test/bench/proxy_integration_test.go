@@ -19,14 +19,13 @@ import (
 type call struct {
 	method     string // such as "ListContainers"
 	began      time.Time
-	answered   time.Time // zero while it runs
+	answered   time.Time // zero while it is in progress
 	connection int
 	stream     uint32
 }
 
-// proxy stands between the agent and containerd, passes everything on as it
-// comes, and notes each call: what the agent says of its calls is checked
-// against what really went over the wire.
+// proxy is a proxy between the agent and containerd that records each call. The agent's own call
+// metrics are compared with these records.
 type proxy struct {
 	listener net.Listener
 	upstream string
@@ -36,7 +35,7 @@ type proxy struct {
 	conns int
 }
 
-// startProxy listens on a socket for a runtime that listens on another.
+// startProxy listens on a socket, for a runtime that listens on another one.
 func startProxy(socket, upstream string) (*proxy, error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -55,12 +54,12 @@ func startProxy(socket, upstream string) (*proxy, error) {
 	return p, nil
 }
 
-// serve passes a connection on until either end closes it.
+// serve forwards a connection until either end closes it.
 func (p *proxy) serve(down net.Conn) {
 	defer down.Close()
 	up, err := net.Dial("unix", p.upstream)
 	if err != nil {
-		return // as if nothing listened
+		return // as if there were no listener
 	}
 	p.mu.Lock()
 	p.conns++
@@ -78,7 +77,7 @@ func (p *proxy) serve(down net.Conn) {
 	both.Wait()
 }
 
-// requests notes each request until the stream ends.
+// requests records each request until the stream ends.
 func (p *proxy) requests(connection int, r io.Reader) {
 	if _, err := io.ReadFull(r, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
@@ -99,7 +98,7 @@ func (p *proxy) requests(connection int, r io.Reader) {
 	}
 }
 
-// answers notes the end of each answer until the stream ends.
+// answers records the end of each answer until the stream ends.
 func (p *proxy) answers(connection int, r io.Reader) {
 	f := newFramer(r)
 	for {
@@ -126,7 +125,7 @@ func newFramer(r io.Reader) *http2.Framer {
 	return f
 }
 
-// since returns the calls that began at a time or later.
+// since returns the calls that started at a time or later.
 func (p *proxy) since(t time.Time) []call {
 	p.mu.Lock()
 	defer p.mu.Unlock()

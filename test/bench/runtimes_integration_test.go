@@ -19,13 +19,13 @@ const (
 	runtimeRounds     = 3
 	usualContainers   = 20 // of containerd
 	usualImages       = 500
-	runtimeContainers = 10 // of each further runtime
-	runtimeImages     = 20 // of each that has images
-	memorySamples     = 12 // in a minute: garbage comes and goes
+	runtimeContainers = 10 // of each other runtime
+	runtimeImages     = 20 // of each runtime that has images
+	memorySamples     = 12 // in a minute: the heap grows and shrinks
 )
 
-// BenchmarkRuntimes takes what each further runtime of a host costs an agent that has
-// nothing to do, against containerd alone in the same round.
+// BenchmarkRuntimes measures the cost of each additional runtime for an idle agent, compared with
+// containerd alone in the same round.
 func BenchmarkRuntimes(b *testing.B) {
 	var t table
 	defer t.print(os.Stdout)
@@ -45,7 +45,7 @@ func BenchmarkRuntimes(b *testing.B) {
 		return []figure{{name: name + ": anonymous memory", unit: "MB"}, {name: name + ": PSS", unit: "MB"}, {name: name + ": CPU in a minute", unit: "s"}}
 	}
 	base, whole := of("containerd alone"), of("all four")
-	defer func() { // as far as it came
+	defer func() { // even if it fails
 		for _, figures := range [][]figure{base, anonymous, processor, whole} {
 			for _, f := range figures {
 				if len(f.samples) > 0 {
@@ -65,11 +65,10 @@ func BenchmarkRuntimes(b *testing.B) {
 	}
 }
 
-// idleCost is what an agent has of memory, in megabytes, and of processor time in a minute, in
-// seconds.
+// idleCost is an agent's memory, in megabytes, and its processor time in a minute, in seconds.
 type idleCost struct{ anonymous, pss, ran float64 }
 
-// addTo adds it to figures of these.
+// addTo adds the cost to the figures.
 func (c idleCost) addTo(figures []figure) {
 	for i, sample := range []float64{c.anonymous, c.pss, c.ran} {
 		figures[i].samples = append(figures[i].samples, sample)
@@ -79,7 +78,7 @@ func (c idleCost) addTo(figures []figure) {
 // peer is a runtime with containers.
 type peer struct {
 	name, kind, endpoint string
-	environ              []string // what an agent needs for running its program
+	environ              []string // environment variables with which an agent can run its program
 }
 
 func inhabitContainerd(b *testing.B, c *lab.Containerd) peer {
@@ -132,7 +131,7 @@ func inhabitRunc(b *testing.B) peer {
 	return peer{name: "runc", kind: "runc", endpoint: r.Root, environ: r.Environ()}
 }
 
-// idleBeside is what a new agent costs in an idle minute beside these runtimes, of memory the
+// idleBeside returns the cost of a new agent in an idle minute with these runtimes. Memory is the
 // median.
 func idleBeside(b *testing.B, runtimes ...peer) idleCost {
 	b.Helper()

@@ -31,7 +31,7 @@ import (
 
 const shutdownRuns = 7
 
-// measureShutdown asks logind for reboots of a host with running pods.
+// measureShutdown requests reboots of a host with running pods from logind.
 func (t *bed) measureShutdown(into *table) {
 	first := figure{name: "PrepareForShutdown to the first StopContainer", unit: "ms", target: 20}
 	release := figure{name: "containerd says the last container is gone, to reboot.target started", unit: "ms", target: 20}
@@ -59,18 +59,18 @@ func (t *bed) measureShutdown(into *table) {
 	}
 }
 
-// times are the moments of one shutdown, all by this machine's clock.
+// times are the moments of one shutdown, by this machine's clock.
 type times struct {
 	announced  time.Time // the bus delivered PrepareForShutdown to a listener like the agent
-	firstStop  time.Time // the first StopContainer left the agent
+	firstStop  time.Time // the agent sent the first StopContainer
 	lastExit   time.Time // the last container's process was reaped
 	lastAnswer time.Time // containerd answered the last StopContainer
-	rebooted   time.Time // logind, free of locks, asked for reboot.target
-	stored     bool      // what a power cut at that moment leaves tells of the end
+	rebooted   time.Time // logind, without locks, started reboot.target
+	stored     bool      // after a power failure at that moment, the end is on record
 }
 
-// shutDown reboots the host once. The agent is killed the moment that logind
-// goes on, as the power would go, and what it left on disk is read.
+// shutDown reboots the host once. When logind continues, the agent is killed, like by a power
+// failure, and its files are read.
 func (t *bed) shutDown() (s times) {
 	t.b.Helper()
 	login, end := t.login()
@@ -115,8 +115,8 @@ func (t *bed) shutDown() (s times) {
 	return s
 }
 
-// watchExits follows the exits of the pods' containers. What it returns tells
-// when the last of them was reaped.
+// watchExits watches the exits of the pods' containers. The returned function returns when the last
+// one was reaped.
 func (t *bed) watchExits() func(*bed) time.Time {
 	t.b.Helper()
 	conn, err := grpc.NewClient(t.containerd.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -136,7 +136,7 @@ func (t *bed) watchExits() func(*bed) time.Time {
 		for len(running) > 0 {
 			envelope, err := stream.Recv()
 			if err != nil {
-				return // seen by those who still run
+				return // the remaining watchers see it
 			}
 			var exit apievents.TaskExit
 			if err := typeurl.UnmarshalTo(envelope.GetEvent(), &exit); err != nil || !running[exit.GetID()] {
@@ -162,8 +162,8 @@ func (t *bed) watchExits() func(*bed) time.Time {
 	}
 }
 
-// stored tells whether the files that an agent left tell the whole story: the
-// Node is not ready because of the shutdown, and the record of it is complete.
+// stored reports whether the files of an agent are complete: the Node is not ready because of the
+// shutdown, and the record of it is complete.
 func stored(b *testing.B, name string, pods int, rebooted time.Time) bool {
 	b.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -183,7 +183,7 @@ func stored(b *testing.B, name string, pods int, rebooted time.Time) bool {
 		!record.FinishedAt.IsZero() && record.FinishedAt.Before(rebooted)
 }
 
-// ready is a Node's condition of that name.
+// ready returns the Node's condition Ready.
 func ready(node *corev1.Node) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {

@@ -11,9 +11,8 @@ import (
 
 const startRuns = 11
 
-// measureStart times an agent from the moment before it is started to the moment
-// at which a client of its API sees the first lease; on a host that it knows
-// nothing of, and then on one where it has run before.
+// measureStart measures the time from an agent's start until a client of its API sees the first
+// Lease: on a new host, and on one where it ran before.
 func (t *bed) measureStart(into *table) {
 	_, end := t.login()
 	defer end()

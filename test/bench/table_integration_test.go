@@ -10,27 +10,26 @@ import (
 	"text/tabwriter"
 )
 
-// figure is one line of the table: what was measured, how often, and how much
-// it may be.
+// figure is one row of the table: its subject, its samples and its target.
 type figure struct {
 	name    string
 	unit    string
 	samples []float64
-	target  float64 // at most; zero where none is promised and the figure explains
+	target  float64 // maximum; zero if there is no target
 	never   bool    // the target is zero
 }
 
-// median is the middle sample, the lower of two.
+// median returns the median sample, the lower one of two.
 func (f figure) median() float64 {
 	return slices.Sorted(slices.Values(f.samples))[(len(f.samples)-1)/2]
 }
 
-// table collects figures in the order in which they are taken.
+// table collects figures in the order of their measurement.
 type table struct{ figures []figure }
 
 func (t *table) add(f figure) { t.figures = append(t.figures, f) }
 
-// print writes the table. Whether a target is met is said of the median.
+// print prints the table. The median decides whether a target is met.
 func (t *table) print(w io.Writer) {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "FIGURE\tVALUE\tTARGET\tMET?\tLEAST\tMOST\tRUNS")
@@ -45,10 +44,10 @@ func (t *table) print(w io.Writer) {
 		fmt.Fprintf(tab, "%s\t%s %s\t%s\t%s\t%s\t%s\t%d\n", f.name, number(f.median()), f.unit, target, met,
 			number(slices.Min(f.samples)), number(slices.Max(f.samples)), len(f.samples))
 	}
-	_ = tab.Flush() // to the standard output, or memory
+	_ = tab.Flush() // to standard output, or memory
 }
 
-// number writes a value as exactly as it deserves.
+// number formats a value with a useful precision.
 func number(v float64) string {
 	if v == float64(int64(v)) {
 		return strconv.FormatInt(int64(v), 10)

@@ -18,7 +18,7 @@ import (
 
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// showNextBoot goes down and up again, and shows what is known of the shutdown.
+// showNextBoot shuts down and boots again, and shows the record of the shutdown.
 func (h *host) showNextBoot(ctx context.Context) error {
 	h.out.printf(`The machine cannot really reboot here, so the boot is played: the agent,
 		containerd, logind and the bus are ended in the order in which systemd would
@@ -55,7 +55,7 @@ func (h *host) showNextBoot(ctx context.Context) error {
 	}
 	h.out.check(strings.HasPrefix(last.BootID, h.before.Status.NodeInfo.BootID), "the last shutdown is known, and is that of the boot before", "its boot ID is %s, want %s", last.BootID, h.before.Status.NodeInfo.BootID)
 	h.out.check(last.Graceful && last.Trigger == journal.TriggerShutdown, "it left no pod running", "it says graceful=%t, trigger %q, error %q", last.Graceful, last.Trigger, last.Error)
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		want, got := journal.Stopped, journal.Outcome("nothing")
 		if a.takes == 0 {
 			want = journal.Killed
@@ -70,7 +70,7 @@ func (h *host) showNextBoot(ctx context.Context) error {
 	return nil
 }
 
-// draw shows the shutdown over time, and keeps its picture beside what it is made from.
+// draw shows the shutdown over time, and stores the picture with its data.
 func (h *host) draw(ctx context.Context) error {
 	if err := h.show(ctx, "shutdown", "report"); err != nil || h.picture == "" {
 		return err
@@ -108,7 +108,7 @@ func (h *host) goDown(ctx context.Context) error {
 	return err
 }
 
-// newBootID covers the kernel's boot ID, inside the lab only.
+// newBootID replaces the kernel's boot ID, inside the lab only.
 func newBootID() error {
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails

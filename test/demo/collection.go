@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// reportBytes is the size of an image that nothing uses. containerd keeps it
-	// twice, packed and unpacked.
+	// reportBytes is the size of an image that nothing uses. containerd stores it twice, packed and
+	// unpacked.
 	reportBytes = 8 * mebibyte
-	// ahead is how long before the next collection the file system must be full,
-	// so that there is time to look at it.
+	// ahead is how long before the next collection the file system must be full, so that there is time
+	// to show it.
 	ahead = 6 * time.Second
 )
 
-// usage is what statfs says of a file system.
+// usage is what statfs reports for a file system.
 type usage struct{ capacity, available uint64 }
 
 func (u usage) percent() int {
@@ -40,17 +40,17 @@ func (h *host) imageFS() (usage, error) {
 	return usage{capacity: st.Blocks * uint64(st.Bsize), available: st.Bavail * uint64(st.Bsize)}, nil
 }
 
-// showDF shows the file system as df sees it.
+// showDF shows the file system with df.
 func (h *host) showDF(ctx context.Context) error {
 	return h.showCommand(ctx, "df", "-h", h.containerd.Root)
 }
 
-// showLog shows the lines of the agent's log that hold a text.
+// showLog shows the lines of the agent's log that contain a text.
 func (h *host) showLog(ctx context.Context, text string) error {
 	return h.showCommand(ctx, "grep", text, logFile)
 }
 
-// showCollection fills the image file system and shows how the agent makes room.
+// showCollection fills the image file system and shows how the agent frees space.
 func (h *host) showCollection(ctx context.Context) error {
 	h.out.printf("Images come and nothing uses them; a job fails and is tried again. Room is made from %d%% on, down to %d%%, every %s.", highPercent, lowPercent, interval)
 	if err := h.fill(ctx); err != nil {
@@ -78,11 +78,11 @@ func (h *host) showCollection(ctx context.Context) error {
 		return err
 	}
 	if !h.checkPlan(plan, before, older, newer) {
-		return nil // its faults say why
+		return nil // faults has the reasons
 	}
 	h.out.printf("Now the agent collects, by itself.")
 	s, err := h.awaitStatus(ctx, 2*interval, "the agent collecting images and dead containers", func(s api.Status) (bool, string) {
-		// A run of images that is short of room takes dead containers first.
+		// If space is short, a collection of images removes dead containers first.
 		images := removed(s.ImageGC.LastRun, runs.KindImage)
 		containers := removed(s.ImageGC.LastRun, runs.KindContainer) + removed(s.ContainerGC.LastRun, runs.KindContainer)
 		return images > 0 && containers > 0, fmt.Sprintf("it removed %d images and %d containers", images, containers)
@@ -100,7 +100,7 @@ func (h *host) showCollection(ctx context.Context) error {
 	return h.checkCollected(ctx, plan, s, before, after, older, newer)
 }
 
-// removed is how many objects of a kind the run removed, if there was one.
+// removed returns the number of objects of a kind that the run removed; 0 without a run.
 func removed(s *runs.Summary, kind string) int {
 	if s == nil {
 		return 0
@@ -108,15 +108,15 @@ func removed(s *runs.Summary, kind string) int {
 	return s.RemovedKinds[kind]
 }
 
-// fill pulls images until one more will be too many, and returns when they are
-// old enough to go and the next collection is far enough away.
+// fill pulls images until one more exceeds the threshold. It returns when they are old enough to be
+// removed and the next collection is not too soon.
 func (h *host) fill(ctx context.Context) error {
 	for {
 		u, err := h.imageFS()
 		if err != nil {
 			return err
 		}
-		// What one more brings, with a margin for what else is written.
+		// The size of one more image, with a margin for other writes.
 		next := usage{u.capacity, u.available - min(u.available, 2*reportBytes+mebibyte)}
 		if next.percent() >= highPercent {
 			break
@@ -125,7 +125,7 @@ func (h *host) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	latest := fmt.Sprintf(imageReportOf, h.cast.reports)
+	latest := fmt.Sprintf(imageReportOf, h.workload.reports)
 	filled := time.Now()
 	_, err := h.awaitStatus(ctx, 2*interval, "images that are old enough, and a collection that is not about to begin", func(s api.Status) (bool, string) {
 		sinceFill := time.Since(filled)
@@ -135,7 +135,7 @@ func (h *host) fill(ctx context.Context) error {
 	return err
 }
 
-// checkPlan tells whether the plan says what it should.
+// checkPlan reports whether the plan is as expected.
 func (h *host) checkPlan(plan api.CollectPlan, before usage, older, newer string) bool {
 	out := h.out
 	out.checks()
@@ -161,7 +161,7 @@ func (h *host) checkPlan(plan api.CollectPlan, before usage, older, newer string
 	}
 	d := decisionOn(plan.Images, imageOldWeb)
 	out.check(d.Action == gc.Remove && plan.Images[0].ID == d.ID, imageOldWeb+" was unused longest and goes first", "the plan says %s: %s", d.Action, d.Reason)
-	d = decisionOn(plan.Images, fmt.Sprintf(imageReportOf, h.cast.reports))
+	d = decisionOn(plan.Images, fmt.Sprintf(imageReportOf, h.workload.reports))
 	out.check(d.Action == gc.Keep && d.Reason == gc.TooYoung, "the latest image stays: "+string(gc.TooYoung), "the plan says %s: %s", d.Action, d.Reason)
 	first, last := decisionOnContainer(plan.Containers, older), decisionOnContainer(plan.Containers, newer)
 	out.check(first.Action == gc.Remove, "the first try of the job goes", "the plan says %s: %s", first.Action, first.Reason)
@@ -187,8 +187,8 @@ func decisionOnContainer(containers []gc.ContainerDecision, id string) gc.Contai
 	return gc.ContainerDecision{Action: "nothing", Reason: "the container is not in the plan"}
 }
 
-// checkCollected compares what went with what was planned, and what it brought
-// with what the kernel says.
+// checkCollected compares what was removed with the plan, and the freed space with what the kernel
+// reports.
 func (h *host) checkCollected(ctx context.Context, plan api.CollectPlan, s api.Status, before, after usage, older, newer string) error {
 	out, last := h.out, s.ImageGC.LastRun
 	freed := int64(after.available) - int64(before.available)
@@ -225,7 +225,7 @@ func (h *host) checkCollected(ctx context.Context, plan api.CollectPlan, s api.S
 	_, oldErr := h.containerd.Container(ctx, older)
 	_, newErr := h.containerd.Container(ctx, newer)
 	out.check(oldErr != nil && newErr == nil, "of the dead containers the older is gone and the newer is there", "containerd says of the older %v, of the newer %v", oldErr, newErr)
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		c, err := h.containerd.Container(ctx, a.container())
 		if err != nil {
 			return err

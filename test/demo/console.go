@@ -12,11 +12,10 @@ import (
 	"golang.org/x/term"
 )
 
-// width is how long lines of prose and headings are.
+// width is the length of lines of prose and headings.
 const width = 78
 
-// console prints the play, and keeps account of what was claimed in it. Only
-// one goroutine may use it.
+// console prints the demo and records its claims. Only one goroutine may use it.
 type console struct {
 	w       io.Writer
 	color   bool
@@ -38,27 +37,27 @@ func (c *console) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// chapter begins a chapter.
+// chapter prints the heading of a chapter.
 func (c *console) chapter(title string) {
 	c.chapters++
 	line := fmt.Sprintf("== %d. %s ", c.chapters, title)
 	fmt.Fprintf(c.w, "\n%s\n", c.paint("1", line+strings.Repeat("=", max(0, width-len(line)))))
 }
 
-// chapter is a part of a play.
+// chapter is a part of a demo.
 type chapter struct {
 	title string
 	play  func(context.Context) error
 }
 
-// play plays chapters in order, until a claim in one of them does not hold.
-func (c *console) play(ctx context.Context, chapters []chapter) error {
+// runChapters runs chapters in order, until a claim in one of them does not hold.
+func (c *console) runChapters(ctx context.Context, chapters []chapter) error {
 	for _, chapter := range chapters {
 		c.chapter(chapter.title)
 		if err := chapter.play(ctx); err != nil {
 			return fmt.Errorf("%s: %w", chapter.title, err)
 		}
-		// What follows builds on what was claimed.
+		// Later chapters depend on these claims.
 		if err := c.faults(); err != nil {
 			return fmt.Errorf("%s: %w", chapter.title, err)
 		}
@@ -66,7 +65,7 @@ func (c *console) play(ctx context.Context, chapters []chapter) error {
 	return nil
 }
 
-// shown runs a command, and shows its command line and its answer.
+// shown runs a command, and shows its command line and its output.
 func (c *console) shown(ctx context.Context, binary string, line ...string) error {
 	path := line[0]
 	if path == "hostler" {
@@ -94,8 +93,7 @@ func (c *console) printf(format string, args ...any) {
 	fmt.Fprintln(c.w, line)
 }
 
-// command prints a command line as a person would have typed it, and what it
-// answered.
+// command prints a command line as a person types it, and its output.
 func (c *console) command(line, answer string) {
 	fmt.Fprintf(c.w, "\n%s\n", c.paint("1", "$ "+line))
 	if answer = strings.TrimRight(answer, "\n"); answer != "" {
@@ -103,13 +101,12 @@ func (c *console) command(line, answer string) {
 	}
 }
 
-// lines prints lines as they are, after an empty one.
+// lines prints lines unchanged, after an empty one.
 func (c *console) lines(lines ...string) {
 	fmt.Fprintf(c.w, "\n%s\n", strings.Join(lines, "\n"))
 }
 
-// check prints a claim that holds, or one that does not with what was seen
-// instead, and remembers it.
+// check prints and records whether a claim holds. If not, it also prints what was seen instead.
 func (c *console) check(holds bool, claim, seen string, args ...any) {
 	c.claims++
 	if holds {
@@ -121,7 +118,7 @@ func (c *console) check(holds bool, claim, seen string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Errorf("expected: %s; seen: %s", claim, seen))
 }
 
-// checks begins a list of claims.
+// checks starts a list of claims.
 func (c *console) checks() { fmt.Fprintln(c.w) }
 
 // faults returns the claims that did not hold.

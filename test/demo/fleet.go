@@ -22,13 +22,13 @@ import (
 const (
 	// lost is the host that is killed.
 	lost = "web-2"
-	// leaseTime is how long a Lease lasts.
+	// leaseTime is the duration of a Lease.
 	leaseTime = 5 * time.Second
-	// tolerated is how long the pod of that host tolerates that it is gone.
+	// tolerated is how long the pod on the lost host tolerates the taint.
 	tolerated = 5 * time.Minute
 )
 
-// fleet is the second play: three hosts in etcd, and the server.
+// fleet is the second demo: three hosts in etcd, and the server.
 type fleet struct {
 	lab    *lab.Lab
 	out    *console
@@ -40,18 +40,18 @@ type fleet struct {
 	server     *lab.Daemon
 }
 
-// perform implements stage.
-func (f *fleet) perform(ctx context.Context, out *console) error {
+// execute implements scenario.
+func (f *fleet) execute(ctx context.Context, out *console) error {
 	f.out = out
-	return out.play(ctx, []chapter{
-		{"Three hosts in etcd", f.setTheStage},
+	return out.runChapters(ctx, []chapter{
+		{"Three hosts in etcd", f.prepare},
 		{"A server leads", f.startServer},
 		{"A host dies", f.loseHost},
 		{"The host returns", f.returnHost},
 	})
 }
 
-// close implements stage.
+// close implements scenario.
 func (f *fleet) close(ctx context.Context) error {
 	var errs []error
 	for _, d := range f.hosts {
@@ -69,7 +69,7 @@ func (f *fleet) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// log implements stage.
+// log implements scenario.
 func (f *fleet) log() string {
 	if f.server == nil {
 		return ""
@@ -79,13 +79,13 @@ func (f *fleet) log() string {
 
 func file(name string) string { return filepath.Join(folder, name) }
 
-// socket is the API socket of a host's agent.
+// socket returns the API socket of a host's agent.
 func socket(host string) string { return file(host + ".sock") }
 
 var serverSocket = file("server.sock")
 
-// setTheStage starts etcd and the agents.
-func (f *fleet) setTheStage(ctx context.Context) (err error) {
+// prepare starts etcd and the agents.
+func (f *fleet) prepare(ctx context.Context) (err error) {
 	f.out.printf(`This is a private corner of the machine, which ends with this program. In it
 		run a real etcd, a containerd and three agents, each with a machine ID and a
 		host name of its own. Leases last %s, so that you need not wait for long.`, leaseTime)
@@ -121,7 +121,7 @@ func (f *fleet) setTheStage(ctx context.Context) (err error) {
 	return f.putPod(ctx)
 }
 
-// startHost starts an agent with a host name and a machine ID of its own.
+// startHost starts an agent with its own host name and machine ID.
 func (f *fleet) startHost(name, zone string, number int) error {
 	config := fmt.Sprintf(`controlPlane: {type: etcd, etcd: {endpoints: [%s]}}
 node: {labels: {topology.kubernetes.io/zone: %s}}
@@ -147,7 +147,7 @@ state: {directory: %s}
 	return f.hosts[name].Start()
 }
 
-// putPod stores a pod as agents do that report theirs.
+// putPod stores a pod, as agents that report their pods do.
 func (f *fleet) putPod(ctx context.Context) error {
 	pod := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shop", "namespace": "default", "uid": "1"},
  "spec": {"nodeName": %q, "containers": [{"name": "shop", "image": "shop:1"}],
@@ -186,7 +186,7 @@ func (f *fleet) startServer(ctx context.Context) error {
 	return nil
 }
 
-// loseHost kills an agent, as a power cut would.
+// loseHost kills an agent, as a power failure does.
 func (f *fleet) loseHost(ctx context.Context) error {
 	f.out.printf("The agent of %s gets SIGKILL, as in a power cut. Its Lease ends within %s.", lost, leaseTime)
 	if err := f.hosts[lost].Kill(); err != nil {
@@ -258,7 +258,7 @@ func (f *fleet) returnHost(ctx context.Context) error {
 	return nil
 }
 
-// showFleet runs commands of `hostler fleet` for everybody to see.
+// showFleet runs commands of `hostler fleet` and shows them.
 func (f *fleet) showFleet(ctx context.Context, commands ...string) error {
 	var errs []error
 	for _, c := range commands {
@@ -279,7 +279,7 @@ func (f *fleet) read(ctx context.Context, into any, args ...string) error {
 	return readJSON(ctx, f.binary, into, args...)
 }
 
-// nodeOf is the Node of that name, or an empty one.
+// nodeOf returns the Node of that name, or an empty one.
 func nodeOf(nodes []corev1.Node, name string) *corev1.Node {
 	for i := range nodes {
 		if nodes[i].Name == name {
@@ -289,7 +289,7 @@ func nodeOf(nodes []corev1.Node, name string) *corev1.Node {
 	return &corev1.Node{}
 }
 
-// await reads the stored Nodes until they are as awaited.
+// await reads the stored Nodes until reached returns true.
 func (f *fleet) await(ctx context.Context, awaited string, reached func([]corev1.Node) bool) ([]corev1.Node, error) {
 	return awaitUntil(ctx, awaited, func(ctx context.Context) (nodes []corev1.Node, err error) {
 		text, err := f.etcd.Ctl(ctx, "get", "--prefix", "--print-value-only", "/hostler/nodes/")
@@ -307,15 +307,15 @@ func (f *fleet) await(ctx context.Context, awaited string, reached func([]corev1
 	}, reached)
 }
 
-// awaitServer reads the state of the server until it is as awaited.
+// awaitServer reads the state of the server until reached returns true.
 func (f *fleet) awaitServer(ctx context.Context, awaited string, reached func(answer.Status) bool) (answer.Status, error) {
 	return awaitUntil(ctx, awaited, func(ctx context.Context) (s answer.Status, err error) {
 		return s, f.read(ctx, &s, "fleet", "status", "--socket", serverSocket)
 	}, reached)
 }
 
-// settledAt reports whether the server leads all controllers, has nothing to do now, and has so many
-// actions for later.
+// settledAt reports whether the server leads all controllers, has nothing to do now, and has that
+// many actions for later.
 func settledAt(s answer.Status, pending int) bool {
 	for _, c := range s.Controllers {
 		waits := slices.Contains([]string{answer.Starting, answer.Standby, answer.Yielding}, c.State)
@@ -327,7 +327,7 @@ func settledAt(s answer.Status, pending int) bool {
 	return pending == 0 && !slices.ContainsFunc(s.Loops, func(l loop.Health) bool { return !l.Healthy })
 }
 
-// awaitUntil reads something until it is as awaited.
+// awaitUntil repeats read until reached returns true.
 func awaitUntil[T any](ctx context.Context, awaited string, read func(context.Context) (T, error), reached func(T) bool) (T, error) {
 	const limit = 30 * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not happen within %s", limit))

@@ -18,35 +18,35 @@ import (
 )
 
 const (
-	folder     = lab.Dir + "/demo" // gone with the lab
+	folder     = lab.Dir + "/demo" // removed with the lab
 	configFile = folder + "/hostler.yaml"
 	logFile    = folder + "/agent.log" // of the lab's daemon "agent"
 )
 
-// pollInterval is how often the demo looks for something to happen.
+// pollInterval is the interval at which the demo checks whether something has happened.
 const pollInterval = 50 * time.Millisecond
 
-// host is the machine of the play: its daemons, its pods and its agent.
+// host is the machine of the demo: its daemons, its pods and its agent.
 type host struct {
 	lab    *lab.Lab
 	out    *console
 	binary string
-	// picture is where that of the shutdown goes, and record what it is made from; empty for
-	// nowhere.
+	// picture is the file for the picture of the shutdown, and record the file for its data; empty for
+	// none.
 	picture, record string
 
 	containerd *lab.Containerd
 	login      *lab.Login
-	manager    *lab.Notify // what the service manager is to the agent
+	manager    *lab.Notify // the agent's service manager
 	agent      *lab.Daemon
-	started    time.Time // when the agent was, last
+	started    time.Time // last start of the agent
 
-	cast   cast
-	before *corev1.Node // as it was before the reboot
+	workload podSet
+	before   *corev1.Node // Node before the reboot
 }
 
-// startAgent starts the agent as the service manager would, and returns when it
-// says that it is up.
+// startAgent starts the agent as the service manager does, and returns when it reports that it is
+// ready.
 func (h *host) startAgent(ctx context.Context) error {
 	if h.agent == nil {
 		h.agent = lab.NewDaemon("agent", lab.Tool{Path: h.binary}, folder, nil, "agent", "--config", configFile)
@@ -69,7 +69,7 @@ func (h *host) startAgent(ctx context.Context) error {
 	return nil
 }
 
-// stopAgent asks the agent to end and waits until it did.
+// stopAgent stops the agent and waits for its end.
 func (h *host) stopAgent(ctx context.Context) error {
 	if h.agent == nil || h.agent.PID() == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (h *host) stopAgent(ctx context.Context) error {
 	return nil
 }
 
-// close ends what runs. The lab ends what is forgotten.
+// close ends the daemons. The lab ends all other processes.
 func (h *host) close(ctx context.Context) error {
 	errs := []error{h.stopAgent(ctx)}
 	if h.containerd != nil {
@@ -98,22 +98,22 @@ func (h *host) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// show runs hostler for everybody to see.
+// show runs hostler and shows its output.
 func (h *host) show(ctx context.Context, args ...string) error {
 	return h.showCommand(ctx, append([]string{"hostler"}, args...)...)
 }
 
-// showCommand runs a command and shows its command line and its answer.
+// showCommand runs a command, and shows its command line and its output.
 func (h *host) showCommand(ctx context.Context, line ...string) error {
 	return h.out.shown(ctx, h.binary, line...)
 }
 
-// read runs the command with -o json and reads its answer.
+// read runs hostler with -o json and decodes the output.
 func (h *host) read(ctx context.Context, into any, args ...string) error {
 	return readJSON(ctx, h.binary, into, args...)
 }
 
-// readJSON runs hostler with -o json and reads its answer.
+// readJSON runs a binary of hostler with -o json and decodes the output.
 func readJSON(ctx context.Context, binary string, into any, args ...string) error {
 	answer, err := run(ctx, binary, append(args, "-o", "json")...)
 	if err != nil {
@@ -130,8 +130,8 @@ func (h *host) status(ctx context.Context) (s api.Status, err error) {
 	return s, err
 }
 
-// awaitStatus looks at the status until it is as awaited. reached tells whether
-// it is, and in words what was seen.
+// awaitStatus reads the status until reached returns true. The text that reached returns describes
+// what was seen.
 func (h *host) awaitStatus(ctx context.Context, limit time.Duration, awaited string, reached func(api.Status) (bool, string)) (api.Status, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not happen within %s", limit))
 	defer cancel()
@@ -152,8 +152,7 @@ func (h *host) awaitStatus(ctx context.Context, limit time.Duration, awaited str
 	}
 }
 
-// run runs a command and returns what it prints; an error carries what it
-// complained.
+// run runs a command and returns its standard output; an error contains its standard error.
 func run(ctx context.Context, path string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	var out, complaint bytes.Buffer

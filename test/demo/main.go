@@ -1,13 +1,10 @@
-// Command demo runs hostler's main job on real daemons and checks every step of
-// it: a Node that reports itself, a full image filesystem, a reboot, and what is
-// known of it afterwards. With -fleet it runs the server's job: a fleet in etcd
-// loses a host and gets it back.
+// Command demo shows hostler's main job on real daemons and checks every step: a Node that reports
+// itself, a full image filesystem, a reboot, and the record of it afterwards. With -fleet it shows
+// the server's job: a fleet in etcd loses a host and gets it back.
 //
-// It owns the play: the pods and images, the order of events, and the claims
-// that are checked on the way. The stage is test/lab's: nothing of the host is
-// touched, and nothing is left behind. It refuses to look inside the agent: what
-// it knows it has from the hostler command, from containerd, from logind and
-// from the kernel.
+// It owns the pods and images of the demo, the order of events, and the checked claims. It runs in
+// test/lab, so it changes nothing on the host and leaves nothing behind. It does not look inside
+// the agent: its facts come from the hostler command, containerd, logind and the kernel.
 package main
 
 import (
@@ -26,9 +23,9 @@ import (
 )
 
 const (
-	// runLimit is how long the play may take; downloads come before it.
+	// runLimit limits the time of the demo without downloads.
 	runLimit = 170 * time.Second
-	// closeLimit is how long the daemons may take to end after it.
+	// closeLimit limits how long the daemons may take to end afterwards.
 	closeLimit = 10 * time.Second
 )
 
@@ -36,8 +33,8 @@ func main() {
 	os.Exit(demo(os.Args[1:]))
 }
 
-// demo is main with an exit code: 0 if all went as claimed, 1 if not, 2 for
-// wrong use, 130 where it was interrupted.
+// demo is main with an exit code: 0 if all claims hold, 1 if not, 2 for wrong usage, 130 if it was
+// interrupted.
 func demo(args []string) int {
 	second := len(args) == 2 && args[0] == "-fleet"
 	if second {
@@ -65,7 +62,8 @@ func demo(args []string) int {
 			return 1
 		}
 	}
-	// From here on twice: outside this only waits, inside it returns.
+	// Enter runs the program a second time in the lab. Outside the lab it only waits; inside it
+	// returns.
 	l, err := lab.Enter(context.Background(), lab.Options{
 		Hostname: "demo-host",
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -77,33 +75,33 @@ func demo(args []string) int {
 	interrupted, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 	defer stop()
 	if second {
-		return play(interrupted, &fleet{lab: l, binary: binary})
+		return runScenario(interrupted, &fleet{lab: l, binary: binary})
 	}
 	h := &host{lab: l, binary: binary}
 	if len(args) == 3 {
 		h.picture, h.record = args[1], args[2]
 	}
-	return play(interrupted, h)
+	return runScenario(interrupted, h)
 }
 
-// stage is where a play happens.
-type stage interface {
-	perform(ctx context.Context, out *console) error
+// scenario is the environment of a demo.
+type scenario interface {
+	execute(ctx context.Context, out *console) error
 	close(ctx context.Context) error
 	log() string // its last lines
 }
 
-// play runs the chapters until one fails, and cleans up.
-func play(interrupted context.Context, s stage) int {
+// runScenario runs the chapters until one fails, and cleans up.
+func runScenario(interrupted context.Context, s scenario) int {
 	ctx, cancel := context.WithTimeoutCause(interrupted, runLimit, fmt.Errorf("the demo took longer than %s", runLimit))
 	defer cancel()
 	out := newConsole(os.Stdout)
 
-	err := s.perform(ctx, out)
+	err := s.execute(ctx, out)
 	if errors.Is(err, context.DeadlineExceeded) && interrupted.Err() == nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	log := s.log() // which ends with the stage
+	log := s.log() // removed by close
 	closing, closed := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer closed()
 	if closeErr := s.close(closing); closeErr != nil {
@@ -122,7 +120,7 @@ func play(interrupted context.Context, s stage) int {
 	return 0
 }
 
-// log implements stage.
+// log implements scenario.
 func (h *host) log() string {
 	if h.agent == nil {
 		return ""
@@ -130,11 +128,11 @@ func (h *host) log() string {
 	return h.agent.Log(25)
 }
 
-// perform implements stage.
-func (h *host) perform(ctx context.Context, out *console) error {
+// execute implements scenario.
+func (h *host) execute(ctx context.Context, out *console) error {
 	h.out = out
-	return out.play(ctx, []chapter{
-		{"A host with pods", h.setTheStage},
+	return out.runChapters(ctx, []chapter{
+		{"A host with pods", h.prepare},
 		{"The Node tells how it is", h.showNode},
 		{"Images and dead containers are collected", h.showCollection},
 		{"A reboot waits for the pods", h.showShutdown},

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// settled waits until the agent has found everything.
+// settled waits until the agent has detected all facts.
 func (h *host) settled(ctx context.Context) (api.Status, error) {
 	return h.awaitStatus(ctx, 15*time.Second, "the Node registered and Ready, its Lease held, the shutdown guard armed", func(s api.Status) (bool, string) {
 		if s.Node == nil || s.Lease == nil {
@@ -68,7 +68,7 @@ func (h *host) checkNode(node *corev1.Node) error {
 	}
 	out := h.out
 	out.check(capacity.Memory().Value() == memory, "its memory is what /proc/meminfo says", "it is %d, and /proc/meminfo says %d", capacity.Memory().Value(), memory)
-	// Its own view of the CPUs may be narrower than the host's.
+	// hostler's process may see fewer CPUs than the host has.
 	out.check(capacity.Cpu().Value() >= int64(goruntime.NumCPU()), "its CPUs are there", "it has %s", capacity.Cpu())
 	fits := true
 	for name, quantity := range allocatable {
@@ -106,7 +106,7 @@ func address(node *corev1.Node, kind corev1.NodeAddressType) string {
 	return ""
 }
 
-// memTotal is the kernel's own figure, in bytes.
+// memTotal returns the kernel's own value, in bytes.
 func memTotal() (int64, error) {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -119,7 +119,7 @@ func memTotal() (int64, error) {
 	return kib * 1024, nil
 }
 
-// showLease looks at the Lease until it was renewed twice.
+// showLease reads the Lease until it has been renewed twice.
 func (h *host) showLease(ctx context.Context, s api.Status) error {
 	h.out.printf("The first look saw a Lease that was renewed %s after the agent was started and is good for %ds. Three looks at its renewTime:",
 		s.Lease.Spec.RenewTime.Sub(h.started).Round(time.Millisecond), *s.Lease.Spec.LeaseDurationSeconds)

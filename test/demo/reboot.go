@@ -19,16 +19,16 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// slack is what a busy machine may add to a time.
+// slack is the delay that a busy machine may add.
 const slack = 2 * time.Second
 
-// moment is one line of the time line.
+// moment is an entry of the timeline.
 type moment struct {
 	at   time.Time
 	text string
 }
 
-// showShutdown asks logind for a reboot and shows what happens.
+// showShutdown requests a reboot from logind and shows what happens.
 func (h *host) showShutdown(ctx context.Context) error {
 	if err := errors.Join(h.show(ctx, "ps"), h.show(ctx, "shutdown", "plan")); err != nil {
 		return err
@@ -90,8 +90,8 @@ func (h *host) showShutdown(ctx context.Context) error {
 	return h.show(ctx, "status")
 }
 
-// catchDraining returns the status while pods are being stopped and the Node says
-// so, and when that was first seen.
+// catchDraining returns the status at a moment when pods are being stopped and the Node shows it,
+// and when that was first seen.
 func (h *host) catchDraining(ctx context.Context) (api.Status, time.Time, error) {
 	s, err := h.awaitStatus(ctx, gracePeriod, "the Node not ready while the guard drains", func(s api.Status) (bool, string) {
 		ready := condition(s.Node, corev1.NodeReady)
@@ -101,10 +101,10 @@ func (h *host) catchDraining(ctx context.Context) (api.Status, time.Time, error)
 	return s, time.Now(), err
 }
 
-// exits returns how each pod's container ended, as containerd tells it.
+// exits returns how each pod's container ended, from containerd.
 func (h *host) exits(ctx context.Context) (map[string]*cri.ContainerStatus, error) {
 	exits := map[string]*cri.ContainerStatus{}
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		c, err := h.containerd.Container(ctx, a.container())
 		if err != nil {
 			return nil, err
@@ -116,12 +116,12 @@ func (h *host) exits(ctx context.Context) (map[string]*cri.ContainerStatus, erro
 
 func finished(c *cri.ContainerStatus) time.Time {
 	if c.State != cri.ContainerState_CONTAINER_EXITED {
-		return time.Now() // not yet
+		return time.Now() // not ended yet
 	}
 	return time.Unix(0, c.FinishedAt)
 }
 
-// lastExit is when the last container ended.
+// lastExit returns when the last container ended.
 func lastExit(exits map[string]*cri.ContainerStatus) (last time.Time) {
 	for _, c := range exits {
 		if at := finished(c); at.After(last) {
@@ -131,8 +131,8 @@ func lastExit(exits map[string]*cri.ContainerStatus) (last time.Time) {
 	return last
 }
 
-// timeline prints what happened when, from what logind, containerd, the service
-// manager and the agent's journal tell.
+// timeline prints what happened and when, from logind, containerd, the service manager and the
+// agent's journal.
 func (h *host) timeline(asked, prepared time.Time, draining api.Status, notReady time.Time, reboot systemdtest.StartedUnit, exits map[string]*cri.ContainerStatus, record *journal.Record) {
 	ready := condition(draining.Node, corev1.NodeReady)
 	moments := []moment{
@@ -158,17 +158,17 @@ func (h *host) timeline(asked, prepared time.Time, draining api.Status, notReady
 	h.out.lines(lines...)
 }
 
-// checkStops checks each pod's stop: its time, its end, and the order of phases.
+// checkStops checks how each pod was stopped: its time, its end, and the order of phases.
 func (h *host) checkStops(exits map[string]*cri.ContainerStatus, record *journal.Record) {
 	var lastRegular, firstCritical time.Time
 	stops := map[string]journal.PodRecord{}
 	for _, p := range record.Pods {
 		stops[p.Namespace+"/"+p.Name] = p
 	}
-	for _, a := range h.cast.actors {
+	for _, a := range h.workload.pods {
 		exit, stop := exits[a.title()], stops[a.title()]
 		took := finished(exit).Sub(stop.StartedAt)
-		// The journal and containerd each have their own clock reading.
+		// The journal and containerd each read the clock separately.
 		within := func(want time.Duration) bool { return took > want-50*time.Millisecond && took < want+slack }
 		seen := fmt.Sprintf("it took %s, ended with code %d, and the journal says %q", took, exit.ExitCode, stop.Outcome)
 		if a.takes > 0 {
@@ -187,10 +187,10 @@ func (h *host) checkStops(exits map[string]*cri.ContainerStatus, record *journal
 	}
 	h.out.check(!firstCritical.Before(lastRegular), "critical pods were left alone until the last regular one had ended",
 		"the first critical one was stopped %s before that", lastRegular.Sub(firstCritical))
-	h.out.check(len(record.Pods) == len(h.cast.actors), "the journal has every pod", "it has %d of %d", len(record.Pods), len(h.cast.actors))
+	h.out.check(len(record.Pods) == len(h.workload.pods), "the journal has every pod", "it has %d of %d", len(record.Pods), len(h.workload.pods))
 }
 
-// checkRelease checks that the shutdown went on when the last container was gone.
+// checkRelease checks that the shutdown continued when the last container had ended.
 func (h *host) checkRelease(asked time.Time, reboot systemdtest.StartedUnit, exits map[string]*cri.ContainerStatus) {
 	after, early := reboot.Time.Sub(lastExit(exits)), gracePeriod-reboot.Time.Sub(asked)
 	h.out.check(after >= 0 && after < slack && early > 3*time.Second,
@@ -198,8 +198,7 @@ func (h *host) checkRelease(asked time.Time, reboot systemdtest.StartedUnit, exi
 		"it went on %s after the last container was gone and %s before the period's end", after, early)
 }
 
-// checkLock compares logind's list of locks with what should be in it, and how
-// long logind waits for them.
+// checkLock compares logind's locks with the expected ones, and how long logind waits for them.
 func (h *host) checkLock(ctx context.Context, held bool) error {
 	locks, err := h.login.Inhibitors(ctx)
 	if err != nil {

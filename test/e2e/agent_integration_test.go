@@ -28,31 +28,29 @@ import (
 	"hostler.io/hostler/test/lab/unit"
 )
 
-// patience bounds every wait: far longer than anything takes, so that only a
-// fault reaches it.
+// patience limits every wait. Only an error makes a wait that long.
 const patience = 2 * time.Minute
 
-// agent is `hostler agent` as systemd runs it, behind what hostler.service takes from it.
-// It can be started, ended in every way, and started again on what it has learned.
+// agent is a `hostler agent` as systemd runs it, with all restrictions of hostler.service. It can
+// be started, ended in every way, and started again with its state.
 type agent struct {
 	t      testing.TB
-	config string // file; empty: none at all, and everything at its default place
+	config string // configuration file; empty: none, and all default paths
 	folder string // of configuration, socket and state
 	socket string
 	state  string
 	log    string
 	notify *lab.Notify // nil: no service manager
-	island *island     // nil: it has the lab's network
-	dropIn []string    // what a person's drop-in of the unit says
+	island *island     // nil: it uses the lab's network
+	dropIn []string    // a drop-in of the unit
 	env    []string
 
-	process *unit.Process // nil before it is started
+	process *unit.Process // nil before the first start
 	api     *api.Client
 }
 
-// newAgent prepares an agent with a configuration of its own, and does not start
-// it. settings are YAML lines beside those for socket, state and runtime; a
-// setting in them may not be one of these.
+// newAgent prepares an agent with its own configuration, but does not start it. settings are
+// additional YAML lines, besides those for socket, state and runtime.
 func newAgent(t testing.TB, settings string) *agent {
 	t.Helper()
 	a := newBareAgent(t)
@@ -64,12 +62,12 @@ func newAgent(t testing.TB, settings string) *agent {
 	return a
 }
 
-// newBareAgent prepares one without any configuration.
+// newBareAgent prepares an agent without any configuration.
 func newBareAgent(t testing.TB) *agent {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "agent-")
 	check(t, err)
-	check(t, os.Chmod(folder, 0o755)) // members of group hostler come in
+	check(t, os.Chmod(folder, 0o755)) // members of group hostler may enter
 	a := &agent{t: t, folder: folder, log: filepath.Join(folder, "log"), socket: config.DefaultSocket, state: "/var/lib/hostler"}
 	a.api = api.NewClient(a.socket)
 	t.Cleanup(func() {
@@ -84,8 +82,8 @@ func newBareAgent(t testing.TB) *agent {
 	return a
 }
 
-// configure writes the configuration again. Unless settings say otherwise the
-// runtime is the shared containerd, and metrics are not served.
+// configure writes the configuration again. By default, the runtime is the shared containerd, and
+// metrics are not served.
 func (a *agent) configure(settings string) {
 	a.t.Helper()
 	text := fmt.Sprintf("api: {socket: %s}\nstate: {directory: %s}\n%s\n", a.socket, a.state, settings)
@@ -121,7 +119,7 @@ func (a *agent) start() {
 	})
 }
 
-// launch runs the agent and waits for nothing.
+// launch starts the agent without waiting.
 func (a *agent) launch() {
 	a.t.Helper()
 	log, err := os.OpenFile(a.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -167,7 +165,7 @@ func (a *agent) exit() int {
 	return a.process.ExitCode()
 }
 
-// stop ends the agent as `systemctl stop` does.
+// stop stops the agent as `systemctl stop` does.
 func (a *agent) stop() {
 	a.t.Helper()
 	a.signal(syscall.SIGTERM)
@@ -176,14 +174,14 @@ func (a *agent) stop() {
 	}
 }
 
-// kill ends the agent without a word.
+// kill kills the agent.
 func (a *agent) kill() {
 	a.t.Helper()
 	a.signal(syscall.SIGKILL)
 	a.exit()
 }
 
-// logged is all that the agent logged in all its lives.
+// logged returns the log of all runs of the agent.
 func (a *agent) logged() string {
 	a.t.Helper()
 	text, err := os.ReadFile(a.log)
@@ -191,7 +189,7 @@ func (a *agent) logged() string {
 	return string(text)
 }
 
-// logLines are the lines of the log in which every part stands.
+// logLines returns the log lines that contain every part.
 func (a *agent) logLines(parts ...string) []string {
 	a.t.Helper()
 	var lines []string
@@ -207,7 +205,7 @@ lines:
 	return lines
 }
 
-// status asks the agent over its socket.
+// status reads the status over the agent's socket.
 func (a *agent) status() api.Status {
 	a.t.Helper()
 	s, err := a.api.Status(a.t.Context())
@@ -215,14 +213,14 @@ func (a *agent) status() api.Status {
 	return s
 }
 
-// onSocket asks whatever is asked over the agent's socket.
+// onSocket returns a client of the agent's socket.
 func (a *agent) onSocket() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", a.socket)
 	}}}
 }
 
-// await asks until the status is as awaited, and returns it.
+// await reads the status until awaited returns true, and returns it.
 func (a *agent) await(what string, awaited func(api.Status) bool) api.Status {
 	a.t.Helper()
 	var s api.Status
@@ -245,20 +243,20 @@ func (a *agent) awaitReady(status corev1.ConditionStatus) api.Status {
 	return a.await("Ready is "+string(status), func(s api.Status) bool { return condition(s, corev1.NodeReady).Status == status })
 }
 
-// answer is what a command printed, and how it ended.
+// answer is the output and the exit code of a command.
 type answer struct {
 	out, err string
 	code     int
 	took     time.Duration
 }
 
-// hostler runs a command against the agent.
+// hostler runs a command with the agent's socket.
 func (a *agent) hostler(args ...string) answer {
 	a.t.Helper()
 	return command(a.t, []string{"HOSTLER_SOCKET=" + a.socket}, args...)
 }
 
-// prints runs a command that must succeed, and returns what it printed.
+// prints runs a command that must succeed, and returns its output.
 func (a *agent) prints(args ...string) string {
 	a.t.Helper()
 	r := a.hostler(args...)
@@ -268,7 +266,7 @@ func (a *agent) prints(args ...string) string {
 	return r.out
 }
 
-// screen is `hostler status` without its line breaks.
+// screen returns the output of `hostler status` without its line breaks.
 func (a *agent) screen() string {
 	a.t.Helper()
 	return onOneLine(a.prints("status"))
@@ -276,7 +274,7 @@ func (a *agent) screen() string {
 
 func onOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// answers runs a command that must succeed, and reads its JSON.
+// answers runs a command that must succeed, and decodes its JSON.
 func answers[T any](a *agent, args ...string) T {
 	a.t.Helper()
 	var v T
@@ -287,7 +285,7 @@ func answers[T any](a *agent, args ...string) T {
 	return v
 }
 
-// command runs the binary with no environment but env.
+// command runs the binary with no environment variables but env.
 func command(t testing.TB, env []string, args ...string) answer {
 	t.Helper()
 	return execute(t, exec.Command(binary, args...), env)
@@ -311,7 +309,7 @@ func execute(t testing.TB, cmd *exec.Cmd, env []string) answer {
 	return answer{out: out.String(), err: errs.String(), code: cmd.ProcessState.ExitCode(), took: time.Since(began)}
 }
 
-// condition is the Node's condition of a type; a zero one if there is none.
+// condition returns the Node's condition of a type; the zero value if there is none.
 func condition(s api.Status, kind corev1.NodeConditionType) corev1.NodeCondition {
 	if s.Node != nil {
 		for _, c := range s.Node.Status.Conditions {
@@ -323,7 +321,7 @@ func condition(s api.Status, kind corev1.NodeConditionType) corev1.NodeCondition
 	return corev1.NodeCondition{}
 }
 
-// loopOf is what the status says of a loop.
+// loopOf returns the state of a loop in the status.
 func loopOf(t testing.TB, s api.Status, name string) api.Loop {
 	t.Helper()
 	for _, l := range s.Loops {
@@ -342,7 +340,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// eventually waits, with a bound that only a fault reaches.
+// eventually waits until true returns true. Only an error makes it reach its limit.
 func eventually(t testing.TB, what string, true func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !true(); {
@@ -353,7 +351,7 @@ func eventually(t testing.TB, what string, true func() bool) {
 	}
 }
 
-// mentions checks that every part stands in a text.
+// mentions checks that a text contains every part.
 func mentions(t testing.TB, what, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -363,8 +361,8 @@ func mentions(t testing.TB, what, text string, parts ...string) {
 	}
 }
 
-// eventuallyMentions is mentions once all of it stands there: Events come a moment after what
-// they tell of.
+// eventuallyMentions waits until a text contains every part: Events are published a moment after
+// what they report.
 func eventuallyMentions(t testing.TB, what string, text func() string, parts ...string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s mentions %q", what, parts), func() bool {
@@ -373,7 +371,7 @@ func eventuallyMentions(t testing.TB, what string, text func() string, parts ...
 	})
 }
 
-// within is the test's context with the bound of every wait.
+// within returns the test's context with the limit of every wait.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

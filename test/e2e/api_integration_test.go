@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// What a client made of the description reads from a real agent.
+// A client that was generated from the description reads from a real agent.
 func TestAnAgentAnswersAsItsAPIIsDescribed(t *testing.T) {
 	t.Parallel()
 	text, err := api.OpenAPI(version)
@@ -70,7 +70,7 @@ func TestAnAgentAnswersAsItsAPIIsDescribed(t *testing.T) {
 	a.stop()
 }
 
-// Profiles are Go's own, and root's alone.
+// The profiles are Go's own, and only root may read them.
 func TestProfilesAreThere(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, quick)
@@ -87,7 +87,7 @@ func TestProfilesAreThere(t *testing.T) {
 		if name != "heap" {
 			continue
 		}
-		// As docs/howto/metrics.md has it.
+		// As in docs/howto/metrics.md.
 		file := filepath.Join(a.folder, "heap.pb.gz")
 		check(t, os.WriteFile(file, body, 0o600))
 		out, err := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", file).CombinedOutput()

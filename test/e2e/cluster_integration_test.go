@@ -28,7 +28,7 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// ready tells whether the cluster sees the node of that name Ready.
+// ready reports whether the cluster's Node of that name is Ready.
 func (c cluster) ready(name string) func() bool {
 	return func() bool {
 		n := c.node(name)
@@ -36,7 +36,7 @@ func (c cluster) ready(name string) func() bool {
 	}
 }
 
-// refusals are what the server has refused that node so far.
+// refusals returns the requests of that node that the server has refused so far.
 func (c cluster) refusals(name string) []string {
 	c.t.Helper()
 	requests, err := c.Requests()
@@ -57,7 +57,7 @@ func (c cluster) refusals(name string) []string {
 	return refused
 }
 
-// onlyAsked fails unless the server was asked by that program, and nothing was changed.
+// onlyAsked fails unless the program has made requests, and none that changes anything.
 func (c cluster) onlyAsked(program string) {
 	c.t.Helper()
 	requests, err := c.Requests()
@@ -77,7 +77,7 @@ func (c cluster) onlyAsked(program string) {
 	}
 }
 
-// TestANodesOwnRightsAreEnough has the credentials of a node, and nothing wider.
+// TestANodesOwnRightsAreEnough uses the credentials of a node, without other rights.
 func TestANodesOwnRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -94,7 +94,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 	found(t, r, "cluster-node", doctor.OK)
 	found(t, r, "cluster-rights", doctor.OK, "allow everything", "hostler leave")
 
-	// What a person and others do to it needs no more.
+	// The actions of a person and of other clients need no other rights either.
 	a.prints("cordon")
 	a.prints("uncordon")
 	c.kubectl("label", "node", "modest", "example.com/rack=r2", "--overwrite")
@@ -170,8 +170,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 	})
 }
 
-// diagnoseAlone is diagnose where the agent does not run: by its own configuration
-// and socket.
+// diagnoseAlone is diagnose without a running agent: with the agent's configuration and socket.
 func (a *agent) diagnoseAlone() doctor.Report {
 	a.t.Helper()
 	got := command(a.t, []string{"HOSTLER_SOCKET=" + a.socket, "HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json")
@@ -182,8 +181,8 @@ func (a *agent) diagnoseAlone() doctor.Report {
 	return r
 }
 
-// foreign writes a certificate for that node, good for a day, which the cluster's
-// authority has not signed: as one looks once that was exchanged.
+// foreign writes a certificate for that node, valid for a day, that another authority has signed,
+// as after an exchange of the cluster's authority.
 func foreign(t testing.TB, path, node string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -201,7 +200,7 @@ func foreign(t testing.TB, path, node string) {
 	check(t, os.WriteFile(path, text, 0o600))
 }
 
-// TestANodeWhoseCertificateIsNotAcceptedAnyMore joins again, by bootstrap.
+// TestANodeWhoseCertificateIsNotAcceptedAnyMore checks that the node joins again by bootstrap.
 func TestANodeWhoseCertificateIsNotAcceptedAnyMore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true})
@@ -237,8 +236,8 @@ func TestTheDocumentedWayToJoin(t *testing.T) {
 	t.Parallel()
 	c, folder := newCluster(t, kube.Options{ControllerManager: true}), t.TempDir()
 	file := filepath.Join(folder, "bootstrap.kubeconfig")
-	var before, after [][]string // commands of the cluster's person, as far as the config and from there on
-	var token []string           // those that write the token's files
+	var before, after [][]string // commands of the cluster's administrator, before and after the configuration
+	var token []string           // commands that write the token's files
 	settings := ""
 	for i, block := range strings.Split(document(t), "```") {
 		switch {

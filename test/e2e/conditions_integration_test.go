@@ -24,14 +24,14 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// executable writes a script of that mode, whatever the umask is.
+// executable writes a script with that mode, independent of the umask.
 func executable(t testing.TB, path, text string, mode os.FileMode) {
 	t.Helper()
 	check(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o600))
 	check(t, os.Chmod(path, mode))
 }
 
-// withConditions prepares an agent with a folder of checks of its own.
+// withConditions prepares an agent with its own folder of checks.
 func withConditions(t testing.TB) (a *agent, folder string) {
 	t.Helper()
 	a = newAgent(t, "")
@@ -41,8 +41,7 @@ func withConditions(t testing.TB) (a *agent, folder string) {
 	return a, folder
 }
 
-// says tells whether the Node has that condition so: its status, reason, and a part of
-// its message.
+// says reports whether the Node has that condition, with status, reason and a part of the message.
 func says(s api.Status, name, status, reason, part string) bool {
 	c := condition(s, corev1.NodeConditionType("hostler.io/"+name))
 	return string(c.Status) == status && c.Reason == reason && strings.Contains(c.Message, part)
@@ -95,7 +94,7 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 	eventually(t, "it is killed with what hangs", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 	eventually(t, "a temporary problem is an Event", func() bool {
 		log := a.logLines("temporary problem", "Hiccup", "just now")
-		return len(log) == 1 // and not one with each run
+		return len(log) == 1 // and not one for each run
 	})
 
 	for _, part := range []string{in("off") + ": is not run because it is not executable", in("open") + ": is not run because", in("slip") + ":3: intervall: unknown key", in("foreign") + " belongs to user 65534"} {
@@ -110,7 +109,8 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 		}
 	}
 
-	// What goes, goes off the Node; what cannot be trusted any more says so.
+	// The condition of a removed check is removed from the Node. A check that is no longer trusted is
+	// reported.
 	check(t, os.Remove(in("vanishes")))
 	check(t, os.Chmod(in("problem"), 0o777))
 	gone := func(s api.Status) bool {
@@ -130,17 +130,17 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 	a.stop()
 }
 
-// What a check could do to the host is what its file says.
+// The rights of a check are in its file.
 func TestAChecksPrivileges(t *testing.T) {
 	t.Parallel()
 	a, folder := withConditions(t)
-	// A shell has its script open as 10 or 255.
+	// A shell opens its script as descriptor 10 or 255.
 	const report = `echo "$(id -u) $(id -g) [$(id -G)] $(sed -n 's/^\(CapPrm\|CapEff\|CapAmb\|NoNewPrivs\):\t//p' /proc/self/status | tr '\n' ' ')$(ls /proc/self/fd | grep -vx '10\|255' | tr '\n' ' ')"` + "\n"
 	executable(t, filepath.Join(folder, "nobody"), report, 0o755)
 	executable(t, filepath.Join(folder, "root"), "# hostler:\n#   user: root\n"+report, 0o755)
 	executable(t, filepath.Join(folder, "closed"), report, 0o700)
 	a.start()
-	// ls has its folder open besides the three that every program has.
+	// ls opens its folder in addition to the three standard descriptors.
 	const none, fds = "0000000000000000", "0 1 2 3"
 	s := a.await("both have said who they are", func(s api.Status) bool {
 		return says(s, "Nobody", "False", "CheckPassed", "") && says(s, "Root", "False", "CheckPassed", "")
@@ -182,13 +182,13 @@ func TestAReloadMovesTheFolderOfConditions(t *testing.T) {
 	a.stop()
 }
 
-// userspace mounts a filesystem that the returned file is to serve, until unmount,
-// which ends what waits for an answer.
+// userspace mounts a filesystem that the returned file has to serve. unmount ends all processes
+// that wait for an answer.
 func userspace(t testing.TB, mountpoint string) (server *os.File, unmount func()) {
 	t.Helper()
 	check(t, os.Mkdir(mountpoint, 0o755))
-	// Not os.OpenFile, which opens for a poller: until the first request is there, a read of
-	// this file that cannot be polled fails.
+	// os.OpenFile would use a poller: until the first request arrives, a read of this file, which
+	// cannot be polled, fails.
 	fd, err := syscall.Open("/dev/fuse", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	check(t, err)
 	server = os.NewFile(uintptr(fd), "/dev/fuse")
@@ -205,8 +205,8 @@ func userspace(t testing.TB, mountpoint string) (server *os.File, unmount func()
 	return server, unmount
 }
 
-// swallow answers the first request, which opens the session, and then takes all others
-// and never answers: who waits for them cannot be killed (fs/fuse/dev.c).
+// swallow answers the first request, which opens the session, and then reads all others without an
+// answer. Processes that wait for them cannot be killed (fs/fuse/dev.c).
 func swallow(server *os.File) {
 	buffer := make([]byte, 1<<20)
 	if n, err := server.Read(buffer); err != nil || n < 40 {
@@ -214,7 +214,7 @@ func swallow(server *os.File) {
 	}
 	answer := native.NativeEndian.AppendUint32(nil, 16+64)
 	answer = native.NativeEndian.AppendUint32(answer, 0)
-	answer = append(answer, buffer[8:16]...) // which request
+	answer = append(answer, buffer[8:16]...) // ID of the request
 	answer = native.NativeEndian.AppendUint32(answer, 7)
 	answer = native.NativeEndian.AppendUint32(answer, 31)
 	if _, err := server.Write(append(answer, make([]byte, 56)...)); err != nil {
@@ -227,7 +227,8 @@ func swallow(server *os.File) {
 	}
 }
 
-// What waits in the kernel is given up, and neither started again nor waited for.
+// The agent gives up a check that is blocked in the kernel. It neither starts it again nor waits
+// for it.
 func TestACheckThatCannotBeKilled(t *testing.T) {
 	t.Parallel()
 	a, folder := withConditions(t)
@@ -259,8 +260,7 @@ func TestACheckThatCannotBeKilled(t *testing.T) {
 	a.stop()
 }
 
-// Conditions of other domains stand on the Node beside those that others write, and the
-// server merges both by their types.
+// A Node has conditions of other domains and of other clients. The server merges them by type.
 func TestConditionsOfOnesOwnInACluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})

@@ -15,7 +15,7 @@ func TestABadConfigurationIsRefusedByFileLineAndFieldAndNothingIsStarted(t *test
 	t.Parallel()
 	for name, test := range map[string]struct {
 		text string
-		want string // behind the file's name
+		want string // after the file's name
 	}{
 		"an unknown field":             {"imageGC:\n  highTreshold: 80\n", ":2: imageGC.highTreshold: "},
 		"an unknown section":           {"imagesGC: {}\n", ":1: imagesGC: "},
@@ -76,7 +76,7 @@ func TestTheEnvironmentNamesConfigurationAndSocket(t *testing.T) {
 	if name := a.status().Node.Name; name != "by-environment" {
 		t.Errorf("node is %q, want it named by the file of HOSTLER_CONFIG", name)
 	}
-	// --socket goes before the variable, which goes before the default place.
+	// --socket precedes the variable, which precedes the default path.
 	r := command(t, []string{"HOSTLER_SOCKET=/nowhere"}, "status", "--socket", a.socket)
 	if r.code != 0 || !strings.HasPrefix(r.out, "by-environment is ") {
 		t.Errorf("hostler status --socket = %d, %q, %q", r.code, r.out, r.err)
@@ -108,7 +108,7 @@ func TestExitCodesAndHints(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		code int
-		want string // in what is printed
+		want string // part of the output
 	}{
 		"help is done":                      {[]string{"--help"}, 0, "Exit codes: 0 success, 1 failure, 2 wrong command line, 3 agent unreachable"},
 		"the version is done":               {[]string{"version"}, 0, "hostler " + version},

@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// TestContentionIsReportedWhereItIsSwitchedOn has more processes run than there are CPUs,
-// on this kernel, whether it keeps pressure stall information or not.
+// TestContentionIsReportedWhereItIsSwitchedOn runs more processes than there are CPUs, on this
+// kernel, with or without pressure stall information.
 func TestContentionIsReportedWhereItIsSwitchedOn(t *testing.T) {
 	const pressure = quick + "pressure: {transitionPeriod: 1s, psi: {cpu: {kind: some, window: 10s, threshold: 1%}, memory: {kind: full, window: 5m, threshold: 99%}}}\n"
 	want, reason, says := corev1.ConditionTrue, status.ReasonStallsAboveThreshold, "CPU stalled some"
@@ -29,9 +29,9 @@ func TestContentionIsReportedWhereItIsSwitchedOn(t *testing.T) {
 	for range 2 * goruntime.NumCPU() {
 		busy := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
 		check(t, busy.Start())
-		defer func() { _ = busy.Wait() }() // which tells that it was killed
+		defer func() { _ = busy.Wait() }() // its error says that it was killed
 	}
-	defer cancel() // before they are waited for
+	defer cancel() // before the waits
 
 	a := startAgent(t, pressure)
 	s := a.await("CPUs are contended", func(s api.Status) bool { return condition(s, status.CPUContention).Status == want })

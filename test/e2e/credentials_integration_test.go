@@ -18,15 +18,14 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// withToken is a node that has a token, and is in one more group.
+// withToken returns a node's user with a token and an additional group.
 func withToken(name, token, group string) kube.User {
 	u := kube.Node(name)
 	u.Token, u.Groups = token, append(u.Groups, group)
 	return u
 }
 
-// asUser is the configuration of an agent of that node, whose user has these
-// credentials.
+// asUser returns the configuration of an agent of that node, whose user has these credentials.
 func (c cluster) asUser(name, credentials string) string {
 	c.t.Helper()
 	file := filepath.Join(c.t.TempDir(), "kubeconfig")
@@ -39,7 +38,7 @@ contexts: [{name: here, context: {cluster: here, user: node}}]}
 		"lease: {duration: 4s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n", file, name)
 }
 
-// TestATokenIsExchanged in its file, while the agent runs.
+// TestATokenIsExchanged replaces a token in its file while the agent runs.
 func TestATokenIsExchanged(t *testing.T) {
 	t.Parallel()
 	const name = "by-token"
@@ -50,7 +49,7 @@ func TestATokenIsExchanged(t *testing.T) {
 		check(t, os.WriteFile(file+".new", []byte(token+"\n"), 0o600))
 		check(t, os.Rename(file+".new", file))
 	}
-	// with waits until the lease is renewed by somebody of a group.
+	// with waits until a user in that group renews the Lease.
 	with := func(group string) {
 		t.Helper()
 		eventually(t, "the lease is renewed with the token "+group, func() bool {
@@ -78,7 +77,8 @@ func TestATokenIsExchanged(t *testing.T) {
 	a.stop()
 }
 
-// TestAnExecPluginIsAskedAgain once its credential ends, and is named if it hangs.
+// TestAnExecPluginIsAskedAgain runs the plugin again when its credential ends, and names a plugin
+// that hangs.
 func TestAnExecPluginIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	const name = "by-plugin"

@@ -21,10 +21,10 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// wanting has phases that take 36 s with their margin.
+// wanting has phases that need 36 s with their margin.
 const wanting = quick + "shutdown: {gracePeriod: 30s, gracePeriodCriticalPods: 10s}\n"
 
-// diagnose asks hostler doctor, and checks that its exit code is what it found.
+// diagnose runs hostler doctor, and checks that its exit code matches its findings.
 func (a *agent) diagnose() doctor.Report {
 	a.t.Helper()
 	got := a.hostler("doctor", "-o", "json")
@@ -42,7 +42,7 @@ func (a *agent) diagnose() doctor.Report {
 	return r
 }
 
-// found checks the verdict of one check, and that message and hint have parts.
+// found checks the status of one check, and parts of its message and hint.
 func found(t testing.TB, r doctor.Report, name string, status doctor.Status, parts ...string) {
 	t.Helper()
 	for _, c := range r.Checks {
@@ -64,8 +64,7 @@ func (a *agent) awaitProtection(reason string) api.Status {
 	return a.await("ShutdownProtected has reason "+reason, func(s api.Status) bool { return condition(s, status.ShutdownProtected).Reason == reason })
 }
 
-// installUnits makes the service manager know hostler's unit as packaged, and a
-// container's scope.
+// installUnits gives the service manager hostler's unit as packaged, and a container's scope.
 func installUnits(t testing.TB, login *lab.Login, pid int) {
 	t.Helper()
 	login.Manager.SetUnit("hostler.service", map[string]any{
@@ -84,12 +83,12 @@ func scope(login *lab.Login, name string, before ...string) {
 	login.Manager.SetUnit(name, map[string]any{"Before": before})
 }
 
-// setting writes a drop-in of logind's until the test ends.
+// setting writes a drop-in of logind until the test ends.
 func setting(t testing.TB, path, value string) {
 	t.Helper()
 	check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	check(t, os.WriteFile(path, []byte("[Login]\nInhibitDelayMaxSec="+value+"\n"), 0o644))
-	t.Cleanup(func() { _ = os.Remove(path) }) // the test may have done so
+	t.Cleanup(func() { _ = os.Remove(path) }) // the test may have removed it
 }
 
 func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
@@ -106,7 +105,7 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	mentions(t, "hostler doctor", a.prints("doctor"), "pods are protected at a shutdown: all")
 	mentions(t, "hostler doctor -o wide", a.prints("doctor", "-o", "wide"), "CHECK", "FIX", "other-locks")
 
-	// Whoever else is there is told, and what systemd has not read.
+	// Other locks, and drop-ins that systemd has not read, are reported.
 	lock, err := login.Inhibit(t.Context(), "database", "flushing")
 	check(t, err)
 	defer lock.Close()
@@ -119,19 +118,19 @@ func TestDoctorFindsNothingOnAHostThatIsProtected(t *testing.T) {
 	a.stop()
 }
 
-// TestWhateverBeatsTheDropInIsNoticedAndNamed is about the agent alone: nobody
-// asks it to look again, and it looks by itself every five minutes at the most.
-func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
+// TestFilesThatOverrideTheDropInAreNoticedAndNamed is about the agent alone: it checks by itself
+// every five minutes at most.
+func TestFilesThatOverrideTheDropInAreNoticedAndNamed(t *testing.T) {
 	const early, late, masking = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf", "/etc/systemd/logind.conf.d/zzz.conf", "/etc/systemd/logind.conf.d/zz-hostler.conf"
 	login := logind(t)
 	setting(t, early, "30")
 	check(t, login.RestartLogind(t.Context()))
 	a := startAgent(t, wanting)
-	a.awaitProtection(status.ReasonArmed) // what sorts before is beaten
+	a.awaitProtection(status.ReasonArmed) // a file that sorts earlier has no effect
 	wantDelay(t, login, "against a drop-in that sorts before,", 36*time.Second, true)
 	reread := func() { check(t, login.Logind.Signal(1)) }
 
-	// Written, but not read: nothing is lost yet, and doctor warns.
+	// The file is written but not read: nothing is lost yet, and doctor warns.
 	setting(t, late, "8")
 	r := a.diagnose()
 	if !r.Protected {
@@ -156,13 +155,13 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 	metric(t, a, "hostler_shutdown_delay_granted_seconds", "8")
 	metric(t, a, "hostler_shutdown_delay_needed_seconds", "36")
 
-	// Mended as it says, logind is made to read it without anybody's help.
+	// After the documented fix, the agent makes logind read its files.
 	check(t, os.Remove(late))
 	a.awaitProtection(status.ReasonArmed)
 	wantDelay(t, login, "once the other is gone,", 36*time.Second, true)
 	metric(t, a, "hostler_shutdown_protected", "1")
 
-	// Somebody removes the drop-in: before logind has noticed, and together.
+	// Somebody removes the drop-in: before logind has noticed, and at the same time.
 	for range 3 {
 		check(t, os.Remove(systemd.DropInPath))
 		reread()
@@ -182,7 +181,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 	check(t, os.Remove(masking))
 	a.awaitProtection(status.ReasonArmed)
 
-	// Files that are none: logind passes over them, and so does hostler.
+	// Invalid files: logind ignores them, and so does hostler.
 	setting(t, late, "soon")
 	check(t, os.MkdirAll("/etc/systemd/logind.conf.d/zzzz.conf", 0o000))
 	check(t, os.Symlink("nowhere", "/etc/systemd/logind.conf.d/zzzzz.conf"))
@@ -197,7 +196,7 @@ func TestWhateverBeatsTheDropInIsNoticedAndNamed(t *testing.T) {
 	wantDelay(t, login, "after the service has stopped,", 30*time.Second, false)
 }
 
-// metric checks a value that the agent serves at its socket.
+// metric checks a metric at the agent's socket.
 func metric(t testing.TB, a *agent, name, want string) {
 	t.Helper()
 	if got := metricNames(t, a.onSocket(), "http://hostler/metrics")[name]; got != want {
@@ -226,7 +225,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	check(t, login.RestartBus(t.Context()))
 	a.awaitProtection(status.ReasonArmed)
 
-	// The lock is taken away behind everybody's back: logind's own record of it
+	// The lock is removed from logind's records, and the new logind does not know it.
 	// is, and a new logind knows of none.
 	entries, err := os.ReadDir("/run/systemd/inhibit")
 	check(t, err)
@@ -272,7 +271,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 	grace("30s")
 	found(t, a.diagnose(), "kubelet", doctor.Warn, "holds no lock", "30s")
 
-	// It finds enough granted, writes no file, and counts on hostler's.
+	// Enough is granted, so it writes no file and relies on hostler's.
 	release := kubeletsLock(t)
 	a.awaitGuard(shutdown.Delegated)
 	a.awaitProtection(status.ReasonDelegated)
@@ -284,7 +283,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 	}
 	found(t, r, "kubelet", doctor.OK, "the kubelet guards the shutdown", "30s", "36s")
 
-	// It is to have more, and writes its file: hostler's must not cut that down.
+	// It needs more and writes its own file, which hostler's must not reduce.
 	grace("1m")
 	found(t, a.diagnose(), "kubelet", doctor.Fail, "needs 1m0s", "rm "+systemd.DropInPath)
 	setting(t, file, "60")
@@ -295,7 +294,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 	})
 	found(t, a.diagnose(), "kubelet", doctor.OK, "1m0s")
 
-	// Its lock is gone, and hostler takes over at once.
+	// Its lock is released, and hostler takes over at once.
 	release()
 	a.awaitGuard(shutdown.Armed)
 	wantLocks(t, login, "once the kubelet's is gone", 1)
@@ -336,7 +335,7 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	found(t, r, "unit", doctor.Warn, "not-found")
 	found(t, r, "delay-files", doctor.OK)
 
-	// What a crash leaves behind is told with the way to be rid of it.
+	// After a crash, doctor names the remains and how to remove them.
 	manager := serviceManager(t)
 	a.notify = manager
 	a.start()

@@ -25,7 +25,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// cordoned tells whether the Node takes no new pods, with the taint that says so.
+// cordoned reports whether the Node is cordoned, with its taint.
 func cordoned(t testing.TB, s api.Status) bool {
 	t.Helper()
 	tainted := slices.ContainsFunc(s.Node.Spec.Taints, func(taint corev1.Taint) bool {
@@ -37,11 +37,11 @@ func cordoned(t testing.TB, s api.Status) bool {
 	return s.Node.Spec.Unschedulable
 }
 
-// boot has the host look as after a reboot.
+// boot makes the host look as after a reboot.
 func boot(t testing.TB, login *lab.Login) {
 	t.Helper()
 	login.Manager.SetProperty("SystemState", "running")
-	login.Manager.SetProperty("UserspaceTimestamp", uint64(time.Now().Add(2*time.Second).UnixMicro())) // a boot is told by the second
+	login.Manager.SetProperty("UserspaceTimestamp", uint64(time.Now().Add(2*time.Second).UnixMicro())) // boot times have whole seconds
 	check(t, login.Manager.CancelJobs())
 }
 
@@ -82,7 +82,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	}
 	mentions(t, "hostler status", a.screen(), "is Ready,SchedulingDisabled, for", "closed to new pods by "+s.Cordon.By+" ")
 
-	// It outlives the agent, and the boot.
+	// The cordon survives restarts of the agent, and the boot.
 	a.stop()
 	a.start()
 	if s := a.awaitNode(); !cordoned(t, s) || s.Cordon == nil {
@@ -275,7 +275,7 @@ func TestWhatTheLastShutdownEndedIsReportedAndKeptForADay(t *testing.T) {
 		check(t, err)
 		return p
 	}
-	old := run("old", 0, lab.ExitWith(3)) // which no shutdown ended
+	old := run("old", 0, lab.ExitWith(3)) // not ended by a shutdown
 	_, err = c.AwaitExit(t.Context(), old.Containers["main"])
 	check(t, err)
 	web, deaf := run("web", 0, lab.ServeFor(0)), run("deaf", time.Second, lab.IgnoreTerm())
@@ -290,7 +290,7 @@ func TestWhatTheLastShutdownEndedIsReportedAndKeptForADay(t *testing.T) {
 	a.stop()
 	boot(t, login)
 
-	// Root reads it without an agent, too.
+	// Root can read it without an agent, too.
 	type reported struct {
 		Pods []struct {
 			Name, UID string
@@ -338,8 +338,8 @@ func TestWhatTheLastShutdownEndedIsReportedAndKeptForADay(t *testing.T) {
 		"Rebooted", "has been rebooted, boot id: ", "announced by logind), pods killed: 1, pods were stopped in ")
 }
 
-// wantEvents looks for texts of Events in the state file of an agent that has
-// ended: the embedded control plane keeps them there.
+// wantEvents checks for texts of Events in the state file of an agent that has ended: the embedded
+// control plane stores them there.
 func wantEvents(t testing.TB, a *agent, texts ...string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(a.state, "events.state"))
@@ -360,7 +360,7 @@ func TestAForcedRebootIsReportedInPlainWords(t *testing.T) {
 		data, err := os.ReadFile(filepath.Join(a.state, "shutdown.json"))
 		return err == nil && bytes.Contains(data, []byte(web.ID))
 	})
-	a.kill() // with all the host
+	a.kill() // with the whole host
 	boot(t, login)
 	a.start()
 	a.awaitNode()
@@ -369,7 +369,7 @@ func TestAForcedRebootIsReportedInPlainWords(t *testing.T) {
 	if lines := a.logLines("msg=\"last shutdown\"", "level=WARN", "graceful=false"); len(lines) != 1 {
 		t.Errorf("log lines = %q, want one", lines)
 	}
-	for range 2 { // also of an agent that starts again
+	for range 2 { // also after a restart of the agent
 		if r := answers[api.Status](a, "status").Reboots; r.Unexpected != 1 || r.Expected+r.Unknown != 0 || r.Last == nil || r.Last.Verdict != reboots.Unexpected {
 			t.Errorf("hostler status tells of reboots %+v, want one, and that nobody wanted it", r)
 		}

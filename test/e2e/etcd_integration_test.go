@@ -29,7 +29,7 @@ type etcdFleet struct {
 
 func newFleet(t *testing.T, o etcd.Options) etcdFleet { return etcdFleet{etcd.For(t, o), t} }
 
-// ctl asks as the administrator.
+// ctl runs etcdctl as the administrator.
 func (f etcdFleet) ctl(args ...string) string {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
@@ -39,7 +39,7 @@ func (f etcdFleet) ctl(args ...string) string {
 	return out
 }
 
-// node is the Node as it is stored; nil if there is none.
+// node returns the stored Node; nil if there is none.
 func (f etcdFleet) node(name string) *corev1.Node {
 	f.t.Helper()
 	text := f.ctl("get", "--print-value-only", "/hostler/nodes/"+name)
@@ -51,18 +51,18 @@ func (f etcdFleet) node(name string) *corev1.Node {
 	return node
 }
 
-// ready is status and reason of the stored Node's condition Ready.
+// ready returns status and reason of the stored Node's condition Ready.
 func (f etcdFleet) ready(name string) string {
 	c := condition(api.Status{Node: f.node(name)}, corev1.NodeReady)
 	return fmt.Sprintf("%s %s", c.Status, c.Reason)
 }
 
-// alive tells whether the host's lease is there.
+// alive reports whether the host's Lease exists.
 func (f etcdFleet) alive(name string) bool {
 	return strings.Contains(f.ctl("get", "--keys-only", "/hostler/leases/"+name), "/hostler/leases/"+name)
 }
 
-// revision is that of etcd's keys, which every change makes another one.
+// revision returns etcd's revision, which every change increases.
 func (f etcdFleet) revision() string {
 	f.t.Helper()
 	revision := regexp.MustCompile(`"revision":\d+`).FindString(f.ctl("endpoint", "status", "--write-out=json"))
@@ -72,12 +72,12 @@ func (f etcdFleet) revision() string {
 	return revision
 }
 
-// settings are the configuration of an agent in this fleet.
+// settings returns the configuration of an agent in this fleet.
 func (f etcdFleet) settings(name, more string) string {
 	return fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s]}}\nnode: {name: %s%s}\n", strings.Join(f.Endpoints(), ", "), name, more)
 }
 
-// TestAHostOfAFleetInEtcd is a host's life as who reads etcd sees it.
+// TestAHostOfAFleetInEtcd follows a host's life as a reader of etcd sees it.
 func TestAHostOfAFleetInEtcd(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
@@ -166,7 +166,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 	a.stop()
 }
 
-// TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone, and that it is back.
+// TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone also checks the return of the host.
 func TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	login := logind(t)
 	pod(t, "web", nil, 0, lab.ServeFor(0))
@@ -189,7 +189,7 @@ func TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	a.stop()
 }
 
-// TestAHostOutlivesTheMemberThatItTalksTo, as a user with rights to its own keys.
+// TestAHostOutlivesTheMemberThatItTalksTo uses a user with rights only to its own keys.
 func TestAHostOutlivesTheMemberThatItTalksTo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{Members: 3, TLS: true})

@@ -19,8 +19,7 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// example switches a packaged one on as docs/howto/custom-condition.md says, but for its
-// interval.
+// example enables a packaged check as docs/howto/custom-condition.md says, with another interval.
 func (a *agent) example(folder, name string) {
 	a.t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../packaging/conditions.d", name))
@@ -34,7 +33,7 @@ func (a *agent) example(folder, name string) {
 	executable(a.t, filepath.Join(folder, name), strings.Join(lines[1:], ""), 0o755)
 }
 
-// standIn puts a command before those of the host for all in the lab.
+// standIn installs a command that precedes the host's in the PATH of the lab.
 func standIn(t testing.TB, name, text string) {
 	t.Helper()
 	const folder = "/usr/local/sbin"
@@ -47,8 +46,7 @@ func standIn(t testing.TB, name, text string) {
 	executable(t, filepath.Join(folder, name), text, 0o755)
 }
 
-// A stand-in for smartctl ends with the bits that it is told: there is no disk here that
-// fails by wish.
+// A fake smartctl returns the given exit bits: no disk here fails on demand.
 func TestTheExampleOfAFailingDisk(t *testing.T) {
 	a, folder := withConditions(t)
 	bits := filepath.Join(a.folder, "bits")
@@ -72,7 +70,7 @@ exit 1
 	a.stop()
 }
 
-// gunzip unpacks a file that is kept small.
+// gunzip unpacks a compressed test file.
 func gunzip(t testing.TB, from, to string) {
 	t.Helper()
 	in, err := os.Open(from)
@@ -86,7 +84,7 @@ func gunzip(t testing.TB, from, to string) {
 	check(t, errors.Join(err, out.Close()))
 }
 
-// A real journalctl reads a captured journal; its age alone is passed over.
+// A real journalctl reads a recorded journal, but ignores its age.
 func TestTheExampleOfKernelMessages(t *testing.T) {
 	a, folder := withConditions(t)
 	journal := filepath.Join(a.folder, "kernel.journal")
@@ -115,7 +113,7 @@ PATH=/usr/bin:/bin exec journalctl --file `+journal+` "$@"
 // A filesystem in user space, whose server never answers, and then ends.
 func TestTheExampleOfAStaleMount(t *testing.T) {
 	a, folder := withConditions(t)
-	closed := filepath.Join(a.folder, "closed") // to all but root, as kubelet's volumes are
+	closed := filepath.Join(a.folder, "closed") // only root may enter, as with kubelet's volumes
 	check(t, os.Mkdir(closed, 0o700))
 	mountpoint := filepath.Join(closed, "a mount")
 	server, unmount := userspace(t, mountpoint)

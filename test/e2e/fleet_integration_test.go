@@ -24,7 +24,7 @@ import (
 	"hostler.io/hostler/test/etcd"
 )
 
-// lease is the host's Lease as it is stored; nil if there is none.
+// lease returns the host's stored Lease; nil if there is none.
 func (f etcdFleet) lease(name string) *coordinationv1.Lease {
 	f.t.Helper()
 	text := f.ctl("get", "--print-value-only", "/hostler/leases/"+name)
@@ -36,7 +36,7 @@ func (f etcdFleet) lease(name string) *coordinationv1.Lease {
 	return lease
 }
 
-// change stores the Node as somebody else makes it.
+// change stores a changed Node, as another client does.
 func (f etcdFleet) change(name string, change func(*corev1.Node)) {
 	f.t.Helper()
 	node := f.node(name)
@@ -46,13 +46,12 @@ func (f etcdFleet) change(name string, change func(*corev1.Node)) {
 	f.ctl("put", "/hostler/nodes/"+name, string(text))
 }
 
-// well tells whether the host is Ready and alive.
+// well reports whether the host is Ready and alive.
 func (f etcdFleet) well(name string) func() bool {
 	return func() bool { return f.ready(name) == "True "+status.ReasonHostReady && f.alive(name) }
 }
 
-// good is for how long the host's Lease is good by its own word, and by etcd's, which has
-// it end; in seconds.
+// good returns how long the host's Lease lasts, by the Lease and by its etcd lease, in seconds.
 func (f etcdFleet) good(name string) string {
 	f.t.Helper()
 	lease := f.lease(name)
@@ -68,7 +67,7 @@ func (f etcdFleet) good(name string) string {
 	return fmt.Sprintf("%d, etcd %d", *lease.Spec.LeaseDurationSeconds, bound.Granted)
 }
 
-// TestAFleetInEtcdThatIsSetBack is what a host makes of a backup that was restored under it.
+// TestAFleetInEtcdThatIsSetBack restores a backup while a host runs.
 func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 	t.Parallel()
 	f, folder := newFleet(t, etcd.Options{}), t.TempDir()
@@ -81,7 +80,7 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 	a.prints("cordon")
 	first := f.node(name)
 
-	// back is that all is well again, there and here.
+	// back waits until the host is healthy again, in its status and in etcd.
 	back := func() *corev1.Node {
 		t.Helper()
 		eventually(t, "the host is there again, Ready and alive", f.well(name))
@@ -124,7 +123,7 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 	a.stop()
 }
 
-// TestAFleetInEtcdSeenFromOneOfItsHosts has another one die meanwhile.
+// TestAFleetInEtcdSeenFromOneOfItsHosts lets another host die meanwhile.
 func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
@@ -149,7 +148,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	}
 
 	b.kill()
-	// First it has expired, and a while later etcd takes it away.
+	// The Lease first expires, and etcd deletes it a little later.
 	eventually(t, "the watch shows that its lease is gone", func() bool {
 		shown := onOneLine(watch.shown())
 		return strings.Contains(shown, "1 with expired lease") && strings.Contains(shown, " deleted ")
@@ -179,7 +178,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	a.stop()
 }
 
-// screen is a command that draws until it is interrupted.
+// screen is a command that prints until it is interrupted.
 type screen struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -197,7 +196,7 @@ func newScreen(t *testing.T, a *agent, args ...string) screen {
 	return screen{t, cmd, out.Name()}
 }
 
-// shown is all that it has drawn.
+// shown returns all of its output.
 func (s screen) shown() string {
 	s.t.Helper()
 	text, err := os.ReadFile(s.file)
@@ -205,15 +204,15 @@ func (s screen) shown() string {
 	return string(text)
 }
 
-// interrupt ends it as Ctrl-C does, and returns its exit code.
+// interrupt interrupts it as Ctrl-C does, and returns its exit code.
 func (s screen) interrupt() int {
 	s.t.Helper()
 	check(s.t, s.cmd.Process.Signal(syscall.SIGINT))
-	_ = s.cmd.Wait() // how it ended is its exit code
+	_ = s.cmd.Wait() // the exit code has the result
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// TestAFleetInEtcdThatAsksForLongerLeases, of all its hosts or of one.
+// TestAFleetInEtcdThatAsksForLongerLeases requests longer Leases from all hosts, and from one.
 func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
@@ -249,8 +248,8 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 	a.stop()
 }
 
-// TestVerifyingAFleetInEtcdLeavesNothingBehind tries a cluster on which a host lives
-// already: with that one's rights, and with those to all.
+// TestVerifyingAFleetInEtcdLeavesNothingBehind verifies a cluster with a registered host: with that
+// host's rights, and with rights to everything.
 func TestVerifyingAFleetInEtcdLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{TLS: true})
@@ -261,7 +260,7 @@ func TestVerifyingAFleetInEtcdLeavesNothingBehind(t *testing.T) {
 	check(t, f.EnableAuth(t.Context()))
 	stored := func() []byte {
 		t.Helper()
-		var all struct{ Kvs json.RawMessage } // without the revision of the whole store
+		var all struct{ Kvs json.RawMessage } // without the store's revision
 		check(t, json.Unmarshal([]byte(f.ctl("get", "--prefix", "/hostler/", "--write-out=json")), &all))
 		return all.Kvs
 	}
@@ -304,7 +303,7 @@ func TestVerifyingAFleetInEtcdLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestAHostOutlivesADiskThatStalls, of the member that it talks to and then of all.
+// TestAHostOutlivesADiskThatStalls blocks the disk of the member that it uses, and then all disks.
 func TestAHostOutlivesADiskThatStalls(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{Members: 3, Disks: true})

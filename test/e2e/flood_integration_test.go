@@ -20,17 +20,16 @@ import (
 )
 
 const (
-	// flooded is how many connections one user holds to each listener.
+	// flooded is the number of connections that one user holds to each listener.
 	flooded = 20_000
-	// heldByOne is how many of them one process holds: its descriptors are limited as well.
+	// heldByOne is the number that one process holds: its descriptors are limited, too.
 	heldByOne = 10_000
-	// floodedMemory is what the agent may have in memory at the most meanwhile. Idle it has
-	// about 40 MB.
+	// floodedMemory is the maximum memory of the agent meanwhile. An idle agent has about 40 MB.
 	floodedMemory = 128 << 20
 )
 
-// TestAShutdownIsAsGoodWhileListenersAreFlooded has a user who is not root hold connections
-// to all that an agent listens at, and open new ones, while a shutdown is drained.
+// TestAShutdownIsAsGoodWhileListenersAreFlooded lets an ordinary user hold connections to all
+// listeners of an agent, and open new ones, during the drain of a shutdown.
 func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 	for _, c := range []struct {
 		name, metrics string
@@ -90,8 +89,8 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 	}
 }
 
-// flood has processes of a user and a group hold so many connections to an address, and
-// replace them one after the other, until the test ends.
+// flood lets processes of a user and a group hold that many connections to an address, and replace
+// them one by one, until the test ends.
 func flood(t testing.TB, address string, uid, gid uint32) {
 	t.Helper()
 	for range flooded / heldByOne {
@@ -104,7 +103,7 @@ func flood(t testing.TB, address string, uid, gid uint32) {
 		check(t, err)
 		check(t, cmd.Start())
 		t.Cleanup(func() {
-			check(t, in.Close()) // which ends it
+			check(t, in.Close()) // this ends the process
 			check(t, cmd.Wait())
 		})
 		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
@@ -115,7 +114,7 @@ func flood(t testing.TB, address string, uid, gid uint32) {
 	}
 }
 
-// peakMemory is the most that a process had in memory, in bytes.
+// peakMemory returns the peak memory of a process, in bytes.
 func peakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	kilobytes, err := strconv.ParseInt(strings.TrimSuffix(statusOf(t, pid)["VmHWM"], " kB"), 10, 64)
@@ -123,7 +122,7 @@ func peakMemory(t testing.TB, pid int) int64 {
 	return kilobytes << 10
 }
 
-// descriptors is how many a process has open.
+// descriptors returns how many descriptors a process has open.
 func descriptors(t testing.TB, pid int) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))

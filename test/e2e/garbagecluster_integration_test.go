@@ -10,7 +10,8 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// configMap is a ConfigMap with an owner, such as "ConfigMap v1 owner UID"; none if that is empty.
+// configMap returns a ConfigMap with an owner, such as "ConfigMap v1 owner UID"; without one if
+// that is empty.
 func configMap(name, owner string, more ...string) string {
 	metadata := fmt.Sprintf("name: %s, namespace: default", name)
 	if f := strings.Fields(owner); len(f) == 4 {
@@ -22,8 +23,8 @@ func configMap(name, owner string, more ...string) string {
 	return fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {%s}\n", metadata)
 }
 
-// widgets is a type with those versions, the last of which is stored. With two there is a conversion
-// webhook, which nobody serves.
+// widgets returns a type with those versions, of which the last one is stored. With two versions it
+// has a conversion webhook that nobody serves.
 func widgets(versions ...string) string {
 	text := `---
 apiVersion: apiextensions.k8s.io/v1
@@ -44,13 +45,13 @@ spec:
 	return text
 }
 
-// owner is what configMap needs to know of an object.
+// owner returns the owner reference of an object for configMap.
 func (c cluster) owner(kind, apiVersion, name string) string {
 	c.t.Helper()
 	return fmt.Sprintf("%s %s %s %s", kind, apiVersion, name, c.kubectl("get", strings.ToLower(kind), name, "-o", "jsonpath={.metadata.uid}"))
 }
 
-// configMaps waits until there are exactly those ConfigMaps of the test.
+// configMaps waits until the test's ConfigMaps are exactly those.
 func (c cluster) configMaps(want ...string) {
 	c.t.Helper()
 	last := ""
@@ -66,7 +67,7 @@ func (c cluster) configMaps(want ...string) {
 	})
 }
 
-// TestGarbageIsCollectedInACluster has no kube-controller-manager beside the server.
+// TestGarbageIsCollectedInACluster runs no kube-controller-manager.
 func TestGarbageIsCollectedInACluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -84,7 +85,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	c.kubectl("delete", "configmap", "a")
 	c.configMaps()
 
-	// In the foreground, the owner waits for what has finalizers.
+	// In a foreground deletion, the owner waits for dependents with finalizers.
 	apply(configMap("a", ""))
 	apply(configMap("b", c.owner("ConfigMap", "v1", "a"), "finalizers: [example.com/f]"))
 	c.kubectl("delete", "configmap", "a", "--cascade=foreground", "--wait=false")
@@ -95,7 +96,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	c.kubectl("patch", "configmap", "b", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	c.configMaps()
 
-	// Orphans stay, without a reference.
+	// Orphans stay, without the reference.
 	apply(configMap("a", ""))
 	apply(configMap("b", c.owner("ConfigMap", "v1", "a")))
 	c.kubectl("delete", "configmap", "a", "--cascade=orphan")
@@ -105,7 +106,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	}
 	c.kubectl("delete", "configmap", "b")
 
-	// A type that is registered later takes part.
+	// A type that is registered later is included.
 	apply(widgets("v1"))
 	eventually(t, "the type is served", func() bool { return c.Apply(within(t), widget("v1", "w1")) == nil })
 	apply(configMap("b", c.owner("Widget", "example.com/v1", "w1")), configMap("c", "Widget example.com/v1 w1 00000000-0000-4000-8000-000000000001"))
@@ -113,7 +114,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	c.kubectl("delete", "widget", "w1")
 	c.configMaps()
 
-	// So do its own dependents, which have no strategic merge patch.
+	// So are its own dependents, which have no strategic merge patch.
 	apply(widget("v1", "w3"))
 	_, uid, _ := strings.Cut(c.owner("Widget", "example.com/v1", "w3"), " w3 ")
 	apply(strings.Replace(widget("v1", "w4"), "namespace: default", "namespace: default, ownerReferences: [{kind: Widget, apiVersion: example.com/v1, name: w3, uid: "+uid+"}]", 1))
@@ -123,7 +124,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	}
 	c.kubectl("delete", "widget", "w4")
 
-	// A type with a conversion that fails is read in the version that is stored.
+	// A type whose conversion fails is read in the stored version.
 	apply(widget("v1", "w1"), widgets("v2", "v1"))
 	eventually(t, "another version is served", func() bool {
 		_, err := c.Kubectl(within(t), "get", "widgets.v2.example.com")
@@ -133,7 +134,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	apply(configMap("b", owner), configMap("c", "Widget example.com/v2 w1 00000000-0000-4000-8000-000000000002"))
 	c.configMaps("b")
 
-	// If it cannot be read in any version, its own objects' dependents stay, and all others go.
+	// If it cannot be read in any version, the dependents of its objects stay. All others are deleted.
 	apply(widgets("v1", "v2"))
 	eventually(t, "v2 is stored", func() bool { return c.Apply(within(t), widget("v2", "w2")) == nil })
 	s.says("widgets.example.com this kind cannot be listed")
@@ -152,7 +153,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	}
 }
 
-// says waits until the status of the server has some words.
+// says waits until the status of the server contains these words.
 func (s *server) says(words string) {
 	s.t.Helper()
 	last := ""

@@ -21,13 +21,13 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// pantry is a containerd on a filesystem of its own, with images of every kind.
-type pantry struct {
+// imageHost is a containerd on its own filesystem, with images of every kind.
+type imageHost struct {
 	*lab.Containerd
-	unused []string // the one used longest ago first
+	unused []string // least recently used first
 }
 
-// Images that must survive any collection.
+// Images that every collection must keep.
 const (
 	usedImage  = "docker.io/library/used:1"
 	deadImage  = "docker.io/library/dead:1"
@@ -35,15 +35,15 @@ const (
 	localImage = "docker.io/library/local:1"
 )
 
-// newPantry starts one that is empty.
-func newPantry(t testing.TB) *pantry {
+// newImageHost starts a containerd without images.
+func newImageHost(t testing.TB) *imageHost {
 	t.Helper()
-	return &pantry{Containerd: lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 256 << 20})}
+	return &imageHost{Containerd: lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 256 << 20})}
 }
 
-// stock fills the pantry to about a half, and waits until the agent has seen
-// what came when.
-func (p *pantry) stock(t testing.TB, a *agent) {
+// fill fills the filesystem to about a half, and waits until the agent has recorded the order of
+// the images.
+func (p *imageHost) fill(t testing.TB, a *agent) {
 	t.Helper()
 	pull := func(name string, sizeBytes int64) {
 		t.Helper()
@@ -83,15 +83,15 @@ func (p *pantry) stock(t testing.TB, a *agent) {
 }
 
 // run runs a pod of one container.
-func (p *pantry) run(t testing.TB, name, image string, command []string) *lab.Pod {
+func (p *imageHost) run(t testing.TB, name, image string, command []string) *lab.Pod {
 	t.Helper()
 	pod, err := p.RunPod(t.Context(), lab.PodSpec{Name: name, Containers: []lab.ContainerSpec{{Name: "main", Image: image, Command: command}}})
 	check(t, err)
 	return pod
 }
 
-// wantPrecious checks that nothing went that has to stay.
-func (p *pantry) wantPrecious(t testing.TB) {
+// wantKept checks that no image was removed that has to stay.
+func (p *imageHost) wantKept(t testing.TB) {
 	t.Helper()
 	left := images(t, p.Containerd)
 	for _, name := range []string{usedImage, deadImage, keptImage, localImage, p.SandboxImage} {
@@ -101,12 +101,12 @@ func (p *pantry) wantPrecious(t testing.TB) {
 	}
 }
 
-// settings are those of an agent of the pantry.
-func (p *pantry) settings(imageGC string) string {
+// settings returns the settings of an agent of this runtime.
+func (p *imageHost) settings(imageGC string) string {
 	return quick + "runtimes: [{type: cri, endpoint: " + p.Endpoint + "}]\nimageGC: {minimumAge: 0s, keep: [docker.io/acme/*], " + imageGC + "}\n"
 }
 
-// usedPercent is how full the agent finds the pantry.
+// usedPercent returns how full the filesystem is, as the agent sees it.
 func usedPercent(a *agent) int {
 	a.t.Helper()
 	var percent int
@@ -120,9 +120,9 @@ func usedPercent(a *agent) int {
 	return percent
 }
 
-// Where runtimes are looked for, the first is found a moment after the agent has started.
+// With automatic detection, the first runtime is found a moment after the agent's start.
 func TestTheStartCollectsFromARuntimeThatHasToBeFound(t *testing.T) {
-	p := newPantry(t)
+	p := newImageHost(t)
 	const old = "docker.io/library/old:1"
 	_, err := p.Pull(t.Context(), lab.ImageSpec{Names: []string{old}})
 	check(t, err)
@@ -134,16 +134,16 @@ func TestTheStartCollectsFromARuntimeThatHasToBeFound(t *testing.T) {
 
 func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 	t.Parallel()
-	p := newPantry(t)
+	p := newImageHost(t)
 	a := startAgent(t, p.settings("highThresholdPercent: 99, lowThresholdPercent: 98, interval: 1s"))
-	p.stock(t, a)
+	p.fill(t, a)
 	before := usedPercent(a)
 	a.await("a run found nothing to do", func(s api.Status) bool { return s.ImageGC.LastRun != nil })
 	if got := len(images(t, p.Containerd)); got != 11 {
 		t.Fatalf("%d images below the threshold, want all 11", got)
 	}
 
-	// The same fullness under another threshold, taken up live.
+	// The same usage with another threshold, which is reloaded.
 	high, low := before, before-8
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1h", high, low)))
 	check(t, a.process.Signal(hangUp))
@@ -172,13 +172,13 @@ func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1s", high, low)))
 	check(t, a.process.Signal(hangUp))
-	// The last run may be one of those after it, which find nothing to do.
+	// A later run may have nothing to do.
 	eventually(t, "images were collected", func() bool {
 		runs := answers[api.CollectHistory](a, "gc", "history", "--images").Runs
 		return len(runs) > 0 && runs[0].Ended == "low threshold reached"
 	})
 	s := a.status()
-	p.wantPrecious(t)
+	p.wantKept(t)
 	left := images(t, p.Containerd)
 	if left[p.unused[0]] || !left[p.unused[5]] {
 		t.Errorf("images left = %v, want the first of the unused gone and the last there", slices.Sorted(maps.Keys(left)))
@@ -203,9 +203,9 @@ func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 
 func TestAPersonCollectsWhatThePlanSays(t *testing.T) {
 	t.Parallel()
-	p := newPantry(t)
+	p := newImageHost(t)
 	a := startAgent(t, p.settings("interval: 1h")+"containerGC: {interval: 1h}\n")
-	p.stock(t, a)
+	p.fill(t, a)
 	before := usedPercent(a)
 
 	r := a.hostler("gc", "run", "--images", "--target-percent", fmt.Sprint(before-8))
@@ -213,7 +213,7 @@ func TestAPersonCollectsWhatThePlanSays(t *testing.T) {
 		t.Fatalf("gc run = %d, %q, %q, want 0", r.code, r.out, r.err)
 	}
 	mentions(t, "gc run", r.out, "removed image "+p.unused[0]+": lru\n", "ended: low threshold reached")
-	if now := usedPercent(a); now > before-7 { // the runtime writes on after the run
+	if now := usedPercent(a); now > before-7 { // the runtime still writes after the run
 		t.Errorf("%d%% are used after it, want about %d%%", now, before-8)
 	}
 	if left := images(t, p.Containerd); !left[p.unused[5]] {
@@ -240,7 +240,7 @@ func TestAPersonCollectsWhatThePlanSays(t *testing.T) {
 	if report.FreedBytes == 0 || len(report.Errors) != 0 {
 		t.Errorf("report = %+v, want bytes freed and no errors", report)
 	}
-	p.wantPrecious(t)
+	p.wantKept(t)
 	if left := images(t, p.Containerd); len(left) != 5 {
 		t.Errorf("images left = %v, want the five that have to stay", left)
 	}
@@ -285,12 +285,12 @@ func TestDeadContainersGoTheOldestFirst(t *testing.T) {
 	a.stop()
 }
 
-// The next regular collection is an hour away: the condition brings it about.
+// The next regular collection is an hour away: the condition starts it.
 func TestDiskPressureCollectsAtOnce(t *testing.T) {
 	t.Parallel()
-	p := newPantry(t)
+	p := newImageHost(t)
 	a := startAgent(t, p.settings("interval: 1h")+"containerGC: {interval: 1h}\n")
-	p.stock(t, a)
+	p.fill(t, a)
 	high := usedPercent(a) + 8
 	a.configure(p.settings(fmt.Sprintf("highThresholdPercent: %d, lowThresholdPercent: %d, interval: 1h", high, high-5)) +
 		fmt.Sprintf("containerGC: {interval: 1h}\npressure: {imagefsAvailable: %d%%}\n", 100-high))
@@ -303,12 +303,12 @@ func TestDiskPressureCollectsAtOnce(t *testing.T) {
 	var st unix.Statfs_t
 	check(t, unix.Statfs(p.Root, &st))
 	wanted := st.Blocks*uint64(high+1)/100 - (st.Blocks - st.Bavail)
-	check(t, unix.Fallocate(int(ballast.Fd()), 0, 0, int64(wanted)*st.Bsize)) // at once: what is written during the collection would undo it
+	check(t, unix.Fallocate(int(ballast.Fd()), 0, 0, int64(wanted)*st.Bsize)) // at once: writes during the collection would undo it
 	a.await("images were collected", func(s api.Status) bool {
-		// The runtime writes on after the run, which ended at the low threshold.
+		// The runtime still writes after the run, which ended at the low threshold.
 		return s.ImageGC.LastRun != nil && s.ImageGC.LastRun.Removed > 0 && usedPercent(a) <= high-3
 	})
-	p.wantPrecious(t)
+	p.wantKept(t)
 
 	past := answers[api.CollectHistory](a, "gc", "history", "--images")
 	if len(past.Runs) == 0 || past.Runs[0].Trigger != string(corev1.NodeDiskPressure) || past.Runs[0].FreedBytes == 0 || past.Runs[0].Ended != "low threshold reached" {

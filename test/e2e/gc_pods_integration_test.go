@@ -79,7 +79,7 @@ func TestADeadPodGoesAfterItsContainers(t *testing.T) {
 	if status.State != cri.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("container of the pod that lives is %v, want it running", status.State)
 	}
-	answers[runs.Report](a, "gc", "run", "--containers") // which waits for the run that took it
+	answers[runs.Report](a, "gc", "run", "--containers") // it waits for the run that removed it
 	metric(t, a, `hostler_gc_pods_removed_total{reason="pod-dead"}`, "1")
 	a.stop()
 }

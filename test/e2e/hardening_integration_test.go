@@ -23,7 +23,7 @@ import (
 
 const unitFile = "../../packaging/hostler.service"
 
-// directives are what hostler.service says.
+// directives returns the directives of hostler.service.
 func directives(t testing.TB) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(unitFile)
@@ -31,7 +31,7 @@ func directives(t testing.TB) map[string][]string {
 	return unit.Directives(string(text))
 }
 
-// capabilities are those that hostler.service leaves.
+// capabilities returns the capabilities that hostler.service leaves.
 func capabilities(t testing.TB) (set uint64) {
 	t.Helper()
 	numbers := map[string]int{
@@ -48,7 +48,7 @@ func capabilities(t testing.TB) (set uint64) {
 	return set
 }
 
-// statusOf is what the kernel says of a process.
+// statusOf returns the kernel's status of a process.
 func statusOf(t testing.TB, pid int) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -61,10 +61,10 @@ func statusOf(t testing.TB, pid int) map[string]string {
 	return values
 }
 
-// The agents of all these tests run as the unit says: each of its directives shows in an
-// agent that runs, or in what a program beside it is refused, and may do outside of it.
+// The agents of all these tests run as in the unit. Each directive is checked in a running agent,
+// or by an attempt that fails inside the unit and succeeds outside.
 func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
-	check(t, os.MkdirAll("/run/user", 0o755)) // as on a host where somebody is logged in
+	check(t, os.MkdirAll("/run/user", 0o755)) // as on a host with a logged-in user
 	a := startAgent(t, quick)
 	shown := map[string]bool{}
 	shows := func(directive string) { shown[directive] = true }
@@ -75,7 +75,7 @@ func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
 			t.Errorf("%s of the agent = %s, want %s", field, kernel[field], want)
 		}
 	}
-	// One for each of several directives; what else ran here would have fewer.
+	// One for each of several directives; other processes here have fewer.
 	if n, err := strconv.Atoi(kernel["Seccomp_filters"]); err != nil || n < 10 {
 		t.Errorf("Seccomp_filters of the agent = %q, want at least 10", kernel["Seccomp_filters"])
 	}
@@ -124,7 +124,7 @@ func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
 
 	a.lives(shows)
 	a.limited(shows)
-	// Go makes no calls of another architecture: systemd's own word.
+	// Go makes no system calls of another architecture, so this relies on systemd.
 	architectures, err := units.Property(a.process, "SystemCallArchitectures")
 	check(t, err)
 	if want := directives(t)["SystemCallArchitectures"]; !reflect.DeepEqual(architectures, want) {
@@ -140,7 +140,7 @@ func TestTheAgentRunsAsItsUnitSays(t *testing.T) {
 	a.stop()
 }
 
-// limited looks at what the agent may use at the most.
+// limited checks the limits of the agent.
 func (a *agent) limited(shows func(directive string)) {
 	a.t.Helper()
 	of := func(file string) string {
@@ -184,8 +184,8 @@ func (a *agent) limited(shows func(directive string)) {
 	}
 }
 
-// mayExceed tells whether root of this machine may raise limits, and protect processes from the
-// kernel's killing for want of memory; in a container it often may not.
+// mayExceed reports whether root of this machine may raise limits, and protect processes from the
+// OOM killer. In a container it often may not.
 func mayExceed(t testing.TB) bool {
 	t.Helper()
 	set, err := strconv.ParseUint(statusOf(t, os.Getpid())["CapEff"], 16, 64)
@@ -193,10 +193,10 @@ func mayExceed(t testing.TB) bool {
 	return set&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// attempts are what comes of trying what units forbid, outside of the unit and in it.
+// attempts returns the results of attempts that units forbid, outside the unit and inside.
 func attempts(t testing.TB) (outside, inside attempt.Results) {
 	t.Helper()
-	seen, err := os.CreateTemp("/tmp", "hostler-e2e-") // not in the folder that the unit sees
+	seen, err := os.CreateTemp("/tmp", "hostler-e2e-") // not in the folder that is visible in the unit
 	check(t, err)
 	t.Cleanup(func() { check(t, os.Remove(seen.Name())) })
 	check(t, seen.Close())
@@ -224,7 +224,7 @@ func attempts(t testing.TB) (outside, inside attempt.Results) {
 	return outside, inside
 }
 
-// lives looks at the mounts among which the agent lives.
+// lives checks the mounts of the agent.
 func (a *agent) lives(shows func(directive string)) {
 	a.t.Helper()
 	namespaces := func(of, kind string) string {
@@ -237,7 +237,7 @@ func (a *agent) lives(shows func(directive string)) {
 			a.t.Errorf("the agent is in %s, want one of its own: %t", is, own)
 		}
 	}
-	// What is mounted outside while the agent runs is so for it, too.
+	// Mounts that are made outside while the agent runs appear for it, too.
 	folder := filepath.Join(a.folder, "mount")
 	check(a.t, os.Mkdir(folder, 0o755))
 	check(a.t, syscall.Mount("later", folder, "tmpfs", 0, ""))
@@ -255,7 +255,7 @@ func (a *agent) lives(shows func(directive string)) {
 	}
 	shows("PrivateMounts")
 
-	// Of devices it has those of no hardware.
+	// It has only devices without hardware.
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/dev", a.process.PID))
 	check(a.t, err)
 	for _, e := range entries {

@@ -24,10 +24,10 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// knownSocket is where a containerd is looked for.
+// knownSocket is a socket at which the agent looks for a containerd.
 const knownSocket = "/run/containerd/containerd.sock"
 
-// installContainerd lets a containerd be found, until the test ends.
+// installContainerd makes a containerd detectable until the test ends.
 func installContainerd(t testing.TB, c *lab.Containerd) {
 	t.Helper()
 	check(t, os.MkdirAll(filepath.Dir(knownSocket), 0o755))
@@ -35,7 +35,7 @@ func installContainerd(t testing.TB, c *lab.Containerd) {
 	t.Cleanup(func() { check(t, os.Remove(knownSocket)) })
 }
 
-// cleanDefaults removes what an agent without configuration leaves.
+// cleanDefaults removes the files of an agent without configuration.
 func cleanDefaults(t testing.TB) {
 	t.Helper()
 	remove := func() { check(t, errors.Join(os.RemoveAll("/var/lib/hostler"), os.RemoveAll("/run/hostler"))) }
@@ -67,7 +67,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 	}
 	mentions(t, "hostler status", a.screen(), "NOT READY", "no container runtime found", "Disarmed", "bus", "none found")
 
-	// By the next renewal everything was tried several times.
+	// By the next renewal, each was tried several times.
 	a.await("the lease is renewed", func(s api.Status) bool { return s.Lease.Spec.RenewTime.After(first) })
 	for what, part := range map[string]string{"runtime": "no container runtime found", "bus": "system bus"} {
 		if lines := a.logLines("level=WARN", part); len(lines) != 1 {
@@ -165,8 +165,8 @@ func TestTheNodeReportsTheHost(t *testing.T) {
 	a.stop()
 }
 
-// A machine whose mainboard was changed, or that was given another ID, is nobody else
-// on a control plane of its own.
+// On the embedded control plane, a machine with another mainboard or another ID is still the same
+// host.
 func TestAHostWithAnotherMachineIDReplacesItsNode(t *testing.T) {
 	const other = "0123456789abcdef0123456789abcdef"
 	a := startAgent(t, quick)
@@ -186,7 +186,7 @@ func TestAHostWithAnotherMachineIDReplacesItsNode(t *testing.T) {
 	a.stop()
 }
 
-// TestAnswersHaveThePromisedKeys holds the JSON to what scripts rely on.
+// TestAnswersHaveThePromisedKeys checks the JSON keys that scripts rely on.
 func TestAnswersHaveThePromisedKeys(t *testing.T) {
 	t.Parallel()
 	pod(t, "promised", nil, 0, lab.ServeFor(0))
@@ -239,7 +239,7 @@ func TestAnswersHaveThePromisedKeys(t *testing.T) {
 	a.stop()
 }
 
-// has tells whether a path of keys leads through a JSON value.
+// has reports whether a path of keys exists in a JSON value.
 func has(v any, path []string) bool {
 	if list, ok := v.([]any); ok && len(path) > 0 {
 		return len(list) > 0 && has(list[0], path)

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// machineID is where the machine's ID is, which hostler reads at its start.
+// machineID is the file of the machine's ID, which hostler reads at its start.
 const machineID = "/etc/machine-id"
 
 // reinstalled gives this machine another ID until the test ends.
@@ -33,8 +33,8 @@ func reinstalled(t *testing.T, id string) {
 
 const often = "lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
 
-// TestAReinstalledHost takes the place of the machine that it was, with the rights of
-// a node. Others that read the machine ID must not run beside it.
+// TestAReinstalledHost replaces the Node of its previous machine, with the rights of a node. No
+// other test that reads the machine ID may run at the same time.
 func TestAReinstalledHost(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	settings := c.asNode("again", "") + often
@@ -60,7 +60,7 @@ func TestAReinstalledHost(t *testing.T) {
 	if s.Drift[0].Fix != "kubectl delete node again" || s.Drift[1].Fix != "hostler uncordon" {
 		t.Errorf("drift = %+v, want the commands that fix it", s.Drift)
 	}
-	a.awaitLease(s) // the last machine's has ended meanwhile
+	a.awaitLease(s) // the previous machine's Lease has ended meanwhile
 	mentions(t, "status", a.screen(), "drift:", "theirs.example.com/rack", "`kubectl delete node again`")
 	if n := c.node("again"); n.UID != before.UID || !n.Spec.Unschedulable || n.Labels["theirs.example.com/rack"] != "r1" {
 		t.Errorf("the Node is %+v, want it taken over as far as a node may", n)
@@ -83,7 +83,7 @@ func TestAReinstalledHost(t *testing.T) {
 	a.stop()
 }
 
-// TestTwoThatAreOneHost runs two agents as the same machine and Node, as clones do.
+// TestTwoThatAreOneHost runs two agents as the same machine and Node, like clones.
 func TestTwoThatAreOneHost(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -91,7 +91,7 @@ func TestTwoThatAreOneHost(t *testing.T) {
 	first := startAgent(t, settings)
 	eventually(t, "the node is Ready", c.ready("twin"))
 	first.stop()
-	first.start() // a restart is no clone
+	first.start() // a restart is not a clone
 	first.awaitLease(first.status())
 	if s := first.status(); len(s.Drift) > 0 {
 		t.Errorf("drift after a restart = %+v, want none", s.Drift)

@@ -18,9 +18,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// written are the fields of the status, and of the rest, that hostler has written
-// last in a Node, as the server keeps book of it: "conditions", or "conditions
-// hostler.io/X".
+// written returns the fields of the status, and of the rest, that hostler has written last in a
+// Node, from the server's managedFields: "conditions", or "conditions hostler.io/X".
 func written(t testing.TB, n *corev1.Node) []string {
 	t.Helper()
 	fields := map[string]bool{}
@@ -50,10 +49,10 @@ func written(t testing.TB, n *corev1.Node) []string {
 	return slices.Sorted(maps.Keys(fields))
 }
 
-// heartbeat is when hostler looked last, as the Node of a kubelet tells.
+// heartbeat returns the time of hostler's last check in the Node of a kubelet.
 func (s sighting) heartbeat() time.Time { return s.own().LastHeartbeatTime.Time }
 
-// own is hostler's own condition.
+// own returns hostler's own condition.
 func (s sighting) own() corev1.NodeCondition {
 	for _, c := range s.node.Status.Conditions {
 		if c.Type == status.ShutdownProtected {
@@ -63,7 +62,7 @@ func (s sighting) own() corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// TestBesideAKubeletOfACluster has both be the same node.
+// TestBesideAKubeletOfACluster runs both as the same node.
 func TestBesideAKubeletOfACluster(t *testing.T) {
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--node-monitor-period=500ms", "--node-monitor-grace-period=8s"}})
 	runtime := lab.ContainerdFor(t, lab.ContainerdOptions{})
@@ -88,7 +87,7 @@ func TestBesideAKubeletOfACluster(t *testing.T) {
 		once := w.await("hostler writes its condition", first, func(s sighting) bool { return !s.heartbeat().IsZero() })
 		w.await("hostler writes its condition again", first, func(s sighting) bool { return s.heartbeat().After(once.heartbeat()) })
 	}
-	// hostlers checks what hostler has done since: nothing but what is its own.
+	// hostlers checks that hostler has since written only its own fields.
 	hostlers := func(since time.Time) {
 		t.Helper()
 		requests, err := c.Requests()
@@ -136,7 +135,7 @@ func TestBesideAKubeletOfACluster(t *testing.T) {
 		w.await("the cluster takes the node for lost", 0, is(lost))
 		first := len(w.sightings()) - 1
 		twice(first)
-		a.stop() // so that nobody waits a minute for the kubelet's return
+		a.stop() // so that the test does not wait a minute for the kubelet's return
 		a.start()
 		s := a.status()
 		mentions(t, "evidence", s.Owners["node"].Evidence, "does not run", "node.enabled: true")
@@ -175,7 +174,7 @@ func TestBesideAKubeletOfACluster(t *testing.T) {
 		if got := readies(w.sightings()[first:]); !slices.Equal(got, []string{theirs}) {
 			t.Errorf("Ready was %q, want it the kubelet's all the time", got)
 		}
-		// The network is a network plugin's to tell now.
+		// A network plugin reports the network now.
 		c.kubectl("patch", "node", name, "--subresource=status", "--type=strategic", "-p",
 			`{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"CalicoIsUp"}]}}`)
 		first = len(w.sightings()) - 1
@@ -187,7 +186,7 @@ func TestBesideAKubeletOfACluster(t *testing.T) {
 	})
 }
 
-// network tells whether the Node says of its network how it is.
+// network reports whether the Node has a condition about its network.
 func network(s sighting) bool {
 	return slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeNetworkUnavailable })
 }

@@ -34,7 +34,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, o kube.Options) cluster { return cluster{kube.For(t, o), t} }
 
-// kubectl asks as the administrator.
+// kubectl runs kubectl as the administrator.
 func (c cluster) kubectl(args ...string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -44,7 +44,7 @@ func (c cluster) kubectl(args ...string) string {
 	return out
 }
 
-// node is the Node as it is stored; nil if there is none.
+// node returns the stored Node; nil if there is none.
 func (c cluster) node(name string) *corev1.Node {
 	c.t.Helper()
 	var list corev1.NodeList
@@ -57,7 +57,7 @@ func (c cluster) node(name string) *corev1.Node {
 	return nil
 }
 
-// asNode is the configuration of an agent with the credentials of that node.
+// asNode returns the configuration of an agent with the credentials of that node.
 func (c cluster) asNode(name, more string) string {
 	c.t.Helper()
 	file, err := c.NodeKubeconfig(name)
@@ -65,7 +65,7 @@ func (c cluster) asNode(name, more string) string {
 	return fmt.Sprintf("controlPlane: {type: kubernetes, kubernetes: {kubeconfig: %s}}\nnode: {name: %s%s}\n", file, name, more)
 }
 
-// TestANodeOfACluster is a host's life as the cluster sees it.
+// TestANodeOfACluster follows a host's life as the cluster sees it.
 func TestANodeOfACluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--node-monitor-period=500ms", "--node-monitor-grace-period=6s"}})
@@ -81,7 +81,7 @@ func TestANodeOfACluster(t *testing.T) {
 	mentions(t, "kubectl get node -o wide", c.kubectl("get", "node", "rack1-node1", "-o", "wide"), "rack1-node1", " Ready", "containerd://")
 	eventuallyMentions(t, "kubectl describe node", func() string { return c.kubectl("describe", "node", "rack1-node1") },
 		"example.com/rack=r1", "example.com/new:NoSchedule", "HolderIdentity:  rack1-node1", "RenewTime", "InternalIP", "Registered")
-	// the first lease may be older than the node; a later one names its owner
+	// The first Lease may be older than the Node; a later one names its owner.
 	eventually(t, "the node owns its lease", func() bool {
 		return c.kubectl("get", "lease", "rack1-node1", "-n", "kube-node-lease", "-o", "jsonpath={.metadata.ownerReferences[*].name}") == "rack1-node1"
 	})
@@ -154,8 +154,8 @@ func TestANodeThatSomebodyElseCreates(t *testing.T) {
 	a.stop()
 }
 
-// TestANodeThatJoinsByBootstrap has nothing but a token at first, and not even an
-// address: that comes when the node is a member for long.
+// TestANodeThatJoinsByBootstrap has only a token at first, and no address: that appears long after
+// it has joined.
 func TestANodeThatJoinsByBootstrap(t *testing.T) {
 	t.Parallel()
 	const address = "192.0.2.77"
@@ -169,7 +169,7 @@ func TestANodeThatJoinsByBootstrap(t *testing.T) {
 			condition(api.Status{Node: n}, corev1.NodeNetworkUnavailable).Reason == status.ReasonAddressMissing && internal(n) == nil
 	})
 
-	// Nobody else takes an address of a container's interface.
+	// No other address is used, because the interface belongs to a container.
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "docker-late"}, PeerName: "docker-far"}
 	check(t, netlink.LinkAdd(link))
 	t.Cleanup(func() { check(t, netlink.LinkDel(link)) })
@@ -184,19 +184,19 @@ func TestANodeThatJoinsByBootstrap(t *testing.T) {
 	a.stop()
 }
 
-// sighting is a Node as the cluster had it.
+// sighting is a Node at one moment.
 type sighting struct {
 	at   time.Time // when it was seen
 	node *corev1.Node
 }
 
-// ready is what the sighting says of Ready: "True HostReady".
+// ready returns status and reason of Ready: "True HostReady".
 func (s sighting) ready() string {
 	c := condition(api.Status{Node: s.node}, corev1.NodeReady)
 	return string(c.Status) + " " + c.Reason
 }
 
-// nodeNow is a Node as the cluster has it at this moment.
+// nodeNow returns the present Node.
 func (c cluster) nodeNow(name string) sighting {
 	c.t.Helper()
 	answer, err := c.Open(within(c.t), "/api/v1/nodes/"+name)
@@ -207,14 +207,14 @@ func (c cluster) nodeNow(name string) sighting {
 	return s
 }
 
-// witness sees all that becomes of a Node.
+// witness records all states of a Node.
 type witness struct {
 	t    *testing.T
 	mu   sync.Mutex
 	seen []sighting // guarded by mu
 }
 
-// watch follows a Node that is there until the test ends.
+// watch follows an existing Node until the test ends.
 func (c cluster) watch(name string) *witness {
 	c.t.Helper()
 	w := &witness{t: c.t}
@@ -251,7 +251,7 @@ func (w *witness) sightings() []sighting {
 	return slices.Clone(w.seen)
 }
 
-// await waits for a sighting that was not among the first ones.
+// await waits for a sighting after the first ones.
 func (w *witness) await(what string, first int, is func(sighting) bool) sighting {
 	w.t.Helper()
 	var found sighting
@@ -266,7 +266,7 @@ func (w *witness) await(what string, first int, is func(sighting) bool) sighting
 	return found
 }
 
-// readies are what a Node has said of Ready, one after the other.
+// readies returns the consecutive states of Ready.
 func readies(seen []sighting) []string {
 	var all []string
 	for _, s := range seen {
@@ -275,7 +275,7 @@ func readies(seen []sighting) []string {
 	return slices.Compact(all)
 }
 
-// TestTheClusterSeesAShutdownBeforeTheHostIsGone, and that it is back.
+// TestTheClusterSeesAShutdownBeforeTheHostIsGone also checks the return of the host.
 func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	login := logind(t)
 	pod(t, "web", nil, 0, lab.ServeFor(0))
@@ -320,7 +320,7 @@ func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	}
 }
 
-// TestTheClusterSeesThatAShutdownWasCancelled, once for each.
+// TestTheClusterSeesThatAShutdownWasCancelled checks it for several shutdowns.
 func TestTheClusterSeesThatAShutdownWasCancelled(t *testing.T) {
 	login := logind(t)
 	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
@@ -353,7 +353,7 @@ func TestTheClusterSeesThatAShutdownWasCancelled(t *testing.T) {
 		return times
 	}
 	eventually(t, "the cluster is told of the last cancellation", func() bool { return reported("ShutdownCancelled") >= cancellations })
-	a.stop() // what there is to tell is told by then
+	a.stop() // by then everything is reported
 	if got := readies(w.sightings()[first:]); !slices.Equal(got, want) {
 		t.Errorf("the cluster saw %q, want %q", got, want)
 	}

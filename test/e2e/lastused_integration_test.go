@@ -16,8 +16,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// imageNamed is what the agent says of the image of a name; a zero one if there is
-// none.
+// imageNamed returns the agent's facts of the image of a name; the zero value if there is none.
 func imageNamed(a *agent, name string) api.Image {
 	a.t.Helper()
 	for _, img := range answers[api.ImageList](a, "images").Images {
@@ -28,8 +27,8 @@ func imageNamed(a *agent, name string) api.Image {
 	return api.Image{}
 }
 
-// A container that is gone before anybody lists it was use all the same, and that
-// stays known: across a kill of the agent, a reboot, and a tag that moves.
+// A container that ended before anybody listed it was still a use. That stays recorded across a
+// kill of the agent, a reboot, and a tag that moves.
 func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 	t.Parallel()
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 256 << 20})
@@ -39,7 +38,7 @@ func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 	pulled := time.Now()
 	settings := "runtimes: [{type: cri, endpoint: " + c.Endpoint + "}]\n"
 
-	// It came before the agent did; containerd knows when.
+	// It was pulled before the agent started; containerd knows when.
 	a := startAgent(t, settings)
 	if img := imageNamed(a, old); img.FirstSeen.After(pulled) || img.FirstSeen.IsZero() || !img.LastUsed.IsZero() {
 		t.Errorf("image = %+v, want it first seen before %s and never used", img, pulled)
@@ -68,7 +67,7 @@ func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 	conn, err := grpc.NewClient(c.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(t, err)
 	defer conn.Close()
-	r := &rush{t: t, c: c, store: imageapi.NewImagesClient(conn)}
+	r := &imageRace{t: t, c: c, store: imageapi.NewImagesClient(conn)}
 	check(t, r.tag(t.Context(), old, renamed))
 	eventually(t, "CRI knows the new tag", func() bool { return images(t, c)[renamed] })
 	check(t, r.untag(t.Context(), old))

@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// version is what the binary under test says of itself.
+	// version is the version of the binary under test.
 	version = "0.0.0-e2e"
-	// binary is the binary under test, which ends with the lab.
+	// binary is the binary under test. It is removed with the lab.
 	binary = lab.Dir + "/bin/hostler"
-	// examplePlugin is the plugin of docs/howto/control-plane-plugin.md, likewise.
+	// examplePlugin is the plugin of docs/howto/control-plane-plugin.md, built in the same way.
 	examplePlugin = lab.Dir + "/bin/plugin-https"
-	// spawner is what starts the agent as the process of a unit, likewise.
+	// spawner starts the agent as the process of a unit, built in the same way.
 	spawner = lab.Dir + "/bin/spawn"
-	// builtVariable tells the inside of the lab where the outside, which alone
-	// has a network, has built it.
+	// builtVariable passes the paths of the programs into the lab. They are built outside, where there
+	// is a network.
 	builtVariable = "HOSTLER_E2E_BUILT"
 	// temporary is the folder for temporary files.
 	temporary = lab.Dir + "/tmp"
 )
 
-// containerd serves all tests but those that want an image filesystem of their
-// own, and units runs all agents. They are set once, before the first of them.
+// containerd serves all tests except those that need their own image filesystem, and units runs all
+// agents. They are set once, before the first test.
 var (
 	containerd *lab.Containerd
 	units      *unit.Manager
@@ -68,7 +68,7 @@ func run(m *testing.M) (int, error) {
 	if err := lab.Take(filepath.Dir(os.Getenv(builtVariable)), binary, examplePlugin, spawner); err != nil {
 		return 0, err
 	}
-	// The agent sees another /tmp than tests do: theirs is to be where it sees it.
+	// The agent has its own /tmp. TMPDIR of tests must be visible to it.
 	if err := errors.Join(os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o777|os.ModeSticky), os.Setenv("TMPDIR", temporary)); err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func run(m *testing.M) (int, error) {
 	if containerd, err = l.StartContainerd(ctx, lab.ContainerdOptions{}); err != nil {
 		return 0, err
 	}
-	// Tests wait far more than they compute.
+	// Tests mostly wait.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		return 0, err
@@ -86,7 +86,7 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), errors.Join(containerd.Close(ctx), units.Close())
 }
 
-// build makes the static binary, as `make build` does, the plugin and the spawner.
+// build builds the static binary, as `make build` does, the plugin and the spawner.
 func build() error {
 	dir, err := os.MkdirTemp("", "hostler-e2e-")
 	if err != nil {

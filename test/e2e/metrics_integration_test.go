@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// promtool is Prometheus' own judge.
+// promtool is Prometheus' own checker.
 func promtool(t *testing.T, in string, args ...string) {
 	t.Helper()
 	tool := lab.In(t).Tools.Promtool

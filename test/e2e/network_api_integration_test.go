@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// remote is another host, from which an agent is asked over the network.
+// remote is another host that uses an agent's API over the network.
 type remote struct {
 	t     testing.TB
 	by    *lab.Authority
@@ -27,8 +27,8 @@ type remote struct {
 	at    string
 }
 
-// overNetwork has an agent that is not started serve at an address, and lets a reader and
-// an actor in.
+// overNetwork configures an agent, before its start, to serve at an address, with a reader and an
+// actor.
 func (a *agent) overNetwork(address string) *remote {
 	a.t.Helper()
 	by, own, err := lab.NewAuthority("fleet")
@@ -54,7 +54,7 @@ func (r *remote) sign(name string, use x509.ExtKeyUsage) lab.Pair {
 	return pair
 }
 
-// asks makes a request as somebody, and returns all of the answer.
+// asks makes a request as a user, and returns the whole answer.
 func (r *remote) asks(who, method, path, body string) (code int, text string) {
 	r.t.Helper()
 	pair := r.sign(who, x509.ExtKeyUsageClientAuth)

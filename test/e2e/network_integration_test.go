@@ -23,8 +23,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// island is a network namespace of an agent's own, in which at first there is nothing
-// but a loopback that is switched off.
+// island is an agent's own network namespace. At first it has only a loopback that is down.
 type island struct {
 	t      testing.TB
 	handle netns.NsHandle
@@ -41,17 +40,17 @@ func newIsland(t testing.TB) island {
 	return i
 }
 
-// onThread calls a function on a thread that nothing else runs on, then or later.
+// onThread calls a function on a thread that runs nothing else, then or later.
 func onThread(do func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		goruntime.LockOSThread() // not unlocked, the thread ends with the goroutine
+		goruntime.LockOSThread() // a locked thread ends with its goroutine
 		result <- do()
 	}()
 	return <-result
 }
 
-// do calls a function on the island.
+// do calls a function in the namespace.
 func (i island) do(what func() error) {
 	i.t.Helper()
 	check(i.t, i.try(what))
@@ -61,11 +60,11 @@ func (i island) try(what func() error) error {
 	return onThread(func() error { return errors.Join(netns.Set(i.handle), what()) })
 }
 
-// file is where others find the island.
+// file returns the path of the namespace for other processes.
 func (i island) file() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), i.handle) }
 
-// card makes an interface on the island, at the end of a cable whose other end the lab
-// has by the name far. Both go with the test.
+// card creates an interface in the namespace, connected to an interface of the lab with the name
+// far. Both are removed with the test.
 func (i island) card(name, far string) {
 	i.t.Helper()
 	outside, err := netns.Get()
@@ -94,7 +93,7 @@ func raise(name string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// holds gives an interface an address, or takes it away.
+// holds returns a function that adds or removes an address of an interface.
 func holds(change func(netlink.Link, *netlink.Addr) error, name, cidr string) func() error {
 	return func() error {
 		link, err := netlink.LinkByName(name)
@@ -109,7 +108,7 @@ func holds(change func(netlink.Link, *netlink.Addr) error, name, cidr string) fu
 	}
 }
 
-// leads is a route through an interface; an empty gateway is none.
+// leads returns a function that changes a route through an interface; an empty gateway means none.
 func leads(change func(*netlink.Route) error, to, via, name, source string) func() error {
 	return func() error {
 		link, err := netlink.LinkByName(name)
@@ -124,7 +123,7 @@ func leads(change func(*netlink.Route) error, to, via, name, source string) func
 	}
 }
 
-// internal are the InternalIPs of a Node.
+// internal returns the InternalIPs of a Node.
 func internal(n *corev1.Node) []string {
 	var list []string
 	if n == nil {
@@ -138,8 +137,8 @@ func internal(n *corev1.Node) []string {
 	return list
 }
 
-// TestAnAgentThatStartsBeforeDHCP has an agent look at its host once an hour, so that
-// nothing but the kernel's word can tell it of what changes meanwhile.
+// TestAnAgentThatStartsBeforeDHCP lets an agent check its host only once an hour, so that it learns
+// of changes only from the kernel.
 func TestAnAgentThatStartsBeforeDHCP(t *testing.T) {
 	t.Parallel()
 	i := newIsland(t)
@@ -201,8 +200,8 @@ func TestAnAgentThatStartsBeforeDHCP(t *testing.T) {
 	wantEvents(t, a, "NodeNetworkUnavailable", "NodeNetworkAvailable", "198.51.100.5 on eth0")
 }
 
-// TestTheAddressIsThatOfTheRouteToTheControlPlane has a host with a card for
-// everything and one for the control plane, which it knows by name.
+// TestTheAddressIsThatOfTheRouteToTheControlPlane has a host with one interface for everything and
+// one for the control plane, which is configured by name.
 func TestTheAddressIsThatOfTheRouteToTheControlPlane(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -236,7 +235,7 @@ func TestTheAddressIsThatOfTheRouteToTheControlPlane(t *testing.T) {
 	a := newAgent(t, fmt.Sprintf("controlPlane: {type: kubernetes, kubernetes: {kubeconfig: %s}}\nnode: {name: island}\nlease: {duration: 40s, renewInterval: 1s}\nstatus: {updateInterval: 1h, reportInterval: 1h}\n", file))
 	a.island = &i
 	a.start()
-	var seen []string // in the cluster, each that is not as the one before
+	var seen []string // in the cluster, without repetitions
 	follows := func(what, address, why string) {
 		t.Helper()
 		eventually(t, what, func() bool {
@@ -256,11 +255,11 @@ func TestTheAddressIsThatOfTheRouteToTheControlPlane(t *testing.T) {
 	follows("the route to the control plane has moved to another card", "10.78.0.5", "source of the route to 10.77.0.1 via eth2")
 	i.do(leads(netlink.RouteDel, "10.77.0.1/32", "10.78.0.1", "eth2", "10.78.0.5"))
 	follows("the route is back", "10.77.0.5", "source of the route to 10.77.0.1 via eth1")
-	// Connections from an address that goes are of no more use.
+	// Connections from a removed address do not work any more.
 	i.do(holds(netlink.AddrDel, "eth1", "10.77.0.5/24"))
 	i.do(holds(netlink.AddrAdd, "eth1", "10.77.0.6/24"))
 	follows("the address is replaced", "10.77.0.6", "source of the route to 10.77.0.1 via eth1")
-	// Only what is looked for in DNS is gone with it; the last answer stands.
+	// Only the name is lost; the last address stays in use.
 	resolves(t, "")
 	i.do(holds(netlink.AddrAdd, "eth0", "198.51.100.6/24"))
 	a.prints("reload")
@@ -274,7 +273,7 @@ func TestTheAddressIsThatOfTheRouteToTheControlPlane(t *testing.T) {
 	a.stop()
 }
 
-// resolves has the lab know names by one more line of /etc/hosts, until the test ends.
+// resolves adds a line to /etc/hosts of the lab, until the test ends.
 func resolves(t testing.TB, line string) {
 	t.Helper()
 	const file = "/etc/hosts"
@@ -294,8 +293,7 @@ func resolves(t testing.TB, line string) {
 	}
 }
 
-// relay carries connections to an address of the lab on to another one, and returns
-// its port.
+// relay forwards connections to an address of the lab to another one, and returns its port.
 func relay(t testing.TB, from, to string) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(from, "0"))

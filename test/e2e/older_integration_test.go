@@ -16,11 +16,11 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// The state folder is one that an older program has written, see the README beside it: a host
-// that a person took out of service, and that went down. Today's program goes on with what every
-// version reads, and leaves the rest alone.
+// The state folder was written by an older version, see the README beside it: a person had cordoned
+// the host, and it was shut down. The present version uses what all versions read, and leaves the
+// rest unchanged.
 func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
-	logind(t) // by which this is another boot
+	logind(t) // so that this is another boot
 	const kept = "testdata/state-of-3324672"
 	a := newAgent(t, quick)
 	check(t, os.Mkdir(a.state, 0o700))
@@ -33,7 +33,7 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 		check(t, err)
 		check(t, os.WriteFile(filepath.Join(a.state, name), text, 0o600))
 	}
-	var then api.Status // as that program told it
+	var then api.Status // as that version reported it
 	text, err := os.ReadFile(filepath.Join(kept, "status.json"))
 	check(t, err)
 	check(t, json.Unmarshal(text, &then))
@@ -41,7 +41,7 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 		t.Fatalf("the older program told %s, want a Node, a cordon and a shutdown", text)
 	}
 
-	reinstalled(t, then.Node.Annotations[controlplane.AnnotationMachineID]) // the Node is of that machine
+	reinstalled(t, then.Node.Annotations[controlplane.AnnotationMachineID]) // the Node belongs to that machine
 	a.start()
 	s := a.awaitNode()
 	if s.Node.UID == then.Node.UID || s.State.Message != "" {
@@ -61,7 +61,7 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 	a.stop()
 	wantEvents(t, a, "LastShutdownGraceful", "left no pod running: 4 pods: 2 stopped, 2 killed after their grace period")
 
-	// What a person says from now on holds against it.
+	// What a person requests from now on replaces it.
 	a.start()
 	a.prints("uncordon")
 	a.kill()

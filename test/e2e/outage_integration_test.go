@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// outage is a way in which a control plane goes away.
+// outage is a kind of outage of a control plane.
 type outage struct {
 	name       string
 	begin, end func(cluster) error
@@ -48,8 +48,8 @@ func outages() []outage {
 	}
 }
 
-// TestHeartbeatsSurviveOutages has control planes go away for 5 s and for a minute.
-// The settings are the defaults: a lease of 40 s, renewed every 10 s.
+// TestHeartbeatsSurviveOutages has outages of 5 s and of a minute. The settings are the defaults: a
+// Lease of 40 s, renewed every 10 s.
 func TestHeartbeatsSurviveOutages(t *testing.T) {
 	t.Parallel()
 	for _, o := range outages() {
@@ -70,7 +70,7 @@ func TestHeartbeatsSurviveOutages(t *testing.T) {
 			}
 			var after usage
 			defer func() { t.Logf("before: %v; at the end of the outage: %v; after it: %v", before, during, after) }()
-			// A watch goes on over the connection that it has, whatever others have.
+			// A watch continues over its connection, even if other requests use new ones.
 			eventually(t, "the agent uses no more than before", func() bool {
 				after = p.use(c)
 				return after.connections <= before.connections+1 && after.goroutines <= before.goroutines+8 && after.files <= before.files+4
@@ -83,7 +83,7 @@ func TestHeartbeatsSurviveOutages(t *testing.T) {
 	}
 }
 
-// patient is an agent that lives through an outage of its cluster.
+// patient is an agent during an outage of its cluster.
 type patient struct {
 	*agent
 	outage   outage
@@ -92,7 +92,7 @@ type patient struct {
 	settings string
 }
 
-// brief is an outage that a lease outlives.
+// brief is an outage that is shorter than a Lease.
 func (p patient) brief() {
 	p.t.Helper()
 	check(p.t, p.outage.begin(p.cluster))
@@ -103,7 +103,7 @@ func (p patient) brief() {
 	p.wantPulse(http.StatusOK, 0, "")
 }
 
-// long is one that no lease outlives. It returns what the agent uses at its end.
+// long is an outage that is longer than a Lease. It returns the agent's usage at its end.
 func (p patient) long() usage {
 	p.t.Helper()
 	check(p.t, p.outage.begin(p.cluster))
@@ -128,15 +128,15 @@ func (p patient) long() usage {
 	return used
 }
 
-// short has the host be short of what these thresholds of pressure ask for.
+// short causes pressure by setting these thresholds.
 func (p patient) short(thresholds string) {
 	p.t.Helper()
 	p.configure(p.settings + "pressure: {transitionPeriod: 0s, " + thresholds + "}\n")
 	p.prints("reload")
 }
 
-// over ends the outage, and waits until lease and status are written again. A server
-// may serve before it says that it is ready.
+// over ends the outage, and waits until Lease and status are written again. A server may serve
+// before it reports that it is ready.
 func (p patient) over(what string) {
 	p.t.Helper()
 	ending := time.Now()
@@ -148,8 +148,8 @@ func (p patient) over(what string) {
 	p.t.Logf("after %s: lease renewed in %v, status written in %v", what, after("update leases"), after("patch nodes/status"))
 }
 
-// asked waits until a request of the node, such as "update leases", was done
-// after a time, and returns the first one.
+// asked waits until a request of the node, such as "update leases", was answered after a time, and
+// returns the first one.
 func (c cluster) asked(node, what string, since time.Time) kube.Request {
 	c.t.Helper()
 	var found kube.Request
@@ -167,9 +167,8 @@ func (c cluster) asked(node, what string, since time.Time) kube.Request {
 	return found
 }
 
-// awaitEvents waits until the cluster has as many Events with these reasons, and
-// checks that they came in this order, and all Events of the node in that in which
-// they happened.
+// awaitEvents waits until the cluster has as many Events with these reasons. It checks that they
+// were published in this order, and all Events of the node in the order in which they happened.
 func (c cluster) awaitEvents(node string, reasons ...string) {
 	c.t.Helper()
 	var reported []string
@@ -188,10 +187,10 @@ func (c cluster) awaitEvents(node string, reasons ...string) {
 			if slices.Contains(reasons, e.Reason) {
 				reported = append(reported, e.Reason)
 			}
-			if e.Count > 1 { // it was reported again
+			if e.Count > 1 { // it was repeated
 				continue
 			}
-			// Names end in a number that grows.
+			// Names end in an increasing number.
 			if e.Name < last {
 				c.t.Errorf("event %s %q came after %s, want Events in the order in which they happened", e.Name, e.Reason, last)
 			}
@@ -211,8 +210,7 @@ func number(t testing.TB, text string) int64 {
 	return n
 }
 
-// wantPulse waits until /healthz answers with a code, and checks that `hostler
-// status` agrees.
+// wantPulse waits until /healthz returns a code, and checks that `hostler status` agrees.
 func (a *agent) wantPulse(code, exit int, screen string) {
 	a.t.Helper()
 	eventually(a.t, fmt.Sprintf("/healthz answers %d", code), func() bool {
@@ -227,7 +225,7 @@ func (a *agent) wantPulse(code, exit int, screen string) {
 	}
 }
 
-// usage is what an agent holds.
+// usage is the usage of an agent.
 type usage struct {
 	connections, goroutines, files int
 	memoryBytes                    int64 // anonymous
@@ -237,7 +235,7 @@ func (u usage) String() string {
 	return fmt.Sprintf("%d connections to the server, %d goroutines, %d files, %.1f MiB", u.connections, u.goroutines, u.files, float64(u.memoryBytes)/(1<<20))
 }
 
-// use looks at what the agent holds.
+// use measures the agent.
 func (a *agent) use(c cluster) (u usage) {
 	a.t.Helper()
 	u.goroutines = int(number(a.t, metricNames(a.t, a.onSocket(), "http://hostler/metrics")["go_goroutines"]))

@@ -22,13 +22,13 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// kubelet runs a service of root's with a process of that name, which does nothing.
+// kubelet runs a service of root with a process of that name, which does nothing.
 func kubelet(t testing.TB) *exec.Cmd {
 	t.Helper()
 	return kubeletOf(t, 0)
 }
 
-// kubeletOf is kubelet as a user.
+// kubeletOf is kubelet as another user.
 func kubeletOf(t testing.TB, uid uint32) *exec.Cmd {
 	t.Helper()
 	program, err := os.ReadFile(lab.In(t).Tools.Busybox.Path)
@@ -46,13 +46,13 @@ func kubeletOf(t testing.TB, uid uint32) *exec.Cmd {
 	return cmd
 }
 
-// kubeletsLock has a process of the kubelet's service delay shutdowns, until release is called.
+// kubeletsLock lets a process of the kubelet's service delay shutdowns, until release is called.
 func kubeletsLock(t testing.TB) (release func()) {
 	t.Helper()
 	cmd := exec.Command("systemd-inhibit", "--what=shutdown", "--mode=delay", "--who=kubelet", "--why=Kubelet needs time to handle node shutdown", "sh", "-c", "echo held; read line")
-	cmd.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh"}, cmd.Args...) // once it is in the service
+	cmd.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh"}, cmd.Args...) // it waits until it is in the service
 	cmd.Path, cmd.Err = "/bin/sh", nil
-	in, err := cmd.StdinPipe() // at whose end it ends
+	in, err := cmd.StdinPipe() // it ends when this is closed
 	check(t, err)
 	out, err := cmd.StdoutPipe()
 	check(t, err)
@@ -71,7 +71,7 @@ func kubeletsLock(t testing.TB) (release func()) {
 	return release
 }
 
-// owned tells whether jobs are with an owner.
+// owned reports whether an owner has these jobs.
 func owned(s api.Status, owner string, jobs ...string) bool {
 	for _, job := range jobs {
 		if s.Owners[job].Name != owner {
@@ -92,7 +92,7 @@ func TestBesideAKubeletTheAgentYieldsAndTakesOverWhenAPersonRequestsIt(t *testin
 	check(t, c.StopPod(t.Context(), over))
 	settings := quick + "runtimes: [{type: cri, endpoint: " + c.Endpoint + "}]\nimageGC: {interval: 1s, minimumAge: 0s, maximumAge: 1s}\n"
 
-	// A kubelet without graceful node shutdown leaves that job.
+	// A kubelet without graceful node shutdown leaves that job to hostler.
 	a := startAgent(t, settings)
 	s := a.awaitGuard(shutdown.Armed)
 	evidence := fmt.Sprintf("process kubelet, pid %d", cmd.Process.Pid)
@@ -130,11 +130,11 @@ func TestBesideAKubeletTheAgentYieldsAndTakesOverWhenAPersonRequestsIt(t *testin
 		}
 	}
 
-	// A kubelet that does not run is being upgraded, or fails to start.
+	// A kubelet that does not run may be in an upgrade, or fail to start.
 	release()
-	check(t, cmd.Process.Kill()) // and not reaped: a zombie is no kubelet
+	check(t, cmd.Process.Kill()) // not reaped: a zombie does not count as a kubelet
 	a.awaitGuard(shutdown.Armed)
-	a.stop() // so that nobody waits a minute for the kubelet's return
+	a.stop() // so that the test does not wait a minute for the kubelet's return
 	a.start()
 	s = a.awaitGuard(shutdown.Armed)
 	if !owned(s, owner.Kubelet, "node", "lease", "imageGC", "containerGC") || !owned(s, owner.Hostler, "shutdown") {
@@ -177,7 +177,7 @@ func TestBesideAKubeletTheAgentYieldsAndTakesOverWhenAPersonRequestsIt(t *testin
 	a.stop()
 }
 
-// Anybody can name a process so, and have it hold a lock where polkit lets them.
+// Any user can give a process this name, and let it take a lock where polkit allows that.
 func TestAUsersProcessThatIsNamedKubeletGetsNoJob(t *testing.T) {
 	logind(t)
 	kubeletOf(t, 65534)

@@ -23,16 +23,16 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// endpoint is an HTTPS one that keeps hosts, and the example of a plugin, which gets there.
+// endpoint is an HTTPS server that stores hosts, and the example of a plugin that uses it.
 type endpoint struct {
 	*httpstore.Store
 	t      *testing.T
 	url    string
-	socket string // that the plugin serves
+	socket string // of the plugin
 	plugin *lab.Daemon
 }
 
-// newEndpoint starts both, for as long as the test runs.
+// newEndpoint starts both, for the time of the test.
 func newEndpoint(t *testing.T) endpoint {
 	t.Helper()
 	store := httpstore.New()
@@ -50,12 +50,12 @@ func newEndpoint(t *testing.T) endpoint {
 	return f
 }
 
-// configuration has hostler ask the plugin.
+// configuration returns hostler's configuration for the plugin.
 func (f endpoint) configuration() string {
 	return fmt.Sprintf("controlPlane: {type: plugin, plugin: {socket: %s}}\n", f.socket)
 }
 
-// node is what the fleet has of that host; nil if it has nothing.
+// node returns the fleet's Node of that host; nil if there is none.
 func (f endpoint) node(name string) *corev1.Node {
 	f.t.Helper()
 	value := f.Value("nodes/" + name)
@@ -67,7 +67,7 @@ func (f endpoint) node(name string) *corev1.Node {
 	return &n
 }
 
-// renewed is when the host's Lease was renewed last; never if there is none.
+// renewed returns when the host's Lease was last renewed; zero if there is none.
 func (f endpoint) renewed(name string) (at time.Time) {
 	f.t.Helper()
 	value := f.Value("leases/" + name)
@@ -79,7 +79,7 @@ func (f endpoint) renewed(name string) (at time.Time) {
 	return l.Spec.RenewTime.Time
 }
 
-// ready is the status and the reason of condition Ready, as the fleet has it.
+// ready returns status and reason of the fleet's condition Ready.
 func (f endpoint) ready(name string) string {
 	n := f.node(name)
 	if n == nil {
@@ -89,8 +89,8 @@ func (f endpoint) ready(name string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// TestAHostWhoseControlPlaneIsAPlugin is its life, with the plugin that docs/howto/control-plane-plugin.md
-// shows.
+// TestAHostWhoseControlPlaneIsAPlugin follows a host's life with the plugin of
+// docs/howto/control-plane-plugin.md.
 func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	t.Parallel()
 	f := newEndpoint(t)
@@ -114,7 +114,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	t.Run("a plugin that is killed and started again is reached, and the lease is kept", func(t *testing.T) {
 		before := f.renewed(name)
 		check(t, f.plugin.Kill())
-		check(t, os.Remove(f.socket)) // with RuntimeDirectory= systemd does it
+		check(t, os.Remove(f.socket)) // systemd does it with RuntimeDirectory=
 		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "socket does not exist: is the plugin running?", "start the service of the plugin")
 		check(t, f.plugin.Start())
 		eventually(t, "the lease is renewed through it", func() bool { return f.renewed(name).After(before.Add(2 * time.Second)) })
@@ -155,7 +155,8 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	})
 }
 
-// TestTheFinalStatusOfAShutdownGoesThroughThePlugin has the final status of a shutdown reach it.
+// TestTheFinalStatusOfAShutdownGoesThroughThePlugin checks that the plugin receives the final
+// status of a shutdown.
 func TestTheFinalStatusOfAShutdownGoesThroughThePlugin(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
 	f := newEndpoint(t)
@@ -166,7 +167,7 @@ func TestTheFinalStatusOfAShutdownGoesThroughThePlugin(t *testing.T) {
 	a.awaitGuard(shutdown.Armed)
 	eventually(t, "the fleet sees the host Ready", func() bool { return f.ready(name) == "True "+status.ReasonHostReady })
 
-	login.Manager.SetProperty("SystemState", "stopping") // past logind
+	login.Manager.SetProperty("SystemState", "stopping") // without logind notification
 	a.signal(syscall.SIGTERM)
 	if code := a.exit(); code != 0 {
 		t.Errorf("exit code = %d, want 0", code)

@@ -21,10 +21,10 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// podAt is where the object of a pod of a host is.
+// podAt returns the key of a pod's object.
 func podAt(host, name string) string { return "/hostler/objects/pods/" + host + "/default/" + name }
 
-// pod is a pod's object as it is stored; nil if there is none.
+// pod returns the stored object of a pod; nil if there is none.
 func (f etcdFleet) pod(path string) *corev1.Pod {
 	f.t.Helper()
 	text := f.ctl("get", "--print-value-only", path)
@@ -36,7 +36,7 @@ func (f etcdFleet) pod(path string) *corev1.Pod {
 	return o
 }
 
-// awaitPod waits until a pod's object is as awaited, and returns it.
+// awaitPod waits until awaited returns true for a pod's object, and returns it.
 func (f etcdFleet) awaitPod(what, path string, awaited func(*corev1.Pod) bool) (o *corev1.Pod) {
 	f.t.Helper()
 	eventually(f.t, what, func() bool {
@@ -46,7 +46,7 @@ func (f etcdFleet) awaitPod(what, path string, awaited func(*corev1.Pod) bool) (
 	return o
 }
 
-// changePod stores a pod's object as somebody else makes it.
+// changePod stores a changed object of a pod, as another client does.
 func (f etcdFleet) changePod(path string, change func(*corev1.Pod)) {
 	f.t.Helper()
 	o := f.pod(path)
@@ -56,13 +56,13 @@ func (f etcdFleet) changePod(path string, change func(*corev1.Pod)) {
 	check(f.t, f.Put(f.t.Context(), path, string(text)))
 }
 
-// revisionOf is that of the last change of a key.
+// revisionOf returns the revision of the last change of a key.
 func (f etcdFleet) revisionOf(key string) string {
 	f.t.Helper()
 	return regexp.MustCompile(`"mod_revision":\d+`).FindString(f.ctl("get", key, "--write-out=json"))
 }
 
-// internalIP is the first of a Node's addresses that a pod's host is shown with.
+// internalIP returns the first address of a Node, which pods have as their host's.
 func internalIP(n *corev1.Node) string {
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -80,7 +80,7 @@ func podCondition(o *corev1.Pod, kind corev1.PodConditionType) corev1.PodConditi
 	return o.Status.Conditions[i]
 }
 
-// hasRestarted reports whether the container of a pod runs, and has been restarted that often.
+// hasRestarted reports whether the container of a pod runs, and was restarted that often.
 func hasRestarted(restarts int32) func(*corev1.Pod) bool {
 	return func(o *corev1.Pod) bool {
 		s := o.Status.ContainerStatuses
@@ -88,7 +88,7 @@ func hasRestarted(restarts int32) func(*corev1.Pod) bool {
 	}
 }
 
-// TestAFleetInEtcdSeesThePodsOfAHost, which has the rights of the documentation and no more.
+// TestAFleetInEtcdSeesThePodsOfAHost has only the rights of the documentation.
 func TestAFleetInEtcdSeesThePodsOfAHost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{TLS: true})
@@ -106,7 +106,7 @@ func TestAFleetInEtcdSeesThePodsOfAHost(t *testing.T) {
 	settings := fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s], tls: {ca: %s, certificate: %s, key: %s}}}\nnode: {name: %s}\nlease: {duration: 5s, renewInterval: 1s}\n",
 		strings.Join(f.Endpoints(), ", "), f.CAFile, files.Certificate, files.Key, name)
 	a := startAgent(t, settings+"status: {updateInterval: 1s, pods: true}\n")
-	well := func(s api.Status) bool { // tests beside this one may run more pods than have objects
+	well := func(s api.Status) bool { // other tests may run more pods than have objects
 		l := loopOf(t, s, "pod-objects")
 		return l.Healthy || strings.Contains(l.LastError, "have no object")
 	}
@@ -234,7 +234,7 @@ func TestAFleetInEtcdSeesThePodsOfAHost(t *testing.T) {
 	a.stop()
 }
 
-// TestAFleetInEtcdNeedsTheRightToSeePods names the right that lacks, and stops nothing else.
+// TestAFleetInEtcdNeedsTheRightToSeePods reports the missing right, and works otherwise.
 func TestAFleetInEtcdNeedsTheRightToSeePods(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{TLS: true})

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// webImage is what pods are made from.
+// webImage is the image of pods.
 const webImage = "docker.io/library/web:1"
 
 // critical marks a pod that stops last.
@@ -24,7 +24,7 @@ func pod(t testing.TB, name string, labels map[string]string, grace time.Duratio
 	return podOf(t, lab.ImageSpec{Names: []string{webImage}}, name, labels, grace, command)
 }
 
-// podOf is pod, of an image that it has pulled.
+// podOf is pod with an image that it pulls.
 func podOf(t testing.TB, image lab.ImageSpec, name string, labels map[string]string, grace time.Duration, command []string) *lab.Pod {
 	t.Helper()
 	_, err := containerd.Pull(t.Context(), image)
@@ -35,13 +35,13 @@ func podOf(t testing.TB, image lab.ImageSpec, name string, labels map[string]str
 	})
 	check(t, err)
 	t.Cleanup(func() {
-		// An agent that was just ended may still have a call under way.
+		// An agent that has just ended may still have a call in progress.
 		eventually(t, "pod "+name+" is removed", func() bool { return containerd.RemovePod(context.Background(), p) == nil })
 	})
 	return p
 }
 
-// main is what CRI says of a pod's container.
+// mainOf returns CRI's status of a pod's container.
 func mainOf(t testing.TB, p *lab.Pod) *cri.ContainerStatus {
 	t.Helper()
 	status, err := containerd.Container(t.Context(), p.Containers["main"])
@@ -49,7 +49,7 @@ func mainOf(t testing.TB, p *lab.Pod) *cri.ContainerStatus {
 	return status
 }
 
-// ended is when a pod's container ended, and with which code.
+// ended returns when a pod's container ended, and its exit code.
 func ended(t testing.TB, p *lab.Pod) (at time.Time, code int32) {
 	t.Helper()
 	status, err := containerd.AwaitExit(t.Context(), p.Containers["main"])
@@ -57,7 +57,7 @@ func ended(t testing.TB, p *lab.Pod) (at time.Time, code int32) {
 	return time.Unix(0, status.FinishedAt), status.ExitCode
 }
 
-// untouched checks that a pod's container runs as it did.
+// untouched checks that a pod's container runs unchanged.
 func untouched(t testing.TB, p *lab.Pod, before *cri.ContainerStatus) {
 	t.Helper()
 	now := mainOf(t, p)
@@ -66,7 +66,7 @@ func untouched(t testing.TB, p *lab.Pod, before *cri.ContainerStatus) {
 	}
 }
 
-// stopNow asks for a pod's container to be killed.
+// stopNow requests to kill a pod's container.
 func stopNow(p *lab.Pod) *cri.StopContainerRequest {
 	return &cri.StopContainerRequest{ContainerId: p.Containers["main"]}
 }

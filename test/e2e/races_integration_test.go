@@ -21,27 +21,26 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// rush is a host on which images are pulled, built, tagged, run and collected all
-// at once.
-type rush struct {
+// imageRace is a host on which images are pulled, built, tagged, run and collected at the same
+// time.
+type imageRace struct {
 	t     *testing.T
 	c     *lab.Containerd
 	store imageapi.ImagesClient
 
-	rounds  atomic.Int64 // containers that are still to be run
+	rounds  atomic.Int64 // containers that have still to run
 	pulls   atomic.Int64
 	builds  atomic.Int64
 	runs    atomic.Int64
-	ended   chan struct{} // holds a token when a round has ended since it was taken
-	asked   atomic.Int64  // collections on request that have ended
-	slipped atomic.Int64  // pulls and containers whose image went while they were being made
-	lost    atomic.Int64  // containers that ran, with their image gone meanwhile
+	ended   chan struct{} // holds a token after a round has ended
+	asked   atomic.Int64  // requested collections that have ended
+	slipped atomic.Int64  // pulls and containers whose image was removed during their creation
+	lost    atomic.Int64  // containers that ran after their image was removed
 }
 
-// run makes a container as an orchestrator does, which pulls the image if it is
-// missing, and tries again if making it fails. Whatever is collected meanwhile, it
-// has to run to its end.
-func (r *rush) run(ctx context.Context, pod *lab.Pod, image string) error {
+// run runs a container as an orchestrator does: it pulls a missing image, and retries if the
+// creation fails. The container has to run to its end, whatever is collected.
+func (r *imageRace) run(ctx context.Context, pod *lab.Pod, image string) error {
 	name := fmt.Sprint("run-", r.runs.Add(1))
 	spec := lab.ContainerSpec{Name: name, Image: image, Command: []string{"sh", "-c", "cat /bin/busybox >/dev/null && exit 7"}}
 	id, err := r.c.RunContainer(ctx, pod, spec)
@@ -75,10 +74,10 @@ func (r *rush) run(ctx context.Context, pod *lab.Pod, image string) error {
 	return err
 }
 
-// settle waits, as an orchestrator does before it tries again, until the removal is over that
-// was in its way: containerd tells of an image until then, and makes no container from it. hostler
-// makes one collection at a time, so that it is once one has ended that began since.
-func (r *rush) settle(ctx context.Context) error {
+// settle waits for the end of the removal that was in the way, as an orchestrator does before it
+// retries. Until then containerd lists the image, but creates no container from it. hostler runs
+// one collection at a time, so a collection that started since and has ended is enough.
+func (r *imageRace) settle(ctx context.Context) error {
 	for before := r.asked.Load(); r.asked.Load() < before+2; {
 		select {
 		case r.ended <- struct{}{}:
@@ -89,8 +88,8 @@ func (r *rush) settle(ctx context.Context) error {
 	return nil
 }
 
-// work goes through rounds until all are done or one fails.
-func (r *rush) work(ctx context.Context, name string, round func(ctx context.Context, pod *lab.Pod, i int) error) error {
+// work does rounds until all are done or one fails.
+func (r *imageRace) work(ctx context.Context, name string, round func(ctx context.Context, pod *lab.Pod, i int) error) error {
 	pod, err := r.c.RunPod(ctx, lab.PodSpec{Name: name})
 	if err != nil {
 		return err
@@ -107,9 +106,9 @@ func (r *rush) work(ctx context.Context, name string, round func(ctx context.Con
 	return nil
 }
 
-// pull pulls an image as an orchestrator does, which tries again: containerd fails a pull
-// of what is there where its removal begins meanwhile.
-func (r *rush) pull(ctx context.Context, image string) error {
+// pull pulls an image as an orchestrator does, with retries: containerd fails a pull of an existing
+// image if its removal starts meanwhile.
+func (r *imageRace) pull(ctx context.Context, image string) error {
 	r.pulls.Add(1)
 	request := &cri.PullImageRequest{Image: &cri.ImageSpec{Image: image}}
 	_, err := r.c.Images.PullImage(ctx, request)
@@ -125,7 +124,7 @@ func (r *rush) pull(ctx context.Context, image string) error {
 }
 
 // tag gives an image another name, as build tools do.
-func (r *rush) tag(ctx context.Context, from, to string) error {
+func (r *imageRace) tag(ctx context.Context, from, to string) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
 	got, err := r.store.Get(ctx, &imageapi.GetImageRequest{Name: from})
 	if err != nil {
@@ -135,18 +134,18 @@ func (r *rush) tag(ctx context.Context, from, to string) error {
 	return err
 }
 
-// untag takes a name off an image, which stays by its others.
-func (r *rush) untag(ctx context.Context, name string) error {
+// untag removes a name from an image, which stays with its other names.
+func (r *imageRace) untag(ctx context.Context, name string) error {
 	_, err := r.store.Delete(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io"), &imageapi.DeleteImageRequest{Name: name})
 	return err
 }
 
-// TestCollectionBreaksNothingInARush pulls, builds, tags and runs images 300 times, with
-// HOSTLER_TEST_LONG a thousand times, while everything unused for four seconds is collected every second, and
-// after every few rounds on request. What runs has to be whole; what a removal took
-// from under a container that was just being made must be pulled again by who makes
-// it, and is bounded by the window that CRI leaves.
-func TestCollectionBreaksNothingInARush(t *testing.T) {
+// TestCollectionBreaksNoConcurrentUse pulls, builds, tags and runs images 300 times, with
+// HOSTLER_TEST_LONG a thousand times. Meanwhile, everything unused for four seconds is collected
+// every second, and after every few rounds on request. Running containers must be complete. If an
+// image is removed while its container is being created, its user has to pull it again. That is
+// limited to the window that CRI leaves.
+func TestCollectionBreaksNoConcurrentUse(t *testing.T) {
 	const shelf = 40
 	rounds := 300
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
@@ -157,7 +156,7 @@ func TestCollectionBreaksNothingInARush(t *testing.T) {
 	conn, err := grpc.NewClient(c.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(t, err)
 	defer conn.Close()
-	r := &rush{t: t, c: c, store: imageapi.NewImagesClient(conn), ended: make(chan struct{}, 1)}
+	r := &imageRace{t: t, c: c, store: imageapi.NewImagesClient(conn), ended: make(chan struct{}, 1)}
 	r.rounds.Store(int64(rounds))
 
 	// Images share one layer, and have one each.
@@ -175,7 +174,7 @@ func TestCollectionBreaksNothingInARush(t *testing.T) {
 		_, err = c.Pull(t.Context(), lab.ImageSpec{Names: []string{name}, Layers: []lab.Layer{shared}})
 		check(t, err)
 	}
-	p := &pantry{Containerd: c}
+	p := &imageHost{Containerd: c}
 	steady := p.run(t, "steady", usedImage, lab.ServeFor(0))
 	p.run(t, "dead", deadImage, lab.ExitWith(0))
 	before, err := c.Container(t.Context(), steady.Containers["main"])

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// hangUp asks the agent to read its configuration again.
+// hangUp makes the agent reload its configuration.
 const hangUp = syscall.SIGHUP
 
 func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
@@ -42,7 +42,7 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	if got := high(); got != 95 {
 		t.Errorf("high threshold after a refused reload = %d, want 95 as before", got)
 	}
-	// A person who reads the screens learns of it, too.
+	// The commands report it as well.
 	if got := a.hostler("reload"); got.code != 1 {
 		t.Errorf("hostler reload = %+v, want 1", got)
 	} else {
@@ -71,7 +71,7 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	a.stop()
 }
 
-// metricNames reads the names of the metrics that are served, with their labels.
+// metricNames reads the names of the served metrics, with their labels.
 func metricNames(t testing.TB, client *http.Client, url string) map[string]string {
 	t.Helper()
 	resp, err := client.Get(url)
@@ -123,7 +123,7 @@ func TestMetricsAreOnTheSocketAndOnLoopback(t *testing.T) {
 		})
 	}
 
-	// A port that somebody has does not keep an agent from its work.
+	// A port that is in use does not stop an agent.
 	b := startAgent(t, quick+"metrics: {listen: 127.0.0.1:9754}")
 	s := b.await("the port is found taken", func(s api.Status) bool { return s.Lease != nil && !loopOf(t, s, "metrics").Healthy })
 	mentions(t, "error of the loop", loopOf(t, s, "metrics").LastError, "127.0.0.1:9754", "address already in use", "set metrics.listen to another port")

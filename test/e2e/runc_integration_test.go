@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// What people run with runc alone is looked after beside containerd: listed, planned for,
-// stopped in order and by its grace, and deleted when somebody asks for it.
+// Containers that people run with runc alone are managed in addition to containerd's: listed,
+// planned, stopped in order with their grace period, and deleted on request.
 func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 	t.Parallel()
 	r := lab.RuncFor(t, "")
@@ -27,7 +27,7 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 	_, err = c.RunPod(t.Context(), lab.PodSpec{Name: "pod", Containers: []lab.ContainerSpec{{Name: "main", Image: webImage, Command: lab.ServeFor(0), Ready: "ready"}}})
 	check(t, err)
 
-	// The state root is not there yet, which is nobody's fault.
+	// The state root does not exist yet. That is no error.
 	a := newAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 20s}\nruntimes: [{type: cri, endpoint: "+c.Endpoint+"}, {type: runc, endpoint: "+r.Root+"}]\n")
 	a.env = r.Environ()
 	a.start()
@@ -71,8 +71,8 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 		}
 	}
 
-	// What is dead stays until somebody asks, and what the drain has stopped even then: it
-	// is to be started again.
+	// Dead containers stay until their removal is requested. Containers that the drain has stopped
+	// stay even then, because they are to be started again.
 	a.prints("gc", "run", "--containers")
 	mentions(t, "hostler ps after a collection", a.prints("ps"), "web", "stubborn", "dns", "job")
 	mentions(t, "hostler gc run", a.prints("gc", "run", "--containers", "--all-unused"), "job")
@@ -93,7 +93,7 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 	a.stop()
 }
 
-// With nothing else on the host, too: there is no image, and nothing that lacks one.
+// This also works without another runtime: there are no images, and no check fails because of that.
 func TestAHostOfRuncAloneIsReady(t *testing.T) {
 	t.Parallel()
 	r := lab.RuncFor(t, "")

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// images lists the names of the images that a containerd has, over CRI.
+// images lists the names of a containerd's images, over CRI.
 func images(t testing.TB, c *lab.Containerd) map[string]bool {
 	t.Helper()
 	reply, err := c.Images.ListImages(t.Context(), &cri.ListImagesRequest{})
@@ -53,14 +53,14 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 			c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 			_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/unused:1"}})
 			check(t, err)
-			// Every image is due at any time; the agent may take none of them blindly.
+			// Every image is due at any time. The agent must not remove one without current facts.
 			a := newAgent(t, quick+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\nimageGC: {minimumAge: 0s, interval: 1s}\n")
 			a.notify, a.env = serviceManager(t), []string{"WATCHDOG_USEC=2000000"}
 			a.start()
 			a.awaitReady(corev1.ConditionTrue)
 
 			trouble.begin(t, c)
-			// Before anybody has noticed, nothing may look as if the host were empty.
+			// Before the outage is noticed, the host must not look empty.
 			early := a.hostler("status")
 			if early.code != 0 || early.took > 10*time.Second {
 				t.Errorf("hostler status at once = %d after %v, want 0 within a few seconds", early.code, early.took)
@@ -69,12 +69,12 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 			if r := a.hostler("ps"); r.code != 1 || !strings.Contains(r.err, c.Endpoint[len("unix://"):]) {
 				t.Errorf("hostler ps = %d, %q, want 1 and the runtime named", r.code, r.err)
 			}
-			plan := a.hostler("shutdown", "plan") // of a host that may hold any number of pods
+			plan := a.hostler("shutdown", "plan") // the host may have any number of pods
 			if plan.code != 1 {
 				t.Errorf("hostler shutdown plan = %d, %q, want 1", plan.code, plan.err)
 			}
 			mentions(t, "hostler shutdown plan", onOneLine(plan.out), "incomplete: ", "regular: ")
-			// From here to the end of the trouble nobody may get a removal through.
+			// From here to the end of the outage, no removal may succeed.
 			if r := a.hostler("gc", "run", "--images", "--all-unused"); r.code != 1 {
 				t.Errorf("gc run = %d, %q, %q, want 1", r.code, r.out, r.err)
 			}
@@ -154,7 +154,7 @@ func TestSocketsWithoutARuntimeBehindThemAreNamedOnce(t *testing.T) {
 	check(t, os.MkdirAll(filepath.Dir(knownSocket), 0o755))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: knownSocket, Net: "unix"})
 	check(t, err)
-	l.SetUnlinkOnClose(false) // as a containerd that was killed leaves it
+	l.SetUnlinkOnClose(false) // as after a kill of containerd
 	check(t, l.Close())
 	t.Cleanup(func() { check(t, os.Remove(knownSocket)) })
 	a := startAgent(t, quick+"runtimes: auto")

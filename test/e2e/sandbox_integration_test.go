@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// processOf is the process that CRI tells of to whoever looks for a fault.
+// processOf returns the process in CRI's verbose information.
 func processOf(t testing.TB, info map[string]string) int {
 	t.Helper()
 	var text struct{ PID int }
@@ -28,8 +28,8 @@ func processOf(t testing.TB, info map[string]string) int {
 	return text.PID
 }
 
-// killSandbox kills what holds a pod's namespaces, as the kernel does where memory is short, and
-// waits until the runtime has seen it. The pod's container runs on.
+// killSandbox kills the process that holds a pod's namespaces, as the OOM killer does, and waits
+// until the runtime has noticed. The pod's container continues to run.
 func killSandbox(t testing.TB, p *lab.Pod) {
 	t.Helper()
 	before := mainOf(t, p)
@@ -45,11 +45,11 @@ func killSandbox(t testing.TB, p *lab.Pod) {
 	untouched(t, p, before)
 }
 
-// TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder: one that has been sent the stop signal, and one
-// whose turn is yet to come.
+// TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder kills the sandbox of a pod that was sent the
+// stop signal, and that of a pod whose turn has not come.
 func TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder(t *testing.T) {
 	login := logind(t)
-	// It ends when it is told to, so that the sandboxes are dead long before.
+	// It ends only on request, so that the sandboxes are dead long before.
 	web := pod(t, "web", nil, time.Minute, []string{"sh", "-c", "trap 'echo asked' TERM; trap 'exit 3' USR1; echo ready; while :; do sleep 86400 & wait $!; done"})
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	a := startAgent(t, quick+"shutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
@@ -77,7 +77,7 @@ func TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder(t *testing.T) {
 	if webCode != 3 || databaseCode != 0 || databaseEnd.Before(webEnd) {
 		t.Errorf("web ended with code %d, database with %d, %v later, want 3, then 0", webCode, databaseCode, databaseEnd.Sub(webEnd))
 	}
-	if late := down.Time.Sub(databaseEnd); late < 0 || late > 8*time.Second { // of the 20 s that it has
+	if late := down.Time.Sub(databaseEnd); late < 0 || late > 8*time.Second { // of its 20 s
 		t.Errorf("the host went down %v after the last container ended, want it at once", late)
 	}
 	s := a.awaitGuard(shutdown.Released)

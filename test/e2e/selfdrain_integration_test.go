@@ -20,7 +20,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// maintenanceTaint is what a person gives a Node whose pods are to leave it.
+// maintenanceTaint is a taint that a person sets so that pods leave a Node.
 var maintenanceTaint = corev1.Taint{Key: "example.com/maintenance", Value: "yes", Effect: corev1.TaintEffectNoExecute}
 
 // taint replaces the taints of the stored Node.
@@ -33,7 +33,7 @@ func (f etcdFleet) taint(name string, taints ...corev1.Taint) {
 	f.ctl("put", "/hostler/nodes/"+name, string(text))
 }
 
-// selfDrain waits until the first drain that the host has in mind is in that state.
+// selfDrain waits until the first scheduled drain of the host is in that state.
 func (a *agent) selfDrain(state selfdrain.State) selfdrain.Upcoming {
 	a.t.Helper()
 	s := a.await("the drain is "+string(state), func(s api.Status) bool { return len(s.SelfDrains) > 0 && s.SelfDrains[0].State == state })
@@ -45,12 +45,12 @@ func (a *agent) noSelfDrain() {
 	a.await("no drain is needed", func(s api.Status) bool { return len(s.SelfDrains) == 0 })
 }
 
-// drainsItself are the settings of an agent in etcd that drains itself after a time.
+// drainsItself returns the settings of an agent in etcd that drains itself after a time.
 func (f etcdFleet) drainsItself(name, toleration string) string {
 	return f.settings(name, ", onTaint: drain, toleration: "+toleration) + "lease: {duration: 2s, renewInterval: 500ms, onLost: drain}\nstatus: {updateInterval: 1s}\nshutdown: {gracePeriod: 1m, gracePeriodCriticalPods: 10s}\n"
 }
 
-// reload has the agent run with other settings.
+// reload makes the agent use other settings.
 func (a *agent) reload(settings string) {
 	a.t.Helper()
 	a.configure(settings)
@@ -116,7 +116,7 @@ func TestATaintDrainsTheHost(t *testing.T) {
 		return !slices.ContainsFunc([]string{"DrainScheduled", "DrainWithdrawn", "DrainStarted", "DrainFinished"}, func(reason string) bool { return !strings.Contains(events, reason) })
 	})
 
-	// What somebody starts there all the same runs on, whatever becomes of the agent.
+	// A container that a person starts there anyway continues to run, whatever happens to the agent.
 	again := pod(t, "again", nil, 0, lab.ServeFor(0))
 	againBefore := mainOf(t, again)
 	a.kill()

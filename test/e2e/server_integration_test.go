@@ -25,7 +25,7 @@ import (
 type server struct {
 	t      testing.TB
 	folder string
-	env    []string // beside that of the test
+	env    []string // additional environment variables
 	cmd    *exec.Cmd
 	ended  chan struct{}
 }
@@ -39,7 +39,7 @@ func startServer(t testing.TB, settings string) *server {
 	return s
 }
 
-// newServer is a server that does not run, and has no configuration.
+// newServer prepares a server without a configuration, and does not start it.
 func newServer(t testing.TB) *server {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "server-")
@@ -125,12 +125,12 @@ func (s *server) leads() bool {
 	return !slices.ContainsFunc(s.status().Controllers, func(c fleetanswer.Controller) bool { return slices.Contains(waits, c.State) })
 }
 
-// served are the settings of a server of this fleet.
+// served returns the settings of a server of this fleet.
 func (f etcdFleet) served(more string) string {
 	return fmt.Sprintf("store: {type: etcd, etcd: {endpoints: [%s]}}\n%s", strings.Join(f.Endpoints(), ", "), more)
 }
 
-// taints are those of Kubernetes on a Node, without node.kubernetes.io/.
+// taints returns Kubernetes' taints of a Node, without node.kubernetes.io/.
 func (f etcdFleet) taints(name string) string {
 	f.t.Helper()
 	var list []string
@@ -161,7 +161,7 @@ func (f etcdFleet) becomes(name string, ready corev1.ConditionStatus, taints str
 
 const unreachable = "unreachable:NoExecute unreachable:NoSchedule"
 
-// TestAServerActsOnAFleetInEtcd is the life of hosts that die and return.
+// TestAServerActsOnAFleetInEtcd follows hosts that die and return.
 func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
@@ -223,7 +223,7 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 		a.configure(f.settings("n1", ", labels: {topology.kubernetes.io/zone: a}") + pace)
 		a.prints("reload")
 		f.becomes("n1", corev1.ConditionTrue, "")
-		// This one is of another client: an agent writes its own condition again.
+		// Another client writes this one: an agent would write its own condition again.
 		f.ctl("put", "/hostler/nodes/net", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"net","uid":"1"},"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"NetworkUnavailable","status":"True"}]}}`)
 		f.becomes("net", corev1.ConditionTrue, "network-unavailable:NoSchedule")
 		f.change("net", func(node *corev1.Node) { node.Status.Conditions[1].Status = corev1.ConditionFalse })
@@ -271,7 +271,7 @@ func TestAStoreThatStallsKillsNobody(t *testing.T) {
 	check(t, f.Members[0].Pause())
 	time.Sleep(time.Minute)
 	check(t, f.Members[0].Continue())
-	// The agents are back, and the server leads again.
+	// The agents run again, and the server leads again.
 	for _, name := range names {
 		eventually(t, name+" is alive again", func() bool { return f.alive(name) })
 	}

@@ -16,10 +16,10 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// serverUser is who servers are in a cluster.
+// serverUser is the user of servers in a cluster.
 const serverUser = "hostler-server"
 
-// served are the settings of a server of this cluster, with the rights that are in the package.
+// served returns the settings of a server of this cluster, with the packaged rights.
 func (c cluster) served(more string) string {
 	c.t.Helper()
 	rights, err := os.ReadFile("../../packaging/kubernetes/server-rbac.yaml")
@@ -56,7 +56,7 @@ func (c cluster) becomes(name string, ready corev1.ConditionStatus, taints strin
 	})
 }
 
-// TestAServerActsOnACluster has no kube-controller-manager beside it.
+// TestAServerActsOnACluster runs no kube-controller-manager.
 func TestAServerActsOnACluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -95,7 +95,7 @@ func TestAServerActsOnACluster(t *testing.T) {
 	}
 }
 
-// TestAServerYieldsToKubeControllerManager has both in a cluster.
+// TestAServerYieldsToKubeControllerManager runs both in a cluster.
 func TestAServerYieldsToKubeControllerManager(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--leader-elect=true"}})

@@ -20,8 +20,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// newPod is a pod of a Node that is ready, with a toleration of any NoExecute taint for so many seconds;
-// with none if that is negative.
+// newPod returns a pod that is ready on a Node, with a toleration of any NoExecute taint for that
+// many seconds; without one if negative.
 func newPod(node, name string, seconds int64) *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -38,7 +38,7 @@ func newPod(node, name string, seconds int64) *corev1.Pod {
 	return pod
 }
 
-// podState is "present" or "evicted", and Ready. It reports a fault of an evicted pod.
+// podState returns "present" or "evicted", and Ready. It fails the test for a wrong evicted pod.
 func podState(t testing.TB, pod *corev1.Pod) string {
 	t.Helper()
 	state, ready := "present", corev1.ConditionUnknown
@@ -61,7 +61,7 @@ const (
 	podLost    = "present, Ready False"
 	podEvicted = "evicted as a target, Ready False"
 	podLeaves  = "evicted as a target, Ready True"
-	podMoved   = "evicted, Ready True" // by the eviction API
+	podMoved   = "evicted, Ready True" // with the eviction API
 	podGone    = "gone"
 )
 
@@ -74,7 +74,7 @@ func (f etcdFleet) putPod(pod *corev1.Pod) {
 	check(f.t, f.Put(within(f.t), "/hostler/objects/pods/"+store.Pods(true).NameOf(pod), string(value)))
 }
 
-// podOn is the state of a pod; podGone if there is none.
+// podOn returns the state of a pod; podGone if there is none.
 func (f etcdFleet) podOn(node, name string) string {
 	f.t.Helper()
 	stored := f.pod(podAt(node, name))
@@ -90,7 +90,7 @@ func (f etcdFleet) podBecomes(node, name, want string) {
 	eventually(f.t, fmt.Sprintf("pod %s is %s", name, want), func() bool { return f.podOn(node, name) == want })
 }
 
-// TestAServerEvictsPodsOfAFleetInEtcd has pods that the test reports in the place of agents.
+// TestAServerEvictsPodsOfAFleetInEtcd has pods that the test reports instead of agents.
 func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
@@ -116,7 +116,7 @@ func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
 	if got := f.podOn("n1", "other"); got != podWell {
 		t.Errorf("pod of the host that is alive is %s, want %s", got, podWell)
 	}
-	// Objects that cannot be read, or that lie, are named and stop nothing.
+	// Unreadable or wrong objects are reported, and stop nothing.
 	check(t, f.Put(within(t), "/hostler/objects/pods/n2/default/broken", "{"))
 	lie, err := store.Pods(true).Encode(newPod("n1", "lie", -1))
 	check(t, err)
@@ -125,7 +125,7 @@ func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
 		text := s.prints("status")
 		return strings.Contains(text, "pods/n2/default/broken") && strings.Contains(text, `it is named "n1/default/lie"`)
 	})
-	// A Node that is deleted takes the objects of its pods along.
+	// If a Node is deleted, the objects of its pods are deleted, too.
 	f.ctl("del", "/hostler/nodes/n2")
 	for _, name := range []string{"at-once", "soon", "late"} {
 		f.podBecomes("n2", name, podGone)
@@ -153,7 +153,7 @@ func TestAPodOfADeadHostIsGoneOnceItHasEnded(t *testing.T) {
 
 	a.kill()
 	f.podBecomes("n2", name, podLost)
-	// A person's taint is not tolerated, unlike that of a host that gives no sign of life.
+	// Pods do not tolerate a person's taint, unlike that of a host without a sign of life.
 	f.change("n2", func(node *corev1.Node) {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "example.com/broken", Effect: corev1.TaintEffectNoExecute})
 	})
@@ -167,7 +167,7 @@ func TestAPodOfADeadHostIsGoneOnceItHasEnded(t *testing.T) {
 	f.podBecomes("n2", name, podGone)
 }
 
-// pod is the state of a pod; podGone if there is none.
+// pod returns the state of a pod; podGone if there is none.
 func (c cluster) pod(name string) string {
 	c.t.Helper()
 	text := c.kubectl("get", "pod", name, "-o", "json", "--ignore-not-found")
@@ -196,11 +196,11 @@ func (c cluster) createPod(pod *corev1.Pod) {
 	c.kubectl("patch", "pod", pod.Name, "--subresource=status", "--type=strategic", "-p", string(status))
 }
 
-// TestAServerEvictsPodsOfACluster has no kube-controller-manager and no kubelet beside it.
+// TestAServerEvictsPodsOfACluster runs no kube-controller-manager and no kubelet.
 func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
-	c.kubectl("create", "serviceaccount", "default") // which kube-controller-manager makes
+	c.kubectl("create", "serviceaccount", "default") // kube-controller-manager creates it in a real cluster
 	const pace = "lease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
 	startAgent(t, c.asNode("n1", "")+pace)
 	a := startAgent(t, c.asNode("n2", "")+pace)
@@ -215,7 +215,7 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	for name, seconds := range map[string]int64{"default": -1, "soon": 5, "late": 3600} {
 		c.createPod(newPod("n2", name, seconds))
 	}
-	// A person taints a host that is alive.
+	// A person taints a live host.
 	c.createPod(newPod("n1", "tainted", -1))
 	c.kubectl("taint", "node", "n1", "example.com/repair=disk:NoExecute")
 	c.podBecomes("tainted", podLeaves)
@@ -238,8 +238,8 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	}
 }
 
-// TestAControllerNamesTheRightThatItLacks runs each controller with its role alone, and then without each
-// verb of that role.
+// TestAControllerNamesTheRightThatItLacks runs each controller with only its role, and then without
+// each verb of that role.
 func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -273,7 +273,7 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	}
 }
 
-// scene makes a Node and a pod about which a controller has something to do, for the last time.
+// scene creates a Node and a pod on which a controller has to act. i distinguishes the scenes.
 func (c cluster) scene(controller string, i int) {
 	c.t.Helper()
 	node := fmt.Sprintf("%s-%d", controller, i)
@@ -284,11 +284,11 @@ func (c cluster) scene(controller string, i int) {
 		check(c.t, c.Apply(within(c.t), configMap(node+"-delete", "", "ownerReferences: ["+none+"]")+configMap(node+"-patch", "", "ownerReferences: ["+none+", "+owner+"]")))
 		return
 	}
-	if controller == "clones" { // there was one, which has died
+	if controller == "clones" { // a clone that has died
 		check(c.t, c.Apply(within(c.t), fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%q:"gone"}}}`, node, controlplane.AnnotationSameMachine)))
 		return
 	}
-	if controller == "reboots" { // a host that waits for its pods to leave
+	if controller == "reboots" { // a host that waits for its pods to be evicted
 		c.createPod(newPod(node, node, -1))
 		request := `{"id":"r1","step":"Draining","reason":"kernel","emptiedByServer":true}`
 		check(c.t, c.Apply(within(c.t), fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"annotations":{%q:%q}}}`, node, controlplane.AnnotationReboot, request)))
@@ -303,7 +303,7 @@ func (c cluster) scene(controller string, i int) {
 	c.createPod(pod)
 }
 
-// acted reports whether the controller has done it.
+// acted reports whether the controller has acted.
 func (c cluster) acted(controller string, i int) func() bool {
 	return func() bool {
 		if controller == "garbage-collector" {
@@ -333,7 +333,7 @@ type rule struct {
 	Verbs     []string `json:"verbs"`
 }
 
-// clusterRole reads a role.
+// clusterRole reads a ClusterRole.
 func (c cluster) clusterRole(name string) role {
 	c.t.Helper()
 	r := role{Kind: "ClusterRole", APIVersion: "rbac.authorization.k8s.io/v1", Metadata: map[string]string{"name": name}}
@@ -347,20 +347,20 @@ func (c cluster) clusterRole(name string) role {
 
 func (c cluster) putRole(r role) {
 	c.t.Helper()
-	stored := r // no rule is without a verb there
+	stored := r // a stored rule needs at least one verb
 	stored.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(rule rule) bool { return len(rule.Verbs) == 0 })
 	text, err := json.Marshal(stored)
 	check(c.t, err)
 	check(c.t, c.Apply(within(c.t), string(text)))
 }
 
-// lack is a role that lacks one verb.
+// lack is a role without one of its verbs.
 type lack struct {
 	role          role
 	name, message string
 }
 
-// verbs are all pairs of a rule and a verb.
+// verbs returns all pairs of a rule and a verb.
 func (r role) verbs() (all [][2]int) {
 	for i, rule := range r.Rules {
 		for k := range rule.Verbs {
@@ -370,7 +370,7 @@ func (r role) verbs() (all [][2]int) {
 	return all
 }
 
-// without is the role without one of its verbs, counted from 0.
+// without returns the role without its n-th verb, counted from 0.
 func (r role) without(n int) lack {
 	if n < 0 {
 		return lack{role: r, name: "nothing"}
@@ -384,7 +384,7 @@ func (r role) without(n int) lack {
 		left.Rules = slices.Delete(left.Rules, at[0], at[0]+1)
 	}
 	resource := from.Resources[0]
-	if resource == "*" { // what the scene has
+	if resource == "*" { // the resource of the scene
 		resource = "configmaps"
 	}
 	return lack{role: left, name: verb + " " + resource, message: fmt.Sprintf("cannot %s resource %q", verb, resource)}

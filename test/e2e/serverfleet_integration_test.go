@@ -15,7 +15,8 @@ import (
 	"hostler.io/hostler/test/etcd"
 )
 
-// TestAServerChoosesHowLongLeasesLast has three agents, and a server that accepts a renewal every 10 s.
+// TestAServerChoosesHowLongLeasesLast has three agents, and a server that allows one renewal every
+// 10 s.
 func TestAServerChoosesHowLongLeasesLast(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
@@ -41,7 +42,7 @@ func TestAServerChoosesHowLongLeasesLast(t *testing.T) {
 	startAgent(t, f.settings("n3", "")+often)
 	becomes("120, etcd 120", "n1", "n2", "n3")
 
-	// Another server continues where it was, and respects a person's value.
+	// Another server continues from the setting, and respects a person's value.
 	second := startServer(t, f.served(most))
 	check(t, first.cmd.Process.Kill())
 	eventually(t, "the second server leads", second.leads)
@@ -55,7 +56,7 @@ func TestAServerChoosesHowLongLeasesLast(t *testing.T) {
 	if got := stored(); got != "120s" {
 		t.Errorf("setting = %q, want that of a person", got)
 	}
-	f.ctl("put", setting+".server", "2m") // of another time
+	f.ctl("put", setting+".server", "2m") // of an earlier time
 	f.ctl("put", setting, "2m")
 	eventually(t, "the next one is a person's, too", func() bool {
 		h := second.status().Heartbeats
@@ -77,7 +78,7 @@ func TestAServerChoosesHowLongLeasesLast(t *testing.T) {
 	}
 }
 
-// anotherBoot has the agent see another boot ID than other agents here.
+// anotherBoot gives the agent another boot ID than other agents here.
 func (a *agent) anotherBoot(id string) {
 	a.t.Helper()
 	file := filepath.Join(a.folder, "boot_id")

@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// keys are all keys of the fleet below these folders.
+// keys returns all keys of the fleet below these folders.
 func (f etcdFleet) keys(folders ...string) string {
 	f.t.Helper()
 	var keys []string
@@ -28,7 +28,7 @@ func (f etcdFleet) keys(folders ...string) string {
 	return strings.Join(keys, " ")
 }
 
-// put stores an object of kind Ticket with owners, each KIND NAME UID.
+// ticket stores an object of kind Ticket with owners, each KIND NAME UID.
 func (f etcdFleet) ticket(name, more string, owners ...string) {
 	f.t.Helper()
 	refs := []metav1.OwnerReference{}

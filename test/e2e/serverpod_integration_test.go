@@ -22,7 +22,7 @@ import (
 )
 
 // TestAServerWithTheManifests applies the manifests, and runs the server as their pods would: with
-// their configuration, and with nothing but their service account. No test bed has pods in a cluster;
+// their configuration, and with only their service account. No test bed has pods in a cluster;
 // test/image runs the image.
 func TestAServerWithTheManifests(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestAServerWithTheManifests(t *testing.T) {
 		eventually(t, name+" is Ready", c.ready(name))
 	}
 
-	// What kubelet makes of the pod.
+	// The files that kubelet creates for the pod.
 	authority, err := os.ReadFile(c.CAFile)
 	check(t, err)
 	check(t, errors.Join(
@@ -90,8 +90,8 @@ func TestAServerWithTheManifests(t *testing.T) {
 	}
 }
 
-// fitsItsNamespace creates the pod of a workload in a dry run, and checks that probes name a port that
-// exists.
+// fitsItsNamespace creates the pod of a workload in a dry run, and checks that the ports of probes
+// exist.
 func (c cluster) fitsItsNamespace(workload string) {
 	c.t.Helper()
 	var template corev1.PodTemplateSpec
@@ -113,7 +113,7 @@ func (c cluster) fitsItsNamespace(workload string) {
 	}
 }
 
-// ownAddress is an address of this host that is not loopback.
+// ownAddress returns an address of this host that is not loopback.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()

@@ -53,14 +53,14 @@ func (c cluster) report(name string, status corev1.NodeStatus) {
 	c.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "--patch", string(text))
 }
 
-// readyIs is the status of a host with that condition.
+// readyIs returns the status of a host with that condition.
 func readyIs(ready corev1.ConditionStatus) corev1.NodeStatus {
 	now := metav1.Now()
 	return corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: "Test", LastHeartbeatTime: now, LastTransitionTime: now}}}
 }
 
-// TestARealStoreHasTheRatesOfItsZones has three zones: one with few hosts that are not ready, one with
-// many, and one where none is.
+// TestARealStoreHasTheRatesOfItsZones has three zones: one with few hosts that are not ready, one
+// with many, and one where none is ready.
 func TestARealStoreHasTheRatesOfItsZones(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) engine{
@@ -110,7 +110,7 @@ func TestARealStoreHasTheRatesOfItsZones(t *testing.T) {
 			}
 			mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "normal Normal 4 2 0.5/s", "partial PartialDisruption 5 3 0.25/s", "dead FullDisruption 2 2 paused")
 
-			// No zone has a host that is ready: that tells more of the server than of the hosts.
+			// No zone has a ready host: a problem of the server is more likely than one of all hosts.
 			for _, host := range all {
 				e.report(host, readyIs(corev1.ConditionFalse))
 			}

@@ -39,13 +39,13 @@ func (c cluster) annotate(name, key, value string) {
 	c.kubectl("annotate", "--overwrite", "node", name, key+"="+value)
 }
 
-// rebooters is a fleet whose hosts this test plays.
+// rebooters is a fleet whose hosts this test simulates.
 type rebooters interface {
 	engine
 	annotate(name, key, value string)
 }
 
-// reboot has a host be at a step of a request.
+// reboot sets the step of a host's request.
 func reboot(t testing.TB, f rebooters, name, id string, step controlplane.RebootStep) {
 	t.Helper()
 	_, kubernetes := f.(cluster)
@@ -55,7 +55,7 @@ func reboot(t testing.TB, f rebooters, name, id string, step controlplane.Reboot
 	f.annotate(name, controlplane.AnnotationReboot, string(text))
 }
 
-// slotOf is what the servers say to a host; the zero value if they say nothing.
+// slotOf returns the servers' answer to a host; the zero value if there is none.
 func slotOf(t testing.TB, f rebooters, name string) controlplane.RebootSlot {
 	t.Helper()
 	slot, err := controlplane.RebootSlotOf(f.node(name).Annotations)
@@ -66,7 +66,7 @@ func slotOf(t testing.TB, f rebooters, name string) controlplane.RebootSlot {
 	return *slot
 }
 
-// slotBecomes waits until the servers say something to a host.
+// slotBecomes waits until is returns true for the servers' answer to a host.
 func slotBecomes(t testing.TB, f rebooters, name, what string, is func(controlplane.RebootSlot) bool) {
 	t.Helper()
 	last := controlplane.RebootSlot{}
@@ -84,7 +84,7 @@ func granted(id string) func(controlplane.RebootSlot) bool {
 
 func none(s controlplane.RebootSlot) bool { return s == controlplane.RebootSlot{} }
 
-// group is one of `hostler fleet slots`.
+// group returns a group of `hostler fleet slots`.
 func (s *server) group(name string) fleetanswer.SlotGroup {
 	s.t.Helper()
 	var a fleetanswer.Slots
@@ -92,7 +92,7 @@ func (s *server) group(name string) fleetanswer.SlotGroup {
 	return a.Groups[slices.IndexFunc(a.Groups, func(g fleetanswer.SlotGroup) bool { return g.Name == name })]
 }
 
-// leader is the one of two servers that leads, and the other.
+// leader returns which of two servers leads, and the other.
 func leader(t testing.TB, a, b *server) (leads, other *server) {
 	t.Helper()
 	state := func(s *server) string {
@@ -117,7 +117,7 @@ func leader(t testing.TB, a, b *server) (leads, other *server) {
 func newNodes(f rebooters, labels map[string]string, names ...string) {
 	for _, name := range names {
 		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: readyIs(corev1.ConditionTrue)}
-		if _, is := f.(etcdFleet); is { // a host gives its Node a UID there
+		if _, is := f.(etcdFleet); is { // there, hosts set the UIDs of their Nodes
 			node.UID = types.UID("uid-" + name)
 		}
 		f.create(node)
@@ -126,8 +126,8 @@ func newNodes(f rebooters, labels map[string]string, names ...string) {
 
 const rebootSettings = "reboots: {groups: {default: {slots: 1, maxUnavailable: 100%}, workers: {slots: 2}}}\ncontrollers: [reboots]\n"
 
-// TestHostsRebootInTurn has three hosts that want to reboot at once, and two servers, of which the one that leads
-// is killed at each step.
+// TestHostsRebootInTurn has three hosts that want to reboot at once, and two servers. The leading
+// one is killed at each step.
 func TestHostsRebootInTurn(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) rebooters{
@@ -178,7 +178,8 @@ func TestHostsRebootInTurn(t *testing.T) {
 				g := first.group("default")
 				return len(g.Holders)+len(g.Waiting) == 0 && len(g.Releases) == 3 && g.Releases[0].ID == "n3" && g.Releases[0].How == "GivenBack"
 			})
-			// A slot that a person releases is not the host's any more, and a new request right after is a new one.
+			// A slot that a person releases does not belong to the host any more. A request right after it
+			// is a new one.
 			reboot(t, f, "n1", "r1", controlplane.RebootWaiting)
 			slotBecomes(t, f, "n1", "it has the slot", granted("r1"))
 			reboot(t, f, "n1", "r1", controlplane.RebootGranted)
@@ -198,11 +199,11 @@ func TestHostsRebootInTurn(t *testing.T) {
 	}
 }
 
-// budget is a PodDisruptionBudget that wants two pods of an application to be ready.
+// budget is a PodDisruptionBudget that requires two ready pods of an application.
 const budget = `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"web","namespace":"default"},"spec":{"minAvailable":2,"selector":{"matchLabels":{"app":"web"}}}}`
 
-// TestANodeIsEmptiedBeforeItsReboot has a budget that blocks and then allows, pods that stay, one that takes its
-// time, two groups, and a leader that is killed in the middle.
+// TestANodeIsEmptiedBeforeItsReboot has a budget that blocks and then allows, pods that stay, a
+// slow pod, two groups, and a leader that is killed meanwhile.
 func TestANodeIsEmptiedBeforeItsReboot(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--controllers=disruption,serviceaccount,serviceaccount-token"}})
@@ -253,7 +254,7 @@ func TestANodeIsEmptiedBeforeItsReboot(t *testing.T) {
 	}
 	mentions(t, "hostler fleet plan", onOneLine(leads.prints("plan")), "pods/default/web-0", "evict the pod", "disruption budget web")
 	mentions(t, "log", leads.logged(), `msg="pod cannot be evicted now, retrying"`, "pod=default/web-0")
-	// The worker's pod leaves meanwhile. Nobody removes it but its kubelet.
+	// The worker's pod ends meanwhile. Only its kubelet removes it.
 	c.podBecomes("worker", podMoved)
 	if s := slotOf(t, c, "w1"); s.Emptied || s.Cordoned {
 		t.Errorf("slot of w1 = %+v, want that its pod is waited for, and its cordon is a person's", s)
@@ -299,7 +300,7 @@ func TestANodeIsEmptiedBeforeItsReboot(t *testing.T) {
 	if c.node("n1").Spec.Unschedulable || !c.node("w1").Spec.Unschedulable {
 		t.Errorf("n1 cordoned: %t, w1 cordoned: %t, want only a person's cordon left", c.node("n1").Spec.Unschedulable, c.node("w1").Spec.Unschedulable)
 	}
-	// A request that is withdrawn in the middle.
+	// A request that is withdrawn half-way.
 	slotBecomes(t, c, "n2", "it has the slot", granted("r1"))
 	reboot(t, c, "n2", "r1", controlplane.RebootDraining)
 	slotBecomes(t, c, "n2", "the budget blocks", func(s controlplane.RebootSlot) bool { return s.Cordoned && s.Why == "blocked" })

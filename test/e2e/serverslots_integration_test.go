@@ -25,13 +25,13 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// locker is a server that speaks FleetLock.
+// locker is a server with FleetLock.
 type locker struct {
 	*server
 	address string
 }
 
-// startLocker starts one of a fleet, with a group of one slot.
+// startLocker starts a locker of a fleet, with a group of one slot.
 func startLocker(t testing.TB, of engine, more string) locker {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func startLocker(t testing.TB, of engine, more string) locker {
 	return k
 }
 
-// curl sends a request as the documentation of the protocol has it, and returns the status and the kind.
+// curl sends a request as in the protocol's documentation, and returns status and kind.
 func (l locker) curl(path, id, group string) string {
 	l.t.Helper()
 	return l.curlAt("http://"+l.address, path, id, group)
@@ -69,7 +69,7 @@ func (l locker) curlAt(base, path, id, group string, more ...string) string {
 	return strings.TrimSpace(code) + " " + answer.Kind
 }
 
-// holders are those of a group, with how the last slot became free.
+// holders returns the holders of a group, and how the last slot became free.
 func (l locker) holders(group string) string {
 	l.t.Helper()
 	var a fleetanswer.Slots
@@ -89,7 +89,7 @@ func (l locker) holders(group string) string {
 	return strings.Join(ids, ", ")
 }
 
-// TestRebootSlots is a life of hosts that request slots of two servers: one of them is killed, a Node is
+// TestRebootSlots follows hosts that request slots from two servers: a server is killed, a Node is
 // deleted, and a person releases a slot.
 func TestRebootSlots(t *testing.T) {
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestRebootSlots(t *testing.T) {
 			fleet, remove := open(t)
 			for name, zone := range map[string]string{"n1": "a", "n2": "a", "n3": "b"} {
 				node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}, Status: readyIs(corev1.ConditionTrue)}
-				if _, is := fleet.(etcdFleet); is { // a host gives its Node a UID there
+				if _, is := fleet.(etcdFleet); is { // there, hosts set the UIDs of their Nodes
 					node.UID = types.UID("uid-" + name)
 				}
 				fleet.create(node)

@@ -26,15 +26,15 @@ func serviceManager(t testing.TB) *lab.Notify {
 	return n
 }
 
-// logind starts one that has nothing scheduled.
+// logind starts a logind without a scheduled shutdown.
 func logind(t testing.TB) *lab.Login {
 	t.Helper()
-	// A logind takes up what an earlier one had scheduled.
+	// logind restores a shutdown that an earlier one had scheduled.
 	check(t, os.RemoveAll("/run/systemd/shutdown"))
 	return lab.LoginFor(t, lab.LoginOptions{})
 }
 
-// locks lists hostler's locks as logind does.
+// locks returns hostler's locks in logind's list.
 func locks(t testing.TB, login *lab.Login) []lab.InhibitorLock {
 	t.Helper()
 	all, err := login.Inhibitors(t.Context())
@@ -42,14 +42,14 @@ func locks(t testing.TB, login *lab.Login) []lab.InhibitorLock {
 	return slices.DeleteFunc(all, func(l lab.InhibitorLock) bool { return l.Who != "hostler" })
 }
 
-// wantLocks waits until logind lists a number of hostler's locks.
+// wantLocks waits until logind lists that many locks of hostler.
 func wantLocks(t testing.TB, login *lab.Login, when string, n int) {
 	t.Helper()
 	eventually(t, when+" logind lists the wanted number of locks", func() bool { return len(locks(t, login)) == n })
 }
 
-// wantDelay waits until logind grants that: an agent that ends gives the delay back by a
-// signal. Then it checks whether hostler's drop-in is there.
+// wantDelay waits until logind grants that delay: an agent that ends reduces it with a signal. Then
+// it checks whether hostler's drop-in exists.
 func wantDelay(t testing.TB, login *lab.Login, when string, want time.Duration, dropIn bool) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s logind grants %v", when, want), func() bool {
@@ -103,7 +103,7 @@ func TestARestartOfTheServiceIsNoShutdown(t *testing.T) {
 		t.Errorf("after a crash the service manager keeps %q, want the lock, once", stored)
 	}
 
-	// logind and the bus come and go as well.
+	// logind and the bus restart as well.
 	for _, loss := range []struct {
 		what string
 		do   func(context.Context) error

@@ -26,10 +26,10 @@ const phases = quick + "shutdown: {gracePeriod: 14s, gracePeriodCriticalPods: 10
 
 // workload is a host full of pods of every kind.
 type workload struct {
-	polite   *lab.Pod // ends when asked
+	polite   *lab.Pod // ends on SIGTERM
 	stubborn *lab.Pod // ignores SIGTERM, and has 1 s
-	greedy   *lab.Pod // ignores SIGTERM, and has more than its phase
-	critical *lab.Pod // ends when asked, and has to be last
+	greedy   *lab.Pod // ignores SIGTERM, and has more time than its phase
+	critical *lab.Pod // ends on SIGTERM, and has to be last
 }
 
 func fullWorkload(t testing.TB) workload {
@@ -42,7 +42,7 @@ func fullWorkload(t testing.TB) workload {
 	}
 }
 
-// emptied checks that the pods were stopped in order, from a time on.
+// emptied checks that the pods were stopped in order, after a time.
 func (h workload) emptied(t testing.TB, since time.Time) (last time.Time) {
 	t.Helper()
 	politeEnd, politeCode := ended(t, h.polite)
@@ -68,7 +68,7 @@ func (h workload) emptied(t testing.TB, since time.Time) (last time.Time) {
 	return criticalEnd
 }
 
-// wantReport checks what is told of a shutdown.
+// wantReport checks the record of a shutdown.
 func wantReport(t testing.TB, r *journal.Record, trigger journal.Trigger) {
 	t.Helper()
 	if r == nil {
@@ -96,7 +96,7 @@ func wantReport(t testing.TB, r *journal.Record, trigger journal.Trigger) {
 	}
 }
 
-// wantLimits checks that only the pod that wants more than its phase has is on record as limited.
+// wantLimits checks that only the pod with more time than its phase is recorded as limited.
 func wantLimits(t testing.TB, r *journal.Record) {
 	t.Helper()
 	for _, p := range r.Pods {
@@ -144,7 +144,7 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	if down.Time.Before(last) {
 		t.Errorf("the host went down %v before the last container ended", last.Sub(down.Time))
 	}
-	// The critical pod needed next to nothing of its 10 s, nor of the margin.
+	// The critical pod needed almost nothing of its 10 s, nor of the margin.
 	if late := down.Time.Sub(last); late > 8*time.Second {
 		t.Errorf("the host went down %v after the last container ended, want it at once", late)
 	}
@@ -156,7 +156,7 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	wantReport(t, s.Shutdown.Current, journal.TriggerShutdown)
 	wantLimits(t, s.Shutdown.Current)
 
-	// systemd stops the service, and the next boot asks how it was.
+	// systemd stops the service, and the next boot reads the record.
 	a.signal(syscall.SIGTERM)
 	if code := a.exit(); code != 0 {
 		t.Errorf("exit code = %d, want 0", code)
@@ -173,8 +173,8 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	a.stop()
 }
 
-// Databases and web servers have images that want another signal than SIGTERM, by which they
-// would break off what they do.
+// Databases and web servers have images with another stop signal. On SIGTERM they would abort their
+// work.
 func TestContainersAreAskedByTheStopSignalOfTheirImage(t *testing.T) {
 	login := logind(t)
 	const byTerm, byOwn = 3, 5
@@ -226,7 +226,7 @@ func TestAShutdownThatIsCancelledMeanwhileSparesThePodsNotYetStopped(t *testing.
 	check(t, login.Reboot(t.Context()))
 	a.awaitGuard(shutdown.Draining)
 
-	// Nobody can cancel what waits for locks, but a new logind knows nothing of it.
+	// A shutdown that waits for locks cannot be cancelled, but a new logind does not know it.
 	check(t, login.RestartLogind(t.Context()))
 	a.awaitGuard(shutdown.Armed)
 	a.awaitReady(corev1.ConditionTrue)
@@ -236,7 +236,7 @@ func TestAShutdownThatIsCancelledMeanwhileSparesThePodsNotYetStopped(t *testing.
 		t.Errorf("Preparing() = %v, %v, want false", preparing, err)
 	}
 
-	// The next one is as good as the first. The greedy pod is to stop at its end.
+	// The next one is as good as the first. The greedy pod is stopped when its time ends.
 	_, err := containerd.Runtime.StopContainer(t.Context(), stopNow(greedy))
 	check(t, err)
 	began := time.Now()
@@ -258,7 +258,7 @@ func TestAServiceStopWhileTheSystemStopsDrains(t *testing.T) {
 	a.awaitGuard(shutdown.Armed)
 	a.awaitReady(corev1.ConditionTrue)
 
-	// As `systemctl start reboot.target` does, past logind.
+	// Like `systemctl start reboot.target`, without logind notification.
 	login.Manager.SetProperty("SystemState", "stopping")
 	began := time.Now()
 	a.signal(syscall.SIGTERM)
@@ -374,8 +374,8 @@ func TestPhasesFitIntoWhatLogindIsMadeToGrant(t *testing.T) {
 	_, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
 	check(t, err)
 	released := a.awaitGuard(shutdown.Released)
-	// How long it takes to kill the regular one is the runtime's affair: the
-	// critical one's turn comes when the regular phase is over.
+	// The runtime decides how long it takes to kill the regular pod: the critical pod's turn comes
+	// when the regular phase is over.
 	asked := map[string]time.Time{}
 	for _, p := range released.Shutdown.Current.Pods {
 		asked[p.Name] = p.StartedAt

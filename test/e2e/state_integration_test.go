@@ -15,10 +15,10 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// quick renews and looks every second.
+// quick renews and checks every second.
 const quick = "lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
 
-// awaitLease waits for the lease to be renewed after what it was before.
+// awaitLease waits until the Lease is renewed after a status.
 func (a *agent) awaitLease(before api.Status) api.Status {
 	a.t.Helper()
 	return a.await("the lease is renewed", func(s api.Status) bool {
@@ -120,7 +120,7 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 	}
 }
 
-// A host that somebody took out of service must not come back by itself.
+// A host that a person has taken out of service must not return by itself.
 func TestAPersonsDecisionOutlivesTheStateFiles(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, quick)
@@ -139,7 +139,7 @@ func TestAPersonsDecisionOutlivesTheStateFiles(t *testing.T) {
 	}
 	a.prints("cordon")
 	text := a.status().Cordon
-	lose(a.kill) // the word was on disk before it was answered
+	lose(a.kill) // the request was on disk before it was answered
 	s := a.awaitNode()
 	if s.Node.UID == first.Node.UID || !cordoned(t, s) || s.Cordon == nil || text == nil || *s.Cordon != *text {
 		t.Errorf("the Node anew = %+v, cordon %+v, want another one that is cordoned as %+v says", s.Node.ObjectMeta, s.Cordon, text)
@@ -161,7 +161,7 @@ func TestAPersonsDecisionOutlivesTheStateFiles(t *testing.T) {
 	a.stop()
 }
 
-// cramp makes the state folder a small filesystem, and fills it.
+// cramp mounts a small filesystem as the state folder, and fills it.
 func cramp(t *testing.T, a *agent) (filler string) {
 	t.Helper()
 	check(t, os.MkdirAll(a.state, 0o700))
@@ -232,7 +232,7 @@ func TestASecondAgentRefuses(t *testing.T) {
 	if s := a.awaitLease(first); s.Node.UID != first.Node.UID {
 		t.Errorf("the first agent's node has UID %s, want %s as before", s.Node.UID, first.Node.UID)
 	}
-	// The socket of an agent that was killed is in nobody's way.
+	// The socket of a killed agent does not prevent a start.
 	a.kill()
 	if _, err := os.Stat(a.socket); err != nil {
 		t.Fatalf("Stat = %v, want the socket of the dead agent", err)

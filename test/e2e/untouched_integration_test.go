@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// stamps are what tells one state of the files below folders from another.
+// stamps identify the state of the files below folders.
 func stamps(t testing.TB, folders ...string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -37,13 +37,13 @@ func stamps(t testing.TB, folders ...string) map[string]string {
 	return found
 }
 
-// TestDoctorTouchesNoFile, with an agent and without.
+// TestDoctorTouchesNoFile runs doctor with an agent and without one.
 func TestDoctorTouchesNoFile(t *testing.T) {
 	logind(t)
 	pod(t, "web", nil, 0, lab.ServeFor(0))
 	a := startAgent(t, quick)
 	a.awaitGuard(shutdown.Armed)
-	check(t, syscall.Kill(a.process.PID, syscall.SIGSTOP)) // it writes for itself; a doctor is told all by others
+	check(t, syscall.Kill(a.process.PID, syscall.SIGSTOP)) // the agent writes files itself; doctor reads the rest from others
 	untouchedBy := func(when string) {
 		t.Helper()
 		before := stamps(t, "/etc", "/run/systemd", filepath.Join(a.folder, "state"))

@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// TestVerifyingAClusterLeavesNothingBehind tries a real cluster, on which a node lives
-// already: as that node, as an administrator, and as one who loses patience.
+// TestVerifyingAClusterLeavesNothingBehind verifies a real cluster with a registered node: as that
+// node, as an administrator, and with an interruption.
 func TestVerifyingAClusterLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -30,7 +30,7 @@ func TestVerifyingAClusterLeavesNothingBehind(t *testing.T) {
 	}
 	alone := func(after string) {
 		t.Helper()
-		for _, kind := range []string{"nodes", "leases"} { // a node may not delete Events, which end by themselves
+		for _, kind := range []string{"nodes", "leases"} { // a node may not delete Events, which expire
 			if names := c.kubectl("get", kind, "-A", "-o", "name"); strings.Contains(names, "hostler-verify") {
 				t.Errorf("kubectl get %s after %s = %q, want nothing of the checks", kind, after, names)
 			}
@@ -82,7 +82,7 @@ func TestVerifyingAClusterLeavesNothingBehind(t *testing.T) {
 	alone("an interruption")
 }
 
-// manifestOf is a file with a Node of that name.
+// manifestOf returns a file with a Node of that name.
 func manifestOf(t *testing.T, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name+".yaml")

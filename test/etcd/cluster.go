@@ -16,29 +16,26 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Options say what a cluster is to be like. The zero value is one member with plain http
-// on loopback.
+// Options configure a cluster. The zero value is one member with plain http on loopback.
 type Options struct {
 	Members int  // 1 if 0
-	TLS     bool // https, and every client has to show a certificate
-	// Apart puts each member into a network namespace of its own, so that its Cut can
-	// let packets vanish.
+	TLS     bool // https, and each client has to present a certificate
+	// Apart runs each member in its own network namespace, so that Cut can drop its packets.
 	Apart bool
 	// HTTPApart makes members serve metrics and health over HTTP at a separate address, as etcd
 	// recommends.
 	HTTPApart bool
-	// Disks has each member keep its data on a filesystem of its own, so that its Freeze
-	// can stall that.
+	// Disks puts the data of each member on its own filesystem, so that Freeze can block it.
 	Disks bool
-	Flags []string // follow those that the bed gives, and win
+	Flags []string // additional flags; they override the default ones
 }
 
 // Cluster is an etcd cluster.
 type Cluster struct {
 	Members []*Member
-	CAFile  string // the authority of all certificates; empty without TLS
-	// Identity is the certificate of members, also for localhost, for servers that impersonate one;
-	// empty without TLS.
+	CAFile  string // authority of all certificates; empty without TLS
+	// Identity is the certificate of the members, which is also valid for localhost: a test server can
+	// present it as a member. Empty without TLS.
 	Identity Credentials
 
 	o        Options
@@ -50,21 +47,20 @@ type Cluster struct {
 	tools    map[kube.Program]string
 }
 
-// Member is one member. It can be killed, hung and started again, with its data and at
-// its address.
+// Member is one member. It can be killed, paused and started again, with its data and address.
 type Member struct {
 	*lab.Daemon
 	Name     string
 	Endpoint string // such as "https://127.19.1.1:2379"
-	HTTP     string // where metrics and health are; another one if HTTPApart
+	HTTP     string // URL of metrics and health; differs from Endpoint with HTTPApart
 
 	peer string
 	dir  string    // of its data
-	disk string    // where that is mounted; empty unless Disks
+	disk string    // mount point of its filesystem; empty without Disks
 	wall *lab.Wall // nil unless Apart
 }
 
-// Start starts a cluster in the lab that the caller is in, and returns once it serves.
+// Start starts a cluster in the lab of the caller, and returns when it serves.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if _, err := lab.Current(); err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
@@ -80,7 +76,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// newCluster reserves a folder, whose number determines addresses that no other cluster in the lab
+// newCluster reserves a folder. Its number determines addresses that no other cluster in the lab
 // has.
 func newCluster(o Options) (*Cluster, error) {
 	for n := 1; n < 60; n++ {
@@ -113,7 +109,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		c.Members = append(c.Members, m)
 		if c.o.Disks {
-			if err := c.furnish(ctx, m); err != nil {
+			if err := c.mountDisk(ctx, m); err != nil {
 				return err
 			}
 		}
@@ -129,7 +125,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.Run(ctx)
 }
 
-// place gives a member its address.
+// place chooses the address of a member.
 func (c *Cluster) place(i int) (*Member, error) {
 	m := &Member{Name: fmt.Sprintf("m%d", i+1)}
 	address := fmt.Sprintf("127.19.%d.%d", c.number, i+1)
@@ -155,7 +151,7 @@ func (c *Cluster) place(i int) (*Member, error) {
 	return m, nil
 }
 
-// daemon is the member's process.
+// daemon returns the process of the member.
 func (c *Cluster) daemon(m *Member) *lab.Daemon {
 	line := []string{
 		c.tools[kube.Etcd],
@@ -164,7 +160,7 @@ func (c *Cluster) daemon(m *Member) *lab.Daemon {
 		"--listen-peer-urls=" + m.peer, "--initial-advertise-peer-urls=" + m.peer,
 		"--initial-cluster=" + c.initial(), "--initial-cluster-token=etcd-test",
 		"--log-level=warn",
-		// Short enough for tests, long enough for a loaded machine.
+		// Short enough for tests, and long enough for a busy machine.
 		"--heartbeat-interval=100", "--election-timeout=1000",
 	}
 	if c.o.TLS {
@@ -181,7 +177,7 @@ func (c *Cluster) daemon(m *Member) *lab.Daemon {
 	return lab.NewDaemon("etcd-"+m.Name, lab.Tool{Path: line[0]}, c.dir, nil, line[1:]...)
 }
 
-// initial is how members find each other.
+// initial returns the list by which members find each other.
 func (c *Cluster) initial() string {
 	var peers []string
 	for _, m := range c.Members {
@@ -190,7 +186,7 @@ func (c *Cluster) initial() string {
 	return strings.Join(peers, ",")
 }
 
-// Endpoints are the URLs of all members.
+// Endpoints returns the URLs of all members.
 func (c *Cluster) Endpoints() []string {
 	var all []string
 	for _, m := range c.Members {
@@ -214,7 +210,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready waits until a member serves, with a majority behind it.
+// Ready waits until a member serves, confirmed by a majority.
 func (c *Cluster) Ready(ctx context.Context, m *Member) error {
 	return m.Await(ctx, func(ctx context.Context) error {
 		_, err := c.run(ctx, kube.Etcdctl, c.environment([]string{m.Endpoint}), "", []string{"endpoint", "health", "--command-timeout=2s"})
@@ -227,7 +223,7 @@ func (c *Cluster) Ctl(ctx context.Context, args ...string) (string, error) {
 	return c.ctl(ctx, c.Endpoints(), "", args...)
 }
 
-// Put stores a value, however long.
+// Put stores a value of any length.
 func (c *Cluster) Put(ctx context.Context, key, value string) error {
 	_, err := c.ctl(ctx, c.Endpoints(), value, "put", key)
 	return err
@@ -238,10 +234,10 @@ func (c *Cluster) At(ctx context.Context, m *Member, args ...string) (string, er
 	return c.ctl(ctx, []string{m.Endpoint}, "", args...)
 }
 
-// Environment has etcdctl find this cluster as the administrator.
+// Environment returns the environment in which etcdctl uses this cluster as the administrator.
 func (c *Cluster) Environment() []string { return c.environment(c.Endpoints()) }
 
-// Tools is the folder that holds etcdctl.
+// Tools returns the folder with etcdctl.
 func (c *Cluster) Tools() string { return filepath.Dir(c.tools[kube.Etcdctl]) }
 
 func (c *Cluster) environment(endpoints []string) []string {
@@ -256,7 +252,7 @@ func (c *Cluster) environment(endpoints []string) []string {
 }
 
 func (c *Cluster) ctl(ctx context.Context, endpoints []string, stdin string, args ...string) (string, error) {
-	// Longer than its own 5 s and 2 s, for a loaded machine.
+	// Longer than the defaults of 5 s and 2 s, for a busy machine.
 	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, append(slices.Clone(args), "--command-timeout=30s", "--dial-timeout=30s"))
 }
 
@@ -272,7 +268,7 @@ func (c *Cluster) run(ctx context.Context, program kube.Program, env []string, s
 	return out.String(), nil
 }
 
-// Leader is the member that leads.
+// Leader returns the member that leads.
 func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
 	for _, m := range c.Members {
 		if m.PID() == 0 {
@@ -294,21 +290,20 @@ func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
 	return nil, errors.New("no member leads")
 }
 
-// Cut lets all packets to and from the member vanish. It needs Options.Apart.
+// Cut drops all packets to and from the member. It needs Options.Apart.
 func (m *Member) Cut() error { return m.wall.Cut() }
 
-// Restore stops all members, and starts them with a backup, as an operator does after the loss of a
-// cluster: with the same names, addresses and token.
+// Restore ends a Cut.
 func (m *Member) Restore() error { return m.wall.Restore() }
 
-// Backup writes what is stored into a file.
+// Backup writes a snapshot into a file.
 func (c *Cluster) Backup(ctx context.Context, file string) error {
 	_, err := c.At(ctx, c.Members[0], "snapshot", "save", file)
 	return err
 }
 
-// Restore ends all members, and starts them with what a backup holds, as a person does
-// whose cluster is lost: with the same names, addresses and token.
+// Restore ends all members and starts them from a backup, as an operator does after the loss of a
+// cluster: with the same names, addresses and token.
 func (c *Cluster) Restore(ctx context.Context, file string) error {
 	for _, m := range c.Members {
 		if err := m.Kill(); err != nil {
@@ -332,10 +327,10 @@ func (c *Cluster) Restore(ctx context.Context, file string) error {
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, m := range c.Members {
-		errs = append(errs, m.Thaw()) // else it cannot end, whatever it is sent
+		errs = append(errs, m.Thaw()) // otherwise it cannot end
 		if m.Daemon != nil {
 			if m.PID() != 0 {
-				_ = m.Signal(syscall.SIGCONT) // else it cannot end
+				_ = m.Signal(syscall.SIGCONT) // otherwise it cannot end
 			}
 			errs = append(errs, m.Kill())
 		}

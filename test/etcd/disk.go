@@ -13,8 +13,8 @@ import (
 // preallocates its log in files of 64 MB.
 const diskBytes = 512 << 20
 
-// furnish gives a member a filesystem of its own.
-func (c *Cluster) furnish(ctx context.Context, m *Member) error {
+// mountDisk mounts a filesystem for a member.
+func (c *Cluster) mountDisk(ctx context.Context, m *Member) error {
 	l, err := lab.Current()
 	if err != nil {
 		return err
@@ -33,11 +33,11 @@ func (c *Cluster) furnish(ctx context.Context, m *Member) error {
 	return nil
 }
 
-// Freeze has all that the member writes wait until Thaw, as for a disk that has stalled.
-// Close ends it, too. It needs Options.Disks.
+// Freeze blocks all writes of the member until Thaw or Close, like a disk that hangs. It needs
+// Options.Disks.
 func (m *Member) Freeze() error { return lab.Freeze(m.disk) }
 
-// Thaw ends a Freeze; it succeeds where there was none.
+// Thaw ends a Freeze. It succeeds if there is none.
 func (m *Member) Thaw() error {
 	if m.disk == "" {
 		return nil

@@ -1,14 +1,12 @@
-// Package etcd runs real etcd clusters for tests: members as processes of a lab, alone
-// or three, with TLS and auth as a fleet's have them, each behind a wall where a test
-// is to cut it off, or on a disk of its own where that is to stall.
+// Package etcd runs real etcd clusters for tests: one or three members as processes of a lab, with
+// TLS and auth as in a real fleet. A test can cut a member off the network, or block its disk.
 //
-// It owns the flags that they run with, their certificates and users, and their faults:
-// each member is a lab.Daemon, to be killed, hung and started again, and its disk can be
-// frozen. Its tools are built from the versions in build/go.mod, etcd itself as package
-// kube does. It refuses to know hostler, and asks etcd by nothing but etcdctl and
-// etcdutl, so that the bed does not share the faults of what is tested on it.
+// It owns the flags, the certificates and users, and the faults of members. Each member is a
+// lab.Daemon that can be killed, paused and started again. Its tools are built from the versions in
+// build/go.mod; etcd itself is built like the programs of package kube. The package does not know
+// hostler. It uses only etcdctl and etcdutl, so that a bug of the tested client cannot affect it.
 //
-// A test binary calls Main from its TestMain, and each test For:
+// A test binary calls Main from its TestMain, and each test calls For:
 //
 //	c := etcd.For(t, etcd.Options{Members: 3, TLS: true})
 //	user, err := c.Client("rack1-node1", time.Hour)

@@ -11,13 +11,13 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Prepare builds what clusters need, and other programs, outside the lab.
+// Prepare builds the programs that clusters need, and other programs, outside the lab.
 func Prepare(ctx context.Context, log *slog.Logger, programs ...kube.Program) error {
 	return kube.Prepare(ctx, log, append([]kube.Program{kube.Etcd, kube.Etcdctl, kube.Etcdutl}, programs...)...)
 }
 
-// Main runs the tests of m in a lab where clusters can be started, and exits with their
-// code. It is all that a TestMain has to call. Programs are those that tests use beside etcd.
+// Main runs the tests of m in a lab for clusters, and exits with their code. A TestMain needs to
+// call nothing else. programs are additional programs of the tests.
 func Main(m *testing.M, programs ...kube.Program) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if err := Prepare(context.Background(), log, programs...); err != nil {
@@ -27,7 +27,7 @@ func Main(m *testing.M, programs ...kube.Program) {
 	lab.Main(m, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{lab.KitExt4}}, Log: log})
 }
 
-// For is Start for the time of a test, which shows the members' logs if it fails.
+// For is Start for the time of a test. If the test fails, it logs the members' output.
 func For(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
 	c, err := Start(tb.Context(), o)

@@ -13,10 +13,10 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Credentials are a client's files.
+// Credentials are the files of a client.
 type Credentials struct{ Certificate, Key string }
 
-// certify makes the authority, the members' certificate and the administrator's.
+// certify creates the authority, the members' certificate and the administrator's.
 func (c *Cluster) certify() error {
 	ca, own, err := lab.NewAuthority("etcd")
 	if err != nil {
@@ -33,10 +33,10 @@ func (c *Cluster) certify() error {
 	return err
 }
 
-// CertifyMembers gives all members a certificate that ends after a while, or has ended
-// for as long if that is below zero. Members read it with each connection.
+// CertifyMembers gives all members a certificate with that lifetime; a negative lifetime ended that
+// long ago. Members read it at each connection.
 func (c *Cluster) CertifyMembers(lifetime time.Duration) error {
-	addresses := []net.IP{net.IPv4(127, 0, 0, 1)} // where a test lies in between
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1)} // for a proxy of a test in front of it
 	for _, m := range c.Members {
 		u, err := url.Parse(m.Endpoint)
 		if err != nil {
@@ -48,7 +48,7 @@ func (c *Cluster) CertifyMembers(lifetime time.Duration) error {
 	p, err := c.ca.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "etcd"}, NotBefore: begin, NotAfter: end,
 		KeyUsage: x509.KeyUsageDigitalSignature,
-		// Members speak to themselves, too.
+		// Members are also clients of themselves.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: addresses, DNSNames: []string{"localhost"},
 	})
@@ -59,8 +59,8 @@ func (c *Cluster) CertifyMembers(lifetime time.Duration) error {
 	return c.write("server", p)
 }
 
-// Client writes a certificate of a user that ends after a while, or has ended for as long
-// if that is below zero, in place of one that the user had.
+// Client writes a certificate of a user with that lifetime, instead of an earlier one; a negative
+// lifetime ended that long ago.
 func (c *Cluster) Client(user string, lifetime time.Duration) (Credentials, error) {
 	begin, end := span(lifetime)
 	p, err := c.ca.Sign(&x509.Certificate{
@@ -74,13 +74,13 @@ func (c *Cluster) Client(user string, lifetime time.Duration) (Credentials, erro
 	return Credentials{c.file(name + ".crt"), c.file(name + ".key")}, c.write(name, p)
 }
 
-// span is a lifetime as of now.
+// span returns when a lifetime begins and ends.
 func span(lifetime time.Duration) (begin, end time.Time) {
 	end = time.Now().Add(lifetime)
 	return end.Add(-max(lifetime, -lifetime) - 24*time.Hour), end
 }
 
-// write replaces a certificate and its key, each at once.
+// write replaces a certificate and its key, each atomically.
 func (c *Cluster) write(name string, p lab.Pair) error {
 	for file, data := range map[string][]byte{c.file(name + ".crt"): p.Certificate, c.file(name + ".key"): p.Key} {
 		if err := os.WriteFile(file+".new", data, 0o600); err != nil {
@@ -107,8 +107,8 @@ func (c *Cluster) EnableAuth(ctx context.Context) error {
 	return nil
 }
 
-// Grant gives a user, which it makes with that password, a right to keys: to one, or with
-// a slash at the end to all that begin so. The role has the user's name.
+// Grant creates a user with that password and gives it a right to keys; a key that ends with a
+// slash is a prefix. The role has the user's name.
 func (c *Cluster) Grant(ctx context.Context, user, password, right string, keys ...string) error {
 	lines := [][]string{{"role", "add", user}}
 	for _, key := range keys {
@@ -119,7 +119,7 @@ func (c *Cluster) Grant(ctx context.Context, user, password, right string, keys 
 		lines = append(lines, line)
 	}
 	add := []string{"user", "add", user + ":" + password}
-	if password == "" { // it comes by its certificate
+	if password == "" { // the user has a certificate
 		add = []string{"user", "add", user, "--no-password"}
 	}
 	for _, line := range append(lines, add, []string{"user", "grant-role", user, user}) {

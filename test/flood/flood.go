@@ -1,5 +1,5 @@
-// Package flood answers with more than a client should take. It refuses to go on for ever: a client that
-// takes all of it fails a test, and not the host.
+// Package flood sends answers that are larger than a client should accept. It stops at a limit: a
+// client that accepts everything fails its test, but does not harm the host.
 package flood
 
 import (
@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// Most is how many bytes are sent at the most.
+// Most is the maximum number of bytes that are sent.
 const Most = 128 << 20
 
-// Write writes begin, and then filling again and again until the client takes no more. It returns how
-// many bytes it took.
+// Write writes begin, and then filling repeatedly until the client stops reading. It returns the
+// number of written bytes.
 func Write(w io.Writer, begin, filling string) int {
 	taken, err := w.Write([]byte(begin))
 	for text := bytes.Repeat([]byte(filling), (64<<10)/len(filling)); err == nil && taken < Most; {
@@ -28,13 +28,13 @@ func Write(w io.Writer, begin, filling string) int {
 	return taken
 }
 
-// Bomb returns what Write writes, compressed. It compresses one part, and repeats that as members of
-// the archive (RFC 1952, section 2.2): to compress everything takes long.
+// Bomb returns what Write writes, compressed. It compresses one part and repeats it as members of
+// the archive (RFC 1952, section 2.2), because compressing everything takes too long.
 func Bomb(begin, filling string) []byte {
 	member := func(content []byte) []byte {
 		var compressed bytes.Buffer
 		z := gzip.NewWriter(&compressed)
-		_, _ = z.Write(content) // never fails into memory
+		_, _ = z.Write(content) // cannot fail in memory
 		_ = z.Close()
 		return compressed.Bytes()
 	}
@@ -46,10 +46,10 @@ func Bomb(begin, filling string) []byte {
 func Drop(w http.ResponseWriter, status int, bomb []byte) {
 	w.Header().Set("Content-Encoding", "gzip")
 	w.WriteHeader(status)
-	_, _ = w.Write(bomb) // the client may have gone
+	_, _ = w.Write(bomb) // fails if the client has disconnected
 }
 
-// Message answers a call of gRPC with a message that claims to have so many bytes.
+// Message answers a gRPC call with a message whose header claims that many bytes.
 func Message(w http.ResponseWriter, claimed int) int {
 	w.Header().Set("Content-Type", "application/grpc")
 	return Write(w, string(binary.BigEndian.AppendUint32([]byte{0}, uint32(claimed))), "\x00")
@@ -64,7 +64,7 @@ func Serve(t testing.TB, l net.Listener, handler http.Handler) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Serve(l) // until it is closed
+		_ = server.Serve(l) // returns when it is closed
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -72,7 +72,7 @@ func Serve(t testing.TB, l net.Listener, handler http.Handler) {
 	})
 }
 
-// Allocated returns how many bytes are allocated while f runs, by all goroutines.
+// Allocated returns how many bytes all goroutines allocate while f runs.
 func Allocated(f func()) uint64 {
 	var before, after goruntime.MemStats
 	goruntime.ReadMemStats(&before)

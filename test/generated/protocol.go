@@ -17,12 +17,12 @@ import (
 // tools are the code generators, as `go tool` runs them.
 var tools = []string{"protoc-gen-go", "protoc-gen-go-grpc"}
 
-// Protocol returns what is made of a .proto file, by paths below root, as file is. The
-// error names what the compiler or a generator refuses.
+// Protocol returns the files that are generated from a .proto file, by path below root. The error
+// contains the messages of the compiler or a generator.
 func Protocol(ctx context.Context, root, file string) (map[string][]byte, error) {
 	compiler := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{root}}),
-		SourceInfoMode: protocompile.SourceInfoStandard, // comments become Go's
+		SourceInfoMode: protocompile.SourceInfoStandard, // the generators copy the comments
 	}
 	files, err := compiler.Compile(ctx, file)
 	if err != nil {
@@ -60,7 +60,7 @@ func Protocol(ctx context.Context, root, file string) (map[string][]byte, error)
 	return made, nil
 }
 
-// run runs a tool of the module with that input.
+// run runs a tool of the module with that standard input.
 func run(ctx context.Context, root string, in []byte, tool string) ([]byte, error) {
 	var complaint bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", "tool", tool)

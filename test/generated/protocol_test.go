@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated")
 
-// TestTheGoOfTheProtocolIsCurrent compares what is checked in with what the protocol
-// says, or writes it with -update.
+// TestTheGoOfTheProtocolIsCurrent compares the committed code with the protocol, or writes it with
+// -update.
 func TestTheGoOfTheProtocolIsCurrent(t *testing.T) {
 	const root, file = "../..", "controlplane/plugin/v1/controlplane.proto"
 	made, err := generated.Protocol(t.Context(), root, file)

@@ -1,7 +1,6 @@
-// Package httpstore is a plain endpoint that keeps what is put there, as many a web
-// server does: GET, PUT and DELETE with ETags, and a listing of a folder. It is what the
-// example of a plugin (docs/examples/plugin-https) speaks to, and refuses to know what
-// it keeps.
+// Package httpstore is an HTTP server that stores files, as many web servers do: GET, PUT and
+// DELETE with ETags, and a listing of a folder. The example of a plugin
+// (docs/examples/plugin-https) uses it. It does not know what it stores.
 package httpstore
 
 import (
@@ -19,32 +18,33 @@ import (
 )
 
 const (
-	// pageSize is how many entries a listing has at most: few, so that there are pages.
+	// pageSize is the maximum number of entries in a listing. It is small, so that listings have
+	// several pages.
 	pageSize = 5
-	// maxValue is the largest body that is taken.
+	// maxValue is the largest accepted body.
 	maxValue = 4 << 20
 )
 
-// Store is the endpoint. It is an http.Handler, safe for concurrent use.
+// Store is the server. It is an http.Handler, safe for concurrent use.
 type Store struct {
-	born string // begins every ETag: none comes twice, also after the endpoint was made again
+	born string // begins every ETag, so that no ETag is used again after a restart
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	files map[string]file
 	last  int
 }
 
-// file is what is stored, and when it ends; zero is never.
+// file is a stored file and its expiry; zero means never.
 type file struct {
 	etag  string
 	value []byte
 	ends  time.Time
 }
 
-// New returns an empty one.
+// New returns an empty Store.
 func New() *Store { return &Store{born: rand.Text()[:8], files: map[string]file{}} }
 
-// Value is what is stored under a path such as "nodes/n"; nil if nothing is.
+// Value returns the file at a path such as "nodes/n"; nil if there is none.
 func (s *Store) Value(path string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Store) Value(path string) []byte {
 	return f.value
 }
 
-// file looks up what has not ended. The lock is held.
+// file returns a file that has not expired. The caller holds mu.
 func (s *Store) file(path string) (file, bool) {
 	f, found := s.files[path]
 	if found && !f.ends.IsZero() && !time.Now().Before(f.ends) {
@@ -99,7 +99,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case r.Method == http.MethodGet:
 		w.Header().Set("ETag", now.etag)
-		_, _ = w.Write(now.value) // who has gone meanwhile need not have it
+		_, _ = w.Write(now.value) // fails if the client has disconnected
 	case r.Method == http.MethodDelete:
 		delete(s.files, path)
 		w.WriteHeader(http.StatusNoContent)
@@ -108,7 +108,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list answers with what is below a folder, after a path. The lock is held.
+// list answers with the files below a folder that follow a path. The caller holds mu.
 func (s *Store) list(w http.ResponseWriter, folder, after string) {
 	type entry struct {
 		Path  string          `json:"path"`

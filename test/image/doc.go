@@ -1,3 +1,3 @@
-// Package image makes the image of hostler server twice, and runs it in a real containerd, as the user
-// that it names and with a root filesystem that is read-only.
+// Package image builds the image of hostler server twice. It runs the image in a real containerd,
+// as the image's user and with a read-only root filesystem.
 package image

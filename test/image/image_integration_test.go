@@ -26,14 +26,14 @@ import (
 )
 
 const (
-	// builtVariable is the folder of the images. They are built outside of the lab, which has no network.
+	// builtVariable is the folder of the images. They are built outside the lab, which has no network.
 	builtVariable = "HOSTLER_IMAGES_BUILT"
-	// name is that of the image: a tag has no +.
+	// name is the name of the image: a tag must not have a +.
 	name = "hostler.io/hostler-server:0.1.0-dev.42_g0123456789ab"
-	// patience bounds every wait: only a fault reaches it.
+	// patience limits every wait. Only an error makes a wait that long.
 	patience = time.Minute
 
-	first, second = lab.Dir + "/first.tar", lab.Dir + "/second.tar" // images that were made apart
+	first, second = lab.Dir + "/first.tar", lab.Dir + "/second.tar" // images from two separate builds
 )
 
 func TestMain(m *testing.M) {
@@ -61,8 +61,8 @@ func run(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// build makes the image twice: for all architectures, and for this one in another folder with another
-// umask, time zone and language.
+// build builds the image twice: for all architectures, and for this one in another folder with
+// another umask, time zone and language.
 func build(ctx context.Context) error {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -101,7 +101,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// files are those of an archive, by their names.
+// files returns the files of an archive, by name.
 func files(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	file, err := os.Open(path)
@@ -119,7 +119,7 @@ func files(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// descriptor is what an index or a manifest says of a blob.
+// descriptor describes a blob in an index or a manifest.
 type descriptor struct {
 	Digest   string
 	Platform struct{ OS, Architecture string }
@@ -138,7 +138,7 @@ type image struct {
 	layers []descriptor
 }
 
-// images are those of an archive, by their architectures.
+// images returns the images of an archive, by architecture.
 func images(t *testing.T, archive map[string][]byte) map[string]image {
 	t.Helper()
 	read := func(text []byte, into any) {
@@ -242,6 +242,6 @@ func TestTheImageRuns(t *testing.T) {
 			t.Fatal("the server does not stop")
 		}
 	}
-	must("tasks", "rm", "server") // has the exit code of the server
+	must("tasks", "rm", "server") // its exit code is the server's
 	must("containers", "rm", "server")
 }

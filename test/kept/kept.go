@@ -1,6 +1,6 @@
-// Package kept compares what tests find out with what the project keeps of it: files of
-// results, and the tables in its documentation that are made from them. A difference is a
-// failure, unless the run is to write again what is kept.
+// Package kept compares results of tests with the committed ones: files of results, and tables in
+// the documentation that are made from them. A difference is a failure, unless the test is run with
+// -update.
 package kept
 
 import (
@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// JSON compares results with a file of them, or writes it. The hint says what to run after
-// a change that is meant.
+// JSON compares results with a file, or writes the file if update is set. The hint names the
+// command to run after an intended change.
 func JSON(t testing.TB, file string, results any, update bool, hint string) {
 	t.Helper()
 	text, err := json.MarshalIndent(results, "", "  ")
@@ -28,14 +28,14 @@ func JSON(t testing.TB, file string, results any, update bool, hint string) {
 	}
 }
 
-// The lines between which a file has what is made from results.
+// The lines around the generated part of a file.
 const (
 	begin = "<!-- made from the results of the conformance suite -->\n"
 	end   = "<!-- end -->\n"
 )
 
-// Block compares what is to stand between the two lines of a file with what does, or
-// writes it.
+// Block compares the text between these two lines of a file with want, or writes it if update is
+// set.
 func Block(t testing.TB, file, want string, update bool, hint string) {
 	t.Helper()
 	before, rest, found := strings.Cut(read(t, file), begin)

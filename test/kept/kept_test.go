@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/test/kept"
 )
 
-// recorder is a test that fails without ending the one that watches it.
+// recorder is a test that can fail without ending the surrounding test.
 type recorder struct {
 	testing.TB
 	said string

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Request is one that the API server answered, or, of a watch, began to.
+// Request is a request that the API server has answered; a watch counts when it starts.
 type Request struct {
 	URI       string    // path and query
-	Time      time.Time // when it came
+	Time      time.Time // of its arrival
 	Answered  time.Time
 	User      string   // such as "system:node:machine-1"
-	Groups    []string // that the user is in
+	Groups    []string // of the user
 	UserAgent string
-	// Verb is the authorizer's: get, list, watch, create, update, patch, delete.
+	// Verb is the verb of the authorizer: get, list, watch, create, update, patch, delete.
 	Verb string
-	// Resource is the plural, such as "nodes"; Subresource such as "status", or empty.
+	// Resource is the plural, such as "nodes". Subresource is such as "status", or empty.
 	Resource, Subresource string
 	Namespace, Name       string
 	Code                  int // of HTTP
 }
 
-// String is how a test shows it: "patch nodes/status machine-1 200".
+// String is the text for tests, such as "patch nodes/status machine-1 200".
 func (r Request) String() string {
 	resource, name := r.Resource, r.Name
 	if r.Subresource != "" {
@@ -36,7 +36,7 @@ func (r Request) String() string {
 	return fmt.Sprintf("%s %s %s %d", r.Verb, resource, name, r.Code)
 }
 
-// auditEvent is a line of the audit log, as far as it is needed.
+// auditEvent has the needed fields of a line of the audit log.
 type auditEvent struct {
 	AuditID         string
 	Verb, UserAgent string
@@ -51,8 +51,8 @@ type auditEvent struct {
 	StageTimestamp           time.Time
 }
 
-// Requests returns what everybody, the control plane itself included, has asked
-// of resources, in the order in which it was answered.
+// Requests returns all requests for resources, including those of the control plane itself, in the
+// order of their answers.
 func (c *Cluster) Requests() ([]Request, error) {
 	data, err := os.ReadFile(c.file("audit.log"))
 	if err != nil {
@@ -62,13 +62,13 @@ func (c *Cluster) Requests() ([]Request, error) {
 	seen := map[string]bool{}
 	for line := range bytes.Lines(data) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // it is being written
+			break // still being written
 		}
 		var e auditEvent
 		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
-		// The end of a watch is a second line.
+		// The end of a watch has a second line.
 		if seen[e.AuditID] {
 			continue
 		}

@@ -17,33 +17,31 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Options say what a control plane is to be like. The zero value is etcd and
-// kube-apiserver on loopback.
+// Options configure a control plane. The zero value is etcd and kube-apiserver on loopback.
 type Options struct {
 	// ControllerManager runs kube-controller-manager with all its default
 	// controllers: those of nodes, and those that approve and sign certificates.
 	ControllerManager bool
 	// Scheduler runs kube-scheduler.
 	Scheduler bool
-	// These follow the flags that the bed gives, and win, such as
-	// --node-monitor-grace-period=3s or --cluster-signing-duration=1m.
+	// These flags override the default ones, such as --node-monitor-grace-period=3s or
+	// --cluster-signing-duration=1m.
 	EtcdFlags, APIServerFlags, ControllerManagerFlags []string
 	// Users are users with a static token.
 	Users []User
-	// Apart puts the servers into a network namespace of their own, so that
-	// Cut can let packets vanish.
+	// Apart runs the servers in their own network namespace, so that Cut can drop packets.
 	Apart bool
 }
 
-// Cluster is a control plane. Each daemon can be killed, hung and started again,
-// with its data and at its address; Ready waits until it serves again.
+// Cluster is a control plane. Each daemon can be killed, paused and started again, with its data
+// and address. Ready waits until it serves again.
 type Cluster struct {
 	Server string // such as "https://127.18.0.1:6443"
-	CAFile string // the authority of all certificates, of server and clients alike
+	CAFile string // authority of all certificates of the server and of clients
 
 	Etcd, APIServer   *lab.Daemon
-	ControllerManager *lab.Daemon // nil where Options do not ask for it
-	Scheduler         *lab.Daemon // likewise
+	ControllerManager *lab.Daemon // nil unless Options request it
+	Scheduler         *lab.Daemon // the same
 
 	dir      string
 	number   int
@@ -56,10 +54,10 @@ type Cluster struct {
 	hollow   []*lab.Daemon
 }
 
-// port is the API server's.
+// port is the API server's port.
 const port = 6443
 
-// auditPolicy has a line for each request to a resource, and none for its content.
+// auditPolicy logs a line for each request to a resource, without its content.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -69,8 +67,8 @@ rules:
 - level: Metadata
 `
 
-// Start starts a control plane in the lab that the caller is in, and returns once
-// it serves, with the namespaces that nodes need, and the controllers work.
+// Start starts a control plane in the lab of the caller. It returns when the API server serves, the
+// namespaces for nodes exist, and the controllers work.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if _, err := lab.Current(); err != nil {
 		return nil, fmt.Errorf("start control plane: %w", err)
@@ -85,8 +83,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// newCluster reserves a folder, whose number determines an address that no other cluster in the lab
-// has: a free port could be in use when the server is restarted.
+// newCluster reserves a folder. Its number determines an address that no other cluster in the lab
+// has: a random free port could be in use when the server is restarted.
 func newCluster() (*Cluster, error) {
 	for n := 1; n < 255; n++ {
 		dir := filepath.Join(lab.Dir, fmt.Sprintf("kube-%d", n))
@@ -150,13 +148,13 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	if err := c.ControllerManager.Start(); err != nil {
 		return err
 	}
-	// That a controller has done something says that they work.
+	// The result of a controller shows that the controllers work.
 	return c.ControllerManager.Await(ctx, func(ctx context.Context) error {
 		return c.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
 	})
 }
 
-// daemon is one of the control plane's, in the control plane's network.
+// daemon returns a daemon of the control plane, in its network.
 func (c *Cluster) daemon(ctx context.Context, programs builder, p Program, flags []string) (*lab.Daemon, error) {
 	path, err := programs.path(ctx, p)
 	if err != nil {
@@ -166,14 +164,14 @@ func (c *Cluster) daemon(ctx context.Context, programs builder, p Program, flags
 	return lab.NewDaemon(string(p), lab.Tool{Path: line[0]}, c.dir, nil, line[1:]...), nil
 }
 
-// EtcdSocket is where etcd serves all clients, for tests that bypass the API server.
+// EtcdSocket returns the socket of etcd, for tests that bypass the API server.
 func (c *Cluster) EtcdSocket() string { return c.file("etcd.sock") }
 
 func (c *Cluster) etcdFlags() []string {
 	return []string{
 		"--data-dir=" + c.file("etcd"),
 		"--listen-client-urls=unix://" + c.EtcdSocket(),
-		// Sockets cannot be advertised, and the address is not used: any address is valid.
+		// A socket cannot be advertised. The address is not used, so any valid one will do.
 		"--advertise-client-urls=http://127.0.0.111:0",
 		"--listen-peer-urls=http://127.0.0.1:0",
 		"--log-level=warn",
@@ -186,7 +184,7 @@ func (c *Cluster) apiServerFlags(address string) []string {
 		"--bind-address=" + address,
 		"--advertise-address=" + address,
 		fmt.Sprintf("--secure-port=%d", port),
-		// Nobody reaches the server through a Service, and loopback is refused as its end.
+		// No client uses a Service for the server, and a loopback address is not allowed as its endpoint.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--tls-cert-file=" + c.file("server.crt"),
@@ -218,7 +216,7 @@ func (c *Cluster) controllerManagerFlags() ([]string, error) {
 	}, err
 }
 
-// Ready waits until the API server serves, with the namespaces that nodes write to.
+// Ready waits until the API server serves and the namespaces for nodes exist.
 func (c *Cluster) Ready(ctx context.Context) error {
 	return c.APIServer.Await(ctx, func(ctx context.Context) error {
 		for _, path := range []string{"/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/kube-node-lease"} {
@@ -230,7 +228,7 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	})
 }
 
-// get asks for a path as the administrator.
+// get requests a path as the administrator.
 func (c *Cluster) get(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -239,14 +237,14 @@ func (c *Cluster) get(ctx context.Context, path string) error {
 		return err
 	}
 	defer answer.Close()
-	// Read to its end, as a connection must be to serve again.
+	// Read it to its end, so that the connection can be used again.
 	_, err = io.Copy(io.Discard, answer)
 	return err
 }
 
-// Open sends a GET of a path to the API server as administrator, and returns the body as a stream:
-// that of a watch until ctx ends. The caller closes it. The servers must be in the network of the
-// lab.
+// Open sends a GET of a path to the API server as administrator, and returns the body as a stream.
+// The stream of a watch ends with ctx. The caller closes it. The servers must be in the network of
+// the lab.
 func (c *Cluster) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Server+path, nil)
 	if err != nil {
@@ -264,24 +262,24 @@ func (c *Cluster) Open(ctx context.Context, path string) (io.ReadCloser, error) 
 	return nil, errors.Join(fmt.Errorf("get %s: %s: %s", path, answer.Status, text), err)
 }
 
-// Kubectl runs kubectl as administrator, in the network of the servers, or as the user of a
-// --kubeconfig in the arguments, and returns its output.
+// Kubectl runs kubectl in the network of the servers and returns its output. It runs as
+// administrator, or as the user of a --kubeconfig in the arguments.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.runKubectl(ctx, "", args)
 }
 
-// Apply gives the server objects as `kubectl apply` does.
+// Apply sends objects to the server with `kubectl apply`.
 func (c *Cluster) Apply(ctx context.Context, manifests string) error {
 	_, err := c.runKubectl(ctx, manifests, []string{"apply", "--server-side", "-f", "-"})
 	return err
 }
 
-// KubectlCommand is what Kubectl runs, for those that want to read what it prints
-// while it runs, as of `get --watch`.
+// KubectlCommand returns the command of Kubectl, for callers that read its output while it runs,
+// such as `get --watch`.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	line := append(append(append([]string{}, c.wrapping...), c.kubectl), args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-	// What kubectl learns of the server it keeps below the home folder.
+	// kubectl caches what it reads from the server in the home folder.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "HOME="+c.dir, "KUBECACHEDIR="+c.file("kubectl"))
 	return cmd
 }
@@ -297,18 +295,18 @@ func (c *Cluster) runKubectl(ctx context.Context, stdin string, args []string) (
 	return out.String(), nil
 }
 
-// daemons are those that there are.
+// daemons returns the existing daemons.
 func (c *Cluster) daemons() map[Program]*lab.Daemon {
 	all := map[Program]*lab.Daemon{Etcd: c.Etcd, APIServer: c.APIServer, ControllerManager: c.ControllerManager, Scheduler: c.Scheduler}
 	maps.DeleteFunc(all, func(_ Program, d *lab.Daemon) bool { return d == nil })
 	return all
 }
 
-// errTogether refuses to cut what is not apart.
+// errTogether is the error of a Cut without Options.Apart.
 var errTogether = errors.New("cut the network: the control plane is on loopback: set Options.Apart")
 
-// Cut lets all packets between the lab and the servers vanish, as a broken
-// network does: no connection is reset. It needs Options.Apart.
+// Cut drops all packets between the lab and the servers, like a broken network: no connection is
+// reset. It needs Options.Apart.
 func (c *Cluster) Cut() error {
 	if c.wall == nil {
 		return errTogether

@@ -26,10 +26,10 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// long bounds what only a fault keeps from happening.
+// long limits every wait. Only an error makes a wait that long.
 const long = 2 * time.Minute
 
-// TestAControlPlane shows what a fleet's control plane does to nodes.
+// TestAControlPlane tests what a real control plane does to nodes.
 func TestAControlPlane(t *testing.T) {
 	t.Parallel()
 	byToken := kube.Node("machine-9")
@@ -61,8 +61,8 @@ func TestAControlPlane(t *testing.T) {
 	})
 	t.Run("a node that renews no lease becomes Unknown", func(t *testing.T) {
 		asNode := "--kubeconfig=" + kubeconfig(t, c, kube.Node("silent"))
-		// A node is made with its status; kubectl would have to get that part of it
-		// to patch it, which nodes may not.
+		// A node is created with its status. To patch the status, kubectl would have to read it, which
+		// nodes may not.
 		kubectl(t, c, asNode, "create", "-f", manifest(t,
 			"{apiVersion: v1, kind: Node, metadata: {name: silent}, status: {conditions: [{type: Ready, status: 'True', reason: Test, message: well}]}}"))
 		if ready := kubectl(t, c, "get", "node", "silent", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].reason}"); ready != "Test" {
@@ -98,7 +98,7 @@ func TestAControlPlane(t *testing.T) {
 	})
 }
 
-// TestAControlPlaneInTrouble shows what tests can do to one.
+// TestAControlPlaneInTrouble tests the faults that tests can cause.
 func TestAControlPlaneInTrouble(t *testing.T) {
 	t.Parallel()
 	c := kube.For(t, kube.Options{Apart: true})
@@ -148,7 +148,7 @@ func TestAControlPlaneInTrouble(t *testing.T) {
 	}
 }
 
-// exchange asks without TLS, which the server answers with a complaint.
+// exchange sends a request without TLS, which the server answers with an error.
 func exchange(conn net.Conn, within time.Duration) error {
 	err := conn.SetDeadline(time.Now().Add(within))
 	_, writeErr := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
@@ -181,7 +181,7 @@ func kubectl(t *testing.T, c *kube.Cluster, args ...string) string {
 	return out
 }
 
-// refused runs kubectl and wants it to fail with a reason in its complaint.
+// refused runs kubectl and expects it to fail with that reason.
 func refused(t *testing.T, c *kube.Cluster, reason string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
@@ -192,7 +192,7 @@ func refused(t *testing.T, c *kube.Cluster, reason string, args ...string) {
 	}
 }
 
-// answered wants a request of a user in the audit log.
+// answered expects a request of a user in the audit log.
 func answered(t *testing.T, c *kube.Cluster, user, want string) {
 	t.Helper()
 	requests, err := c.Requests()
@@ -251,7 +251,7 @@ func signingRequest(t *testing.T, name string) string {
 	return fmt.Sprintf("{apiVersion: certificates.k8s.io/v1, kind: CertificateSigningRequest, metadata: {name: %s}, spec: {signerName: kubernetes.io/kube-apiserver-client-kubelet, usages: [digital signature, client auth], request: %s}}", name, request)
 }
 
-// parse reads a certificate as it stands in JSON.
+// parse decodes a certificate in JSON.
 func parse(t *testing.T, text string) *x509.Certificate {
 	t.Helper()
 	data, err := base64.StdEncoding.DecodeString(text)

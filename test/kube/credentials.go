@@ -18,8 +18,8 @@ import (
 // authority signs the certificates of servers and clients.
 type authority struct{ *lab.Authority }
 
-// server creates the certificate of a server at an address. It is one day old, for clients with
-// another clock.
+// server creates the certificate of a server at an address. It is valid since a day ago, for
+// clients with another clock.
 func (a *authority) server(address string) (lab.Pair, error) {
 	return a.Sign(&x509.Certificate{
 		Subject:   pkix.Name{CommonName: "kube-apiserver"},
@@ -29,8 +29,8 @@ func (a *authority) server(address string) (lab.Pair, error) {
 	})
 }
 
-// user makes the certificate of a client. It begins now, since clients renew by
-// the part of its life that is over.
+// user creates the certificate of a client. It is valid from now on, because clients renew it after
+// a fraction of its life.
 func (a *authority) user(u User) (lab.Pair, error) {
 	lifetime := u.Lifetime
 	if lifetime == 0 {
@@ -48,7 +48,7 @@ func (a *authority) user(u User) (lab.Pair, error) {
 	})
 }
 
-// writeFiles makes all that the daemons read, and the administrator's credentials.
+// writeFiles writes all files that the daemons read, and the administrator's credentials.
 func (c *Cluster) writeFiles(address string, users []User) error {
 	ca, own, err := lab.NewAuthority("kube")
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Cluster) writeFiles(address string, users []User) error {
 	if err != nil {
 		return err
 	}
-	accounts, err := c.ca.user(User{Name: "accounts"}) // its key signs service accounts' tokens
+	accounts, err := c.ca.user(User{Name: "accounts"}) // its key signs the tokens of service accounts
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *Cluster) writeFiles(address string, users []User) error {
 	return c.connect()
 }
 
-// connect makes the client that readiness is asked with.
+// connect creates the client for readiness checks.
 func (c *Cluster) connect() error {
 	p, err := c.ca.user(Admin())
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-// tokenFile is what --token-auth-file reads: token, user, user's ID, groups.
+// tokenFile returns the file for --token-auth-file: token, user, user's ID, groups.
 func tokenFile(users []User) string {
 	var lines strings.Builder
 	for _, u := range users {

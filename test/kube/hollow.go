@@ -28,12 +28,13 @@ func (c *Cluster) startScheduler(ctx context.Context) error {
 	return c.Scheduler.Start()
 }
 
-// inOwnTmp runs a program with another folder as /tmp, where kubemark puts all that a kubelet has, and
-// from where it removes nothing. The program may lie below /tmp itself.
+// inOwnTmp runs a program with another folder as /tmp. kubemark puts all files of a kubelet there,
+// and removes none. The program itself may be below /tmp.
 const inOwnTmp = `exec 3<"$1"; mount --bind "$0" /tmp; shift; exec /proc/self/fd/3 "$@"`
 
-// StartHollowNode starts kubemark's kubelet for a Node: a real one, whose runtime, images, mounts and
-// cgroups are not. It returns once the Node is registered, and the kubelet ends with the cluster.
+// StartHollowNode starts kubemark's kubelet for a Node: a real kubelet with a fake runtime and fake
+// images, mounts and cgroups. It returns when the Node is registered. The kubelet ends with the
+// cluster.
 func (c *Cluster) StartHollowNode(ctx context.Context, name string) (*lab.Daemon, error) {
 	d, err := c.startHollowNode(ctx, name)
 	if err != nil {
@@ -59,7 +60,7 @@ func (c *Cluster) startHollowNode(ctx context.Context, name string) (*lab.Daemon
 	if err != nil {
 		return nil, err
 	}
-	// All kubelets of all clusters are on the lab's addresses.
+	// The kubelets of all clusters share the lab's addresses.
 	first := 20000 + 100*c.number + 2*len(c.hollow)
 	d := lab.NewDaemon("kubelet-"+name, lab.Tool{Path: unshare}, c.dir, nil,
 		"--mount", "--propagation=private", "sh", "-ec", inOwnTmp, temporary, program,
@@ -72,7 +73,7 @@ func (c *Cluster) startHollowNode(ctx context.Context, name string) (*lab.Daemon
 	return d, d.Await(ctx, func(ctx context.Context) error { return c.get(ctx, "/api/v1/nodes/"+name) })
 }
 
-// WriteLogs writes what the daemons of the cluster have printed to a folder.
+// WriteLogs writes the output of the cluster's daemons to a folder.
 func (c *Cluster) WriteLogs(folder string) error {
 	logs, err := filepath.Glob(c.file("*.log"))
 	if err != nil {

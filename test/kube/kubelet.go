@@ -13,28 +13,26 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// KubeletOptions say what a kubelet is to be like.
+// KubeletOptions configure a kubelet.
 type KubeletOptions struct {
-	Node     string // its name
+	Node     string // name of its Node
 	Endpoint string // of CRI, such as "unix:///run/lab/containerd-1/containerd.sock"
-	// CgroupRoot is the cgroup that those of its pods lie below; they have none if
-	// it is empty.
+	// CgroupRoot is the parent of the pods' cgroups. If it is empty, pods have no cgroups.
 	CgroupRoot string
-	// Config are further lines of its configuration file, such as
-	// "nodeStatusUpdateFrequency: 1s".
+	// Config has additional lines of the configuration file, such as "nodeStatusUpdateFrequency: 1s".
 	Config string
 }
 
-// KubeletDaemon is a real kubelet, with credentials of its own. Like the control plane's
-// daemons it can be stopped, killed, hung and started again.
+// KubeletDaemon is a real kubelet, with its own credentials. Like the control plane's daemons it
+// can be stopped, killed, paused and started again.
 type KubeletDaemon struct {
 	*lab.Daemon
 	dir     string
-	covered []string // files below /proc/sys
+	covered []string // files below /proc/sys that were replaced
 }
 
-// kubeletConfig has kubelet's defaults, but for what keeps it off the host, and for
-// what hosts differ in: version and driver of cgroups, swap.
+// kubeletConfig has kubelet's defaults. It differs in settings that protect the host, and in those
+// that depend on the host: version and driver of cgroups, swap.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: %s
@@ -48,7 +46,7 @@ makeIPTablesUtilChains: false
 %s
 `
 
-// tunables are settings of the whole host's kernel that kubelet makes.
+// tunables are kernel settings of the whole host that kubelet sets.
 func tunables() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
@@ -56,7 +54,7 @@ func tunables() map[string]string {
 	}
 }
 
-// NewKubelet prepares a kubelet, which has never run, for a Node of the cluster.
+// NewKubelet prepares a kubelet for a new Node of the cluster.
 func (c *Cluster) NewKubelet(ctx context.Context, o KubeletOptions) (*KubeletDaemon, error) {
 	k, err := c.newKubelet(ctx, o)
 	if err != nil {
@@ -98,7 +96,7 @@ func (c *Cluster) newKubelet(ctx context.Context, o KubeletOptions) (*KubeletDae
 	return k, nil
 }
 
-// Start starts it as a service of the host's, which kubelets are.
+// Start starts it as a service of the host, as real kubelets run.
 func (k *KubeletDaemon) Start() error {
 	l, err := lab.Current()
 	if err != nil {
@@ -110,8 +108,8 @@ func (k *KubeletDaemon) Start() error {
 	return l.IntoService(k.PID(), "kubelet.service")
 }
 
-// cover shows the lab a setting as kubelet wants it, in a file of its own, so that
-// kubelet leaves the host's alone.
+// cover shows the lab a kernel setting with the value that kubelet wants, as a separate file, so
+// that kubelet does not change the host's.
 func (k *KubeletDaemon) cover(name, value string) error {
 	target, file := filepath.Join("/proc/sys", name), filepath.Join(k.dir, filepath.Base(name))
 	if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
@@ -133,11 +131,11 @@ func (k *KubeletDaemon) Close() error {
 	for _, target := range k.covered {
 		err = errors.Join(err, unix.Unmount(target, unix.MNT_DETACH))
 	}
-	// Its root folder it has made a mount of its own.
+	// kubelet has bind-mounted its root folder.
 	return errors.Join(err, lab.Unmount(k.dir), os.RemoveAll(k.dir))
 }
 
-// KubeletFor is NewKubelet for the time of a test, which shows its log if it fails.
+// KubeletFor is NewKubelet for the time of a test. If the test fails, it logs the kubelet's output.
 func KubeletFor(tb testing.TB, c *Cluster, o KubeletOptions) *KubeletDaemon {
 	tb.Helper()
 	k, err := c.NewKubelet(tb.Context(), o)

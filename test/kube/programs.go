@@ -20,7 +20,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Program is one that is built here.
+// Program is a program that this package builds.
 type Program string
 
 // The programs. Every cluster needs the first three.
@@ -35,8 +35,8 @@ const (
 	Etcdutl Program = "etcdutl"
 
 	Scheduler Program = "kube-scheduler"
-	Kubemark  Program = "kubemark" // kubelets without a runtime
-	Suite     Program = "suite"    // Kubernetes' e2e suite, as far as it is about nodes
+	Kubemark  Program = "kubemark" // simulated kubelets
+	Suite     Program = "suite"    // the node tests of Kubernetes' e2e suite
 )
 
 func (p Program) pkg() string {
@@ -51,9 +51,9 @@ func (p Program) pkg() string {
 	return "k8s.io/kubernetes/cmd/" + string(p)
 }
 
-// bed is the folder of the test bed whose build/go.mod has the program: etcd's tools and
-// what only test/upstream runs are apart, so that what they require does not have Kubernetes
-// built again.
+// bed returns the folder of the test bed whose build/go.mod has the program. etcd's tools and the
+// programs of test/upstream have their own module, so that their requirements do not cause a
+// rebuild of Kubernetes.
 func (p Program) bed() string {
 	switch p {
 	case Etcdctl, Etcdutl:
@@ -64,9 +64,8 @@ func (p Program) bed() string {
 	return "kube"
 }
 
-// Prepare builds those programs that are not in the cache yet: minutes the first
-// time, no time later. It belongs outside the lab, where modules can be reached,
-// and is safe to run in several processes at once.
+// Prepare builds the programs that are not in the cache yet. The first time takes minutes. Call it
+// outside the lab, where modules can be downloaded. Several processes may call it at the same time.
 func Prepare(ctx context.Context, log *slog.Logger, programs ...Program) error {
 	for _, p := range programs {
 		b, err := newBuilder(ctx, log, p.bed())
@@ -80,7 +79,7 @@ func Prepare(ctx context.Context, log *slog.Logger, programs ...Program) error {
 	return nil
 }
 
-// Path is where a program is, which it builds if need be.
+// Path returns the path of a program, and builds it if necessary.
 func (p Program) Path(ctx context.Context) (string, error) {
 	b, err := newBuilder(ctx, nil, p.bed())
 	if err != nil {
@@ -92,7 +91,7 @@ func (p Program) Path(ctx context.Context) (string, error) {
 // builder builds programs of one version.
 type builder struct {
 	module string // folder of the module that names the versions
-	cache  string // folder for what that module, this compiler and these flags make
+	cache  string // folder for the results of that module, this compiler and these flags
 	flags  []string
 	log    *slog.Logger
 }
@@ -116,7 +115,7 @@ func newBuilder(ctx context.Context, log *slog.Logger, bed string) (builder, err
 	if err := errors.Join(err, sumsErr); err != nil {
 		return builder{}, err
 	}
-	// Programs of the module itself are of its sources, too.
+	// Programs of the module itself also depend on its sources.
 	sources, err := filepath.Glob(filepath.Join(b.module, "*", "*.go"))
 	if err != nil {
 		return builder{}, err
@@ -140,14 +139,14 @@ func newBuilder(ctx context.Context, log *slog.Logger, bed string) (builder, err
 		parts = append(parts, string(text))
 	}
 	for _, part := range parts {
-		// A hash takes whatever is written to it.
+		// A hash accepts all writes.
 		_, _ = io.WriteString(hash, part+"\x00")
 	}
 	b.cache = filepath.Join(cache, bed, hex.EncodeToString(hash.Sum(nil))[:16])
 	return b, nil
 }
 
-// kubernetesVersion has Kubernetes' programs tell the version that they are of.
+// kubernetesVersion returns the flags that set the version in Kubernetes' programs.
 func kubernetesVersion(gomod []byte) (string, error) {
 	match := regexp.MustCompile(`(?m)^(?:require)?\s+k8s\.io/kubernetes v(\d+)\.(\d+)(\.\S+)`).FindSubmatch(gomod)
 	if match == nil {
@@ -158,7 +157,7 @@ func kubernetesVersion(gomod []byte) (string, error) {
 	return fmt.Sprintf(" -X %[1]sgitVersion=v%[2]s.%[3]s%[4]s -X %[1]sgitMajor=%[2]s -X %[1]sgitMinor=%[3]s -X %[1]sgitTreeState=clean", version, major, minor, rest), nil
 }
 
-// path is where the program is in the cache, after it was built if need be.
+// path returns the path of the program in the cache, and builds it if necessary.
 func (b builder) path(ctx context.Context, p Program) (string, error) {
 	dir := filepath.Join(b.cache, string(p))
 	err := lab.MakeOnce(dir, func(temporary string) error {
@@ -182,8 +181,8 @@ func (b builder) path(ctx context.Context, p Program) (string, error) {
 	return filepath.Join(dir, string(p)), err
 }
 
-// lock has programs built one after another: they are mostly made of the same
-// packages, which two at once would compile twice.
+// lock makes builds run one after another: the programs share most packages, and two builds at once
+// would compile them twice.
 func (b builder) lock() (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(b.cache, "build.lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {

@@ -17,24 +17,24 @@ import (
 	"sync"
 )
 
-// Tamperer is a proxy in front of the API server: a server certificate of the cluster's own CA. It
-// forwards requests with the identity of the client, and applies a Tamper to each successful
+// Tamperer is a proxy in front of the API server, with a server certificate of the cluster's own
+// CA. It forwards requests with the identity of the client, and applies a Tamper to each successful
 // answer.
 type Tamperer struct {
-	Address string // HOST:PORT, of loopback; its certificate is good for localhost
+	Address string // HOST:PORT on loopback; its certificate is valid for localhost
 
 	server  *http.Server
 	serving sync.WaitGroup
 
-	mu     sync.Mutex // guards lie
+	mu     sync.Mutex // guards tamper
 	tamper Tamper
 }
 
-// Tamper alters an answer, or one change of a watch, which is JSON of an API object. It may
-// alter the header as well, but of a watch. Nil has nothing be altered.
+// Tamper changes an answer, or one event of a watch, which is JSON of an API object. It may also
+// change the header, but not that of a watch. Nil changes nothing.
 type Tamper func(header http.Header, body []byte) []byte
 
-// NewTamperer starts one before the API server. The caller closes it.
+// NewTamperer starts a Tamperer in front of the API server. The caller closes it.
 func (c *Cluster) NewTamperer() (*Tamperer, error) {
 	pair, err := c.ca.server("127.0.0.1")
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Cluster) NewTamperer() (*Tamperer, error) {
 		return nil, fmt.Errorf("start a liar before %s: %w", c.Server, err)
 	}
 	l := &Tamperer{Address: listener.Addr().String()}
-	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // of connections that are cut
+	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // for connections that are closed
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
@@ -67,12 +67,12 @@ func (c *Cluster) NewTamperer() (*Tamperer, error) {
 		Handler: proxy, ErrorLog: quiet,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots},
 	}
-	l.serving.Go(func() { _ = l.server.ServeTLS(listener, "", "") }) // until it is closed
+	l.serving.Go(func() { _ = l.server.ServeTLS(listener, "", "") }) // returns when it is closed
 	return l, nil
 }
 
-// impersonate sends the request as administrator on behalf of the client, whom the API server does
-// not see.
+// impersonate sends the request as administrator on behalf of the client, because the API server
+// does not see the client's certificate.
 func impersonate(header http.Header, client *x509.Certificate) {
 	header.Set("Impersonate-User", client.Subject.CommonName)
 	for _, group := range client.Subject.Organization {
@@ -80,7 +80,7 @@ func impersonate(header http.Header, client *x509.Certificate) {
 	}
 }
 
-// Use has that lie be told from now on; nil is the truth.
+// Use sets the Tamper for further answers; nil changes nothing.
 func (l *Tamperer) Use(tamper Tamper) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +98,7 @@ func (l *Tamperer) apply(header http.Header, body []byte) []byte {
 	return tamper(header, body)
 }
 
-// answer alters an answer.
+// answer changes an answer.
 func (l *Tamperer) answer(r *http.Response) error {
 	if r.StatusCode < 200 || r.StatusCode > 299 {
 		return nil
@@ -118,7 +118,7 @@ func (l *Tamperer) answer(r *http.Response) error {
 	return nil
 }
 
-// watch alters each change as it comes.
+// watch changes each event when it arrives.
 func (l *Tamperer) watch(truth io.ReadCloser) io.ReadCloser {
 	read, write := io.Pipe()
 	l.serving.Go(func() {
@@ -151,7 +151,7 @@ func (all closers) Close() (err error) {
 	return err
 }
 
-// Close ends it, with all connections.
+// Close stops it and closes all connections.
 func (l *Tamperer) Close() error {
 	err := l.server.Close()
 	l.serving.Wait()

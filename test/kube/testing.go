@@ -10,9 +10,9 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Main runs the tests of m in a lab where control planes can be started, and
-// exits with their code. It is all that a TestMain has to call. Programs are
-// those that tests use beside etcd, kube-apiserver and kubectl.
+// Main runs the tests of m in a lab for control planes, and exits with their code. A TestMain needs
+// to call nothing else. programs are additional programs of the tests, besides etcd, kube-apiserver
+// and kubectl.
 func Main(m *testing.M, programs ...Program) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if err := Prepare(context.Background(), log, append([]Program{Etcd, APIServer, Kubectl}, programs...)...); err != nil {
@@ -22,7 +22,7 @@ func Main(m *testing.M, programs ...Program) {
 	lab.Main(m, lab.Options{Fetch: lab.FetchOptions{Kits: []lab.Kit{}}, Log: log})
 }
 
-// For is Start for the time of a test, which shows the daemons' logs if it fails.
+// For is Start for the time of a test. If the test fails, it logs the daemons' output.
 func For(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
 	c, err := Start(tb.Context(), o)

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// User is who a kubeconfig speaks for.
+// User is the user of a kubeconfig.
 type User struct {
 	Name   string
 	Groups []string
-	// Lifetime is that of the certificate: a day if zero; a negative one ended
-	// that long ago.
+	// Lifetime is the lifetime of the certificate: a day if zero. A negative one ended that long ago.
 	Lifetime time.Duration
-	// Token replaces a certificate. The server accepts it if the user is one of Options.Users.
+	// Token is used instead of a certificate. The server accepts it if the user is one of
+	// Options.Users.
 	Token string
 }
 
-// Admin is who may do everything.
+// Admin returns the user that may do everything.
 func Admin() User { return User{Name: "admin", Groups: []string{"system:masters"}} }
 
-// Node is who a node's agent is.
+// Node returns the user of a node's agent.
 func Node(name string) User {
 	return User{Name: "system:node:" + name, Groups: []string{"system:nodes"}}
 }
 
-// Certificate makes a new certificate for a user, with its key, as PEM.
+// Certificate creates a new certificate for a user, with its key, as PEM.
 func (c *Cluster) Certificate(u User) (certificate, key []byte, err error) {
 	p, err := c.ca.user(u)
 	return p.Certificate, p.Key, err
 }
 
-// kubeconfig is the format of the file, as far as it is needed.
+// kubeconfig has the needed fields of the file.
 type kubeconfig struct {
 	APIVersion     string         `json:"apiVersion"`
 	Kind           string         `json:"kind"`
@@ -68,8 +68,8 @@ type namedContext struct {
 	} `json:"context"`
 }
 
-// Kubeconfig writes a kubeconfig for a user, with the token or a new
-// certificate, and returns its path. The file goes with the cluster.
+// Kubeconfig writes a kubeconfig for a user, with the token or a new certificate, and returns its
+// path. The cluster removes the file when it is closed.
 func (c *Cluster) Kubeconfig(u User) (string, error) {
 	var cluster namedCluster
 	cluster.Name, cluster.Cluster.Server, cluster.Cluster.CAFile = "kube", c.Server, c.CAFile
@@ -102,10 +102,10 @@ func (c *Cluster) Kubeconfig(u User) (string, error) {
 // NodeKubeconfig is Kubeconfig for the agent of a node.
 func (c *Cluster) NodeKubeconfig(name string) (string, error) { return c.Kubeconfig(Node(name)) }
 
-// AdminKubeconfig is the path of the administrator's kubeconfig.
+// AdminKubeconfig returns the path of the administrator's kubeconfig.
 func (c *Cluster) AdminKubeconfig() string { return c.admin }
 
-// bootstrapToken is made of its ID and its secret.
+// bootstrapToken consists of its ID and its secret.
 const bootstrapToken = "hostlr.0123456789abcdef"
 
 // bootstrapObjects are what kubeadm creates for joining nodes: the token, and the rights to request
@@ -135,9 +135,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}]
 `
 
-// BootstrapKubeconfig lets nodes join by TLS bootstrap, and writes the kubeconfig
-// that they begin with. Certificates are approved and signed only where the
-// controller manager runs.
+// BootstrapKubeconfig allows nodes to join by TLS bootstrap, and writes the kubeconfig that they
+// start with. Certificates are approved and signed only if the controller manager runs.
 func (c *Cluster) BootstrapKubeconfig(ctx context.Context) (string, error) {
 	if err := c.Apply(ctx, bootstrapObjects); err != nil {
 		return "", err

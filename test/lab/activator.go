@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// activator listens at Podman's socket as systemd does with podman.socket: it starts the
-// service when somebody connects, hands the socket to it, and listens again when it ends.
+// activator listens on Podman's socket as systemd does with podman.socket. It starts the service at
+// a connection, passes the socket to it, and listens again when the service ends.
 type activator struct {
 	listener *net.UnixListener
 	daemon   *Daemon
@@ -40,7 +40,7 @@ func (a *activator) run() {
 	defer close(a.ended)
 	waiting := []unix.PollFd{{Fd: int32(a.daemon.files[0].Fd()), Events: unix.POLLIN}}
 	for {
-		n, err := unix.Poll(waiting, 100) // milliseconds, until close is noticed
+		n, err := unix.Poll(waiting, 100) // milliseconds, so that close is noticed
 		a.mu.Lock()
 		if a.closed || err != nil && !errors.Is(err, unix.EINTR) {
 			a.mu.Unlock()
@@ -51,7 +51,7 @@ func (a *activator) run() {
 			a.starts++
 			if err := a.daemon.Start(); err != nil {
 				a.mu.Unlock()
-				return // who asks waits in vain
+				return // the client gets no answer
 			}
 			done = a.daemon.done
 		}
@@ -62,7 +62,7 @@ func (a *activator) run() {
 	}
 }
 
-// Starts counts how often a connection started the service.
+// Starts returns how often a connection has started the service.
 func (p *Podman) Starts() int {
 	p.socket.mu.Lock()
 	defer p.socket.mu.Unlock()

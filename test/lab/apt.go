@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// download gets packages and the libraries they need with apt, and unpacks them
-// below root, which exists. A stale or empty package list is refreshed once.
+// download gets packages and the libraries they need with apt, and unpacks them below root, which
+// exists. It updates an outdated or empty package list once.
 func download(ctx context.Context, packages []string, dir, root string) error {
 	err := tryDownload(ctx, packages, dir)
 	if err != nil {
-		// One source of many that cannot be reached fails the update, and may
-		// not matter.
+		// If one of many sources cannot be reached, the update fails, but that may not matter.
 		_, updateErr := run(ctx, dir, "apt-get", "update", "-q")
 		if err = tryDownload(ctx, packages, dir); err != nil {
 			return fmt.Errorf("%w: are the package sources reachable?", errors.Join(err, updateErr))
@@ -40,16 +39,15 @@ func tryDownload(ctx context.Context, packages []string, dir string) error {
 	if err != nil {
 		return err
 	}
-	// apt's sandbox user may not enter a private cache folder; it then downloads
-	// as root, which is asked for here instead of warned about.
+	// apt's sandbox user may not enter a private cache folder. apt then downloads as root and prints a
+	// warning, which this option prevents.
 	_, err = run(ctx, dir, "apt-get", append([]string{"download", "-q", "-o", "APT::Sandbox::User=root"}, closure...)...)
 	return err
 }
 
-// withLibraries adds the library packages that the packages depend on. All of
-// them are taken, also those that are installed, since systemd's programs and
-// libraries must be of one build. The C library is the host's: it must match
-// the host's program loader.
+// withLibraries adds the library packages that the packages depend on. It adds all of them, even
+// installed ones, because systemd's programs and libraries must be of one build. The C library
+// stays the host's: it must match the host's program loader.
 func withLibraries(ctx context.Context, packages []string, dir string) ([]string, error) {
 	args := []string{"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances"}
 	out, err := run(ctx, dir, "apt-cache", append(args, packages...)...)
@@ -60,7 +58,7 @@ func withLibraries(ctx context.Context, packages []string, dir string) ([]string
 	for line := range strings.Lines(out) {
 		name := strings.TrimRight(line, "\n")
 		if !strings.HasPrefix(name, "lib") || strings.Contains(name, ":") {
-			continue // indented, virtual or foreign, or no library
+			continue // indented, virtual, foreign, or not a library
 		}
 		if name == "libc6" || strings.HasPrefix(name, "libgcc") || strings.HasPrefix(name, "libelogind") ||
 			strings.HasPrefix(name, "libdebian-installer") {
@@ -73,8 +71,8 @@ func withLibraries(ctx context.Context, packages []string, dir string) ([]string
 	return closure, nil
 }
 
-// run runs a program in a folder and returns what it printed; an error carries
-// the end of what it complained.
+// run runs a program in a folder and returns its standard output; an error contains the end of its
+// standard error.
 func run(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

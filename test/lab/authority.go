@@ -21,7 +21,7 @@ type Authority struct {
 // Pair is a certificate and its key, as PEM.
 type Pair struct{ Certificate, Key []byte }
 
-// NewAuthority makes an authority of that name, and its own certificate.
+// NewAuthority creates an authority of that name with its certificate.
 func NewAuthority(name string) (*Authority, Pair, error) {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: name},
@@ -34,8 +34,8 @@ func NewAuthority(name string) (*Authority, Pair, error) {
 	return a, p, err
 }
 
-// Sign completes a template with a serial number, a key and a signature. An
-// authority without a certificate signs its own.
+// Sign adds a serial number, a key and a signature to a template. An authority without a
+// certificate signs its own.
 func (a *Authority) Sign(template *x509.Certificate) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -61,8 +61,8 @@ func (a *Authority) Sign(template *x509.Certificate) (Pair, error) {
 	}, nil
 }
 
-// Leaf is a template of a server on loopback or of a client of that name, good since a day
-// ago and for so long from now.
+// Leaf returns a template for a server on loopback or a client of that name, valid since a day ago
+// and for life from now on.
 func Leaf(name string, use x509.ExtKeyUsage, life time.Duration) *x509.Certificate {
 	return &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{use},

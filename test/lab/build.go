@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// Build makes a static binary from one of the module's packages, as `make build`
-// does, in a file. The version is what main.version says, if it is not empty.
-// It belongs outside the lab, where what the compiler needs can be reached.
+// Build builds a static binary from a package of the module into a file, as `make build` does. If
+// version is not empty, it sets main.version. Call it outside the lab, where the compiler can
+// download modules.
 func Build(ctx context.Context, pkg, version, file string) error {
 	flags := "-s -w"
 	if version != "" {
@@ -26,8 +26,8 @@ func Build(ctx context.Context, pkg, version, file string) error {
 	return nil
 }
 
-// Take moves programs from a folder outside, where they were built, to paths in the lab, and
-// removes the folder, so that nothing of it stays behind.
+// Take moves programs from a folder outside the lab, where they were built, to paths in the lab. It
+// removes the folder, so that nothing stays outside.
 func Take(folder string, programs ...string) error {
 	for _, to := range programs {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), take(filepath.Join(folder, filepath.Base(to)), to)); err != nil {

@@ -9,15 +9,14 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// BusSocket is where the lab's system bus listens: the well-known place, which
-// inside is the lab's own.
+// BusSocket is the usual address of the system bus. Inside the lab it is the lab's own bus.
 const BusSocket = "/run/dbus/system_bus_socket"
 
 const busAddress = "unix:path=" + BusSocket
 
-// busConfig is the default policy of Debian's system bus, with logind's own.
-// There is no service activation: who calls a service that is down gets
-// ServiceUnknown, where systemd would start it and let the caller wait.
+// busConfig is the default policy of Debian's system bus, and logind's own. There is no service
+// activation: a call to a service that is down returns ServiceUnknown, where systemd would start
+// the service while the caller waits.
 const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -47,7 +46,7 @@ const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Con
 </busconfig>
 `
 
-// newBus prepares the system bus, and does not start it.
+// newBus prepares the system bus, but does not start it.
 func (l *Lab) newBus(dir string) (*Daemon, error) {
 	config := filepath.Join(dir, "bus.conf")
 	if err := os.MkdirAll(filepath.Dir(BusSocket), 0o755); err != nil {
@@ -60,7 +59,7 @@ func (l *Lab) newBus(dir string) (*Daemon, error) {
 		"--config-file="+config, "--nofork", "--nopidfile", "--nosyslog"), nil
 }
 
-// connectBus opens a connection of one's own to the system bus.
+// connectBus opens a private connection to the system bus.
 func connectBus(ctx context.Context) (*dbus.Conn, error) {
 	conn, err := dbus.Connect(busAddress, dbus.WithContext(ctx))
 	if err != nil {

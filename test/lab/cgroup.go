@@ -15,15 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupPrefix, the PID of the process outside and cgroupSuffix name a lab's cgroup. It is named as
-// a slice of systemd's, so that what is named as a service in it is one to hostler.
+// The name of a lab's cgroup consists of cgroupPrefix, the PID of the process outside, and
+// cgroupSuffix. It is the name of a systemd slice, so that hostler treats a cgroup in it that is
+// named like a service as a service.
 const (
 	cgroupPrefix = "hostler-lab-"
 	cgroupSuffix = ".slice"
 )
 
-// cgroupRoots returns where the cgroup hierarchies are mounted: one on v2, one
-// for each controller on v1, and all of them on a hybrid machine.
+// cgroupRoots returns where the cgroup hierarchies are mounted: one on v2, one for each controller
+// on v1, and all of them on a hybrid machine.
 func cgroupRoots() ([]string, error) {
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -38,8 +39,8 @@ func cgroupRoots() ([]string, error) {
 	return roots, nil
 }
 
-// UnifyCgroups leaves version 2 alone of the cgroup hierarchies in the lab, as most hosts
-// have it, and tells whether there were others. Nothing may be in a cgroup of the lab's.
+// UnifyCgroups keeps only version 2 of the cgroup hierarchies in the lab, as most hosts have it. It
+// reports whether there were others. The lab's cgroups must be empty.
 func UnifyCgroups() (changed bool, err error) {
 	const root = "/sys/fs/cgroup"
 	var stat unix.Statfs_t
@@ -52,8 +53,8 @@ func UnifyCgroups() (changed bool, err error) {
 	return true, mount("cgroup2", root, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// IntoService moves a process into the cgroup of a service, as systemd does. The cgroup goes with the
-// lab.
+// IntoService moves a process into the cgroup of a service, as systemd does. The cgroup is removed
+// with the lab.
 func (l *Lab) IntoService(pid int, service string) error {
 	roots, err := cgroupRoots()
 	if err != nil {
@@ -65,7 +66,7 @@ func (l *Lab) IntoService(pid int, service string) error {
 			return err
 		}
 		if stat.Type != unix.CGROUP2_SUPER_MAGIC && filepath.Base(root) != "systemd" {
-			continue // a controller of version 1, of which systemd makes no service
+			continue // a controller of version 1 in which systemd has no services
 		}
 		folder := filepath.Join(root, l.Cgroup, service)
 		if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -78,8 +79,8 @@ func (l *Lab) IntoService(pid int, service string) error {
 	return nil
 }
 
-// removeCgroup removes the cgroup and all below it from every hierarchy. Dead
-// processes leave their cgroup a little after they are reaped, hence the patience.
+// removeCgroup removes the cgroup and all below it from every hierarchy. Dead processes leave their
+// cgroup a little after they are reaped, so it retries for patience.
 func removeCgroup(cgroup string, patience time.Duration) error {
 	roots, err := cgroupRoots()
 	if err != nil {
@@ -101,8 +102,8 @@ func removeCgroup(cgroup string, patience time.Duration) error {
 	return nil
 }
 
-// removeTree removes the folders of a cgroup, the deepest first: its files
-// cannot be removed and need not be.
+// removeTree removes the folders of a cgroup, the deepest first. Its files cannot be removed and
+// disappear with the folders.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,8 +125,8 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// sweepCgroups removes what labs left whose outside was killed before it could
-// clean up. A cgroup that is in use refuses to go, and stays.
+// sweepCgroups removes the cgroups of labs whose outer process was killed before it could clean up.
+// A cgroup that is in use cannot be removed, and stays.
 func sweepCgroups() {
 	roots, err := cgroupRoots()
 	if err != nil {
@@ -145,8 +146,8 @@ func sweepCgroups() {
 	}
 }
 
-// controllers remembers which controllers the root of each cgroup v2 hierarchy
-// hands down: runc switches on more of them for its containers.
+// controllers records which controllers the root of each cgroup v2 hierarchy enables for its
+// children. runc enables more of them for its containers.
 type controllers map[string][]string
 
 func snapshotControllers() (controllers, error) {
@@ -164,7 +165,7 @@ func snapshotControllers() (controllers, error) {
 	return c, nil
 }
 
-// restore disables controllers that were disabled before. A controller that is in use by others now
+// restore disables controllers that were disabled before. A controller that other cgroups use now
 // stays enabled.
 func (c controllers) restore() {
 	for file, before := range c {

@@ -22,43 +22,41 @@ import (
 
 // ContainerdOptions configure a containerd.
 type ContainerdOptions struct {
-	// ImageFSBytes is the size of an own file system for images and
-	// containers, mounted at Root; if zero they lie in the lab's tmpfs.
+	// ImageFSBytes is the size of a separate file system for images and containers, mounted at Root.
+	// If zero, they are in the lab's tmpfs.
 	ImageFSBytes int64
-	// ImageFSTmpfs makes that file system a tmpfs rather than ext4 on a loop device.
+	// ImageFSTmpfs makes that file system a tmpfs instead of an ext4 on a loop device.
 	ImageFSTmpfs bool
-	// ImageFSKind is what it is on the loop device: "ext4", as if empty, or "xfs"
-	// or "btrfs", whose tools are of KitFilesystems.
+	// ImageFSKind is the type of the file system on the loop device: "ext4", also if empty, or "xfs"
+	// or "btrfs", which need KitFilesystems.
 	ImageFSKind string
-	// ImageFSInodes is how many inodes an ext4 or a tmpfs has; as many as it gets
-	// by itself if zero.
+	// ImageFSInodes is the number of inodes of an ext4 or a tmpfs; the default number if zero.
 	ImageFSInodes int64
-	// Registry is where images are pulled from, whatever registry their names
-	// say; if nil containerd gets one of its own.
+	// Registry serves all images, whatever registry their names have. If nil, containerd gets its own.
 	Registry *Registry
-	// NoNetwork leaves out the CNI configuration: CRI then reports
-	// NetworkReady false, as on a fresh node.
+	// NoNetwork leaves out the CNI configuration. CRI then reports NetworkReady false, as on a new
+	// node.
 	NoNetwork bool
-	// HostLogs puts logs of pods where kubelet has them, below /var/log, which all containerds of a
-	// lab share. Otherwise they are in a private folder.
+	// HostLogs puts logs of pods where kubelet puts them, below /var/log, which all containerds of a
+	// lab share. Otherwise they are in a separate folder.
 	HostLogs bool
-	// NoCRI switches CRI off, as in the containerd of Docker's own packages.
+	// NoCRI disables CRI, as in the containerd of Docker's packages.
 	NoCRI bool
-	Debug bool // containerd logs what it does
+	Debug bool // containerd logs debug messages
 }
 
-// Containerd is a private containerd with its CRI plugin. The Daemon in it can
-// be killed, hung and started again; pods live on meanwhile, as they do in real
-// life. After Start, Ready waits until it answers.
+// Containerd is a separate containerd with its CRI plugin. Its Daemon can be killed, paused and
+// started again. Pods continue to run meanwhile, as on a real host. After Start, Ready waits until
+// it answers.
 type Containerd struct {
 	*Daemon
 	Endpoint     string // of CRI and of containerd's own API, such as "unix:///run/lab/containerd-1/containerd.sock"
-	Root         string // holds images and containers; a mount of its own if ImageFSBytes is set
+	Root         string // folder of images and containers; a mount point if ImageFSBytes is set
 	Snapshotter  string // "overlayfs" or "native"
-	SandboxImage string // what pods' sandboxes are made from
+	SandboxImage string // image of pods' sandboxes
 	Registry     *Registry
 
-	// Runtime and Images are CRI's services.
+	// Runtime and Images are the services of CRI.
 	Runtime cri.RuntimeServiceClient
 	Images  cri.ImageServiceClient
 
@@ -71,10 +69,10 @@ type Containerd struct {
 	closed      error
 }
 
-// sandboxImage is the name that Kubernetes gives it; here it is made by the lab.
+// sandboxImage has Kubernetes' name, but the lab makes the image.
 const sandboxImage = "registry.k8s.io/pause:3.8"
 
-// containerdConfig serves containerd 1.6 to 2.x, which read version 2.
+// containerdConfig is for containerd 1.6 to 2.x, which all read version 2.
 const containerdConfig = `version = 2
 disabled_plugins = [{{.Disabled}}]
 root = "{{.Root}}"
@@ -108,11 +106,11 @@ state = "{{.Dir}}/state"
         SystemdCgroup = false
 `
 
-// cniConfig lets CRI report NetworkReady. Its plugin is never called: the lab's
-// pods use the network of the lab.
+// cniConfig makes CRI report NetworkReady. Its plugin is never called, because the lab's pods use
+// the network of the lab.
 const cniConfig = `{"cniVersion": "0.4.0", "name": "lab", "plugins": [{"type": "loopback"}]}`
 
-// StartContainerd starts a containerd and returns once CRI answers.
+// StartContainerd starts a containerd and returns when CRI answers.
 func (l *Lab) StartContainerd(ctx context.Context, o ContainerdOptions) (*Containerd, error) {
 	dir, err := os.MkdirTemp(Dir, "containerd-")
 	if err != nil {
@@ -176,7 +174,7 @@ func (c *Containerd) start(ctx context.Context, o ContainerdOptions) error {
 	return c.Ready(ctx)
 }
 
-// configure writes the files that containerd reads.
+// configure writes containerd's files.
 func (c *Containerd) configure(o ContainerdOptions) error {
 	level := "info"
 	if o.Debug {
@@ -210,13 +208,13 @@ func (c *Containerd) configure(o ContainerdOptions) error {
 		os.WriteFile(c.dir+"/registry/_default/hosts.toml", []byte(hosts), 0o644))
 }
 
-// Ready waits until CRI answers that the runtime is ready, or containerd itself that it is
-// there where it has none.
+// Ready waits until CRI answers that the runtime is ready. Without CRI, it waits until containerd
+// answers.
 func (c *Containerd) Ready(ctx context.Context) error {
 	return c.Await(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		// After a while without a server grpc retries only every few seconds.
+		// If no server answers for a while, grpc retries only every few seconds.
 		c.conn.ResetConnectBackoff()
 		if c.opts.NoCRI {
 			_, err := version.NewVersionClient(c.conn).Version(ctx, &emptypb.Empty{})
@@ -235,14 +233,13 @@ func (c *Containerd) Ready(ctx context.Context) error {
 	})
 }
 
-// Restart stops containerd and starts it again. Pods live on.
+// Restart stops containerd and starts it again. Pods continue to run.
 func (c *Containerd) Restart(ctx context.Context) error {
 	return errors.Join(c.Stop(ctx), c.Start(), c.Ready(ctx))
 }
 
-// GoDown ends containerd with what is left of its pods and empties its state
-// folder, as the machine's going down does. Images and containers on disk stay;
-// Start and Ready bring them back.
+// GoDown ends containerd with its pods and empties its state folder, as a shutdown of the machine
+// does. Images and containers stay on disk. Start and Ready start it again.
 func (c *Containerd) GoDown(ctx context.Context) error {
 	err := c.Stop(ctx)
 	c.killAll()
@@ -250,8 +247,8 @@ func (c *Containerd) GoDown(ctx context.Context) error {
 	return errors.Join(err, c.lab.unmountBelow(state), os.RemoveAll(state), os.Mkdir(state, 0o755))
 }
 
-// Close ends containerd with all its pods, and removes its mounts, cgroups and
-// files. It may be called more than once.
+// Close ends containerd with all its pods, and removes its mounts, cgroups and files. It can be
+// called again.
 func (c *Containerd) Close(ctx context.Context) error {
 	c.closing.Do(func() { c.closed = c.close(ctx) })
 	return c.closed
@@ -260,14 +257,14 @@ func (c *Containerd) Close(ctx context.Context) error {
 func (c *Containerd) close(ctx context.Context) error {
 	var errs []error
 	if c.Daemon != nil {
-		// A paused one would not hear that it has to end.
+		// A paused containerd would not handle the signal.
 		if c.PID() != 0 {
 			_ = c.Continue()
 		}
 		errs = append(errs, c.Stop(ctx))
 	}
-	// Shims outlive containerd, and kill their containers if they are asked to
-	// end; here both are killed, and the kernel takes down the rest.
+	// Shims outlive containerd, and kill their containers when they are stopped. Here both are killed,
+	// and the kernel removes the rest.
 	c.killAll()
 	if c.conn != nil {
 		errs = append(errs, c.conn.Close())
@@ -285,12 +282,12 @@ func (c *Containerd) socket() string { return filepath.Join(c.dir, "containerd.s
 
 func (c *Containerd) cgroup() string { return filepath.Join(c.lab.Cgroup, filepath.Base(c.dir)) }
 
-// killAll kills the shims, which name the socket in their arguments, and all
-// that is in the containers' cgroups, until nothing of both is left.
+// killAll kills the shims, which have the socket in their arguments, and all processes in the
+// containers' cgroups, until none is left.
 func (c *Containerd) killAll() { killCgroup(c.cgroup(), c.shims) }
 
-// killCgroup kills all that is in a cgroup and below, and what else others name,
-// until nothing is left.
+// killCgroup kills all processes in a cgroup and below, and those that others return, until none is
+// left.
 func killCgroup(cgroup string, others ...func() []int) {
 	for range 500 {
 		roots, err := cgroupRoots()
@@ -329,8 +326,8 @@ func (c *Containerd) shims() []int {
 	return pids
 }
 
-// cgroupProcesses lists the processes in a cgroup and below. Those of other PID
-// namespaces appear as 0.
+// cgroupProcesses lists the processes in a cgroup and below. Processes of other PID namespaces
+// appear as 0.
 func cgroupProcesses(dir string) []int {
 	var pids []int
 	data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))

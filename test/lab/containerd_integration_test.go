@@ -229,7 +229,7 @@ func TestNetworkReadiness(t *testing.T) {
 	}
 }
 
-// space returns total and free bytes of a filesystem, once written out.
+// space returns total and free bytes of a filesystem after a sync.
 func space(t *testing.T, path string) (total, free int64) {
 	t.Helper()
 	var st unix.Statfs_t

@@ -13,36 +13,36 @@ import (
 	"time"
 )
 
-// patience bounds the lab's own waits where the caller's context does not: far
-// longer than anything takes on a loaded machine.
+// patience limits waits if the caller's context does not. It is far longer than anything takes on a
+// busy machine.
 const patience = 2 * time.Minute
 
-// Daemon is a program of the lab that can be killed, hung and started again.
-// Its methods are safe for concurrent use.
+// Daemon is a program of the lab that can be killed, paused and started again. Its methods are safe
+// for concurrent use.
 type Daemon struct {
 	name string
 	tool Tool
 	args []string
 	env  []string
-	log  string // file that collects what it prints, over all its lives
+	log  string // file with the output of all its processes
 
-	files []*os.File // that it is handed, from the third descriptor on
+	files []*os.File // passed to the process, from the third descriptor on
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the current life ended
+	done chan struct{} // closed when the present process has ended
 }
 
-// NewDaemon makes a daemon of a program, with more in its environment and its
-// arguments. What it prints goes to NAME.log in dir.
+// NewDaemon returns a daemon that runs a program, with additional environment variables and
+// arguments. Its output goes to NAME.log in dir.
 func NewDaemon(name string, tool Tool, dir string, env []string, args ...string) *Daemon {
 	return &Daemon{name: name, tool: tool, args: args, env: env, log: filepath.Join(dir, name+".log")}
 }
 
-// Start runs the daemon; it does nothing while the daemon runs.
+// Start runs the daemon. It does nothing if the daemon runs.
 func (d *Daemon) Start() error { return d.StartBy((*exec.Cmd).Start) }
 
-// StartBy is Start by a function that starts the command, such as Notify.Start.
+// StartBy is Start with a function that starts the command, such as Notify.Start.
 func (d *Daemon) StartBy(start func(*exec.Cmd) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,21 +65,21 @@ func (d *Daemon) StartBy(start func(*exec.Cmd) error) error {
 	done := make(chan struct{})
 	d.cmd, d.done = cmd, done
 	go func() {
-		// How it ended is in its log; that it ended is what done says.
+		// The log shows how it ended; closing done shows that it ended.
 		_ = cmd.Wait()
 		close(done)
 	}()
 	return nil
 }
 
-// replace names another program, which the next Start runs.
+// replace sets another program for the next Start.
 func (d *Daemon) replace(path string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tool.Path = path
 }
 
-// running is for callers that hold mu.
+// running reports whether the process runs. The caller holds mu.
 func (d *Daemon) running() bool {
 	if d.cmd == nil {
 		return false
@@ -92,7 +92,7 @@ func (d *Daemon) running() bool {
 	}
 }
 
-// PID returns the process of the daemon's current life, or 0 if it is not running.
+// PID returns the PID of the present process; 0 if the daemon does not run.
 func (d *Daemon) PID() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +102,8 @@ func (d *Daemon) PID() int {
 	return d.cmd.Process.Pid
 }
 
-// ExitCode is that of a daemon that has ended; -1 where a signal ended it, or nothing did.
+// ExitCode returns the exit code of a daemon that has ended; -1 if a signal ended it, or if it has
+// not run or still runs.
 func (d *Daemon) ExitCode() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +113,7 @@ func (d *Daemon) ExitCode() int {
 	return d.cmd.ProcessState.ExitCode()
 }
 
-// Signal sends a signal; to a daemon that does not run that is an error.
+// Signal sends a signal. It returns an error if the daemon does not run.
 func (d *Daemon) Signal(s syscall.Signal) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,8 +123,8 @@ func (d *Daemon) Signal(s syscall.Signal) error {
 	return d.cmd.Process.Signal(s)
 }
 
-// Pause makes the daemon hang: its sockets stay, nothing answers. It returns when
-// none of its threads runs any more, which is a moment after the signal.
+// Pause stops the daemon: its sockets stay open, but it does not answer. It returns when all its
+// threads are stopped, which is a moment after the signal.
 func (d *Daemon) Pause() error {
 	pid := d.PID()
 	if err := d.Signal(syscall.SIGSTOP); err != nil {
@@ -137,7 +138,7 @@ func (d *Daemon) Pause() error {
 	return nil
 }
 
-// stopped tells whether all threads of a process are stopped.
+// stopped reports whether all threads of a process are stopped.
 func stopped(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(threads) == 0 {
@@ -148,7 +149,7 @@ func stopped(pid int) bool {
 		if err != nil {
 			continue // the thread has ended
 		}
-		// The name, in parentheses, may hold anything; the state follows it.
+		// The name, in parentheses, may contain anything. The state follows it.
 		if state := stat[bytes.LastIndexByte(stat, ')')+1:]; !bytes.HasPrefix(state, []byte(" T")) {
 			return false
 		}
@@ -159,11 +160,11 @@ func stopped(pid int) bool {
 // Continue ends a Pause.
 func (d *Daemon) Continue() error { return d.Signal(syscall.SIGCONT) }
 
-// Stop asks the daemon to end and waits for it; it is killed when ctx, or a
-// bound of the lab's own, is over first. Stopping a stopped daemon succeeds.
+// Stop sends SIGTERM and waits for the end. When ctx ends, or after patience, it kills the daemon.
+// It succeeds if the daemon does not run.
 func (d *Daemon) Stop(ctx context.Context) error { return d.end(ctx, syscall.SIGTERM) }
 
-// Kill ends the daemon without warning and waits until it is dead.
+// Kill sends SIGKILL and waits for the end.
 func (d *Daemon) Kill() error { return d.end(context.Background(), syscall.SIGKILL) }
 
 func (d *Daemon) end(ctx context.Context, s syscall.Signal) error {
@@ -173,7 +174,7 @@ func (d *Daemon) end(ctx context.Context, s syscall.Signal) error {
 	if !running {
 		return nil
 	}
-	// A process that has ended already is fine.
+	// The process may have ended already.
 	_ = cmd.Process.Signal(s)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -199,8 +200,8 @@ func (d *Daemon) Log(n int) string {
 	return LastLines(string(data), n)
 }
 
-// Await calls ready until it succeeds. It gives up when the daemon ends, when
-// ctx does, or after a bound of the lab's own, and shows the daemon's log.
+// Await calls ready until it succeeds. It fails when the daemon ends, when ctx ends, or after
+// patience. The error contains the daemon's log.
 func (d *Daemon) Await(ctx context.Context, ready func(context.Context) error) error {
 	d.mu.Lock()
 	done := d.done

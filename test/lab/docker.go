@@ -16,36 +16,35 @@ import (
 
 // DockerOptions configure a Docker Engine.
 type DockerOptions struct {
-	// Dockerd is the program, if not that of the kit; it uses the libraries of the kit.
+	// Dockerd is another program than the one of the kit. It uses the libraries of the kit.
 	Dockerd string
-	// Containerd runs its containers, as on a Debian host where both are installed;
-	// if nil it gets one of its own.
+	// Containerd runs its containers, as on a Debian host with both packages. If nil, Docker gets its
+	// own.
 	Containerd *Containerd
-	// Root is a folder for images and containers that it makes, such as one on another
-	// runtime's filesystem; if empty it gets one of its own.
+	// Root is the folder for images and containers, such as one on the filesystem of another runtime.
+	// It is created. If empty, Docker gets its own.
 	Root string
-	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
-	// Root; if zero they lie in the lab's tmpfs.
+	// ImageFSBytes is the size of a separate ext4 for images and containers, mounted at Root. If zero,
+	// they are in the lab's tmpfs.
 	ImageFSBytes int64
-	// ContainerdStore keeps the images in containerd, which versions before 23 do not support.
+	// ContainerdStore stores the images in containerd, which versions before 23 do not support.
 	ContainerdStore bool
-	// LiveRestore lets containers live on while dockerd is down.
+	// LiveRestore keeps containers running while dockerd does not run.
 	LiveRestore bool
-	Debug       bool // dockerd logs what it does
+	Debug       bool // dockerd logs debug messages
 }
 
-// Docker is a private Docker Engine without networks of its own. The Daemon in it,
-// dockerd, can be killed, hung and started again. After Start, Ready waits until it
-// answers.
+// Docker is a separate Docker Engine without networks. Its Daemon, dockerd, can be killed, paused
+// and started again. After Start, Ready waits until it answers.
 type Docker struct {
 	*Daemon
 	Endpoint   string // such as "unix:///run/lab/docker-1/docker.sock"
-	Root       string // holds images and containers; a mount of its own if ImageFSBytes is set
+	Root       string // folder of images and containers; a mount point if ImageFSBytes is set
 	Driver     string // "overlay2" or "vfs", or containerd's snapshotter
 	Containerd *Containerd
-	Registry   *Registry // where Pull has its images from
+	Registry   *Registry // for Pull
 
-	// API is the Engine's own.
+	// API is a client of the Engine's API.
 	API *client.Client
 
 	lab           *Lab
@@ -56,7 +55,7 @@ type Docker struct {
 	closed        error
 }
 
-// StartDocker starts a Docker Engine and returns once it answers.
+// StartDocker starts a Docker Engine and returns when it answers.
 func (l *Lab) StartDocker(ctx context.Context, o DockerOptions) (*Docker, error) {
 	if l.Tools.Dockerd.Path == "" {
 		return nil, fmt.Errorf("start docker: no dockerd: fetch the kit %q", KitDocker)
@@ -105,8 +104,8 @@ func (d *Docker) start(ctx context.Context, o DockerOptions) error {
 	if err := d.configure(o); err != nil {
 		return err
 	}
-	// The variable says that this is a container, in which dockerd loads no AppArmor
-	// profile: that would change the host.
+	// With this variable dockerd assumes that it runs in a container, and loads no AppArmor profile,
+	// which would change the host.
 	environment := []string{"PATH=" + filepath.Dir(d.lab.Tools.Runc.Path) + ":" + os.Getenv("PATH"), "container=lab"}
 	d.Daemon = NewDaemon("dockerd", Tool{Path: cmp.Or(o.Dockerd, d.lab.Tools.Dockerd.Path), Libraries: d.lab.Tools.Dockerd.Libraries}, d.dir, environment, "--config-file", d.dir+"/daemon.json")
 	if err := d.Start(); err != nil {
@@ -115,8 +114,8 @@ func (d *Docker) start(ctx context.Context, o DockerOptions) error {
 	return d.Ready(ctx)
 }
 
-// configure writes the file that dockerd reads. Its networks would want iptables and
-// a bridge: containers have none, or the lab's.
+// configure writes dockerd's file. Docker's networks are disabled, because they need iptables and a
+// bridge. Containers have no network, or the lab's.
 func (d *Docker) configure(o DockerOptions) error {
 	config := map[string]any{
 		"data-root": d.Root, "exec-root": d.dir + "/exec", "pidfile": d.dir + "/docker.pid", "hosts": []string{d.Endpoint},
@@ -125,7 +124,7 @@ func (d *Docker) configure(o DockerOptions) error {
 		"iptables": false, "ip6tables": false, "ip-forward": false, "ip-masq": false, "userland-proxy": false, "bridge": "none",
 		"exec-opts":     []string{"native.cgroupdriver=cgroupfs"},
 		"cgroup-parent": filepath.Join(d.Containerd.cgroup(), filepath.Base(d.dir)),
-		// On a busy machine nothing is to be killed for the sake of a second.
+		// On a busy machine, dockerd must not kill containers because of a second.
 		"shutdown-timeout": int(patience / time.Second),
 	}
 	text, err := json.Marshal(config)
@@ -145,20 +144,19 @@ func (d *Docker) Ready(ctx context.Context) error {
 	})
 }
 
-// Restart stops dockerd and starts it again, which ends its containers unless
-// LiveRestore is set.
+// Restart stops dockerd and starts it again. That ends its containers unless LiveRestore is set.
 func (d *Docker) Restart(ctx context.Context) error {
 	return errors.Join(d.Stop(ctx), d.Start(), d.Ready(ctx))
 }
 
-// Upgrade is Restart with another dockerd, on the same data, as after an upgrade of the package.
+// Upgrade restarts with another dockerd on the same data, as an upgrade of the package does.
 func (d *Docker) Upgrade(ctx context.Context, dockerd string) error {
 	d.replace(dockerd)
 	return d.Restart(ctx)
 }
 
-// Close ends dockerd with all its containers, and removes its mounts, cgroups and
-// files. It may be called more than once.
+// Close ends dockerd with all its containers, and removes its mounts, cgroups and files. It can be
+// called again.
 func (d *Docker) Close(ctx context.Context) error {
 	d.closing.Do(func() { d.closed = d.close(ctx) })
 	return d.closed
@@ -177,7 +175,7 @@ func (d *Docker) close(ctx context.Context) error {
 	case d.ownContainerd:
 		errs = append(errs, d.Containerd.Close(ctx))
 	default:
-		// Its containers' shims are containerd's, and end with their containers.
+		// The shims belong to containerd, and end with their containers.
 		killCgroup(filepath.Join(d.Containerd.cgroup(), filepath.Base(d.dir)))
 	}
 	return errors.Join(append(errs, unmountBelow(d.dir), os.RemoveAll(d.dir))...)

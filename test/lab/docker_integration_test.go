@@ -50,7 +50,7 @@ func TestDockerRunsContainers(t *testing.T) {
 	}
 }
 
-// Containers live on without dockerd where it is told so, and die with it elsewhere.
+// Without dockerd, containers continue to run if live restore is configured, and end otherwise.
 func TestDockerComesBack(t *testing.T) {
 	for name, live := range map[string]bool{"live-restore": true, "as installed": false} {
 		t.Run(name, func(t *testing.T) {

@@ -16,25 +16,25 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// DockerContainer describes a container of Docker's. With a Project it carries the
-// labels by which Docker Compose knows its own.
+// DockerContainer describes a container of Docker. With a Project it has the labels by which Docker
+// Compose finds its containers.
 type DockerContainer struct {
-	Name    string // made up by Docker if empty
-	Image   string // one that is there
+	Name    string // chosen by Docker if empty
+	Image   string // an existing image
 	Command []string
 	Labels  map[string]string
 
 	Project   string
-	Service   string   // Name if empty
+	Service   string   // equals Name if empty
 	DependsOn []string // services
 
 	StopSignal  string        // the image's if empty
-	StopTimeout time.Duration // whole seconds; Docker's own if zero
+	StopTimeout time.Duration // whole seconds; Docker's default if zero
 	Restart     string        // policy, such as "always"; "no" if empty
 
-	// Ready is a text that the container prints once it is ready; Run waits for it.
+	// Ready is a text that the container prints when it is ready. Run waits for it.
 	Ready     string
-	Unstarted bool // it is created and that is all
+	Unstarted bool // only created, not started
 }
 
 // Labels of Docker Compose, as version 2 writes them.
@@ -64,7 +64,7 @@ func (c DockerContainer) labels() map[string]string {
 	return labels
 }
 
-// Run makes a container, starts it, and returns its ID once it is ready.
+// Run creates a container, starts it, and returns its ID when it is ready.
 func (d *Docker) Run(ctx context.Context, c DockerContainer) (string, error) {
 	id, err := d.run(ctx, c)
 	if err != nil {
@@ -106,7 +106,7 @@ func (d *Docker) AwaitOutput(ctx context.Context, id, text string) error {
 	})
 }
 
-// Output returns what a container has printed so far.
+// Output returns the output of a container so far.
 func (d *Docker) Output(ctx context.Context, id string) (string, error) {
 	logs, err := d.API.ContainerLogs(ctx, id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *Docker) Output(ctx context.Context, id string) (string, error) {
 	return out.String(), err
 }
 
-// AwaitEnd waits until a container does not run and returns its exit code.
+// AwaitEnd waits until a container has ended, and returns its exit code.
 func (d *Docker) AwaitEnd(ctx context.Context, id string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -131,8 +131,8 @@ func (d *Docker) AwaitEnd(ctx context.Context, id string) (int64, error) {
 	}
 }
 
-// Load makes an image and loads it as one that was built on this host: no registry
-// knows it, and it has no digest. It returns the image's ID.
+// Load creates an image and loads it like one that was built on this host: it is in no registry,
+// and has no digest. It returns the image's ID.
 func (d *Docker) Load(ctx context.Context, spec ImageSpec) (id string, err error) {
 	var archive bytes.Buffer
 	if err := d.lab.Archive(spec, &archive); err != nil {
@@ -142,7 +142,7 @@ func (d *Docker) Load(ctx context.Context, spec ImageSpec) (id string, err error
 	if err != nil {
 		return "", fmt.Errorf("load image %s: %w", spec.Names[0], err)
 	}
-	// It is loaded when all has been said.
+	// The image is loaded at the end of the answer.
 	text, err := io.ReadAll(reply)
 	if err := errors.Join(err, reply.Close()); err != nil {
 		return "", fmt.Errorf("load image %s: %w", spec.Names[0], err)
@@ -154,12 +154,12 @@ func (d *Docker) Load(ctx context.Context, spec ImageSpec) (id string, err error
 	return image.ID, nil
 }
 
-// Reference is the name of an image that Pull gets from the registry of the lab. Without its
-// address Docker would use public registries.
+// Reference returns the name of an image in the lab's registry, for Pull. Without the address of
+// the registry, Docker would use public registries.
 func (d *Docker) Reference(repository string) string { return d.Registry.Address + "/" + repository }
 
-// Pull makes an image, pushes it to the registry and pulls it under all its names,
-// which are as Reference has them, so that it carries a digest. It returns the image's ID.
+// Pull creates an image, pushes it to the registry and pulls it under all its names, so that it has
+// a digest. The names are results of Reference. It returns the image's ID.
 func (d *Docker) Pull(ctx context.Context, spec ImageSpec) (id string, err error) {
 	if i := slices.IndexFunc(spec.Names, func(name string) bool { return !strings.HasPrefix(name, d.Registry.Address+"/") }); i >= 0 {
 		return "", fmt.Errorf("pull image %s: it is not of the lab's registry, see Reference", spec.Names[i])

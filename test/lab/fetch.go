@@ -17,12 +17,12 @@ import (
 // Tool is a program of the lab.
 type Tool struct {
 	Path string
-	// Libraries holds the folders of a fetched program's shared libraries, as
-	// LD_LIBRARY_PATH takes them; empty for an installed one.
+	// Libraries are the folders of a downloaded program's shared libraries, in the format of
+	// LD_LIBRARY_PATH; empty for an installed program.
 	Libraries string
 }
 
-// Environ returns what the program needs in its environment.
+// Environ returns the environment variables that the program needs.
 func (t Tool) Environ() []string {
 	if t.Libraries == "" {
 		return nil
@@ -30,24 +30,24 @@ func (t Tool) Environ() []string {
 	return []string{"LD_LIBRARY_PATH=" + t.Libraries}
 }
 
-// Tools are the programs and files that the lab runs, installed or fetched. A
-// kit that was not requested leaves its fields empty. It has a field for each program.
+// Tools are the programs and files of the lab, installed or downloaded. The fields of a kit that
+// was not requested are empty. Each program has its own field.
 type Tools struct {
-	Containerd, Shim, Runc, Ctr Tool // KitContainers
+	Containerd, Shim, Runc, Ctr Tool // KitContainers; the first also KitExt4; busybox is a static binary
 	Mkfs, Busybox               Tool // KitContainers, the first KitExt4, too; busybox is a static binary
 
 	Dockerd Tool // KitDocker
 	Crun    Tool // KitCrun
 
 	Podman, Conmon, Pause Tool   // KitPodman
-	Seccomp               string // KitPodman: the profile that containers get
+	Seccomp               string // KitPodman: the seccomp profile of containers
 
 	MkfsXFS, MkfsBtrfs Tool // KitFilesystems
 
 	DBusDaemon, Logind Tool   // KitLogin
 	Manager            Tool   // KitLogin: systemd itself
 	Analyze            Tool   // KitLogin: systemd-analyze
-	LoginPolicy        string // KitLogin: the bus policy that ships with logind
+	LoginPolicy        string // KitLogin: the bus policy of logind's package
 
 	Bootstrap Tool // KitBootstrap: mmdebstrap
 	Nspawn    Tool // KitNspawn: systemd-nspawn
@@ -62,16 +62,16 @@ func (t *Tools) all() []*Tool {
 	}
 }
 
-// Kit is a group of tools that are of use only together.
+// Kit is a group of tools that belong together.
 type Kit string
 
 // The kits.
 const (
 	KitContainers  Kit = "containers"  // containerd, its shim, runc, ctr, mkfs.ext4, busybox
-	KitExt4        Kit = "ext4"        // mkfs.ext4 alone
-	KitDocker      Kit = "docker"      // dockerd; it runs on what is in KitContainers
-	KitPodman      Kit = "podman"      // podman, conmon and catatonit; they run on what is in KitContainers
-	KitCrun        Kit = "crun"        // crun; its containers are made of what is in KitContainers
+	KitExt4        Kit = "ext4"        // only mkfs.ext4
+	KitDocker      Kit = "docker"      // dockerd; needs KitContainers
+	KitPodman      Kit = "podman"      // podman, conmon and catatonit; need KitContainers
+	KitCrun        Kit = "crun"        // crun; its containers need KitContainers
 	KitFilesystems Kit = "filesystems" // mkfs.xfs and mkfs.btrfs
 	KitLogin       Kit = "login"       // dbus-daemon, systemd-logind, systemd itself and systemd-analyze
 	KitBootstrap   Kit = "bootstrap"   // mmdebstrap
@@ -79,25 +79,25 @@ const (
 	KitPrometheus  Kit = "prometheus"  // promtool
 )
 
-// FetchOptions say what to get and where to keep it.
+// FetchOptions configure Fetch.
 type FetchOptions struct {
-	Kits []Kit // nil: those of the lab itself, containers and login
-	// Cache is where unpacked packages are kept. If empty it is
-	// $HOSTLER_TEST_CACHE, or the folder "hostler" in the user's cache folder.
+	Kits []Kit // if nil, the kits of the lab itself: containers and login
+	// Cache is the folder of unpacked packages. If empty, it is $HOSTLER_TEST_CACHE, or the folder
+	// "hostler" in the user's cache folder.
 	Cache string
-	// Always fetches also what is installed. $HOSTLER_TEST_FETCH=always does the same.
+	// Always downloads even installed programs. $HOSTLER_TEST_FETCH=always does the same.
 	Always bool
 }
 
-// part is a file of a kit: where the packages have it, and the field it fills.
-// Paths are tried in order, as Debian releases moved some.
+// part is a file of a kit, with its paths in the packages and its field. The paths are tried in
+// order, because they differ between Debian releases.
 type part struct {
 	paths []string
 	put   func(t *Tools, path, libraries string)
-	fits  func(path string) bool // nil: any file
+	fits  func(path string) bool // if nil, any file
 }
 
-// kit says how to get one.
+// kit has the packages and files of a kit.
 type kit struct {
 	packages []string
 	parts    []part
@@ -201,10 +201,10 @@ func kitOf(name Kit) (kit, error) {
 	return kit{}, fmt.Errorf("unknown kit %q", name)
 }
 
-// Fetch returns the tools of the kits: from the host where a kit is installed in
-// full, else from the cache, into which it downloads and unpacks packages that
-// are missing there. It installs nothing. It needs the network only the first
-// time, and is safe to run in several processes at once.
+// Fetch returns the tools of the kits. If a kit is completely installed on the host, it returns the
+// host's tools. Otherwise it returns tools from the cache, into which it downloads and unpacks
+// missing packages. It installs nothing, and needs the network only the first time. Several
+// processes may call it at the same time.
 func Fetch(ctx context.Context, o FetchOptions, log *slog.Logger) (Tools, error) {
 	if o.Cache == "" {
 		dir, err := CacheDir()
@@ -237,7 +237,7 @@ func Fetch(ctx context.Context, o FetchOptions, log *slog.Logger) (Tools, error)
 	return tools, nil
 }
 
-// locate sets the fields of the kit from a root folder, or returns what is missing.
+// locate sets the fields of the kit from a root folder, or returns the missing file.
 func (k kit) locate(root, libraries string, t *Tools) error {
 	for _, p := range k.parts {
 		i := slices.IndexFunc(p.paths, func(rel string) bool {
@@ -253,8 +253,8 @@ func (k kit) locate(root, libraries string, t *Tools) error {
 	return nil
 }
 
-// CacheDir is where tests keep what takes long to get: $HOSTLER_TEST_CACHE, or
-// the folder "hostler" in the user's cache folder.
+// CacheDir returns the folder for files that take long to get: $HOSTLER_TEST_CACHE, or the folder
+// "hostler" in the user's cache folder.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("HOSTLER_TEST_CACHE"); dir != "" {
 		return dir, nil
@@ -266,7 +266,7 @@ func CacheDir() (string, error) {
 	return filepath.Join(base, "hostler"), nil
 }
 
-// cached returns the folder that a kit is unpacked in.
+// cached returns the folder with an unpacked kit, which it downloads if necessary.
 func cached(ctx context.Context, cache string, name Kit, k kit, log *slog.Logger) (string, error) {
 	dir := filepath.Join(cache, system(), string(name))
 	return dir, MakeOnce(dir, func(temporary string) error {
@@ -280,10 +280,9 @@ func cached(ctx context.Context, cache string, name Kit, k kit, log *slog.Logger
 	})
 }
 
-// MakeOnce has a folder filled by a function, unless it is there already. The
-// function fills a temporary folder beside it, which becomes dir by a rename:
-// dir is complete or not there at all. The lock only keeps two from doing the
-// same work at once.
+// MakeOnce calls fill unless the folder dir exists. fill fills a temporary folder beside it, which
+// is then renamed to dir. So dir is complete or does not exist. The lock only prevents two
+// processes from doing the same work.
 func MakeOnce(dir string, fill func(temporary string) error) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -299,7 +298,7 @@ func MakeOnce(dir string, fill func(temporary string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	// Left by an earlier, interrupted run. The lock ensures that nothing uses it.
+	// These are left from an interrupted run. Nothing uses them while the lock is held.
 	stale, _ := filepath.Glob(dir + ".tmp*")
 	for _, path := range stale {
 		_ = os.RemoveAll(path)
@@ -315,8 +314,8 @@ func MakeOnce(dir string, fill func(temporary string) error) error {
 	return os.Rename(temporary, dir)
 }
 
-// system names the release and architecture that packages are for, so that a
-// cache folder can be shared among them.
+// system returns the release and the architecture of packages, so that several systems can share a
+// cache folder.
 func system() string {
 	values := map[string]string{}
 	if data, err := os.ReadFile("/etc/os-release"); err == nil {
@@ -329,7 +328,7 @@ func system() string {
 	return strings.Trim(values["ID"]+"-"+values["VERSION_ID"], "-") + "-" + goruntime.GOARCH
 }
 
-// libraryPath lists the folders below root that hold shared libraries.
+// libraryPath lists the folders below root that have shared libraries.
 func libraryPath(root string) string {
 	var dirs []string
 	for _, pattern := range []string{"usr/lib/*-linux-*", "lib/*-linux-*", "usr/lib/*-linux-*/systemd", "lib/*-linux-*/systemd", "usr/lib/systemd", "lib/systemd"} {
@@ -343,7 +342,7 @@ func libraryPath(root string) string {
 	return strings.Join(dirs, ":")
 }
 
-// isStatic tells whether a program needs nothing else in its image.
+// isStatic reports whether a program needs no libraries in its image.
 func isStatic(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {

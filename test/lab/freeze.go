@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What freezes and thaws a filesystem, of linux/fs.h: _IOWR('X', 119, int) and the next.
+// The ioctls that freeze and thaw a filesystem, from linux/fs.h: _IOWR('X', 119, int) and 120.
 const (
 	fiFreeze = 0xC0045877
 	fiThaw   = 0xC0045878
 )
 
-// Freeze makes all writes to the filesystem that is mounted at a folder of the lab wait, as on a
-// stalled disk; reads work. Waiting processes cannot even be killed, so Thaw must be called, and
-// before the filesystem is unmounted: afterwards it is impossible. A lab whose program ends thaws
-// what is frozen. See FIFREEZE in linux/fs.h, and fsfreeze(8).
+// Freeze blocks all writes to the filesystem at a mount point of the lab, like a disk that hangs;
+// reads work. Blocked processes cannot even be killed. So Thaw must be called, and before the
+// filesystem is unmounted: afterwards it is impossible. The lab thaws its filesystems when its
+// program ends. See FIFREEZE in linux/fs.h, and fsfreeze(8).
 func Freeze(mountpoint string) error {
 	if err := onFilesystem(mountpoint, fiFreeze); err != nil {
 		return fmt.Errorf("freeze %s: %w", mountpoint, err)
@@ -27,7 +27,7 @@ func Freeze(mountpoint string) error {
 	return nil
 }
 
-// Thaw ends a Freeze; it succeeds where there was none.
+// Thaw ends a Freeze. It succeeds if there is none.
 func Thaw(mountpoint string) error {
 	if err := onFilesystem(mountpoint, fiThaw); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("thaw %s: %w", mountpoint, err)
@@ -44,8 +44,8 @@ func onFilesystem(mountpoint string, request uint) error {
 	return unix.IoctlSetInt(int(folder.Fd()), request, 0)
 }
 
-// thawAll thaws what is mounted in the lab: processes that wait for it would outlive the
-// lab otherwise.
+// thawAll thaws the filesystems of the lab. Processes that a frozen filesystem blocks would outlive
+// the lab.
 func thawAll() error {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		return m.FSType != "ext4" || !strings.HasPrefix(m.Mountpoint, Dir+"/"), false

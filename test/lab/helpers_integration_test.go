@@ -20,7 +20,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// eventually waits, with a bound that only a fault reaches.
+// eventually waits until true returns true. Only an error makes it reach its limit.
 func eventually(t *testing.T, what string, true func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !true(); {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountImageFS mounts what the options ask for at a target.
+// mountImageFS mounts the file system of the options at a target.
 func (l *Lab) mountImageFS(ctx context.Context, target string, o ContainerdOptions) error {
 	if o.ImageFSTmpfs {
 		return mountTmpfs(target, o.ImageFSBytes, o.ImageFSInodes)
@@ -41,8 +41,8 @@ func (l *Lab) mountImageFS(ctx context.Context, target string, o ContainerdOptio
 	return mountFresh(ctx, mkfs, args, o.ImageFSKind, data, target, o.ImageFSBytes)
 }
 
-// mountTmpfs mounts a tmpfs of a size at a target, with so many inodes if they
-// are to be limited.
+// mountTmpfs mounts a tmpfs of a size at a target. inodes limits the number of inodes, unless it is
+// 0.
 func mountTmpfs(target string, sizeBytes, inodes int64) error {
 	data := fmt.Sprintf("mode=700,size=%d", sizeBytes)
 	if inodes > 0 {
@@ -51,8 +51,8 @@ func mountTmpfs(target string, sizeBytes, inodes int64) error {
 	return mount("tmpfs", target, "tmpfs", 0, data)
 }
 
-// MountExt4 mounts a fresh ext4 of a size, in bytes, at a folder of the lab. It
-// is sparse, and goes with the mount or with the lab.
+// MountExt4 mounts a new ext4 of a size, in bytes, at a folder of the lab. Its file is sparse, and
+// is removed with the mount or with the lab.
 func (l *Lab) MountExt4(ctx context.Context, target string, sizeBytes int64) error {
 	return mountExt4(ctx, l.Tools.Mkfs, target, sizeBytes)
 }
@@ -75,16 +75,15 @@ func MountImage(image, target string) error {
 // Unmount unmounts everything at and below a folder, the last mounted first.
 func Unmount(dir string) error { return unmountBelow(dir) }
 
-// mountExt4 makes an ext4 file system in a file and mounts it at a target.
+// mountExt4 creates an ext4 file system in a file and mounts it at a target.
 func mountExt4(ctx context.Context, mkfs Tool, target string, sizeBytes int64, more ...string) error {
 	return mountFresh(ctx, mkfs, append([]string{"-q", "-F", "-m", "0", "-E", "nodiscard"}, more...), "ext4", "", target, sizeBytes)
 }
 
-// mountFresh makes a file system in a file and mounts it at a target. The file has
-// no name any more when this returns, and the loop device frees itself with the
-// last mount, so that nothing is left however the lab ends.
+// mountFresh creates a file system in a file and mounts it at a target. It removes the file's name,
+// and the loop device is freed with the last mount. So nothing is left, however the lab ends.
 func mountFresh(ctx context.Context, mkfs Tool, args []string, kind, data, target string, sizeBytes int64) error {
-	// Not in a folder for temporary files that may be of memory.
+	// /tmp may be in memory.
 	file, err := os.CreateTemp("/var/tmp", "hostler-lab-*."+kind)
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func mountFresh(ctx context.Context, mkfs Tool, args []string, kind, data, targe
 	if err != nil {
 		return err
 	}
-	// The mount holds the device from here on.
+	// The mount keeps the device from here on.
 	defer loop.Close()
 	return mount(loop.Name(), target, kind, 0, data)
 }
@@ -130,14 +129,14 @@ func attachLoop(backing *os.File, flags uint32) (*os.File, error) {
 			return loop, nil
 		}
 		_ = loop.Close()
-		// Somebody else was given the same free device, and was faster.
+		// Another process got the same free device first.
 		if !errors.Is(err, unix.EBUSY) {
 			return nil, fmt.Errorf("attach %s: %w", loop.Name(), err)
 		}
 	}
 }
 
-// carriesOverlay tells whether overlayfs can be used on a folder's filesystem.
+// carriesOverlay reports whether overlayfs works on a folder's filesystem.
 func carriesOverlay(dir string) bool {
 	probe, err := os.MkdirTemp(dir, "overlay-probe-")
 	if err != nil {

@@ -32,22 +32,22 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Registry is an image registry on the lab's loopback. It serves a repository
-// under whatever registry name an image has.
+// Registry is an image registry on the lab's loopback. It serves a repository under any registry
+// name.
 type Registry struct {
 	Address string // host:port
 	server  *http.Server
 	dir     string
-	held    sync.Map // of *hold by the digest of a layer
+	held    sync.Map // *hold by the digest of a layer
 }
 
-// hold keeps a layer back.
+// hold delays a layer.
 type hold struct {
 	wanted, released chan struct{}
 	once             sync.Once
 }
 
-// StartRegistry starts a registry that keeps its layers in the lab's tmpfs.
+// StartRegistry starts a registry that stores its layers in the lab's tmpfs.
 func StartRegistry() (*Registry, error) {
 	dir, err := os.MkdirTemp(Dir, "registry-")
 	if err != nil {
@@ -68,16 +68,16 @@ func StartRegistry() (*Registry, error) {
 		ErrorLog:          quiet,
 		ReadHeaderTimeout: patience,
 	}
-	// Serve ends with ErrServerClosed, when Close is called.
+	// Serve returns ErrServerClosed when Close is called.
 	go func() { _ = r.server.Serve(listener) }()
 	return r, nil
 }
 
-// Close stops the registry and forgets its images.
+// Close stops the registry and deletes its images.
 func (r *Registry) Close() error { return errors.Join(r.server.Close(), os.RemoveAll(r.dir)) }
 
-// Hold delays the pull of a layer of an image until release, which may be called more than once.
-// Wanted is closed once a client waits for it.
+// Hold delays pulls of a layer until release is called, which can be called again. wanted is closed
+// when a client waits for the layer.
 func (r *Registry) Hold(layer Layer) (wanted <-chan struct{}, release func(), err error) {
 	digest, err := layer.layer.Digest()
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *Registry) Hold(layer Layer) (wanted <-chan struct{}, release func(), er
 	return h.wanted, sync.OnceFunc(func() { close(h.released) }), nil
 }
 
-// await waits as long as what a request is for is held.
+// await waits while the requested layer is held.
 func (r *Registry) await(q *http.Request) {
 	held, ok := r.held.Load(path.Base(q.URL.Path))
 	if !ok || q.Method != http.MethodGet {
@@ -102,11 +102,11 @@ func (r *Registry) await(q *http.Request) {
 	}
 }
 
-// Layer is one layer of images; images that are given the same Layer share it.
+// Layer is an image layer. Images with the same Layer share it.
 type Layer struct{ layer v1.Layer }
 
-// RandomLayer makes a layer with one file of that size, which cannot be
-// compressed and is like no other.
+// RandomLayer creates a layer with one file of that size. It cannot be compressed and differs from
+// all others.
 func RandomLayer(sizeBytes int64) (Layer, error) {
 	var seed [32]byte
 	if _, err := crand.Read(seed[:]); err != nil {
@@ -122,7 +122,7 @@ func RandomLayer(sizeBytes int64) (Layer, error) {
 	})
 }
 
-// FilesLayer makes a layer of so many empty files, which is like no other.
+// FilesLayer creates a layer of that many empty files. It differs from all others.
 func FilesLayer(count int) (Layer, error) {
 	var seed [8]byte
 	if _, err := crand.Read(seed[:]); err != nil {
@@ -139,10 +139,10 @@ func FilesLayer(count int) (Layer, error) {
 	})
 }
 
-// applets are the links to busybox in every image.
+// applets are links to busybox in every image.
 var applets = [...]string{"sh", "sleep", "cat", "echo", "ls", "true", "false", "dd"}
 
-// busyboxLayer is the bottom layer of every image.
+// busyboxLayer returns the bottom layer of every image.
 func (l *Lab) busyboxLayer() (Layer, error) {
 	program, err := os.ReadFile(l.Tools.Busybox.Path)
 	if err != nil {
@@ -169,7 +169,8 @@ func (l *Lab) busyboxLayer() (Layer, error) {
 	})
 }
 
-// newLayer makes a layer from a function that writes its archive, always the same.
+// newLayer creates a layer from a function that writes its archive. The function must always write
+// the same bytes.
 func newLayer(write func(*tar.Writer) error) (Layer, error) {
 	open := func() (io.ReadCloser, error) {
 		r, w := io.Pipe()
@@ -180,7 +181,7 @@ func newLayer(write func(*tar.Writer) error) (Layer, error) {
 		}()
 		return r, nil
 	}
-	// Random content is not worth the time of compressing.
+	// Compressing random content only takes time.
 	layer, err := tarball.LayerFromOpener(open, tarball.WithCompressionLevel(gzip.NoCompression))
 	if err != nil {
 		return Layer{}, fmt.Errorf("make layer: %w", err)
@@ -188,15 +189,14 @@ func newLayer(write func(*tar.Writer) error) (Layer, error) {
 	return Layer{layer}, nil
 }
 
-// ImageSpec describes an image. Every image has a shell; what else it holds are
-// its layers.
+// ImageSpec describes an image. Every image has a shell, and its layers.
 type ImageSpec struct {
-	// Names are full references, such as "docker.io/library/web:1". All of
-	// them name one image; two specs make two images, even with equal layers.
+	// Names are full references, such as "docker.io/library/web:1". All of them name one image. Two
+	// specs create two images, even with equal layers.
 	Names      []string
 	Layers     []Layer
-	Command    []string          // default command; a sleep that ends on SIGTERM if nil
-	StopSignal string            // such as "SIGUSR1"; nothing is said of any if empty
+	Command    []string          // default command; if nil, a sleep that ends on SIGTERM
+	StopSignal string            // such as "SIGUSR1"; not set if empty
 	Labels     map[string]string // in the image's configuration
 }
 
@@ -231,7 +231,7 @@ func (l *Lab) build(spec ImageSpec) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// push puts an image into a registry under all its names.
+// push pushes an image to a registry under all its names.
 func (l *Lab) push(ctx context.Context, r *Registry, spec ImageSpec) error {
 	img, err := l.build(spec)
 	if err != nil {
@@ -253,9 +253,8 @@ func (l *Lab) push(ctx context.Context, r *Registry, spec ImageSpec) error {
 	return nil
 }
 
-// Pull makes an image, pushes it to the registry and has containerd pull it
-// over CRI under all its names, so that it carries a digest. It returns the
-// image's ID.
+// Pull creates an image and pushes it to the registry. containerd then pulls it over CRI under all
+// its names, so that it has a digest. Pull returns the image's ID.
 func (c *Containerd) Pull(ctx context.Context, spec ImageSpec) (id string, err error) {
 	if err := c.lab.push(ctx, c.Registry, spec); err != nil {
 		return "", err
@@ -270,7 +269,7 @@ func (c *Containerd) Pull(ctx context.Context, spec ImageSpec) (id string, err e
 	return id, nil
 }
 
-// Archive writes an image as a file that `ctr images import` and `docker load` take.
+// Archive writes an image in the format of `ctr images import` and `docker load`.
 func (l *Lab) Archive(spec ImageSpec, to io.Writer) error {
 	img, err := l.build(spec)
 	if err != nil {
@@ -290,9 +289,8 @@ func (l *Lab) Archive(spec ImageSpec, to io.Writer) error {
 	return nil
 }
 
-// Import makes an image and loads it into containerd as one that was built on
-// this host: no registry knows it, and it has no digest. It returns the image's
-// ID, once CRI lists it.
+// Import creates an image and loads it into containerd like one that was built on this host: it is
+// in no registry, and has no digest. It returns the image's ID when CRI lists it.
 func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err error) {
 	var archive bytes.Buffer
 	if err := c.lab.Archive(spec, &archive); err != nil {
@@ -306,7 +304,7 @@ func (c *Containerd) Import(ctx context.Context, spec ImageSpec) (id string, err
 	if err := c.ctr(ctx, "images", "import", "--snapshotter", c.Snapshotter, file); err != nil {
 		return "", fmt.Errorf("import image %s: %w", spec.Names[0], err)
 	}
-	// CRI learns of it by an event.
+	// CRI gets an event about the image.
 	err = c.Await(ctx, func(ctx context.Context) error {
 		for _, ref := range spec.Names {
 			status, err := c.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: ref}})
@@ -330,7 +328,7 @@ func (c *Containerd) ctr(ctx context.Context, args ...string) error {
 	return err
 }
 
-// Pin has containerd keep an image, which versions before 1.7 do not know.
+// Pin makes containerd keep an image. Versions before 1.7 do not support that.
 func (c *Containerd) Pin(ctx context.Context, ref string) error {
 	if err := c.ctr(ctx, "images", "label", ref, "io.cri-containerd.pinned=pinned"); err != nil {
 		return fmt.Errorf("pin image %s: %w", ref, err)
@@ -338,7 +336,7 @@ func (c *Containerd) Pin(ctx context.Context, ref string) error {
 	return nil
 }
 
-// RemoveImage removes an image, by name or ID, over CRI.
+// RemoveImage removes an image over CRI, by name or ID.
 func (c *Containerd) RemoveImage(ctx context.Context, image string) error {
 	_, err := c.Images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: image}})
 	if err != nil {
@@ -347,19 +345,18 @@ func (c *Containerd) RemoveImage(ctx context.Context, image string) error {
 	return nil
 }
 
-// ServeFor is the command of a container that runs until SIGTERM and then takes
-// a time, in whole seconds, to end with code 0. It prints "ready" once it would
-// hear the signal.
+// ServeFor returns the command of a container that runs until SIGTERM and then takes that time, in
+// whole seconds, to end with code 0. It prints "ready" when it handles the signal.
 func ServeFor(toEnd time.Duration) []string {
 	return shell("trap 'echo ending; sleep %d; echo ended; exit 0' TERM; echo ready; while :; do sleep 86400 & wait $!; done", int(toEnd.Seconds()))
 }
 
-// IgnoreTerm is the command of a container that only SIGKILL ends.
+// IgnoreTerm returns the command of a container that only SIGKILL ends.
 func IgnoreTerm() []string {
 	return shell("trap '' TERM; echo ready; while :; do sleep 86400; done")
 }
 
-// ExitWith is the command of a container that ends at once with a code.
+// ExitWith returns the command of a container that ends at once with that code.
 func ExitWith(code int) []string { return shell("exit %d", code) }
 
 func shell(format string, args ...any) []string {

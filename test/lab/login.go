@@ -26,28 +26,27 @@ const (
 	getProperty = "org.freedesktop.DBus.Properties.Get"
 )
 
-// PrivateSocket is where systemd takes D-Bus calls without a bus.
+// PrivateSocket is the socket on which systemd accepts D-Bus calls without a bus.
 const PrivateSocket = "/run/systemd/private"
 
 // LoginOptions configure logind.
 type LoginOptions struct {
-	// InhibitDelayMax is written to /etc/systemd/logind.conf, in whole seconds;
-	// if zero logind's own default holds, 5 s.
+	// InhibitDelayMax is written to /etc/systemd/logind.conf, in whole seconds. If zero, logind's
+	// default of 5 s applies.
 	InhibitDelayMax time.Duration
-	Debug           bool // logind logs what it does
+	Debug           bool // logind logs debug messages
 }
 
-// Login is a system bus with a logind on it and a stand-in for the service
-// manager below it. A lab has at most one at a time, since they listen at the
-// well-known places.
+// Login is a system bus with logind and a fake service manager. A lab has at most one at a time,
+// because they listen on the usual sockets.
 type Login struct {
 	Bus     *Daemon
 	Logind  *Daemon
 	Manager *systemdtest.Manager
 }
 
-// StartLogin starts bus, manager and logind with a clean /run/systemd, and
-// returns once logind answers.
+// StartLogin starts bus, manager and logind with a clean /run/systemd, and returns when logind
+// answers.
 func (l *Lab) StartLogin(ctx context.Context, o LoginOptions) (*Login, error) {
 	if conn, err := net.Dial("unix", BusSocket); err == nil {
 		_ = conn.Close()
@@ -60,7 +59,7 @@ func (l *Lab) StartLogin(ctx context.Context, o LoginOptions) (*Login, error) {
 	if err := cleanRunSystemd(); err != nil {
 		return nil, err
 	}
-	// Terminals and power keys are the host's: logind must not reach for them.
+	// logind must not use the host's terminals and power keys.
 	config := "[Login]\nNAutoVTs=0\nReserveVT=0\nHandlePowerKey=ignore\nHandleSuspendKey=ignore\nHandleHibernateKey=ignore\nHandleLidSwitch=ignore\nHandleRebootKey=ignore\n"
 	if o.InhibitDelayMax > 0 {
 		config += fmt.Sprintf("InhibitDelayMaxSec=%d\n", int(o.InhibitDelayMax.Seconds()))
@@ -89,7 +88,7 @@ func (l *Lab) StartLogin(ctx context.Context, o LoginOptions) (*Login, error) {
 	return g, nil
 }
 
-// newManager stands in for the service manager below a logind of a version.
+// newManager returns the fake service manager for a logind of a version.
 func newManager(logind *Daemon, version int) *systemdtest.Manager {
 	m := systemdtest.NewManager(systemdtest.ManagerOptions{
 		CanReload: version >= 253,
@@ -109,8 +108,7 @@ func newManager(logind *Daemon, version int) *systemdtest.Manager {
 	return m
 }
 
-// cleanRunSystemd forgets locks and sessions, as a boot does, but leaves
-// configuration that a test has put there.
+// cleanRunSystemd deletes locks and sessions, as a boot does, but keeps configuration of a test.
 func cleanRunSystemd() error {
 	for _, name := range []string{"inhibit", "seats", "users", "sessions", "machines", "system"} {
 		dir := filepath.Join("/run/systemd", name)
@@ -121,7 +119,7 @@ func cleanRunSystemd() error {
 	return nil
 }
 
-// logindVersion is systemd's release number, such as 252.
+// logindVersion returns systemd's version number, such as 252.
 func logindVersion(ctx context.Context, logind Tool) (int, error) {
 	out, err := run(ctx, "/", "env", append(logind.Environ(), logind.Path, "--version")...)
 	if err != nil {
@@ -134,12 +132,12 @@ func logindVersion(ctx context.Context, logind Tool) (int, error) {
 	return strconv.Atoi(match[1])
 }
 
-// StartBus starts the bus, if it does not run, and puts the manager on it.
+// StartBus starts the bus, unless it runs, and connects the manager to it.
 func (g *Login) StartBus(ctx context.Context) error {
 	if g.Bus.PID() != 0 {
 		return nil
 	}
-	// A killed bus leaves its socket behind; a new one replaces it.
+	// A killed bus leaves its socket.
 	_ = os.Remove(BusSocket)
 	if err := g.Bus.Start(); err != nil {
 		return err
@@ -147,7 +145,7 @@ func (g *Login) StartBus(ctx context.Context) error {
 	return g.Bus.Await(ctx, func(ctx context.Context) error { return g.Manager.Join(context.WithoutCancel(ctx), busAddress) })
 }
 
-// StartLogind starts logind, if it does not run, and waits until it answers.
+// StartLogind starts logind, unless it runs, and waits until it answers.
 func (g *Login) StartLogind(ctx context.Context) error {
 	if err := g.Logind.Start(); err != nil {
 		return err
@@ -158,23 +156,23 @@ func (g *Login) StartLogind(ctx context.Context) error {
 	})
 }
 
-// RestartLogind stops logind and starts it again. Locks survive it.
+// RestartLogind stops logind and starts it again. Locks stay.
 func (g *Login) RestartLogind(ctx context.Context) error {
 	return errors.Join(g.Logind.Stop(ctx), g.StartLogind(ctx))
 }
 
-// RestartBus kills the bus and starts it again, with logind, which ends with
-// its bus or is not usable without it.
+// RestartBus kills the bus and starts it again, with logind, which ends with its bus or cannot be
+// used without it.
 func (g *Login) RestartBus(ctx context.Context) error {
 	return errors.Join(g.Bus.Kill(), g.Logind.Kill(), g.StartBus(ctx), g.StartLogind(ctx))
 }
 
-// Close stops logind and the bus, and removes drop-ins of its configuration. It
-// may be called more than once.
+// Close stops logind and the bus, and removes drop-ins of logind's configuration. It can be called
+// again.
 func (g *Login) Close(ctx context.Context) error {
 	err := errors.Join(g.Logind.Stop(ctx), g.Bus.Stop(ctx))
 	g.Manager.Close()
-	const folder = "/run/systemd/logind.conf.d" // is kept: a unit that runs may have it mounted
+	const folder = "/run/systemd/logind.conf.d" // is not removed: a running unit may have mounted it
 	entries, readErr := os.ReadDir(folder)
 	if !errors.Is(readErr, fs.ErrNotExist) {
 		err = errors.Join(err, readErr)
@@ -185,8 +183,8 @@ func (g *Login) Close(ctx context.Context) error {
 	return err
 }
 
-// call calls a method of logind's manager on a connection of its own, so that it
-// serves before and after any loss of the bus.
+// call calls a method of logind's manager over a new connection, so that it works after a restart
+// of the bus.
 func (g *Login) call(ctx context.Context, method string, args []any, results ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -201,33 +199,32 @@ func (g *Login) call(ctx context.Context, method string, args []any, results ...
 	return nil
 }
 
-// Reboot asks logind to reboot, as `systemctl reboot` does. It returns before
-// the delay locks are released.
+// Reboot requests a reboot from logind, as `systemctl reboot` does. It returns before the delay
+// locks are released.
 func (g *Login) Reboot(ctx context.Context) error {
 	return g.call(ctx, login1Manager+".Reboot", []any{false})
 }
 
-// PowerOff asks logind to power off.
+// PowerOff requests a power-off from logind.
 func (g *Login) PowerOff(ctx context.Context) error {
 	return g.call(ctx, login1Manager+".PowerOff", []any{false})
 }
 
-// Schedule asks logind for a shutdown of a kind ("reboot", "poweroff", "halt")
-// at a time, as `shutdown` does.
+// Schedule schedules a shutdown of a kind ("reboot", "poweroff", "halt") in logind, as `shutdown`
+// does.
 func (g *Login) Schedule(ctx context.Context, kind string, at time.Time) error {
 	return g.call(ctx, login1Manager+".ScheduleShutdown", []any{kind, uint64(at.UnixMicro())})
 }
 
-// CancelScheduled takes a scheduled shutdown back, and tells whether there was
-// one. A shutdown that is already being prepared ends with Manager.CancelJobs
-// alone, once its target was started.
+// CancelScheduled cancels a scheduled shutdown, and reports whether there was one. It does not end
+// a shutdown that logind already prepares. Manager.CancelJobs does, after its target was started.
 func (g *Login) CancelScheduled(ctx context.Context) (bool, error) {
 	var cancelled bool
 	err := g.call(ctx, login1Manager+".CancelScheduledShutdown", nil, &cancelled)
 	return cancelled, err
 }
 
-// Preparing tells whether logind has announced a shutdown.
+// Preparing reports whether logind has announced a shutdown.
 func (g *Login) Preparing(ctx context.Context) (bool, error) {
 	var v dbus.Variant
 	if err := g.call(ctx, getProperty, []any{login1Manager, "PreparingForShutdown"}, &v); err != nil {
@@ -240,8 +237,8 @@ func (g *Login) Preparing(ctx context.Context) (bool, error) {
 	return preparing, nil
 }
 
-// Announced delivers the time at which the bus delivers the announcement of a shutdown, until
-// ctx ends.
+// Announced sends the time at which the bus delivers the announcement of a shutdown, until ctx
+// ends.
 func (g *Login) Announced(ctx context.Context) (<-chan time.Time, error) {
 	conn, err := connectBus(ctx)
 	if err != nil {
@@ -253,7 +250,7 @@ func (g *Login) Announced(ctx context.Context) (<-chan time.Time, error) {
 	signals, announced := make(chan *dbus.Signal, 8), make(chan time.Time, 1)
 	conn.Signal(signals)
 	go func() {
-		for s := range signals { // until the connection is closed
+		for s := range signals { // ends when the connection is closed
 			if len(s.Body) == 1 && s.Body[0] == true && len(announced) == 0 {
 				announced <- time.Now()
 			}
@@ -262,7 +259,7 @@ func (g *Login) Announced(ctx context.Context) (<-chan time.Time, error) {
 	return announced, nil
 }
 
-// InhibitDelayMax is the longest delay that logind grants now.
+// InhibitDelayMax returns the longest delay that logind grants at present.
 func (g *Login) InhibitDelayMax(ctx context.Context) (time.Duration, error) {
 	var v dbus.Variant
 	if err := g.call(ctx, getProperty, []any{login1Manager, "InhibitDelayMaxUSec"}, &v); err != nil {
@@ -275,7 +272,7 @@ func (g *Login) InhibitDelayMax(ctx context.Context) (time.Duration, error) {
 	return time.Duration(usec) * time.Microsecond, nil
 }
 
-// InhibitorLock is a lock as logind lists it.
+// InhibitorLock is a lock in logind's list.
 type InhibitorLock struct {
 	What, Who, Why, Mode string
 	UID, PID             uint32

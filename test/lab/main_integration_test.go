@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// In the lab there is no network, and it is in the cache. Who is not root is told so below.
+	// In the lab there is no network, so it must be in the cache. Main reports a missing root below.
 	if os.Geteuid() == 0 {
 		if _, err := debian.PrepareRuntimes(context.Background(), log); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/term"
 )
 
-// The program runs three times: outside, as PID 1 of the lab, and inside. The
-// environment tells which of them it is, and carries what the outside found.
+// The program runs three times: outside the lab, as PID 1 of the lab, and inside. Environment
+// variables say which one it is, and pass data from the outer process.
 const (
 	stageVariable = "HOSTLER_LAB_STAGE"
 	labVariable   = "HOSTLER_LAB"
@@ -29,30 +29,30 @@ const (
 	stageInside   = "inside"
 )
 
-// Dir is a tmpfs inside the lab that holds everything the lab writes.
+// Dir is a tmpfs inside the lab. All files of the lab are in it.
 const Dir = "/run/lab"
 
-// Options say what a lab needs. The zero value fetches everything.
+// Options configure a lab. The zero value downloads everything.
 type Options struct {
 	Fetch    FetchOptions
-	Hostname string       // inside; "hostler-lab" if empty
-	Log      *slog.Logger // told about downloads; nil is silent
-	// Terminal lets the inside read from the terminal, if standard input is one:
-	// Ctrl-C then goes to the inside alone.
+	Hostname string       // inside the lab; "hostler-lab" if empty
+	Log      *slog.Logger // for downloads; nil logs nothing
+	// Terminal lets the inner program read from the terminal, if standard input is one. Only the inner
+	// program then gets Ctrl-C.
 	Terminal bool
 }
 
-// Lab is the inside: what its daemons are and where they may put things.
+// Lab is the lab that this process runs in.
 type Lab struct {
 	Tools    Tools
-	Cgroup   string // absolute cgroup, in every hierarchy, that all pods lie below
+	Cgroup   string // absolute cgroup of all pods, in every hierarchy
 	Hostname string
 
-	root string // that the container runtimes run in, see WithTree; empty where it is the lab's
+	root string // root of the container runtimes, see WithTree; empty for the lab's
 }
 
-// Main runs the tests of m inside a lab and exits with their code. It is all
-// that a TestMain has to call; the tests then get the lab from In.
+// Main runs the tests of m inside a lab and exits with their code. A TestMain needs to call nothing
+// else. Tests then get the lab with In.
 func Main(m *testing.M, o Options) {
 	if _, err := Enter(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -61,13 +61,12 @@ func Main(m *testing.M, o Options) {
 	os.Exit(m.Run())
 }
 
-// Enter runs the calling program again, with the same arguments, inside a new
-// lab. There it returns the lab. Outside it returns only an error of the
-// preparations; otherwise it waits for the inside to end, cleans up, and exits
-// with the inside's code, or 128 and the number of the signal that ended it.
+// Enter runs the calling program again, with the same arguments, inside a new lab, where Enter
+// returns the lab. Outside the lab, Enter returns only if the preparation fails. Otherwise it waits
+// for the inner program, cleans up, and exits with its code. If a signal ended it, the code is 128
+// plus the number of the signal.
 //
-// SIGINT, SIGTERM, SIGQUIT and SIGHUP are passed to the inside program; the
-// second one kills it.
+// It forwards SIGINT, SIGTERM, SIGQUIT and SIGHUP to the inner program; the second one kills it.
 func Enter(ctx context.Context, o Options) (*Lab, error) {
 	switch os.Getenv(stageVariable) {
 	case stageInside:
@@ -106,7 +105,7 @@ func Current() (*Lab, error) {
 	return l, nil
 }
 
-// outside starts PID 1 of the lab, passes signals on, and cleans up behind it.
+// outside starts PID 1 of the lab, forwards signals, and cleans up.
 func (l *Lab) outside(foreground bool) (code int, err error) {
 	sweepCgroups()
 	before, err := snapshotControllers()
@@ -117,7 +116,7 @@ func (l *Lab) outside(foreground bool) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// The death signal comes when the thread that forked ends, not the process.
+	// The kernel sends the death signal when the forking thread ends, not the process.
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 
@@ -128,8 +127,8 @@ func (l *Lab) outside(foreground bool) (code int, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Pdeathsig:  unix.SIGKILL,
-		// A terminal sends Ctrl-C to its whole foreground group. In a group of
-		// its own the inside gets it once, from here.
+		// A terminal sends Ctrl-C to its whole foreground process group. In a separate group, the inner
+		// program gets it only once, from here.
 		Setpgid: true,
 	}
 	if foreground && term.IsTerminal(0) {
@@ -153,7 +152,7 @@ func (l *Lab) outside(foreground bool) (code int, err error) {
 				if seen > 0 {
 					s = unix.SIGKILL
 				}
-				// The process can only be gone already.
+				// The process may have ended already.
 				_ = cmd.Process.Signal(s)
 			case <-ended:
 				return
@@ -170,7 +169,7 @@ func (l *Lab) outside(foreground bool) (code int, err error) {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = 128 + int(status.Signal())
 	}
-	// PID 1 is reaped only after everything in its namespace is dead.
+	// PID 1 is reaped only after all processes of its namespace have ended.
 	if err := removeCgroup(l.Cgroup, 10*time.Second); err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
 		if code == 0 {
@@ -181,11 +180,12 @@ func (l *Lab) outside(foreground bool) (code int, err error) {
 	return code, nil
 }
 
-// keepTerminal returns what takes the terminal back from the inside, as it is now.
+// keepTerminal returns a function that makes this process group the terminal's foreground group
+// again.
 func keepTerminal() (takeBack func()) {
 	state, err := term.GetState(0)
 	return func() {
-		// Who is in the background is stopped when it takes a terminal.
+		// A background process that takes the terminal would be stopped.
 		signal.Ignore(unix.SIGTTOU)
 		defer signal.Reset(unix.SIGTTOU)
 		_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp())
@@ -206,7 +206,7 @@ func initMain() int {
 	if err := json.Unmarshal([]byte(os.Getenv(labVariable)), l); err != nil {
 		return fail(err)
 	}
-	if err := l.furnish(); err != nil {
+	if err := l.setUpNamespaces(); err != nil {
 		return fail(err)
 	}
 	signals := make(chan os.Signal, 4)
@@ -268,7 +268,7 @@ func cleanEnviron(env []string) []string {
 	return kept
 }
 
-// discard is the logger of whoever brought none.
+// discard returns log, or a logger that discards everything if log is nil.
 func discard(log *slog.Logger) *slog.Logger {
 	if log == nil {
 		return slog.New(slog.NewTextHandler(io.Discard, nil))

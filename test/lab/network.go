@@ -7,9 +7,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// InNetwork runs the rest of the test on a thread with a network namespace of its
-// own, which goes with the test. Netlink sockets belong to the namespace of the
-// thread that opens them.
+// InNetwork moves the test's goroutine to a thread with its own network namespace, which ends with
+// the test. A netlink socket belongs to the namespace of the thread that opens it.
 func InNetwork(tb testing.TB) {
 	tb.Helper()
 	goruntime.LockOSThread()
@@ -23,7 +22,7 @@ func InNetwork(tb testing.TB) {
 	}
 	tb.Cleanup(func() {
 		if err := netns.Set(before); err != nil {
-			tb.Fatal(err) // the thread stays locked and ends with the goroutine
+			tb.Fatal(err) // the thread stays locked, and ends with the goroutine
 		}
 		own.Close()
 		before.Close()

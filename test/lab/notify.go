@@ -20,14 +20,13 @@ import (
 type Notification struct {
 	Time   time.Time
 	Fields map[string]string // such as READY=1
-	Files  int               // descriptors that came with it
+	Files  int               // number of descriptors in the message
 }
 
-// Notify receives what a service tells its manager, and keeps the descriptors
-// that it stores there, as systemd does for a service with
-// FileDescriptorStoreMax= set. Its methods are safe for concurrent use.
+// Notify receives the notifications of a service and stores its descriptors, as systemd does for a
+// service with FileDescriptorStoreMax=. Its methods are safe for concurrent use.
 type Notify struct {
-	Socket string // for NOTIFY_SOCKET
+	Socket string // value of NOTIFY_SOCKET
 	conn   *net.UnixConn
 	ended  chan struct{}
 
@@ -40,14 +39,14 @@ type Notify struct {
 type storedFile struct {
 	name   string
 	file   *os.File
-	polled bool // dropped when the other end hangs up: not sent with FDPOLL=0
+	polled bool // removed when the other end hangs up, unless it was sent with FDPOLL=0
 }
 
 // StartNotify listens for notifications and stores up to maxFiles descriptors.
 func StartNotify(maxFiles int) (*Notify, error) {
 	parent := os.TempDir()
 	if os.Getenv(stageVariable) == stageInside {
-		parent = Dir // which ends with the lab
+		parent = Dir // removed with the lab
 	}
 	dir, err := os.MkdirTemp(parent, "hostler-notify-")
 	if err != nil {
@@ -75,7 +74,7 @@ func (n *Notify) receive() {
 	}
 }
 
-// descriptors takes over the descriptors of a control message.
+// descriptors returns the descriptors of a control message.
 func descriptors(control []byte) []*os.File {
 	var files []*os.File
 	messages, err := unix.ParseSocketControlMessage(control)
@@ -112,8 +111,7 @@ func (n *Notify) record(text string, files []*os.File) {
 	switch {
 	case fields["FDSTORE"] == "1":
 		for _, file := range files {
-			// systemd takes a descriptor that it has already only once, and none
-			// beyond the limit.
+			// systemd stores a descriptor only once, and none beyond the limit.
 			known := slices.ContainsFunc(n.stored, func(s storedFile) bool { return sameDescription(s.file, file) })
 			if known || len(n.stored) >= n.max {
 				_ = file.Close()
@@ -130,15 +128,15 @@ func (n *Notify) record(text string, files []*os.File) {
 			return s.name == name
 		})
 	case fields["BARRIER"] == "1":
-		// The sender waits until its descriptor is closed.
+		// The sender waits until the descriptor is closed.
 	}
 	for _, file := range files {
 		_ = file.Close()
 	}
 }
 
-// sameDescription tells whether two descriptors are of one open file, as
-// systemd does with kcmp(2). The ends of a pipe share an inode and are not.
+// sameDescription reports whether two descriptors refer to one open file, as systemd does with
+// kcmp(2). The two ends of a pipe have one inode, but are different open files.
 func sameDescription(a, b *os.File) bool {
 	const kcmpFile = 0
 	pid := uintptr(os.Getpid())
@@ -146,7 +144,7 @@ func sameDescription(a, b *os.File) bool {
 	return errno == 0 && order == 0
 }
 
-// prune drops what systemd would have dropped by now, for callers that hold mu.
+// prune removes descriptors that systemd would have removed by now. The caller holds mu.
 func (n *Notify) prune() {
 	n.stored = slices.DeleteFunc(n.stored, func(s storedFile) bool {
 		poll := []unix.PollFd{{Fd: int32(s.file.Fd())}}
@@ -161,15 +159,15 @@ func (n *Notify) prune() {
 	})
 }
 
-// Notifications returns what was received so far, in order.
+// Notifications returns the received messages, in order.
 func (n *Notify) Notifications() []Notification {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.seen)
 }
 
-// Await waits for a message with a field of a value, such as "READY", "1", that
-// was received after since.
+// Await waits for a message received after since that has a field with a value, such as "READY",
+// "1".
 func (n *Notify) Await(ctx context.Context, field, value string, since time.Time) (Notification, error) {
 	for {
 		for _, m := range n.Notifications() {
@@ -197,14 +195,14 @@ func (n *Notify) Stored() []string {
 	return names
 }
 
-// Start starts a command that notifies here, and hands it the stored descriptors
-// as systemd hands them to a restarted service: from 3 on, with LISTEN_FDS and
-// LISTEN_FDNAMES. LISTEN_PID must be the command's own, which is not known
-// before it runs; a shell that becomes the command sets it. A message that has a
-// descriptor dropped waits until the command has it.
+// Start starts a command that sends its notifications here. It passes the stored descriptors as
+// systemd does to a restarted service: from 3 on, with LISTEN_FDS and LISTEN_FDNAMES. LISTEN_PID
+// must be the command's own PID, which is unknown before it runs. So a shell sets the variable and
+// then executes the command. A message that removes a descriptor waits until the command has
+// started.
 func (n *Notify) Start(cmd *exec.Cmd) error { return n.StartBy(cmd, cmd.Start) }
 
-// StartBy is Start by a function that starts the command.
+// StartBy is Start with a function that starts the command.
 func (n *Notify) StartBy(cmd *exec.Cmd, start func() error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -213,7 +211,7 @@ func (n *Notify) StartBy(cmd *exec.Cmd, start func() error) error {
 	return start()
 }
 
-// prepare sets the command up, for a caller that holds mu.
+// prepare prepares the command. The caller holds mu.
 func (n *Notify) prepare(cmd *exec.Cmd) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
@@ -233,8 +231,7 @@ func (n *Notify) prepare(cmd *exec.Cmd) {
 	cmd.Path = "/bin/sh"
 }
 
-// Close stops listening and closes the stored descriptors, as the end of the
-// service manager would.
+// Close closes the socket and the stored descriptors, as the end of the service manager does.
 func (n *Notify) Close() error {
 	err := n.conn.Close()
 	<-n.ended

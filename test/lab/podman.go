@@ -17,23 +17,23 @@ import (
 
 // PodmanOptions configure a Podman.
 type PodmanOptions struct {
-	// ImageFSBytes is the size of an own ext4 for images and containers, mounted at
-	// Root; if zero they lie in a tmpfs.
+	// ImageFSBytes is the size of a separate ext4 for images and containers, mounted at Root. If zero,
+	// they are in a tmpfs.
 	ImageFSBytes int64
-	// Activated starts its service at a connection, as systemd does with podman.socket, and lets it
-	// exit after Idle without requests. Otherwise it runs all the time.
+	// Activated starts the service at a connection, as systemd does with podman.socket. The service
+	// exits after Idle without requests. Otherwise it runs all the time.
 	Activated bool
 	Idle      time.Duration // whole seconds; 5 s, as in Podman's own unit, if zero
-	// Runtime runs its containers: "runc", as if empty, or "crun", which is of KitCrun.
+	// Runtime runs its containers: "runc", also if empty, or "crun", which needs KitCrun.
 	Runtime string
 }
 
-// Podman is a Podman of the lab's host, at its usual places: there is one at a time. Its
-// containers have no network. The Daemon in it is the service that serves its API.
+// Podman is the Podman of the lab, at its usual paths: there is one at a time. Its containers have
+// no network. Its Daemon is the service of the API.
 type Podman struct {
 	*Daemon
 	Endpoint string // "unix:///run/podman/podman.sock"
-	Root     string // holds images and containers; a mount of its own
+	Root     string // folder of images and containers; a mount point
 	Driver   string // "overlay" or "vfs"
 	Registry *Registry
 
@@ -41,19 +41,19 @@ type Podman struct {
 	dir     string
 	cgroup  string
 	idle    time.Duration
-	socket  *activator // nil where the service runs all the time
+	socket  *activator // nil if the service runs all the time
 	closing sync.Once
 	closed  error
 }
 
-// podmanSocket is where Podman's own unit has it.
+// podmanSocket is the path in Podman's own unit.
 const podmanSocket = "/run/podman/podman.sock"
 
-// podmanFolders hold what a Podman has but images and containers.
+// podmanFolders has the other folders of a Podman, without images and containers.
 var podmanFolders = [...]string{"/run/libpod", "/run/containers", "/run/podman", "/var/lib/cni", "/etc/containers"}
 
-// StartPodman starts a Podman and returns once it answers, or can be asked where it is
-// to be activated.
+// StartPodman starts a Podman. It returns when the service answers or, with Activated, when the
+// socket exists.
 func (l *Lab) StartPodman(ctx context.Context, o PodmanOptions) (*Podman, error) {
 	if l.Tools.Podman.Path == "" {
 		return nil, fmt.Errorf("start podman: fetch the kit %q", KitPodman)
@@ -97,7 +97,7 @@ func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
 		if p.idle == 0 {
 			args[3] = "5"
 		}
-		// systemd names the process that a socket is passed to.
+		// systemd passes the PID of the process that gets the socket.
 		script := fmt.Sprintf("export LISTEN_PID=$$ LISTEN_FDS=1; exec %s %s", p.lab.Tools.Podman.Path, strings.Join(args, " "))
 		p.Daemon = NewDaemon("podman", Tool{Path: "/bin/sh", Libraries: p.lab.Tools.Podman.Libraries}, p.dir, nil, "-c", script)
 		p.socket, err = activate(p.Daemon)
@@ -110,8 +110,8 @@ func (p *Podman) start(ctx context.Context, o PodmanOptions) error {
 	return p.Ready(ctx)
 }
 
-// configure writes the files that Podman reads. Its own programs get no environment from
-// it, and so find fetched libraries by way of scripts.
+// configure writes Podman's files. Podman runs its helper programs without environment variables,
+// so scripts set the paths of downloaded libraries.
 func (p *Podman) configure(runtime string) error {
 	tools := map[string]Tool{"conmon": p.lab.Tools.Conmon, "runc": p.lab.Tools.Runc}
 	if runtime == "crun" {
@@ -165,7 +165,7 @@ helper_binaries_dir = [%q, "/usr/lib/podman"]
 	return p.lab.show("/etc/containers")
 }
 
-// storage is what Podman reads of where images and containers are.
+// storage returns Podman's configuration of images and containers.
 func (p *Podman) storage() string {
 	return fmt.Sprintf("[storage]\ndriver = %q\ngraphroot = %q\nrunroot = \"/run/containers/storage\"\n", p.Driver, p.Root)
 }
@@ -190,7 +190,7 @@ func (p *Podman) Ready(ctx context.Context) error {
 	})
 }
 
-// Command runs the podman command line and returns what it printed.
+// Command runs the podman command line and returns its output.
 func (p *Podman) Command(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -198,7 +198,7 @@ func (p *Podman) Command(ctx context.Context, args ...string) (string, error) {
 	cmd.Env = append(os.Environ(), p.lab.Tools.Podman.Environ()...)
 	var out, complaint strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	// What a container inherits would keep the pipes open.
+	// Processes of containers inherit the pipes and would keep them open.
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return "", fmt.Errorf("podman %s: %w: %s", strings.Join(args, " "), err, LastLines(complaint.String(), 5))
@@ -206,8 +206,8 @@ func (p *Podman) Command(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// Boot does to a Podman what a boot of its host does: no process of it is left, no mount,
-// and nothing that it keeps in /run.
+// Boot does what a boot of the host does to a Podman: it ends all its processes and mounts, and
+// deletes its files in /run.
 func (p *Podman) Boot(ctx context.Context) error {
 	errs := []error{p.Kill()}
 	killCgroup(p.cgroup)
@@ -226,8 +226,8 @@ func (p *Podman) Boot(ctx context.Context) error {
 	return errors.Join(p.Start(), p.Ready(ctx))
 }
 
-// Close ends the service and all containers, and removes mounts, cgroups and files. It
-// may be called more than once.
+// Close ends the service and all containers, and removes mounts, cgroups and files. It can be
+// called again.
 func (p *Podman) Close(ctx context.Context) error {
 	p.closing.Do(func() { p.closed = p.close(ctx) })
 	return p.closed

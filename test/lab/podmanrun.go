@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// PodmanContainer describes a container of Podman's.
+// PodmanContainer describes a container of Podman.
 type PodmanContainer struct {
 	Name    string
-	Image   string // one that is there
+	Image   string // an existing image
 	Command []string
 	Labels  map[string]string
-	Pod     string // one that MakePod has made; none if empty
+	Pod     string // created with MakePod; none if empty
 
 	StopSignal  string        // the image's if empty
-	StopTimeout time.Duration // whole seconds; Podman's own if zero
+	StopTimeout time.Duration // whole seconds; Podman's default if zero
 	Restart     string        // policy, such as "always"; "no" if empty
-	Flags       []string      // more, as `podman run` takes them
+	Flags       []string      // additional flags of `podman run`
 
-	// Ready is a text that the container prints once it is ready; Run waits for it.
+	// Ready is a text that the container prints when it is ready. Run waits for it.
 	Ready     string
-	Unstarted bool // it is created and that is all
+	Unstarted bool // only created, not started
 }
 
-// Run makes a container, starts it, and returns its ID once it is ready.
+// Run creates a container, starts it, and returns its ID when it is ready.
 func (p *Podman) Run(ctx context.Context, c PodmanContainer) (string, error) {
 	args := []string{"run", "--detach"}
 	if c.Unstarted {
@@ -59,7 +59,7 @@ func (p *Podman) Run(ctx context.Context, c PodmanContainer) (string, error) {
 	return id, p.AwaitOutput(ctx, id, c.Ready)
 }
 
-// MakePod makes a pod without a network and starts it. It returns its ID.
+// MakePod creates a pod without a network, starts it, and returns its ID.
 func (p *Podman) MakePod(ctx context.Context, name string, labels map[string]string) (string, error) {
 	args := []string{"pod", "create", "--name", name, "--network", "none", "--cgroup-parent", p.cgroup}
 	for key, value := range labels {
@@ -89,8 +89,8 @@ func (p *Podman) AwaitOutput(ctx context.Context, id, text string) error {
 	}
 }
 
-// Load makes an image and loads it as one that was built on this host: no registry knows
-// it. It returns the image's ID.
+// Load creates an image and loads it like one that was built on this host: it is in no registry. It
+// returns the image's ID.
 func (p *Podman) Load(ctx context.Context, spec ImageSpec) (id string, err error) {
 	archive, err := os.CreateTemp(p.dir, "image-")
 	if err != nil {
@@ -106,9 +106,9 @@ func (p *Podman) Load(ctx context.Context, spec ImageSpec) (id string, err error
 	return p.imageID(ctx, spec.Names[0])
 }
 
-// Share copies an image into another folder, from which Podman has images, too, that it may
-// not change (additionalimagestores). Its service reads that only when it starts, and is
-// started again.
+// Share copies an image into another folder. Podman also uses the images in that folder, but may
+// not change them (additionalimagestores). Share restarts the service, which reads that
+// configuration only at its start.
 func (p *Podman) Share(ctx context.Context, name string) error {
 	shared := filepath.Join(p.dir, "shared")
 	archive := shared + ".tar"
@@ -125,8 +125,8 @@ func (p *Podman) Share(ctx context.Context, name string) error {
 	return errors.Join(p.Kill(), p.Start(), p.Ready(ctx))
 }
 
-// Pull makes an image, pushes it to the lab's registry and pulls it under all its names,
-// which are of that registry. It returns the image's ID.
+// Pull creates an image, pushes it to the lab's registry and pulls it under all its names, which
+// are names in that registry. It returns the image's ID.
 func (p *Podman) Pull(ctx context.Context, spec ImageSpec) (id string, err error) {
 	if err := p.lab.push(ctx, p.Registry, spec); err != nil {
 		return "", err

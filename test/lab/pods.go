@@ -15,13 +15,13 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PodSpec describes a pod. It is run as kubelet runs one: with kubelet's labels,
-// in the host's network, below a cgroup of its own.
+// PodSpec describes a pod. It runs as kubelet runs one: with kubelet's labels, in the host's
+// network, and below its own cgroup.
 type PodSpec struct {
 	Name        string
 	Namespace   string        // "default" if empty
 	UID         string        // random if empty
-	Grace       time.Duration // annotated as the pod's termination grace period, if not zero
+	Grace       time.Duration // termination grace period in the pod's annotations, if not zero
 	Labels      map[string]string
 	Annotations map[string]string
 	Containers  []ContainerSpec
@@ -30,28 +30,27 @@ type PodSpec struct {
 // ContainerSpec describes a container.
 type ContainerSpec struct {
 	Name    string
-	Image   string   // pulled if it is missing
-	Command []string // the image's own if nil
-	// Ready is a text that the container prints once it is ready; RunPod waits
-	// for it. ServeFor and IgnoreTerm print "ready".
+	Image   string   // pulled if missing
+	Command []string // default of the image if nil
+	// Ready is a text that the container prints when it is ready. RunPod waits for it. ServeFor and
+	// IgnoreTerm print "ready".
 	Ready       string
-	Attempt     uint32 // tells containers of one pod and name apart
-	Unstarted   bool   // it is created and that is all
+	Attempt     uint32 // differs for containers of one pod and name
+	Unstarted   bool   // only created, not started
 	Labels      map[string]string
 	Annotations map[string]string
 }
 
-// Pod is a pod that was run.
+// Pod is a pod that was started.
 type Pod struct {
 	ID, Name, Namespace, UID string
-	Containers               map[string]string // IDs by name; the last attempt's
+	Containers               map[string]string // IDs of the last attempts, by name
 
 	config *cri.PodSandboxConfig
 	spec   PodSpec
 }
 
-// RunPod runs a pod with all its containers and returns once they are started
-// and ready.
+// RunPod runs a pod with all its containers, and returns when they are ready.
 func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	if spec.Namespace == "" {
 		spec.Namespace = "default"
@@ -91,7 +90,7 @@ func (c *Containerd) RunPod(ctx context.Context, spec PodSpec) (*Pod, error) {
 	return p, nil
 }
 
-// logs is where pods' logs or the links to them are.
+// logs returns the folder of pods' logs, or of the links to them.
 func (c *Containerd) logs(kind string) string {
 	if c.opts.HostLogs {
 		return filepath.Join("/var/log", kind)
@@ -99,13 +98,13 @@ func (c *Containerd) logs(kind string) string {
 	return filepath.Join(c.dir, "logs", kind)
 }
 
-// namespaces puts pods into the lab's network, so that they need no CNI plugin.
+// namespaces returns options that put pods into the lab's network, so that they need no CNI plugin.
 func namespaces() *cri.NamespaceOption {
 	return &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD}
 }
 
-// RunContainer adds a container to a pod, starts it, and returns its ID once it
-// is ready. It is also how a container that ended is run again, as another attempt.
+// RunContainer adds a container to a pod, starts it, and returns its ID when it is ready. To run an
+// ended container again, call it with another attempt.
 func (c *Containerd) RunContainer(ctx context.Context, p *Pod, spec ContainerSpec) (string, error) {
 	id, err := c.runContainer(ctx, p, spec)
 	if err != nil {
@@ -184,7 +183,7 @@ func (c *Containerd) runContainer(ctx context.Context, p *Pod, spec ContainerSpe
 	})
 }
 
-// StopPod stops a pod's sandbox, and kills its containers with it.
+// StopPod stops a pod's sandbox, which kills its containers.
 func (c *Containerd) StopPod(ctx context.Context, p *Pod) error {
 	if _, err := c.Runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: p.ID}); err != nil {
 		return fmt.Errorf("stop pod %s/%s: %w", p.Namespace, p.Name, err)
@@ -192,9 +191,9 @@ func (c *Containerd) StopPod(ctx context.Context, p *Pod) error {
 	return nil
 }
 
-// RemovePod stops a pod and removes it with its containers. A sandbox that ends
-// by itself meanwhile, its shim with it, is asked again: containerd takes the
-// shim's closed connection for a failure (containerd#12387).
+// RemovePod stops a pod and removes it with its containers. If the sandbox ends by itself
+// meanwhile, together with its shim, the request is repeated: containerd takes the shim's closed
+// connection for a failure (containerd#12387).
 func (c *Containerd) RemovePod(ctx context.Context, p *Pod) error {
 	if err := c.Await(ctx, func(ctx context.Context) error { return c.StopPod(ctx, p) }); err != nil {
 		return err
@@ -205,7 +204,7 @@ func (c *Containerd) RemovePod(ctx context.Context, p *Pod) error {
 	return nil
 }
 
-// Container returns what CRI says of a container.
+// Container returns the status of a container from CRI.
 func (c *Containerd) Container(ctx context.Context, id string) (*cri.ContainerStatus, error) {
 	reply, err := c.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -214,7 +213,7 @@ func (c *Containerd) Container(ctx context.Context, id string) (*cri.ContainerSt
 	return reply.Status, nil
 }
 
-// AwaitExit waits until a container has ended and returns what CRI says of it.
+// AwaitExit waits until a container has ended, and returns its status from CRI.
 func (c *Containerd) AwaitExit(ctx context.Context, id string) (*cri.ContainerStatus, error) {
 	var status *cri.ContainerStatus
 	err := c.Await(ctx, func(ctx context.Context) (err error) {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Relay carries connections to a listener on to a TCP address, until stop is called. stop closes the listener
-// and all connections.
+// Relay forwards connections of a listener to a TCP address, until stop is called. stop closes the
+// listener and all connections.
 func Relay(listener net.Listener, to string) (stop func()) {
 	var carried sync.WaitGroup
 	var mu sync.Mutex
@@ -28,7 +28,7 @@ func Relay(listener net.Listener, to string) (stop func()) {
 			mu.Unlock()
 			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
 				carried.Go(func() {
-					_, _ = io.Copy(pair[0], pair[1]) // until either end closes
+					_, _ = io.Copy(pair[0], pair[1]) // returns when either end is closed
 					pair[0].Close()
 					pair[1].Close()
 				})

@@ -15,10 +15,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Runc is a state root, and the containers in it that runc or crun alone runs.
+// Runc is a state root with containers that runc or crun runs, without another runtime.
 type Runc struct {
-	Root string // of the state; the first container makes it
-	// Path is the folder that holds the program, and what it needs to run here.
+	Root string // state root; the first container creates it
+	// Path is the folder with the program and the files that it needs here.
 	Path string
 
 	lab    *Lab
@@ -33,14 +33,13 @@ type RuncContainer struct {
 	Command     []string
 	Annotations map[string]string
 
-	HostPIDs  bool   // it has no PID namespace of its own
-	Cgroup    string // that it shares with those who have the same; one of its own if empty
-	Ready     string // what it prints once it is ready; Run waits for it
-	Unstarted bool   // it is created and that is all
+	HostPIDs  bool   // without its own PID namespace
+	Cgroup    string // containers with the same value share a cgroup; if empty, the container has its own
+	Ready     string // text that it prints when it is ready; Run waits for it
+	Unstarted bool   // only created, not started
 }
 
-// NewRunc makes a bed for containers of runc in a state root, or in one of its own if
-// that is empty.
+// NewRunc prepares a state root for containers of runc. If root is empty, it is a new folder.
 func (l *Lab) NewRunc(root string) (*Runc, error) {
 	return l.newRunc(l.Tools.Runc, KitContainers, root)
 }
@@ -58,13 +57,13 @@ func (l *Lab) NewCrun(root string) (*Runc, error) {
 	return r, nil
 }
 
-// withoutHybrid hides the second of two cgroup hierarchies from crun, which refuses hosts
-// that have controllers in both.
+// withoutHybrid hides the second of two cgroup hierarchies from crun, which does not support hosts
+// with controllers in both.
 const withoutHybrid = `#!/bin/sh
 exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified %[1]s/sys/fs/cgroup/unified 2>/dev/null; exec "$0" "$@"' %[2]s "$@"
 `
 
-// writeCrun writes a script that runs crun here, in the runtimes' root as well.
+// writeCrun writes a script that runs crun here, and also in the root of the runtimes.
 func (l *Lab) writeCrun(path string) error {
 	return os.WriteFile(path, fmt.Appendf(nil, withoutHybrid, l.root, l.Tools.Crun.Path), 0o755)
 }
@@ -87,7 +86,7 @@ func (l *Lab) newRunc(tool Tool, kit Kit, root string) (*Runc, error) {
 	return r, nil
 }
 
-// makeRootfs fills a folder with what every image has.
+// makeRootfs fills a folder with the files of every image.
 func (l *Lab) makeRootfs(dir string) error {
 	for _, folder := range []string{"bin", "data", "dev", "etc", "proc", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
@@ -109,7 +108,7 @@ func (l *Lab) makeRootfs(dir string) error {
 	return nil
 }
 
-// Run makes a container, starts it, and returns once it is ready.
+// Run creates a container, starts it, and returns when it is ready.
 func (r *Runc) Run(ctx context.Context, c RuncContainer) error {
 	if err := r.run(ctx, c); err != nil {
 		return fmt.Errorf("run container %s: %w", c.ID, err)
@@ -139,7 +138,7 @@ func (r *Runc) run(ctx context.Context, c RuncContainer) error {
 	return r.AwaitOutput(ctx, c.ID, c.Ready)
 }
 
-// spec is a bundle's configuration.
+// spec returns the configuration of a bundle.
 func (r *Runc) spec(c RuncContainer) specs.Spec {
 	namespaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}}
 	if !c.HostPIDs {
@@ -163,8 +162,8 @@ func (r *Runc) spec(c RuncContainer) specs.Spec {
 	}
 }
 
-// Do has the program do something in the state root, such as "pause", "web". What a
-// container prints goes to a file of its own, by the last argument.
+// Do runs the program with a command in the state root, such as "pause", "web". The container's
+// output goes to a file with the name of the last argument.
 func (r *Runc) Do(ctx context.Context, args ...string) error {
 	log, err := os.OpenFile(r.log(args[len(args)-1]), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -185,12 +184,12 @@ func (r *Runc) Do(ctx context.Context, args ...string) error {
 
 func (r *Runc) log(id string) string { return filepath.Join(r.dir, id+".log") }
 
-// Environ is what a program needs in its environment to run this one.
+// Environ returns the environment in which a program can run this runtime.
 func (r *Runc) Environ() []string {
 	return append(r.tool.Environ(), "PATH="+r.Path+":"+os.Getenv("PATH"))
 }
 
-// Output returns what a container has printed so far.
+// Output returns the output of a container so far.
 func (r *Runc) Output(id string) (string, error) {
 	text, err := os.ReadFile(r.log(id))
 	return string(text), err
@@ -213,7 +212,7 @@ func (r *Runc) AwaitOutput(ctx context.Context, id, text string) error {
 	}
 }
 
-// Processes lists those in the cgroup of a container.
+// Processes lists the processes in the cgroup of a container.
 func (r *Runc) Processes(id string) (pids []int, err error) {
 	roots, err := cgroupRoots()
 	for _, root := range roots {
@@ -222,7 +221,7 @@ func (r *Runc) Processes(id string) (pids []int, err error) {
 	return pids, err
 }
 
-// Join puts a process into the cgroup of a container.
+// Join moves a process into the cgroup of a container.
 func (r *Runc) Join(id string, pid int) error {
 	roots, err := cgroupRoots()
 	for _, root := range roots {
@@ -234,19 +233,18 @@ func (r *Runc) Join(id string, pid int) error {
 	return err
 }
 
-// thaw resumes what is paused: in version 1 nothing that is frozen can be killed.
+// thaw resumes paused containers: on cgroup v1, a frozen process cannot be killed.
 func (r *Runc) thaw() {
-	roots, _ := cgroupRoots() // of which killCgroup will tell
+	roots, _ := cgroupRoots() // killCgroup reports the error
 	for _, root := range roots {
 		files, _ := filepath.Glob(filepath.Join(root, r.cgroup, "*", "freezer.state"))
 		for _, file := range files {
-			_ = os.WriteFile(file, []byte("THAWED"), 0) // it may have gone
+			_ = os.WriteFile(file, []byte("THAWED"), 0) // the file may not exist any more
 		}
 	}
 }
 
-// Close ends all containers, and removes their cgroups and files. It may be called more
-// than once.
+// Close ends all containers, and removes their cgroups and files. It can be called again.
 func (r *Runc) Close() error {
 	r.thaw()
 	killCgroup(r.cgroup)

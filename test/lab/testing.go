@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// In is Current for tests: it ends the test where there is no lab.
+// In is Current for tests: without a lab, it ends the test.
 func In(tb testing.TB) *Lab {
 	tb.Helper()
 	l, err := Current()
@@ -16,8 +16,7 @@ func In(tb testing.TB) *Lab {
 	return l
 }
 
-// LoginFor is StartLogin for the time of a test, which shows logind's log if it
-// fails.
+// LoginFor is StartLogin for the time of a test. If the test fails, it logs logind's output.
 func LoginFor(tb testing.TB, o LoginOptions) *Login {
 	tb.Helper()
 	g, err := In(tb).StartLogin(tb.Context(), o)
@@ -25,7 +24,7 @@ func LoginFor(tb testing.TB, o LoginOptions) *Login {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		// The test's own context is over by now.
+		// The test's own context has ended by now.
 		if err := g.Close(context.Background()); err != nil {
 			tb.Error(err)
 		}
@@ -51,14 +50,14 @@ func TreeFor(tb testing.TB, tree string) *Lab {
 	return l
 }
 
-// ContainerdFor is StartContainerd for the time of a test, which shows
-// containerd's log if it fails.
+// ContainerdFor is StartContainerd for the time of a test. If the test fails, it logs containerd's
+// output.
 func ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 	tb.Helper()
 	return In(tb).ContainerdFor(tb, o)
 }
 
-// ContainerdFor is the function of that name in this lab.
+// ContainerdFor is the function ContainerdFor for this lab.
 func (l *Lab) ContainerdFor(tb testing.TB, o ContainerdOptions) *Containerd {
 	tb.Helper()
 	c, err := l.StartContainerd(tb.Context(), o)
@@ -82,7 +81,7 @@ func RuncFor(tb testing.TB, root string) *Runc {
 	return In(tb).RuncFor(tb, root)
 }
 
-// RuncFor is the function of that name in this lab.
+// RuncFor is the function RuncFor for this lab.
 func (l *Lab) RuncFor(tb testing.TB, root string) *Runc {
 	tb.Helper()
 	r, err := l.NewRunc(root)
@@ -95,14 +94,15 @@ func CrunFor(tb testing.TB, root string) *Runc {
 	return In(tb).CrunFor(tb, root)
 }
 
-// CrunFor is the function of that name in this lab.
+// CrunFor is the function CrunFor for this lab.
 func (l *Lab) CrunFor(tb testing.TB, root string) *Runc {
 	tb.Helper()
 	r, err := l.NewCrun(root)
 	return forTest(tb, r, err)
 }
 
-// Setenv has what the test starts find this one, with its libraries.
+// Setenv sets environment variables so that programs of the test find this runtime and its
+// libraries.
 func (r *Runc) Setenv(tb testing.TB) {
 	tb.Helper()
 	for _, variable := range r.Environ() {
@@ -124,8 +124,7 @@ func forTest(tb testing.TB, r *Runc, err error) *Runc {
 	return r
 }
 
-// DockerFor is StartDocker for the time of a test, which shows dockerd's log if it
-// fails.
+// DockerFor is StartDocker for the time of a test. If the test fails, it logs dockerd's output.
 func DockerFor(tb testing.TB, o DockerOptions) *Docker {
 	tb.Helper()
 	d, err := In(tb).StartDocker(tb.Context(), o)
@@ -143,14 +142,13 @@ func DockerFor(tb testing.TB, o DockerOptions) *Docker {
 	return d
 }
 
-// PodmanFor is StartPodman for the time of a test, which shows its service's log if it
-// fails.
+// PodmanFor is StartPodman for the time of a test. If the test fails, it logs the service's output.
 func PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
 	tb.Helper()
 	return In(tb).PodmanFor(tb, o)
 }
 
-// PodmanFor is the function of that name in this lab.
+// PodmanFor is the function PodmanFor for this lab.
 func (l *Lab) PodmanFor(tb testing.TB, o PodmanOptions) *Podman {
 	tb.Helper()
 	p, err := l.StartPodman(tb.Context(), o)

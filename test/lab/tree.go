@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WithTree returns a lab whose container runtimes are those of another Debian, which lies
-// unpacked in a folder: nothing of that is written to. They start one another by their own
-// paths and load their own libraries, as they could not in the lab's root: so they have one
-// of their own, with the lab's processes, devices and cgroups, and its files in /run and
-// /var/lib at the same paths. What they mount below these is seen in their root alone.
-// remove takes that away, once nothing runs in it.
+// WithTree returns a lab whose container runtimes come from another Debian, unpacked in a folder.
+// Nothing is written to that folder. The runtimes start one another by their own paths and load
+// their own libraries, so they need their own root. It has the lab's processes, devices and
+// cgroups, and the lab's files in /run and /var/lib at the same paths. Their mounts below these are
+// only visible in their root. remove removes the root when nothing runs in it any more.
 func (l *Lab) WithTree(tree string) (other *Lab, remove func() error, err error) {
 	dir, err := os.MkdirTemp(Dir, "tree-")
 	if err != nil {
@@ -24,13 +23,13 @@ func (l *Lab) WithTree(tree string) (other *Lab, remove func() error, err error)
 	changed := *l
 	changed.root = filepath.Join(dir, "root")
 	remove = func() error {
-		// By a folder that is mounted still, files of the lab would be removed.
+		// While a folder is still mounted, this would remove files of the lab.
 		if err := errors.Join(unmountBelow(changed.root), os.Remove(changed.root)); err != nil {
 			return fmt.Errorf("remove root of %s: %w", tree, err)
 		}
 		return os.RemoveAll(dir)
 	}
-	err = errors.Join(os.Mkdir(changed.root, 0o755), changed.furnishTree(tree, dir))
+	err = errors.Join(os.Mkdir(changed.root, 0o755), changed.setUpTree(tree, dir))
 	if err == nil {
 		err = changed.takePrograms(tree, filepath.Join(dir, "bin"))
 	}
@@ -40,9 +39,8 @@ func (l *Lab) WithTree(tree string) (other *Lab, remove func() error, err error)
 	return &changed, remove, nil
 }
 
-// furnishTree makes the root. It is a mount of its own, which pivot_root(2) wants of the
-// root that runc leaves.
-func (l *Lab) furnishTree(tree, dir string) error {
+// setUpTree creates the root. It is a mount point, because runc calls pivot_root(2).
+func (l *Lab) setUpTree(tree, dir string) error {
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
 		return err
@@ -55,12 +53,12 @@ func (l *Lab) furnishTree(tree, dir string) error {
 			return err
 		}
 	}
-	// Not with what is mounted in it: this root is.
+	// Without the mounts below, because this root is one of them.
 	return errors.Join(l.bind("/run", 0), l.bind("/var/lib", 0))
 }
 
-// show has a folder of the lab's, which was mounted or made after the runtimes' root, seen
-// in that.
+// show makes a folder of the lab visible in the runtimes' root that was mounted or created after
+// that root.
 func (l *Lab) show(path string) error {
 	if l.root == "" {
 		return nil
@@ -88,14 +86,14 @@ func (l *Lab) unmountBelow(dir string) error {
 	return err
 }
 
-// inTree runs a program in the runtimes' root. There itself that root is not to be seen.
+// inTree runs a program in the runtimes' root. The root itself is hidden inside.
 const inTree = `#!/bin/sh
 [ -d %[1]s/usr ] && exec chroot %[1]s %[2]s "$@"
 exec %[2]s "$@"
 `
 
-// takePrograms puts the tree's programs in the place of the kits', by scripts in a folder
-// that do the same inside and outside.
+// takePrograms replaces the programs of the kits by those of the tree. Scripts in a folder run
+// them, inside and outside the root.
 func (l *Lab) takePrograms(tree, bin string) error {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
@@ -115,7 +113,7 @@ func (l *Lab) takePrograms(tree, bin string) error {
 		if err := os.WriteFile(tool.Path, fmt.Appendf(nil, inTree, l.root, paths[i]), 0o755); err != nil {
 			return err
 		}
-		if tool == &t.Pause { // which Podman copies into images
+		if tool == &t.Pause { // Podman copies it into images
 			tool.Path = paths[i]
 		}
 	}

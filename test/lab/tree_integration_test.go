@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// What another Debian's runc runs is what the lab sees, and nothing of either is left.
+// Containers of another Debian's runc are visible in the lab, and neither leaves anything behind.
 func TestProgramsOfAnotherDebianLeaveNothing(t *testing.T) {
 	tree, err := debian.PrepareRuntimes(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {

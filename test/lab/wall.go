@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wall is a network namespace for servers, connected to that of the lab by a pair of interfaces. If
-// no host answers ARP, the kernel reports an error after a while. Therefore the lab has a static
+// Wall is a network namespace for servers, connected to the lab's by a pair of interfaces. Without
+// an answer to ARP, the kernel would report an error after a while. So the lab has a static
 // neighbour entry, and packets are dropped silently.
 type Wall struct {
 	Address string // of the servers' side
 
-	file string // holds the namespace
-	link string // name of both interfaces, each in its namespace
+	file string // bind mount of the namespace
+	link string // name of both interfaces, each in its own namespace
 }
 
-// BuildWall creates a namespace whose name is in a file, with interfaces of that name, at the
-// second address of a network of 256, such as "198.18.7". Its route leads through the lab, which
-// has the first address, and on to the walls of the other networks.
+// BuildWall creates a namespace that is bound to a file, with interfaces named link. Its address is
+// the second one of a network of 256, such as "198.18.7". Its default route leads to the lab, which
+// has the first address, and from there to the walls of other networks.
 func BuildWall(file, link, network string) (*Wall, error) {
 	w := &Wall{file: file, link: link, Address: network + ".2"}
 	err := w.build(network + ".1")
@@ -34,15 +34,14 @@ func BuildWall(file, link, network string) (*Wall, error) {
 	return w, nil
 }
 
-// Wrapping is what the command line of a program that is to run inside begins with.
+// Wrapping returns the beginning of the command line that runs a program inside.
 func (w *Wall) Wrapping() []string { return []string{"nsenter", "--net=" + w.file, "--"} }
 
 func (w *Wall) build(lab string) error {
 	if err := os.WriteFile(w.file, nil, 0o600); err != nil {
 		return err
 	}
-	// Not /proc/self, which is the first thread: that one may be where another
-	// wall was built, and has stayed there.
+	// Not /proc/self, which is the first thread: that may be locked to another wall's namespace.
 	outside, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
@@ -58,22 +57,22 @@ func (w *Wall) build(lab string) error {
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name = w.link
 		pair := &netlink.Veth{LinkAttrs: attributes, PeerName: w.link, PeerNamespace: netlink.NsFd(int(outside.Fd()))}
-		return errors.Join(netlink.LinkAdd(pair), raise("lo", ""), raise(w.link, w.Address), leadOut(w.link, lab))
+		return errors.Join(netlink.LinkAdd(pair), setUp("lo", ""), setUp(w.link, w.Address), addDefaultRoute(w.link, lab))
 	})
 	if err != nil {
 		return err
 	}
-	if err := raise(w.link, lab); err != nil {
+	if err := setUp(w.link, lab); err != nil {
 		return err
 	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 		return err
 	}
-	return w.learn()
+	return w.addNeighbour()
 }
 
-// raise sets an interface up, with an address if it is to have one.
-func raise(name, address string) error {
+// setUp enables an interface, and sets its address unless that is empty.
+func setUp(name, address string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", name, err)
@@ -87,8 +86,8 @@ func raise(name, address string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// leadOut sends all that has no other way to the lab's side.
-func leadOut(name, lab string) error {
+// addDefaultRoute adds a default route to the lab's side.
+func addDefaultRoute(name, lab string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -96,8 +95,8 @@ func leadOut(name, lab string) error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(lab)})
 }
 
-// learn teaches the lab's side for good where the servers are.
-func (w *Wall) learn() error {
+// addNeighbour adds a permanent neighbour entry for the servers on the lab's side.
+func (w *Wall) addNeighbour() error {
 	var hardware net.HardwareAddr
 	err := w.inside(func(link netlink.Link) error {
 		hardware = link.Attrs().HardwareAddr
@@ -116,7 +115,7 @@ func (w *Wall) learn() error {
 	})
 }
 
-// inside calls a function in the namespace, with the interface there.
+// inside calls a function in the namespace, with its interface.
 func (w *Wall) inside(do func(netlink.Link) error) error {
 	file, err := os.Open(w.file)
 	if err != nil {
@@ -135,43 +134,43 @@ func (w *Wall) inside(do func(netlink.Link) error) error {
 	})
 }
 
-// onThread calls a function on a thread that nothing else runs on, then or later.
+// onThread calls a function on a thread that runs nothing else, then or later.
 func onThread(do func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		// Not unlocked, the thread ends with the goroutine.
+		// A locked thread ends with its goroutine.
 		goruntime.LockOSThread()
 		result <- do()
 	}()
 	return <-result
 }
 
-// Remove deletes the interfaces, whose names the next wall of that number needs, and the name of
-// the namespace, which ends some time after its last process.
+// Remove deletes the interfaces, whose names the next wall with that number needs, and the file of
+// the namespace. The namespace itself ends some time after its last process.
 func (w *Wall) Remove() error {
 	var errs []error
 	link, err := netlink.LinkByName(w.link)
 	if err == nil {
-		err = netlink.LinkDel(link) // and the other one with it
+		err = netlink.LinkDel(link) // this also deletes the other one
 	}
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); !gone {
 		errs = append(errs, err)
 	}
-	if err := unix.Unmount(w.file, unix.MNT_DETACH); !errors.Is(err, unix.EINVAL) { // which says that it is not mounted
+	if err := unix.Unmount(w.file, unix.MNT_DETACH); !errors.Is(err, unix.EINVAL) { // EINVAL means that it is not mounted
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// Cut lets all packets between the lab and the servers vanish, as a broken
-// network does: no connection is reset.
+// Cut drops all packets between the lab and the servers, like a broken network: no connection is
+// reset.
 func (w *Wall) Cut() error { return w.set("cut", netlink.LinkSetDown) }
 
 // Restore ends a Cut.
 func (w *Wall) Restore() error {
 	return w.set("mend", func(link netlink.Link) error {
-		// With the interface went the way out.
-		return errors.Join(netlink.LinkSetUp(link), leadOut(w.link, strings.TrimSuffix(w.Address, ".2")+".1"))
+		// The default route was removed with the interface.
+		return errors.Join(netlink.LinkSetUp(link), addDefaultRoute(w.link, strings.TrimSuffix(w.Address, ".2")+".1"))
 	})
 }
 

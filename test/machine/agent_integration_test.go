@@ -9,10 +9,9 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestAnAgentThatEndsTouchesNoContainer ends the agent in every way that is no
-// shutdown. The runtime makes the containers' cgroups itself here: systemd knows
-// nothing of them, and any signal would be hostler's. So it is in the end, when a
-// shutdown bypasses logind.
+// TestAnAgentThatEndsTouchesNoContainer ends the agent in every way that is not a shutdown. The
+// runtime itself creates the containers' cgroups here: systemd does not know them, so any signal
+// would be hostler's. That also applies at the end, in a shutdown without logind notification.
 func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
@@ -45,7 +44,7 @@ func TestAnAgentThatEndsTouchesNoContainer(t *testing.T) {
 			})
 		}
 		t.Run("systemctl start reboot.target", func(t *testing.T) {
-			bypass(t, m, wayDown{name: "systemctl start reboot.target, without scopes", down: by("systemctl start reboot.target")}, workload())
+			bypass(t, m, shutdownKind{name: "systemctl start reboot.target, without scopes", down: by("systemctl start reboot.target")}, workload())
 		})
 	})
 }
@@ -60,8 +59,8 @@ func killed(m *machine.Machine) {
 	m.Eventually("systemd has started the agent anew", func() bool { pid := agentPID(m); return pid != before && pid != "0" })
 }
 
-// upgraded installs a package beside the agent that runs, and over both a newer one
-// with the program, with the maintainer script that Debian's tools write for a service.
+// upgraded installs a package while the agent runs, and then a newer one over both. They have the
+// program, and the maintainer script that Debian's tools generate for a service.
 func upgraded(m *machine.Machine) {
 	m.Run(`set -e
 		dir=$(mktemp -d)
@@ -83,8 +82,8 @@ func upgraded(m *machine.Machine) {
 		rm -r $dir /root/hostler.deb`)
 }
 
-// rescued goes to single-user mode, where neither hostler nor containerd nor
-// logind runs, and back.
+// rescued switches to single-user mode, where neither hostler nor containerd nor logind runs, and
+// back.
 func rescued(m *machine.Machine) {
 	m.Run("systemctl isolate --no-block rescue.target")
 	m.Eventually("hostler and the runtime are stopped", func() bool {

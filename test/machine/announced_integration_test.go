@@ -14,27 +14,27 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// wayDown is a way to end a boot.
-type wayDown struct {
+// shutdownKind is a way to end a boot.
+type shutdownKind struct {
 	name string
 	down func(m *machine.Machine) machine.Down
-	off  bool   // the machine is off then
-	same bool   // the kernel is the same one then
-	kind string // that logind reports
+	off  bool   // the machine is off afterwards
+	same bool   // the kernel stays the same
+	kind string // reported by logind
 }
 
 func by(command string) func(m *machine.Machine) machine.Down {
 	return func(m *machine.Machine) machine.Down { return m.GoesDown(command) }
 }
 
-// TestAnnouncedShutdowns takes a machine down in every way that goes through
-// logind: pods stop in two phases while it waits.
+// TestAnnouncedShutdowns shuts a machine down in every way that uses logind: pods stop in two
+// phases while logind waits.
 func TestAnnouncedShutdowns(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		t.Logf("seen: %s", versions(m))
-		ways := []wayDown{
+		ways := []shutdownKind{
 			{name: "systemctl reboot", down: by("systemctl reboot"), kind: "reboot"},
 			{name: "shutdown -r now", down: by("shutdown -r now"), kind: "reboot"},
 			{name: "reboot", down: by("reboot"), kind: "reboot"},
@@ -43,16 +43,16 @@ func TestAnnouncedShutdowns(t *testing.T) {
 		}
 		if o.Bed == machine.VM {
 			ways = append(ways,
-				wayDown{name: "power button", down: (*machine.Machine).PowerButton, off: true, kind: "poweroff"},
-				wayDown{name: "systemctl kexec", down: by("kexec --load /boot/vmlinuz --initrd=/boot/initrd --reuse-cmdline && systemctl kexec"), kind: "kexec"})
+				shutdownKind{name: "power button", down: (*machine.Machine).PowerButton, off: true, kind: "poweroff"},
+				shutdownKind{name: "systemctl kexec", down: by("kexec --load /boot/vmlinuz --initrd=/boot/initrd --reuse-cmdline && systemctl kexec"), kind: "kexec"})
 		}
 		if o.Release != machine.Debian12 {
-			// The last one: what follows cannot be told from it by the boot's ID.
-			ways = append(ways, wayDown{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
+			// It is the last one: the boot ID does not distinguish what follows.
+			ways = append(ways, shutdownKind{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
 		}
 		t.Run("scheduled and called off", func(t *testing.T) { cancelAnnounced(t, m) })
 		for i, way := range ways {
-			pods := workload() // that was left open
+			pods := workload() // started in the previous boot
 			if i > 0 {
 				m.Deploy(pods...)
 			}
@@ -64,34 +64,35 @@ func TestAnnouncedShutdowns(t *testing.T) {
 	})
 }
 
-// goDown shuts the machine down in one way, and looks at it from the next boot.
-func goDown(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) {
+// goDown shuts the machine down in one way, and checks the result in the next boot.
+func goDown(t *testing.T, m *machine.Machine, kind shutdownKind, pods []machine.Pod) {
 	t.Helper()
 	before := m.BootID()
-	down := way.down(m)
-	if down.Off != way.off || down.NewKernel == way.same {
-		t.Errorf("the machine went down as %+v, want off = %t and a new kernel = %t", down, way.off, !way.same)
+	down := kind.down(m)
+	if down.Off != kind.off || down.NewKernel == kind.same {
+		t.Errorf("the machine went down as %+v, want off = %t and a new kernel = %t", down, kind.off, !kind.same)
 	}
 	if down.Off {
 		m.Start()
 	}
 	c := readBack(t, m, before)
-	c.logFindings(t, way.name)
+	c.logFindings(t, kind.name)
 	checkWorkload(t, c, pods, journal.TriggerShutdown)
 	expectReboot(t, m, reboots.Expected)
-	if m.Options.Release == machine.Debian12 && way.name == "power button" {
-		way.kind = "" // logind does not report it
+	if m.Options.Release == machine.Debian12 && kind.name == "power button" {
+		kind.kind = "" // logind does not report it
 	}
-	if c.last.Kind != way.kind {
-		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, way.kind)
+	if c.last.Kind != kind.kind {
+		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, kind.kind)
 	}
-	if output := m.Hostler("status"); !strings.Contains(output, way.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
-		t.Errorf("hostler status does not tell of the %q:\n%s", way.kind, output)
+	if output := m.Hostler("status"); !strings.Contains(output, kind.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
+		t.Errorf("hostler status does not tell of the %q:\n%s", kind.kind, output)
 	}
-	logindWaitedIn(t, m, logOf(way))
+	logindWaitedIn(t, m, logOf(kind))
 }
 
-// logindWaited looks that logind waited to the end of the boot before for whoever had a lock.
+// logindWaited checks that logind waited until the end of the previous boot for the holder of a
+// lock.
 func logindWaited(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	logindWaitedIn(t, m, -1)
@@ -104,28 +105,28 @@ func logindWaitedIn(t *testing.T, m *machine.Machine, boot int) {
 	}
 }
 
-// logOf is the boot, counted from this one, in whose journal the way down is.
-func logOf(way wayDown) int {
-	if way.same {
+// logOf returns the boot, counted from this one, whose journal has the shutdown.
+func logOf(kind shutdownKind) int {
+	if kind.same {
 		return 0
 	}
 	return -1
 }
 
-// scheduled shuts the machine down at a time to come, as `shutdown -h +1` does,
-// but sooner: it asks logind with this very call.
+// scheduled schedules a shutdown, as `shutdown -h +1` does, but sooner: it makes the same call to
+// logind.
 func scheduled(m *machine.Machine) machine.Down {
 	return m.GoesDown(scheduleIn(3*time.Second, "poweroff"))
 }
 
-// scheduleIn is the command that has logind shut down after a while.
+// scheduleIn returns the command that makes logind shut down after a while.
 func scheduleIn(d time.Duration, kind string) string {
 	return fmt.Sprintf("busctl call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ScheduleShutdown st %s $(($(date +%%s%%6N) + %d))",
 		kind, d.Microseconds())
 }
 
-// cancelAnnounced schedules shutdowns and takes the word back before their time has
-// come: logind has announced nothing by then, and nothing happens.
+// cancelAnnounced schedules shutdowns and cancels them before their time: logind has not announced
+// anything by then, and nothing happens.
 func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	m.Deploy(workload()...)
 	plans := func() string {
@@ -150,9 +151,9 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	stillOpen(t, m, "it was called off, and its time is over")
 }
 
-// TestAShutdownIsCancelledTooLate takes one back while it is being delayed. systemd 252 says
-// that it did, and shuts down nevertheless (systemd#34554). 257 does as it says, and tells
-// nobody: the pods that are left run until the next shutdown.
+// TestAShutdownIsCancelledTooLate cancels a shutdown while it is delayed. systemd 252 reports
+// success, but shuts down nevertheless (systemd#34554). systemd 257 cancels it, but sends no
+// signal: the remaining pods run until the next shutdown.
 func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
@@ -171,7 +172,7 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 			return
 		}
 		for i := range pods {
-			if pods[i].Name == "stubborn" { // db's turn is not to come before the word is taken back
+			if pods[i].Name == "stubborn" { // db's turn must not come before the shutdown is cancelled
 				pods[i].Grace = 4 * stubbornGrace
 			}
 		}
@@ -193,8 +194,8 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 	})
 }
 
-// stillOpen checks that no shutdown has started: hostler is Armed
-// with one lock, and no workload has got a signal.
+// stillOpen checks that no shutdown has started: hostler is Armed with one lock, and no workload
+// has got a signal.
 func stillOpen(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()
 	if s := m.Status().Shutdown; s.State != shutdown.Armed || s.Current != nil {
@@ -206,7 +207,7 @@ func stillOpen(t *testing.T, m *machine.Machine, when string) {
 	untouched(t, m, when)
 }
 
-// untouched checks that all workloads of this boot live, and never got a signal.
+// untouched checks that all workloads of this boot run, and never got a signal.
 func untouched(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()
 	work := m.Work().Boot(m.BootID())

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestAPodmanThatMustNotBeStartedCostsNoTime takes a machine down by the signal of a container
-// manager, of which logind hears nothing, while podman.service does not run: it must not be started
+// TestAPodmanThatMustNotBeStartedCostsNoTime shuts a machine down by the signal of a container
+// manager, without logind notification, while podman.service does not run: it must not be started
 // then. The critical pod of another runtime does not wait for Podman's container.
 func TestAPodmanThatMustNotBeStartedCostsNoTime(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {

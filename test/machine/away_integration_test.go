@@ -18,13 +18,13 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// wordPath is what a Node says of itself. With a range kubectl would watch no further than the
-// first change.
+// wordPath selects a Node's condition Ready. With a range, kubectl would stop watching at the first
+// change.
 const wordPath = `jsonpath={.status.conditions[?(@.type=="Ready")].status}/{.status.conditions[?(@.type=="Ready")].reason}{"\n"}`
 
-// TestTheControlPlaneIsUnreachable shuts down while no packet reaches kube-apiserver, nor any comes
-// back: the pods get their time, nobody waits for it, and what there was to tell it is told
-// after the boot.
+// TestTheControlPlaneIsUnreachable shuts down while no packets to and from kube-apiserver arrive.
+// The pods get their time, and nothing waits for the control plane. What happened is reported after
+// the boot.
 func TestTheControlPlaneIsUnreachable(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{Apart: true})
@@ -32,7 +32,7 @@ func TestTheControlPlaneIsUnreachable(t *testing.T) {
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 		word := func() string {
-			out, _ := kubectl(t, cluster, "get", "node", "machine", "-o", wordPath) // which is not there yet
+			out, _ := kubectl(t, cluster, "get", "node", "machine", "-o", wordPath) // it does not exist yet
 			return strings.TrimSpace(out)
 		}
 		const up, down = "True/" + status.ReasonHostReady, "False/" + status.ReasonDraining
@@ -49,9 +49,9 @@ func TestTheControlPlaneIsUnreachable(t *testing.T) {
 		last := expectRecord(t, m, boot, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped})
 		waited := loggedAt(t, m, "state="+shutdown.Released.String()).Sub(last.FinishedAt)
 		t.Logf("seen: a control plane that is away is waited for %v", waited.Round(10*time.Millisecond))
-		// The guard gives it two seconds, to which its own tests hold it by a clock of theirs. An
-		// emulated processor sees late that they are over, and what logind was asked for beyond
-		// the phases holds that, too.
+		// The guard gives the control plane two seconds, which its own tests check with a fake clock. An
+		// emulated processor notices the end late, but the delay of logind beyond the phases includes
+		// that, too.
 		if waited > plan.Margin {
 			t.Errorf("the lock was released %v after the last pod had ended, want no longer a wait than %v", waited, plan.Margin)
 		}
@@ -80,7 +80,7 @@ func TestTheControlPlaneIsUnreachable(t *testing.T) {
 	})
 }
 
-// loggedAt is when the agent first logged a text in the boot before.
+// loggedAt returns when the agent first logged a text in the previous boot.
 func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
 	t.Helper()
 	log := m.Journal(-1, "-u hostler", "-o short-unix")
@@ -97,21 +97,20 @@ func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
 	return time.Time{}
 }
 
-// TestTheStoreIsUnreachable takes the store of the embedded control plane away, which is the
-// one of a machine that is told of no other, and shuts down: the pods get their time, and
-// nobody waits for the store.
+// TestTheStoreIsUnreachable makes the store of the embedded control plane, which is the default
+// one, unavailable, and shuts down. The pods get their time, and nothing waits for the store.
 func TestTheStoreIsUnreachable(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = gracesOf(o.Bed).config()
 		m := machine.Boot(t, o)
 		storeRefuses(t, m)
-		if o.Bed == machine.VM { // to freeze a filesystem takes a kernel that nobody else needs
+		if o.Bed == machine.VM { // to freeze a filesystem needs a separate kernel
 			storeHangs(t, m)
 		}
 	})
 }
 
-// storeRefuses: nothing can be written. What is known lives in memory, and ends there.
+// storeRefuses tests a store that cannot be written. The state is only in memory and is lost.
 func storeRefuses(t *testing.T, m *machine.Machine) {
 	m.Run("systemctl stop hostler && mount --bind /var/lib/hostler /var/lib/hostler && mount -o remount,bind,ro /var/lib/hostler && systemctl start hostler")
 	m.AwaitArmed()
@@ -133,8 +132,8 @@ func storeRefuses(t *testing.T, m *machine.Machine) {
 	expectAilment(t, m, ailment{name: "a state folder that can be written again", reason: status.ReasonArmed, protected: true, check: "state", verdict: doctor.OK})
 }
 
-// storeHangs: whoever writes, waits. The shutdown does not, and what there is to tell
-// is written once the store is back, on the way down.
+// storeHangs tests a store that blocks writers. The shutdown does not wait. The state is written
+// once the store works again, before the machine is down.
 func storeHangs(t *testing.T, m *machine.Machine) {
 	m.Write("/etc/systemd/system/thaw.service", `[Service]
 Type=oneshot
@@ -156,8 +155,8 @@ ExecStop=fsfreeze --unfreeze /var/lib/hostler
 	awaitReady(t, m, "after a boot with a store that hung")
 }
 
-// TestARuntimeIsUnreachableWhenTheAgentIsNew has an agent that never saw the runtime asked to close
-// the host: what it cannot see it does not take for gone, and says so after the boot.
+// TestARuntimeIsUnreachableWhenTheAgentIsNew drains a host with an agent that never reached the
+// runtime. It does not assume that there are no pods, and says so after the boot.
 func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
@@ -165,7 +164,7 @@ func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 		m := machine.Boot(t, o)
 		for _, scenario := range []struct {
 			name  string
-			known bool // which pods there are
+			known bool // which pods exist
 			down  func() machine.Down
 		}{
 			{"before the shutdown", false, func() machine.Down {

@@ -10,15 +10,15 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// bed is what stories run in: containers in `make test`, VMs in `make test-machine`.
+// bed returns the bed of scenarios: containers in `make test`, VMs in `make test-machine`.
 func bed() machine.Bed {
 	return cmp.Or(machine.Bed(os.Getenv("HOSTLER_TEST_BED")), machine.Container)
 }
 
-// runsAll reports whether stories run on both releases that `make test` runs on one.
+// runsAll reports whether scenarios run on both releases that `make test` runs on one.
 func runsAll() bool { return bed() == machine.VM || os.Getenv("HOSTLER_TEST_LONG") != "" }
 
-// releases are both, and in `make test` the one that is given.
+// releases returns both releases, or in `make test` the given one.
 func releases(everyday machine.Release) []machine.Release {
 	if runsAll() {
 		return machine.Releases()
@@ -26,21 +26,21 @@ func releases(everyday machine.Release) []machine.Release {
 	return []machine.Release{everyday}
 }
 
-// onDebian runs a story on both releases, and in `make test` on the one that is given. Half of the
-// stories are given either.
+// onDebian runs a scenario on both releases, or in `make test` on the given one. Each release is
+// given for half of the scenarios.
 func onDebian(t *testing.T, everyday machine.Release, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	onDebians(t, releases(everyday), bed(), scenario)
 }
 
-// onBothDebians runs a story on both releases whose programs differ in what the story is about.
+// onBothDebians runs a scenario on both releases, because their programs differ in its subject.
 func onBothDebians(t *testing.T, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	onDebians(t, machine.Releases(), bed(), scenario)
 }
 
-// inVMs runs a story on both releases that a container cannot run, because it changes
-// what a container shares with its host.
+// inVMs runs a scenario on both releases that changes something that a container shares with its
+// host.
 func inVMs(t *testing.T, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	if bed() != machine.VM {
@@ -49,14 +49,14 @@ func inVMs(t *testing.T, scenario func(t *testing.T, o machine.Options)) {
 	onBothDebians(t, scenario)
 }
 
-// aloneOnDebian is onDebian of a story that keeps a whole host busy: it runs on one release after
-// the other, and before all stories that run beside each other.
+// aloneOnDebian is onDebian for a scenario that keeps a whole host busy: it runs on one release
+// after the other, before the parallel scenarios.
 func aloneOnDebian(t *testing.T, everyday machine.Release, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	onEach(t, releases(everyday), bed(), scenario)
 }
 
-// onDebians runs a story on some releases, beside other stories.
+// onDebians runs a scenario on some releases, in parallel with others.
 func onDebians(t *testing.T, releases []machine.Release, bed machine.Bed, scenario func(t *testing.T, o machine.Options)) {
 	t.Helper()
 	t.Parallel()

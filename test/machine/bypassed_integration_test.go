@@ -13,17 +13,16 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestShutdownsThatBypassLogind takes a machine down in ways of which logind
-// hears nothing. systemd stops everything at once then, and hostler, which is
-// stopped before the runtime, drains first. Containers are in scopes of several
-// slices, which systemd would stop as well, but for the order that their drop-in
-// says. TestAnAgentThatEndsTouchesNoContainer ends so without scopes.
+// TestShutdownsThatBypassLogind shuts a machine down in ways without logind notification. systemd
+// then stops everything at once, and hostler, which is stopped before the runtime, drains first.
+// Containers are in scopes of several slices. Without the order in their drop-in, systemd would
+// stop them as well. TestAnAgentThatEndsTouchesNoContainer does the same without scopes.
 func TestShutdownsThatBypassLogind(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config, o.SystemdCgroup = workloadConfig(), true
 		m := machine.Boot(t, o)
 		t.Run("systemctl start reboot.target", func(t *testing.T) { longGrace(t, m) })
-		for i, way := range []wayDown{
+		for i, way := range []shutdownKind{
 			{name: "systemctl isolate reboot.target", down: by("systemctl isolate reboot.target")},
 			{name: "Ctrl-Alt-Del", down: (*machine.Machine).CtrlAltDel},
 		} {
@@ -34,13 +33,13 @@ func TestShutdownsThatBypassLogind(t *testing.T) {
 			})
 		}
 		t.Run("systemctl reboot -ff", func(t *testing.T) { uncaught(t, m) })
-		// The last one: this breaks the machine's protection.
+		// It is the last one, because it breaks the machine's protection.
 		t.Run("without the scopes' drop-in", func(t *testing.T) { unordered(t, m) })
 	})
 }
 
-// spread runs pods in the slices where runtimes put their scopes, in turn, from one of them
-// on. Those in the first two are what systemd would stop at once.
+// spread runs pods in the slices in which runtimes create their scopes, in turn, starting with one
+// of them. systemd would stop those in the first two at once.
 func spread(t *testing.T, m *machine.Machine, from int, pods ...machine.Pod) {
 	t.Helper()
 	slices := []string{"kubepods.slice", "machine.slice", "system.slice"}
@@ -51,8 +50,8 @@ func spread(t *testing.T, m *machine.Machine, from int, pods ...machine.Pod) {
 	}
 }
 
-// expectGroup looks that the kernel has a pod's only container in a control group whose path,
-// from the machine's root on, begins and ends so, with the container's ID between.
+// expectGroup checks that a pod's only container is in a cgroup with that beginning and end of its
+// path, and the container's ID between them.
 func expectGroup(t *testing.T, m *machine.Machine, pod, begins, ends string) {
 	t.Helper()
 	group := strings.TrimSpace(m.Run(`grep '^0::' /proc/$(pgrep -xf '/guest work -name default/` + pod + `/main .*')/cgroup`))
@@ -62,27 +61,27 @@ func expectGroup(t *testing.T, m *machine.Machine, pod, begins, ends string) {
 	}
 }
 
-// bypass shuts the machine down in a way of which logind hears nothing.
-func bypass(t *testing.T, m *machine.Machine, way wayDown, pods []machine.Pod) closed {
+// bypass shuts the machine down without logind notification.
+func bypass(t *testing.T, m *machine.Machine, kind shutdownKind, pods []machine.Pod) closed {
 	t.Helper()
 	before := m.BootID()
-	if down := way.down(m); down.Off || !down.NewKernel {
+	if down := kind.down(m); down.Off || !down.NewKernel {
 		t.Errorf("the machine went down as %+v, want a new boot", down)
 	}
 	c := readBack(t, m, before)
-	c.logFindings(t, way.name)
+	c.logFindings(t, kind.name)
 	checkWorkload(t, c, pods, journal.TriggerServiceStop)
 	expectReboot(t, m, reboots.Expected)
 	during, after := unmounts(m)
-	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", way.name, during, after)
+	t.Logf("seen: %s: systemd unmounted %d of the containers' file systems before hostler had ended, %d after", kind.name, during, after)
 	if log := m.Journal(-1, "-u hostler"); !strings.Contains(log, "systemStopping=true") {
 		t.Errorf("hostler did not see that the system stops:\n%s", log)
 	}
 	return c
 }
 
-// unmounts counts what systemd has unmounted of containers in the last boot,
-// before and after hostler had ended.
+// unmounts counts the mounts of containers that systemd unmounted in the last boot, before and
+// after the end of hostler.
 func unmounts(m *machine.Machine) (before, after int) {
 	done := false
 	for line := range strings.Lines(m.Journal(-1, "-o", "short-monotonic")) {
@@ -102,8 +101,8 @@ func unmounts(m *machine.Machine) (before, after int) {
 	return before, after
 }
 
-// longGrace lets a container take longer than the service may take to stop
-// (TimeoutStopSec=30s), unless the agent asks for more.
+// longGrace lets a container take longer to stop than the service may (TimeoutStopSec=30s), unless
+// the agent requests more time.
 func longGrace(t *testing.T, m *machine.Machine) {
 	const needs = 35 * time.Second
 	pods := workload()
@@ -113,7 +112,7 @@ func longGrace(t *testing.T, m *machine.Machine) {
 		}
 	}
 	spread(t, m, 0, pods...)
-	c := bypass(t, m, wayDown{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")}, pods)
+	c := bypass(t, m, shutdownKind{name: "systemctl start reboot.target, 35 s of grace", down: by("systemctl start reboot.target")}, pods)
 	for _, life := range c.work.Pod("batch") {
 		if lasted := life.Gone().Sub(life.Term()); lasted < needs {
 			t.Errorf("batch lived for %v after SIGTERM, want the %v that it needs:\n%s", lasted, needs, c.work)
@@ -121,8 +120,8 @@ func longGrace(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// writtenDown are the pods that run, as hostler has it, should nobody be asked any more; none as
-// long as it has written nothing.
+// writtenDown returns hostler's list of running pods, for the case that no runtime can be asked any
+// more; none as long as it has written nothing.
 func writtenDown(t *testing.T, m *machine.Machine) []journal.Ref {
 	t.Helper()
 	var file struct{ Watch struct{ Pods []journal.Ref } }
@@ -133,7 +132,7 @@ func writtenDown(t *testing.T, m *machine.Machine) []journal.Ref {
 	return file.Watch.Pods
 }
 
-// uncaught ends a boot without anybody being asked. The next one says so.
+// uncaught ends a boot without stopping any container. The next boot reports it.
 func uncaught(t *testing.T, m *machine.Machine) {
 	pods := workload()
 	spread(t, m, 0, pods...)
@@ -166,8 +165,8 @@ func uncaught(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// unordered is the proof that the others prove anything: without the scopes'
-// drop-in systemd asks all containers to end at once.
+// unordered shows that the other tests prove something: without the scopes' drop-in, systemd stops
+// all containers at once.
 func unordered(t *testing.T, m *machine.Machine) {
 	m.Run("rm -r /usr/lib/systemd/system/*-.scope.d && systemctl daemon-reload")
 	pods := workload()
@@ -179,7 +178,7 @@ func unordered(t *testing.T, m *machine.Machine) {
 		if lives := work.Pod(pod.Name); len(lives) != 1 || lives[0].Term().IsZero() {
 			t.Errorf("%s was not asked to end, want one life of it, with SIGTERM:\n%s", pod.Name, work)
 		}
-		// web may have ended by the time that systemd comes to db.
+		// web may have ended before systemd stops db.
 		if slow := pod.Name == "stubborn" || pod.Name == "batch"; slow && work.GoneBefore(pod.Name, "db") {
 			t.Errorf("db was asked to end after %s also without the drop-in: the other tests prove nothing:\n%s", pod.Name, work)
 		}

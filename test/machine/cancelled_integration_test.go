@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestCancellations cancels shutdowns at every moment, over and over.
+// TestCancellations cancels shutdowns at every moment, repeatedly.
 func TestCancellations(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		rounds := 12
@@ -22,9 +22,9 @@ func TestCancellations(t *testing.T) {
 			rounds = 50
 		}
 		g := gracesOf(o.Bed)
-		waits := 5 * time.Second // as logind does by itself
+		waits := 5 * time.Second // logind's default
 		if o.Bed == machine.VM {
-			waits = 20 * time.Second // longer than to mask a target there takes
+			waits = 20 * time.Second // longer than it takes to mask a target there
 			o.Files = map[string]string{"usr/lib/systemd/logind.conf.d/00-slow.conf": "[Login]\nInhibitDelayMaxSec=20\n"}
 		}
 		g.all += waits
@@ -48,20 +48,19 @@ func TestCancellations(t *testing.T) {
 	})
 }
 
-// cancelled is a machine on which a pod and a critical one run, in later rounds
-// other ones than in the first.
+// cancelled is a machine with a running pod and a critical one. Each later round has other pods.
 type cancelled struct {
 	*testing.T
 	m *machine.Machine
 	graces
 
-	waits   time.Duration // what logind waits for if hostler does not ask for more
-	before  int           // descriptors of the agent after the first round, in which nothing is announced
+	waits   time.Duration // how long logind waits if hostler requests no more
+	before  int           // descriptors of the agent after the first round, which announces nothing
 	web, db string
 	pods    int
 }
 
-// refill runs a pod and a critical one where those of before were stopped.
+// refill runs a pod and a critical one if the previous ones were stopped.
 func (c *cancelled) refill() {
 	c.Helper()
 	work := c.work()
@@ -100,18 +99,18 @@ func (c *cancelled) life(work machine.Work, pod string) machine.Life {
 	return lives[0]
 }
 
-// await waits until something has become of a pod.
+// await waits until when returns a time for a pod.
 func (c *cancelled) await(what, pod string, when func(machine.Life) time.Time) {
 	c.Helper()
 	c.m.Eventually(pod+" "+what, func() bool { return !when(c.life(c.work(), pod)).IsZero() })
 }
 
-// forget restarts logind, which knows of no shutdown then.
+// forget restarts logind, which then knows no shutdown.
 func (c *cancelled) forget() {
 	c.m.Run("systemctl reset-failed systemd-logind; " + restartLogind)
 }
 
-// whileScheduled: nothing has been announced yet.
+// whileScheduled cancels before the announcement.
 func (c *cancelled) whileScheduled() {
 	c.refill()
 	c.m.Run("shutdown -r +60 && shutdown -c")
@@ -123,7 +122,8 @@ func (c *cancelled) atOnce() {
 	c.m.Run("systemctl reset-failed systemd-logind; systemctl reboot; " + restartLogind)
 }
 
-// inThePhase: somebody is still being waited for, so that the critical one's turn never comes.
+// inThePhase cancels while the regular phase still waits, so that the critical pod's turn never
+// comes.
 func (c *cancelled) inThePhase() {
 	c.refill()
 	c.pods++
@@ -140,7 +140,7 @@ func (c *cancelled) betweenPhases() {
 	c.m.Run("systemctl reboot")
 	c.await("ends", c.web, func(l machine.Life) time.Time { return l.Ended })
 	c.forget()
-	// Whether db's turn has come by then nobody can tell beforehand: hostler has it on record.
+	// Whether db's turn has come by then cannot be predicted: hostler's record shows it.
 	db := 0
 	if r := awaitState(c.T, c.m, shutdown.Armed).Shutdown.Cancelled; c.asked(r, c.db) {
 		db = 1
@@ -150,7 +150,7 @@ func (c *cancelled) betweenPhases() {
 	c.expectTerms(1, db)
 }
 
-// asked tells whether a shutdown has asked a pod to end, as hostler has it.
+// asked reports whether a shutdown has sent a pod the stop signal, according to hostler.
 func (c *cancelled) asked(r *journal.Record, pod string) bool {
 	return r != nil && slices.ContainsFunc(r.Pods, func(p journal.PodRecord) bool { return p.Name == pod && !p.StartedAt.IsZero() })
 }
@@ -164,9 +164,9 @@ func (c *cancelled) inTheLastPhase() {
 	c.expectTerms(1, 1)
 }
 
-// afterTheRelease: logind asks for a target that cannot be started, and says
-// that it is not going down after all. A target that is masked before logind
-// does not even announce.
+// afterTheRelease lets logind start a target that cannot be started. logind then reports that the
+// machine does not shut down. If the target is masked earlier, logind does not even announce the
+// shutdown.
 func (c *cancelled) afterTheRelease() {
 	c.refill()
 	c.m.Run("systemctl reboot && systemctl mask --runtime --quiet reboot.target")
@@ -176,8 +176,8 @@ func (c *cancelled) afterTheRelease() {
 	c.expectTerms(1, 1)
 }
 
-// outOfTime: logind has waited as long as it is told to, goes on, fails and says
-// so, in the middle of a phase. Its delay is taken back while the agent sleeps.
+// outOfTime lets logind's delay expire in the middle of a phase. logind continues, fails and
+// reports it. Its delay is reduced while the agent is stopped.
 func (c *cancelled) outOfTime() {
 	c.m.Deploy(machine.Pod{Name: "stubborn", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 	c.refill()
@@ -205,7 +205,7 @@ func (c *cancelled) outOfTime() {
 	}
 }
 
-// expectTerms looks how often the pod and the critical one were sent the stop signal.
+// expectTerms checks how often the pod and the critical one were sent the stop signal.
 func (c *cancelled) expectTerms(web, db int) {
 	c.Helper()
 	work := c.work()
@@ -214,9 +214,8 @@ func (c *cancelled) expectTerms(web, db int) {
 	}
 }
 
-// expectUnharmed waits until the guard is Armed, and looks that all is as if
-// there had been no shutdown: one lock, a Ready Node, and the pods that were not
-// sent the stop signal run.
+// expectUnharmed waits until the guard is Armed, and checks that everything is as without a
+// shutdown: one lock, a Ready Node, and running pods that were not sent the stop signal.
 func (c *cancelled) expectUnharmed(when string) {
 	c.Helper()
 	c.m.AwaitArmed()
@@ -238,12 +237,12 @@ func (c *cancelled) expectUnharmed(when string) {
 	}
 }
 
-// expectNoLeak waits until the agent has no more descriptors than before any shutdown: a
-// connection or two may be open just now, but one that stays is one too many.
+// expectNoLeak waits until the agent has no more descriptors than before any shutdown. A connection
+// or two may be open for a moment, but none may stay.
 func (c *cancelled) expectNoLeak(when string) {
 	c.Helper()
 	if c.before == 0 {
-		for range 20 { // what is open for a moment may be again
+		for range 20 { // a descriptor may be open again for a moment
 			c.before = max(c.before, len(descriptors(c.m)))
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestChecksDoNotBlockTheirAgent restarts an agent one of whose checks runs, and
-// another has left behind what does not end when it is asked to.
+// TestChecksDoNotBlockTheirAgent restarts an agent while a check runs. Another check has left a
+// process that does not end on SIGTERM.
 func TestChecksDoNotBlockTheirAgent(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()

@@ -17,25 +17,25 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// clusterConfig is of a machine that is a node of a cluster, by its credentials.
+// clusterConfig is the configuration of a machine that is a node of a cluster.
 const clusterConfig = `controlPlane: {type: kubernetes, kubernetes: {kubeconfig: /etc/hostler/kubeconfig}}
 node: {name: machine}
 `
 
-// clockConfig is of one that renews its lease often, to be lost soon by a cluster that
-// thinks it does not.
+// clockConfig renews the Lease often, so that a cluster that misses renewals soon reports the node
+// as lost.
 const clockConfig = clusterConfig + "lease: {duration: 12s, renewInterval: 3s}\n"
 
-// A cluster takes a node for lost that renews no lease for that long; renewals
-// enough to last longer.
+// A cluster reports a node as lost that renews no Lease for that long; and enough renewals to last
+// longer.
 const (
 	clockGrace    = 15 * time.Second
 	clockRenewals = 7
 )
 
-// TestTheClockIsStepped sets a machine's clock forth and back by an hour, as
-// somebody does who corrects it, while a cluster with a right clock watches: it
-// sees the node Ready throughout, and no lease go back in time.
+// TestTheClockIsStepped sets a machine's clock forward and back by an hour, as a person does who
+// corrects it. A cluster with a correct clock sees the node Ready throughout, and no renewTime that
+// decreases.
 func TestTheClockIsStepped(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{
@@ -52,7 +52,7 @@ func TestTheClockIsStepped(t *testing.T) {
 		renewals := recording(t, cluster, "get", "lease", "machine", "-n", corev1.NamespaceNodeLease, "--watch", "-o", `jsonpath={.spec.renewTime}{"\n"}`)
 
 		s.step("+1 hour")
-		s.step("-1 hour") // it is right again
+		s.step("-1 hour") // the clock is correct again
 		s.step("-1 hour")
 		s.m.Run("systemctl restart hostler")
 		s.m.AwaitArmed()
@@ -64,7 +64,7 @@ func TestTheClockIsStepped(t *testing.T) {
 		}
 		times := renewals()
 		for i := range times[1:] {
-			if times[i] > times[i+1] { // RFC 3339 in UTC sorts
+			if times[i] > times[i+1] { // RFC 3339 in UTC can be sorted
 				t.Errorf("the lease was renewed at %s after %s, want no time to go back", times[i+1], times[i])
 			}
 		}
@@ -74,7 +74,7 @@ func TestTheClockIsStepped(t *testing.T) {
 
 const readyPath = `jsonpath={.status.conditions[?(@.type=="Ready")].status}{"\n"}`
 
-// credentials are the files of the machine's node.
+// credentials returns the files of the machine's node.
 func credentials(t *testing.T, c *kube.Cluster) map[string]string {
 	t.Helper()
 	file, err := c.NodeKubeconfig("machine")
@@ -95,14 +95,14 @@ func credentials(t *testing.T, c *kube.Cluster) map[string]string {
 	}
 }
 
-// stepped is a machine whose clock is set, and who watches it.
+// stepped is a machine whose clock is set, and the cluster that observes it.
 type stepped struct {
 	*testing.T
 	cluster *kube.Cluster
 	m       *machine.Machine
 }
 
-// step sets the clock, and looks that the machine goes on.
+// step sets the clock, and checks that the machine works.
 func (s *stepped) step(by string) {
 	s.Helper()
 	before := s.m.Run("date +%s")
@@ -111,13 +111,13 @@ func (s *stepped) step(by string) {
 	s.lives("after a step of " + by)
 }
 
-// lives waits until the lease was renewed for longer than the cluster waits, and
-// until it has heard of something new.
+// lives waits until the Lease was renewed for longer than the cluster waits, and until the cluster
+// has got a new status.
 func (s *stepped) lives(when string) {
 	s.Helper()
 	before := len(s.renewed())
 	s.m.Eventually("the lease is renewed "+when, func() bool { return len(s.renewed()) >= before+clockRenewals })
-	s.m.Hostler("status") // fails while the lease is overdue
+	s.m.Hostler("status") // fails while the Lease is overdue
 	for _, want := range []struct{ command, unschedulable string }{{"cordon", "true"}, {"uncordon", ""}} {
 		s.m.Hostler(want.command)
 		s.m.Eventually("the cluster hears of a "+want.command+" "+when, func() bool {
@@ -127,7 +127,7 @@ func (s *stepped) lives(when string) {
 	}
 }
 
-// renewed are the times at which the cluster was asked to renew the lease, and did.
+// renewed returns the times of the Lease renewals that the cluster accepted.
 func (s *stepped) renewed() []time.Time {
 	s.Helper()
 	requests, err := s.cluster.Requests()
@@ -143,7 +143,7 @@ func (s *stepped) renewed() []time.Time {
 	return times
 }
 
-// longestGap is how long the lease was not renewed.
+// longestGap returns the longest time without a renewal.
 func (s *stepped) longestGap() time.Duration {
 	s.Helper()
 	var longest time.Duration
@@ -154,7 +154,7 @@ func (s *stepped) longestGap() time.Duration {
 	return longest
 }
 
-// kubectl asks the cluster.
+// kubectl runs kubectl as the administrator.
 func kubectl(t *testing.T, cluster *kube.Cluster, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
@@ -162,8 +162,8 @@ func kubectl(t *testing.T, cluster *kube.Cluster, args ...string) (string, error
 	return cluster.Kubectl(ctx, args...)
 }
 
-// recording has kubectl watch until the function that it returns is called, which
-// returns each line. It returns when the watch has started.
+// recording starts a watch with kubectl. The returned function stops it and returns its lines.
+// recording returns when the watch has started.
 func recording(t *testing.T, cluster *kube.Cluster, args ...string) func() []string {
 	t.Helper()
 	watches := func() int {

@@ -22,26 +22,26 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
-// container is a machine in systemd-nspawn. Its root is an overlay over the
-// release's; containerd's lies beside that, as overlays do not stack.
+// container is a machine in systemd-nspawn. Its root is an overlay of the release's root.
+// containerd's folder is outside the overlay, because overlays do not stack.
 type container struct {
 	tools  lab.Tools
 	name   string
 	dir    string
-	groups string // cgroup v2 folder with one for each time it is powered on; the lab removes it
+	groups string // cgroup v2 folder with one child for each time the machine was powered on; the lab removes it
 
 	mu    sync.Mutex
 	end   chan struct{} // closed when the machine is off
-	group *os.File      // the present one: a cgroup that was killed takes no new processes
-	// cutting keeps a machine that loses its power from booting once more.
+	group *os.File      // cgroup of the present run: one that was killed accepts no new processes
+	// cutting prevents that a machine boots again after its power was cut.
 	cutting bool
 }
 
-// rebootCode is how systemd-nspawn ends when the machine asks for a reboot.
+// rebootCode is the exit code of systemd-nspawn if the machine requests a reboot.
 const rebootCode = 133
 
-// nspawnScript gives systemd-nspawn a cgroup v2 at the expected place, also on hosts whose
-// controllers are on v1.
+// nspawnScript mounts a cgroup v2 where systemd-nspawn expects it, even on hosts with controllers
+// on v1.
 const nspawnScript = `mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"`
 
 func newContainer(p prepared, l *lab.Lab, o Options, name, dir string, files debian.Files) (*container, error) {
@@ -99,7 +99,7 @@ func (c *container) start() error {
 	go func() {
 		defer close(end)
 		for {
-			_ = cmd.Wait() // the code tells
+			_ = cmd.Wait() // the exit code has the result
 			if cmd.ProcessState.ExitCode() != rebootCode {
 				return
 			}
@@ -122,7 +122,7 @@ func (c *container) boot() (*exec.Cmd, error) {
 	cmd := exec.Command("sh", "-c", nspawnScript, "sh", c.tools.Nspawn.Path,
 		"--quiet", "--boot", "--register=no", "--keep-unit", "--machine="+c.name, "--directory="+c.path("root"), "--console=read-only", "--setenv=TERM=dumb",
 		"--private-network", "--link-journal=no", "--resolv-conf=off", "--timezone=off",
-		// Neither the host's clock nor its modules are the machine's.
+		// The machine must not change the host's clock and modules.
 		"--capability=all", "--drop-capability=CAP_SYS_TIME,CAP_SYS_MODULE",
 		"--system-call-filter=add_key keyctl bpf perf_event_open @mount reboot swapon swapoff",
 		"--bind="+c.path("containerd")+":/var/lib/containerd", "--bind="+c.path("port")+":"+filepath.Dir(wire.Socket),
@@ -147,8 +147,8 @@ func (c *container) off() <-chan struct{} {
 	return c.end
 }
 
-// cut kills all that is in the machine's cgroup: its PID 1 would survive
-// systemd-nspawn, whose grandchild it is.
+// cut kills all processes in the machine's cgroup: its PID 1 is a grandchild of systemd-nspawn and
+// would survive it.
 func (c *container) cut() error {
 	c.mu.Lock()
 	c.cutting = true
@@ -190,8 +190,8 @@ func (c *container) close() error {
 	return err
 }
 
-// ForwardFiles have a container reach an address outside at 127.0.0.1:PORT, once Forward listens. They are for
-// Options.Files.
+// ForwardFiles are files with which a container reaches an outside address at 127.0.0.1:PORT, after
+// Forward was called. They are for Options.Files.
 func ForwardFiles(port int) map[string]string {
 	unit := "etc/systemd/system/forward-" + strconv.Itoa(port)
 	return map[string]string{
@@ -200,7 +200,7 @@ func ForwardFiles(port int) map[string]string {
 	}
 }
 
-// Forward has a container with ForwardFiles reach an address of the lab, until the test ends.
+// Forward connects a container with ForwardFiles to an address of the lab, until the test ends.
 func (m *Machine) Forward(port int, address string) {
 	m.t.Helper()
 	path := filepath.Join(m.dir, "port", fmt.Sprintf("forward-%d.sock", port))

@@ -19,7 +19,7 @@ func containerOf(pod string) string {
 	return fmt.Sprintf(`ctr --namespace k8s.io containers list -q 'labels."io.kubernetes.pod.name"==%s,labels."io.kubernetes.container.name"==main'`, pod)
 }
 
-// TestACrowd shuts down with many containers, of which some cannot be stopped.
+// TestACrowd shuts down with many containers, some of which cannot be stopped.
 func TestACrowd(t *testing.T) {
 	aloneOnDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		pods, g := 50, graces{45 * time.Second, 15 * time.Second}
@@ -32,7 +32,7 @@ func TestACrowd(t *testing.T) {
 		}
 		o.Config = g.config()
 		m := machine.Boot(t, o)
-		m.Run("ln -sf /usr/local/bin/guest /usr/local/sbin/runc") // which can make a container immortal
+		m.Run("ln -sf /usr/local/bin/guest /usr/local/sbin/runc") // the guest's runc can make a container immortal
 
 		two := []machine.ContainerSpec{{Name: "main"}, {Name: "helper", EndsSlowly: time.Second}}
 		manyPods := []machine.Pod{{Name: "immortal", Containers: two}, {Name: "hung", Containers: two}, {Name: "paused", Containers: two}}
@@ -41,15 +41,15 @@ func TestACrowd(t *testing.T) {
 		}
 		started := time.Now()
 		m.Deploy(manyPods...)
-		if took := time.Since(started); 3*took > g.all { // a slow machine's runtime stops them as slowly
+		if took := time.Since(started); 3*took > g.all { // on a slow machine, the runtime stops them as slowly
 			g = graces{3 * took.Truncate(time.Second), took.Truncate(time.Second)}
 			m.Write("/etc/hostler/hostler.yaml", g.config())
 			m.Run("systemctl restart hostler")
 			m.AwaitArmed()
 		}
-		// Signals do not reach it, whatever is said of them.
+		// No signal reaches it, although the runtime reports success.
 		m.Run("mkdir -p /run/immortal && touch /run/immortal/$(" + containerOf("immortal") + ")")
-		// Its shim, which is that of all containers of the pod, does not answer.
+		// Its shim, which serves all containers of the pod, does not answer.
 		m.Run(`kill -STOP $(ps -o ppid= -p $(ctr --namespace k8s.io tasks list | awk -v id="$(` + containerOf("hung") + `)" '$1 == id {print $2}'))`)
 		m.Run("ctr --namespace k8s.io tasks pause $(" + containerOf("paused") + ")")
 		boot := m.BootID()

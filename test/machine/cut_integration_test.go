@@ -15,18 +15,18 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestThePowerIsCutInADrain takes from a machine what only a VM can lose: whatever it had not
-// synced by then. The next boot knows how far its drain was, and what became of those that
-// were still to come.
+// TestThePowerIsCutInADrain tests a loss that only a VM can have: everything that was not synced.
+// The next boot knows the state of the drain, and what happened to the pods whose turn had not
+// come.
 func TestThePowerIsCutInADrain(t *testing.T) {
-	// The one story in a VM of `make test`.
+	// This is the only scenario in a VM in `make test`.
 	onDebians(t, releases(machine.Debian12), machine.VM, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		m.Write("/srv/kept", "over a power cut\n")
 		m.Deploy(
 			machine.Pod{Name: "web"},
-			// It is waited for longer than it takes to cut the power, so that db's turn does not come.
+			// Its wait is longer than it takes to cut the power, so that db's turn does not come.
 			machine.Pod{Name: "stubborn", Grace: regularPeriod, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
 			machine.Pod{Name: "db", Critical: true},
 		)
@@ -35,7 +35,7 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 		m.Run("systemctl reboot")
 		m.Eventually("stubborn is asked to end", func() bool { return !stubborn().Term().IsZero() })
 		m.Eventually("hostler has written down that web has ended", func() bool { return writtenOf(t, m, "web").Outcome == journal.Stopped })
-		// A file that has got its name survives when its folder is synced as well.
+		// A renamed file survives only if its folder is synced, too.
 		at := stubborn().LastSeen
 		m.Eventually("stubborn has lived on for a while", func() bool { return stubborn().LastSeen.Sub(at) > 2*time.Second })
 		m.CutPower()
@@ -57,13 +57,13 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 			t.Errorf("Work() = want web to end by itself, and the others to be cut off:\n%s", c.work)
 		}
 		expectCutOff(t, m)
-		// Somebody wanted it, and the power was quicker.
+		// The reboot was requested, but the power was cut first.
 		expectReboot(t, m, reboots.Expected)
 	})
 }
 
-// expectCutOff looks that everybody is told that stubborn, which was being waited for, and db,
-// whose turn had not come, ran when the power was cut, and that web did not.
+// expectCutOff checks the reports about pods that ran when the power was cut: stubborn, which was
+// being waited for, and db, whose turn had not come. web must not be reported.
 func expectCutOff(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	type pod struct {
@@ -99,7 +99,7 @@ func expectCutOff(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// writtenOf is what hostler has on disk of a pod in the drain that runs.
+// writtenOf returns hostler's record on disk of a pod in the running drain.
 func writtenOf(t *testing.T, m *machine.Machine, pod string) journal.PodRecord {
 	t.Helper()
 	var file struct{ Record journal.Record }

@@ -16,14 +16,14 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// composeService is one of a Compose project.
+// composeService is a service of a Compose project.
 type composeService struct {
 	name    string
 	restart string
 	needs   []string
 }
 
-// shop is a project of five services.
+// shop returns a project of five services.
 func shop() []composeService {
 	return []composeService{
 		{"db", "unless-stopped", []string{}},
@@ -34,23 +34,23 @@ func shop() []composeService {
 	}
 }
 
-// shopContainer is the name that Compose gives a service's.
+// shopContainer returns Compose's name of a service's container.
 func shopContainer(service string) string { return "shop-" + service + "-1" }
 
-// graceSeconds is a grace longer than anything takes that heeds a signal.
+// graceSeconds is longer than any container takes that handles the signal.
 const graceSeconds = "60"
 
-// diaryVolumes are what a container wants to write down what happens to it.
+// diaryVolumes returns the volumes with which a container can record its events.
 func diaryVolumes() []string {
 	return []string{job.Dir + ":" + job.SeenDir, "/usr/local/bin/guest:" + job.SeenProgram + ":ro"}
 }
 
-// diaryCommand is what a container runs; its pod is what it writes down as that.
+// diaryCommand returns the command of a container, which records its events under the name of pod.
 func diaryCommand(pod string) []string {
 	return []string{job.SeenProgram, "work", "-name", "default/" + pod + "/main"}
 }
 
-// dockerRun runs a container manually, without AppArmor, whose programs are not installed.
+// dockerRun runs a container without AppArmor, whose programs are not installed.
 func dockerRun(m *machine.Machine, name, pod, restart string, labels ...string) {
 	args := []string{"docker run --detach --network none --security-opt apparmor=unconfined --stop-timeout", graceSeconds, "--name", name, "--restart", restart}
 	for _, v := range diaryVolumes() {
@@ -62,7 +62,7 @@ func dockerRun(m *machine.Machine, name, pod, restart string, labels ...string) 
 	m.Run(strings.Join(append(append(args, job.Image), diaryCommand(pod)...), " "))
 }
 
-// shopUp brings the shop up: by Compose, where Debian has one that writes down what needs what.
+// shopUp starts the shop, with Compose if Debian has a version that records dependencies.
 func shopUp(m *machine.Machine) {
 	if m.Options.Release == machine.Debian12 {
 		for _, s := range shop() {
@@ -85,13 +85,13 @@ func shopUp(m *machine.Machine) {
 	}
 	file, err := json.Marshal(map[string]any{"services": services})
 	if err != nil {
-		panic(err) // never: all of it is text
+		panic(err) // cannot fail: all of it is text
 	}
 	m.Write("/root/shop/compose.yaml", string(file))
 	m.Run("docker compose --project-directory /root/shop up --detach")
 }
 
-// runningSince is when the containers were started that run, by name.
+// runningSince returns when the running containers were started, by name.
 func runningSince(t *testing.T, m *machine.Machine) map[string]time.Time {
 	t.Helper()
 	since := map[string]time.Time{}
@@ -107,11 +107,11 @@ func runningSince(t *testing.T, m *machine.Machine) map[string]time.Time {
 	return since
 }
 
-// TestAComposeProjectComesBack reboots a Docker host as Debian installs it, with a project
-// of five services, a container that is not to come back, and one that a person has stopped.
+// TestAComposeProjectComesBack reboots a Docker host as Debian installs it, with a project of five
+// services, a container without a restart policy, and one that a person has stopped.
 func TestAComposeProjectComesBack(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
-		// What is not said here is as it is by default, runtimes and restartAfterBoot too.
+		// All other settings have their defaults, also runtimes and restartAfterBoot.
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
 		o.Files = machine.DockerFiles(o)
 		m := machine.Boot(t, o)
@@ -139,7 +139,8 @@ func TestAComposeProjectComesBack(t *testing.T) {
 	})
 }
 
-// checkShopClosed holds the end of a boot to the promise: who needs others ends before them.
+// checkShopClosed checks the promise for the end of a boot: each service ends before the services
+// that it needs.
 func checkShopClosed(t *testing.T, c closed) {
 	t.Helper()
 	for _, s := range shop() {
@@ -157,8 +158,8 @@ func checkShopClosed(t *testing.T, c closed) {
 	}
 }
 
-// checkShopBack holds the boot that follows to the promise: what would be up without
-// hostler is up, started once, after what it needs.
+// checkShopBack checks the promise for the next boot: what would run without hostler runs, started
+// once, after what it needs.
 func checkShopBack(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	var s api.Status
@@ -177,7 +178,7 @@ func checkShopBack(t *testing.T, m *machine.Machine) {
 			want[shopContainer(s.name)] = journal.RunsAnyway
 		}
 	}
-	if _, output := outcomes["away"]; output { // it ended so shortly before that hostler asked it, too
+	if _, output := outcomes["away"]; output { // it ended so shortly before that hostler also sent it the stop signal
 		want["away"] = journal.LeftStopped
 	}
 	if !maps.Equal(outcomes, want) {

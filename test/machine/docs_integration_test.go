@@ -17,17 +17,16 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// TestCommandsOfTheDocs runs every command of hostler's that the documentation names, and
-// those of others that ask the agent or its journal, or that fix the host, as a reader would
-// type it, on a host with a pod and a shutdown behind it. Where they go through a pipe or into
-// a file, so they do here.
+// TestCommandsOfTheDocs runs the commands of the documentation as a reader types them, on a host
+// with a pod and a finished shutdown. It runs every command of hostler, and other commands that
+// read the agent's API or journal, or fix the host. Pipes and output files are used as well.
 func TestCommandsOfTheDocs(t *testing.T) {
 	commands, script, last := documented(t)
 	if t.Failed() {
 		return
 	}
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
-		o.Files = machine.PodmanFiles() // whose socket one of them switches on
+		o.Files = machine.PodmanFiles() // a command enables its socket
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"})
 		m.GoesDown("systemctl reboot")
@@ -60,7 +59,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 				m.AwaitArmed()
 			}
 			if strings.HasPrefix(line, "hostler leave") && !strings.Contains(line, "--undo") {
-				m.Hostler("leave", "--undo") // the commands that follow need the Node
+				m.Hostler("leave", "--undo") // the following commands need the Node
 			}
 		}
 		m.Write("/root/check", script)
@@ -68,7 +67,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 			t.Errorf("the check of docs/howto/custom-condition.md says %q on a host without arrays", text)
 		}
 		if t.Failed() {
-			return // what happened is told by this boot
+			return // it is reported in this boot
 		}
 		m.GoesDown(last)
 		if id := m.Read("/etc/machine-id"); len(id) != 33 {
@@ -77,8 +76,8 @@ func TestCommandsOfTheDocs(t *testing.T) {
 	})
 }
 
-// TestTheDocumentedWayToTheAPIOverTheNetwork runs the commands of docs/howto/network-api.md, on a host with
-// the address that it speaks of.
+// TestTheDocumentedWayToTheAPIOverTheNetwork runs the commands of docs/howto/network-api.md, on a
+// host with the address of that page.
 func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		section := func(language string) []string {
@@ -111,7 +110,7 @@ func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
 			t.Errorf("after %s the node's cordon is %+v, want it of the certificate", calls[1], s.Cordon)
 		}
 
-		// The key comes by LoadCredential=, as docs/howto/service-rights.md shows.
+		// LoadCredential= provides the key, as docs/howto/service-rights.md shows.
 		m.Run("mkdir -p /etc/credstore /etc/systemd/system/hostler.service.d && mv /etc/hostler/tls/host.key /etc/credstore/api.key" +
 			" && printf '[Service]\nLoadCredential=api.key:/etc/credstore/api.key\n' >/etc/systemd/system/hostler.service.d/key.conf" +
 			" && sed -i 's,/etc/hostler/tls/host.key,/run/credentials/hostler.service/api.key,' /etc/hostler/conf.d/api.yaml" +

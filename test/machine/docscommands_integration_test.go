@@ -15,9 +15,9 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// beginnings are those of the commands that TestCommandsOfTheDocs runs, with how many the
-// documentation has of each at least. Those of the service manager's that change something
-// print nothing.
+// beginnings are the beginnings of the commands that TestCommandsOfTheDocs runs, with the minimum
+// number of each in the documentation. Commands of the service manager that change something print
+// nothing.
 func beginnings() map[string]int {
 	return map[string]int{
 		"hostler ": 52, "curl -s --unix-socket ": 5, "curl -s 127.0.0.1:9754/": 1, "journalctl -u ": 8, "journalctl -b ": 2, "journalctl --": 1,
@@ -28,20 +28,20 @@ func beginnings() map[string]int {
 	}
 }
 
-// withoutOutput are the beginnings of those that print nothing.
+// withoutOutput matches commands that print nothing.
 var withoutOutput = regexp.MustCompile(`^(systemctl (enable|start|restart|reload|unmask|daemon-reload)|usermod|ip link set)\b`)
 
-// into is the file that a command's output goes into.
+// into matches the output file of a command.
 var into = regexp.MustCompile(` >(\S+)$`)
 
-// optionalField are those that ask the journal for what has not happened on this host: nothing was
-// collected on it.
+// optionalField matches journal queries for events that did not happen on this host: nothing was
+// collected.
 var optionalField = regexp.MustCompile(`HOSTLER_(POD|IMAGE|LOOP)=`)
 
-// rebirth begins the command after which a machine is another one: it is the last.
+// rebirth begins the command that gives the machine a new identity: it is the last.
 const rebirth = "rm -f /etc/machine-id "
 
-// onAMachine makes a reader's line of one of the documentation.
+// onAMachine adapts a line of the documentation to the machine.
 func onAMachine() *strings.Replacer {
 	return strings.NewReplacer(
 		"NAME", "$(hostname)", "rack1-node02", "$(hostname)",
@@ -51,8 +51,8 @@ func onAMachine() *strings.Replacer {
 		"config check FILE", "config check /run/lab/demo/hostler.yaml")
 }
 
-// elsewhere are the lines in the documentation's blocks that TestCommandsOfTheDocs does not
-// run, each by how it begins, with who runs it instead, or why nobody does.
+// elsewhere are the lines in code blocks that TestCommandsOfTheDocs does not run, by their
+// beginning. Each has the test that runs it, or the reason why none does.
 func elsewhere() []struct{ page, line, why string } {
 	const network = "TestTheDocumentedWayToTheAPIOverTheNetwork runs its block"
 	const rights = "needs an etcd: TestTheRightsInTheDocumentationAreEnoughAndNoMore runs its block"
@@ -115,9 +115,9 @@ func elsewhere() []struct{ page, line, why string } {
 	}
 }
 
-// documented are the commands in README.md and docs as they can be typed on a machine of their
-// own, the script of a check, and the command that comes last. A line of a block that neither
-// this test runs nor elsewhere explains fails the test, and so does what elsewhere has in vain.
+// documented returns the commands in README.md and docs that can be typed on a separate machine,
+// the script of a check, and the last command. A line of a code block that neither this test runs
+// nor elsewhere explains fails the test. So does an entry of elsewhere without a line.
 func documented(t *testing.T) (commands []string, script, last string) {
 	t.Helper()
 	const root = "../.."
@@ -143,7 +143,7 @@ func documented(t *testing.T) (commands []string, script, last string) {
 			}
 		}
 		for _, code := range page.Spans(t, root, name) {
-			text := strings.HasPrefix(code, "hostler ") && strings.ContainsAny(code, "…<:") // a sentence, or what it says
+			text := strings.HasPrefix(code, "hostler ") && strings.ContainsAny(code, "…<:") // prose, or output
 			i := slices.IndexFunc(explained, func(e struct{ page, line, why string }) bool {
 				return e.page == "" && strings.HasPrefix(code, e.line)
 			})
@@ -177,16 +177,16 @@ func documented(t *testing.T) (commands []string, script, last string) {
 	return commands, script, last
 }
 
-// known tells whether a line is a command that this test runs. The agent is the unit's to run.
+// known reports whether this test runs a line. The unit runs the agent.
 func known(line string) bool {
 	return !strings.HasPrefix(line, "hostler agent") &&
 		slices.ContainsFunc(slices.Collect(maps.Keys(beginnings())), func(b string) bool { return strings.HasPrefix(line, b) })
 }
 
-// optional is an argument in brackets, as in a table of commands.
+// optional matches an argument in brackets, as in a table of commands.
 var optional = regexp.MustCompile(` \[([^]]+)\]`)
 
-// choices are both commands that stand for one with arguments that may be left out.
+// choices returns both variants of a command with an optional argument.
 func choices(line string) []string {
 	if !optional.MatchString(line) {
 		return []string{line}
@@ -199,7 +199,7 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
-// testsOf are the names of all tests.
+// testsOf returns the names of all tests.
 func testsOf(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

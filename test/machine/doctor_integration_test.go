@@ -17,18 +17,18 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// ailment is a state of a machine, and what hostler says of it.
+// ailment is a state of a machine, and hostler's reports about it.
 type ailment struct {
 	name  string
-	enter string // the command that brings it about
+	enter string // command that causes the state
 
 	reason    string // of the condition ShutdownProtected; empty without an agent
 	protected bool
-	check     string // of hostler doctor
+	check     string // a check of hostler doctor
 	verdict   doctor.Status
-	message   string // a part of its message
-	fix       string // a part of its hint, which is run
-	leave     string // the command that is run instead: what that part has a person do manually, or where nothing is to be mended what ends the state
+	message   string // part of its message
+	fix       string // part of its hint; it is run
+	leave     string // command that is run instead: what the hint asks a person to do, or, if nothing needs a fix, what ends the state
 }
 
 const fakeKubelet = "systemd-run -q --unit=kubelet-like systemd-inhibit --what=shutdown --mode=delay --who=kubelet --why='Kubelet needs time' /usr/local/bin/kubelet infinity"
@@ -112,8 +112,8 @@ func ailments() []ailment {
 	}
 }
 
-// TestTheTruthAboutProtection asks hostler in each state whether pods are
-// protected, and does what it says to fix it.
+// TestTheTruthAboutProtection checks in each state what hostler reports about the protection of
+// pods, and applies its fix.
 func TestTheTruthAboutProtection(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)
@@ -133,8 +133,8 @@ func TestTheTruthAboutProtection(t *testing.T) {
 	})
 }
 
-// expectFixable looks that hostler tells of a state, does as it says, and expects the machine
-// to be well.
+// expectFixable checks that hostler reports a state, applies the fix, and expects a healthy
+// machine.
 func expectFixable(t *testing.T, m *machine.Machine, a ailment) {
 	t.Helper()
 	expectAilment(t, m, a)
@@ -151,8 +151,8 @@ func expectFixable(t *testing.T, m *machine.Machine, a ailment) {
 	expectAilment(t, m, healthy)
 }
 
-// expectAilment waits until the condition tells the truth, and looks that the
-// metric and hostler doctor tell the same.
+// expectAilment waits until the condition reports the state, and checks that the metric and hostler
+// doctor agree.
 func expectAilment(t *testing.T, m *machine.Machine, a ailment) {
 	t.Helper()
 	if a.reason != "" {
@@ -181,7 +181,7 @@ func expectAilment(t *testing.T, m *machine.Machine, a ailment) {
 	}
 }
 
-// expectMetric looks that the metric tells whether pods are protected.
+// expectMetric checks the metric for the protection of pods.
 func expectMetric(t *testing.T, m *machine.Machine, when string, protected bool) {
 	t.Helper()
 	metric := "hostler_shutdown_protected 0"
@@ -204,8 +204,8 @@ func protection(s api.Status) corev1.NodeCondition {
 	return s.Node.Status.Conditions[i]
 }
 
-// diagnosis is what hostler doctor says, and its exit code. It says so where somebody has
-// not answered in time, and on a busy machine that is nobody's fault: it is asked again.
+// diagnosis returns the result of hostler doctor and its exit code. If a program has not answered
+// in time, which may happen on a busy machine, it runs doctor again.
 func diagnosis(t *testing.T, m *machine.Machine) (r doctor.Report, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
@@ -227,7 +227,7 @@ func diagnosis(t *testing.T, m *machine.Machine) (r doctor.Report, code int) {
 	return r, code
 }
 
-// grep keeps the lines with a part.
+// grep returns the lines with a part.
 func grep(text, part string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {

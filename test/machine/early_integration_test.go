@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestTheFirstSecond asks for a shutdown within the first second of the agent's
-// life, whether or not an earlier life has left it a lock.
+// TestTheFirstSecond requests a shutdown within the first second after the agent's start, with and
+// without a lock of an earlier process.
 func TestTheFirstSecond(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		offsets := []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond}
@@ -25,13 +25,12 @@ func TestTheFirstSecond(t *testing.T) {
 		m := machine.Boot(t, o)
 		for _, birth := range []struct {
 			how     string
-			trigger journal.Trigger // empty for either
+			trigger journal.Trigger // empty: any
 		}{
-			// The service manager keeps the lock, so that logind waits.
+			// The service manager keeps the lock, so logind waits.
 			{"systemctl restart --no-block hostler", journal.TriggerShutdown},
-			// Nobody does, and logind may go down before there is a lock. Before
-			// the agent is up, which is what start waits for, it does not even
-			// hear SIGTERM: no program does in its very first moments.
+			// There is no lock, and logind may shut down before there is one. Until the agent is up, which
+			// start waits for, it does not even handle SIGTERM: no program does in its first moments.
 			{"systemctl stop hostler; systemctl start hostler", ""},
 		} {
 			for i, offset := range offsets {
@@ -55,8 +54,8 @@ func TestTheFirstSecond(t *testing.T) {
 	})
 }
 
-// TestAskedAgain asks for a shutdown, and for others while that one runs. A person has
-// cordoned the node, which stays so.
+// TestAskedAgain requests a shutdown, and more of them while it is in progress. A person has
+// cordoned the Node, which stays cordoned.
 func TestAskedAgain(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		g := gracesOf(o.Bed)

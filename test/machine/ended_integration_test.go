@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestWhatHasEndedBeforeIsNotWaitedFor reboots hosts on which somebody has stopped Docker a moment
-// before, with all of its containers; and on which these live on without it.
+// TestWhatHasEndedBeforeIsNotWaitedFor reboots hosts on which Docker was stopped a moment earlier:
+// with all its containers, and with containers that continue to run without it.
 func TestWhatHasEndedBeforeIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	for name, kept := range map[string]bool{"ended": false, "live": true} {

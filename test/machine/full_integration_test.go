@@ -14,8 +14,9 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestAFilesystemThatPodsNeedIsFull fills what the start of a pod writes to, and has the node
-// filesystem, which the unit mounts for the agent alone, named as people find it.
+// TestAFilesystemThatPodsNeedIsFull fills a filesystem that the start of a pod writes to. It checks
+// that the report names the node filesystem as people know it, although the unit mounts it
+// separately for the agent.
 func TestAFilesystemThatPodsNeedIsFull(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig() + "pressure: {transitionPeriod: 0s}\nstatus: {updateInterval: 1s}\n"

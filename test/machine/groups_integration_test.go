@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestFourGroups shuts a machine down in four groups by priority. A pod comes into it when the
-// first group has been sent the stop signal.
+// TestFourGroups shuts a machine down in four groups by priority. A pod is added when the first
+// group has been sent the stop signal.
 func TestFourGroups(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		grace := 30 * time.Second
@@ -22,7 +22,7 @@ func TestFourGroups(t *testing.T) {
 		}
 		o.Config = fmt.Sprintf("shutdown:\n  byPriority: [{priority: 0, gracePeriod: %[1]v}, {priority: -100, gracePeriod: %[1]v}, {priority: 2000000000, gracePeriod: %[1]v}, {priority: 10000, gracePeriod: %[1]v}]\n", grace)
 		m := machine.Boot(t, o)
-		// Whoever were asked with those of a later group would not be gone before them.
+		// A pod that was stopped together with a later group would not have ended before it.
 		slowly := []machine.ContainerSpec{{Name: "main", EndsSlowly: time.Second / 2}}
 		priority := func(p string) map[string]string { return map[string]string{"hostler.io/priority": p} }
 		m.Deploy(
@@ -37,7 +37,7 @@ func TestFourGroups(t *testing.T) {
 			m.Run("systemctl reboot")
 			m.Eventually("cache is asked to end", func() bool { return !m.Work().Boot(boot).Pod("cache")[0].Term().IsZero() })
 			m.Deploy(machine.Pod{Name: "late", Containers: slowly})
-			m.Run("ctr --namespace k8s.io tasks kill --signal SIGKILL $(" + containerOf("cache") + ")") // as long as it lives, it is waited for
+			m.Run("ctr --namespace k8s.io tasks kill --signal SIGKILL $(" + containerOf("cache") + ")") // as long as it runs, the group waits for it
 			return nil
 		})
 

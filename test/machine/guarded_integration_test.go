@@ -19,8 +19,7 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// graces are long enough for the bed: what takes a moment in a container takes
-// seconds in a VM.
+// graces are long enough for the bed: what takes a moment in a container takes seconds in a VM.
 type graces struct{ all, critical time.Duration }
 
 func gracesOf(bed machine.Bed) graces {
@@ -30,28 +29,28 @@ func gracesOf(bed machine.Bed) graces {
 	return graces{16 * time.Second, 7 * time.Second}
 }
 
-// regular is what pods that are not critical get.
+// regular returns the time of pods that are not critical.
 func (g graces) regular() time.Duration { return g.all - g.critical }
 
-// stubborn is what pods get that do not end. It leaves room before the phase
-// does: to kill takes a slow machine some time.
+// stubborn returns the grace period of pods that do not end. It ends before the phase, because a
+// slow machine takes some time to kill a container.
 func (g graces) stubborn() time.Duration { return (g.regular() * 4 / 5).Truncate(time.Second) }
 
 func (g graces) config() string {
 	return fmt.Sprintf("shutdown: {gracePeriod: %v, gracePeriodCriticalPods: %v}\n", g.all, g.critical)
 }
 
-// inhibitor is one lock as logind lists it.
+// inhibitor is a lock in logind's list.
 type inhibitor struct{ What, Who, Why, Mode string }
 
-// inhibitors are the locks that logind knows of.
+// inhibitors returns the locks of logind.
 func inhibitors(t *testing.T, m *machine.Machine) []inhibitor {
 	t.Helper()
 	var answer struct {
 		Data [][][]any `json:"data"`
 	}
 	var out string
-	m.Eventually("logind lists its locks", func() bool { // one that was killed a moment ago may not be gone from the bus
+	m.Eventually("logind lists its locks", func() bool { // one that was just killed may still be on the bus
 		ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
 		defer cancel()
 		r, err := m.Try(ctx, "busctl --json=short call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors")
@@ -69,15 +68,14 @@ func inhibitors(t *testing.T, m *machine.Machine) []inhibitor {
 	return found
 }
 
-// descriptors are what the agent has open, by what they lead to. One may be closed
-// between its name is listed and read.
+// descriptors returns the targets of the agent's open descriptors. One may be closed between the
+// listing and the read.
 func descriptors(m *machine.Machine) []string {
 	return strings.Fields(m.Run("readlink /proc/$(systemctl show -P MainPID hostler)/fd/* || true"))
 }
 
-// expectOneLock looks everywhere where a lock could be: logind lists one of
-// hostler's, the agent has one descriptor of it, and the service manager keeps
-// one more.
+// expectOneLock checks every place where a lock could be: logind lists one of hostler, the agent
+// has one descriptor of it, and the service manager stores one more.
 func expectOneLock(t *testing.T, m *machine.Machine, when string) {
 	t.Helper()
 	ours := 0
@@ -99,7 +97,7 @@ func expectOneLock(t *testing.T, m *machine.Machine, when string) {
 	}
 }
 
-// awaitState waits until the guard is in a state, and returns the whole status.
+// awaitState waits until the guard is in a state, and returns the status.
 func awaitState(t *testing.T, m *machine.Machine, want shutdown.State) api.Status {
 	t.Helper()
 	var s api.Status
@@ -111,7 +109,7 @@ func awaitState(t *testing.T, m *machine.Machine, want shutdown.State) api.Statu
 	return s
 }
 
-// ready tells whether the Node is Ready.
+// ready reports whether the Node is Ready.
 func ready(s api.Status) bool {
 	return s.Node != nil && slices.ContainsFunc(s.Node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -127,7 +125,7 @@ func awaitReady(t *testing.T, m *machine.Machine, when string) {
 	})
 }
 
-// terms counts the SIGTERMs of a life.
+// terms returns the number of SIGTERMs of a life.
 func terms(l machine.Life) int {
 	n := 0
 	for _, s := range l.Signals {
@@ -138,7 +136,7 @@ func terms(l machine.Life) int {
 	return n
 }
 
-// expectTerms looks that every container of a pod got so many SIGTERMs.
+// expectTerms checks that every container of a pod got that many SIGTERMs.
 func expectTerms(t *testing.T, work machine.Work, pod string, want int) {
 	t.Helper()
 	lives := work.Pod(pod)
@@ -152,8 +150,8 @@ func expectTerms(t *testing.T, work machine.Work, pod string, want int) {
 	}
 }
 
-// expectOrder looks that a pod and a critical one ended in order in a boot, each by itself,
-// and returns what they wrote down.
+// expectOrder checks that a pod and a critical one ended by themselves and in order in a boot, and
+// returns their records.
 func expectOrder(t *testing.T, m *machine.Machine, boot, web, db string) machine.Work {
 	t.Helper()
 	work := m.Work().Boot(boot)
@@ -165,8 +163,8 @@ func expectOrder(t *testing.T, m *machine.Machine, boot, web, db string) machine
 	return work
 }
 
-// expectRecord looks that the last shutdown is that of a boot, was graceful, and
-// treated the pods so; others are not looked at.
+// expectRecord checks that the last shutdown was that of a boot, was graceful, and had these
+// outcomes; other pods are not checked.
 func expectRecord(t *testing.T, m *machine.Machine, boot string, want map[string]journal.Outcome) *journal.Record {
 	t.Helper()
 	last := m.LastShutdown()

@@ -10,15 +10,16 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestADrainThatIsInterruptedLeavesItsServicesRunning interrupts a drain while the stop of a service is
-// held, because its container does not end: systemd is to have no stop queued, and the service runs on.
+// TestADrainThatIsInterruptedLeavesItsServicesRunning interrupts a drain while the stop of a
+// service is held, because its container does not end. systemd must have no stop job, and the
+// service continues to run.
 func TestADrainThatIsInterruptedLeavesItsServicesRunning(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
 		o.Files = machine.DockerFiles(o)
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now docker.socket docker.service && docker load --quiet --input " + job.ImageArchive)
-		m.Run("docker create --name held --stop-signal WINCH --stop-timeout 300 --network none --security-opt apparmor=unconfined --volume " + // which it ignores
+		m.Run("docker create --name held --stop-signal WINCH --stop-timeout 300 --network none --security-opt apparmor=unconfined --volume " + // it ignores WINCH
 			strings.Join(diaryVolumes(), " --volume ") + " " + job.Image + " " + inDiary("held"))
 		client(m, "held", "/usr/bin/docker start --attach held")
 		m.Eventually("the plan names the service", func() bool {

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// installed are the files for systemd that hostler's packages install, as packaging/nfpm.yaml
-// lists them: the service, and what goes with it. A machine gets its program and its
-// configuration from the test.
+// installed returns the files for systemd that hostler's packages install, as listed in
+// packaging/nfpm.yaml: the service and its related files. The test provides program and
+// configuration.
 func installed(module string) (debian.Files, error) {
 	list := filepath.Join(module, "packaging/nfpm.yaml")
 	text, err := os.ReadFile(list)
@@ -36,7 +36,7 @@ func installed(module string) (debian.Files, error) {
 	var files debian.Files
 	for _, c := range p.Contents {
 		if c.Source == "" || !strings.HasPrefix(c.Destination, "/usr/lib/") {
-			continue // a folder, or nothing of systemd's
+			continue // a folder, or not for systemd
 		}
 		data, err := os.ReadFile(filepath.Join(module, c.Source))
 		if err != nil {

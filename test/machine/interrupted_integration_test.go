@@ -22,7 +22,7 @@ const (
 	restartBus    = "systemctl restart dbus"
 )
 
-// TestInterruptionsOfTheAgent has the agent killed or restarted during and after shutdowns.
+// TestInterruptionsOfTheAgent kills or restarts the agent during and after shutdowns.
 func TestInterruptionsOfTheAgent(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		in := newInterrupted(t, o)
@@ -33,8 +33,8 @@ func TestInterruptionsOfTheAgent(t *testing.T) {
 	})
 }
 
-// TestInterruptionsOfLogind has the agent, logind and the bus killed or restarted before shutdowns,
-// and logind and the bus during and after them.
+// TestInterruptionsOfLogind kills or restarts the agent, logind and the bus before shutdowns, and
+// logind and the bus during and after them.
 func TestInterruptionsOfLogind(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		in := newInterrupted(t, o)
@@ -61,7 +61,7 @@ type interrupted struct {
 	graces
 }
 
-// beforeAShutdown: whatever is interrupted, there is one lock afterwards.
+// beforeAShutdown checks that there is one lock after each interruption.
 func (in interrupted) beforeAShutdown() {
 	expectOneLock(in.T, in.m, "after boot")
 	before := len(descriptors(in.m))
@@ -76,17 +76,16 @@ func (in interrupted) beforeAShutdown() {
 		in.awaitBack(how)
 		expectOneLock(in.T, in.m, "after `"+how+"`")
 	}
-	if after := len(descriptors(in.m)); after > before+2 { // connections to who was restarted may wait to be used again
+	if after := len(descriptors(in.m)); after > before+2 { // connections to the restarted program may still be open
 		in.Errorf("the agent had %d descriptors, and has %d after all the restarts", before, after)
 	}
 }
 
-// logindLosesTheBus tells whether logind runs on without a bus that is
-// restarted, until somebody restarts logind: systemd 257's does, where 252's
-// ends and is started again.
+// logindLosesTheBus reports whether logind stays disconnected after a restart of the bus, until it
+// is restarted: systemd 257's does, while 252's ends and is restarted.
 func (in interrupted) logindLosesTheBus() bool { return in.m.Options.Release == machine.Debian13 }
 
-// awaitBack waits until logind answers and hostler is Armed by it.
+// awaitBack waits until logind answers and hostler is Armed again.
 func (in interrupted) awaitBack(after string) {
 	in.Helper()
 	in.m.Eventually("logind answers after `"+after+"`", func() bool {
@@ -98,8 +97,8 @@ func (in interrupted) awaitBack(after string) {
 	in.m.AwaitArmed()
 }
 
-// deploy runs a pod that ends at once, one that never does, and a critical one,
-// whose names begin with prefix.
+// deploy runs a pod that ends at once, one that never ends, and a critical one. Their names begin
+// with prefix.
 func (in interrupted) deploy(prefix string) {
 	in.m.Deploy(
 		machine.Pod{Name: prefix + "-quick"},
@@ -108,7 +107,7 @@ func (in interrupted) deploy(prefix string) {
 	)
 }
 
-// reboot asks for a reboot and waits until half of the stubborn pod's grace is over.
+// reboot requests a reboot and waits until half of the stubborn pod's grace period is over.
 func (in interrupted) reboot(prefix string) {
 	in.m.Run("systemctl reboot")
 	in.m.Eventually("half of the grace of "+prefix+"-stubborn is over", func() bool {
@@ -117,9 +116,8 @@ func (in interrupted) reboot(prefix string) {
 	})
 }
 
-// expectShutdown looks that the shutdown of a boot went as if nobody had
-// interrupted it: each pod sent the stop signal once, in order, in the time from the
-// announcement on.
+// expectShutdown checks that the shutdown of a boot was as without an interruption: each pod was
+// sent the stop signal once, in order, in the time after the announcement.
 func (in interrupted) expectShutdown(boot, prefix string) {
 	in.Helper()
 	work := in.m.Work().Boot(boot)
@@ -132,18 +130,18 @@ func (in interrupted) expectShutdown(boot, prefix string) {
 	last := expectRecord(in.T, in.m, boot, map[string]journal.Outcome{
 		prefix + "-quick": journal.Stopped, prefix + "-stubborn": journal.Killed, prefix + "-db": journal.Stopped,
 	})
-	// Half of it was over at the interruption: had it started again, it would have
-	// taken one and a half.
+	// Half of it was over at the interruption: if it had started again, it would have taken one and a
+	// half.
 	stubborn := work.Pod(prefix + "-stubborn")[0]
 	if took := stubborn.Gone().Sub(last.StartedAt); took >= in.stubborn()*4/3 {
 		in.Errorf("%s-stubborn was killed %v after the announcement, want it after its %v", prefix, took, in.stubborn())
 	}
-	if had := stubborn.Gone().Sub(stubborn.Term()); had < in.stubborn()-2*time.Second { // when it was killed is known to a fifth of a second
+	if had := stubborn.Gone().Sub(stubborn.Term()); had < in.stubborn()-2*time.Second { // the time of the kill has a precision of 0.2 s
 		in.Errorf("%s-stubborn was killed %v after it was asked to end, want it to have all of its %v", prefix, had, in.stubborn())
 	}
 }
 
-// agentDuringADrain: the drain goes on, with the time that is left.
+// agentDuringADrain checks that the drain continues with the remaining time.
 func (in interrupted) agentDuringADrain(prefix, how string) {
 	in.deploy(prefix)
 	boot := in.m.BootID()
@@ -158,8 +156,8 @@ func (in interrupted) agentDuringADrain(prefix, how string) {
 	in.expectShutdown(boot, prefix)
 }
 
-// agentAfterTheRelease: another lock than hostler's delays the shutdown, and the
-// agent that starts meanwhile has nothing left to do.
+// agentAfterTheRelease lets another lock delay the shutdown: the agent that starts meanwhile has
+// nothing to do any more.
 func (in interrupted) agentAfterTheRelease(prefix, how string) {
 	in.deploy(prefix)
 	boot := in.m.BootID()
@@ -178,18 +176,17 @@ func (in interrupted) agentAfterTheRelease(prefix, how string) {
 	in.expectShutdown(boot, prefix)
 }
 
-// holdAnotherLock has somebody else delay a shutdown, until the unit late is stopped.
+// holdAnotherLock takes another lock that delays shutdowns, until the unit late is stopped.
 func (in interrupted) holdAnotherLock() {
 	in.Helper()
-	// Else logind waits for it no longer than for hostler's, and a busy machine is down too soon.
+	// Otherwise logind waits for it no longer than for hostler's, and a busy machine is down too soon.
 	in.m.Run("mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nInhibitDelayMaxSec=600\\n' >/etc/systemd/logind.conf.d/zzz.conf && systemctl kill -s HUP systemd-logind")
 	in.m.Run("systemd-run -q --unit=late systemd-inhibit --what=shutdown --mode=delay --who=late --why=slower sleep infinity")
 	in.m.Eventually("the other lock is held", func() bool { return len(inhibitors(in.T, in.m)) == 2 })
 }
 
-// logindDuringADrain: the logind that comes after one that was restarted or killed
-// has forgotten the shutdown, so that it is a cancellation. The next one is as good
-// as any.
+// logindDuringADrain restarts or kills logind. The new logind does not know the shutdown, so it
+// counts as cancelled. The next shutdown works as usual.
 func (in interrupted) logindDuringADrain(prefix, how string) {
 	in.deploy(prefix)
 	in.reboot(prefix)
@@ -198,9 +195,9 @@ func (in interrupted) logindDuringADrain(prefix, how string) {
 	in.rebootAfterAll(prefix)
 }
 
-// busDuringADrain is the same where logind ends with the bus. One that does not
-// is not there to go on with the shutdown, nor to tell: the drain goes on, and
-// the next logind does not know of the shutdown.
+// busDuringADrain does the same to the bus, if logind ends with it. Otherwise logind can neither
+// continue the shutdown nor report it: the drain continues, and the next logind does not know the
+// shutdown.
 func (in interrupted) busDuringADrain() {
 	in.deploy("busless")
 	in.reboot("busless")
@@ -226,9 +223,9 @@ func (in interrupted) busDuringADrain() {
 	})
 }
 
-// logindAfterTheRelease: hostler is done, another lock delays the shutdown still, and
-// logind forgets it, by itself or with the bus. The host lives on without its pods, and
-// is guarded again. Their story is that of a shutdown that came to its end.
+// logindAfterTheRelease lets logind forget a shutdown that another lock still delays, by itself or
+// with the bus. The host continues to run without its pods, and is guarded again. The record is
+// that of a complete shutdown.
 func (in interrupted) logindAfterTheRelease() {
 	boot := in.m.BootID()
 	in.holdAnotherLock()
@@ -238,7 +235,7 @@ func (in interrupted) logindAfterTheRelease() {
 		awaitState(in.T, in.m, shutdown.Released)
 		in.m.Run("systemctl reset-failed; " + after.how)
 		if after.how == restartBus && in.logindLosesTheBus() {
-			awaitState(in.T, in.m, shutdown.Released) // nobody is there to say otherwise
+			awaitState(in.T, in.m, shutdown.Released) // nobody reports otherwise
 			in.m.Run(restartLogind)
 		}
 		in.awaitBack(after.how)
@@ -247,14 +244,14 @@ func (in interrupted) logindAfterTheRelease() {
 		awaitReady(in.T, in.m, when)
 		in.expectShutdown(boot, after.prefix)
 	}
-	in.m.Run("systemctl stop late") // which no shutdown waits for any more
+	in.m.Run("systemctl stop late") // no shutdown waits for it any more
 	in.deploy("lastly")
 	in.m.GoesDown("systemctl reboot")
 	in.expectShutdown(boot, "lastly")
 }
 
-// expectCancelled waits until the guard is Armed again, and looks that the pods
-// that were not stopped run on: longer than they would have had.
+// expectCancelled waits until the guard is Armed again, and checks that the pods that were not
+// stopped run longer than they would have had.
 func (in interrupted) expectCancelled(prefix, why string) {
 	in.Helper()
 	awaitState(in.T, in.m, shutdown.Armed)
@@ -275,7 +272,7 @@ func (in interrupted) rebootAfterAll(prefix string) {
 	in.m.GoesDown("systemctl reboot")
 	work := in.m.Work().Boot(boot)
 	expectTerms(in.T, work, prefix+"-quick", 1)
-	expectTerms(in.T, work, prefix+"-stubborn", 1) // containerd asks a container once in its life, and then waits and kills
+	expectTerms(in.T, work, prefix+"-stubborn", 1) // containerd sends the stop signal once in a container's life, and then waits and kills
 	expectTerms(in.T, work, prefix+"-db", 1)
 	expectRecord(in.T, in.m, boot, map[string]journal.Outcome{prefix + "-stubborn": journal.Killed, prefix + "-db": journal.Stopped})
 }

@@ -16,15 +16,15 @@ import (
 )
 
 // TestContainersThatNeedOthersComeBack reboots hosts with containers that share the network, the
-// processes, the memory or the volumes of others, or are linked to them, by whatever restart
-// policy, and with one whose folder is gone.
+// processes, the memory or the volumes of others, or are linked to them, with any restart policy.
+// One container's folder is missing.
 func TestContainersThatNeedOthersComeBack(t *testing.T) {
 	t.Parallel()
 	for runtime, everyday := range map[string]machine.Release{"podman": machine.Debian12, "docker": machine.Debian13} {
 		t.Run(runtime, func(t *testing.T) {
 			onDebian(t, everyday, func(t *testing.T, o machine.Options) {
 				o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
-				start, flags, broken := "podman.socket podman-restart.service", "", "unless-stopped" // with always that service fails
+				start, flags, broken := "podman.socket podman-restart.service", "", "unless-stopped" // that service fails for containers with always
 				if o.Files = machine.PodmanFiles(); runtime == "docker" {
 					o.Files = machine.DockerFiles(o)
 					start, flags, broken = "docker.socket docker.service", " --security-opt apparmor=unconfined", "always"
@@ -68,8 +68,8 @@ func TestContainersThatNeedOthersComeBack(t *testing.T) {
 				})
 				running := strings.Fields(m.Run(runtime + " ps --format '{{.Names}}'"))
 				slices.Sort(running)
-				want := []string{"agent", "app", "fails", "files", "mem", "ps", "vpn"} // side has ended well
-				if runtime == "podman" {                                               // nothing starts what has on-failure after a boot
+				want := []string{"agent", "app", "fails", "files", "mem", "ps", "vpn"} // side has ended successfully
+				if runtime == "podman" {                                               // after a boot, nothing starts containers with on-failure
 					want = slices.DeleteFunc(want, func(name string) bool { return name == "fails" })
 				}
 				if !slices.Equal(running, want) {

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// keptForADay has everything collected that may go, after a boot: the pods of the last
-// shutdown stay, with their containers, sandboxes and logs, and those of the shutdown before go.
+// keptForADay collects everything that may be removed, after a boot. The pods of the last shutdown
+// stay, with their containers, sandboxes and logs; those of the shutdown before are removed.
 func keptForADay(t *testing.T, m *machine.Machine) {
 	last := m.LastShutdown()
 	if last == nil {
@@ -26,7 +26,7 @@ func keptForADay(t *testing.T, m *machine.Machine) {
 		logs = append(logs, fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, uid))
 	}
 	slices.Sort(logs)
-	containers := func(of ...string) []string { // sandboxes are some, too
+	containers := func(of ...string) []string { // including sandboxes
 		ids := strings.Fields(m.Run("ctr --namespace k8s.io containers list -q " + strings.Join(of, " ")))
 		slices.Sort(ids)
 		return ids
@@ -36,10 +36,10 @@ func keptForADay(t *testing.T, m *machine.Machine) {
 	if len(kept) != 2*len(last.Pods) || len(containers()) == len(kept) || len(folders()) == len(logs) {
 		t.Fatalf("containerd has %q, of these %q of the last shutdown's pods, and their logs are among %q; want a container and a sandbox of each, and others, too", containers(), kept, folders())
 	}
-	// What has just ended stays for a minute anyway.
+	// Objects that have just ended stay for a minute anyway.
 	m.Run(`date --set "+2 minutes"`)
 	m.Hostler("gc run --containers --all-unused")
-	m.Hostler("gc run --containers --all-unused") // logs go when their pods are gone
+	m.Hostler("gc run --containers --all-unused") // logs are removed after their pods
 	m.Run(`date --set "-2 minutes"`)
 	if left := containers(); !slices.Equal(left, kept) {
 		t.Errorf("containerd has %q after a collection, want the containers and sandboxes of the last shutdown, %q", left, kept)

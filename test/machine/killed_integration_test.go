@@ -14,8 +14,8 @@ const (
 	fallback = "5000000" // microseconds
 )
 
-// takenBack kills the agent where it does not come back, in each way there is: logind then
-// grants what it did before, and no more.
+// takenBack kills the agent in each way after which it is not restarted: logind then grants what it
+// granted before.
 func (h *packaged) takenBack() {
 	h.t.Helper()
 	const dropIn = "/etc/systemd/system/hostler.service.d/restart.conf"
@@ -69,13 +69,13 @@ func (h *packaged) takenBack() {
 	h.open("it is installed again after its agent was killed")
 }
 
-// waits tells whether systemd is about to start the agent again, in a while.
+// waits reports whether systemd will start the agent again after a pause.
 func (h *packaged) waits() bool {
 	h.t.Helper()
 	return h.Run("systemctl show --property=SubState --value hostler") == "auto-restart\n"
 }
 
-// lowered looks that hostler has left nothing with logind.
+// lowered checks that hostler has left nothing with logind.
 func (h *packaged) lowered(when string) {
 	h.t.Helper()
 	var left string

@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// failed is a test that its machine takes for one that has failed, and that ends when it is
-// told to. What goes wrong with the machine is the real test's failure.
+// failed is a test that its machine treats as failed, and that ends on request. Failures of the
+// machine are the real test's failures.
 type failed struct {
 	testing.TB
 	cleanups []func()
@@ -31,8 +31,7 @@ func (f *failed) end() {
 	}
 }
 
-// TestAFailingScenarioLeavesItsJournalAndItsConsole, also that of a machine that is off by then,
-// for whoever looks into the failure.
+// TestAFailingScenarioLeavesItsJournalAndItsConsole also covers a machine that is off by then.
 func TestAFailingScenarioLeavesItsJournalAndItsConsole(t *testing.T) {
 	t.Parallel()
 	dist := filepath.Join("..", "..", "dist", "machine")
@@ -46,15 +45,15 @@ func TestAFailingScenarioLeavesItsJournalAndItsConsole(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		off   bool
-		boots int // that are on the console
+		boots int // on the console
 	}{
 		{"a machine that answers", false, 2},
-		{"a machine that is off", true, 3}, // it is booted again, to be asked
+		{"a machine that is off", true, 3}, // it is booted again, to read its journal
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			scenario := &failed{TB: t}
-			t.Cleanup(scenario.end) // if it does not come to that below
+			t.Cleanup(scenario.end) // if the test does not reach the call below
 			m := machine.Boot(scenario, machine.Options{Release: machine.Debian13, Bed: machine.Container})
 			say := func(what string) {
 				m.Run("echo '" + what + "' | systemd-cat; until journalctl --boot --quiet | grep -q '" + what + "'; do sleep 0.1; done")

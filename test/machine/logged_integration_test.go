@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestTheJournalFindsWhatALoopSaid has journald itself take the agent's entries, up to the
-// last one, which it reads when the process may be gone.
+// TestTheJournalFindsWhatALoopSaid checks that journald itself records the agent's entries, even
+// the last one, which it may read after the process has ended.
 func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, o)
@@ -35,22 +35,22 @@ func TestTheJournalFindsWhatALoopSaid(t *testing.T) {
 	})
 }
 
-// TestTheJournalFindsWhatWasCollected has a real image, and a pod that is dead,
-// removed, and found by the fields that docs/howto/metrics.md names.
+// TestTheJournalFindsWhatWasCollected has a real image and a dead pod that are removed, and finds
+// them by the fields in docs/howto/metrics.md.
 func TestTheJournalFindsWhatWasCollected(t *testing.T) {
 	const image = "docker.io/library/nginx:1" // as on that page
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = "imageGC: {minimumAge: 0s, includeLocal: true}\n"
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"})
-		// Another image than that of the pods, by another name in its configuration.
+		// Another image than that of the pods, with another name in its configuration.
 		m.Run(`set -e
 			mkdir /root/image && cd /root/image && tar -xf ` + job.ImageArchive + `
 			for file in $(grep -lI '` + job.Image + `' *); do sed -i 's|` + job.Image + `|` + image + `|g' $file; done
 			tar -cf ../image.tar * && ctr --namespace k8s.io images import ../image.tar`)
 		m.Eventually("hostler knows the image", func() bool { return strings.Contains(m.Hostler("images -o json"), image) })
 		m.AwaitArmed()
-		// As if by itself: what a drain stops is kept.
+		// As if they ended by themselves: what a drain stops is kept.
 		m.Run("for task in $(ctr --namespace k8s.io tasks list --quiet); do ctr --namespace k8s.io tasks kill --signal KILL $task; done")
 		m.Eventually("the pod has been removed", func() bool { return strings.Contains(m.Hostler("gc run --all-unused"), "default/web") })
 		if left := m.Run("ctr --namespace k8s.io images list --quiet"); strings.Contains(left, image) || !strings.Contains(left, job.Image) {

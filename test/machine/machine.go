@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
-// Bed is what a machine runs on.
+// Bed is the kind of a machine.
 type Bed string
 
 // The beds.
@@ -34,38 +34,38 @@ const (
 // Release is a Debian release.
 type Release = debian.Release
 
-// The releases, by what their users call them.
+// The releases, by their numbers.
 const (
 	Debian12 = debian.Bookworm
 	Debian13 = debian.Trixie
 )
 
-// Releases are all of them.
+// Releases returns all releases.
 func Releases() []Release { return debian.Releases() }
 
-// Options say which machine to boot.
+// Options describe the machine to boot.
 type Options struct {
 	Release Release // required
 	Bed     Bed     // required
 
 	Config        string            // hostler.yaml; none if empty
-	SystemdCgroup bool              // containers' cgroups are made by systemd, as scopes
-	CgroupParent  string            // of pods; "/kubepods", or "kubepods.slice" with SystemdCgroup, if empty
-	Containerd    string            // lines for the top of containerd's configuration
-	Files         map[string]string // further files, by path below /, such as "etc/systemd/logind.conf.d/zzz.conf"
-	Unguarded     bool              // do not wait until hostler is Armed
-	Tolerant      bool              // boots in which units fail are no failure of the test
-	Bare          bool              // hostler is not installed: its package lies in Package
-	Uplink        bool              // a VM's way to addresses 198.18.0.0/16 of the lab, where control planes are that stand apart
+	SystemdCgroup bool              // systemd creates containers' cgroups, as scopes
+	CgroupParent  string            // of pods; if empty, "/kubepods", or "kubepods.slice" with SystemdCgroup
+	Containerd    string            // lines at the top of containerd's configuration
+	Files         map[string]string // additional files, by path below /, such as "etc/systemd/logind.conf.d/zzz.conf"
+	Unguarded     bool              // does not wait until hostler is Armed
+	Tolerant      bool              // failed units do not fail the test
+	Bare          bool              // hostler is not installed; its package is in Package
+	Uplink        bool              // connects a VM to addresses 198.18.0.0/16 of the lab, for control planes with Apart
 	MemoryMiB     int               // of a VM; 1024 if zero
 }
 
-// Patience bounds each wait for a machine: far longer than anything takes, in a
-// VM, on a loaded host.
+// Patience limits each wait for a machine. It is far longer than anything takes, even in a VM on a
+// busy host.
 const Patience = 10 * time.Minute
 
-// pause is the time between two queries for an awaited state: as long as the last query took,
-// because queries slow the machine down.
+// pause returns the time between two reads of an awaited state: as long as the last read took,
+// because reads slow the machine down.
 func (m *Machine) pause(took time.Duration) time.Duration {
 	least := 300 * time.Millisecond
 	if m.Options.Bed == VM {
@@ -74,8 +74,8 @@ func (m *Machine) pause(took time.Duration) time.Duration {
 	return max(least, 2*took)
 }
 
-// Machine is a Debian that runs, or that is off. Run, Try and what is made from
-// them are safe for concurrent use; what boots it or takes it down is not.
+// Machine is a Debian that runs or is off. Run, Try and the methods that use them are safe for
+// concurrent use. Methods that boot it or shut it down are not.
 type Machine struct {
 	Options Options
 
@@ -83,12 +83,12 @@ type Machine struct {
 	dir  string
 	bed  bed
 	link *wire.Link
-	boot wire.Hello // the one that was last seen to be up
+	boot wire.Hello // the boot that last answered
 }
 
-// Boot boots a machine and returns when all its units are up and hostler is
-// Armed. It is gone with the test; if that fails, the machine's journal and
-// console are left in dist/machine.
+// Boot boots a machine and returns when all its units are up and hostler is Armed. The machine is
+// removed with the test. If the test fails, the machine's journal and console are stored in
+// dist/machine.
 func Boot(t testing.TB, o Options) *Machine {
 	t.Helper()
 	m, err := newMachine(t, o)
@@ -99,7 +99,7 @@ func Boot(t testing.TB, o Options) *Machine {
 	return m
 }
 
-// test is what a machine wants of the test that it is for.
+// test is the part of testing.TB that a machine needs.
 type test interface {
 	Helper()
 	Name() string
@@ -112,7 +112,7 @@ type test interface {
 	Fatalf(format string, args ...any)
 }
 
-// number tells machines of one lab apart; a file is made by one only.
+// number reserves a number in the lab: only one caller can create its file.
 func number() (name, dir string, err error) {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("m%d", n)
@@ -158,7 +158,7 @@ func newMachine(t test, o Options) (*Machine, error) {
 		return nil, err
 	}
 	m := &Machine{Options: o, t: t, dir: dir}
-	// Memory is for what runs: a machine's disk is on the host's, without a name.
+	// Memory is for running programs: a machine's disk is an unnamed file of the host.
 	if err := l.MountExt4(t.Context(), dir, 2*debian.DiskBytes); err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func newMachine(t test, o Options) (*Machine, error) {
 		if m.bed != nil {
 			err = errors.Join(err, m.bed.close())
 		}
-		// The folder stays, empty: its name is taken.
+		// The empty folder stays, because it reserves the number.
 		if err := errors.Join(err, lab.Unmount(dir)); err != nil {
 			t.Errorf("take the machine down: %v", err)
 		}
@@ -195,14 +195,14 @@ func newMachine(t test, o Options) (*Machine, error) {
 	return m, nil
 }
 
-// Result is how a command ended.
+// Result is the result of a command.
 type Result struct {
 	Stdout, Stderr string
 	Code           int
 }
 
-// Try runs a shell command in the machine, as root. The error says that it could
-// not be run to its end: that ctx ended, or that the machine went down.
+// Try runs a shell command in the machine, as root. It returns an error if the command could not
+// finish, because ctx ended or the machine went down.
 func (m *Machine) Try(ctx context.Context, command string) (Result, error) {
 	return m.try(ctx, command, nil)
 }
@@ -217,8 +217,8 @@ func (m *Machine) exec(ctx context.Context, run wire.Run, stdin io.Reader) (Resu
 	return Result{stdout.String(), stderr.String(), code}, err
 }
 
-// Run runs a shell command in the machine, as root, and returns what it prints
-// to standard output. Any failure ends the test.
+// Run runs a shell command in the machine, as root, and returns its standard output. Any failure
+// ends the test.
 func (m *Machine) Run(command string) string {
 	m.t.Helper()
 	return m.feed(command, nil)
@@ -235,24 +235,23 @@ func (m *Machine) feed(command string, stdin io.Reader) string {
 	return r.Stdout
 }
 
-// bounded bounds a wait. It does not end with the test's context, which is over
-// when cleanups run.
+// bounded limits a wait. It does not use the test's context, which has ended when cleanups run.
 func (m *Machine) bounded(what string) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(context.Background(), Patience, fmt.Errorf("waited %v for %s", Patience, what))
 }
 
-// String names the machine as failures do.
+// String names the machine in failures.
 func (m *Machine) String() string {
 	return fmt.Sprintf("debian%s-%s", m.Options.Release, m.Options.Bed)
 }
 
-// Hostler runs a hostler command and returns what it prints.
+// Hostler runs a hostler command and returns its output.
 func (m *Machine) Hostler(args ...string) string {
 	m.t.Helper()
 	return m.Run("hostler " + strings.Join(args, " "))
 }
 
-// Answer runs a hostler command with -o json, and decodes what it prints.
+// Answer runs a hostler command with -o json, and decodes its output.
 func Answer[T any](m *Machine, args ...string) T {
 	m.t.Helper()
 	var answer T
@@ -263,7 +262,7 @@ func Answer[T any](m *Machine, args ...string) T {
 	return answer
 }
 
-// Ask is what the agent's API has at a path. It costs the machine less than a command.
+// Ask reads a path of the agent's API. That is cheaper for the machine than a command.
 func Ask[T any](m *Machine, path string) T {
 	m.t.Helper()
 	answer, err := ask[T](m, path)
@@ -286,19 +285,19 @@ func ask[T any](m *Machine, path string) (answer T, err error) {
 	return answer, err
 }
 
-// statusPath is what `hostler status` asks for.
+// statusPath is the API path of `hostler status`.
 const statusPath = "/v1/status"
 
-// Status is what the agent answers to `hostler status`.
+// Status returns the status that `hostler status` prints.
 func (m *Machine) Status() api.Status {
 	m.t.Helper()
 	return Ask[api.Status](m, statusPath)
 }
 
-// TryStatus is Status; the error says why there is none just now.
+// TryStatus is Status with an error instead of a failure.
 func (m *Machine) TryStatus() (api.Status, error) { return ask[api.Status](m, statusPath) }
 
-// LastShutdown is how hostler says the last shutdown went; nil if none is on record.
+// LastShutdown returns hostler's record of the last shutdown; nil if there is none.
 func (m *Machine) LastShutdown() *journal.Record {
 	m.t.Helper()
 	return m.Status().Shutdown.Last
@@ -320,7 +319,7 @@ func (m *Machine) Read(path string) string {
 	return string(text)
 }
 
-// Copy copies a file of the host's into the machine, with its mode.
+// Copy copies a file of the host into the machine, with its mode.
 func (m *Machine) Copy(hostPath, path string) {
 	m.t.Helper()
 	file, err := os.Open(hostPath)
@@ -332,21 +331,20 @@ func (m *Machine) Copy(hostPath, path string) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	// In place of a program that runs, not into it.
+	// Replace the file, because the old program may be running.
 	m.feed(fmt.Sprintf("mkdir -p %[2]s && cat >%[1]s.new && chmod %[3]o %[1]s.new && mv %[1]s.new %[1]s && sync %[1]s",
 		quote(path), quote(filepath.Dir(path)), info.Mode().Perm()), file)
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// Journal returns journalctl's output of a boot: 0 is this one, -1 the one before.
+// Journal returns journalctl's output of a boot: 0 is the present one, -1 the previous one.
 func (m *Machine) Journal(boot int, args ...string) string {
 	m.t.Helper()
 	return m.Run(fmt.Sprintf("journalctl --no-pager -b %d %s", boot, strings.Join(args, " ")))
 }
 
-// BootID is the kernel's ID of the boot that was last seen to be up. A
-// soft-reboot keeps it.
+// BootID returns the kernel's ID of the boot that last answered. A soft-reboot keeps it.
 func (m *Machine) BootID() string { return m.boot.BootID }
 
 // Eventually waits until a condition holds.

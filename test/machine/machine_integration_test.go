@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// For who watches machines from outside.
+	// For people who watch the tests.
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if err := kube.Prepare(context.Background(), log, kube.Etcd, kube.APIServer, kube.Kubectl, kube.ControllerManager); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	machine.Main(m, "hostler.io/hostler/docs/examples/plugin-https", "hostler.io/hostler/test/httpstore/serve")
 }
 
-// TestAReboot is the story that every scenario begins with.
+// TestAReboot is the basic scenario.
 func TestAReboot(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, o)

@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// Folders where logind looks for drop-ins, and the names of some.
+// Folders of logind's drop-ins, and the names of some.
 const (
 	ofAdmin    = "/etc/systemd/logind.conf.d/"
 	ofRuntime  = "/run/systemd/logind.conf.d/"
@@ -33,9 +33,8 @@ const (
 	ours     = "zz-hostler.conf"
 )
 
-// TestLogindsMaximum has other files set logind's longest delay. Either it is
-// enough in the end, or hostler says everywhere who sets it to what, and makes
-// do.
+// TestLogindsMaximum lets other files set logind's longest delay. Either it is enough, or hostler
+// reports everywhere which file sets it to what, and works with less.
 func TestLogindsMaximum(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()
@@ -43,10 +42,10 @@ func TestLogindsMaximum(t *testing.T) {
 		for _, c := range []struct {
 			name   string
 			files  map[string]string // content by path; "" is a mask
-			create string            // a command, for what is no plain file
-			source string            // who sets it, if not hostler
-			grants time.Duration     // if not enough
-			blames string            // who is to blame for that, if not the source
+			create string            // a command, if it is not a plain file
+			source string            // the file that sets it, if not hostler's
+			grants time.Duration     // the granted delay, if it is not enough
+			blames string            // the file that is named as the cause, if not the source
 		}{
 			{name: "a package sets 30 s", files: map[string]string{ofPackages + upgrades: maximum(30)}},
 			{name: "the administrator sets 30 s, in a file that comes before", files: map[string]string{ofAdmin + upgrades: maximum(30)}},
@@ -90,7 +89,7 @@ func TestLogindsMaximum(t *testing.T) {
 
 func maximum(seconds int) string { return fmt.Sprintf("[Login]\nInhibitDelayMaxSec=%d\n", seconds) }
 
-// readAgain has logind read its files, as a person would who has changed one.
+// readAgain makes logind reload its files, as a person does after a change.
 func readAgain(m *machine.Machine) {
 	if m.Options.Release == machine.Debian12 {
 		m.Run("systemctl kill -s HUP systemd-logind")
@@ -99,7 +98,7 @@ func readAgain(m *machine.Machine) {
 	m.Run("systemctl reload systemd-logind")
 }
 
-// granted is what logind itself says.
+// granted returns the delay that logind itself reports.
 func granted(t *testing.T, m *machine.Machine) time.Duration {
 	t.Helper()
 	_, text, _ := strings.Cut(strings.TrimSpace(m.Run("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec")), " ")
@@ -115,7 +114,7 @@ const (
 	needed = wanted + plan.Margin
 )
 
-// protected is the condition ShutdownProtected.
+// protected returns the condition ShutdownProtected.
 func protected(t *testing.T, s api.Status) corev1.NodeCondition {
 	t.Helper()
 	for _, c := range s.Node.Status.Conditions {
@@ -127,21 +126,21 @@ func protected(t *testing.T, s api.Status) corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// awaitEnough waits until logind grants what hostler needs, and hostler knows.
+// awaitEnough waits until logind grants what hostler needs, and hostler reports it.
 func awaitEnough(t *testing.T, m *machine.Machine, source string) {
 	t.Helper()
 	if source == "" {
 		source = ofRuntime + ours
 	}
 	m.Eventually("hostler sees that it is granted enough", func() bool {
-		s := m.Status() // which may tell of the files before logind has read them
+		s := m.Status() // the agent may report the files before logind has read them
 		grants := granted(t, m)
 		return s.Shutdown.State == shutdown.Armed && s.Shutdown.InhibitDelayMax.Duration == grants && grants >= needed && s.Shutdown.InhibitDelaySource == source &&
 			protected(t, s).Status == corev1.ConditionTrue
 	})
 }
 
-// enough does so too, and checks whether hostler says so.
+// enough also checks what hostler reports.
 func enough(t *testing.T, m *machine.Machine, source string) {
 	t.Helper()
 	awaitEnough(t, m, source)
@@ -153,8 +152,8 @@ func enough(t *testing.T, m *machine.Machine, source string) {
 	}
 }
 
-// tooLittle waits until hostler knows that logind grants no more than that, and
-// checks whether it says so everywhere, and who is to blame.
+// tooLittle waits until hostler knows that logind grants only that, and checks that it reports this
+// everywhere, with the cause.
 func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, blames string) {
 	t.Helper()
 	var s api.Status
@@ -170,7 +169,7 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 	if got := phasesTake(p); got > grants || got < grants/2 {
 		t.Errorf("the phases are planned to take %v, want most of the %v granted", got, grants)
 	}
-	// Critical pods keep their share as far as there is one.
+	// Critical pods keep their share as far as possible.
 	share := min(criticalPeriod, grants-plan.Reserve(grants)-time.Second)
 	if critical := p.Phases[len(p.Phases)-1]; critical.Grace.Duration != share {
 		t.Errorf("critical pods are planned to get %v, want %v", critical.Grace, share)
@@ -191,7 +190,7 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 	}
 }
 
-// phasesTake is how long all phases of a plan take.
+// phasesTake returns the duration of all phases of a plan.
 func phasesTake(p api.ShutdownPlan) time.Duration {
 	var sum time.Duration
 	for _, phase := range p.Phases {
@@ -200,8 +199,8 @@ func phasesTake(p api.ShutdownPlan) time.Duration {
 	return sum
 }
 
-// shortShutdown shuts the machine down in less time than it was to have: all of it
-// happens while logind waits.
+// shortShutdown shuts the machine down in less time than planned: everything happens while logind
+// waits.
 func shortShutdown(t *testing.T, m *machine.Machine) {
 	const grants = 40 * time.Second
 	m.Write(ofAdmin+last, maximum(40))
@@ -229,8 +228,8 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 	if stubborn.Outcome != journal.Killed || stubborn.Grace.Duration <= 0 || stubborn.Grace.Duration >= regularPeriod {
 		t.Errorf("LastShutdown() tells of stubborn: %+v, want it killed, after some time and less than %v", stubborn, regularPeriod)
 	}
-	// How long it takes to kill stubborn is the runtime's affair, and to ask it to end the
-	// host's: db's turn comes when the regular phase is over.
+	// The runtime decides how long it takes to kill stubborn, and the host how long it takes to stop
+	// it: db's turn comes when the regular phase is over.
 	left, turn := grants-plan.Reserve(grants)-criticalPeriod, c.pod("db").StartedAt
 	if after := turn.Sub(c.last.StartedAt); after < left*9/10 {
 		t.Errorf("db was asked to end %v after the shutdown began, want after the %v that are left to the regular phase", after, left)
@@ -244,9 +243,9 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 	logindWaited(t, m)
 }
 
-// TestLogindsOwnMaximum shuts the machine down in the five seconds that logind grants by itself,
-// where somebody has masked what hostler asks for. An emulated processor has hardly begun by
-// then, so that this runs in containers, also in `make test-machine`.
+// TestLogindsOwnMaximum shuts the machine down in the five seconds that logind grants by default,
+// because hostler's drop-in is masked. An emulated processor has hardly started by then, so this
+// runs in containers, even in `make test-machine`.
 func TestLogindsOwnMaximum(t *testing.T) {
 	t.Parallel()
 	for _, release := range machine.Releases() {
@@ -257,7 +256,7 @@ func TestLogindsOwnMaximum(t *testing.T) {
 	}
 }
 
-// shortestShutdown: a second is for regular pods, the rest for critical ones.
+// shortestShutdown has one second for regular pods, and the rest for critical ones.
 func shortestShutdown(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	const grants, regular = 5 * time.Second, time.Second
@@ -270,7 +269,7 @@ func shortestShutdown(t *testing.T, m *machine.Machine) {
 	m.Deploy(
 		machine.Pod{Name: "web"},
 		machine.Pod{Name: "stubborn", Grace: regularPeriod, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
-		// Longer than it had by its part of the periods, which is a third.
+		// Longer than its third of the periods.
 		machine.Pod{Name: "db", Critical: true, Grace: criticalPeriod, Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: 3 * time.Second / 2}}},
 	)
 	before := m.BootID()
@@ -283,7 +282,7 @@ func shortestShutdown(t *testing.T, m *machine.Machine) {
 	if c.last.Shortened == nil || *c.last.Shortened != short || !c.last.Graceful || c.last.Trigger != journal.TriggerShutdown {
 		t.Errorf("LastShutdown() = %+v, want a graceful one of which it says that %v", c.last, &short)
 	}
-	// Where the machine took much of its time to ask it, it may be killed.
+	// If the machine took long to stop it, it may be killed.
 	db := c.work.Pod("db")[0]
 	inTime := db.Term().Sub(c.pod("db").StartedAt) < time.Second/2
 	for name, want := range map[string]journal.Outcome{"web": journal.Stopped, "stubborn": journal.Killed, "db": journal.Stopped} {

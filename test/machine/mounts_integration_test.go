@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// lateMounts has the network of each boot be online late, and /mnt/nas be mounted after that, and
-// /mnt/usb once its disk is plugged in, which /run/plugged stands for.
+// lateMounts makes the network of each boot online late. /mnt/nas is mounted after that, and
+// /mnt/usb when its disk is plugged in, which /run/plugged simulates.
 func lateMounts(m *machine.Machine) {
 	m.Write("/etc/systemd/system/late-network.service", `[Unit]
 DefaultDependencies=no
@@ -61,8 +61,8 @@ WantedBy=local-fs.target
 		systemctl start remote-fs.target mnt-nas.mount mnt-usb.mount`)
 }
 
-// TestStartsWaitForMounts reboots hosts with containers that have folders below mounts which come
-// late: by the network, and once a disk is plugged in.
+// TestStartsWaitForMounts reboots hosts with containers that have folders below late mounts: over
+// the network, and on a disk that is plugged in.
 func TestStartsWaitForMounts(t *testing.T) {
 	t.Parallel()
 	for runtime, everyday := range map[string]machine.Release{"podman": machine.Debian13, "docker": machine.Debian12} {

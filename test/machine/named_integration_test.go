@@ -9,12 +9,12 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestAHostGetsItsNameLate has a host boot without a name, as one that gets it by DHCP, and be
-// renamed later.
+// TestAHostGetsItsNameLate boots a host without a name, like one that gets its name by DHCP, and
+// renames it later.
 func TestAHostGetsItsNameLate(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, o)
-		// As a boot without /etc/hostname leaves it, with nothing of a Node before.
+		// The state of a boot without /etc/hostname, without an earlier Node.
 		m.Run("systemctl stop hostler && rm -r /etc/hostname /var/lib/hostler/* && hostnamectl set-hostname --transient localhost && systemctl start hostler")
 		m.AwaitArmed()
 		if s := m.Status(); s.Lease != nil || s.NodeName == nil || s.Owners["node"].Name != "none" {
@@ -53,7 +53,7 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 		if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, "the host is now named rack7-web2") {
 			t.Errorf("hostler doctor says nothing of the later name:\n%s", text)
 		}
-		m.Run("hostler leave; systemctl restart hostler") // as the hint has it
+		m.Run("hostler leave; systemctl restart hostler") // as the hint says
 		m.Eventually("the Node is called by the later name", called("rack7-web2"))
 		if list := m.Hostler("nodes"); strings.Contains(list, "rack7-web1") {
 			t.Errorf("hostler nodes has a Node of the name before:\n%s", list)
@@ -68,5 +68,5 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 	})
 }
 
-// flat puts what was broken to fit a screen on one line.
+// flat joins lines that were wrapped for a screen.
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }

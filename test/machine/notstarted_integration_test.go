@@ -13,7 +13,7 @@ import (
 )
 
 // TestWhatNobodyStartsAfterAPowerCutIsNamed cuts the power of a host on which Docker cannot start a
-// container any more, because what that is bound to has gone. No shutdown is on record.
+// container any more, because its bind mount is gone. No shutdown is on record.
 func TestWhatNobodyStartsAfterAPowerCutIsNamed(t *testing.T) {
 	if !runsAll() {
 		t.Skip("a boot settles for two minutes: run make test-long")

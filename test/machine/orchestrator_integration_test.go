@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// orchestratorUnit is what k3s's own unit says of how it is stopped: its main process alone.
-// Here that runs containerd as a child that dies with it, and starts again what ends of pods.
+// orchestratorUnit stops like k3s's own unit: only its main process. That runs containerd as a
+// child that dies with it, and restarts ended pods.
 const orchestratorUnit = `[Unit]
 Description=stands in for k3s
 After=network-online.target
@@ -27,7 +27,7 @@ Restart=always
 RestartSec=5s
 `
 
-// orchestrated is a Debian whose containerd is k3s's.
+// orchestrated returns the options of a Debian whose containerd belongs to k3s.
 func orchestrated(o machine.Options) machine.Options {
 	o.Config = strings.Replace(workloadConfig(), "{", "{enabled: true, stopFirst: [k3s.service], ", 1)
 	o.Files = map[string]string{
@@ -38,8 +38,8 @@ func orchestrated(o machine.Options) machine.Options {
 	return o
 }
 
-// TestAnOrchestratorIsStoppedFirst takes hosts down whose service runs both the runtime and a
-// kubelet, which would start each pod again that hostler stops.
+// TestAnOrchestratorIsStoppedFirst shuts hosts down whose service runs both the runtime and a
+// kubelet, which would restart each pod that hostler stops.
 func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		m := machine.Boot(t, orchestrated(o))
@@ -48,7 +48,7 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 		})
 		t.Run("systemctl start reboot.target", func(t *testing.T) {
 			c := closeOrchestrated(t, m, workload(), "systemctl start reboot.target", journal.TriggerServiceStop)
-			if len(c.last.StoppedFirst) > 0 { // else systemd was quicker
+			if len(c.last.StoppedFirst) > 0 { // otherwise systemd was faster
 				expectStoppedFirst(t, m, c)
 			}
 		})
@@ -61,16 +61,16 @@ func TestAnOrchestratorIsStoppedFirst(t *testing.T) {
 		t.Run("systemctl reboot, hostler killed while the service stops", func(t *testing.T) { hostlerIsKilled(t, m) })
 		t.Run("systemctl reboot, hostler killed while pods stop", func(t *testing.T) { orchestratedResumed(t, m) })
 		t.Run("cancelled", func(t *testing.T) { orchestratorComesBack(t, m) })
-		// The last one: it takes the setting away.
+		// It is the last one, because it removes the setting.
 		t.Run("without the setting", func(t *testing.T) { orchestratorFights(t, m) })
 	})
 }
 
-// closeOrchestrated shuts a machine down, in which nothing is to be started again.
+// closeOrchestrated shuts a machine down on which nothing must be restarted.
 func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how string, trigger journal.Trigger) closed {
 	t.Helper()
 	m.Deploy(pods...)
-	// What is learned of pods is learned while their runtime answers.
+	// Facts of pods are collected while their runtime answers.
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	if plan := m.Hostler("shutdown", "plan"); !strings.Contains(plan, "stopped before the phases") || !strings.Contains(plan, "k3s.service") {
 		t.Errorf("hostler shutdown plan does not tell what is stopped first:\n%s", plan)
@@ -86,11 +86,12 @@ func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how
 	return c
 }
 
-// hostlerIsKilled: its next process finds nobody who tells of pods, and goes on as if it did.
+// hostlerIsKilled checks that the next process continues although no runtime answers.
 func hostlerIsKilled(t *testing.T, m *machine.Machine) {
 	slow := "/etc/systemd/system/k3s.service.d/slow.conf"
 	m.Run("mkdir -p /etc/systemd/system/k3s.service.d")
-	// By then its containerd is gone. The machine itself does it: to look from outside takes too long.
+	// By then its containerd has ended. The machine does it itself, because commands from outside take
+	// too long.
 	m.Write(slow, "[Service]\nExecStopPost=sh -c 'kill -9 $$(systemctl show -P MainPID hostler); sleep 5'\n")
 	m.Run("systemctl daemon-reload")
 	pods := workload()
@@ -108,8 +109,8 @@ func hostlerIsKilled(t *testing.T, m *machine.Machine) {
 	expectStoppedFirst(t, m, c)
 }
 
-// expectKilled looks in the journal of the boot before: without that a story of what the next
-// process does tells of none.
+// expectKilled checks in the previous boot's journal that the agent was killed: otherwise the
+// scenario shows nothing.
 func expectKilled(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	if out := m.Journal(-1, "-u hostler"); strings.Count(out, "code=killed, status=9/KILL") != 1 {
@@ -117,8 +118,8 @@ func expectKilled(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// orchestratedResumed: in the middle of the drain the next process finds nobody who answers
-// CRI, and goes on by what the journal and runc tell.
+// orchestratedResumed checks that the next process continues in the middle of the drain although
+// CRI does not answer, with the journal and runc.
 func orchestratedResumed(t *testing.T, m *machine.Machine) {
 	g := gracesOf(m.Options.Bed)
 	pods := []machine.Pod{
@@ -129,8 +130,8 @@ func orchestratedResumed(t *testing.T, m *machine.Machine) {
 	m.Deploy(pods...)
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	before := m.BootID()
-	// In one: to look from outside takes too long. A stop does not wait for the disk, so that
-	// the next process knows of it only if the journal was written before the agent is killed.
+	// In one command, because commands from outside take too long. A stop does not wait for the disk:
+	// the next process knows it only if the journal was written before the agent is killed.
 	m.GoesDown(`systemctl reboot
 		until grep -q SIGTERM /var/lib/hostler-work/default_resumed-stubborn_main.events &&
 			jq -e '.record.pods[]? | select(.name == "resumed-stubborn") | .late // .asked' /var/lib/hostler/shutdown.json >/dev/null; do sleep 0.1; done
@@ -143,7 +144,7 @@ func orchestratedResumed(t *testing.T, m *machine.Machine) {
 	if !c.work.Ended("resumed-web") || !c.work.Ended("resumed-db") || !c.work.GoneBefore("resumed-stubborn", "resumed-db") {
 		t.Errorf("want resumed-stubborn to be gone before resumed-db is asked to end:\n%s", c.work)
 	}
-	if had := c.work.Pod("resumed-stubborn")[0]; had.Gone().Sub(had.Term()) < g.stubborn()-2*time.Second { // when it was killed is known to a fifth of a second
+	if had := c.work.Pod("resumed-stubborn")[0]; had.Gone().Sub(had.Term()) < g.stubborn()-2*time.Second { // the time of the kill has a precision of 0.2 s
 		t.Errorf("resumed-stubborn did not have its grace of %v:\n%s", g.stubborn(), c.work)
 	}
 	if !c.last.Graceful {
@@ -152,7 +153,7 @@ func orchestratedResumed(t *testing.T, m *machine.Machine) {
 	expectStoppedFirst(t, m, c)
 }
 
-// expectStoppedFirst looks that the service had ended before any pod was asked to.
+// expectStoppedFirst checks that the service had ended before any pod was sent the stop signal.
 func expectStoppedFirst(t *testing.T, m *machine.Machine, c closed) {
 	t.Helper()
 	first := c.last.StoppedFirst
@@ -173,14 +174,15 @@ func expectStoppedFirst(t *testing.T, m *machine.Machine, c closed) {
 	}
 }
 
-// active is the state of k3s's service.
+// active returns the state of k3s's service.
 func active(m *machine.Machine) string {
 	return strings.TrimSpace(m.Run("systemctl show -P ActiveState k3s"))
 }
 
-// orchestratorComesBack: what hostler has stopped itself it starts again, and that one its pods.
+// orchestratorComesBack checks that hostler starts the service that it has stopped, and the service
+// its pods.
 func orchestratorComesBack(t *testing.T, m *machine.Machine) {
-	grace := 20 * time.Second // longer than it takes to call a shutdown off
+	grace := 20 * time.Second // longer than it takes to cancel a shutdown
 	if m.Options.Bed == machine.VM {
 		grace = 50 * time.Second
 	}
@@ -191,7 +193,7 @@ func orchestratorComesBack(t *testing.T, m *machine.Machine) {
 	)
 	m.Run("systemctl reboot")
 	m.Eventually("back-stubborn is asked to end", func() bool { return !m.Work().Pod("back-stubborn")[0].Term().IsZero() })
-	// In one: it has its grace to be cancelled.
+	// In one command: it can be cancelled during its grace period.
 	if state := strings.TrimSpace(m.Run("systemctl show -P ActiveState k3s; systemctl reset-failed systemd-logind; " + restartLogind)); state == "active" {
 		t.Errorf("k3s.service is %s while pods stop, want it stopped", state)
 	}
@@ -214,8 +216,8 @@ func orchestratorComesBack(t *testing.T, m *machine.Machine) {
 	expectStoppedFirst(t, m, checkAgain(t, m, before))
 }
 
-// checkAgain is readBack for a boot in which a shutdown was cancelled before: of each pod the
-// last life alone.
+// checkAgain is readBack for a boot with an earlier cancelled shutdown: only the last life of each
+// pod counts.
 func checkAgain(t *testing.T, m *machine.Machine, before string) closed {
 	t.Helper()
 	c := readBack(t, m, before)
@@ -225,23 +227,23 @@ func checkAgain(t *testing.T, m *machine.Machine, before string) closed {
 	}
 	c.work = nil
 	for name, life := range last {
-		if name != "back-stubborn" { // which was asked in the one that was cancelled
+		if name != "back-stubborn" { // the cancelled shutdown sent it the stop signal
 			c.work = append(c.work, life)
 		}
 	}
 	return c
 }
 
-// orchestratorFights is the proof that the others prove anything: without the setting pods
-// are started again while the host goes down.
+// orchestratorFights shows that the other tests prove something: without the setting, pods are
+// restarted during the shutdown.
 func orchestratorFights(t *testing.T, m *machine.Machine) {
 	g := gracesOf(m.Options.Bed)
 	m.Write("/etc/hostler/hostler.yaml", g.config())
 	m.Run(restartAgent)
 	m.AwaitArmed()
-	// A systemd that is busy may not tell doctor of the service in time.
+	// A busy systemd may not report the service to doctor in time.
 	m.Eventually("hostler doctor says what to set", func() bool { return strings.Contains(m.Run("hostler doctor || true"), "stopFirst: [k3s.service]") })
-	// The second one gives the orchestrator time to notice that the first has ended.
+	// The second pod gives the orchestrator time to notice that the first one has ended.
 	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "batch", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}})
 	before := m.BootID()
 	m.GoesDown("systemctl reboot")

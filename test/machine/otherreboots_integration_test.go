@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestOnlyHostlerRebootsAHost has hostler reboot a host that other tools reboot, too, and switches these
-// off as hostler says.
+// TestOnlyHostlerRebootsAHost lets hostler reboot a host that other tools reboot, too, and disables
+// these as hostler's hint says.
 func TestOnlyHostlerRebootsAHost(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = "reboot: {enabled: true}\n"

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// containerdConfig is Debian's, and what tests need.
+// containerdConfig is Debian's, with the settings that tests need.
 const containerdConfig = `version = 2
 %s
 [plugins."io.containerd.internal.v1.opt"]
@@ -28,7 +28,7 @@ const containerdConfig = `version = 2
       SystemdCgroup = %t
 `
 
-// uplinkUnit sets up what QEMU's network for users is on its other side.
+// uplinkUnit configures the interface to QEMU's user network.
 const uplinkUnit = `[Unit]
 Description=a way to the lab for this machine
 DefaultDependencies=no
@@ -40,24 +40,23 @@ RemainAfterExit=yes
 ExecStart=/bin/sh -c 'modprobe virtio_net && ip address add 10.0.2.15/24 dev eth0 && ip link set eth0 up && ip route add 198.18.0.0/16 via 10.0.2.2'
 `
 
-// Package is where a Bare machine has hostler's package.
+// Package is the path of hostler's package in a Bare machine.
 const Package = "/root/hostler.deb"
 
-// source is a file of a machine that was made for all of them.
+// source is a file that was built for all machines.
 type source struct {
 	path, from string
 	mode       os.FileMode
 }
 
-// ownFiles are a machine's files over its root: hostler as its package installs
-// it, the guest program, and what the test asks for.
+// ownFiles returns a machine's files in addition to its root: hostler as its package installs it,
+// the guest program, and the files that the test requests.
 func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	files := debian.Files{
 		{Path: "etc/machine-id", Mode: 0o444, Data: []byte(hex.EncodeToString(id) + "\n")},
-		// Where there are no controllers nobody may be given another OOM score
-		// either: both are a container's.
+		// A container has no cgroup controllers, and may not set OOM scores either.
 		{Path: "etc/containerd/config.toml", Mode: 0o644, Data: fmt.Appendf(nil, containerdConfig, o.Containerd, job.Image, o.Bed == Container, o.SystemdCgroup)},
 	}
 	program := source{"usr/bin/hostler", "hostler", 0o755}
@@ -76,12 +75,12 @@ func ownFiles(o Options, installed debian.Files) (debian.Files, error) {
 			debian.File{Path: "etc/systemd/system/sysinit.target.wants/machine-uplink.service", Link: "/etc/systemd/system/machine-uplink.service"})
 	}
 	if o.Bed == Container && o.Release == Debian12 {
-		// As docs/howto/service-rights.md says of hosts that are containers: its boot ID would be the
-		// real host's.
+		// As in docs/howto/service-rights.md for hosts that are containers: otherwise the agent would see
+		// the real host's boot ID.
 		files = append(files, debian.File{Path: "etc/systemd/system/hostler.service.d/container.conf", Mode: 0o644, Data: []byte("[Service]\nProtectKernelTunables=no\n")})
 	}
 	if o.Bed == Container {
-		// It comes before the real one in everybody's PATH.
+		// It precedes the real one in every PATH.
 		files = append(files, debian.File{Path: "usr/local/sbin/runc", Link: "/usr/local/bin/guest"})
 	}
 	sources := []source{

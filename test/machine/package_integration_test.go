@@ -15,12 +15,11 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// exposed is how much of a host a service that is taken over may reach at the most, in
-// tenths of what systemd-analyze(1) calls its exposure level.
+// exposed is the maximum exposure level of the service according to systemd-analyze(1), in tenths.
 const exposed = 30
 
-// TestAPackageComesAndGoes has a machine get hostler as people do, by its package and its
-// maintainer scripts, and lose it again. What runs is never touched.
+// TestAPackageComesAndGoes installs and removes hostler with its package and maintainer scripts, as
+// people do. Running containers are never touched.
 func TestAPackageComesAndGoes(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Bare = true
@@ -63,7 +62,7 @@ func TestAPackageComesAndGoes(t *testing.T) {
 	})
 }
 
-// packaged is a machine that gets hostler by its package.
+// packaged is a machine that gets hostler with its package.
 type packaged struct {
 	*machine.Machine
 	t *testing.T
@@ -74,7 +73,7 @@ func (h *packaged) dpkg(what string) string {
 	return h.Run("dpkg " + what + " 2>&1")
 }
 
-// release makes the package again as another version, and returns its path.
+// release builds the package with another version, and returns its path.
 func (h *packaged) release(version string) string {
 	h.t.Helper()
 	path := "/root/hostler-" + version + ".deb"
@@ -86,7 +85,7 @@ func (h *packaged) release(version string) string {
 	return path
 }
 
-// open looks that hostler guards the machine, and that the pod has not been touched.
+// open checks that hostler guards the machine, and that the pod was not touched.
 func (h *packaged) open(when string) {
 	h.t.Helper()
 	h.AwaitArmed()
@@ -96,14 +95,14 @@ func (h *packaged) open(when string) {
 	if socket := h.Run("stat --format '%A %U %G' /run/hostler/hostler.sock"); socket != "srw-rw---- root hostler\n" {
 		h.t.Errorf("the socket is %q when %s, want it open to group hostler", socket, when)
 	}
-	// In a folder of /run/systemd, the rest of which the unit may not write to.
+	// In a folder of /run/systemd. The unit may not write to the rest of it.
 	h.Eventually("the drop-in to logind's configuration is written when "+when, func() bool {
 		return strings.Contains(h.Run("cat "+raisedBy+" 2>/dev/null; true"), "InhibitDelayMaxSec=")
 	})
 	h.livesOn(when)
 }
 
-// closed looks that no agent runs, and that the pod has not been touched.
+// closed checks that no agent runs, and that the pod was not touched.
 func (h *packaged) closed(when string) {
 	h.t.Helper()
 	left := h.Run("pgrep -x hostler; ls -d /run/hostler /run/systemd/logind.conf.d/zz-hostler.conf /usr/bin/hostler 2>/dev/null; true")
@@ -113,7 +112,7 @@ func (h *packaged) closed(when string) {
 	h.livesOn(when)
 }
 
-// livesOn looks that the pod has not been touched.
+// livesOn checks that the pod was not touched.
 func (h *packaged) livesOn(when string) {
 	h.t.Helper()
 	before := h.Work().Pod("web")
@@ -123,7 +122,7 @@ func (h *packaged) livesOn(when string) {
 	h.Eventually("web lives on", func() bool { return h.Work().Pod("web")[0].LastSeen.After(before[0].LastSeen) })
 }
 
-// traces are what is called hostler, and what is in /etc and /usr.
+// traces returns everything named hostler, and what is in /etc and /usr.
 func (h *packaged) traces() string {
 	h.t.Helper()
 	return h.Run(`find /etc /usr -xdev \( -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort | sha256sum
@@ -131,16 +130,16 @@ func (h *packaged) traces() string {
 		getent group hostler; systemctl list-units --all --no-legend 'hostler*'; true`)
 }
 
-// restarted restarts it more often than systemd lets a service be by default: it is to come
-// back whatever was done to it.
+// restarted restarts the agent more often than systemd allows a service by default: it must start
+// again, whatever was done to it.
 func (h *packaged) restarted() {
 	h.t.Helper()
 	h.Run("for i in 1 2 3 4 5 6 7 8; do systemctl restart hostler || exit; done")
 	h.open("it was restarted again and again")
 }
 
-// hardened holds the unit to what systemd-analyze(1) says of it, by another name: drop-ins
-// are a machine's own.
+// hardened checks the unit with systemd-analyze(1), under another name, because drop-ins belong to
+// a machine.
 func (h *packaged) hardened() {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), machine.Patience)
@@ -159,8 +158,8 @@ func (h *packaged) hardened() {
 	h.t.Logf("seen: %s", strings.TrimSpace(grep(r.Stdout, "exposure level")))
 }
 
-// lacksFolder removes the folder of the drop-in to logind's configuration. The unit lets the agent
-// make none beside it, and the log says how to get it back.
+// lacksFolder removes the folder of the drop-in to logind's configuration. The unit does not allow
+// the agent to create it, and the log says how to do so.
 func (h *packaged) lacksFolder() {
 	h.t.Helper()
 	const fix = "systemd-tmpfiles --create hostler.conf"
@@ -172,8 +171,8 @@ func (h *packaged) lacksFolder() {
 	h.open("the folder of its drop-in is back")
 }
 
-// seesMounts mounts and unmounts beside the agent, which lives among mounts of its own: it
-// is to see what comes, and to hold up nothing that goes.
+// seesMounts mounts and unmounts outside the agent, which has its own mount namespace: it must see
+// new mounts, and must not block an unmount.
 func (h *packaged) seesMounts() {
 	h.t.Helper()
 	seen := func() string {
@@ -189,9 +188,9 @@ func (h *packaged) seesMounts() {
 	}
 }
 
-// runsChecks has the agent run a check as nobody, and one as root, who look at processes. When
-// memory runs out, the kernel is to kill them before the agent. In a container systemd may not be
-// allowed to protect it.
+// runsChecks lets the agent run a check as nobody, and one as root, which inspect processes. When
+// memory runs out, the kernel must kill them before the agent. In a container, systemd may not be
+// allowed to protect the agent.
 func (h *packaged) runsChecks() {
 	h.t.Helper()
 	const folder = "/etc/hostler/conditions.d/"
@@ -208,8 +207,8 @@ func (h *packaged) runsChecks() {
 	h.Run("rm " + folder + "*")
 }
 
-// deletesByRunc has the agent delete a dead container of runc's, by runc itself, which
-// works within the limits of the service.
+// deletesByRunc lets the agent delete a dead container of runc. It runs runc, which works within
+// the limits of the service.
 func (h *packaged) deletesByRunc() {
 	h.t.Helper()
 	h.Run(`set -e
@@ -224,8 +223,8 @@ func (h *packaged) deletesByRunc() {
 	h.Run("rm -r /srv/bundle")
 }
 
-// upgradedAmidADrain installs a newer version while a person's drain waits for a pod: the
-// drain ends with its agent, and who was not sent the stop signal by then is not.
+// upgradedAmidADrain installs a newer version while a person's drain waits for a pod. The drain
+// ends with its agent, and pods that were not sent the stop signal yet continue to run.
 func (h *packaged) upgradedAmidADrain() {
 	h.t.Helper()
 	h.Write("/etc/hostler/conf.d/house.yaml", "shutdown: {gracePeriod: 30m, gracePeriodCriticalPods: 1m}\n")
@@ -261,7 +260,7 @@ func (h *packaged) upgradedAmidADrain() {
 	}
 }
 
-// hung has systemd start an agent again that hangs: the lock is held all the while.
+// hung lets systemd restart an agent that hangs: the lock is held all the time.
 func (h *packaged) hung() {
 	h.t.Helper()
 	const dropIn = "/etc/systemd/system/hostler.service.d/soon.conf"
@@ -285,8 +284,8 @@ func (h *packaged) hung() {
 	h.AwaitArmed()
 }
 
-// upgradedWithAFault installs versions that refuse the configuration, in a file that a
-// drop-in of the unit names: the agent of before runs on.
+// upgradedWithAFault installs versions that refuse the configuration, in a file that a drop-in of
+// the unit names: the old agent continues to run.
 func (h *packaged) upgradedWithAFault() {
 	h.t.Helper()
 	for _, c := range []struct{ version, names, faulty, message string }{
@@ -315,9 +314,9 @@ func (h *packaged) upgradedWithAFault() {
 	}
 }
 
-// downgraded goes back to the version before, over the state of a version that this one
-// would misread: that is set aside, and the rest of the folder is kept. The Node, which a
-// drain has cordoned, stays so.
+// downgraded installs the previous version, with the state of a newer version that it would
+// misread. That state is set aside, and the rest of the folder is kept. A Node that a drain has
+// cordoned stays cordoned.
 func (h *packaged) downgraded() {
 	h.t.Helper()
 	const nodes, kept = "/var/lib/hostler/nodes.state", "/var/lib/hostler/pki/kept"
@@ -347,8 +346,8 @@ func (h *packaged) downgraded() {
 	}
 }
 
-// ofNewerVersion is a state file as a later version of hostler may leave it, of another
-// version of the format.
+// ofNewerVersion returns a state file as a later version of hostler may write it, with another
+// format version.
 func ofNewerVersion(t *testing.T, file string) string {
 	t.Helper()
 	newer := strings.Replace(file, `{"version":1,`, `{"version":2,`, 1)

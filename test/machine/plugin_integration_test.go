@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// TestAPluginIsAServiceOfItsOwn runs a control plane's plugin behind the unit of the example: it
-// serves hostler within that unit's limits, is restarted, and is stopped after hostler.
+// TestAPluginIsAServiceOfItsOwn runs a control plane plugin with the unit of the example: it works
+// within that unit's limits, is restarted, and is stopped after hostler.
 func TestAPluginIsAServiceOfItsOwn(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		const docs = "../../docs/howto/control-plane-plugin.md"

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// heeds ends when it is asked to, deaf only when it is killed.
+	// heeds ends on SIGTERM, deaf only on SIGKILL.
 	heeds = `sh -c "trap 'exit 0' TERM; while :; do sleep 0.2; done"`
 	deaf  = `sh -c "trap '' TERM; while :; do sleep 0.2; done"`
 )
 
-// inDiary ends when it is asked to, and writes down when. In which boot it does not matter
-// here, and it could not tell.
+// inDiary ends on SIGTERM, and records the time. The boot does not matter here, and is unknown to
+// it.
 func inDiary(pod string) string { return strings.Join(diaryCommand(pod), " ") + " -boot any" }
 
-// asUnit makes a container a unit's, by Quadlet where there is one, which is to be
-// started again whenever it ends. The time-out of the unit's stop is a minute more than the
-// container's, as `podman generate systemd` writes it.
+// asUnit runs a container in a unit, with Quadlet if it exists. systemd restarts it whenever it
+// ends. The stop timeout of the unit is a minute longer than the container's, as `podman generate
+// systemd` sets it.
 func asUnit(m *machine.Machine, name, program string, stopSeconds int, label string) {
 	stop := strconv.Itoa(stopSeconds)
 	if m.Options.Release == machine.Debian12 {
@@ -57,13 +57,12 @@ WantedBy=multi-user.target
 	m.Run("systemctl daemon-reload && systemctl start " + name)
 }
 
-// podmanVolumes are flags for what a container wants to write down what happens to it.
+// podmanVolumes returns the flags of the volumes with which a container records its events.
 func podmanVolumes() string { return " --volume " + strings.Join(diaryVolumes(), " --volume ") }
 
-// TestContainersOfUnitsStayDown takes down a Podman whose containers systemd would start
-// again: manually and, with the machine, from which they come back as they are enabled, each
-// time before what is critical.
-// What is no unit's comes back as its restart policy says.
+// TestContainersOfUnitsStayDown stops a Podman whose containers systemd would restart: manually and
+// with the machine, each time before the critical ones. After a boot, containers of units start as
+// enabled, and others by their restart policy.
 func TestContainersOfUnitsStayDown(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
@@ -71,9 +70,9 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now podman.socket podman-restart.service && mkdir -p " + job.Dir + " && podman load --quiet --input " + job.ImageArchive)
 		asUnit(m, "web", inDiary("web"), 50, "hostler.io/grace-period=40s")
-		// podman-compose names an instance of its template, which nobody need have enabled.
+		// podman-compose names an instance of its template that may not be enabled.
 		m.Write("/etc/systemd/system/podman-compose@.service", "[Service]\nExecStart=podman-compose up\n[Install]\nWantedBy=multi-user.target\n")
-		// One that does not say of which unit it is.
+		// This container does not name its unit.
 		m.Run(`set -e
 			podman create --quiet --name old ` + job.Image + ` ` + heeds + `
 			podman generate systemd --name old --restart-policy=always >/etc/systemd/system/container-old.service
@@ -81,7 +80,7 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 			systemctl enable --now container-old`)
 		unitsComeBack(t, m)
 		asUnit(m, "stubborn", deaf, 600, "hostler.io/grace-period=2s")
-		asUnit(m, "hasty", deaf, 3, "hostler.io/grace-period=20m") // it is Podman that kills it
+		asUnit(m, "hasty", deaf, 3, "hostler.io/grace-period=20m") // Podman kills it
 		units := []string{"web", "stubborn", "hasty", "container-old"}
 		for name, flags := range map[string]string{
 			"kept": "unless-stopped", "away": "unless-stopped",
@@ -91,7 +90,7 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		}
 		m.Run("podman run --quiet --detach --name alone --restart always --label hostler.io/critical=true" + podmanVolumes() + " " + job.Image + " " + inDiary("alone"))
 		m.Eventually("all are listed", func() bool {
-			pods := m.Run("hostler ps || true") // a Podman that starts something answers late
+			pods := m.Run("hostler ps || true") // a Podman that is starting something answers late
 			return !slices.ContainsFunc([]string{"web", "stubborn", "hasty", "old", "alone", "kept", "away", "composed"}, func(name string) bool { return !strings.Contains(pods, name) })
 		})
 		m.Run("podman stop away")
@@ -143,7 +142,7 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 		}
 		for _, p := range last.Pods {
 			want := journal.Stopped
-			if p.Name == "stubborn" || p.Name == "hasty" { // the unit of the one would wait for it for ten minutes
+			if p.Name == "stubborn" || p.Name == "hasty" { // the unit of stubborn would wait for it for ten minutes
 				want = journal.Killed
 			}
 			if p.Outcome != want {
@@ -184,8 +183,8 @@ func TestContainersOfUnitsStayDown(t *testing.T) {
 	})
 }
 
-// unitsArePlanned tells which unit ends each container, and how much time it has: no more than
-// its unit gives it, whatever its label says.
+// unitsArePlanned checks which unit ends each container, and its time: no more than its unit
+// allows, whatever its label says.
 func unitsArePlanned(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	awaitPlan(m, map[string]string{
@@ -198,8 +197,8 @@ func unitsArePlanned(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// awaitPlan waits until exactly these containers are planned for, each by its unit, if it is of any,
-// and with as much time. A systemd that is busy is not waited for by hostler.
+// awaitPlan waits until exactly these containers are planned, each with its unit, if it has one,
+// and its time. hostler does not wait for a busy systemd.
 func awaitPlan(m *machine.Machine, want map[string]string) {
 	m.Eventually(fmt.Sprintf("the plan is %v", want), func() bool {
 		got := map[string]string{}
@@ -214,12 +213,13 @@ func awaitPlan(m *machine.Machine, want map[string]string) {
 	})
 }
 
-// unitsComeBack calls shutdowns off that have stopped web and old, which are units': they are
-// started again, also where no agent hears that, and what was not stopped runs on.
+// unitsComeBack cancels shutdowns that have stopped web and old, which belong to units: these are
+// started again, even if no agent runs at the cancellation. Others were not stopped and continue to
+// run.
 func unitsComeBack(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	m.Run("podman run --quiet --detach --name slow --label hostler.io/grace-period=5m " + job.Image + " " + deaf)
-	defer m.Run("podman kill slow && podman rm slow") // Podman 4 removes one that still stops from under its process
+	defer m.Run("podman kill slow && podman rm slow") // Podman 4 would remove one that is still stopping
 	slow := m.Run("podman inspect --format '{{.State.StartedAt}}' slow")
 	m.Write("/etc/systemd/system/beside.service", "[Unit]\nRequires=web.service\nAfter=web.service\n[Service]\nExecStart=sleep infinity\n") // systemd stops it with web
 	m.Run("systemctl daemon-reload && systemctl start beside")

@@ -13,14 +13,14 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
-// Down is how a machine went down.
+// Down is the result of a shutdown.
 type Down struct {
-	Off       bool // it is off; Start boots it again
+	Off       bool // the machine is off; Start boots it again
 	Took      time.Duration
-	NewKernel bool // another boot ID than before; not after a soft-reboot
+	NewKernel bool // the boot ID has changed; not after a soft-reboot
 }
 
-// Start boots a machine that is off, and returns when it is up again.
+// Start boots a machine that is off, and returns when it is up.
 func (m *Machine) Start() {
 	m.t.Helper()
 	select {
@@ -38,9 +38,9 @@ func (m *Machine) Start() {
 	}
 }
 
-// awaitUp waits until another boot than the last one is up, or the machine is
-// off. All units have to be well, unless the machine is tolerant: what hostler is tried on is no
-// broken machine.
+// awaitUp waits until another boot than the last one is up, or the machine is off. If a unit has
+// failed, the test ends, unless the machine is Tolerant: hostler must not be tested on a broken
+// machine.
 func (m *Machine) awaitUp(ctx context.Context) (off bool) {
 	m.t.Helper()
 	hello, off, err := m.nextBoot(ctx)
@@ -88,10 +88,10 @@ func (m *Machine) nextBoot(ctx context.Context) (hello wire.Hello, off bool, err
 	}
 }
 
-// errStuck says that the bed hangs, and nothing in the machine.
+// errStuck says that the bed hangs. It is not a failure of the machine.
 var errStuck = errors.New("nothing came of the reset")
 
-// awaitHello is nextBoot for a bed that gets on.
+// awaitHello is nextBoot, but returns errStuck if the bed hangs.
 func (m *Machine) awaitHello(ctx context.Context) (hello wire.Hello, off bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -126,9 +126,9 @@ func (m *Machine) awaitHello(ctx context.Context) (hello wire.Hello, off bool, e
 	}
 }
 
-// GoesDown runs a command that ends this boot, and returns when the machine is
-// up again, after a reboot of whatever kind, or off. It does not wait for the
-// command to end, but a command that fails fails the test.
+// GoesDown runs a command that ends this boot, and returns when the machine is up again, after any
+// kind of reboot, or off. It does not wait for the end of the command, but a command that fails
+// ends the test.
 func (m *Machine) GoesDown(how string) Down {
 	m.t.Helper()
 	return m.AwaitDown("`"+how+"`", func() error {
@@ -144,8 +144,8 @@ func (m *Machine) GoesDown(how string) Down {
 	})
 }
 
-// AwaitDown calls begin, which runs what, and returns when the machine has gone down: when it
-// is up again, or off.
+// AwaitDown calls begin, which runs what. It returns when the machine has gone down and is up
+// again, or is off.
 func (m *Machine) AwaitDown(what string, begin func() error) Down {
 	m.t.Helper()
 	before, began := m.boot.BootID, time.Now()
@@ -158,9 +158,8 @@ func (m *Machine) AwaitDown(what string, begin func() error) Down {
 	return Down{Off: off, Took: time.Since(began), NewKernel: off || m.boot.BootID != before}
 }
 
-// CtrlAltDel presses these keys on a VM's keyboard, and returns when the machine
-// is up again or off. In a container PID 1 gets the signal that the kernel sends
-// for them.
+// CtrlAltDel presses these keys on a VM's keyboard, and returns when the machine is up again or
+// off. In a container, PID 1 gets the signal that the kernel sends for these keys.
 func (m *Machine) CtrlAltDel() Down {
 	m.t.Helper()
 	if m.Options.Bed == Container {
@@ -169,15 +168,14 @@ func (m *Machine) CtrlAltDel() Down {
 	return m.AwaitDown("Ctrl-Alt-Del", func() error { return m.bed.press(ctrlAltDel) })
 }
 
-// PowerButton presses a VM's power button, and returns when it is off, or up again.
+// PowerButton presses a VM's power button, and returns when the VM is off or up again.
 func (m *Machine) PowerButton() Down {
 	m.t.Helper()
 	return m.AwaitDown("the power button", func() error { return m.bed.press(powerButton) })
 }
 
-// CutPower takes the power away from the machine, and returns when it is off.
-// What a VM had not yet synced is lost; a container's files are the host's, and
-// lose nothing.
+// CutPower cuts the machine's power, and returns when it is off. A VM loses what it has not synced
+// yet. A container loses nothing, because its files are the host's.
 func (m *Machine) CutPower() {
 	m.t.Helper()
 	if err := m.bed.cut(); err != nil {
@@ -201,8 +199,7 @@ func (m *Machine) leave(dist string) {
 		m.t.Errorf("leave the journal: %v", err)
 		return
 	}
-	// A machine that does not answer any more is booted again: its disk has
-	// what it wrote down.
+	// A machine that does not answer any more is booted again, because its disk has its journals.
 	text, err := "", wire.ErrGone
 	select {
 	case <-m.bed.off():

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestAMachineGoesDownInEveryWay tests the containers that other stories run in.
+// TestAMachineGoesDownInEveryWay tests the containers that other scenarios run in.
 func TestAMachineGoesDownInEveryWay(t *testing.T) {
 	t.Parallel()
 	for _, release := range machine.Releases() {
@@ -70,7 +70,7 @@ func TestCommandsRunInAMachine(t *testing.T) {
 	if got := m.Read("/tmp/long"); got != long {
 		t.Errorf("Read() returns %d bytes, want the %d that were written", len(got), len(long))
 	}
-	// A command that hangs is in nobody's way, and ends with its context.
+	// A command that hangs blocks nothing, and ends with its context.
 	ctx, cancel := context.WithCancel(t.Context())
 	hangs := make(chan error, 1)
 	go func() {
@@ -84,7 +84,7 @@ func TestCommandsRunInAMachine(t *testing.T) {
 	}
 	m.Eventually("the command that was given up is dead", func() bool { return m.Run("kill -0 $(cat /tmp/hangs) 2>/dev/null || echo dead") != "" })
 
-	m.Options.Tolerant = true // as that of a person is
+	m.Options.Tolerant = true // like a person's machine
 	m.Write("/etc/systemd/system/broken.service", "[Service]\nExecStart=false\n[Install]\nWantedBy=multi-user.target\n")
 	m.Run("systemctl daemon-reload && systemctl enable broken")
 	m.GoesDown("systemctl reboot")

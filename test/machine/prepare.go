@@ -20,27 +20,26 @@ import (
 	"hostler.io/hostler/test/packages"
 )
 
-// preparedVariable carries what was prepared outside the lab, which alone has a
-// network and a compiler, to the inside.
+// preparedVariable passes the prepared files into the lab. Only outside the lab there are a network
+// and a compiler.
 const preparedVariable = "HOSTLER_MACHINE"
 
-// Version is what the hostler in machines says of itself.
+// Version is the version of hostler in machines.
 const Version = "0.0.0-machine"
 
-// prepared is what machines are made from.
+// prepared has the inputs of machines.
 type prepared struct {
 	Roots map[Release]debian.Root
-	Built string // folder with the programs of every machine
-	// Installed is what hostler's package installs beside its program.
+	Built string // folder with the programs of all machines
+	// Installed are the files of hostler's package, without its program.
 	Installed debian.Files
-	Dist      string // folder for what failures leave
+	Dist      string // folder for the results of failures
 	Tools     lab.Tools
 	QEMU      debian.QEMU
 }
 
-// Main runs the tests of m where machines can be booted, and exits with their
-// code. It is all that a TestMain has to call. Programs are packages of this module
-// that its tests copy into machines, from where Built says.
+// Main prepares machines, runs the tests of m, and exits with their code. A TestMain needs to call
+// nothing else. programs are packages of this module. Tests copy them from Built into machines.
 func Main(m *testing.M, programs ...string) {
 	if err := enter(context.Background(), Releases(), false, programs); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,9 +48,9 @@ func Main(m *testing.M, programs ...string) {
 	os.Exit(m.Run())
 }
 
-// enter prepares the releases and runs the calling program again inside a lab,
-// where it returns nil; outside it returns only errors of the preparations. All
-// that machines are and use ends with the lab, however that ends.
+// enter prepares the releases and runs the calling program again inside a lab, where it returns
+// nil. Outside the lab, it returns only errors of the preparation. All machines and their files end
+// with the lab, however that ends.
 func enter(ctx context.Context, releases []Release, terminal bool, programs []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if os.Getenv(preparedVariable) == "" && os.Geteuid() == 0 {
@@ -75,11 +74,11 @@ func enter(ctx context.Context, releases []Release, terminal bool, programs []st
 	if err := cmp.Or(err, preparedErr); err != nil {
 		return err
 	}
-	// In the lab's own memory nothing of it stays behind.
+	// A folder in the lab's memory leaves nothing behind.
 	built := Built("")
 	entries, err := os.ReadDir(p.Built)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // a program that a program in the lab has started
+		return nil // this program was started by a program in the lab
 	}
 	if err != nil {
 		return err
@@ -102,10 +101,10 @@ func enter(ctx context.Context, releases []Release, terminal bool, programs []st
 	return os.RemoveAll(p.Built)
 }
 
-// Built is where a program of Main's is, by the last part of its package's path.
+// Built returns the path of a program of Main, by the last element of its package path.
 func Built(program string) string { return filepath.Join(lab.Dir, "built", program) }
 
-// current is what was prepared, seen from inside.
+// current returns the prepared files, inside the lab.
 func current() (prepared, error) {
 	var p prepared
 	if err := json.Unmarshal([]byte(os.Getenv(preparedVariable)), &p); err != nil {
@@ -157,7 +156,7 @@ func prepare(ctx context.Context, releases []Release, programs []string, log *sl
 
 const packageFile = "hostler.deb"
 
-// writePackage makes hostler's package, as `make package` does.
+// writePackage builds hostler's package, as `make package` does.
 func writePackage(ctx context.Context, module, to string) error {
 	dir, err := os.MkdirTemp("", "hostler-package-")
 	if err != nil {
@@ -179,7 +178,7 @@ func writePackage(ctx context.Context, module, to string) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-// writeImages makes each release's image of sandboxes and containers.
+// writeImages builds each release's image for sandboxes and containers.
 func writeImages(l *lab.Lab, roots map[Release]debian.Root, dir string) error {
 	for release, root := range roots {
 		withBusybox := *l

@@ -13,13 +13,13 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// strain is a way to run a machine short of something, and what hostler says of it.
+// strain is a way to cause pressure on a machine, and hostler's report of it.
 type strain struct {
 	name       string
 	begin, end string // commands
 	condition  corev1.NodeConditionType
 	reason     string
-	message    string // a part of the message
+	message    string // part of the message
 }
 
 func strains() []strain {
@@ -51,8 +51,8 @@ func strains() []strain {
 	}
 }
 
-// TestPressure runs a machine short of each thing in turn, for real: the Node says
-// so at once, once, and takes it back.
+// TestPressure causes each kind of pressure in turn: the Node reports it at once, and only once,
+// and then its end.
 func TestPressure(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		o.Config = `pressure: {memoryAvailable: 30%, pidAvailable: 50%, transitionPeriod: 3s}
@@ -60,7 +60,7 @@ status: {updateInterval: 2s}
 `
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"})
-		// A disk that is filled in a moment.
+		// This disk is filled in a moment.
 		m.Run(`systemctl stop hostler
 			truncate -s 48M /root/state.img && mkfs.ext4 -q -N 512 /root/state.img
 			modprobe loop; mount -o loop /root/state.img /var/lib/hostler

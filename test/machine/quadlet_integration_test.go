@@ -13,10 +13,10 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestPodsOfQuadlet takes down a pod that is a unit (.pod) with a container that is another one
-// (.container), and one of a Kubernetes manifest (.kube): manually and, with the machine, from
-// which they come back; and, manually, a oneshot that systemd kills. Podman knows Quadlet's pods from
-// version 5 on.
+// TestPodsOfQuadlet stops a pod that is a unit (.pod) with a container that is another one
+// (.container), and one of a Kubernetes manifest (.kube): manually and with the machine, after
+// which they start again. It also stops, manually, a oneshot that systemd kills. Quadlet supports
+// pods from Podman 5 on.
 func TestPodsOfQuadlet(t *testing.T) {
 	onDebians(t, []machine.Release{machine.Debian13}, bed(), func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 3m, gracePeriodCriticalPods: 1m}\n"
@@ -36,7 +36,8 @@ func TestPodsOfQuadlet(t *testing.T) {
 		} {
 			m.Write("/etc/containers/systemd/"+name, text)
 		}
-		// Of the host, and ordered after a container: what runs, and what has a command to run at its end.
+		// Services of the host that are ordered after a container: a running one, and one with a command
+		// at its end.
 		for name, more := range map[string]string{"web-user": "ExecStart=sleep infinity", "web-dump": "Type=oneshot\nRemainAfterExit=yes\nExecStart=true"} {
 			m.Write("/etc/systemd/system/"+name+".service", "[Unit]\nWants=web.service\nAfter=web.service\n[Service]\n"+more+
 				"\nExecStop=sh -c 'sleep 0.3; podman exec web echo reached >>/root/"+name+"'\n")

@@ -20,7 +20,7 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// sentinel is the file by which Debian's packages request a reboot.
+// sentinel is the file with which Debian's packages request a reboot.
 const sentinel = "/run/reboot-required"
 
 // fleet are hosts that share an etcd, and servers on the first two of them.
@@ -73,7 +73,7 @@ func newFleet(t *testing.T, hosts int) *fleet {
 	return f
 }
 
-// watch checks until the end of the test that no two hosts are down or empty at a time: it reads what etcd has.
+// nodes returns the stored Nodes.
 func (f *fleet) nodes() (all []corev1.Node) {
 	f.Helper()
 	text, err := f.etcd.Ctl(f.Context(), "get", "--prefix", "/hostler/nodes/", "--print-value-only")
@@ -90,7 +90,7 @@ func (f *fleet) nodes() (all []corev1.Node) {
 	return all
 }
 
-// busy names the hosts that are cordoned, or at a step for which they need a slot.
+// busy returns the hosts that are cordoned, or at a step that needs a slot.
 func (f *fleet) busy() (names []string) {
 	f.Helper()
 	for _, n := range f.nodes() {
@@ -105,7 +105,7 @@ func (f *fleet) busy() (names []string) {
 	return names
 }
 
-// watched counts how many hosts are busy at most until the function returns.
+// watched returns the largest set of busy hosts while do runs.
 func (f *fleet) watched(do func()) (most []string) {
 	f.Helper()
 	end, over := make(chan struct{}), make(chan struct{})
@@ -128,7 +128,7 @@ func (f *fleet) watched(do func()) (most []string) {
 	return most
 }
 
-// rebootAll has hosts reboot at once, and returns when each is back and its reboot is over.
+// rebootAll reboots hosts at once, and returns when each is up again and its reboot is over.
 func (f *fleet) rebootAll(hosts []*machine.Machine, begin string) {
 	f.Helper()
 	var waits sync.WaitGroup
@@ -165,7 +165,7 @@ func (f *fleet) settled() {
 	}
 }
 
-// TestHostsRebootOneAfterTheOther has a file on three hosts request a reboot at once.
+// TestHostsRebootOneAfterTheOther requests a reboot on three hosts at once, with a file.
 func TestHostsRebootOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
@@ -174,7 +174,7 @@ func TestHostsRebootOneAfterTheOther(t *testing.T) {
 	}
 	f.settled()
 
-	// A person's cordon stays, and one that was cancelled leads to no reboot.
+	// A person's cordon stays, and a cancelled request leads to no reboot.
 	first, boot := f.hosts[2], f.hosts[2].BootID()
 	first.Run("hostler cordon && touch " + sentinel)
 	f.rebootAll(f.hosts[2:], "true")

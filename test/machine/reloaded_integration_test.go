@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// TestAReloadThatIsRefused has a person told of it by the command that asked, and
-// leaves the agent as it is.
+// TestAReloadThatIsRefused checks that the reload command reports it, and that the agent stays as
+// it is.
 func TestAReloadThatIsRefused(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()

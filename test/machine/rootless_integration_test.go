@@ -10,9 +10,9 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestContainersOfAUsersOwnPodmanAreLeftAlone has a user run containers by a Podman of her
-// own, beside the host's: hostler stops and collects the host's alone, doctor says so, and
-// hers end with all that is hers.
+// TestContainersOfAUsersOwnPodmanAreLeftAlone has a user's own Podman with containers, beside the
+// host's. hostler stops and collects only the host's, and doctor says so. The user's containers end
+// with her session.
 func TestContainersOfAUsersOwnPodmanAreLeftAlone(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Config = "imageGC: {minimumAge: 0s}\ncontainerGC: {minimumAge: 0s}\n"

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// runAlone has a program such as runc run a container, in a scope that systemd would stop at
-// once (see spread), from a bundle that it makes.
+// runAlone runs a container with a program such as runc, in a scope that systemd would stop at once
+// (see spread), from a new bundle.
 func runAlone(m *machine.Machine, program, name string, critical bool) {
 	annotations := "{}"
 	if critical {
@@ -37,9 +37,9 @@ func runAlone(m *machine.Machine, program, name string, critical bool) {
 		PROGRAM --systemd-cgroup run --detach --bundle BUNDLE NAME </dev/null >/dev/null 2>BUNDLE/complaint || { cat BUNDLE/complaint >&2; exit 1; }`))
 }
 
-// TestContainersOfRuncAndCrunAlone takes a machine down past logind with containers that
-// nobody runs but runc and crun: systemd, which has each in a scope, leaves them to hostler.
-// A container has no controllers of cgroups for them.
+// TestContainersOfRuncAndCrunAlone shuts a machine down without logind notification, with
+// containers that only runc and crun run: systemd, which has a scope for each, leaves them to
+// hostler. A machine that is a container has no cgroup controllers for them.
 func TestContainersOfRuncAndCrunAlone(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		o.Config = workloadConfig()

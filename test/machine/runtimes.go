@@ -2,10 +2,10 @@ package machine
 
 import "hostler.io/hostler/test/machine/job"
 
-// A machine has Debian's Docker and Podman, not started. They need options, because there is no
-// network and, in a container, neither cgroup controllers nor overlays on its root.
+// A machine has Debian's Docker and Podman, not started. They need options, because the machine has
+// no network, and a container has neither cgroup controllers nor overlays on its root.
 
-// DockerFiles configure its Docker.
+// DockerFiles are files that configure the machine's Docker.
 func DockerFiles(o Options) map[string]string {
 	driver := "overlay2"
 	if o.Bed == Container {
@@ -13,12 +13,13 @@ func DockerFiles(o Options) map[string]string {
 	}
 	return map[string]string{
 		"etc/docker/daemon.json": `{"bridge": "none", "iptables": false, "ip-forward": false, "storage-driver": "` + driver + `"}`,
-		// Containers that live in several boots are to write down in which.
+		// Containers that run in several boots record the boot.
 		"etc/systemd/system/docker.service.d/boot_id.conf": "[Service]\nExecStartPre=install -D /proc/sys/kernel/random/boot_id " + job.Dir + "/" + job.BootFile + "\n",
 	}
 }
 
-// PodmanFiles configure its Podman, whose pods are held together by containers of the one image.
+// PodmanFiles are files that configure the machine's Podman. Its infra containers use the only
+// image.
 func PodmanFiles() map[string]string {
 	return map[string]string{
 		"etc/containers/policy.json":     `{"default": [{"type": "insecureAcceptAnything"}]}`,

@@ -19,10 +19,11 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// etcdctlHere has etcdctl use the plain listener of the machine's etcd.
+// etcdctlHere makes etcdctl use the plain listener of the machine's etcd.
 const etcdctlHere = "export ETCDCTL_ENDPOINTS=http://127.0.0.1:12379; "
 
-// certify writes the certificates of an etcd in the machine, and of its server, which only root reads.
+// certify writes the certificates of an etcd in the machine, and of its server. Only root can read
+// them.
 func certify(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	authority, own, err := lab.NewAuthority("etcd")
@@ -42,7 +43,7 @@ func certify(t *testing.T, m *machine.Machine) {
 	m.Run("chmod 600 /etc/hostler/etcd/*")
 }
 
-// TestTheServerIsAServiceWithoutRights runs hostler-server.service beside an agent and an etcd.
+// TestTheServerIsAServiceWithoutRights runs hostler-server.service with an agent and an etcd.
 func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		etcd, err := kube.Etcd.Path(t.Context())

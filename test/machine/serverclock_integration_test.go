@@ -35,9 +35,9 @@ spec:
   tolerations: [{operator: Exists, effect: NoExecute, tolerationSeconds: 1800}]
 `
 
-// TestTheClockOfAServerIsStepped sets the clock of a machine, which runs a server and the agent of a
-// living host, forth and back by an hour. The cluster's own clock is right. The living host is Ready and
-// without taints throughout, and no pod is evicted early.
+// TestTheClockOfAServerIsStepped sets the clock of a machine, which runs a server and the agent of
+// a live host, forward and back by an hour. The cluster's own clock is correct. The live host is
+// Ready and without taints throughout, and no pod is evicted early.
 func TestTheClockOfAServerIsStepped(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{Apart: true})
@@ -83,7 +83,7 @@ func TestTheClockOfAServerIsStepped(t *testing.T) {
 		s.lives("after a restart of the server an hour behind")
 		s.step("+1 hour")
 		s.leads()
-		// A cordon of each step taints the Node as unschedulable, and nothing else does.
+		// Only the cordon of each step taints the Node, as unschedulable.
 		for _, state := range slices.Compact(states()) {
 			if state != "True" && state != "TrueNoSchedule" {
 				t.Errorf("the cluster saw the living host as %s, want it Ready and without NoExecute taints throughout", state)
@@ -95,7 +95,7 @@ func TestTheClockOfAServerIsStepped(t *testing.T) {
 	})
 }
 
-// leads waits until the server leads and has nothing due.
+// leads waits until the server leads and nothing is due.
 func (s *stepped) leads() {
 	s.Helper()
 	s.m.Eventually("the server leads", func() bool {

@@ -23,11 +23,11 @@ const welcome = `hostler is Armed. Ctrl-D ends the shell and the machine. Give i
   cat /var/lib/hostler-work/*.events                      (what the pods saw of it)
 `
 
-// Shell boots a machine and gives a person a shell in it, on the terminal that
-// the program runs on, until that ends. Over reboots of the machine it comes
-// back. It does what Main does for tests, and may be called once.
+// Shell boots a machine and gives a person a shell in it, on the program's terminal, until the
+// shell ends. After a reboot of the machine there is a new shell. It prepares what Main prepares
+// for tests, and may be called once.
 func Shell(ctx context.Context, o Options) (err error) {
-	o.Bare = true // the package is installed below, with all that it has for people
+	o.Bare = true // the package is installed below, with all its files
 	if err := enter(ctx, []Release{o.Release}, true, nil); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func Shell(ctx context.Context, o Options) (err error) {
 	m.Start()
 	m.Run("dpkg --force-confold --install " + Package)
 	m.AwaitArmed()
-	m.Options.Tolerant = true // what becomes of hostler and other units is the person's affair
+	m.Options.Tolerant = true // the person may break hostler and other units
 	fmt.Fprint(os.Stderr, welcome)
 	typed := make(chan []byte)
 	go readAll(os.Stdin, typed)
@@ -82,13 +82,13 @@ func (m *Machine) shell(ctx context.Context, typed <-chan []byte) error {
 		}
 		defer func() { _ = term.Restore(0, state) }()
 		sizes = make(chan wire.Size)
-		go tellSizes(ctx, sizes)
+		go sendSizes(ctx, sizes)
 	}
 	_, err := m.link.Exec(ctx, run, wire.Streams{Stdin: input{typed, ctx.Done()}, Stdout: os.Stdout, Stderr: os.Stderr, Sizes: sizes})
 	return err
 }
 
-// readAll sends what can be read, and closes the channel at its end.
+// readAll sends what it reads, and closes the channel at the end.
 func readAll(from io.Reader, to chan<- []byte) {
 	defer close(to)
 	for {
@@ -101,7 +101,7 @@ func readAll(from io.Reader, to chan<- []byte) {
 	}
 }
 
-// input is what one shell reads of what is typed; the next one reads on.
+// input is the input of one shell. The next shell continues to read it.
 type input struct {
 	typed <-chan []byte
 	done  <-chan struct{}
@@ -113,14 +113,14 @@ func (i input) Read(p []byte) (int, error) {
 		if !ok {
 			return 0, io.EOF
 		}
-		return copy(p, data), nil // p has room for a chunk
+		return copy(p, data), nil // p is large enough for a chunk
 	case <-i.done:
 		return 0, io.EOF
 	}
 }
 
-// tellSizes tells the terminal's size, now and when it changes.
-func tellSizes(ctx context.Context, sizes chan<- wire.Size) {
+// sendSizes sends the terminal's size, at the start and after changes.
+func sendSizes(ctx context.Context, sizes chan<- wire.Size) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, unix.SIGWINCH)
 	defer signal.Stop(changes)
@@ -140,7 +140,7 @@ func tellSizes(ctx context.Context, sizes chan<- wire.Size) {
 	}
 }
 
-// visit is the test that a person's machine is for.
+// visit replaces the test of a person's machine.
 type visit struct {
 	ctx      context.Context
 	cleanups []func()
@@ -161,7 +161,7 @@ func (v *visit) Errorf(format string, args ...any) {
 
 func (v *visit) Fatal(args ...any) { v.Fatalf("%s", fmt.Sprint(args...)) }
 
-// Fatalf ends the visit, as a test's ends the test.
+// Fatalf ends the visit, as it ends a test.
 func (v *visit) Fatalf(format string, args ...any) {
 	v.Errorf(format, args...)
 	panic(v)

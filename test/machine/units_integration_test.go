@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// client writes and starts a service that runs a container by a command which stays, and that
-// systemd starts again whenever it ends.
+// client starts a service that runs a container with a command that stays in the foreground.
+// systemd restarts it whenever it ends.
 func client(m *machine.Machine, name, command string) {
 	m.Write("/etc/systemd/system/"+name+".service", `[Unit]
 After=docker.service
@@ -34,8 +34,8 @@ WantedBy=multi-user.target
 	m.Run("systemctl daemon-reload && systemctl enable --now " + name)
 }
 
-// follower writes and starts a service of the host that is ordered after a unit, and notes when it
-// was asked to stop.
+// follower starts a service of the host that is ordered after a unit, and records when it is
+// stopped.
 func follower(m *machine.Machine, name, after string) {
 	m.Write("/etc/systemd/system/"+name+".service", `[Unit]
 After=`+after+`
@@ -49,10 +49,10 @@ WantedBy=multi-user.target
 	m.Run("systemctl daemon-reload && systemctl enable --now " + name)
 }
 
-// TestServicesThatRunContainersAreNotStartedAgain takes down services that run Docker containers by
-// its client, manually and with a reboot. Each container is sent the stop signal once, and none comes back
-// before the host does. Services that are ordered after them stop before them in the reboot, and
-// run on while a person drains the host.
+// TestServicesThatRunContainersAreNotStartedAgain stops services that run Docker containers with
+// its client, manually and with a reboot. Each container is sent the stop signal once, and none is
+// restarted before the host is up again. Services that are ordered after them stop before them in
+// the reboot, but continue to run while a person drains the host.
 func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
 		o.Config = "shutdown: {gracePeriod: 6m, gracePeriodCriticalPods: 1m}\n"
@@ -66,7 +66,7 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 		m.Run("docker create --name old " + flags + " " + job.Image + " " + inDiary("old"))
 		client(m, "old", "/usr/bin/docker start --attach old")
 		dockerRun(m, "alone", "alone", "unless-stopped", "hostler.io/critical=true")
-		if m.Options.Release != machine.Debian12 { // which has no Compose that Docker calls
+		if m.Options.Release != machine.Debian12 { // which has no Compose plugin for Docker
 			services := map[string]any{}
 			for name, needs := range map[string][]string{"db": {}, "web": {"db"}} {
 				services[name] = map[string]any{

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestContainersOfAPodmanThatIsNotHeard has one run while nobody answers for it when hostler
-// starts: a shutdown would cut it off, and whoever asks is told, also what to do.
-func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
+// TestContainersOfAPodmanThatDoesNotAnswer has a container of a Podman that does not answer when
+// hostler starts: a shutdown would kill it. Status, doctor and plans say so, with a fix.
+func TestContainersOfAPodmanThatDoesNotAnswer(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
 		o.Files = machine.PodmanFiles()
 		m := machine.Boot(t, o)
@@ -28,9 +28,9 @@ func TestContainersOfAPodmanThatIsNotHeard(t *testing.T) {
 	})
 }
 
-// TestContainersOfADockerThatIsNotHeard is the same of a Docker whose containers live on without
-// it (live restore).
-func TestContainersOfADockerThatIsNotHeard(t *testing.T) {
+// TestContainersOfADockerThatDoesNotAnswer does the same with a Docker whose containers continue to
+// run without it (live restore).
+func TestContainersOfADockerThatDoesNotAnswer(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Files = machine.DockerFiles(o)
 		const settings = "etc/docker/daemon.json"
@@ -42,8 +42,8 @@ func TestContainersOfADockerThatIsNotHeard(t *testing.T) {
 	})
 }
 
-// theyAreOutOfReach stops the units of a runtime whose container theirs runs, and starts one of
-// them again; while hostler, which starts meanwhile, hears nobody there, more is looked at.
+// theyAreOutOfReach stops the units of a runtime with a running container, and starts one of them
+// again. hostler starts meanwhile and gets no answer; then more is called.
 func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit string, more func()) {
 	t.Helper()
 	m.Run("systemctl stop " + units + " && systemctl restart hostler")

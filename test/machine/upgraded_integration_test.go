@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// TestRuntimesAreUpgraded has containerd and Podman become other versions, as their packages
-// have them, under an agent that goes on: it tells of the new ones, and of the same containers.
+// TestRuntimesAreUpgraded upgrades containerd and Podman, as their packages do, while an agent
+// runs: it reports the new versions and the same containers.
 func TestRuntimesAreUpgraded(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
 		o.Files = machine.PodmanFiles()
@@ -41,11 +41,11 @@ func TestRuntimesAreUpgraded(t *testing.T) {
 		agent := agentPID(m)
 		for _, r := range []struct{ name, program, restart string }{
 			{"containerd", "/usr/bin/containerd", "systemctl restart containerd"},
-			{"podman", "/usr/bin/podman", "systemctl restart podman.socket"}, // nothing else is: each command is another process
+			{"podman", "/usr/bin/podman", "systemctl restart podman.socket"}, // no other restart is needed: each command is another process
 		} {
 			before := version(r.name)
 			after := nextVersion(before)
-			// Real programs, but for how they call themselves.
+			// The real programs with another version text.
 			m.Run("sed 's/" + strings.ReplaceAll(before, ".", `\.`) + "/" + after + "/g' " + r.program + " >/root/new && chmod 755 /root/new && mv /root/new " + r.program + " && " + r.restart)
 			m.Eventually(r.name+" is "+after, func() bool { return version(r.name) == after })
 		}
@@ -57,7 +57,7 @@ func TestRuntimesAreUpgraded(t *testing.T) {
 	})
 }
 
-// nextVersion has another last digit, and no other length.
+// nextVersion changes the last digit, but not the length.
 func nextVersion(v string) string {
 	number, rest, _ := strings.Cut(v, "~")
 	other := "9"

@@ -19,18 +19,18 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
-// bed is what a machine runs on. Its methods but dial are called by one at a time.
+// bed is the bed of a machine. Its methods, except dial, are not called concurrently.
 type bed interface {
 	start() error // powers the machine on
-	cut() error   // takes the power away, and returns when it is off
+	cut() error   // cuts the power, and returns when the machine is off
 	off() <-chan struct{}
-	stuck() bool // the bed itself does not get on with a boot, and wants its power cut
+	stuck() bool // the bed itself hangs during a boot; its power has to be cut
 	dial(ctx context.Context) (net.Conn, error)
 	press(keys button) error
 	close() error
 }
 
-// button is what can be pressed on a machine.
+// button is a button of a machine.
 type button string
 
 const (
@@ -43,19 +43,17 @@ const (
 // of any loaded host.
 const commandLine = "console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off no_timer_check cryptomgr.notests nowatchdog panic=1 quiet systemd.log_color=0 systemd.show_status=yes"
 
-// What a VM is made of was chosen by how long a reboot takes. A newer processor's
-// instructions are the slower ones where all are emulated, and a larger cache of
-// translated code costs more to give up at each reboot than it saves: with
-// QEMU's "max" and its own 1 GiB one reboot takes more than twice as long. It has
-// one processor: two of them wait for each other, and several machines share the
-// host's better.
+// The hardware of a VM was chosen for fast reboots. Instructions of a newer processor are slower if
+// all are emulated. A larger cache of translated code costs more at each reboot than it saves. With
+// QEMU's "max" and its default of 1 GiB, a reboot takes more than twice as long. It has one
+// processor: two would wait for each other, and several machines share the host's better.
 const (
 	accelerator = "tcg,thread=multi,tb-size=512" // MiB
 	processor   = "Nehalem-v1"
 )
 
-// vm is a machine in QEMU. Its chipset is q35, which has a power button and a
-// keyboard; qboot, its firmware, boots a kernel at once.
+// vm is a machine in QEMU. Its chipset is q35, which has a power button and a keyboard. Its
+// firmware is qboot, which boots a kernel at once.
 type vm struct {
 	qemu   debian.QEMU
 	root   debian.Root
@@ -63,7 +61,7 @@ type vm struct {
 	memory int // MiB
 	uplink bool
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	cmd       *exec.Cmd
 	end       chan struct{} // closed when cmd has ended
 	startedAt time.Time
@@ -89,8 +87,8 @@ func (v *vm) start() error {
 		"-machine", "q35", "-accel", accelerator, "-cpu", processor, "-m", strconv.Itoa(v.memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-bios", "qboot.rom",
 		"-kernel", v.root.Kernel, "-initrd", v.root.Initrd, "-append", commandLine,
-		// The host does not lose its power: what the machine has flushed is safe
-		// once it is in the host's memory.
+		// The host does not lose its power, so data that the machine has flushed is safe in the host's
+		// memory.
 		"-drive", "if=none,id=root,format=qcow2,cache=unsafe,file=" + v.path("disk.qcow2"), "-device", "virtio-blk-pci,drive=root",
 		"-drive", "if=none,id=own,format=raw,readonly=on,file=" + v.path("own-files.tar"), "-device", "virtio-blk-pci,drive=own",
 		"-chardev", "file,id=console,append=on,path=" + v.path("console.log"), "-serial", "chardev:console",
@@ -113,7 +111,7 @@ func (v *vm) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := v.qemu.Command(context.Background(), "qemu-system-x86_64", args...) // it outlives who starts it
+	cmd := v.qemu.Command(context.Background(), "qemu-system-x86_64", args...) // it outlives the caller's context
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
@@ -123,13 +121,13 @@ func (v *vm) start() error {
 	v.cmd, v.end, v.startedAt = cmd, end, time.Now()
 	v.mu.Unlock()
 	go func() {
-		_ = cmd.Wait() // a machine that is cut off ends by a signal
+		_ = cmd.Wait() // a machine whose power is cut ends by a signal
 		close(end)
 	}()
 	return nil
 }
 
-// powerOn is a line on the console where a boot begins that no reset does.
+// powerOn is a line on the console that marks a boot without a reset.
 const powerOn = "-- power on --"
 
 func appendTo(path, text string) error {
@@ -159,8 +157,8 @@ func (v *vm) cut() error {
 	return nil
 }
 
-// silence is how long a kernel may take, on a loaded host, to its first word.
-const silence = 2 * time.Minute
+// firstMessageTimeout is how long a kernel may take, on a busy host, to its first message.
+const firstMessageTimeout = 2 * time.Minute
 
 // stuck reports that the machine was reset, without effect.
 func (v *vm) stuck() bool {
@@ -175,15 +173,14 @@ func (v *vm) stuck() bool {
 	if err != nil {
 		return false
 	}
-	unresponsive := time.Since(info.ModTime()) >= silence && time.Since(startedAt) >= silence
+	unresponsive := time.Since(info.ModTime()) >= firstMessageTimeout && time.Since(startedAt) >= firstMessageTimeout
 	return hangs(string(console), unresponsive)
 }
 
-// hangs tells whether the last boot on a console does not get on: QEMU, or the
-// kernel in its first moments, hangs now and then on a loaded host, or a
-// processor loses its timer's interrupts, of which the kernel complains every 21
-// seconds. Nothing of the boot before runs any more, nor has this one anything to
-// write yet.
+// hangs reports whether the last boot on a console hangs. QEMU, or the kernel in its first moments,
+// sometimes hangs on a busy host. Or a processor loses its timer's interrupts, and the kernel logs
+// a warning every 21 seconds. At that time nothing of the previous boot runs any more, and the new
+// one has written nothing yet.
 func hangs(console string, unresponsive bool) bool {
 	lines := strings.FieldsFunc(console, func(r rune) bool { return r == '\n' || r == '\r' })
 	stalls := 0
@@ -194,7 +191,7 @@ func hangs(console string, unresponsive bool) bool {
 		case strings.Contains(line, "rcu: INFO:"):
 			stalls++
 		case !strings.Contains(line, "rcu: ") && strings.TrimSpace(line) != "":
-			return false // it has started
+			return false // it has booted
 		}
 	}
 	return unresponsive
@@ -206,13 +203,13 @@ func (v *vm) dial(ctx context.Context) (net.Conn, error) {
 
 func (v *vm) press(b button) error {
 	if b == powerButton {
-		return v.tell(`{"execute": "system_powerdown"}`)
+		return v.sendCommand(`{"execute": "system_powerdown"}`)
 	}
-	return v.tell(`{"execute": "send-key", "arguments": {"keys": [{"type": "qcode", "data": "ctrl"}, {"type": "qcode", "data": "alt"}, {"type": "qcode", "data": "delete"}]}}`)
+	return v.sendCommand(`{"execute": "send-key", "arguments": {"keys": [{"type": "qcode", "data": "ctrl"}, {"type": "qcode", "data": "alt"}, {"type": "qcode", "data": "delete"}]}}`)
 }
 
-// tell gives QEMU an order.
-func (v *vm) tell(order string) error {
+// sendCommand sends a command to QEMU.
+func (v *vm) sendCommand(order string) error {
 	conn, err := net.Dial("unix", v.path("qmp.sock"))
 	if err != nil {
 		return err
@@ -238,7 +235,7 @@ func (v *vm) tell(order string) error {
 				return fmt.Errorf("QEMU refuses %s: %s", strings.TrimSpace(line), answer.Error.Desc)
 			}
 			if answer.Return != nil {
-				break // what else comes are events
+				break // other lines are events
 			}
 		}
 	}

@@ -2,8 +2,7 @@ package machine
 
 import "testing"
 
-// stall is what a kernel says, every 21 seconds, while a processor hears nothing
-// of its timer.
+// stall is the kernel's message, every 21 seconds, while a processor gets no timer interrupts.
 const stall = `[   22.517971] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
 [   22.518999] rcu: 	0-...!: (0 ticks this GP) idle=26e0/0/0x0 softirq=181/181 fqs=1 (false positive?)
 [   22.529512] rcu: RCU grace-period kthread stack dump:

@@ -17,8 +17,7 @@ type (
 	ContainerSpec = job.Container
 )
 
-// Deploy runs pods and returns when all their workloads have written down that
-// they run.
+// Deploy runs pods, and returns when all their workloads have recorded that they run.
 func (m *Machine) Deploy(pods ...Pod) {
 	m.t.Helper()
 	order := job.Order{CgroupParent: m.Options.CgroupParent}
@@ -38,18 +37,18 @@ func (m *Machine) Deploy(pods ...Pod) {
 	m.feed("guest pods", bytes.NewReader(data))
 }
 
-// Life is one run of one container, as its workload wrote it down.
+// Life is one run of one container, as its workload recorded it.
 type Life struct {
 	Namespace, Pod, Container string
 
-	Boot     string // the boot ID it lived in
+	Boot     string // ID of its boot
 	Started  time.Time
-	Signals  []job.Event // in the order they came
-	Ended    time.Time   // when it ended itself; zero if it was killed, or lives
-	LastSeen time.Time   // when it was last seen alive, up to 0.2 s before it was killed
+	Signals  []job.Event // in the order of their arrival
+	Ended    time.Time   // when it ended by itself; zero if it was killed or still runs
+	LastSeen time.Time   // when it was last alive, up to 0.2 s before it was killed
 }
 
-// Term is when it got SIGTERM first; zero if it never did.
+// Term returns when it first got SIGTERM; zero if it never did.
 func (l Life) Term() time.Time {
 	i := slices.IndexFunc(l.Signals, func(e job.Event) bool { return e.Signal == "SIGTERM" })
 	if i < 0 {
@@ -58,10 +57,10 @@ func (l Life) Term() time.Time {
 	return l.Signals[i].Time
 }
 
-// CutOff tells that it did not end itself: that it was killed, or lives.
+// CutOff reports whether it did not end by itself: it was killed, or still runs.
 func (l Life) CutOff() bool { return l.Ended.IsZero() }
 
-// Gone is when it ended itself or was last seen alive.
+// Gone returns when it ended by itself or was last alive.
 func (l Life) Gone() time.Time {
 	if l.CutOff() {
 		return l.LastSeen
@@ -69,17 +68,17 @@ func (l Life) Gone() time.Time {
 	return l.Ended
 }
 
-// Work is what all workloads wrote down, over all boots, in the order they started.
+// Work has the records of all workloads, over all boots, in the order of their starts.
 type Work []Life
 
-// Work reads what the workloads have written down.
+// Work reads the records of the workloads.
 func (m *Machine) Work() Work {
 	m.t.Helper()
 	out := m.Run("cd " + job.Dir + " && cat *.events *.alive")
 	lives := map[string]*Life{}
 	for line := range strings.Lines(out) {
 		var e job.Event
-		// The last line of a life that was cut off may be torn.
+		// The last line may be incomplete if the workload was killed.
 		if json.Unmarshal([]byte(line), &e) != nil {
 			continue
 		}
@@ -109,23 +108,23 @@ func (m *Machine) Work() Work {
 	return w
 }
 
-// Boot keeps the lives of one boot.
+// Boot returns the lives of one boot.
 func (w Work) Boot(id string) Work {
 	return slices.DeleteFunc(slices.Clone(w), func(l Life) bool { return l.Boot != id })
 }
 
-// Pod keeps the lives of a pod's containers, in whatever namespace.
+// Pod returns the lives of a pod's containers, in any namespace.
 func (w Work) Pod(name string) Work {
 	return slices.DeleteFunc(slices.Clone(w), func(l Life) bool { return l.Pod != name })
 }
 
-// TermBefore tells that the pods a and b got SIGTERM, and that no container of a
-// got it after any of b.
+// TermBefore reports whether the pods a and b got SIGTERM, and no container of a got it after any
+// of b.
 func (w Work) TermBefore(a, b string) bool {
 	return before(w.Pod(a), w.Pod(b), Life.Term, Life.Term)
 }
 
-// GoneBefore tells that all of pod a had ended before any of b got SIGTERM.
+// GoneBefore reports whether all of pod a had ended before any of b got SIGTERM.
 func (w Work) GoneBefore(a, b string) bool {
 	return before(w.Pod(a), w.Pod(b), Life.Gone, Life.Term)
 }
@@ -145,14 +144,13 @@ func before(a, b Work, of, than func(Life) time.Time) bool {
 	return true
 }
 
-// Ended tells that all containers of a pod ended themselves.
+// Ended reports whether all containers of a pod ended by themselves.
 func (w Work) Ended(pod string) bool {
 	lives := w.Pod(pod)
 	return len(lives) > 0 && !slices.ContainsFunc(lives, Life.CutOff)
 }
 
-// String is the work as failures show it: a line for each life, times since the
-// first start.
+// String returns the work for failures: a line for each life, with times since the first start.
 func (w Work) String() string {
 	if len(w) == 0 {
 		return "no workload has written down anything"

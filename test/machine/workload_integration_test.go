@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// The periods of a machine are so long that nothing in it hurries, also where
-// each call of the runtime takes a second. What must not be waited for shows.
+// The periods of a machine are so long that nothing in it is short of time, even if each call of
+// the runtime takes a second. A wait that must not happen shows.
 const (
 	regularPeriod  = 60 * time.Second
 	criticalPeriod = 30 * time.Second
@@ -27,8 +27,8 @@ func workloadConfig() string {
 	return fmt.Sprintf("shutdown: {gracePeriod: %v, gracePeriodCriticalPods: %v}\n", regularPeriod+criticalPeriod, criticalPeriod)
 }
 
-// workload is the pods that a scenario closes: three regular ones that end at once,
-// slowly and not at all, and a critical one.
+// workload returns the pods of a scenario: three regular ones that end at once, slowly and not at
+// all, and a critical one.
 func workload() []machine.Pod {
 	return []machine.Pod{
 		{Name: "web"},
@@ -38,14 +38,14 @@ func workload() []machine.Pod {
 	}
 }
 
-// closed is how a machine was shut down: what its pods wrote down, and what hostler says.
+// closed is the end of a boot: the records of its pods, and hostler's reports.
 type closed struct {
 	bed  machine.Bed
 	work machine.Work
 	last journal.Record
 }
 
-// pod is hostler's record of a pod.
+// pod returns hostler's record of a pod.
 func (c closed) pod(name string) journal.PodRecord {
 	i := slices.IndexFunc(c.last.Pods, func(p journal.PodRecord) bool { return p.Name == name })
 	if i < 0 {
@@ -54,10 +54,10 @@ func (c closed) pod(name string) journal.PodRecord {
 	return c.last.Pods[i]
 }
 
-// took is how long the pod was waited for.
+// took returns how long the shutdown waited for the pod.
 func took(p journal.PodRecord) time.Duration { return p.FinishedAt.Sub(p.StartedAt) }
 
-// readBack reads in a machine that is up again how its boot named before ended.
+// readBack reads, in a machine that is up again, how the previous boot ended.
 func readBack(t *testing.T, m *machine.Machine, before string) closed {
 	t.Helper()
 	last := m.LastShutdown()
@@ -67,9 +67,8 @@ func readBack(t *testing.T, m *machine.Machine, before string) closed {
 	return closed{m.Options.Bed, m.Work().Boot(before), *last}
 }
 
-// checkWorkload holds the end of a boot to the promise, for what the pods of a machine
-// are: two phases in order, SIGTERM before SIGKILL, nobody waited for longer
-// than needed.
+// checkWorkload checks the promise for the end of a boot and these pods: two phases in order,
+// SIGTERM before SIGKILL, and no wait longer than needed.
 func checkWorkload(t *testing.T, c closed, pods []machine.Pod, trigger journal.Trigger) {
 	t.Helper()
 	work := c.work
@@ -89,8 +88,8 @@ func checkWorkload(t *testing.T, c closed, pods []machine.Pod, trigger journal.T
 		}
 	}
 	for _, life := range work.Pod("stubborn") {
-		// When it was killed is known to a fifth of a second, and the runtime
-		// begins to count before the signal is there.
+		// The time of the kill has a precision of 0.2 s, and the runtime starts to count before the
+		// signal arrives.
 		if lasted := life.Gone().Sub(life.Term()); life.Term().IsZero() || !life.CutOff() || lasted < stubbornGrace-2*time.Second {
 			t.Errorf("stubborn lived for %v after SIGTERM, want it killed at the end of its grace period of %v:\n%s", lasted, stubbornGrace, work)
 		}
@@ -102,13 +101,13 @@ func checkWorkload(t *testing.T, c closed, pods []machine.Pod, trigger journal.T
 	expectHaste(t, c)
 }
 
-// expectHaste looks that each wait ended by what it waited for, and not when its time was over,
-// as hostler and the pods wrote it down. How late that may be noticed goes by how fast the
-// machine is, and is far less than what was left of any phase.
+// expectHaste checks that each wait ended with its event, and not with its time, according to
+// hostler and the pods. The accepted delay depends on the speed of the machine, and is far less
+// than the remaining time of any phase.
 func expectHaste(t *testing.T, c closed) {
 	t.Helper()
 	late := c.late()
-	var last time.Time // when the last pod was over that is not critical
+	var last time.Time // end of the last pod that is not critical
 	for _, p := range c.last.Pods {
 		for _, life := range c.work.Pod(p.Name) {
 			if after := p.FinishedAt.Sub(life.Gone()); after >= late {
@@ -130,20 +129,20 @@ func expectHaste(t *testing.T, c closed) {
 	}
 }
 
-// late is by how much what hostler does may come after what it waits for: what a guard asks of
-// logind for such things, and some times as long as the machine took to pass SIGTERM on.
+// late returns the accepted delay between an event and hostler's reaction: the margin that the
+// guard requests from logind, and several times the machine's delay in passing on SIGTERM.
 func (c closed) late() time.Duration {
 	late := plan.Margin
 	for _, life := range c.work {
 		late = max(late, plan.Margin+4*life.Term().Sub(c.pod(life.Pod).StartedAt))
 	}
-	if c.bed == machine.VM { // where one that is held up holds up the others
+	if c.bed == machine.VM { // in a VM one delayed process delays others
 		late *= 2
 	}
 	return late
 }
 
-// expectReboot looks that hostler tells this boot to have come about so.
+// expectReboot checks hostler's verdict on the cause of this boot.
 func expectReboot(t *testing.T, m *machine.Machine, want reboots.Verdict) {
 	t.Helper()
 	if last := m.Status().Reboots.Last; last == nil || last.Verdict != want {
@@ -151,7 +150,7 @@ func expectReboot(t *testing.T, m *machine.Machine, want reboots.Verdict) {
 	}
 }
 
-// logFindings logs what was seen, for docs/explanation/shutdown.md.
+// logFindings logs the measured times, for docs/explanation/shutdown.md.
 func (c closed) logFindings(t *testing.T, way string) {
 	t.Helper()
 	first := time.Time{}
@@ -165,12 +164,12 @@ func (c closed) logFindings(t *testing.T, way string) {
 		c.pod("db").StartedAt.Sub(c.last.StartedAt).Round(10*time.Millisecond), c.last.FinishedAt.Sub(c.last.StartedAt).Round(10*time.Millisecond))
 }
 
-// versions are what the machine is made of.
+// versions returns the versions of the machine's programs.
 func versions(m *machine.Machine) string {
 	return strings.TrimSpace(m.Run("systemctl --version | head -n 1; containerd --version; runc --version | head -n 1; uname -r"))
 }
 
-// hostlersLocks counts the locks that logind says are hostler's.
+// hostlersLocks returns the number of hostler's locks in logind's list.
 func hostlersLocks(m *machine.Machine) int {
 	return strings.Count(m.Run("systemd-inhibit --list --no-pager --no-legend"), "Stopping pods in order")
 }

@@ -14,31 +14,31 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Version is that of the packages that tests make: one between two releases, which is the
-// hardest to write and to order.
+// Version is the version of the packages that tests build. It is between two releases, which is the
+// hardest version to format and to sort.
 const Version = "0.1.0-dev.42+g0123456789ab"
 
-// LaterVersion is that of the rpm of Later.
+// LaterVersion is the version of Later's rpm.
 const LaterVersion = "0.1.0"
 
-// date is that of their commit, in 2023.
+// date is the date of their commit, in 2023.
 const date = "1700000000"
 
-// Build copies the sources from root to dir and makes the packages there, as `make package`
-// does in a clone, with more in its environment, and returns the folder of the packages.
-// The mode of what the copy holds is as a clone with that umask has it.
+// Build copies the sources from root to dir, builds the packages there, as `make package` does in a
+// clone, and returns their folder. environ has additional environment variables. The modes of the
+// copied files are those of a clone with that umask.
 func Build(ctx context.Context, root, dir, umask string, environ ...string) (string, error) {
 	return makeIn(ctx, root, dir, umask, "package", "packages", environ)
 }
 
-// Image is Build for `make image`; it returns the folder of the image.
+// Image is Build for `make image`. It returns the folder of the image.
 func Image(ctx context.Context, root, dir, umask string, environ ...string) (string, error) {
 	return makeIn(ctx, root, dir, umask, "image", "image", environ)
 }
 
-// makeIn makes a target in a copy of the sources, and returns its folder in dist.
+// makeIn runs a target in a copy of the sources, and returns its folder in dist.
 func makeIn(ctx context.Context, root, dir, umask, target, folder string, environ []string) (string, error) {
-	// What is not ignored is what a commit would have.
+	// Files that are not ignored are those of a commit.
 	list, err := output(ctx, root, nil, "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	if err != nil {
 		return "", err
@@ -46,7 +46,7 @@ func makeIn(ctx context.Context, root, dir, umask, target, folder string, enviro
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	var there []string // and not one that is removed, and not yet from the index
+	var there []string // without files that are removed, but still in the index
 	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
 		if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
 			there = append(there, name)
@@ -59,7 +59,7 @@ func makeIn(ctx context.Context, root, dir, umask, target, folder string, enviro
 	script := "umask " + umask + " && tar --extract --no-same-permissions --touch && exec make " + target
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(archive)
-	// What make passes on to a make that it runs stands above the environment.
+	// Variables that make passes to another make override the environment.
 	cmd.Env = append(append(os.Environ(), "MAKEFLAGS=", "VERSION="+Version, "SOURCE_DATE_EPOCH="+date), environ...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make %s: %w:\n%s", target, err, lab.LastLines(string(out), 20))
@@ -67,8 +67,8 @@ func makeIn(ctx context.Context, root, dir, umask, target, folder string, enviro
 	return filepath.Join(dir, "dist", folder), nil
 }
 
-// Later makes the rpm again in the folder of a Build, as a later version brings it: one whose
-// hostler.yaml ends with another line. It returns the folder of that rpm.
+// Later builds the rpm of a later version in the folder of a Build. The last line of its
+// hostler.yaml is different. It returns the folder of that rpm.
 func Later(ctx context.Context, dir, line string) (string, error) {
 	file, err := os.OpenFile(filepath.Join(dir, "packaging", "hostler.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func Later(ctx context.Context, dir, line string) (string, error) {
 	return to, nil
 }
 
-// output is what a program prints that runs in a folder.
+// output runs a program in a folder and returns its output.
 func output(ctx context.Context, dir string, in []byte, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(in)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// typist has a zsh on a terminal complete what is typed, key by key: each of its arguments,
-// with the TABs in it. It prints the command line that comes of it.
+// typist types into a zsh on a terminal, key by key: each of its arguments, including the TABs. It
+// prints the resulting command line.
 const typist = `
 	typist() {
 		cat >/tmp/typist <<-'END'
@@ -36,7 +36,7 @@ const typist = `
 	}
 `
 
-// Each shell completes commands and values of flags by what the package installs.
+// Each shell completes commands and values of flags with the installed files.
 func TestCompletionsCompleteInTheirShells(t *testing.T) {
 	got := steps(t, typist+`
 		deb >/dev/null

@@ -1,4 +1,4 @@
-// Package packages makes hostler's packages twice, looks into them, has Debian's and rpm's
-// own checks look at them, and installs them in a Debian that does not run. What takes a
-// booted one is in test/machine.
+// Package packages builds hostler's packages twice and checks their content, also with Debian's and
+// rpm's own checks. It installs them in a Debian that is not booted. Tests that need a booted one
+// are in test/machine.
 package packages

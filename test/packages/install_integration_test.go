@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// steps puts a script's functions in front of those of a test: `deb` installs this
-// machine's package, `step NAME` begins a part of what is printed.
+// steps runs a script with the functions of a test: `deb` installs this machine's package, `step
+// NAME` begins a part of the output.
 func steps(t *testing.T, script string) map[string]string {
 	t.Helper()
 	out := inTree(t, `
@@ -55,7 +55,7 @@ func TestAFirstInstallation(t *testing.T) {
 }
 
 // TestTheDocumentedWayToInstall follows README.md and docs/howto/upgrade.md, for this machine's
-// architecture, beside packages.
+// architecture, in a folder with the packages.
 func TestTheDocumentedWayToInstall(t *testing.T) {
 	const root, sums = "../..", "sha256sum --ignore-missing -c SHA256SUMS"
 	apt := func(name string) string {
@@ -111,7 +111,7 @@ func TestAnUpgradeKeepsWhatAPersonWrote(t *testing.T) {
 	}
 }
 
-// Where nobody answers dpkg's question it stops, and goes on as docs/howto/upgrade.md says.
+// If nobody answers dpkg's question, dpkg stops, and continues as in docs/howto/upgrade.md.
 func TestAnUpgradeWhoseConfigurationBothSidesHaveChanged(t *testing.T) {
 	got := steps(t, `
 		deb >/dev/null
@@ -154,8 +154,8 @@ func TestAPurgeLeavesNothing(t *testing.T) {
 	}
 }
 
-// running has the maintainer scripts believe in a systemd that runs: they ask it for jobs
-// by two programs, which say so instead.
+// running lets the maintainer scripts assume that systemd runs. They request jobs with two
+// programs, which are replaced by programs that print the requests.
 const running = `
 	mkdir -p /run/systemd/system
 	for program in deb-systemd-invoke systemctl; do
@@ -178,7 +178,7 @@ func TestWhenTheAgentIsStartedAndStopped(t *testing.T) {
 		"install": "deb-systemd-invoke start hostler.service\n",
 		"upgrade": "deb-systemd-invoke restart hostler.service\n",
 		"remove":  "deb-systemd-invoke stop hostler.service\n",
-		"again":   "deb-systemd-invoke restart hostler.service\n", // to dpkg a removed package is as one of before
+		"again":   "deb-systemd-invoke restart hostler.service\n", // dpkg treats a removed package like one of an earlier version
 		"purge":   "deb-systemd-invoke stop hostler.service\n",
 	} {
 		if got[part] != want {
@@ -187,7 +187,7 @@ func TestWhenTheAgentIsStartedAndStopped(t *testing.T) {
 	}
 }
 
-// A host of a fleet must not lose its agent, nor apt its peace, to a slip in a file.
+// An error in a configuration file must not end the agent of a host, nor make apt fail.
 func TestAConfigurationThatTheNewAgentRefuses(t *testing.T) {
 	got := steps(t, running+`
 		mkdir -p /etc/hostler/conf.d

@@ -28,8 +28,8 @@ import (
 var (
 	update = flag.Bool("update", false, "write what is in the packages")
 
-	first, second string // folders of the same packages, made twice
-	cache         string // of what go compiled for the second; empty if both share one
+	first, second string // folders of the same packages, built twice
+	cache         string // Go's cache of the second build; empty if both share one
 	house         *packages.Tree
 )
 
@@ -60,8 +60,8 @@ func prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Another folder, umask, time zone and language. With HOSTLER_TEST_LONG, everything is
-	// compiled again, which takes minutes; therefore for one architecture only.
+	// Another folder, umask, time zone and language. With HOSTLER_TEST_LONG, everything is compiled
+	// again, which takes minutes, so only for one architecture.
 	environ := []string{
 		"ARCHITECTURES=" + goruntime.GOARCH, "GOMAXPROCS=" + strconv.Itoa(goruntime.NumCPU()+1),
 		"TZ=Pacific/Kiritimati", "LANG=tr_TR.UTF-8", "LC_ALL=C", "HOSTNAME=another",
@@ -82,7 +82,7 @@ func prepare(dir string) error {
 	return err
 }
 
-// sums are the checksums of a folder's files, by their names.
+// sums returns the checksums of a folder's files, by name.
 func sums(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -130,7 +130,7 @@ func TestTwoBuildsOfOneCommitAreTheSame(t *testing.T) {
 	if got, want := slices.Sorted(maps.Keys(two)), want([]string{goruntime.GOARCH}, []string{rpms[goruntime.GOARCH]}); !slices.Equal(got, want) {
 		t.Errorf("make package for one architecture makes %q, want %q", got, want)
 	}
-	delete(two, "SHA256SUMS") // of fewer files
+	delete(two, "SHA256SUMS") // it lists fewer files
 	for name, sum := range two {
 		if one[name] != sum {
 			t.Errorf("%s is %s, then %s", name, one[name], sum)
@@ -139,7 +139,7 @@ func TestTwoBuildsOfOneCommitAreTheSame(t *testing.T) {
 	if cache == "" {
 		return
 	}
-	// Go makes this file in a new cache.
+	// Go creates this file in a new cache.
 	if _, err := os.Stat(filepath.Join(cache, "README")); err != nil {
 		t.Errorf("the second build has compiled nothing by itself: %v", err)
 	}
@@ -164,8 +164,8 @@ func TestTheChecksumsAreThoseOfTheFiles(t *testing.T) {
 	}
 }
 
-// What is in them is in testdata/contents.txt, of both kinds, as one reviews it, but for
-// the names of pages: there is a man page for each command, and docs has many.
+// testdata/contents.txt lists the content of both kinds, for reviews. It leaves out the names of
+// pages: there is a man page for each command, and many pages of docs.
 func TestWhatIsInThePackages(t *testing.T) {
 	version := made.PackageVersion(packages.Version)
 	for _, arch := range []string{"amd64 x86_64", "arm64 aarch64"} {
@@ -220,7 +220,7 @@ func TestThePackagesSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// Both look at the man pages, too. What they may say is in packaging/lintian-overrides and
+// Both tools check the man pages, too. Accepted findings are in packaging/lintian-overrides and
 // packaging/rpmlint.toml, each with its reason.
 func TestDebiansCheckFindsNothing(t *testing.T) {
 	out := inTree(t, `runuser -u nobody -- env HOME=/tmp lintian --fail-on none --tag-display-limit 0 /packages/*.deb`)
@@ -290,7 +290,7 @@ func TestTheBillsOfMaterialsListModulesAndGo(t *testing.T) {
 	}
 }
 
-// machine is this one's architecture as Debian calls it: the package that can be run.
+// machine returns Debian's name of this machine's architecture: the package that can run here.
 func machine(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "dpkg", "--print-architecture").Output()

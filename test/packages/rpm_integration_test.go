@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// rpms are functions for what rpm does with two versions of the package, of which the later
-// one brings another hostler.yaml. What rpm does on Debian it does anywhere; only who depends
-// on whom it cannot know.
+// rpms are functions for tests of rpm with two versions of the package. The later one has another
+// hostler.yaml. rpm behaves the same on Debian as elsewhere; only the dependencies are unknown
+// there.
 const rpms = `
 	rpm() { command rpm --nodeps "$@" 2>&1; }
 	this=$(echo /packages/hostler-[0-9]*.x86_64.rpm) later=$(echo /later/*.rpm)
@@ -61,8 +61,7 @@ func TestAnRpmComesAndGoes(t *testing.T) {
 	}
 }
 
-// What a person wrote is kept whichever way the package goes, and what it brings instead lies
-// beside.
+// A person's text is kept in every direction. The package's new text is stored beside it.
 func TestAnRpmKeepsWhatAPersonWrote(t *testing.T) {
 	got := steps(t, rpms+`
 		last() { tail -n 1 "hostler.yaml${1-}"; }
@@ -97,7 +96,7 @@ func TestAnRpmKeepsWhatAPersonWrote(t *testing.T) {
 	}
 }
 
-// As with the deb: who is installed is not who runs.
+// As with the deb: the installed agent is not the running one.
 func TestAConfigurationThatTheNewAgentOfAnRpmRefuses(t *testing.T) {
 	got := steps(t, running+rpms+`
 		mkdir -p /etc/hostler/conf.d

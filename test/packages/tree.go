@@ -13,25 +13,24 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// Tree is a Debian that does not run, with what looks at packages.
+// Tree is a Debian that is not booted, with tools to check packages.
 type Tree struct {
 	tree            string
 	packages, later string
 }
 
-// NewTree prepares one that finds a folder of packages in /packages, and another one in
-// /later.
+// NewTree prepares a Tree. It finds one folder of packages at /packages, and another one at /later.
 func NewTree(ctx context.Context, packages, later string, log *slog.Logger) (*Tree, error) {
-	// The newest, whose lintian knows best what has become of systemd's folders.
+	// The newest release: its lintian knows the present folders of systemd.
 	tree, err := debian.PrepareTree(ctx, debian.Trixie, []string{
-		"systemd", "passwd", // what hostler's package needs
+		"systemd", "passwd", // dependencies of hostler's package
 		"lintian", "man-db", "rpm", "rpmlint",
 		"bash-completion", "fish", "zsh",
 	}, log)
 	return &Tree{tree, packages, later}, err
 }
 
-// enter makes a root of the tree that may be written to, and runs a script in it.
+// enter creates a writable root of the tree, and runs a script in it.
 const enter = `set -eu
 mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
@@ -44,8 +43,8 @@ mount --rbind /dev "$1/root/dev"
 exec chroot "$1/root" bash -euc "$5"
 `
 
-// Run runs a script of bash as root in it, and returns what it prints and complains. What
-// it does to the files is gone afterwards, and what it leaves running is ended.
+// Run runs a bash script as root in the tree, and returns its output and errors. Afterwards its
+// changes are discarded and its processes ended.
 func (h *Tree) Run(ctx context.Context, script string) (string, error) {
 	dir, err := os.MkdirTemp("", "hostler-packages-")
 	if err != nil {

@@ -8,22 +8,22 @@ import (
 	"testing"
 )
 
-// Command is what a page has people type.
+// Command is a command line that a page tells people to type.
 type Command struct {
-	Page string // its path in the sources, such as docs/reference/api.md
-	Line string // without prompt, sudo and comment; all of a script that people write
+	Page string // path in the sources, such as docs/reference/api.md
+	Line string // without prompt, sudo and comment; the whole text of a script
 }
 
-// Commands are those in the blocks of a page of the sources at root: each line of a block in
-// sh, or all of it where it is a script, and in one in console what stands behind a prompt.
-// So that none hides, each block has to say what it is in.
+// Commands returns the commands in the code blocks of a page in the sources at root. In a block of
+// sh, each line is a command, or the whole block if it is a script. In a block of console, each
+// text after a prompt is one. Each block must name its language, so that no command is missed.
 func Commands(t testing.TB, root, page string) []Command {
 	t.Helper()
 	var commands []Command
 	for i, part := range parts(t, root, page) {
 		language, block, _ := strings.Cut(part, "\n")
 		switch {
-		case i%2 == 0: // between blocks
+		case i%2 == 0: // text between blocks
 		case language == "":
 			t.Errorf("%s has a block that does not say what it is in, sh and console of what is typed:\n%s", page, block)
 		case language == "sh" && strings.HasPrefix(block, "#!"):
@@ -43,8 +43,8 @@ func Commands(t testing.TB, root, page string) []Command {
 	return commands
 }
 
-// Spans are the pieces of code in the paragraphs of a page, of which some are commands, and
-// what stands behind a prompt where the page shows what a program has printed.
+// Spans returns the code spans in the paragraphs of a page, some of which are commands. It also
+// returns the texts after a prompt where the page shows a program's output.
 func Spans(t testing.TB, root, page string) []string {
 	t.Helper()
 	var spans []string
@@ -77,7 +77,7 @@ func parts(t testing.TB, root, page string) []string {
 	return strings.Split(string(text), "```")
 }
 
-// prompted are the lines behind a prompt.
+// prompted returns the texts after a prompt.
 func prompted(block string) (lines []string) {
 	for line := range strings.Lines(block) {
 		for _, prompt := range []string{"$ ", "# "} {
@@ -89,7 +89,7 @@ func prompted(block string) (lines []string) {
 	return lines
 }
 
-// typed is what root types of a line.
+// typed returns the part of a line that root types.
 func typed(line string) string {
 	line = comment.ReplaceAllString(strings.TrimSpace(line), "")
 	return strings.TrimPrefix(line, "sudo ")

@@ -35,7 +35,7 @@ func TestWhatAPageHasPeopleType(t *testing.T) {
 	}
 }
 
-// complaints is a test that is told of faults.
+// complaints is a test that records failures.
 type complaints struct {
 	testing.TB
 	reported int

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Whoever has only the package follows the links of its pages.
+// Links in the installed pages must work for people who have only the package.
 func TestLinksOfInstalledPagesLeadToInstalledFiles(t *testing.T) {
 	const root = "../.."
 	text, err := os.ReadFile(filepath.Join(root, "packaging/nfpm.yaml"))
@@ -25,7 +25,7 @@ func TestLinksOfInstalledPagesLeadToInstalledFiles(t *testing.T) {
 	if err := yaml.Unmarshal(text, &list); err != nil {
 		t.Fatal(err)
 	}
-	there, pages := map[string]bool{}, map[string]string{} // by the path at which it is installed
+	there, pages := map[string]bool{}, map[string]string{} // by installed path
 	for _, c := range list.Contents {
 		there[c.Destination] = true
 		sources, err := filepath.Glob(filepath.Join(root, c.Source))

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// link is where a page leads to, but for the place in it.
+// link matches the target of a link, without the heading.
 var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
 
 func TestLinksLeadSomewhere(t *testing.T) {
@@ -35,7 +35,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// place is a link to a heading, of another page or of the same.
+// place matches a link to a heading, of this page or another.
 var place = regexp.MustCompile(`\]\(([^)#\s]*)#([^)\s]+)\)`)
 
 var (
@@ -43,7 +43,7 @@ var (
 	stripped = regexp.MustCompile("[^a-z0-9_ -]")
 )
 
-// places are the headings of a page as links name them.
+// places returns the headings of a page as links name them.
 func places(t *testing.T, file string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -83,7 +83,7 @@ func TestLinksLeadToHeadings(t *testing.T) {
 	}
 }
 
-// Each page is one that a reader of README.md comes to, by the index.
+// The index leads from README.md to each page.
 func TestTheIndexLeadsToEachPage(t *testing.T) {
 	const docs = "../../docs"
 	index, err := os.ReadFile(docs + "/index.md")

@@ -1,4 +1,4 @@
-// Package page reads the documentation for tests that do what it says, to the letter.
+// Package page reads the documentation for tests that run exactly what it says.
 package page
 
 import (
@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Files are the paths of all pages in the sources at root: those of docs and its folders, by name, and
-// README.md. They begin with root.
+// Files returns the paths of all pages in the sources at root: those of docs and its folders, by
+// name, and README.md. They begin with root.
 func Files(t testing.TB, root string) []string {
 	t.Helper()
 	files := []string{filepath.Join(root, "README.md")}
@@ -27,8 +27,8 @@ func Files(t testing.TB, root string) []string {
 	return files
 }
 
-// Blocks are the blocks of code in a language, such as "sh", in the section of a file below
-// a heading of the second level. There is at least one, or the test ends.
+// Blocks returns the code blocks in a language, such as "sh", of a section with a second-level
+// heading. If there is none, it ends the test.
 func Blocks(t testing.TB, file, heading, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -42,7 +42,7 @@ func Blocks(t testing.TB, file, heading, language string) []string {
 	section, _, _ = strings.Cut(section, "\n## ")
 	var blocks []string
 	fence := regexp.MustCompile("(?ms)^( *)```" + language + "\n(.*?)^ *```")
-	for _, block := range fence.FindAllStringSubmatch(section, -1) { // of a list, it is indented
+	for _, block := range fence.FindAllStringSubmatch(section, -1) { // a block in a list is indented
 		blocks = append(blocks, strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n")[1:])
 	}
 	if len(blocks) == 0 {

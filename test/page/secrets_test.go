@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// secretGiven is a secret on a command line, where every user of the host reads it in /proc
+// secretGiven matches a secret on a command line, which every user of the host can read in /proc
 // (proc_pid_cmdline(5)). The ID of a bootstrap token is public.
 var secretGiven = regexp.MustCompile(`(?i)--?(password|passwd|pass|token|secret|client-key-data)[= ]\S` +
 	`|--from-literal=\S*(secret|password)=\S|(password|token|secret)=[^\s/]\S* |://[^\s/:]*:[^\s/@]+@|\s(-u|--user)[= ][^\s:]+:[^\s:]+(\s|$)`)

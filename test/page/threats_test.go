@@ -14,8 +14,8 @@ var (
 	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
-// TestTheThreatModelNamesTests reads docs/explanation/threat-model.md and security.md: whatever an
-// attacker, or the service, cannot do is shown by a test of the tree, or is said not to be.
+// TestTheThreatModelNamesTests reads docs/explanation/threat-model.md and security.md. Each thing
+// that an attacker or the service cannot do needs a test, or a statement that there is none.
 func TestTheThreatModelNamesTests(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/threat-model.md")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestTheThreatModelNamesTests(t *testing.T) {
 	}
 }
 
-// testsOf are the names of all tests below root.
+// testsOf returns the names of all tests below root.
 func testsOf(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

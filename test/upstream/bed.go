@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// hollowNodes is how many kubelets a bed has.
+	// hollowNodes is the number of kubelets in a bed.
 	hollowNodes = 3
-	// serverUser is who hostler's server is, with the rights in rights.
+	// serverUser is the user of hostler's server. Its rights are in rights.
 	serverUser = "hostler-server"
 	rights     = "packaging/kubernetes/server-rbac.yaml"
-	// accounts is what the users of kube-controller-manager's controllers begin with.
+	// accounts begins the user names of kube-controller-manager's controllers.
 	accounts = "system:serviceaccount:kube-system:"
 )
 
-// group is a suite, and the controllers that it tries.
+// group is a suite, and the controllers that it tests.
 type group struct {
-	specs    string   // the file of Kubernetes
-	hostlers string   // the controllers that hostler's server runs
-	off      string   // those that kube-controller-manager does not run beside it
-	users    []string // who they are in kube-controller-manager
-	deletes  string   // the resource of which they must have deleted objects
+	specs    string   // the file in Kubernetes' sources
+	hostlers string   // controllers that hostler's server runs
+	off      string   // controllers that kube-controller-manager does not run at the same time
+	users    []string // user names of these controllers in kube-controller-manager
+	deletes  string   // resource of which the controllers must have deleted objects
 }
 
 var suites = map[string]group{
@@ -51,7 +51,7 @@ var suites = map[string]group{
 	},
 }
 
-// beds are one with hostler's controllers, and one with those of kube-controller-manager.
+// beds returns a bed with hostler's controllers, and one with kube-controller-manager's.
 func (g group) beds(hostler string) []bed {
 	return []bed{
 		{group: g, name: "hostler server", binary: hostler, actors: []string{serverUser}, flags: []string{"--controllers=*," + g.off}},
@@ -59,8 +59,8 @@ func (g group) beds(hostler string) []bed {
 	}
 }
 
-// daemons stands in for the pods that the suite waits for on each Node, before each spec for a minute
-// where they are missing: it knows them by parts of their names.
+// daemons replaces the pods that the suite expects on each Node. Without them, the suite waits a
+// minute before each spec. It finds them by parts of their names.
 const daemons = `apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: kube-proxy-fluentd-elasticsearch-node-problem-detector, namespace: kube-system}
@@ -73,21 +73,21 @@ spec:
       containers: [{name: c, image: "example.com/c:1"}]
 `
 
-// bed is a cluster with those controllers that are to be tried.
+// bed is a cluster with the controllers to be tested.
 type bed struct {
 	group
 	name   string
 	flags  []string // of kube-controller-manager
-	binary string   // of hostler; empty for no server of hostler's
-	actors []string // the users that the controllers have here
+	binary string   // of hostler; empty if hostler's server does not run
+	actors []string // user names of the controllers in this bed
 }
 
-// column is how the suite went in a bed.
+// column has the results of the suite in a bed.
 type column struct {
 	bed      bed
 	specs    []spec
-	requests int // of the controllers
-	deleted  int // objects that they have deleted
+	requests int // number of requests of the controllers
+	deleted  int // number of objects that they have deleted
 	took     time.Duration
 	err      error
 	logsKept string
@@ -175,7 +175,7 @@ func (b bed) serve(ctx context.Context, c *kube.Cluster) (*lab.Daemon, error) {
 	})
 }
 
-// usable waits until the Nodes are ready and have no taints, as the suite wants them.
+// usable waits until the Nodes are ready and have no taints, as the suite requires.
 func usable(ctx context.Context, c *kube.Cluster) error {
 	return c.APIServer.Await(ctx, func(ctx context.Context) error {
 		text, err := c.Kubectl(ctx, "get", "nodes", "-o", "json")
@@ -198,8 +198,8 @@ func usable(ctx context.Context, c *kube.Cluster) error {
 	})
 }
 
-// audit counts what the controllers have requested and deleted. It reports what those have deleted whose
-// place they have, and what hostler was refused.
+// audit counts the requests and deletions of the controllers. It also reports deletions by the
+// controllers that they replace, and requests of hostler that were refused.
 func (b bed) audit(c *kube.Cluster, result *column) error {
 	requests, err := c.Requests()
 	if err != nil {
@@ -227,7 +227,8 @@ func (b bed) audit(c *kube.Cluster, result *column) error {
 	return err
 }
 
-// serves reports whether a request is for no controller: an election, or the check that the store answers.
+// serves reports whether a request is not one of a controller: an election, or the check whether
+// the store answers.
 func serves(r kube.Request) bool {
 	return r.Resource == "leases" && r.Namespace == "hostler-system" || strings.HasPrefix(r.URI, "/api/v1/nodes?limit=1&") || strings.HasSuffix(r.URI, "/api/v1/nodes?limit=1")
 }

@@ -1,10 +1,11 @@
-// Command upstream runs Kubernetes' own e2e suites for taints and for garbage collection, unmodified, on
-// clusters where `hostler server` has the place of controllers of kube-controller-manager, and on
-// clusters where kube-controller-manager has them. So a fault of hostler differs from a limit of the bed.
+// Command upstream runs Kubernetes' own e2e suites for taints and for garbage collection,
+// unmodified. It runs them on clusters where `hostler server` replaces controllers of
+// kube-controller-manager, and on clusters with kube-controller-manager's own. The comparison
+// distinguishes faults of hostler from limits of the bed.
 //
 // It owns the beds and the summary. The suite and the programs are built from modules of
-// Kubernetes, see test/kube; kubelets are kubemark's, which need no images. Everything runs in a
-// lab, of which only logs stay, in dist/upstream.
+// Kubernetes, see test/kube. The kubelets are kubemark's, which need no images. Everything runs in
+// a lab, and only logs stay, in dist/upstream.
 package main
 
 import (
@@ -29,12 +30,12 @@ import (
 )
 
 const (
-	// buildLimit is how long programs may take to be built, where none is in the cache.
+	// buildLimit limits the time to build all programs, if none is in the cache.
 	buildLimit = time.Hour
-	// runLimit is how long one suite may take in its two beds, which run side by side: mostly the specs'
-	// own waiting.
+	// runLimit limits the time of one suite in its two beds, which run in parallel. Most of the time,
+	// the specs wait.
 	runLimit = 25 * time.Minute
-	// logs is where logs go.
+	// logs is the folder for logs.
 	logs = "dist/upstream"
 )
 
@@ -42,8 +43,8 @@ func main() {
 	os.Exit(upstream())
 }
 
-// upstream is main with an exit code: 0 if all specs passed in all beds, 1 if not, 2 for wrong use,
-// 130 where it was interrupted.
+// upstream is main with an exit code: 0 if all specs passed in all beds, 1 if not, 2 for wrong
+// usage, 130 if it was interrupted.
 func upstream() int {
 	only := flag.String("only", "", "the suite to run: "+strings.Join(slices.Sorted(maps.Keys(suites)), " or ")+"; both if empty")
 	controllers := flag.String("controllers", "", "the controllers of hostler server, to see specs fail that need the others")
@@ -86,7 +87,7 @@ func upstream() int {
 	return code
 }
 
-// enter builds what is missing, and then returns a second time, in the lab.
+// enter builds missing programs, and then returns a second time, in the lab.
 func enter(ctx context.Context) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	building, cancel := context.WithTimeoutCause(ctx, buildLimit, fmt.Errorf("the programs took longer than %s to build", buildLimit))
@@ -98,12 +99,12 @@ func enter(ctx context.Context) error {
 	if _, err := lab.Enter(ctx, lab.Options{Log: log, Fetch: lab.FetchOptions{Kits: []lab.Kit{}}}); err != nil {
 		return err
 	}
-	// What programs leave behind ends with the lab.
+	// Temporary files of programs are removed with the lab.
 	temporary := filepath.Join(lab.Dir, "tmp")
 	return errors.Join(os.Mkdir(temporary, 0o755), os.Setenv("TMPDIR", temporary), os.RemoveAll(logs))
 }
 
-// runAll runs the suite in all beds side by side.
+// runAll runs the suite in all beds in parallel.
 func runAll(ctx context.Context, beds []bed) []column {
 	ctx, cancel := context.WithTimeoutCause(ctx, runLimit, fmt.Errorf("the suite took longer than %s", runLimit))
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// spec is how one went.
+// spec is the result of a spec.
 type spec struct {
 	name    string
 	state   string // Ginkgo's: passed, failed, skipped, pending, ...
@@ -25,7 +25,7 @@ type spec struct {
 	message string
 }
 
-// report is what Ginkgo writes, as far as it is needed.
+// report has the needed fields of Ginkgo's report.
 type report struct {
 	SpecReports []struct {
 		ContainerHierarchyTexts []string
@@ -38,7 +38,7 @@ type report struct {
 	}
 }
 
-// suite runs the specs. Its flags keep it from what the bed lacks: pods in kube-system, and images.
+// suite runs the specs. Its flags disable what the bed lacks: pods in kube-system, and images.
 func (g group) suite(ctx context.Context, c *kube.Cluster, logs string) ([]spec, error) {
 	program, err := kube.Suite.Path(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (g group) suite(ctx context.Context, c *kube.Cluster, logs string) ([]spec,
 		"--kubeconfig="+c.AdminKubeconfig(), "--provider=skeleton", fmt.Sprintf("--num-nodes=%d", hollowNodes), "--minStartupPods=0", "--e2e-output-dir="+folder,
 		"--ginkgo.focus-file="+g.specs, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.grace-period=5s", "--ginkgo.json-report="+out)
 	cmd.Stdout, cmd.Stderr = log, log
-	// Asked to end, it still reports the specs that have run.
+	// On SIGTERM, it still reports the specs that have run.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	ran := cmd.Run()
@@ -72,7 +72,7 @@ func (g group) suite(ctx context.Context, c *kube.Cluster, logs string) ([]spec,
 	return found, errors.Join(ran, err)
 }
 
-// read returns the specs of the file, and what failed beside them.
+// read returns the specs of the file, and other failures.
 func (g group) read(file string) ([]spec, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -110,7 +110,7 @@ func passed(columns []column) bool {
 	})
 }
 
-// summary says how it went, with a line for each spec.
+// summary describes the results, with a line for each spec.
 func summary(columns []column) string {
 	var text strings.Builder
 	for _, c := range columns {
@@ -125,7 +125,7 @@ func summary(columns []column) string {
 			count[state]++
 			fmt.Fprintf(table, "%s\t%s\t%s\n", s.state, s.took.Round(100*time.Millisecond), s.name)
 		}
-		_ = table.Flush() // to memory
+		_ = table.Flush() // cannot fail in memory
 		for _, s := range c.specs {
 			if first, _, _ := strings.Cut(s.message, "\n"); first != "" {
 				fmt.Fprintf(&text, "%s %s: %s\n", s.state, s.name, first)

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// text is what a program prints, and the line of the source that has it.
+// text is a text that a program prints, and the source line that contains it.
 type text struct{ content, place string }
 
-// collect returns the texts in the Go files of a module, without tests: all string constants of
+// collect returns the texts in the Go files of a module, without tests: all string constants with
 // several words.
 func collect(module string) ([]text, error) {
 	var texts []text
@@ -59,7 +59,7 @@ func collect(module string) ([]text, error) {
 	return texts, err
 }
 
-// joined returns a text that is put together from constants and other values, which become X.
+// joined returns a text that is composed of constants and other values, which become X.
 func joined(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -102,7 +102,7 @@ var (
 
 func isProse(content string) bool { return prose.MatchString(content) }
 
-// markdown returns a page with each text in a paragraph of its own, and the place of each line.
+// markdown returns a page with each text in its own paragraph, and the place of each line.
 func markdown(texts []text) (page string, places map[int]string) {
 	var b strings.Builder
 	places = map[int]string{}

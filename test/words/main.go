@@ -1,10 +1,10 @@
-// Command words checks what people read by the rules of CONTRIBUTING.md: the documentation, and the
-// texts that the program prints. Vale does the checking.
+// Command words checks the documentation, and the texts that the program prints, against the rules
+// of CONTRIBUTING.md. It uses Vale.
 //
 //	words VALE FILE...
 //
-// VALE is the program; the files are Markdown. The working folder is the module. It prints what it
-// finds as FILE:LINE, and exits with 1 if it finds anything.
+// VALE is the program; the files are Markdown. The working directory is the module. It prints its
+// findings as FILE:LINE, and exits with 1 if there are any.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// run has Vale check files and the texts of the module in the working folder.
+// run lets Vale check files and the texts of the module in the working directory.
 func run(vale string, files []string) ([]string, error) {
 	texts, err := collect(".")
 	if err != nil {
@@ -70,7 +70,7 @@ func run(vale string, files []string) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// alert is what Vale says of a place.
+// alert is a finding of Vale.
 type alert struct {
 	Line           int
 	Message, Match string
@@ -82,7 +82,7 @@ func check(vale string, files []string) (map[string][]alert, error) {
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
-		err = nil // it has found something
+		err = nil // Vale has findings
 	}
 	alerts := map[string][]alert{}
 	if err == nil {

@@ -20,11 +20,11 @@ import (
 // Name is the controller's name in the configuration, in elections and in metrics.
 const Name = "clones"
 
-// interval is from one decision to the next. No change of a Node causes one: nothing here is urgent, and
-// many Nodes may change at once.
+// interval is the time between decisions. Changes of Nodes do not start a decision: nothing here is
+// urgent, and many Nodes may change at once.
 const interval = 10 * time.Second
 
-// Controller annotates Nodes while it leads. Its table is filled on every replica.
+// Controller annotates Nodes while it leads. It follows the Nodes on every replica.
 type Controller struct {
 	*executor.Executor[Change]
 	store   store.Store
@@ -36,7 +36,7 @@ type Controller struct {
 	decision Decision
 }
 
-// Report is what the controller does, for people and metrics. It does not change.
+// Report is the state of the controller. It is immutable.
 type Report struct {
 	executor.Report
 	Decision Decision
@@ -46,35 +46,35 @@ type Report struct {
 func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, contact: contact, log: log.With("component", Name),
-		nodes: store.NewTable(take, func() {}),
+		nodes: store.NewTable(entryOf, func() {}),
 	}
 	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, loop.NewSignal(), c.log)
 	return c
 }
 
-// Nodes takes in the Nodes of the fleet.
+// Nodes returns the follower for the Nodes of the fleet.
 func (c *Controller) Nodes() store.Follower { return c.nodes }
 
-// Report returns the last decision, and how its execution goes.
+// Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Report{Report: c.Executor.Report(), Decision: c.decision}
 }
 
-// entry is a Host, and the time of its last report by its own clock.
+// entry is a Host, and the time of its last status by the host's own clock.
 type entry struct {
 	Host
 	heartbeat time.Time
 }
 
-// take takes in a Node.
-func take(before entry, o store.Object, _ bool) (now entry, _ bool) {
+// entryOf returns the entry of a Node.
+func entryOf(before entry, o store.Object, _ bool) (now entry, _ bool) {
 	node := o.(*corev1.Node)
 	info := node.Status.NodeInfo
 	now.Host = Host{Name: node.Name, UID: node.UID, MachineID: info.MachineID, BootID: info.BootID, Stored: node.Annotations[controlplane.AnnotationSameMachine]}
 	if len(validation.IsDNS1123Subdomain(node.Name)) > 0 {
-		now.MachineID = "" // no host has that name
+		now.MachineID = "" // no host can have that name
 	}
 	if ready := controlplane.ConditionOf(node, corev1.NodeReady); ready != nil {
 		now.Alive, now.heartbeat = ready.Status != corev1.ConditionUnknown, ready.LastHeartbeatTime.Time
@@ -109,7 +109,7 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	return d.Now, now.Add(interval), nil
 }
 
-// write changes the annotation of a Node, if that is of the same machine and boot still.
+// write changes the annotation of a Node if the Node is still of the same machine and boot.
 func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
 	_, err := c.store.Update(ctx, store.Nodes, change.Node, store.Preconditions{UID: change.UID, Term: term}, store.Editing(func(node *corev1.Node) error {
 		if info := node.Status.NodeInfo; info.MachineID != change.MachineID || info.BootID != change.BootID {

@@ -32,16 +32,16 @@ func inBubble(t *testing.T, test func(rig)) {
 	synctest.Test(t, func(t *testing.T) { test(rig{t, memory.New(memory.Options{EndsLeases: true})}) })
 }
 
-// interval is from one report of a host to the next.
+// interval is the time between two reports of a host.
 const interval = 5 * time.Minute
 
-// known is when a clone must be found after it has started.
+// known is how long after its start a clone must be found.
 const known = time.Minute + interval + 20*time.Second
 
-// soon is when anything else must be seen.
+// soon is the longest delay of any other change.
 const soon = 11 * time.Second
 
-// report stores a Node as its host does: the annotation stays.
+// report stores a Node as its host does, which keeps the annotation.
 func (r rig) report(name, machine, boot string, ready corev1.ConditionStatus) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if before, err := r.store.Get(context.Background(), store.Nodes, name); err == nil {
@@ -52,7 +52,7 @@ func (r rig) report(name, machine, boot string, ready corev1.ConditionStatus) {
 	r.store.Put(store.Nodes, node)
 }
 
-// host reports until it is killed, and is Unknown then.
+// host reports until it is killed. Then its Node becomes Unknown.
 func (r rig) host(name, machine, boot string) (kill func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -102,7 +102,7 @@ type replica struct {
 	stop     func()
 }
 
-// serve starts a server on a store, which the test's end stops.
+// serve starts a server on a store. The end of the test stops it.
 func (r rig) serve(name string, s store.Store) *replica {
 	log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
 	c := &replica{Controller: clones.New(s, contact, log), election: election.New(s, clones.Name, name, log)}
@@ -132,7 +132,7 @@ func TestAClonesLife(t *testing.T) {
 		if d := s.Report().Decision; len(d.Groups) != 1 {
 			r.Errorf("groups = %v, want one", d.Groups)
 		}
-		// It boots again.
+		// The host boots again.
 		kill()
 		time.Sleep(soon)
 		r.want("a", "")
@@ -140,13 +140,13 @@ func TestAClonesLife(t *testing.T) {
 		kill = r.host("copy", "m", "4")
 		time.Sleep(known)
 		r.want("a", "copy")
-		// It gets another ID.
+		// The host gets another machine ID.
 		kill()
 		r.host("copy", "n", "5")
 		time.Sleep(soon)
 		r.want("a", "")
 		r.want("copy", "")
-		// Its Node is deleted.
+		// The Node of the host is deleted.
 		r.host("third", "m", "6")
 		time.Sleep(known)
 		r.want("a", "third")
@@ -162,7 +162,7 @@ func TestAClonesLife(t *testing.T) {
 func TestARenamedHostIsNoClone(t *testing.T) {
 	inBubble(t, func(r rig) {
 		r.serve("s", r.store)
-		// The Lease under the old name lasts for an hour, so nothing says that this Node is of nobody any more.
+		// The Lease of the old name lasts for an hour, so this Node still looks as if it had a host.
 		r.report("old", "m", "1", corev1.ConditionTrue)
 		time.Sleep(interval)
 		r.report("old", "m", "1", corev1.ConditionTrue)
@@ -240,9 +240,9 @@ func TestFaultsOfTheStore(t *testing.T) {
 	})
 }
 
-// TestServersThatAreKilledNameWhoRuns kills leaders while hosts appear and die. Hosts that run beside each
-// other all the time stay named.
-func TestServersThatAreKilledNameWhoRuns(t *testing.T) {
+// TestServersThatAreKilledNameTheRunningClones kills leaders while hosts appear and die. Hosts that run at
+// the same time all the while stay named.
+func TestServersThatAreKilledNameTheRunningClones(t *testing.T) {
 	rounds := uint64(4)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		rounds = 40

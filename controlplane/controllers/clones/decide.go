@@ -17,45 +17,46 @@ import (
 	"hostler.io/hostler/internal/few"
 )
 
-// settle is how long two hosts must have been alive before they are compared. A host that was renamed
-// leaves a Node behind that seems to be alive until its Lease ends.
+// settle is how long two hosts must both have been alive before they are compared. A renamed host
+// leaves a Node behind that looks alive until its Lease ends.
 const settle = time.Minute
 
-// Host is what a decision needs to know of one Node.
+// Host has the facts of one Node that a decision needs.
 type Host struct {
 	Name              string
 	UID               types.UID
 	MachineID, BootID string
 	// Alive is false for a Node that is Unknown, or without a status.
 	Alive bool
-	// Since is since when this server sees the host alive, in this boot and with this machine ID.
+	// Since is when this server first saw the host alive in this boot and with this machine ID.
 	Since time.Time
-	// Reported is when the host has reported its status last, as this server saw it; zero for not since
-	// then.
+	// Reported is when this server last saw a new status of the host; zero if there was none after
+	// Since.
 	Reported time.Time
-	Stored   string // the annotation
+	Stored   string // value of the annotation
 }
 
-// Decision is what to change, and why.
+// Decision is what to change.
 type Decision struct {
 	Groups []Group
 	Now    []Change // by Node
 }
 
-// Group are running hosts with one machine ID, by name.
+// Group are the names of running hosts with one machine ID, sorted.
 type Group []string
 
-// Message says what is wrong.
+// Message describes the problem.
 func (g Group) Message() string {
 	return fmt.Sprintf("the running hosts %s have the same machine ID: one was cloned from the other", few.Names(g, controlplane.MostClones))
 }
 
-// Change is another value of the annotation. The Node must still be of that machine and boot.
+// Change is a new value of the annotation. It is written only if the Node is still of that machine
+// and boot.
 type Change struct {
 	Node              string
 	UID               types.UID
 	MachineID, BootID string
-	Before, Value     string // empty for none
+	Before, Value     string // empty if there is no annotation
 }
 
 // Object implements executor.Action.
@@ -64,7 +65,7 @@ func (c Change) Object() string { return store.Nodes.Key(c.Node) }
 // Version implements executor.Action.
 func (c Change) Version() string { return c.Before }
 
-// Action says what is done, for people.
+// Action describes the change.
 func (c Change) Action() string {
 	if c.Value == "" {
 		return "remove annotation " + controlplane.AnnotationSameMachine
@@ -72,7 +73,7 @@ func (c Change) Action() string {
 	return fmt.Sprintf("set annotation %s=%s", controlplane.AnnotationSameMachine, c.Value)
 }
 
-// Reason says why.
+// Reason returns the cause of the change.
 func (c Change) Reason() string {
 	if c.Value == "" {
 		return "no other running host has its machine ID any more"
@@ -80,7 +81,7 @@ func (c Change) Reason() string {
 	return "running hosts have its machine ID"
 }
 
-// Decide returns which Nodes are to name others.
+// Decide returns the changes of the annotation on all Nodes.
 func Decide(hosts []Host) Decision {
 	machines := map[string][]Host{}
 	for _, h := range hosts {
@@ -116,8 +117,9 @@ func Decide(hosts []Host) Decision {
 	return d
 }
 
-// partners are the hosts that the i-th of a group names, at most MostClones. It begins with the next one
-// by name: of many hosts with one machine ID, each is then named by few, and its end changes few Nodes.
+// partners returns the hosts that the Node of group[i] names, at most MostClones. It begins with
+// the next host by name. So each of many hosts with one machine ID is named by few others, and few
+// Nodes change when it ends.
 func partners(group []Host, i int) []string {
 	h := group[i]
 	var names []string
@@ -128,7 +130,7 @@ func partners(group []Host, i int) []string {
 			}
 		}
 	}
-	// What an earlier leader has found stays until it is over.
+	// Names that an earlier leader found stay as long as those hosts run.
 	for _, name := range controlplane.CloneNames(h.Stored) {
 		k, known := slices.BinarySearchFunc(group, name, func(o Host, name string) int { return strings.Compare(o.Name, name) })
 		if known && k != i && !h.sameBoot(group[k]) && len(names) < controlplane.MostClones && !slices.Contains(names, name) {
@@ -139,11 +141,12 @@ func partners(group []Host, i int) []string {
 	return names
 }
 
-// sameBoot reports whether both Nodes are of one boot, such as hostler's and a kubelet's of one host.
+// sameBoot reports whether both Nodes are of one boot, such as the Nodes of hostler and of a
+// kubelet on one host.
 func (h Host) sameBoot(other Host) bool { return h.BootID != "" && h.BootID == other.BootID }
 
-// runsBeside reports whether both were alive at the same time, as two machines: each has reported its
-// status after the other was alive for a while.
+// runsBeside reports whether both ran at the same time, as two machines: each reported its status
+// after both had been alive for the settle time.
 func (h Host) runsBeside(other Host) bool {
 	later := h.Since
 	if other.Since.After(later) {

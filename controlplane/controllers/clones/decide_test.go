@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// host is alive since noon, and has reported five minutes later.
+// host returns a host that is alive since noon and reported five minutes later.
 func host(name, machine, boot string, edits ...func(*clones.Host)) clones.Host {
 	h := clones.Host{Name: name, UID: "u", MachineID: machine, BootID: boot, Alive: true, Since: noon, Reported: noon.Add(5 * time.Minute)}
 	for _, edit := range edits {
@@ -26,7 +26,7 @@ func dead(h *clones.Host) { h.Alive = false }
 
 func stored(value string) func(*clones.Host) { return func(h *clones.Host) { h.Stored = value } }
 
-// at has the host appear and report so long after noon; it has not reported if that is 0.
+// at sets how long after noon the host appears and reports; it has not reported if reported is 0.
 func at(since, reported time.Duration) func(*clones.Host) {
 	return func(h *clones.Host) {
 		h.Since, h.Reported = noon.Add(since), noon.Add(reported)
@@ -39,8 +39,8 @@ func at(since, reported time.Duration) func(*clones.Host) {
 func TestDecisions(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts []clones.Host
-		want  string // the changes
-		found string // the groups
+		want  string // expected changes
+		found string // expected groups
 	}{
 		"hosts that differ":                      {[]clones.Host{host("a", "m", "1"), host("b", "n", "2")}, "", ""},
 		"two of one machine ID":                  {[]clones.Host{host("a", "m", "1"), host("b", "m", "2"), host("c", "n", "3")}, "a=b b=a", "a+b"},
@@ -79,7 +79,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// apply returns the hosts with what was decided, and how many changes that were.
+// apply applies the decision to the hosts, and returns the number of changes.
 func apply(hosts []clones.Host) ([]clones.Host, int) {
 	d := clones.Decide(hosts)
 	for _, change := range d.Now {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Run runs loops until the test ends or stop is called, which waits for their end. A loop that returns
-// earlier is started again after 100 ms, as a server does when the store is lost.
+// Run runs loops until the test ends or stop is called. stop waits until the loops have returned. A
+// loop that returns earlier is restarted after 100 ms, as a server does when the store fails.
 func Run(t testing.TB, loops ...func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -22,7 +22,7 @@ import (
 // Name is the controller's name in the configuration, in elections and in metrics.
 const Name = "eviction"
 
-// longestWait is the longest time from one decision to the next.
+// longestWait is the longest time between decisions.
 const longestWait = 10 * time.Second
 
 // The condition of a pod that is evicted, as Kubernetes' taint eviction controller sets it.
@@ -31,14 +31,14 @@ const (
 	targetMessage = "evicted due to a NoExecute taint of its Node"
 )
 
-// Controller evicts pods while it leads. Its caches are filled on every replica.
+// Controller evicts pods while it leads. It fills its caches on every replica.
 type Controller struct {
-	OnDone func(Eviction) // called after an eviction was stored; set it before Run, nil for nothing
+	OnDone func(Eviction) // called after an eviction was stored; set it before Run; may be nil
 
 	*executor.Executor[Eviction]
 	store   store.Store
 	kind    store.Kind
-	byHosts bool // hosts report their pods, and remove a pod's object when it has ended
+	byHosts bool // hosts report their pods, and delete the object of a pod that has ended
 	contact *store.Contact
 	nodes   *store.Table[Host]
 	pods    *podcache.Cache
@@ -48,26 +48,26 @@ type Controller struct {
 	decision Decision
 }
 
-// Report is what the controller does, for people and metrics. It does not change.
+// Report is the state of the controller. It is immutable.
 type Report struct {
 	executor.Report
 	Decision Decision
 }
 
-// New returns a controller for the pods of a store. changed is sent by the cache of pods.
+// New returns a controller for the pods of a store. The cache of pods sends changed.
 func New(s store.Store, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, byHosts: s.EndsLeases(), kind: store.Pods(s.EndsLeases()), contact: contact,
-		nodes: store.NewTable(take, changed.Send), pods: pods, log: log.With("component", Name),
+		nodes: store.NewTable(hostOf, changed.Send), pods: pods, log: log.With("component", Name),
 	}
 	c.Executor = executor.New(executor.Job[Eviction]{Decide: c.decide, Write: c.evict, Done: c.done}, changed, c.log)
 	return c
 }
 
-// Nodes takes in the Nodes of the fleet.
+// Nodes returns the follower for the Nodes of the fleet.
 func (c *Controller) Nodes() store.Follower { return c.nodes }
 
-// Report returns the last decision, and how its execution goes.
+// Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,10 +93,10 @@ func (c *Controller) decide(now time.Time) ([]Eviction, time.Time, error) {
 	return d.Now, next, nil
 }
 
-// hosts are the Nodes that pods may have to leave.
+// hosts returns the Nodes that pods may have to leave.
 func (c *Controller) hosts() []Host {
 	hosts := c.nodes.Select(func(h Host) bool { return len(h.Taints) > 0 })
-	if c.byHosts { // on Kubernetes the pod garbage collector removes pods without a Node
+	if c.byHosts { // on Kubernetes, the pod garbage collector removes pods without a Node
 		for _, name := range c.pods.Nodes() {
 			if !c.nodes.Has(name) {
 				hosts = append(hosts, Host{Name: name, Gone: true})
@@ -109,8 +109,8 @@ func (c *Controller) hosts() []Host {
 	return hosts
 }
 
-// evict removes a pod, after its Node was read once more: the cache may be older than the removal of the
-// taint.
+// evict removes a pod. It first reads the Node again: the taint may have been removed after the
+// cache was updated.
 func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) error {
 	if err := c.confirm(ctx, e); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) err
 	return c.store.Delete(ctx, c.kind, e.Pod, pre, "")
 }
 
-// confirm returns ErrConflict unless the Node has that taint still, or is still gone.
+// confirm returns ErrConflict unless the Node still has that taint, or is still gone.
 func (c *Controller) confirm(ctx context.Context, e Eviction) error {
 	stored, err := c.store.Get(ctx, store.Nodes, e.Node)
 	if errors.Is(err, controlplane.ErrNotFound) && e.Taint == nil {
@@ -148,8 +148,8 @@ func (c *Controller) confirm(ctx context.Context, e Eviction) error {
 	return fmt.Errorf("evict pod %q: %w: node %q has changed", e.Pod, controlplane.ErrConflict, e.Node)
 }
 
-// target marks a pod as about to be removed. Where hosts report their pods, the pod's object has its
-// deletion requested, and the host removes it once the pod has ended.
+// target marks a pod as about to be removed. If hosts report their pods, it also requests the
+// deletion of the pod's object; the host deletes the object once the pod has ended.
 func target(pod *corev1.Pod, now metav1.Time, request bool) {
 	condition := corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,

@@ -32,7 +32,8 @@ type rig struct {
 	kind  store.Kind
 }
 
-// inBubble runs a test on a store of hosts that report their pods, as etcd, and on one as Kubernetes.
+// inBubble runs a test on a store in which hosts report their pods, like etcd, and on one like
+// Kubernetes.
 func inBubble(t *testing.T, test func(rig)) {
 	for _, byHosts := range []bool{true, false} {
 		t.Run(fmt.Sprintf("pods by hosts %v", byHosts), func(t *testing.T) {
@@ -43,7 +44,7 @@ func inBubble(t *testing.T, test func(rig)) {
 	}
 }
 
-// taint is a NoExecute taint that was added at that time; without time if that is zero.
+// taint returns a NoExecute taint that was added at that time; without a time if that is zero.
 func taint(key string, added time.Time) corev1.Taint {
 	t := corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute}
 	if !added.IsZero() {
@@ -67,8 +68,8 @@ func (r rig) pod(node, name string, tolerations ...corev1.Toleration) string {
 	return r.kind.StoredName(r.store.Put(r.kind, pod))
 }
 
-// evicted is when the deletion of a pod was requested; false if it was not. Where hosts do not report
-// their pods the pod is gone, and the time is zero.
+// evicted returns when the deletion of a pod was requested; false if it was not. If hosts do not
+// report their pods, the pod is deleted, and the time is zero.
 func (r rig) evicted(pod string) (time.Time, bool) {
 	r.Helper()
 	stored, err := r.store.Get(context.Background(), r.kind, pod)
@@ -91,7 +92,7 @@ func (r rig) evicted(pod string) (time.Time, bool) {
 	return p.DeletionTimestamp.Time, true
 }
 
-// want checks which pods are evicted.
+// want checks whether these pods are evicted.
 func (r rig) want(evicted bool, pods ...string) {
 	r.Helper()
 	synctest.Wait()
@@ -109,7 +110,7 @@ type replica struct {
 	stop     func()
 }
 
-// serve starts a server on a store, which the test's end stops.
+// serve starts a server on a store. The end of the test stops it.
 func (r rig) serve(name string, s store.Store) *replica {
 	log := slog.New(slog.DiscardHandler)
 	changed, contact := loop.NewSignal(), &store.Contact{}
@@ -126,7 +127,7 @@ func (r rig) serve(name string, s store.Store) *replica {
 	return c
 }
 
-// slack is how late an eviction may be here: decisions are spaced.
+// slack is how late an eviction may be, because there is a pause between decisions.
 const slack = 200 * time.Millisecond
 
 func TestPodsGoWhenTheirTolerationIsOver(t *testing.T) {
@@ -168,7 +169,7 @@ func TestATaintThatIsRemovedInTimeEvictsNothing(t *testing.T) {
 		r.node("n")
 		time.Sleep(10 * time.Second)
 		r.want(false, pod)
-		// A taint that is set again counts from then, also within the same minute.
+		// A taint that is set again counts from then, even within the same minute.
 		r.node("n", taint("a", time.Now()))
 		time.Sleep(299 * time.Second)
 		r.want(false, pod)
@@ -228,7 +229,7 @@ func TestClocksThatAreWrongNeitherHastenNorDelay(t *testing.T) {
 				}
 				r.node("n", taint("a", added))
 				time.Sleep(150 * time.Second)
-				r.node("n", taint("a", added)) // any other change of the Node
+				r.node("n", taint("a", added)) // another change of the Node
 				r.store.Relist()
 				time.Sleep(149 * time.Second)
 				r.want(false, pod)
@@ -263,7 +264,7 @@ func TestAnEvictionThatIsRefusedIsTriedUntilItIsDone(t *testing.T) {
 	})
 }
 
-// stale is a store whose follow of Nodes reports nothing new once it is frozen.
+// stale is a store whose Follow of Nodes reports nothing new while it is frozen.
 type stale struct {
 	*memory.Store
 	frozen atomic.Bool
@@ -325,7 +326,7 @@ func TestAPodWhoseNodeIsGoneIsRemovedWhereHostsReportPods(t *testing.T) {
 		time.Sleep(slack)
 		r.want(r.kind.StoredName(&corev1.Pod{}) == "//", pod) // NODE/NAMESPACE/NAME
 
-		// A Node that the cache has not seen yet exists.
+		// A Node exists although the cache has not seen it yet.
 		s.frozen.Store(true)
 		r.node("new")
 		kept := r.pod("new", "kept")

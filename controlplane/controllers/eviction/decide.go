@@ -1,8 +1,8 @@
-// Package eviction removes pods from Nodes that have a NoExecute taint which the pods do not tolerate,
-// or no longer. It forces no removal, and stops nothing on a host.
+// Package eviction removes pods from Nodes that have a NoExecute taint which the pods do not
+// tolerate, or tolerate no longer. It never forces a removal, and stops nothing on a host.
 //
-// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints what
-// the controller executes. The rules are those of Kubernetes' taint eviction controller (see
+// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints
+// what the controller executes. The rules are those of Kubernetes' taint eviction controller (see
 // docs/explanation/node-lifecycle.md for the differences).
 package eviction
 
@@ -19,39 +19,39 @@ import (
 	"hostler.io/hostler/controlplane/controllers/podcache"
 )
 
-// Host is what a decision needs to know of one Node.
+// Host has the facts of one Node that a decision needs.
 type Host struct {
 	Name string
 	UID  types.UID
-	// Gone is true if there is no such Node although pods are on it.
+	// Gone reports that there is no such Node, although pods are on it.
 	Gone bool
-	// Taints are those with effect NoExecute.
+	// Taints are the NoExecute taints.
 	Taints []Taint
 	Pods   []podcache.Pod
 }
 
-// Taint is a taint of a Node, and since when it counts by the monotonic clock of this server.
+// Taint is a taint of a Node, and when it starts to count, by the monotonic clock of this server.
 type Taint struct {
 	corev1.Taint
 	Since time.Time
 }
 
-// Decision is what to do now, what follows later, and why.
+// Decision is what to do now and later, and why.
 type Decision struct {
 	Now     []Eviction
 	Pending []Eviction // by time
-	// Next is when the same facts lead to another decision; zero if never.
+	// Next is when the same facts lead to another decision; zero if they never do.
 	Next time.Time
 }
 
-// Eviction is a pod that has to go. The pod must still have this UID and ResourceVersion.
+// Eviction is a pod to be removed. The pod must still have this UID and ResourceVersion.
 type Eviction struct {
-	Pod             string // as stored
+	Pod             string // name of the stored object
 	UID             types.UID
 	ResourceVersion string
 	Node            string
 	NodeUID         types.UID
-	// Taint is why; nil if the Node does not exist any more.
+	// Taint is the cause; nil if the Node does not exist any more.
 	Taint  *corev1.Taint
 	Due    time.Time
 	Reason string
@@ -63,7 +63,7 @@ func (e Eviction) Object() string { return podcache.Object(e.Pod) }
 // Version implements executor.Action.
 func (e Eviction) Version() string { return e.ResourceVersion }
 
-// Action says what is done, for people.
+// Action describes the eviction.
 func (e Eviction) Action() string {
 	if e.Taint == nil {
 		return "remove the pod's object"
@@ -71,7 +71,7 @@ func (e Eviction) Action() string {
 	return "evict the pod"
 }
 
-// Decide returns which pods have to go at a time, and when others will.
+// Decide returns the pods to be evicted at a time, and the pending evictions.
 func Decide(hosts []Host, now time.Time) Decision {
 	var d Decision
 	for _, h := range hosts {
@@ -87,7 +87,7 @@ func Decide(hosts []Host, now time.Time) Decision {
 		}
 	}
 	slices.SortStableFunc(d.Pending, byDue)
-	slices.SortStableFunc(d.Now, byDue) // the one that has waited for longest first
+	slices.SortStableFunc(d.Now, byDue) // the longest overdue first
 	if len(d.Pending) > 0 {
 		d.Next = d.Pending[0].Due
 	}
@@ -96,7 +96,7 @@ func Decide(hosts []Host, now time.Time) Decision {
 
 func byDue(a, b Eviction) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Pod, b.Pod)) }
 
-// judge reports whether a pod has to go, when, and why.
+// judge reports whether a pod has to be evicted, when, and why.
 func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 	e := Eviction{Pod: pod.Name, UID: pod.UID, ResourceVersion: pod.Version, Node: h.Name, NodeUID: h.UID}
 	if h.Gone && !(pod.Deleting && pod.Held) {
@@ -121,11 +121,11 @@ func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 	return e, e.Taint != nil
 }
 
-// longest bounds a toleration: adding more to a time would overflow.
+// longest limits a toleration: a longer one could overflow when it is added to a time.
 const longest = 100 * 365 * 24 * time.Hour
 
-// toleration reports for how long a pod tolerates a taint: false if for ever. Of several tolerations the
-// first that matches counts, as in Kubernetes.
+// toleration reports how long a pod tolerates a taint, and false if it tolerates it for ever. The
+// first matching toleration counts, as in Kubernetes.
 func toleration(tolerations []corev1.Toleration, taint corev1.Taint) (time.Duration, bool) {
 	for _, t := range tolerations {
 		switch {

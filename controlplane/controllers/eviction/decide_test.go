@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/podcache"
 )
 
-// tolerates is a toleration of a NoExecute taint, for seconds if that is not negative.
+// tolerates returns a toleration of a NoExecute taint, for seconds unless they are negative.
 func tolerates(key string, seconds int64) corev1.Toleration {
 	t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
 	if seconds >= 0 {
@@ -34,7 +34,7 @@ func TestDecide(t *testing.T) {
 		tolerations []corev1.Toleration
 		gone        bool
 		pod         podcache.Pod
-		in          time.Duration // until the pod is evicted; never if it is not
+		in          time.Duration // until the pod is evicted; or never
 	}{
 		"a Node without such taints evicts nothing":                {in: never},
 		"a pod that does not tolerate the taint goes at once":      {taints: []eviction.Taint{taint("a", "", time.Second)}, in: 0},
@@ -82,7 +82,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestTheOneThatHasWaitedForLongestGoesFirst(t *testing.T) {
+func TestTheLongestOverduePodIsEvictedFirst(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	host := func(name string, ago time.Duration) eviction.Host {
 		return eviction.Host{

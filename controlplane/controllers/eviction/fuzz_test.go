@@ -18,8 +18,8 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// FuzzPod has a server decide about a pod and a Node that anybody may have written. What it does is done
-// once, and a pod that tolerates everything stays.
+// FuzzPod lets a server decide about any pod and any Node. It writes at most once, and a pod that
+// tolerates everything stays.
 func FuzzPod(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"p","namespace":"ns"},"spec":{"nodeName":"n"}}`), []byte(`{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`))
 	f.Add([]byte(`{"metadata":{"name":"p","namespace":"ns","deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"nodeName":"n","tolerations":[{"operator":"Exists","tolerationSeconds":-9223372036854775808}]},"status":{"phase":"Failed","conditions":[{"type":"DisruptionTarget"},{"type":"Ready","status":"True"},{"type":"Ready"}]}}`), []byte(`{"spec":{"taints":[{"key":"a","effect":"NoExecute","timeAdded":"9999-12-31T23:59:59Z"},{"key":"a","effect":"NoExecute"}]}}`))
@@ -59,7 +59,7 @@ func FuzzPod(f *testing.F) {
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			report := c.Report()
-			// A name that no store accepts cannot be written.
+			// A pod with a name that the store does not accept cannot be written.
 			if report.Writes.Stored > 1 || report.Writes.Failed > 0 && kind.CheckCall(ctx, "get", name) == nil {
 				t.Errorf("writes = %+v, failing = %v, want at most one", report.Writes, report.Failing)
 			}

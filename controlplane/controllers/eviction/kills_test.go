@@ -14,14 +14,14 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// expected is a pod, and when it is due.
+// expected is a pod and its due time.
 type expected struct {
 	name string
 	due  time.Time // zero for never
 }
 
-// TestServersThatAreKilledEvictOnTimeAndOnce kills servers again and again while Nodes are tainted, some
-// of them for a while only.
+// TestServersThatAreKilledEvictOnTimeAndOnce kills servers again and again while Nodes are tainted,
+// some of them only for a while.
 func TestServersThatAreKilledEvictOnTimeAndOnce(t *testing.T) {
 	rounds := uint64(5)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
@@ -53,7 +53,7 @@ func killServers(r rig, seed uint64) (kills int) {
 			}
 			name := r.pod(node, fmt.Sprintf("p%d", k), tolerations...)
 			e := expected{name: name}
-			if i%2 == 0 { // it is tainted at a whole second, as timeAdded has no parts
+			if i%2 == 0 { // at a whole second, because timeAdded has no fractions
 				e.due = time.Now().Add(time.Minute + time.Duration(i)*time.Second + max(time.Duration(seconds), 0)*time.Second)
 				if e.due.After(end) {
 					end = e.due

@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// take takes in a Node, with its NoExecute taints and since when each counts.
-func take(before Host, o store.Object, listing bool) (now Host, news bool) {
+// hostOf returns the Host of a Node, with its NoExecute taints and when each starts to count.
+func hostOf(before Host, o store.Object, listing bool) (now Host, news bool) {
 	node := o.(*corev1.Node)
 	now = Host{Name: node.Name, UID: node.UID}
 	for _, t := range node.Spec.Taints {
@@ -20,9 +20,10 @@ func take(before Host, o store.Object, listing bool) (now Host, news bool) {
 	return now, len(before.Taints)+len(now.Taints) > 0
 }
 
-// since is from when a taint counts. Clocks differ and are set, so one that is seen to appear counts from
-// then, and one that was there when Nodes were listed from its timeAdded, as far as that has passed. One
-// that replaces another has its time, and counts from when that did.
+// since returns when a taint starts to count, by this server's clock. The clock of the writer may
+// be wrong, so a taint that appears after the list counts from its appearance. A taint that was
+// already in the list counts from its timeAdded, unless that is in the future. A taint that
+// replaces another one keeps its timeAdded, and counts from when the other one did.
 func since(before []Taint, t corev1.Taint, listing bool) time.Time {
 	for _, known := range before {
 		same := known.Key == t.Key && known.Value == t.Value

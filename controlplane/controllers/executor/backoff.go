@@ -2,16 +2,17 @@ package executor
 
 import "time"
 
-// firstRetry and lastRetry bound how long an object waits after a call that failed.
+// firstRetry and lastRetry are the shortest and the longest pause after a failed call.
 const firstRetry, lastRetry = time.Second, time.Minute
 
-// Backoff counts calls that have failed one after the other.
+// Backoff is the number of consecutive failed calls.
 type Backoff int
 
-// Next is the backoff after one more.
+// Next returns the Backoff after one more failure.
 func (b Backoff) Next() Backoff { return b + 1 }
 
-// Pause is how long to wait for the next call: twice as long each time, up to a minute.
+// Pause returns how long to wait before the next call. It doubles with each failure, up to a
+// minute.
 func (b Backoff) Pause() time.Duration {
 	if b > 6 { // 64 s
 		return lastRetry

@@ -1,8 +1,9 @@
-// Package executor carries out what a controller decides: writes that are due, several at a time but
-// one to each object, and again after an error. It writes only while the controller leads.
+// Package executor executes the decisions of a controller. It writes what is due, several objects
+// at a time but one write to each object, and retries after an error. It writes only while the
+// controller leads.
 //
-// A controller decides from a cache and gives a Job. The same decision is made again until the cache
-// shows that it was carried out or is no longer wanted, so no action is lost.
+// A controller decides from a cache and provides a Job. It makes the same decision again until the
+// cache shows that the action was executed or is no longer wanted. So no action is lost.
 package executor
 
 import (
@@ -21,14 +22,14 @@ import (
 const (
 	calls       = 16               // concurrent writes
 	callTimeout = 10 * time.Second // of one write
-	// spacing is the shortest time from one decision to the next: of 10,000 Nodes one takes a few
-	// milliseconds.
+	// spacing is the shortest time between decisions: one about 10,000 Nodes takes a few milliseconds.
 	spacing = 100 * time.Millisecond
 	// settle is how long the cache may take to show a write.
 	settle = 10 * time.Second
-	// lagKept is how long Report has the lag of a write that the cache shows: it says nothing of later.
+	// lagKept is how long Report keeps the lag of a write that the cache shows. After that it says
+	// nothing about the present lag.
 	lagKept = 4 * time.Minute
-	// pausedRetry is how soon a controller that cannot decide tries again.
+	// pausedRetry is the wait of a controller that cannot decide.
 	pausedRetry = time.Second
 )
 
@@ -36,25 +37,26 @@ const (
 type Action interface {
 	// Object is KIND/NAME. There is at most one write to an object at a time.
 	Object() string
-	// Version is the resourceVersion that was decided on. Once it is written, an action on the same
-	// version is not written again for a while.
+	// Version is the resourceVersion that the decision is based on. After a write, an action on the
+	// same version is not written again for a while.
 	Version() string
 }
 
-// Job is a controller's part. The goroutine of Run calls all functions but Write.
+// Job is the controller's part. The goroutine of Run calls all functions except Write.
 type Job[A Action] struct {
-	// Decide returns the actions that are due, and when to decide again at the latest. The error says
-	// why there is no decision.
+	// Decide returns the actions that are due, and the latest time for the next decision. The error
+	// says why there is no decision.
 	Decide func(now time.Time) (due []A, next time.Time, err error)
-	// Write carries out an action under a term. It is called concurrently.
+	// Write executes an action in a term. It is called concurrently.
 	Write func(ctx context.Context, term store.Term, action A) error
-	// Begin is called before each write. Its answer may be lost. nil for nothing.
+	// Begin is called before each write. The write may be stored even if its answer is lost. Begin may
+	// be nil.
 	Begin func(action A)
 	// Done is called after a write that was stored.
 	Done func(action A)
 }
 
-// Executor carries out the actions of one controller.
+// Executor executes the actions of one controller.
 type Executor[A Action] struct {
 	job     Job[A]
 	changed loop.Signal
@@ -65,15 +67,15 @@ type Executor[A Action] struct {
 	report Report
 }
 
-// Report is how the execution goes. It does not change.
+// Report is the state of the execution. It is immutable.
 type Report struct {
 	At        time.Time        // of the last decision; zero before the first
 	Paused    string           // why there is no decision; empty if there is one
-	OldestDue time.Time        // since when the oldest action is due that is not stored yet; zero if there is none
+	OldestDue time.Time        // since when the oldest action that is not stored yet is due; zero if there is none
 	Failing   map[string]error // why objects cannot be written, by KIND/NAME
 	Writes    Writes
-	// WatchLag is how long the cache took to show the last write of the last few minutes, or takes already
-	// for one that it does not show yet; zero without such a write.
+	// WatchLag is how long the cache took to show the last write of the last few minutes. If the cache
+	// does not show a write yet, its age counts if it is longer. Zero without such a write.
 	WatchLag time.Duration
 }
 
@@ -85,27 +87,27 @@ func (w Writes) Add(other Writes) Writes {
 	return Writes{w.Stored + other.Stored, w.Conflict + other.Conflict, w.Failed + other.Failed}
 }
 
-// New returns an executor that decides again whenever changed is sent.
+// New returns an executor that decides again after each signal on changed.
 func New[A Action](job Job[A], changed loop.Signal, log *slog.Logger) *Executor[A] {
 	return &Executor[A]{job: job, changed: changed, log: log, leads: make(chan *leadership)}
 }
 
-// Report returns how the execution goes. A replica that does not lead decides as well, and writes
-// nothing.
+// Report returns the state of the execution. A replica that does not lead decides as well, but
+// writes nothing.
 func (e *Executor[A]) Report() Report {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.report
 }
 
-// leadership is a term, as long as ctx lasts.
+// leadership is a term. It lasts until ctx ends.
 type leadership struct {
 	ctx   context.Context
 	term  store.Term
 	ended chan struct{} // closed when the last write has returned
 }
 
-// Lead writes under a term until ctx ends. When it returns no write is in flight. Run must be running.
+// Lead writes in a term until ctx ends. No write is in flight when it returns. Run must be running.
 func (e *Executor[A]) Lead(ctx context.Context, term store.Term) error {
 	lead := &leadership{ctx: ctx, term: term, ended: make(chan struct{})}
 	select {
@@ -119,7 +121,8 @@ func (e *Executor[A]) Lead(ctx context.Context, term store.Term) error {
 	return errors.New("the controller has stopped")
 }
 
-// Run decides until ctx ends, and writes while Lead lasts. heartbeat receives how each decision went.
+// Run decides until ctx ends, and writes while Lead lasts. heartbeat receives the result of each
+// decision.
 func (e *Executor[A]) Run(ctx context.Context, heartbeat func(error)) error {
 	r := run[A]{
 		Executor: e, heartbeat: heartbeat, due: map[string]time.Time{}, done: make(chan result[A], calls),
@@ -129,7 +132,7 @@ func (e *Executor[A]) Run(ctx context.Context, heartbeat func(error)) error {
 	return r.run(ctx)
 }
 
-// run is an execution. The goroutine of Run owns its fields.
+// run is the state of Run, whose goroutine owns all fields.
 type run[A Action] struct {
 	*Executor[A]
 	heartbeat func(error)
@@ -140,28 +143,28 @@ type run[A Action] struct {
 	held      map[string]hold
 	due       map[string]time.Time // since when actions are due
 	unseen    map[string]stored    // writes that the cache does not show yet
-	lag       time.Duration        // of the last write that it showed
-	lagAt     time.Time            // when it showed it
+	lag       time.Duration        // of the last write that the cache showed
+	lagAt     time.Time            // when the cache showed that write
 	writes    Writes
 }
 
-// stored is a write: of which version, and when.
+// stored is a stored write: the version it replaced, and its time.
 type stored struct {
 	version string
 	at      time.Time
 }
 
-// result is how a write ended.
+// result is the result of a write.
 type result[A Action] struct {
 	action A
 	err    error
 }
 
-// hold leaves an object alone for a while, as long as it has that version.
+// hold prevents writes to an object for a while, as long as it has that version.
 type hold struct {
 	version string
 	until   time.Time
-	retry   Backoff // after a write that failed
+	retry   Backoff // after a failed write
 	err     error
 }
 
@@ -173,7 +176,7 @@ func (r *run[A]) run(ctx context.Context) error {
 		r.start()
 		select {
 		case lead := <-r.leads:
-			r.end() // of an earlier term, if any
+			r.end() // of an earlier term, if there is one
 			r.lead = lead
 			timer.Reset(0)
 		case <-r.leadEnds():
@@ -191,7 +194,8 @@ func (r *run[A]) run(ctx context.Context) error {
 	}
 }
 
-// leadEnds is closed when the term is over; nil, which blocks for ever, without one.
+// leadEnds returns a channel that is closed when the term ends; nil, which blocks for ever, without
+// a term.
 func (r *run[A]) leadEnds() <-chan struct{} {
 	if r.lead == nil {
 		return nil
@@ -199,7 +203,7 @@ func (r *run[A]) leadEnds() <-chan struct{} {
 	return r.lead.ctx.Done()
 }
 
-// end waits for the writes of a term, which end with its context, and reports that it is over.
+// end waits for the writes of a term, which its context ends, and lets Lead return.
 func (r *run[A]) end() {
 	r.waiting = nil
 	for len(r.inFlight) > 0 {
@@ -211,10 +215,10 @@ func (r *run[A]) end() {
 	}
 }
 
-// decide queues what is to be written now, and returns how long to wait for the next decision.
+// decide queues the writes that are due now, and returns how long to wait for the next decision.
 func (r *run[A]) decide(now time.Time) time.Duration {
 	due, next, err := r.job.Decide(now)
-	r.waiting = nil // what is due still was decided again
+	r.waiting = nil // the new decision has everything that is still due
 	r.heartbeat(err)
 	if err != nil {
 		r.publish(Report{At: now, Paused: err.Error()})
@@ -237,7 +241,7 @@ func (r *run[A]) decide(now time.Time) time.Duration {
 	return max(next.Sub(now), spacing)
 }
 
-// start begins writes that wait, as many as may run at once.
+// start starts waiting writes, up to the limit of concurrent ones.
 func (r *run[A]) start() {
 	for r.lead != nil && r.lead.ctx.Err() == nil && len(r.waiting) > 0 && len(r.inFlight) < calls {
 		action, lead := r.waiting[0], r.lead
@@ -254,7 +258,7 @@ func (r *run[A]) start() {
 	}
 }
 
-// finish takes in how a write ended.
+// finish records the result of a write.
 func (r *run[A]) finish(done result[A], now time.Time) {
 	object := done.action.Object()
 	delete(r.inFlight, object)
@@ -266,7 +270,7 @@ func (r *run[A]) finish(done result[A], now time.Time) {
 		r.unseen[object] = stored{done.action.Version(), now}
 		r.job.Done(done.action)
 	case errors.Is(done.err, controlplane.ErrConflict), errors.Is(done.err, controlplane.ErrNotFound):
-		r.writes.Conflict++ // the cache is about to show why
+		r.writes.Conflict++ // the cache will soon show why
 		h.until = now.Add(firstRetry)
 	case r.lead != nil && r.lead.ctx.Err() != nil, errors.Is(done.err, store.ErrDeposed):
 		h.until = now
@@ -285,7 +289,8 @@ func (r *run[A]) finish(done result[A], now time.Time) {
 	r.changed.Send()
 }
 
-// measureLag finds which writes the cache shows: those on whose version nothing is due any more.
+// measureLag finds the writes that the cache shows: no action is due any more on the version they
+// replaced.
 func (r *run[A]) measureLag(due []A, now time.Time) {
 	same := map[string]bool{}
 	for _, action := range due {
@@ -300,7 +305,7 @@ func (r *run[A]) measureLag(due []A, now time.Time) {
 	}
 }
 
-// watchLag is Report.WatchLag.
+// watchLag computes Report.WatchLag.
 func (r *run[A]) watchLag(now time.Time) time.Duration {
 	lag := time.Duration(0)
 	if now.Sub(r.lagAt) < lagKept {
@@ -312,7 +317,7 @@ func (r *run[A]) watchLag(now time.Time) time.Duration {
 	return lag
 }
 
-// oldestDue is since when the oldest action is due that is not stored yet; zero if there is none.
+// oldestDue computes Report.OldestDue.
 func (r *run[A]) oldestDue(actions []A, now time.Time) time.Time {
 	due := make(map[string]time.Time, len(actions))
 	oldest := time.Time{}
@@ -330,7 +335,7 @@ func (r *run[A]) oldestDue(actions []A, now time.Time) time.Time {
 	return oldest
 }
 
-// publish lets others see how it goes.
+// publish makes the report visible to Report.
 func (r *run[A]) publish(report Report) {
 	report.Writes, report.Failing, report.WatchLag = r.writes, map[string]error{}, r.watchLag(report.At)
 	for object, h := range r.held {

@@ -24,13 +24,13 @@ func (a action) Version() string { return a.version }
 
 // job is a controller that has to write each of its objects once.
 type job struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	due    map[string]string
 	err    error          // of writes
-	paused error          // why nothing is decided
+	paused error          // why there is no decision
 	hang   time.Duration  // of writes
 	calls  map[string]int // by object
-	most   int            // concurrent writes, in all and of one object
+	most   int            // highest number of concurrent writes, in total and to one object
 	now    map[string]int // writes in progress, by object
 	change loop.Signal
 	stays  bool // the cache does not show writes
@@ -89,7 +89,7 @@ func (j *job) set(change func()) {
 	j.change.Send()
 }
 
-// run runs an executor in a bubble, and lets it lead.
+// run runs a leading executor in a bubble.
 func run(t *testing.T, j *job, test func(*executor.Executor[action])) {
 	synctest.Test(t, func(t *testing.T) {
 		j.change = loop.NewSignal() // of this bubble

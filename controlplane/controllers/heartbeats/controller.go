@@ -16,8 +16,7 @@ import (
 // Name is the controller's name in the configuration, in elections and in metrics.
 const Name = "heartbeats"
 
-// interval is the longest time from one decision to the next, and from one read of the setting to the
-// next.
+// interval is the longest time between decisions, and between reads of the setting.
 const interval = 10 * time.Second
 
 // Controller changes the setting while it leads.
@@ -30,13 +29,13 @@ type Controller struct {
 	reread   loop.Signal
 	log      *slog.Logger
 
-	mu       sync.Mutex // guards what follows
-	facts    Facts      // Hosts are counted in nodes
+	mu       sync.Mutex // guards the fields below
+	facts    Facts      // Hosts is not set: nodes has the count
 	read     bool       // the setting was read
 	decision Decision
 }
 
-// Report is what the controller does, for people and metrics. It does not change.
+// Report is the state of the controller. It is immutable.
 type Report struct {
 	executor.Report
 	Decision Decision
@@ -54,7 +53,7 @@ func New(s store.Settings, contact *store.Contact, maxPerSecond float64, log *sl
 	return c
 }
 
-// SetMax takes over a changed configuration.
+// SetMax applies a changed configuration.
 func (c *Controller) SetMax(perSecond float64) {
 	c.mu.Lock()
 	c.facts.MaxPerSecond = perSecond
@@ -62,17 +61,17 @@ func (c *Controller) SetMax(perSecond float64) {
 	c.changed.Send()
 }
 
-// Nodes takes in the Nodes of the fleet.
+// Nodes returns the follower for the Nodes of the fleet.
 func (c *Controller) Nodes() store.Follower { return c.nodes }
 
-// Report returns the last decision, and how its execution goes.
+// Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Report{Report: c.Executor.Report(), Decision: c.decision}
 }
 
-// RunReads reads the setting now and then, and after each write, until ctx ends.
+// RunReads reads the setting at every interval, and after each write, until ctx ends.
 func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -83,7 +82,7 @@ func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error 
 		}
 		heartbeat(err)
 		if err == nil {
-			c.take(setting)
+			c.recordSetting(setting)
 		}
 		select {
 		case <-ticker.C:
@@ -94,8 +93,8 @@ func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error 
 	}
 }
 
-// take takes in the setting as it was read.
-func (c *Controller) take(setting store.Setting) {
+// recordSetting records the setting that was read.
+func (c *Controller) recordSetting(setting store.Setting) {
 	c.mu.Lock()
 	news := !c.read || c.facts.Setting != setting
 	c.facts.Setting, c.read = setting, true

@@ -33,7 +33,7 @@ func inBubble(t *testing.T, test func(*rig)) {
 	synctest.Test(t, func(t *testing.T) { test(&rig{T: t, store: memory.New(memory.Options{EndsLeases: true})}) })
 }
 
-// grow stores or removes Nodes until there are so many.
+// grow stores or deletes Nodes until there are that many.
 func (r *rig) grow(hosts int) {
 	for ; r.hosts < hosts; r.hosts++ {
 		r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", r.hosts)}})
@@ -74,7 +74,7 @@ type replica struct {
 	stop     func()
 }
 
-// serve starts a server on a store, which the test's end stops.
+// serve starts a server on a store. The end of the test stops it.
 func (r *rig) serve(name string, s fleetStore, most float64) *replica {
 	log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
 	c := &replica{Controller: heartbeats.New(s, contact, most, log), election: election.New(s, heartbeats.Name, name, log)}
@@ -89,7 +89,7 @@ func (r *rig) serve(name string, s fleetStore, most float64) *replica {
 	return c
 }
 
-// slack is how late a change may be here: decisions are spaced.
+// slack is how late a change may be, because there is a pause between decisions.
 const slack = 200 * time.Millisecond
 
 func TestAFleetThatGrowsAndShrinks(t *testing.T) {
@@ -127,7 +127,7 @@ func TestWhatAPersonSetsStays(t *testing.T) {
 		s := r.serve("s", r.store, 3)
 		time.Sleep(time.Minute)
 		r.want("1m", false)
-		// It is removed, so the server chooses again.
+		// The person's value is removed, so the server chooses again.
 		r.store.PutSetting(store.LeaseDuration, "")
 		time.Sleep(11 * time.Second)
 		r.want("2m20s", true)
@@ -184,7 +184,7 @@ func TestFaultsOfTheStore(t *testing.T) {
 		r.store.Heal()
 		time.Sleep(2 * time.Minute)
 		r.want("4m30s", true)
-		// Without the store nothing is decided.
+		// Without the store, the server does not decide.
 		r.store.Inject(memory.Ping, memory.Fault{Err: controlplane.ErrUnavailable})
 		time.Sleep(10 * time.Second)
 		r.grow(1000)
@@ -196,8 +196,8 @@ func TestFaultsOfTheStore(t *testing.T) {
 	})
 }
 
-// TestServersThatAreKilledKeepTheRateAndWhatPeopleSet kills leaders while the fleet changes and a person
-// sets values now and then.
+// TestServersThatAreKilledKeepTheRateAndWhatPeopleSet kills leaders while the fleet changes and a
+// person sometimes sets values.
 func TestServersThatAreKilledKeepTheRateAndWhatPeopleSet(t *testing.T) {
 	rounds := uint64(4)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
@@ -239,7 +239,7 @@ func killServers(r *rig, seed uint64) {
 			r.want(persons, false)
 			continue
 		}
-		// It may take a read more to see that a person has removed a value.
+		// The server may need one more read to see that a person has removed a value.
 		time.Sleep(10*time.Second + slack)
 		d := heartbeats.Decide(heartbeats.Facts{Hosts: r.hosts, Setting: r.setting(), MaxPerSecond: most})
 		if len(d.Now) > 0 || d.PerSecond > most {

@@ -1,5 +1,5 @@
-// Package heartbeats chooses how long the Leases of a fleet last, so that all hosts together renew no
-// more Leases a second than configured. It never replaces what a person has chosen.
+// Package heartbeats chooses the duration of a fleet's Leases, so that all hosts together renew no
+// more Leases a second than configured. It never replaces a value that a person has set.
 //
 // Decide is pure: `hostler fleet plan` prints what the controller executes.
 package heartbeats
@@ -17,34 +17,34 @@ import (
 const (
 	// DefaultMaxPerSecond is the default of heartbeats.maxPerSecond.
 	DefaultMaxPerSecond = 300
-	// DefaultLease is the duration that agents have by default, and the shortest that is chosen.
+	// DefaultLease is the default duration of agents, and the shortest duration that is chosen.
 	DefaultLease = controlplane.DefaultLease
-	// step is the unit of durations that are chosen.
+	// step is the unit of chosen durations.
 	step = 10 * time.Second
-	// headroom is the part of the most renewals that a shorter duration must stay below, so that a few
-	// hosts more or less change nothing.
+	// headroom is the fraction of the highest rate that a shorter duration must stay below. Otherwise
+	// a few hosts more or less would change the duration again and again.
 	headroom = 0.8
 )
 
-// Facts are what a decision is made from.
+// Facts are the input of a decision.
 type Facts struct {
-	// Hosts is the number of Nodes. Those of dead hosts count: they may return at once.
+	// Hosts is the number of Nodes. Nodes of dead hosts count: the hosts may return at once.
 	Hosts   int
 	Setting store.Setting
-	// MaxPerSecond is the most renewals a second; 0 changes nothing.
+	// MaxPerSecond is the highest rate of renewals; 0 changes nothing.
 	MaxPerSecond float64
 }
 
-// Decision is how long Leases last, and what is to change.
+// Decision is the duration of Leases, and the change that leads to it.
 type Decision struct {
 	Facts
-	Lease     time.Duration // as it is; 0 if the setting is no duration
-	PerSecond float64       // renewals, with that duration
-	Reason    string        // for the duration
-	Now       []Change      // one at most
+	Lease     time.Duration // the present duration; 0 if the setting is invalid
+	PerSecond float64       // renewals with that duration
+	Reason    string        // of the duration
+	Now       []Change      // at most one
 }
 
-// Change is another value of the setting. It must still be as before.
+// Change is a new value of the setting. The setting must still have the value Before.
 type Change struct {
 	Before store.Setting
 	Value  string // empty to remove it
@@ -57,7 +57,7 @@ func (c Change) Object() string { return "settings/" + store.LeaseDuration }
 // Version implements executor.Action.
 func (c Change) Version() string { return c.Before.Version }
 
-// Action says what is done, for people.
+// Action describes the change.
 func (c Change) Action() string {
 	if c.Value == "" {
 		return fmt.Sprintf("remove the setting: Leases last %v", DefaultLease)
@@ -65,7 +65,7 @@ func (c Change) Action() string {
 	return "let Leases last " + c.Value
 }
 
-// Decide returns what is to change.
+// Decide returns the decision for the facts.
 func Decide(f Facts) Decision {
 	d := Decision{Facts: f, Lease: DefaultLease}
 	if f.Setting.Value != "" {
@@ -84,9 +84,9 @@ func Decide(f Facts) Decision {
 		return d
 	}
 	next := d.Lease
-	switch shorter := above(f.Hosts, headroom*f.MaxPerSecond); {
+	switch shorter := shortestBelow(f.Hosts, headroom*f.MaxPerSecond); {
 	case d.Lease == 0 || d.PerSecond > f.MaxPerSecond:
-		next = least(f.Hosts, f.MaxPerSecond)
+		next = shortestAtMost(f.Hosts, f.MaxPerSecond)
 		d.Reason = fmt.Sprintf("%d hosts renew %.1f Leases a second, more than heartbeats.maxPerSecond (%v)", f.Hosts, d.PerSecond, f.MaxPerSecond)
 	case shorter < d.Lease:
 		next = shorter
@@ -107,27 +107,29 @@ func Decide(f Facts) Decision {
 	return d
 }
 
-// perSecond is how many Leases so many hosts renew.
+// perSecond returns the rate at which that many hosts renew Leases of a duration.
 func perSecond(hosts int, lease time.Duration) float64 {
 	return float64(hosts) * controlplane.LeaseRenewals / lease.Seconds()
 }
 
-// least is the shortest duration with which the hosts renew at most so many Leases a second.
-func least(hosts int, perSecond float64) time.Duration {
+// shortestAtMost returns the shortest duration with which the hosts renew at most that many Leases
+// a second.
+func shortestAtMost(hosts int, perSecond float64) time.Duration {
 	return steps(math.Ceil(float64(hosts) * controlplane.LeaseRenewals / perSecond / step.Seconds()))
 }
 
-// above is the same for fewer than so many.
-func above(hosts int, perSecond float64) time.Duration {
+// shortestBelow returns the shortest duration with which the hosts renew fewer Leases a second than
+// that.
+func shortestBelow(hosts int, perSecond float64) time.Duration {
 	return steps(math.Floor(float64(hosts)*controlplane.LeaseRenewals/perSecond/step.Seconds()) + 1)
 }
 
-// steps is a number of steps, from the default to the longest Lease.
+// steps returns a duration of n steps, within the default and the longest duration.
 func steps(n float64) time.Duration {
 	return max(time.Duration(min(n, float64(controlplane.LongestLease/step)))*step, DefaultLease)
 }
 
-// text is a duration as a person writes it: 2m and not 2m0s.
+// text formats a duration as a person writes it: 2m, not 2m0s.
 func text(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// own is a value that the server has stored; none if it is empty.
+// own returns a value that the server has stored; no setting if it is empty.
 func own(value string) store.Setting { return store.Setting{Value: value, Own: value != ""} }
 
 func persons(value string) store.Setting { return store.Setting{Value: value} }
@@ -23,7 +23,7 @@ func TestDecisions(t *testing.T) {
 		hosts   int
 		most    float64
 		setting store.Setting
-		want    string // the next value; nothing if it stays
+		want    string // next value; empty for no change
 		reason  string
 	}{
 		"an empty fleet":                                     {0, 300, own(""), nothing, "enough for heartbeats.maxPerSecond (300)"},
@@ -70,7 +70,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestNoFleetRenewsMoreThanItMayOrChangesForAFew has fleets grow and shrink at random.
+// TestNoFleetRenewsMoreThanItMayOrChangesForAFew lets fleets grow and shrink at random.
 func TestNoFleetRenewsMoreThanItMayOrChangesForAFew(t *testing.T) {
 	changes, longest := 0, 0
 	for seed := range uint64(300) {
@@ -80,7 +80,7 @@ func TestNoFleetRenewsMoreThanItMayOrChangesForAFew(t *testing.T) {
 		changedAt, longer := 0, false // the last change
 		for range 500 {
 			switch random.IntN(10) {
-			case 0: // a rack more or less
+			case 0: // a few hosts more or less
 				hosts = max(hosts+random.IntN(hosts/3+2)-hosts/6, 0)
 			default:
 				hosts = max(hosts+random.IntN(3)-1, 0)

@@ -16,57 +16,58 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// Cache has what decisions read of all Nodes and Leases, and when each host last gave a sign of life by
-// the monotonic clock. Times in objects are by the clocks of hosts and prove nothing.
+// Cache has the facts of all Nodes and Leases that decisions need, and when each host last gave a
+// sign of life by the monotonic clock. Times in objects come from the clocks of hosts and prove
+// nothing.
 type Cache struct {
 	endsLeases bool // the store deletes Leases of dead hosts: see store.Store
 	zoneLabels []string
 	changed    []loop.Signal
 
-	mu     sync.Mutex // guards what follows
-	nodes  map[string]nodeEntry
-	leases map[string]leaseEntry
-	synced [2]bool // nodes, leases
-	broken map[string]error
+	mu         sync.Mutex // guards the fields below
+	nodes      map[string]nodeEntry
+	leases     map[string]leaseEntry
+	synced     [2]bool // nodes, leases
+	unreadable map[string]error
 }
 
 // nodeEntry is one Node.
 type nodeEntry struct {
 	host      Host
-	seenAt    time.Time // when this Node was seen first
-	heartbeat time.Time // of Ready, by the clock of the host
-	reportAt  time.Time // when that last changed, by ours
+	seenAt    time.Time // when this Node was first seen
+	heartbeat time.Time // LastHeartbeatTime of Ready, by the clock of the host
+	reportAt  time.Time // when heartbeat last changed, by this server's clock
 	listed    bool
 }
 
 // leaseEntry is one Lease.
 type leaseEntry struct {
 	present bool
-	// gone is true if a read has shown that the Lease is still absent after the last report of the host.
+	// gone reports that a read after the host's last report has shown that there is no Lease.
 	gone     bool
 	renewal  string
-	signAt   time.Time     // when it was seen first, renewed or ended
-	renewed  time.Time     // when it was renewed since it was seen first; zero if it was not
+	signAt   time.Time     // when the Lease was first seen, renewed or ended
+	renewed  time.Time     // last renewal after the Lease was first seen; zero if there was none
 	duration time.Duration // 0 if unknown
 	listed   bool
 }
 
-// NewCache returns an empty cache for a store that ends Leases, or does not. It sends the signals after
-// each change that can lead to another decision.
+// NewCache returns an empty cache. endsLeases says whether the store deletes expired Leases. The
+// cache sends the signals after each change that can lead to another decision.
 func NewCache(endsLeases bool, zoneLabels []string, changed ...loop.Signal) *Cache {
 	return &Cache{
 		endsLeases: endsLeases, zoneLabels: zoneLabels, changed: changed,
-		nodes: map[string]nodeEntry{}, leases: map[string]leaseEntry{}, broken: map[string]error{},
+		nodes: map[string]nodeEntry{}, leases: map[string]leaseEntry{}, unreadable: map[string]error{},
 	}
 }
 
-// Nodes follows the Nodes.
+// Nodes returns the follower for Nodes.
 func (c *Cache) Nodes() store.Follower { return nodeFollower{c} }
 
-// Leases follows the Leases.
+// Leases returns the follower for Leases.
 func (c *Cache) Leases() store.Follower { return leaseFollower{c} }
 
-// Synced reports whether Nodes and Leases were listed.
+// Synced reports whether Nodes and Leases have been listed.
 func (c *Cache) Synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,26 +78,26 @@ func (c *Cache) Synced() bool {
 func (c *Cache) Unreadable() map[string]error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.broken)
+	return maps.Clone(c.unreadable)
 }
 
-// Clock is from when on hosts are judged, by the monotonic clock.
+// Clock has the times from which silence of hosts counts, by the monotonic clock.
 type Clock struct {
 	Now time.Time
-	// Since is since when the store has answered without a gap. No host is judged by the time before.
+	// Since is since when the store has answered without a gap. Silence before it does not count.
 	Since time.Time
-	// Again is when counting started again for hosts that are Unknown as well: after a gap, or when not all
-	// zones were down any more; zero if it did not. A restart of the server is no reason: these hosts were
-	// judged before.
+	// Again is when counting last started again for hosts that are Unknown as well; zero if it did
+	// not. It starts again after a gap, or when not all zones are down any more. A restart of the
+	// server does not count: these hosts were judged before it.
 	Again time.Time
 }
 
 // Hosts returns all hosts by name.
 //
-// doubts are hosts whose Lease has to be read before they count as dead: where a store ends Leases, the
-// return of one is not reported (see store.Deletions). Checked takes in what was read. Until then they
-// count as alive.
-func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, doubts []string) {
+// suspects are hosts whose Lease has to be read before they count as dead. If the store ends Leases,
+// it does not report that a Lease was created again (see store.Deletions). The result of the read
+// is passed to Checked. Until then the hosts count as alive.
+func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	hosts = make([]Host, 0, len(c.nodes))
@@ -105,18 +106,18 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, doubts []string
 		h.DeadAt = c.deadAt(n, l, policy, clock)
 		dead := !h.DeadAt.IsZero() && !clock.Now.Before(h.DeadAt)
 		if dead && c.endsLeases && !l.gone && !h.Conditions.unknown() {
-			doubts = append(doubts, name)
+			suspects = append(suspects, name)
 			h.DeadAt = time.Time{}
 		}
 		hosts = append(hosts, h)
 	}
 	slices.SortFunc(hosts, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
-	slices.Sort(doubts)
-	return hosts, doubts
+	slices.Sort(suspects)
+	return hosts, suspects
 }
 
-// Checked takes in what was read of the Lease of a host; nil if there is none. A Lease that cannot be
-// read exists.
+// Checked records the read of a host's Lease; nil if there is none. An unreadable Lease counts as
+// present.
 func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +125,7 @@ func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable err
 	case lease != nil:
 		c.renew(lease)
 	case unreadable != nil:
-		c.spoiled(name, unreadable)
+		c.recordUnreadable(name, unreadable)
 	default:
 		l := c.leases[name]
 		l.gone = true
@@ -133,7 +134,7 @@ func (c *Cache) Checked(name string, lease *coordinationv1.Lease, unreadable err
 	c.send()
 }
 
-// deadAt is when a host counts as dead: zero while its Lease vouches for it.
+// deadAt returns when a host counts as dead; zero while its Lease proves that it is alive.
 func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) time.Time {
 	from, renewed := clock.Since, l.signAt
 	if n.host.Conditions.Ready == corev1.ConditionUnknown {
@@ -153,7 +154,7 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 	case l.duration > 0:
 		grace = l.duration
 	}
-	// A report after the end of the Lease announces the next Lease.
+	// A report after the end of the Lease shows that the host is alive and will create a Lease.
 	again := n.reportAt
 	if again.After(l.signAt) {
 		again = again.Add(reportGrace)
@@ -161,10 +162,10 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 	return latest(from.Add(grace), l.signAt, again)
 }
 
-// reportGrace is how long a host that has reported its status may take to renew its Lease.
+// reportGrace is how long a host may take to renew its Lease after it has reported its status.
 const reportGrace = 10 * time.Second
 
-// unready returns the Nodes that are not ready, in no order. One without a status is none of them.
+// unready returns the Nodes that are not ready, in no order, but no Node without a status.
 func (c *Cache) unready() []Host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +178,7 @@ func (c *Cache) unready() []Host {
 	return hosts
 }
 
-// send lets others see that something has changed.
+// send sends the signals that something has changed.
 func (c *Cache) send() {
 	for _, s := range c.changed {
 		s.Send()
@@ -186,7 +187,7 @@ func (c *Cache) send() {
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// nodeFollower takes in Nodes.
+// nodeFollower records Nodes.
 type nodeFollower struct{ *Cache }
 
 // Begin implements store.Follower.
@@ -205,12 +206,12 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 	node := object.(*corev1.Node)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, store.Nodes.Key(node.Name))
+	delete(f.unreadable, store.Nodes.Key(node.Name))
 	before, known := f.nodes[node.Name]
 	now := entryOf(node, f.zoneLabels)
 	now.listed, now.seenAt, now.reportAt = true, before.seenAt, before.reportAt
 	another := !known || before.host.UID != now.host.UID
-	if another { // a Node that is Unknown was not reported by its host
+	if another { // the host did not write the Unknown of this Node
 		now.seenAt, now.reportAt = time.Now(), time.Time{}
 	}
 	if another && now.host.Conditions.Ready != corev1.ConditionUnknown || known && !before.heartbeat.Equal(now.heartbeat) {
@@ -230,7 +231,7 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 func (f nodeFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken[store.Nodes.Key(name)] = err
+	f.unreadable[store.Nodes.Key(name)] = err
 	delete(f.nodes, name)
 }
 
@@ -238,7 +239,7 @@ func (f nodeFollower) Unreadable(name string, err error) {
 func (f nodeFollower) Delete(name string, _ store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, store.Nodes.Key(name))
+	delete(f.unreadable, store.Nodes.Key(name))
 	delete(f.nodes, name)
 	f.send()
 }
@@ -256,7 +257,7 @@ func (f nodeFollower) Synced() {
 	f.send()
 }
 
-// leaseFollower takes in Leases.
+// leaseFollower records Leases.
 type leaseFollower struct{ *Cache }
 
 // Begin implements store.Follower.
@@ -277,9 +278,9 @@ func (f leaseFollower) Set(_ string, object store.Object) {
 	f.renew(object.(*coordinationv1.Lease))
 }
 
-// renew takes in a Lease. The caller has the lock.
+// renew records a Lease. The caller has the lock.
 func (c *Cache) renew(lease *coordinationv1.Lease) {
-	delete(c.broken, store.Leases.Key(lease.Name))
+	delete(c.unreadable, store.Leases.Key(lease.Name))
 	before, known := c.leases[lease.Name]
 	now := leaseEntry{present: true, listed: true, renewal: controlplane.Renewal(lease), renewed: before.renewed}
 	if s := lease.Spec.LeaseDurationSeconds; s != nil {
@@ -302,13 +303,13 @@ func (c *Cache) renew(lease *coordinationv1.Lease) {
 func (f leaseFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.spoiled(name, err)
+	f.recordUnreadable(name, err)
 }
 
-// spoiled takes in a Lease that cannot be read. That it exists is all that counts where the store ends
-// Leases. The caller has the lock.
-func (c *Cache) spoiled(name string, err error) {
-	c.broken[store.Leases.Key(name)] = err
+// recordUnreadable records a Lease that cannot be read. If the store ends Leases, it counts as
+// present. The caller has the lock.
+func (c *Cache) recordUnreadable(name string, err error) {
+	c.unreadable[store.Leases.Key(name)] = err
 	l := c.leases[name]
 	l.present, l.listed = true, true
 	c.leases[name] = l
@@ -318,12 +319,12 @@ func (c *Cache) spoiled(name string, err error) {
 func (f leaseFollower) Delete(name string, last store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, store.Leases.Key(name))
+	delete(f.unreadable, store.Leases.Key(name))
 	f.end(name, last)
 	f.send()
 }
 
-// end takes in that a Lease does not exist any more. The caller has the lock.
+// end records that a Lease does not exist any more. The caller has the lock.
 func (f leaseFollower) end(name string, last store.Object) {
 	l := f.leases[name]
 	if !l.present {
@@ -355,9 +356,9 @@ func (f leaseFollower) Synced() {
 	f.send()
 }
 
-// forget forgets which objects of a kind cannot be read. The caller has the lock.
+// forget clears the unreadable objects of a kind. The caller has the lock.
 func (c *Cache) forget(kind store.Kind) {
-	maps.DeleteFunc(c.broken, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
+	maps.DeleteFunc(c.unreadable, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
 }
 
 // LabelExclude leaves a Node out when the state of its zone is computed.
@@ -369,7 +370,7 @@ func (n nodeEntry) same(other nodeEntry) bool {
 	return reflect.DeepEqual(n.host, other.host)
 }
 
-// entryOf is what is kept of a Node.
+// entryOf returns the entry of a Node.
 func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
 	n := nodeEntry{
 		host: Host{

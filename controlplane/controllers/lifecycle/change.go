@@ -8,13 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnnotationTainted is when the Node last got a NoExecute taint at the rate of its zone, in RFC 3339
-// with nanoseconds. It stays when the taint is removed, so that a server that starts meanwhile keeps
-// to the rate.
+// AnnotationTainted is when the Node last got a NoExecute taint at the rate of its zone, in RFC
+// 3339 with nanoseconds. It stays when the taint is removed, so that a server that starts later
+// keeps to the rate.
 const AnnotationTainted = "hostler.io/no-execute-added"
 
-// lost are the conditions that nobody vouches for if the host gives no sign of life.
-var lost = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+// silentConditions are the conditions that are set to Unknown if the host gives no sign of life.
+var silentConditions = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
 // The reasons of conditions are those of Kubernetes' node lifecycle controller.
 const (
@@ -22,10 +22,10 @@ const (
 	reasonNever   = "NodeStatusNeverUpdated"
 )
 
-// Apply makes the change to a Node.
+// Apply changes the Node.
 func (c Change) Apply(node *corev1.Node, now time.Time) {
 	if c.Unknown {
-		for _, kind := range lost {
+		for _, kind := range silentConditions {
 			setUnknown(node, kind, metav1.NewTime(now).Rfc3339Copy())
 		}
 	}
@@ -52,8 +52,8 @@ func (c Change) Apply(node *corev1.Node, now time.Time) {
 	}
 }
 
-// replacedSince is when the NoExecute taint was added that the change removes; nil if it removes none.
-// The one that replaces it keeps the time, from which evictions count.
+// replacedSince returns when the NoExecute taint that the change removes was added; nil if it
+// removes none. The taint that replaces it keeps this time, because evictions count from it.
 func (c Change) replacedSince(node *corev1.Node) *metav1.Time {
 	for _, t := range node.Spec.Taints {
 		if t.Effect == corev1.TaintEffectNoExecute && slices.ContainsFunc(c.Remove, func(r corev1.Taint) bool { return t.MatchTaint(&r) }) {
@@ -63,8 +63,8 @@ func (c Change) replacedSince(node *corev1.Node) *metav1.Time {
 	return nil
 }
 
-// setUnknown sets a condition to Unknown. When the host last reported it stays visible in its
-// LastHeartbeatTime.
+// setUnknown sets a condition to Unknown. It keeps LastHeartbeatTime, which shows when the host
+// last reported.
 func setUnknown(node *corev1.Node, kind corev1.NodeConditionType, now metav1.Time) {
 	found := false
 	for i := range node.Status.Conditions { // another client may have written one type twice

@@ -21,23 +21,23 @@ const (
 	checkTimeout = 10 * time.Second
 )
 
-// checks reads the Leases of hosts that may be dead, and lets the cache know.
+// checks reads the Leases of hosts that may be dead, and writes the results to the cache.
 type checks struct {
 	store   store.Store
 	cache   *Cache
 	changed loop.Signal
 	log     *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ctx     context.Context
 	reading sync.WaitGroup
 	hosts   map[string]check
 }
 
-// check is the state of one host's.
+// check is the state of the read for one host.
 type check struct {
 	running bool
-	until   time.Time // no further read before
+	until   time.Time // no read before this time
 	retry   executor.Backoff
 	err     error
 }
@@ -46,7 +46,7 @@ func newChecks(s store.Store, cache *Cache, changed loop.Signal, log *slog.Logge
 	return &checks{store: s, cache: cache, changed: changed, log: log, hosts: map[string]check{}}
 }
 
-// start lets reads begin until ctx ends. The function that it returns waits for those in progress.
+// start allows reads until ctx ends. The returned function waits for reads in progress.
 func (c *checks) start(ctx context.Context) (wait func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,14 +54,14 @@ func (c *checks) start(ctx context.Context) (wait func()) {
 	return c.reading.Wait
 }
 
-// read begins to read the Leases of those hosts, unless that is in progress or has just failed. Hosts
-// that are in doubt no longer are forgotten.
-func (c *checks) read(doubts []string) {
+// read starts reads of the Leases of those hosts, except reads that are in progress or have just
+// failed. It forgets hosts that are not in the list any more.
+func (c *checks) read(suspects []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	hosts, due := make(map[string]check, len(doubts)), []string(nil)
-	for _, name := range doubts {
+	hosts, due := make(map[string]check, len(suspects)), []string(nil)
+	for _, name := range suspects {
 		h := c.hosts[name]
 		if !h.running && !now.Before(h.until) {
 			h.running = true
@@ -81,7 +81,7 @@ func (c *checks) read(doubts []string) {
 	}
 }
 
-// readAll reads Leases, several at a time.
+// readAll reads Leases, several at a time, and waits for the reads.
 func (c *checks) readAll(ctx context.Context, names []string) {
 	var group errgroup.Group
 	group.SetLimit(checkCalls)
@@ -91,10 +91,10 @@ func (c *checks) readAll(ctx context.Context, names []string) {
 			return nil
 		})
 	}
-	_ = group.Wait() // no read returns an error to it
+	_ = group.Wait() // its functions return no error
 }
 
-// readOne reads the Lease of a host, and lets the cache know.
+// readOne reads the Lease of a host, and writes the result to the cache.
 func (c *checks) readOne(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
@@ -113,7 +113,7 @@ func (c *checks) readOne(ctx context.Context, name string) error {
 	return nil
 }
 
-// finish takes in how a read ended.
+// finish records the result of a read.
 func (c *checks) finish(name string, err error, stopped bool) {
 	c.mu.Lock()
 	before := c.hosts[name]
@@ -130,12 +130,12 @@ func (c *checks) finish(name string, err error, stopped bool) {
 	c.changed.Send()
 }
 
-// open reports whether one of those hosts has not been checked yet. Those whose Lease cannot be read
-// hold up nobody.
-func (c *checks) open(doubts []string) bool {
+// unchecked reports whether one of those hosts has not been checked yet. A host whose Lease cannot be
+// read does not count: it must not delay decisions about others.
+func (c *checks) unchecked(suspects []string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range doubts {
+	for _, name := range suspects {
 		if c.hosts[name].err == nil {
 			return true
 		}

@@ -20,10 +20,10 @@ import (
 // Name is the controller's name in the configuration, in elections and in metrics.
 const Name = "node-lifecycle"
 
-// Controller executes decisions while it leads. Its cache is filled on every replica, so that a new
-// leader need not read the fleet first.
+// Controller executes decisions while it leads. It fills its cache on every replica, so that a new
+// leader does not have to read the fleet first.
 type Controller struct {
-	OnDone func(Change) // called after a change was stored; set it before Run, nil for nothing
+	OnDone func(Change) // called after a change was stored; set it before Run; may be nil
 
 	*executor.Executor[Change]
 	store   store.Store
@@ -35,28 +35,28 @@ type Controller struct {
 	log     *slog.Logger
 	decider decider
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	policy   Policy
 	decision Decision
 }
 
-// decider is what decisions remember. The goroutine of Run owns it.
+// decider is the memory of decisions. The goroutine of Run owns it.
 type decider struct {
 	lastTainted map[string]time.Time // by zone
 	allDown     bool
-	restart     time.Time // no host is judged by the time before: all zones were down
+	restart     time.Time // when not all zones were down any more; time before it does not count against hosts
 }
 
-// Report is what the controller does, for people and metrics. It does not change.
+// Report is the state of the controller. It is immutable.
 type Report struct {
 	executor.Report
 	Decision   Decision
 	Unreadable map[string]error // why objects cannot be read, by KIND/NAME
-	Marks      []Mark           // that are due
+	Marks      []Mark           // due marks
 	Marking    executor.Report
 }
 
-// New returns a controller for the Nodes of a store, and the pods on them. The cache of pods sends
+// New returns a controller for the Nodes of a store and the pods on them. The cache of pods sends
 // podsChanged.
 func New(s store.Store, contact *store.Contact, policy Policy, zoneLabels []string, pods *podcache.Cache, podsChanged loop.Signal, log *slog.Logger) *Controller {
 	changed := loop.NewSignal()
@@ -71,7 +71,7 @@ func New(s store.Store, contact *store.Contact, policy Policy, zoneLabels []stri
 	return c
 }
 
-// SetPolicy takes over a changed configuration.
+// SetPolicy applies a changed configuration.
 func (c *Controller) SetPolicy(policy Policy) {
 	c.mu.Lock()
 	c.policy = policy
@@ -85,7 +85,7 @@ func (c *Controller) currentPolicy() Policy {
 	return c.policy
 }
 
-// Report returns the last decision, and how its execution goes.
+// Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
 	c.mu.Lock()
 	decision := c.decision
@@ -100,14 +100,14 @@ func (c *Controller) Report() Report {
 	return r
 }
 
-// Nodes takes in the Nodes of the fleet.
+// Nodes returns the follower for the Nodes of the fleet.
 func (c *Controller) Nodes() store.Follower { return c.cache.Nodes() }
 
-// Leases takes in the Leases of hosts.
+// Leases returns the follower for the Leases of hosts.
 func (c *Controller) Leases() store.Follower { return c.cache.Leases() }
 
-// LeaseScope is which changes of Leases the controller needs: those that end are enough where the store
-// ends them.
+// LeaseScope returns which changes of Leases the controller needs. If the store ends Leases, their
+// deletions are enough.
 func (c *Controller) LeaseScope() store.Scope {
 	if c.store.EndsLeases() {
 		return store.Deletions
@@ -115,20 +115,20 @@ func (c *Controller) LeaseScope() store.Scope {
 	return store.AllChanges
 }
 
-// Run decides about Nodes until ctx ends, and executes while Lead lasts. heartbeat receives how each
-// decision went.
+// Run decides about Nodes until ctx ends, and executes while Lead lasts. heartbeat receives the
+// result of each decision.
 func (c *Controller) Run(ctx context.Context, heartbeat func(error)) error {
 	defer c.checks.start(ctx)()
 	return c.Executor.Run(ctx, heartbeat)
 }
 
-// RunMarks does so about the pods of Nodes that are not ready.
+// RunMarks decides about the pods of Nodes that are not ready, in the same way as Run.
 func (c *Controller) RunMarks(ctx context.Context, heartbeat func(error)) error {
 	return c.marker.Run(ctx, heartbeat)
 }
 
-// Lead writes under a term until ctx ends. When it returns no write is in flight. Run and RunMarks must
-// be running.
+// Lead writes in a term until ctx ends. No write is in flight when it returns. Run and RunMarks
+// must be running.
 func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return c.Executor.Lead(ctx, term) })
@@ -136,21 +136,21 @@ func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 	return both.Wait()
 }
 
-// decide returns the changes that are due, and has the Leases read of hosts that may be dead. A replica
-// that does not lead reads them as well, so that its decisions are those of a leader.
+// decide returns the changes that are due, and starts reads of the Leases of hosts that may be
+// dead. A replica that does not lead reads them as well, so that it decides as the leader does.
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	policy := c.currentPolicy()
-	d, doubts, err := c.plan(policy, now)
+	d, suspects, err := c.plan(policy, now)
 	if err == nil && c.decider.allDown && !d.AllDown {
-		// Hosts that were cut off with the others get their whole grace period.
+		// Hosts that were cut off together with all others get their whole grace period again.
 		c.decider.restart = now
-		d, doubts, err = c.plan(policy, now)
+		d, suspects, err = c.plan(policy, now)
 	}
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	c.decider.allDown = d.AllDown
-	c.checks.read(doubts)
+	c.checks.read(suspects)
 	c.mu.Lock()
 	c.decision = d
 	c.mu.Unlock()
@@ -161,8 +161,8 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	return d.Now, next, nil
 }
 
-// plan is the decision at this moment, and the hosts whose Leases have to be read before they count as
-// dead. The error says why there is none.
+// plan returns the decision at this moment, and the hosts whose Leases have to be read before they
+// count as dead. The error says why there is no decision.
 func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, error) {
 	since, err := c.contact.Since(now)
 	switch {
@@ -173,12 +173,12 @@ func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, err
 	}
 	restart := c.decider.restart
 	clock := Clock{Now: now, Since: latest(since, restart), Again: latest(c.contact.Regained(), restart)}
-	hosts, doubts := c.cache.Hosts(policy, clock)
-	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.open(doubts)}
-	return Decide(facts, policy, now), doubts, nil
+	hosts, suspects := c.cache.Hosts(policy, clock)
+	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects)}
+	return Decide(facts, policy, now), suspects, nil
 }
 
-// begin counts a NoExecute taint against the rate of its zone from now on, whether it is stored or not:
+// begin counts a NoExecute taint for the rate of its zone from now on, whether it is stored or not:
 // the answer may be lost.
 func (c *Controller) begin(change Change) {
 	if change.NoExecute() {
@@ -186,7 +186,7 @@ func (c *Controller) begin(change Change) {
 	}
 }
 
-// write makes one change.
+// write stores one change.
 func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
 	pre := store.Preconditions{UID: change.UID, Version: change.ResourceVersion, Term: term}
 	_, err := c.store.Update(ctx, store.Nodes, change.Node, pre, store.Editing(func(node *corev1.Node) error {

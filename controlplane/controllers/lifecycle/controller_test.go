@@ -31,7 +31,7 @@ const leaseDuration = 40 * time.Second
 type fakes struct {
 	t     *testing.T
 	store *memory.Store
-	seen  store.Store // by servers, if that is not the same
+	seen  store.Store // the store of servers, if it is another one
 }
 
 // refusing is a store that refuses updates of one object.
@@ -56,7 +56,7 @@ type server struct {
 	stop     func()
 }
 
-// serve starts a replica, which the test's end stops.
+// serve starts a replica. The end of the test stops it.
 func (f fakes) serve(name string, policy lifecycle.Policy) *server {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	log := slog.New(slog.DiscardHandler)
@@ -112,7 +112,7 @@ func (f fakes) serve(name string, policy lifecycle.Policy) *server {
 	return s
 }
 
-// follow starts again when the store is lost, as loops do.
+// follow restarts run when the store is lost, as loops do.
 func follow(ctx context.Context, run func(context.Context) error) error {
 	for {
 		err := run(ctx)
@@ -123,7 +123,7 @@ func follow(ctx context.Context, run func(context.Context) error) error {
 	}
 }
 
-// node is the Node of a host that is ready.
+// readyNode returns the Node of a host that is ready.
 func readyNode(name, zone string) *corev1.Node {
 	now := metav1.Now()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
@@ -137,7 +137,7 @@ func readyNode(name, zone string) *corev1.Node {
 	return node
 }
 
-// report is what an agent writes: the status is its own, the rest stays.
+// report writes what an agent writes: the status. All other fields stay.
 func (f fakes) report(name, zone string, edits ...func(*corev1.Node)) {
 	node := readyNode(name, zone)
 	if stored, err := f.store.Get(f.t.Context(), store.Nodes, name); err == nil {
@@ -160,7 +160,7 @@ func (f fakes) renew(name string) {
 	})
 }
 
-// agent starts an agent, and returns what kills it.
+// agent starts an agent, and returns a function that kills it.
 func (f fakes) agent(name, zone string) (kill func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	ended := make(chan struct{})
@@ -195,7 +195,7 @@ func (f fakes) node(name string) *corev1.Node {
 	return stored.(*corev1.Node)
 }
 
-// state is Ready and the taints of a Node, as text.
+// state returns Ready and the taints of a Node, as text.
 func (f fakes) state(name string) string {
 	f.t.Helper()
 	node := f.node(name)
@@ -257,7 +257,7 @@ func TestAHostThatDiesIsUnknownWhenItsLeaseHasEnded(t *testing.T) {
 				t.Errorf("condition %s is %s (%s), want Unknown (NodeStatusUnknown)", c.Type, c.Status, c.Reason)
 			}
 		}
-		// The Lease returns before the status, or after it.
+		// The Lease may be renewed before or after the status.
 		f.renew("h")
 		f.report("h", "a")
 		pass(time.Second)
@@ -295,7 +295,7 @@ func TestAHostThatIsInstalledAgainIsAlive(t *testing.T) {
 		kill()
 		pass(time.Minute)
 		f.want("h", stateGone)
-		// Its Lease is not reported to the server, as on etcd.
+		// As on etcd, the server gets no report of the Lease.
 		f.store.Remove(store.Nodes, "h")
 		pass(time.Second)
 		f.agent("h", "a")
@@ -328,7 +328,7 @@ func TestAHostIsJudgedByItsRenewalsWhereTheStoreEndsNoLeases(t *testing.T) {
 	})
 }
 
-// The clocks of hosts differ by hours, and prove nothing.
+// Clocks of hosts differ by hours and prove nothing.
 func TestTheClockOfAHostProvesNothing(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, f fakes) {
 		f.agent("alive", "a")
@@ -368,8 +368,8 @@ func TestANodeMadeByHandIsMarkedAfterTheStartupGracePeriodAndKept(t *testing.T) 
 	}
 }
 
-// While the store stalls for a minute all Leases end in it, as in an etcd that was stopped.
-func TestNobodyIsMarkedWhoCouldNotRenewWhileTheStoreStalled(t *testing.T) {
+// All Leases expire while the store stalls for a minute, like an etcd that was stopped.
+func TestHostsThatCouldNotRenewWhileTheStoreStalledAreNotMarked(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		t.Run(fmt.Sprintf("store ends leases %v", ends), func(t *testing.T) {
 			inBubble(t, ends, func(t *testing.T, f fakes) {
@@ -400,7 +400,7 @@ func TestNobodyIsMarkedWhoCouldNotRenewWhileTheStoreStalled(t *testing.T) {
 					f.want(name, stateReady)
 				}
 				pass(10 * time.Second)
-				f.want("h3", stateGone) // the one that has died meanwhile
+				f.want("h3", stateGone) // this host has died meanwhile
 			})
 		})
 	}
@@ -461,7 +461,7 @@ func TestASecondServerTakesOver(t *testing.T) {
 			t.Fatal("nothing is pending on the second server")
 		}
 		first.stop()
-		pass(3 * time.Second) // the first gave its term back
+		pass(3 * time.Second) // the first server has resigned
 		if !second.election.Status().Leading {
 			t.Fatal("the second server does not lead")
 		}
@@ -470,7 +470,7 @@ func TestASecondServerTakesOver(t *testing.T) {
 				t.Errorf("%s is due at %v; before the change one of %v was", p.Node, p.Due, due)
 			}
 		}
-		added := map[string][]corev1.Taint{} // of those that have all: any host may be the first
+		added := map[string][]corev1.Taint{} // taints of the hosts that have all of them; any host may be the first
 		for i := range 4 {
 			if name := fmt.Sprintf("h%d", i); f.state(name) == stateGone {
 				added[name] = f.node(name).Spec.Taints
@@ -539,7 +539,7 @@ func TestANodeWhoseZoneChangesHasTheRateOfTheNewZone(t *testing.T) {
 		pass(time.Second)
 		f.want("h1", stateGone)
 		f.want("h2", paused)
-		// Back among hosts of which none is ready, it keeps what it has.
+		// In a zone without a ready host, it keeps its taints.
 		node = f.node("h1")
 		node.Labels[corev1.LabelTopologyZone] = "a"
 		f.store.Put(store.Nodes, node)

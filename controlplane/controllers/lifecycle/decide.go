@@ -1,8 +1,8 @@
-// Package lifecycle judges the Nodes of a fleet: it marks the conditions of a host that gives no sign
-// of life as Unknown, and taints Nodes by their conditions. It deletes no Node.
+// Package lifecycle judges the Nodes of a fleet: it marks the conditions of a host that gives no
+// sign of life as Unknown, and taints Nodes by their conditions. It deletes no Node.
 //
-// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints what
-// the controller executes. The rules are those of Kubernetes' node lifecycle controller (see
+// Decide is pure: the same facts and time give the same decision, and `hostler fleet plan` prints
+// what the controller executes. The rules are those of Kubernetes' node lifecycle controller (see
 // docs/explanation/node-lifecycle.md for the differences).
 package lifecycle
 
@@ -18,67 +18,67 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// Host is what a decision needs to know of one Node.
+// Host has the facts of one Node that a decision needs.
 type Host struct {
 	Name    string
 	UID     types.UID
 	Version string // resourceVersion
-	Zone    string // of its labels
+	Zone    string // from its labels
 	// Excluded leaves the Node out when the state of its zone is computed.
 	Excluded      bool
 	Unschedulable bool
 	Conditions    Conditions
 	ReadySince    time.Time // when Ready had its last transition
 	Taints        []corev1.Taint
-	// Tainted is when the Node got its last NoExecute taint from a controller, whether it still has it
-	// or not; zero if never. It counts against the rate of its zone.
+	// Tainted is when a controller last gave the Node a NoExecute taint, even if that was removed
+	// since; zero if never. It counts for the rate of its zone.
 	Tainted time.Time
-	// DeadAt is when the host counts as dead if it gives no sign of life before; zero while the store
-	// vouches for it (a Lease that etcd would end).
+	// DeadAt is when the host counts as dead if it gives no sign of life until then. It is zero while
+	// the store guarantees that the host is alive: etcd would have ended its Lease.
 	DeadAt time.Time
 }
 
-// Conditions has the status of each condition that decisions read; empty if the Node lacks it.
+// Conditions has the status of each condition that decisions use; empty if the Node lacks it.
 type Conditions struct {
 	Ready, MemoryPressure, DiskPressure, PIDPressure, NetworkUnavailable corev1.ConditionStatus
 }
 
-// Facts are what Decide needs to know of a fleet.
+// Facts are the facts of a fleet that Decide needs.
 type Facts struct {
 	Hosts []Host
-	// LastTainted is when the controller last gave a NoExecute taint in a zone, as far as it remembers
-	// more than the Nodes do: a Node may have been deleted since.
+	// LastTainted is when the controller last gave a NoExecute taint in each zone, as far as it knows.
+	// It is not only on the Nodes, because a Node may have been deleted since.
 	LastTainted map[string]time.Time
-	// Checking is true while the store is asked whether more hosts are dead. No Node gets a NoExecute
-	// taint meanwhile: the state of its zone is not known yet.
+	// Checking is true while the store is checked for more dead hosts. No Node gets a NoExecute taint
+	// meanwhile, because the state of its zone is not known yet.
 	Checking bool
 }
 
-// Decision is what to do now, what follows later, and why.
+// Decision is what to do now and later, and why.
 type Decision struct {
 	Now     []Change
 	Pending []Pending // NoExecute taints that are due later, or paused
 	Zones   []Zone    // by name
-	// NotReady names Nodes that are not ready after the decision, the first ten by name.
+	// NotReady names Nodes that are not ready after the decision: the first ten, sorted.
 	NotReady []string
-	// Settled are Nodes that are not ready and that no change is due or pending for, the first ten by name.
+	// Settled are Nodes that are not ready and have no due or pending change: the first ten by name.
 	Settled []Settled
 	// AllDown is true if no zone has a Node that is ready. Then no Node is evicted: it is more likely
 	// that the control plane is cut off than that all hosts are dead.
 	AllDown bool
 	Ignored []Ignored
-	// Next is when the same facts lead to another decision; zero if never.
+	// Next is when the same facts lead to another decision; zero if they never do.
 	Next time.Time
 }
 
-// Ignored is what a decision leaves alone on a Node, although it has a key of its own.
+// Ignored is a taint that a decision does not change, although its key belongs to the controller.
 type Ignored struct{ Node, Message string }
 
-// Settled is a Node that is not ready, and has the taints that this controller gives it.
+// Settled is a Node that is not ready and has its taints already.
 type Settled struct {
 	Node   string
 	Ready  corev1.ConditionStatus // empty if the Node lacks the condition
-	Taints []corev1.Taint         // not-ready and unreachable, of any client
+	Taints []corev1.Taint         // not-ready and unreachable, whichever client set them
 }
 
 // Step is a part of a Change.
@@ -96,7 +96,7 @@ type Change struct {
 	Unknown         bool // set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown
 	Add             []corev1.Taint
 	Remove          []corev1.Taint
-	Steps           []Step // the same for people, with reasons
+	Steps           []Step // the same as text, with reasons
 }
 
 // Object implements executor.Action.
@@ -121,16 +121,16 @@ type Pending struct {
 	Reason string
 }
 
-// mostNamed bounds Decision.NotReady and Decision.Settled: a person looks at one after the other.
+// mostNamed bounds Decision.NotReady and Decision.Settled: a person checks the Nodes one by one.
 const mostNamed = 10
 
-// Decide returns what to do at a time about a fleet.
+// Decide returns the decision about a fleet at a time.
 func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	var d Decision
 	hosts := make([]judged, len(facts.Hosts))
 	for i, h := range facts.Hosts {
 		hosts[i] = judge(h, now)
-		d.wake(hosts[i].wakes)
+		d.wake(hosts[i].next)
 	}
 	d.Zones = zonesOf(hosts, facts.LastTainted, policy, now)
 	d.AllDown = allDown(d.Zones)
@@ -144,7 +144,7 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 			d.NotReady = append(d.NotReady, h.Name)
 		}
 		h.taintByCondition()
-		if h.waits = h.taintNoExecute(d.AllDown); h.waits {
+		if h.waiting = h.taintNoExecute(d.AllDown); h.waiting {
 			queues[h.Zone] = append(queues[h.Zone], h)
 		}
 	}
@@ -158,22 +158,22 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 	for _, h := range hosts {
 		if h.change.Unknown || len(h.change.Add)+len(h.change.Remove) > 0 {
 			d.Now = append(d.Now, h.change)
-		} else if !h.waits && h.Conditions.Ready != corev1.ConditionTrue && len(d.Settled) < mostNamed {
-			d.Settled = append(d.Settled, Settled{h.Name, h.Conditions.Ready, h.outage()})
+		} else if !h.waiting && h.Conditions.Ready != corev1.ConditionTrue && len(d.Settled) < mostNamed {
+			d.Settled = append(d.Settled, Settled{h.Name, h.Conditions.Ready, h.outageTaints()})
 		}
 	}
 	return d
 }
 
-// wake lets the decision be made again at that time, if it is not zero.
+// wake schedules another decision at that time, unless it is zero.
 func (d *Decision) wake(at time.Time) {
 	if !at.IsZero() && (d.Next.IsZero() || at.Before(d.Next)) {
 		d.Next = at
 	}
 }
 
-// schedule gives the Nodes of a zone their NoExecute taints at its rate: the one that has been not ready
-// for longest first.
+// schedule gives the Nodes of a zone their NoExecute taints at the zone's rate. The Node that has
+// been not ready for the longest time is first.
 func (d *Decision) schedule(zone *Zone, queue []*judged, now time.Time) {
 	slices.SortFunc(queue, func(a, b *judged) int {
 		return cmp.Or(a.notReadySince.Compare(b.notReadySince), cmp.Compare(a.Name, b.Name))
@@ -200,23 +200,23 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, now time.Time) {
 	}
 }
 
-// judged is a Host with what the decision has found so far.
+// judged is a Host with intermediate results of the decision.
 type judged struct {
 	Host
 	change        Change
 	notReadySince time.Time
 	noExecute     string // key of the NoExecute taint that the Node should have; empty for none
-	why           string // it should have that taint
-	waits         bool   // for it, at the rate of its zone
-	wakes         time.Time
+	why           string // reason for that taint
+	waiting       bool   // it has to wait for that taint, at the rate of its zone
+	next          time.Time
 }
 
-// judge marks a host that counts as dead. From then on its conditions are those that the change leads to.
+// judge marks a host that counts as dead. The returned conditions are those after the change.
 func judge(h Host, now time.Time) judged {
 	j := judged{Host: h, notReadySince: h.ReadySince, change: Change{Node: h.Name, UID: h.UID, ResourceVersion: h.Version, Zone: h.Zone}}
 	dead := !h.DeadAt.IsZero() && !now.Before(h.DeadAt)
 	if !dead {
-		j.wakes = h.DeadAt
+		j.next = h.DeadAt
 	}
 	if dead && !h.Conditions.unknown() {
 		j.change.Unknown = true
@@ -233,26 +233,26 @@ func judge(h Host, now time.Time) judged {
 	case corev1.ConditionUnknown:
 		j.noExecute, j.why = corev1.TaintNodeUnreachable, "the host gives no sign of life"
 		if !dead && !j.has(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) {
-			// It is alive again, or counting has started again: its own status decides.
+			// The host is alive again, or its grace period has started again: its own status decides.
 			j.noExecute, j.why = "", ""
 		}
 	}
 	return j
 }
 
-// unknown reports whether all conditions that a dead host loses are Unknown.
+// unknown reports whether all conditions that are set to Unknown for a dead host are Unknown.
 func (c Conditions) unknown() bool {
 	return c.Ready == corev1.ConditionUnknown && c.MemoryPressure == corev1.ConditionUnknown &&
 		c.DiskPressure == corev1.ConditionUnknown && c.PIDPressure == corev1.ConditionUnknown
 }
 
-// add puts a taint on the list of the change.
+// add adds a taint to the change.
 func (j *judged) add(t corev1.Taint, why string) {
 	j.change.Add = append(j.change.Add, t)
 	j.step(fmt.Sprintf("add taint %s:%s", t.Key, t.Effect), why)
 }
 
-// remove does the same for its removal.
+// remove adds the removal of a taint to the change.
 func (j *judged) remove(t corev1.Taint, why string) {
 	j.change.Remove = append(j.change.Remove, t)
 	j.step(fmt.Sprintf("remove taint %s:%s", t.Key, t.Effect), why)

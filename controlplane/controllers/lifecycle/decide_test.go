@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 
-// host is a Node that is ready and alive, changed by edits.
+// host returns a Node that is ready and alive, changed by edits.
 func host(name, zone string, edits ...func(*lifecycle.Host)) lifecycle.Host {
 	h := lifecycle.Host{
 		Name: name, UID: "uid-" + "x", Version: "1", Zone: zone, ReadySince: noon.Add(-time.Hour),
@@ -29,12 +29,12 @@ func host(name, zone string, edits ...func(*lifecycle.Host)) lifecycle.Host {
 	return h
 }
 
-// dead is a host whose Lease has ended at that time before noon.
+// dead makes a host's Lease end that long before noon.
 func dead(ago time.Duration) func(*lifecycle.Host) {
 	return func(h *lifecycle.Host) { h.DeadAt = noon.Add(-ago) }
 }
 
-// unknown is a host that was marked.
+// unknown makes a host Unknown.
 func unknown(h *lifecycle.Host) {
 	h.DeadAt, h.ReadySince = noon.Add(-time.Minute), noon.Add(-time.Minute)
 	h.Conditions.Ready, h.Conditions.MemoryPressure = corev1.ConditionUnknown, corev1.ConditionUnknown
@@ -57,7 +57,7 @@ func with(taints ...string) func(*lifecycle.Host) {
 	}
 }
 
-// tainted is a host that has its NoExecute taint since that long.
+// tainted gives a host its NoExecute taint that long ago.
 func tainted(key string, ago time.Duration) func(*lifecycle.Host) {
 	return func(h *lifecycle.Host) {
 		h.Taints = append(h.Taints, taint(key+":NoExecute"))
@@ -70,7 +70,7 @@ func taint(text string) corev1.Taint {
 	return corev1.Taint{Key: "node.kubernetes.io/" + key, Effect: corev1.TaintEffect(effect)}
 }
 
-// many are hosts named PREFIX0 and so on.
+// many returns hosts named PREFIX0, PREFIX1 and so on.
 func many(n int, prefix, zone string, edits ...func(*lifecycle.Host)) []lifecycle.Host {
 	var hosts []lifecycle.Host
 	for i := range n {
@@ -79,8 +79,8 @@ func many(n int, prefix, zone string, edits ...func(*lifecycle.Host)) []lifecycl
 	return hosts
 }
 
-// told is a decision as text: one line for each change and each pending taint.
-func told(d lifecycle.Decision) []string {
+// describe returns a decision as text: one line for each change and each pending taint.
+func describe(d lifecycle.Decision) []string {
 	short := func(t corev1.Taint) string {
 		return strings.TrimPrefix(t.Key, "node.kubernetes.io/") + ":" + string(t.Effect)
 	}
@@ -108,12 +108,12 @@ func told(d lifecycle.Decision) []string {
 	return lines
 }
 
-// join puts lists of hosts together.
+// join concatenates lists of hosts.
 func join(lists ...[]lifecycle.Host) []lifecycle.Host { return slices.Concat(lists...) }
 
 func one(h lifecycle.Host) []lifecycle.Host { return []lifecycle.Host{h} }
 
-// alive are enough hosts of a zone that two dead ones disrupt nothing.
+// alive are enough hosts of a zone that two dead ones do not disrupt it.
 var alive = many(4, "alive", "a")
 
 func TestDecide(t *testing.T) {
@@ -315,14 +315,14 @@ func TestDecide(t *testing.T) {
 				c.policy(&policy)
 			}
 			d := lifecycle.Decide(lifecycle.Facts{Hosts: c.hosts, LastTainted: c.last, Checking: c.checks}, policy, noon)
-			if got := told(d); !slices.Equal(got, c.want) {
+			if got := describe(d); !slices.Equal(got, c.want) {
 				t.Errorf("Decide() =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
 	}
 }
 
-// foreign is a taint that a person has set.
+// foreign returns a taint that a person has set.
 func foreign(text string) corev1.Taint {
 	t := taint(text)
 	t.Value = "maintenance"

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// HostOf is what the cache keeps of a Node that counts as dead at that time.
+// HostOf returns the facts that the cache has of a Node that counts as dead at that time.
 func HostOf(node *corev1.Node, deadAt time.Time) Host {
 	h := entryOf(node, DefaultZoneLabels()).host
 	h.DeadAt = deadAt

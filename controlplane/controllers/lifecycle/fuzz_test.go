@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// FuzzNode decides about a Node that anybody may have written, beside healthy ones, and executes the
-// decision: it is done then, whatever the Node says.
+// FuzzNode decides about a Node with any content, beside healthy ones, and executes the decision.
+// Afterwards no change is due, whatever the Node contains.
 func FuzzNode(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"h"}}`), int64(0))
 	f.Add([]byte(`{"metadata":{"name":"h","annotations":{"hostler.io/no-execute-added":"9999-12-31T23:59:59Z"}},"spec":{"unschedulable":true,"taints":[{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"},{"key":"node.kubernetes.io/not-ready","effect":"NoExecute","value":"x"}]},"status":{"conditions":[{"type":"Ready","status":"False"},{"type":"Ready","status":"Unknown"}]}}`), int64(-1))

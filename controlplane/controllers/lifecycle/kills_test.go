@@ -15,9 +15,9 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// TestServersThatAreKilledLoseRepeatAndHurryNothing kills servers again and again while half of a fleet
-// is dead.
-func TestServersThatAreKilledLoseRepeatAndHurryNothing(t *testing.T) {
+// TestServersThatAreKilledLoseAndRepeatNoTaint kills servers again and again while half of a
+// fleet is dead.
+func TestServersThatAreKilledLoseAndRepeatNoTaint(t *testing.T) {
 	rounds := uint64(4)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		rounds = 80 // a thousand kills
@@ -61,7 +61,7 @@ func killServers(t *testing.T, seed uint64) (kills int) {
 				t.Fatalf("seed %d: %d of %d dead hosts are tainted after an hour", seed, len(added), len(dead))
 			}
 			pass(time.Duration(random.IntN(20000)) * time.Millisecond)
-			// The leader is killed. Another process is started in its place some time later.
+			// The leader is killed. Some time later, another process starts instead.
 			if first.election.Status().Leading {
 				first, second, firstStore, secondStore = second, first, secondStore, firstStore
 			}
@@ -90,8 +90,8 @@ func killServers(t *testing.T, seed uint64) (kills int) {
 	return kills
 }
 
-// checkPace checks that the taints of a zone came at its rate, and late by the time of an election at
-// most.
+// checkPace checks that the taints of a zone were added at its rate, at most late by the time of an
+// election.
 func checkPace(t *testing.T, seed uint64, zone string, dead map[string]string, f fakes, interval time.Duration) {
 	t.Helper()
 	var times []time.Time

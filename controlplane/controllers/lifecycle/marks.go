@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// Mark is a pod to be marked as not ready, since its Node is not ready. The pod must still have this UID
-// and ResourceVersion.
+// Mark is a pod to be marked as not ready, because its Node is not ready. The pod must still have
+// this UID and ResourceVersion.
 type Mark struct {
-	Pod             string // as stored
+	Pod             string // name of the stored object
 	UID             types.UID
 	ResourceVersion string
 	Node            string
@@ -40,9 +40,9 @@ type Unready struct {
 	Pods []podcache.Pod
 }
 
-// DecideMarks returns the pods that have to be marked. marked is which were marked before, by name and
-// since when their Node was not ready then: a host that is alive may find that a pod is ready all the
-// same.
+// DecideMarks returns the pods to be marked as not ready. marked has the pods that were marked
+// before, with the time when their Node had become not ready. Such a pod is marked again only while
+// its Node is Unknown: a live host may report that the pod is ready, although the Node is not.
 func DecideMarks(nodes []Unready, marked map[string]time.Time) []Mark {
 	var marks []Mark
 	for _, n := range nodes {
@@ -65,7 +65,7 @@ func DecideMarks(nodes []Unready, marked map[string]time.Time) []Mark {
 	return marks
 }
 
-// marker marks the pods of Nodes that are not ready, so that nothing is sent to them.
+// marker marks the pods of Nodes that are not ready, so that they get no traffic.
 type marker struct {
 	*executor.Executor[Mark]
 	store   store.Store
@@ -74,7 +74,7 @@ type marker struct {
 	cache   *Cache
 	pods    *podcache.Cache
 	log     *slog.Logger
-	marked  map[string]time.Time // the goroutine of Run owns it
+	marked  map[string]time.Time // owned by the goroutine of Run
 
 	mu    sync.Mutex // guards marks
 	marks []Mark     // of the last decision
@@ -124,10 +124,10 @@ func (m *marker) decide(now time.Time) ([]Mark, time.Time, error) {
 	return marks, now.Add(longestMarkWait), nil
 }
 
-// longestMarkWait is the longest time from one decision to the next.
+// longestMarkWait is the longest time between decisions.
 const longestMarkWait = 10 * time.Second
 
-// write marks a pod.
+// write marks a pod as not ready.
 func (m *marker) write(ctx context.Context, term store.Term, mark Mark) error {
 	pre := store.Preconditions{UID: mark.UID, Version: mark.ResourceVersion, Term: term}
 	_, err := m.store.Update(ctx, m.kind, mark.Pod, pre, store.Editing(func(pod *corev1.Pod) error {
@@ -142,7 +142,7 @@ func (m *marker) write(ctx context.Context, term store.Term, mark Mark) error {
 	return err
 }
 
-// done remembers a mark.
+// done records a stored mark.
 func (m *marker) done(mark Mark) {
 	m.marked[mark.Pod] = mark.Since
 	m.log.Info("pod marked as not ready", "pod", mark.Pod, "node", mark.Node, "reason", mark.Reason)

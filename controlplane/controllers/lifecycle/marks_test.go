@@ -60,7 +60,7 @@ func (f fakes) pod(node, name string, status corev1.ConditionStatus) string {
 	return kind.StoredName(f.store.Put(kind, pod))
 }
 
-// podReady is the condition Ready of a pod.
+// podReady returns the status of a pod's condition Ready.
 func (f fakes) podReady(name string) corev1.ConditionStatus {
 	f.t.Helper()
 	synctest.Wait()
@@ -107,7 +107,7 @@ func TestAHostThatIsAliveDecidesWhetherItsPodsAreReady(t *testing.T) {
 		if got := f.podReady(pod); got != corev1.ConditionFalse {
 			t.Fatalf("Ready of the pod = %s, want False", got)
 		}
-		f.pod("h", "p", corev1.ConditionTrue) // the host says so
+		f.pod("h", "p", corev1.ConditionTrue) // the host reports it
 		pass(time.Hour)
 		if got := f.podReady(pod); got != corev1.ConditionTrue {
 			t.Errorf("Ready of the pod = %s, want it as its host has said last", got)

@@ -6,7 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DeadZone is what happens to a zone in which no Node is ready, while others have some that are.
+// DeadZone is the treatment of a zone in which no Node is ready while another zone has a ready
+// Node.
 type DeadZone string
 
 // The values.
@@ -17,24 +18,25 @@ const (
 
 // Policy is the configuration of the controller.
 type Policy struct {
-	// MonitorPeriod is the longest time from one decision to the next.
+	// MonitorPeriod is the longest time between decisions.
 	MonitorPeriod time.Duration
-	// GracePeriod is how long a host may give no sign of life, in a store that does not end Leases.
+	// GracePeriod is how long a host may give no sign of life if the store does not end Leases.
 	GracePeriod time.Duration
-	// StartupGracePeriod is the same for a Node that never had a status or Lease.
+	// StartupGracePeriod is the grace period of a Node that never had a status or Lease.
 	StartupGracePeriod time.Duration
-	// EvictionRate is how many Nodes of a zone get a NoExecute taint in a second.
+	// EvictionRate is the number of Nodes of a zone that get a NoExecute taint in a second.
 	EvictionRate float64
-	// SecondaryEvictionRate is the same for a zone with a partial disruption, in a fleet of more than
-	// LargeFleetSizeThreshold Nodes; in a smaller fleet it is 0.
+	// SecondaryEvictionRate is the rate of a partially disrupted zone, in a fleet of more than
+	// LargeFleetSizeThreshold Nodes. In a smaller fleet the rate is 0.
 	SecondaryEvictionRate   float64
 	LargeFleetSizeThreshold int
-	// UnhealthyZoneThreshold is the part of Nodes (0 to 1) from which on a zone is partially disrupted.
+	// UnhealthyZoneThreshold is the fraction of Nodes (0 to 1) from which a zone is partially
+	// disrupted.
 	UnhealthyZoneThreshold float64
 	DeadZone               DeadZone
 }
 
-// DefaultPolicy has the values of Kubernetes, except for DeadZone.
+// DefaultPolicy has Kubernetes' values, except for DeadZone.
 func DefaultPolicy() Policy {
 	return Policy{
 		MonitorPeriod: 5 * time.Second, GracePeriod: 50 * time.Second, StartupGracePeriod: 60 * time.Second,

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 )
 
-// fleet is a simulated fleet with one controller, that restarts now and then and then knows no more than
-// what is stored.
+// fleet is a simulated fleet with one controller. The controller sometimes restarts, and then knows
+// only what is stored.
 type fleet struct {
 	*rand.Rand
 	now    time.Time
@@ -43,7 +43,7 @@ func newFleet(seed uint64) *fleet {
 	return f
 }
 
-// report is what a host writes that is alive.
+// report writes what a live host writes.
 func (f *fleet) report(name string, ready corev1.ConditionStatus) {
 	node := f.nodes[name]
 	delete(f.ended, name)
@@ -66,7 +66,7 @@ func (f *fleet) facts() lifecycle.Facts {
 	return facts
 }
 
-// step lets something happen to one host.
+// step lets one event happen to one host.
 func (f *fleet) step() {
 	name := slices.Sorted(maps.Keys(f.nodes))[f.IntN(len(f.nodes))]
 	switch f.IntN(6) {
@@ -81,7 +81,7 @@ func (f *fleet) step() {
 	}
 }
 
-// decide decides, and executes what the decision says; some writes fail.
+// decide decides and executes the decision; some writes fail.
 func (f *fleet) decide() lifecycle.Decision {
 	d := lifecycle.Decide(f.facts(), f.policy, f.now)
 	for _, c := range d.Now {
@@ -139,7 +139,7 @@ func TestARestartChangesNoDueTime(t *testing.T) {
 			f.decide()
 			f.now = f.now.Add(time.Duration(f.IntN(3000)) * time.Millisecond)
 		}
-		// A write that failed counts only in the memory of the process that tried.
+		// A failed write counts only in the memory of the process that tried it.
 		facts := f.facts()
 		facts.LastTainted = nil
 		for zone, at := range f.memory {
@@ -150,7 +150,7 @@ func TestARestartChangesNoDueTime(t *testing.T) {
 		}
 		before := lifecycle.Decide(f.facts(), f.policy, f.now)
 		after := lifecycle.Decide(facts, f.policy, f.now)
-		if got, want := told(after), told(before); !slices.Equal(got, want) {
+		if got, want := describe(after), describe(before); !slices.Equal(got, want) {
 			t.Errorf("seed %d: after a restart the plan is\n%v\nwant\n%v", seed, got, want)
 		}
 		compared += len(before.Pending)
@@ -168,7 +168,7 @@ func TestEveryDueTaintIsSetOrWithdrawn(t *testing.T) {
 			f.decide()
 			f.now = f.now.Add(time.Duration(f.IntN(3000)) * time.Millisecond)
 		}
-		// From now on nothing happens but the execution, on the times that decisions name.
+		// From now on, only decisions are executed, at the times that they name.
 		for range 3000 {
 			d := f.decide()
 			if len(d.Now) == 0 && d.Next.IsZero() {
@@ -181,7 +181,7 @@ func TestEveryDueTaintIsSetOrWithdrawn(t *testing.T) {
 		}
 		d := lifecycle.Decide(f.facts(), f.policy, f.now)
 		if len(d.Now) > 0 {
-			t.Errorf("seed %d: still to do: %v", seed, told(d))
+			t.Errorf("seed %d: still to do: %v", seed, describe(d))
 		}
 		for _, p := range d.Pending {
 			if !p.Due.IsZero() {
@@ -192,7 +192,7 @@ func TestEveryDueTaintIsSetOrWithdrawn(t *testing.T) {
 	}
 }
 
-// checkEnd checks what each Node has in the end.
+// checkEnd checks the final state of each Node.
 func checkEnd(t *testing.T, seed uint64, f *fleet, d lifecycle.Decision) {
 	t.Helper()
 	paused := map[string]bool{}

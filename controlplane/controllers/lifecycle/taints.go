@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// byCondition are the NoSchedule taints, each with the condition that it stands for.
+// byCondition has the NoSchedule taints, each with the condition that it represents.
 var byCondition = []struct {
 	key     string
 	why     string
@@ -21,22 +21,23 @@ var byCondition = []struct {
 	{corev1.TaintNodeUnschedulable, "the Node is cordoned", func(j *judged) bool { return j.Unschedulable }},
 }
 
-// noExecuteKeys are those of the two taints that evict pods.
+// noExecuteKeys are the keys of the two taints that evict pods.
 var noExecuteKeys = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
 
-// has reports whether the Node has that taint from a controller. A controller sets no value: a taint
-// with one is a person's, and stays as it is.
+// has reports whether the Node has that taint from a controller. A controller sets no value. A
+// taint with a value was set by a person, and is not changed.
 func (h Host) has(key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(h.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect && t.Value == "" })
 }
 
-// taken reports whether a person has set that taint: a Node can have only one of a key and effect.
-func (h Host) taken(key string, effect corev1.TaintEffect) bool {
+// setByPerson reports whether a person has set that taint. A Node can have only one taint of a key
+// and effect.
+func (h Host) setByPerson(key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(h.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect && t.Value != "" })
 }
 
-// outage are the taints of a Node that is not ready.
-func (h Host) outage() []corev1.Taint {
+// outageTaints returns the not-ready and unreachable taints of a Node.
+func (h Host) outageTaints() []corev1.Taint {
 	var list []corev1.Taint
 	for _, t := range h.Taints {
 		if slices.Contains(noExecuteKeys, t.Key) {
@@ -46,8 +47,8 @@ func (h Host) outage() []corev1.Taint {
 	return list
 }
 
-// foreignTaints are taints that have a key and effect of this controller, and a value, which it never
-// sets: another client has set them, and this one leaves them alone.
+// foreignTaints returns taints that have a key and effect of this controller, and a value. The
+// controller never sets a value, so another client has set them, and they are not changed.
 func (h Host) foreignTaints() []corev1.Taint {
 	var foreign []corev1.Taint
 	for _, t := range h.Taints {
@@ -58,7 +59,7 @@ func (h Host) foreignTaints() []corev1.Taint {
 	return foreign
 }
 
-// owned reports whether this controller decides about a taint.
+// owned reports whether this controller owns a taint.
 func owned(key string, effect corev1.TaintEffect) bool {
 	if effect == corev1.TaintEffectNoExecute {
 		return slices.Contains(noExecuteKeys, key)
@@ -74,13 +75,13 @@ func owned(key string, effect corev1.TaintEffect) bool {
 	return false
 }
 
-// taintByCondition brings the NoSchedule taints in line with the conditions, at once.
+// taintByCondition adds and removes NoSchedule taints according to the conditions, at once.
 func (j *judged) taintByCondition() {
 	for _, row := range byCondition {
 		taint := corev1.Taint{Key: row.key, Effect: corev1.TaintEffectNoSchedule}
 		wanted, has := row.applies(j), j.has(taint.Key, taint.Effect)
 		switch {
-		case wanted && !has && !j.taken(taint.Key, taint.Effect):
+		case wanted && !has && !j.setByPerson(taint.Key, taint.Effect):
 			j.add(taint, row.why)
 		case !wanted && has:
 			j.remove(taint, row.why+" no longer")
@@ -89,7 +90,7 @@ func (j *judged) taintByCondition() {
 }
 
 // taintNoExecute removes NoExecute taints whose cause has ended, and replaces one by the other. It
-// reports whether the Node has to wait for one at the rate of its zone.
+// reports whether the Node has to wait for a taint at the rate of its zone.
 func (j *judged) taintNoExecute(allDown bool) (waits bool) {
 	had := false
 	for _, key := range noExecuteKeys {
@@ -105,10 +106,10 @@ func (j *judged) taintNoExecute(allDown bool) (waits bool) {
 			had = true
 		}
 	}
-	if j.noExecute == "" || j.has(j.noExecute, corev1.TaintEffectNoExecute) && !allDown || j.taken(j.noExecute, corev1.TaintEffectNoExecute) {
+	if j.noExecute == "" || j.has(j.noExecute, corev1.TaintEffectNoExecute) && !allDown || j.setByPerson(j.noExecute, corev1.TaintEffectNoExecute) {
 		return false
 	}
-	if had { // the host was counted when it got the other one
+	if had { // the removed taint was already counted for the rate
 		j.add(corev1.Taint{Key: j.noExecute, Effect: corev1.TaintEffectNoExecute}, j.why)
 		return false
 	}

@@ -10,22 +10,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ZoneState is how many Nodes of a zone are not ready.
+// ZoneState describes how many Nodes of a zone are not ready.
 type ZoneState string
 
 // The states.
 const (
 	ZoneNormal  ZoneState = "Normal"
 	ZonePartial ZoneState = "PartialDisruption" // Policy.UnhealthyZoneThreshold or more, and at least three Nodes
-	ZoneDown    ZoneState = "FullDisruption"    // all
-	ZoneEmpty   ZoneState = "Empty"             // it has no Node that counts
+	ZoneDown    ZoneState = "FullDisruption"    // no Node is ready
+	ZoneEmpty   ZoneState = "Empty"             // it has no Node that counts for its state
 )
 
 // Zone is one zone of a fleet.
 type Zone struct {
 	Name     string // label values, joined with a slash; empty for Nodes without zone labels
 	State    ZoneState
-	Nodes    int // that count
+	Nodes    int // number of Nodes that count for the state
 	NotReady int
 	Rate     float64 // NoExecute taints a second
 	Paused   string  // why no Node gets a NoExecute taint; empty if it is not paused
@@ -33,10 +33,11 @@ type Zone struct {
 	last time.Time // when a Node of the zone last got a NoExecute taint
 }
 
-// interval is from one NoExecute taint in the zone to the next.
+// interval returns the time between two NoExecute taints in the zone.
 func (z Zone) interval() time.Duration { return time.Duration(float64(time.Second) / z.Rate) }
 
-// next is the earliest time from now on at which a Node of the zone may get a NoExecute taint.
+// next returns the earliest time, not before now, at which a Node of the zone may get a NoExecute
+// taint.
 func (z Zone) next(now time.Time) time.Time {
 	if earliest := z.last.Add(z.interval()); !z.last.IsZero() && earliest.After(now) {
 		return earliest
@@ -44,7 +45,7 @@ func (z Zone) next(now time.Time) time.Time {
 	return now
 }
 
-// pace says why a taint has to wait.
+// pace describes why a taint has to wait.
 func (z Zone) pace() string {
 	text := fmt.Sprintf("; one Node every %v", z.interval().Round(time.Millisecond))
 	if z.Name != "" {
@@ -53,7 +54,7 @@ func (z Zone) pace() string {
 	return text
 }
 
-// maxClockSkew is by how much the clocks of two servers may differ.
+// maxClockSkew is the largest accepted difference between the clocks of two servers.
 const maxClockSkew = time.Minute
 
 // minPartial is how many Nodes must not be ready before a zone counts as partially disrupted.
@@ -69,7 +70,7 @@ func zonesOf(hosts []judged, lastTainted map[string]time.Time, policy Policy, no
 			z = &Zone{Name: h.Zone, last: lastTainted[h.Zone]}
 			byName[h.Zone] = z
 		}
-		// A time far in the future is of a clock that was wrong. It must not stop the zone for long.
+		// A time far in the future comes from a wrong clock. It must not stop the zone for long.
 		if h.Tainted.After(z.last) && h.Tainted.Before(now.Add(maxClockSkew)) {
 			z.last = h.Tainted
 		}
@@ -91,7 +92,7 @@ func zonesOf(hosts []judged, lastTainted map[string]time.Time, policy Policy, no
 	return zones
 }
 
-// settle sets state and rate, in a fleet of that many Nodes.
+// settle sets state and rate. fleet is the number of Nodes in the fleet.
 func (z *Zone) settle(policy Policy, fleet int) {
 	z.State, z.Rate = ZoneNormal, policy.EvictionRate
 	switch {
@@ -99,7 +100,7 @@ func (z *Zone) settle(policy Policy, fleet int) {
 		z.State = ZoneEmpty
 	case z.NotReady == z.Nodes:
 		z.State = ZoneDown
-		// One dead host is no sign that its zone is cut off: two or more are.
+		// A single dead host does not show that its zone is cut off; two or more do.
 		if policy.DeadZone == DeadZonePause && z.Nodes > 1 {
 			z.Paused = "no Node of the zone is ready"
 		}
@@ -129,7 +130,7 @@ func allDown(zones []Zone) bool {
 	return down
 }
 
-// ZoneOf is the zone of a Node with these labels.
+// ZoneOf returns the zone of a Node with these labels.
 func ZoneOf(of map[string]string, zoneLabels []string) string {
 	var parts []string
 	for _, label := range zoneLabels {

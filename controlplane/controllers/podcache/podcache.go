@@ -1,4 +1,4 @@
-// Package podcache keeps what controllers read of the pods of a fleet, by Node.
+// Package podcache caches, by Node, the facts of a fleet's pods that controllers need.
 package podcache
 
 import (
@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// Pod is what is kept of a pod. It does not change.
+// Pod has the facts of a pod. It is immutable.
 type Pod struct {
 	Name        string // as stored: see store.Pods
 	UID         types.UID
@@ -30,44 +30,45 @@ type Pod struct {
 	Held        bool          // it has finalizers
 	Ended       bool          // it has succeeded or failed
 	Stays       bool          // see Stays
-	Grace       time.Duration // until it is killed
+	Grace       time.Duration // the termination grace period
 }
 
-// Object is KIND/NAME of a pod.
+// Object returns KIND/NAME of a pod.
 func Object(name string) string { return "pods/" + name }
 
-// Cache has the pods of a fleet that have a Node. It is safe for concurrent use.
+// Cache has the pods of a fleet that are on a Node. It is safe for concurrent use.
 type Cache struct {
 	changed []loop.Signal
 
-	mu     sync.Mutex // guards what follows
-	pods   map[string]entry
-	byNode map[string]map[string]struct{}
-	broken map[string]error // by KIND/NAME
-	lists  int
-	synced bool
-	// tolerations has equal ones once: those of most pods are the same.
+	mu         sync.Mutex // guards the fields below
+	pods       map[string]entry
+	byNode     map[string]map[string]struct{}
+	unreadable map[string]error // unreadable pods, by KIND/NAME
+	lists      int
+	synced     bool
+	// tolerations has each list once: most pods have equal tolerations.
 	tolerations map[string][]corev1.Toleration
 }
 
-// entry is a pod, and the last list that it was in.
+// entry is a pod, and the number of the last list that contained it.
 type entry struct {
 	Pod
 	list int
 }
 
-// New returns an empty cache. It sends the signals after each change that can lead to another decision.
+// New returns an empty cache. It sends the signals after each change that can lead to another
+// decision.
 func New(changed ...loop.Signal) *Cache {
 	return &Cache{
 		changed: changed, pods: map[string]entry{}, byNode: map[string]map[string]struct{}{},
-		broken: map[string]error{}, tolerations: map[string][]corev1.Toleration{},
+		unreadable: map[string]error{}, tolerations: map[string][]corev1.Toleration{},
 	}
 }
 
-// Follower takes in pods.
+// Follower returns the follower for pods.
 func (c *Cache) Follower() store.Follower { return follower{c} }
 
-// Synced reports whether all pods were listed.
+// Synced reports whether all pods have been listed.
 func (c *Cache) Synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +87,8 @@ func (c *Cache) On(node string) []Pod {
 	return pods
 }
 
-// Nodes returns the names of all Nodes that pods are on, in no order. Some of these Nodes may not exist.
+// Nodes returns the names of all Nodes that pods are on, in no order. Some of these Nodes may not
+// exist.
 func (c *Cache) Nodes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,10 +99,10 @@ func (c *Cache) Nodes() []string {
 func (c *Cache) Unreadable() map[string]error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.broken)
+	return maps.Clone(c.unreadable)
 }
 
-// follower takes in pods.
+// follower records pods.
 type follower struct{ *Cache }
 
 // Begin implements store.Follower.
@@ -108,7 +110,7 @@ func (f follower) Begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++
-	clear(f.broken)
+	clear(f.unreadable)
 	clear(f.tolerations)
 }
 
@@ -117,7 +119,7 @@ func (f follower) Set(name string, o store.Object) {
 	pod := o.(*corev1.Pod)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, Object(name))
+	delete(f.unreadable, Object(name))
 	before := f.pods[name].Pod
 	now := f.podOf(name, pod)
 	if before.Node != now.Node {
@@ -140,7 +142,7 @@ func (f follower) Set(name string, o store.Object) {
 func (f follower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken[Object(name)] = err
+	f.unreadable[Object(name)] = err
 	f.remove(name)
 }
 
@@ -148,7 +150,7 @@ func (f follower) Unreadable(name string, err error) {
 func (f follower) Delete(name string, _ store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.broken, Object(name))
+	delete(f.unreadable, Object(name))
 	f.remove(name)
 	f.send()
 }
@@ -182,7 +184,7 @@ func (c *Cache) remove(name string) {
 	}
 }
 
-// podOf is what is kept of a pod. The caller has the lock.
+// podOf returns the facts of a pod. The caller has the lock.
 func (c *Cache) podOf(name string, pod *corev1.Pod) Pod {
 	p := Pod{
 		Name: name, UID: pod.UID, Version: pod.ResourceVersion, Node: strings.Clone(pod.Spec.NodeName),
@@ -202,10 +204,10 @@ func (c *Cache) podOf(name string, pod *corev1.Pod) Pod {
 	return p
 }
 
-// longestGrace bounds a grace period, in seconds: as a time.Duration, more may overflow.
+// longestGrace limits a grace period, in seconds: a longer one could overflow a time.Duration.
 const longestGrace = 100 * 365 * 24 * 3600
 
-// Stays reports whether a pod is on its Node in any case: of a DaemonSet, or a mirror pod.
+// Stays reports whether a pod stays on its Node in any case: a pod of a DaemonSet, or a mirror pod.
 func Stays(pod metav1.Object) bool {
 	if _, mirror := pod.GetAnnotations()[corev1.MirrorPodAnnotationKey]; mirror {
 		return true
@@ -214,7 +216,8 @@ func Stays(pod metav1.Object) bool {
 	return owner != nil && owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, "apps/")
 }
 
-// shared returns a copy of tolerations that pods with equal ones share. The caller has the lock.
+// shared returns a copy of tolerations that pods with equal tolerations share. The caller has the
+// lock.
 func (c *Cache) shared(tolerations []corev1.Toleration) []corev1.Toleration {
 	var key strings.Builder
 	for _, t := range tolerations {

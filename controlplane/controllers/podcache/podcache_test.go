@@ -58,13 +58,13 @@ func TestPodsAreFoundByTheirNode(t *testing.T) {
 	if got := slices.Sorted(slices.Values(c.Nodes())); !slices.Equal(got, []string{"n1", "n2"}) {
 		t.Errorf("Nodes() = %v, want n1 and n2", got)
 	}
-	// A pod moves, as only an object that somebody replaces does.
+	// A pod changes its Node. That only happens if somebody replaces the object.
 	f.Set("ns/b", newPod("n2", "2"))
 	f.Delete("ns/a", nil)
 	if got := c.Nodes(); !slices.Equal(got, []string{"n2"}) || len(c.On("n1")) > 0 || len(c.On("n2")) != 2 {
 		t.Errorf("Nodes() = %v, want n2 with both pods", got)
 	}
-	// What a list does not have does not exist.
+	// Objects that a list does not contain do not exist.
 	f.Begin()
 	f.Set("ns/b", newPod("n2", "2"))
 	f.Synced()

@@ -8,7 +8,8 @@ import (
 	"hostler.io/hostler/internal/configfile"
 )
 
-// Config says which etcd cluster, and as whom. Paths of files are checked by Check.
+// Config has the endpoints of an etcd cluster and the credentials. Check also checks the paths of
+// files.
 type Config struct {
 	Endpoints    []string `yaml:"endpoints" doc:"The members' URLs, such as https://etcd-1.example:2379; one is used at a time, and the next one if it does not answer." shape:"member"`
 	Prefix       string   `yaml:"prefix" doc:"Prefix of all keys: PREFIX/nodes/NAME, PREFIX/leases/NAME, PREFIX/events/NODE/NAME." shape:"path"`
@@ -25,10 +26,10 @@ type TLS struct {
 	Key         string `yaml:"key" doc:"The key of the client certificate." shape:"optionalPath" secret:"file"`
 }
 
-// Default has the values of keys that are not set.
+// Default returns the values of keys that are not set.
 func Default() Config { return Config{Prefix: "/hostler"} }
 
-// Check records what is wrong with a configuration that stands at a field.
+// Check records the errors of the configuration at a field.
 func (c Config) Check(k *configfile.Checker, field string) {
 	for name, path := range c.files() {
 		k.Require(path == "" || filepath.IsAbs(path), field+"."+name, "%q is not an absolute path", path)

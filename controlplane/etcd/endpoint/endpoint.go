@@ -10,32 +10,31 @@ import (
 	"strings"
 )
 
-// DefaultPort is where etcd serves clients.
+// DefaultPort is the port on which etcd serves clients.
 const DefaultPort = "2379"
 
-// Check reports what is wrong with an endpoint: it has to be https://HOST:PORT, or http of
-// this host's own, or of another one's if insecure allows it. key is the name of insecure in the
-// configuration.
+// Check returns an error unless the endpoint is https://HOST:PORT, or http on this host. insecure
+// allows http on other hosts, too. key is the name of insecure in the configuration.
 func Check(endpoint string, insecure bool, key string) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
+		return fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", redacted(endpoint), DefaultPort)
 	case u.Hostname() == "":
-		return fmt.Errorf("%q has no host: write it as %s://HOST:%s", shown(endpoint), u.Scheme, DefaultPort)
+		return fmt.Errorf("%q has no host: write it as %s://HOST:%s", redacted(endpoint), u.Scheme, DefaultPort)
 	case u.User != nil:
 		return fmt.Errorf("the endpoint at %s contains a user: set username and passwordFile instead", u.Host)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", shown(endpoint), u.Scheme, u.Host)
+		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", redacted(endpoint), u.Scheme, u.Host)
 	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
-		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set %s: true", shown(endpoint), key)
+		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set %s: true", redacted(endpoint), key)
 	}
 	return nil
 }
 
-// shown is what may be printed of an endpoint: no user, no password and no query, also if they stand
-// where a URL has none.
-func shown(endpoint string) string {
+// redacted returns the part of an endpoint that may be printed: no user, no password and no query,
+// even in places where a URL has none.
+func redacted(endpoint string) string {
 	if at := strings.LastIndex(endpoint, "@"); at >= 0 {
 		endpoint = "…" + endpoint[at:]
 	}
@@ -50,14 +49,14 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Plain reports whether all that goes to an endpoint can be read and changed on its way:
-// only where http is requested, in whatever case.
+// Plain reports whether the connection to an endpoint is not encrypted. That is the case only with
+// the scheme http, in upper or lower case.
 func Plain(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && u.Scheme == "http"
 }
 
-// CheckPrefix reports what is wrong with a prefix of keys: it has to be such as /hostler.
+// CheckPrefix returns an error unless the prefix of keys is valid, such as /hostler.
 func CheckPrefix(prefix string) error {
 	path, rooted := strings.CutPrefix(prefix, "/")
 	for part := range strings.SplitSeq(path, "/") {
@@ -68,11 +67,11 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// Address is where connections to an endpoint go, as HOST:PORT.
+// Address returns the address of an endpoint, as HOST:PORT.
 func Address(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Hostname() == "" {
-		return "", fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", shown(endpoint), DefaultPort)
+		return "", fmt.Errorf("%q is not an endpoint: write it as https://HOST:%s", redacted(endpoint), DefaultPort)
 	}
 	port := u.Port()
 	if port == "" {

@@ -26,7 +26,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
 )
 
-// cluster approves and signs as one of Kubernetes does.
+// cluster approves and signs requests as a Kubernetes cluster does.
 type cluster struct {
 	t    *testing.T
 	ca   *x509.Certificate
@@ -36,8 +36,8 @@ type cluster struct {
 	mu        sync.Mutex
 	approves  bool
 	denies    bool
-	rejects   bool  // certificates that it signed itself
-	exchanged int64 // serial number up to which certificates are not accepted
+	rejects   bool  // certificates that it has signed itself
+	exchanged int64 // certificates up to this serial number are not accepted
 	tryErr    error
 	tried     int
 	away      error
@@ -79,7 +79,7 @@ func (c *cluster) Submit(_ context.Context, request *certificatesv1.CertificateS
 	switch {
 	case c.denies:
 		stored.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "No", Message: "not you"}}
-	case c.approves && stored.Status.Conditions == nil: // a denial stands
+	case c.approves && stored.Status.Conditions == nil: // a denial is final
 		stored.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue}}
 		stored.Status.Certificate = c.sign(stored.Spec.Request)
 	}
@@ -127,7 +127,7 @@ func (c *cluster) times() []time.Time {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// keep returns a keeper whose loop runs until stop.
+// keep returns a keeper whose loop runs until stop is called.
 func keep(t *testing.T, directory string, bootstrap, renewal certificate.Requests, c *cluster) (k *certificate.Keeper, stop func()) {
 	t.Helper()
 	k, err := certificate.New(certificate.Options{

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Current is the certificate in use, which clients present and may doubt, and a Keeper replaces.
-// It is safe for concurrent use.
+// Current is the certificate in use. Clients present it, and can report that the server rejects it;
+// a Keeper replaces it. It is safe for concurrent use.
 type Current struct {
-	doubts chan struct{} // holds one token when the server may not accept the certificate
+	doubted chan struct{} // holds one token if the server may reject the certificate
 
-	mu          sync.Mutex       // guards all below
+	mu          sync.Mutex       // guards the fields below
 	certificate *tls.Certificate // nil before the first
-	renewAt     time.Time        // of the certificate
-	state       error            // of the last attempt; nil if nothing is to be done
+	renewAt     time.Time        // renewal time of the certificate
+	state       error            // error of the last attempt; nil if no certificate is due
 }
 
-// NewCurrent is for clients of a node of which no certificate is known yet.
-func NewCurrent() *Current { return &Current{doubts: make(chan struct{}, 1)} }
+// NewCurrent returns a Current without a certificate.
+func NewCurrent() *Current { return &Current{doubted: make(chan struct{}, 1)} }
 
-// Certificate returns the certificate in use, or why there is none. It does not
-// wait.
+// Certificate returns the certificate in use, or an error that says why there is none. It does not
+// block.
 func (c *Current) Certificate() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,8 +37,8 @@ func (c *Current) Certificate() (*tls.Certificate, error) {
 	}
 }
 
-// Status returns when the certificate in use ends, zero if there is none, and
-// what keeps the next one from coming, nil if none is due.
+// Status returns when the certificate in use ends, zero if there is none, and why the next one is
+// missing, nil if none is due.
 func (c *Current) Status() (ends time.Time, waiting error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,17 +48,17 @@ func (c *Current) Status() (ends time.Time, waiting error) {
 	return ends, c.state
 }
 
-// Doubt reports that the server seems not to accept the certificate in use, though it
-// is good by its dates. The Keeper asks the server, and if that is so gets another one
-// as a node does that has none. It does not wait.
+// Doubt reports that the server seems to reject the certificate in use, although it has not
+// expired. The Keeper then checks that with the server. If it is rejected, the Keeper requests a
+// certificate as a node without one does. Doubt does not block.
 func (c *Current) Doubt() {
 	select {
-	case c.doubts <- struct{}{}:
-	default: // it is known
+	case c.doubted <- struct{}{}:
+	default: // it has been reported already
 	}
 }
 
-// due is how long the next attempt may wait.
+// due returns the time until the next attempt.
 func (c *Current) due() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

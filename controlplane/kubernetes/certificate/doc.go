@@ -1,14 +1,13 @@
-// Package certificate gets this node its client certificate from the cluster, as
-// TLS bootstrap does, and renews it in time.
+// Package certificate gets this node's client certificate from the cluster, as TLS bootstrap does,
+// and renews it in time.
 //
-// It owns the key, which never leaves the host, the files that key and
-// certificate are kept in, and when a request is made. A request names itself
-// after its key, and the key is on disk before the request is made: an agent that
-// is started again while nobody has approved it yet finds its own request.
+// It owns the key, which never leaves the host, the files of key and certificate, and the time of
+// requests. The name of a request is derived from its key, and the key is stored before the request
+// is made. So if the agent restarts before the request is approved, it finds its own request.
 //
-// The certificate in use is replaced only by one that the server has accepted.
-// Until then, however long it takes and whatever goes wrong, the old one stays, also
-// where the server does not accept it any more: Doubt has that looked into.
+// The certificate in use is replaced only by one that the server has accepted. Until then the old
+// one stays in use, however long that takes and whatever fails. That is so even if the server
+// rejects it: Doubt makes the Keeper check it.
 //
-// It refuses to know how requests reach the server: see Requests.
+// It does not know how requests reach the server: see Requests.
 package certificate

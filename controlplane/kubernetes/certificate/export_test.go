@@ -2,7 +2,7 @@ package certificate
 
 import "time"
 
-// RenewAt is when the certificate in use is due for another.
+// RenewAt returns when the certificate in use is renewed.
 func (k *Keeper) RenewAt() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -16,35 +16,34 @@ import (
 )
 
 const (
-	// A certificate is renewed at a random point between these parts of its life,
-	// as kubelet does, so that a fleet that was made in a day does not return
-	// in one hour.
+	// A certificate is renewed at a random time between these fractions of its life, as kubelet does.
+	// Otherwise all hosts of a fleet that was installed in one day would renew in the same hour.
 	renewFrom, renewTo = 0.7, 0.9
 
 	attemptTimeout  = 30 * time.Second // for one attempt
 	deniedPause     = 5 * time.Minute  // after a request was denied
-	recheckInterval = time.Hour        // a wall clock may be set, and a host may sleep
+	recheckInterval = time.Hour        // the wall clock may be set, and the host may be suspended
 )
 
-// retry is how long to wait between attempts: an approval may take a person.
+// retry returns the pauses between attempts. They are long, because a person may have to approve a
+// request.
 func retry() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.2, Steps: math.MaxInt32, Cap: 30 * time.Second}
 }
 
-// Options say whose certificate is kept, and where.
+// Options configure a Keeper.
 type Options struct {
 	Node      string
 	Directory string
-	// Current is what clients present; one of the Keeper's own if nil.
+	// Current is the certificate that clients present; if nil, the Keeper creates one.
 	Current *Current
-	// Bootstrap makes requests for a node that has no certificate; nil if there
-	// is no way to.
+	// Bootstrap makes requests for a node without a certificate; nil if that is not configured.
 	Bootstrap Requests
 	// Renewal makes requests with the certificate in use.
 	Renewal Requests
-	// Try reports whether the server accepts a certificate: no error, if it does.
+	// Try returns nil if the server accepts a certificate.
 	Try func(context.Context, *tls.Certificate) error
-	// Renewed is called after another certificate has come into use.
+	// Renewed is called after another certificate was put into use.
 	Renewed func()
 	Log     *slog.Logger
 }
@@ -56,8 +55,8 @@ type Keeper struct {
 	store store
 }
 
-// New returns a keeper of what is in the directory. A file that is damaged is
-// set aside with a warning.
+// New returns a keeper of the certificate in the directory. It renames a damaged file and logs a
+// warning.
 func New(o Options) (*Keeper, error) {
 	if o.Directory == "" {
 		return nil, errors.New("no directory for certificates given: set controlPlane.kubernetes.certificateDirectory")
@@ -77,13 +76,12 @@ func New(o Options) (*Keeper, error) {
 	return k, nil
 }
 
-// Run gets a certificate where there is none or the server does not accept it, and
-// renews it in time, until ctx ends, and returns why. It tries again for as long as
-// it takes.
+// Run gets a certificate if there is none or the server rejects it, and renews it in time. It runs
+// until ctx ends, and returns the cause. Failed attempts are repeated without a limit.
 func (k *Keeper) Run(ctx context.Context) error {
 	backoff := retry()
 	for doubted := false; ; {
-		pause, doubts := k.due(), k.doubts
+		pause, doubts := k.due(), k.doubted
 		if doubted || pause <= 0 {
 			err := k.attempt(ctx, doubted)
 			if ctx.Err() != nil {
@@ -93,7 +91,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			switch {
 			case err == nil:
 				doubted, backoff = false, retry()
-				pause = max(k.due(), backoff.Step()) // if its life is as good as over, no faster than that
+				pause = max(k.due(), backoff.Step()) // a certificate that is due again at once must not cause a tight loop
 			case errors.Is(err, ErrDenied):
 				pause = wait.Jitter(deniedPause, backoff.Jitter)
 			default:
@@ -101,7 +99,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 			doubted = doubted || errors.Is(err, controlplane.ErrUnauthorized)
 			if err != nil {
-				doubts = nil // nobody hurries it: there may be one with each request
+				doubts = nil // doubts must not shorten the pause: each request may report one
 			}
 		}
 		timer := time.NewTimer(min(pause, recheckInterval))
@@ -117,8 +115,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// attempt sees to it that there is a certificate in time, and where the one in use
-// is doubted, that it is one that the server accepts.
+// attempt requests a certificate if one is due. If the one in use is doubted, it first checks
+// whether the server accepts it.
 func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -136,7 +134,7 @@ func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	}
 	err := k.o.Try(ctx, current)
 	switch {
-	case err == nil && k.due() > 0: // whatever was not accepted is no more
+	case err == nil && k.due() > 0: // the server accepts it now
 		return nil
 	case err == nil:
 		return k.request(ctx, k.o.Renewal)
@@ -151,22 +149,22 @@ func (k *Keeper) attempt(ctx context.Context, doubted bool) error {
 	return nil
 }
 
-// RefusedError reports that the server does not accept the certificate in use, which
-// is good by its dates, and what keeps another one from coming.
+// RefusedError reports that the server rejects the certificate in use although it has not expired,
+// and why there is no other one yet.
 type RefusedError struct {
 	Until time.Time
 	Err   error
 }
 
-// Error says both.
+// Error names both causes.
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the server rejected this node's certificate, valid until %s; requesting another with the bootstrap kubeconfig: %v", e.Until.UTC().Format(time.RFC3339), e.Err)
 }
 
-// Unwrap returns what keeps another one from coming.
+// Unwrap returns why there is no other certificate.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// request makes a request, or reads the one that is in progress.
+// request makes a request, or reads the pending one.
 func (k *Keeper) request(ctx context.Context, requests Requests) error {
 	key, err := k.store.pending()
 	if err != nil {
@@ -182,7 +180,7 @@ func (k *Keeper) request(ctx context.Context, requests Requests) error {
 	}
 	text, next, err := issued(request, k.o.Node, key)
 	if errors.Is(err, ErrDenied) {
-		// The name of a denied request is spent, and with it its key.
+		// The name of a denied request cannot be used again, and so its key cannot either.
 		return errors.Join(err, k.store.forget())
 	}
 	if err != nil {
@@ -194,27 +192,25 @@ func (k *Keeper) request(ctx context.Context, requests Requests) error {
 	if err := k.store.replace(text, key); err != nil {
 		return fmt.Errorf("store certificate: %w", err)
 	}
-	// Signers date certificates back, by 5 minutes as a rule, which may be more than
-	// they are good for.
+	// Signers backdate certificates, usually by 5 minutes, which may be longer than their life.
 	k.use(next, time.Now())
 	k.o.Log.Info("using new certificate", "node", k.o.Node, "request", request.Name, "until", next.Leaf.NotAfter)
 	k.o.Renewed()
 	return nil
 }
 
-// use takes a certificate into use that began its life then.
+// use puts a certificate into use. began is the start of its life.
 func (k *Keeper) use(certificate *tls.Certificate, began time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	life := certificate.Leaf.NotAfter.Sub(began)
 	k.certificate = certificate
-	// By the wall clock, as its end is: the monotonic one stands still while a host
-	// sleeps, and knows nothing of a clock that is set right after the start.
+	// Uses the wall clock, as the certificate's end does. The monotonic clock stops while the host is
+	// suspended, and ignores a wall clock that is set after the start.
 	k.renewAt = began.Round(0).Add(time.Duration(float64(life) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))
 }
 
-// note records the outcome of an attempt, and logs when failures begin, change
-// their kind and end.
+// note records the result of an attempt, and logs when failures begin, change and end.
 func (k *Keeper) note(err error) {
 	k.mu.Lock()
 	before := k.state

@@ -19,17 +19,17 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// patience is for what comes soon on any machine.
+// patience limits waits for something that is quick on any machine.
 const patience = 2 * time.Minute
 
-// node is a host that joins by bootstrap: its keeper, and its client.
+// node is a host that joins by bootstrap, with its keeper and its client.
 type node struct {
 	keeper  *certificate.Keeper
 	client  *kubernetes.Client
 	renewed chan struct{}
 }
 
-// join puts the parts together as an agent does, and runs the keeper.
+// join builds keeper and client as an agent does, and runs the keeper.
 func join(t *testing.T, name, bootstrap, directory string) *node {
 	t.Helper()
 	n, current := &node{renewed: make(chan struct{}, 16)}, certificate.NewCurrent()

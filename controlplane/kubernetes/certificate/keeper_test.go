@@ -64,7 +64,7 @@ func TestACertificateIsRenewedInTime(t *testing.T) {
 			t.Errorf("certificate is renewed after 69 %% of its life, want not before 70 %%")
 		}
 		stop()
-		k, stop = keep(t, directory, c, c, c) // the stored one is in use at once
+		k, stop = keep(t, directory, c, c, c) // the stored certificate is used at once
 		if serial(t, k) != first {
 			t.Errorf("certificate after a restart is another, want the stored one")
 		}
@@ -76,8 +76,7 @@ func TestACertificateIsRenewedInTime(t *testing.T) {
 	})
 }
 
-// The monotonic clock stands still while a host sleeps, and the certificate's end does
-// not wait for it.
+// The monotonic clock stops while a host is suspended, but the certificate still ends.
 func TestARenewalIsDueByTheWallClock(t *testing.T) {
 	c, renewed := newCluster(t, time.Hour), make(chan struct{})
 	k, err := certificate.New(certificate.Options{
@@ -160,7 +159,7 @@ func TestACertificateThatIsOverBeginsAgain(t *testing.T) {
 	})
 }
 
-// errUnknown is a server that does not know this node's certificate.
+// errUnknown is the error of a server that does not know this node's certificate.
 var errUnknown = fmt.Errorf("%w: %w", controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
 
 func TestACertificateThatTheServerDoesNotAcceptAnyMoreIsReplaced(t *testing.T) {
@@ -172,7 +171,7 @@ func TestACertificateThatTheServerDoesNotAcceptAnyMoreIsReplaced(t *testing.T) {
 		after(time.Second)
 		first := serial(t, k)
 		c.set(func(c *cluster) { c.exchanged, c.approves = first, false })
-		for range 1000 { // one with each request
+		for range 1000 { // one for each request
 			k.Doubt()
 			after(time.Second)
 		}
@@ -270,7 +269,7 @@ func TestDamagedFilesAreNotFatal(t *testing.T) {
 	})
 }
 
-func TestANodeWithoutAWayToAsk(t *testing.T) {
+func TestANodeThatCannotRequestACertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, time.Hour)
 		k, stop := keep(t, t.TempDir(), nil, c, c)

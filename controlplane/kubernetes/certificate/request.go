@@ -17,30 +17,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Requests is how signing requests reach the server. Its errors are
-// controlplane's.
+// Requests sends signing requests to the server. Its errors are those of controlplane.
 type Requests interface {
-	// Submit stores a request, or returns the stored one of its name, with what
-	// has become of it.
+	// Submit stores a request, or reads the stored request of that name. It returns the request with
+	// its state.
 	Submit(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error)
 }
 
-// ErrDenied means that someone refused the request, or that the signer cannot sign it.
+// ErrDenied means that a request was denied, or that the signer cannot sign it.
 var ErrDenied = errors.New("denied")
 
-// WaitingError means that nobody has approved a request, or its certificate is not made yet.
+// WaitingError means that a request is not approved yet, or that its certificate is not issued yet.
 type WaitingError struct{ Request string }
 
-// Error says how to see it and approve it.
+// Error contains the commands that show and approve the request.
 func (e *WaitingError) Error() string {
 	return fmt.Sprintf("certificate signing request %s: not approved yet: check it with `kubectl get csr %[1]s`, then run `kubectl certificate approve %[1]s`", e.Request)
 }
 
-// commonName is the user that a node is.
+// commonName returns the user name of a node.
 func commonName(node string) string { return "system:node:" + node }
 
-// newRequest requests a client certificate of the node, for that key, in the
-// form that the cluster's approver knows.
+// newRequest requests a client certificate for the node and that key, in the form that the
+// cluster's approver accepts.
 func newRequest(node string, key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{Organization: []string{"system:nodes"}, CommonName: commonName(node)},
@@ -63,8 +62,7 @@ func newRequest(node string, key *ecdsa.PrivateKey) (*certificatesv1.Certificate
 	}, nil
 }
 
-// issued returns the certificate that the request was answered with, as PEM and
-// with its key.
+// issued returns the issued certificate with its key, as PEM and parsed.
 func issued(request *certificatesv1.CertificateSigningRequest, node string, key *ecdsa.PrivateKey) ([]byte, *tls.Certificate, error) {
 	for _, condition := range request.Status.Conditions {
 		if condition.Type != certificatesv1.CertificateApproved && condition.Status != corev1.ConditionFalse {

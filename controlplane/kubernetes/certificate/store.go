@@ -19,9 +19,9 @@ import (
 
 // Files in the directory, all of mode 0600.
 const (
-	// FileCurrent holds certificate and key as PEM, so that both change at once.
+	// FileCurrent contains certificate and key as PEM, in one file so that both change at once.
 	FileCurrent = "hostler-client.pem"
-	// FilePending holds the key of a request that is in progress.
+	// FilePending contains the key of a pending request.
 	FilePending = "hostler-client.pending.key"
 
 	asideSuffix = ".damaged"
@@ -32,8 +32,8 @@ type store struct{ directory string }
 
 func (s store) path(file string) string { return filepath.Join(s.directory, file) }
 
-// current reads the certificate of that subject; nil if there is none. One that
-// makes no sense is set aside, and told of by the error.
+// current reads the certificate of that subject; nil if there is none. It renames an invalid file
+// and returns an error.
 func (s store) current(commonName string) (*tls.Certificate, error) {
 	certificate, err := read(s.path(FileCurrent), commonName)
 	if damaged, ok := errors.AsType[*damage](err); ok {
@@ -42,8 +42,8 @@ func (s store) current(commonName string) (*tls.Certificate, error) {
 	return certificate, err
 }
 
-// Stored reads the certificate of that node in the directory, for a host whose agent
-// does not run; nil if there is none. Nothing is set aside.
+// Stored reads a node's certificate in the directory, for a host whose agent does not run; nil if
+// there is none. It does not rename an invalid file.
 func Stored(directory, node string) (*tls.Certificate, error) {
 	path := filepath.Join(directory, FileCurrent)
 	certificate, err := read(path, commonName(node))
@@ -53,14 +53,13 @@ func Stored(directory, node string) (*tls.Certificate, error) {
 	return certificate, nil
 }
 
-// damage is what makes a file invalid.
+// damage is the error of an invalid file.
 type damage struct{ err error }
 
-// Error says it.
+// Error returns the text of err.
 func (d *damage) Error() string { return d.err.Error() }
 
-// read is the certificate in a file; nil if there is none, *damage if it makes no
-// sense.
+// read reads the certificate in a file; nil if there is none, *damage if the file is invalid.
 func read(path, commonName string) (*tls.Certificate, error) {
 	text, err := trust.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +78,7 @@ func read(path, commonName string) (*tls.Certificate, error) {
 	return certificate, nil
 }
 
-// Parse reads a certificate for that common name with its key, both in one PEM.
+// Parse reads a certificate for that common name and its key from one PEM.
 func Parse(text []byte, commonName string) (*tls.Certificate, error) {
 	certificate, err := tls.X509KeyPair(text, text)
 	if err != nil {
@@ -96,7 +95,7 @@ func Parse(text []byte, commonName string) (*tls.Certificate, error) {
 	return &certificate, nil
 }
 
-// setAside keeps a damaged file from being read again.
+// setAside renames a damaged file, so that it is not read again.
 func (s store) setAside(file string, why error) error {
 	path := s.path(file)
 	if err := os.Rename(path, path+asideSuffix); err != nil {
@@ -105,7 +104,7 @@ func (s store) setAside(file string, why error) error {
 	return fmt.Errorf("%s: %w: moved to %s", path, why, path+asideSuffix)
 }
 
-// replace makes the certificate with its key the current one.
+// replace stores the certificate with its key as the current one.
 func (s store) replace(certificate []byte, key *ecdsa.PrivateKey) error {
 	text, err := encode(key)
 	if err != nil {
@@ -117,11 +116,11 @@ func (s store) replace(certificate []byte, key *ecdsa.PrivateKey) error {
 	return s.forget()
 }
 
-// pending returns the key for the request in progress, a new one if there is none.
+// pending returns the key of the pending request, or a new key if there is none.
 func (s store) pending() (*ecdsa.PrivateKey, error) {
 	text, err := trust.ReadFile(s.path(FilePending))
 	if err == nil {
-		// A damaged one is as good as none: nobody relies on it yet.
+		// A damaged key is ignored: no certificate depends on it yet.
 		if key, err := decode(text); err == nil {
 			return key, nil
 		}
@@ -139,7 +138,7 @@ func (s store) pending() (*ecdsa.PrivateKey, error) {
 	return key, s.write(FilePending, text)
 }
 
-// forget gives the key of the request in progress up.
+// forget deletes the key of the pending request.
 func (s store) forget() error {
 	err := os.Remove(s.path(FilePending))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,7 +1,7 @@
 // Package memory is a store of objects in memory, for any number of clients in one process.
 //
-// It owns versions, times to live and watches. It refuses to know what the objects are, and
-// where else they are kept.
+// It owns versions, TTLs and watches. It does not know what the objects are, or where else they are
+// stored.
 package memory
 
 import (
@@ -20,25 +20,25 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// Options are what a Store can be told.
+// Options configure a Store.
 type Options struct {
 	Type, Endpoint string
-	// MaxEvents is how many Events are kept: the oldest is deleted for a new one. 0 is for
-	// as many as there are.
+	// MaxEvents is the maximum number of Events: for a new one, the oldest is deleted. 0 means no
+	// limit.
 	MaxEvents int
-	// PageSize is how many objects a page of a list holds; 500 if 0.
+	// PageSize is the number of objects in a page of a list; 500 if 0.
 	PageSize int
 }
 
-// Store keeps objects in memory. It works under testing/synctest. Use New.
+// Store stores objects in memory. It works under testing/synctest. Use New.
 type Store struct {
 	o Options
 
-	mu      sync.Mutex // guards what follows
-	ends    bool       // objects end with their time to live
+	mu      sync.Mutex // guards the fields below
+	ends    bool       // objects are deleted after their TTL
 	last    uint64     // the latest version
 	objects map[objects.Key]*entry
-	watched map[objects.Key]chan struct{} // closed and removed with the next change of its object
+	watched map[objects.Key]chan struct{} // closed and removed at the next change of the object
 	follow  func(objects.Kind)
 }
 
@@ -46,13 +46,13 @@ type Store struct {
 type Object struct {
 	Key     objects.Key     `json:"key"`
 	Version uint64          `json:"version"`
-	Value   json.RawMessage `json:"value"` // not changed any more
+	Value   json.RawMessage `json:"value"` // immutable
 	TTL     time.Duration   `json:"-"`
 }
 
-// entry is a stored object, which ends at a time unless that is zero.
+// entry is a stored object. A zero time means that it does not expire.
 type entry struct {
-	value   []byte // not changed any more
+	value   []byte // immutable
 	version uint64
 	ttl     time.Duration
 	ends    time.Time
@@ -63,28 +63,28 @@ var (
 	_ objects.Ender = (*Store)(nil)
 )
 
-// New returns an empty store, in which no object ends by itself.
+// New returns an empty store in which no object expires.
 func New(o Options) *Store {
 	o.PageSize = cmp.Or(o.PageSize, 500)
 	return &Store{o: o, objects: map[objects.Key]*entry{}, watched: map[objects.Key]chan struct{}{}, follow: func(objects.Kind) {}}
 }
 
-// End has objects end from now on that are not put again within their time to live.
+// End makes objects expire from now on if they are not put again within their TTL.
 func (s *Store) End(ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ends = ends
 }
 
-// Follow has changed called after each change of objects of a kind, one call at a time. It
-// must not call the Store.
+// Follow sets a function that is called after each change of objects of a kind, one call at a time.
+// It must not call the Store.
 func (s *Store) Follow(changed func(objects.Kind)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follow = changed
 }
 
-// Ends reports whether objects end by themselves.
+// Ends reports whether objects expire.
 func (s *Store) Ends() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	return s.object(key).Version, nil
 }
 
-// freeSpace deletes the oldest Event where there are too many. The caller holds mu.
+// freeSpace deletes the oldest Event if there are too many. The caller holds mu.
 func (s *Store) freeSpace() {
 	if events := s.list(objects.Event); s.o.MaxEvents > 0 && len(events) >= s.o.MaxEvents {
 		s.remove(slices.MinFunc(events, func(a, b objects.Key) int {
@@ -141,7 +141,7 @@ func (s *Store) freeSpace() {
 	}
 }
 
-// store keeps an object, under a version of its own. The caller holds mu.
+// store stores an object under a new version. The caller holds mu.
 func (s *Store) store(o Object) {
 	if o.Version <= s.last {
 		o.Version = s.last + 1
@@ -173,7 +173,7 @@ func (s *Store) Delete(ctx context.Context, key objects.Key, version objects.Ver
 	return nil
 }
 
-// remove deletes an object if it is there. The caller holds mu.
+// remove deletes an object if it exists. The caller holds mu.
 func (s *Store) remove(key objects.Key) {
 	if _, there := s.objects[key]; there {
 		delete(s.objects, key)
@@ -203,7 +203,7 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 	return found, "", nil
 }
 
-// list are the keys of a kind in no order. The caller holds mu.
+// list returns the keys of a kind in no order. The caller holds mu.
 func (s *Store) list(kind objects.Kind) []objects.Key {
 	var keys []objects.Key
 	for key := range s.objects {
@@ -238,7 +238,7 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 	}
 }
 
-// at is a channel that receives at that time; never if it is zero.
+// at returns a channel that receives at that time; never if it is zero.
 func at(when time.Time) (<-chan time.Time, func()) {
 	if when.IsZero() {
 		return nil, func() {}
@@ -247,7 +247,7 @@ func at(when time.Time) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// state is the object as it is, when it ends, and what is closed with the next change.
+// state returns the object, when it expires, and a channel that its next change closes.
 func (s *Store) state(key objects.Key) (state objects.Object, ends time.Time, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,8 +261,7 @@ func (s *Store) state(key objects.Key) (state objects.Object, ends time.Time, ch
 	return state, ends, s.watched[key]
 }
 
-// object is what is stored under a key; with version None if nothing is. The caller
-// holds mu.
+// object returns the object of a key; with version None if there is none. The caller holds mu.
 func (s *Store) object(key objects.Key) objects.Object {
 	e, found := s.objects[key]
 	if found && s.ends && !e.ends.IsZero() && !time.Now().Before(e.ends) {
@@ -284,7 +283,7 @@ func (s *Store) compare(call string, key objects.Key, version objects.Version) e
 	return &objects.ConflictError{Stored: stored, Err: fmt.Errorf("%s %s: %w: version is %q, not %q", call, key, controlplane.ErrConflict, stored.Version, version)}
 }
 
-// wake has watches of an object look again. The caller holds mu.
+// wake makes the watches of an object check it again. The caller holds mu.
 func (s *Store) wake(key objects.Key) {
 	if changed := s.watched[key]; changed != nil {
 		close(changed)
@@ -293,7 +292,7 @@ func (s *Store) wake(key objects.Key) {
 	s.follow(key.Kind)
 }
 
-// Snapshot returns the objects of these kinds, the one that was put longest ago first.
+// Snapshot returns the objects of these kinds, the least recently put first.
 func (s *Store) Snapshot(kinds ...objects.Kind) []Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,9 +308,9 @@ func (s *Store) Snapshot(kinds ...objects.Kind) []Object {
 
 func byVersion(a, b Object) int { return cmp.Compare(a.Version, b.Version) }
 
-// Restore has these objects be all that there is. Each has a version that none had in this
-// Store: its own where the Store is new, as after a restart, and else another, as by a backup.
-// Its time to live begins now.
+// Restore replaces all objects by these. A new Store keeps their versions, as after a restart. A
+// Store that has had objects gives them new versions, as after a restored backup. Their TTL starts
+// now.
 func (s *Store) Restore(snapshot []Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

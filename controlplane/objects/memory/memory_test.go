@@ -30,7 +30,7 @@ func TestTheOldestEventIsDeletedForANewOne(t *testing.T) {
 	for i := range 4 {
 		put(t, s, event(i+1), objects.Put{Value: []byte("{}")})
 		if i == 1 {
-			first = put(t, s, event(0), objects.Put{Value: []byte("{}"), Instead: first}) // it is the latest now
+			first = put(t, s, event(0), objects.Put{Value: []byte("{}"), Instead: first}) // it is the latest one now
 		}
 	}
 	var left []string
@@ -85,7 +85,7 @@ func TestAFollowerGetsEachChange(t *testing.T) {
 	if _, err := s.Put(t.Context(), node, objects.Put{Value: []byte("{}")}); err == nil {
 		t.Error("Put() over another version = nil, want an error")
 	}
-	for range 2 { // the second time there is nothing
+	for range 2 { // the second time it does not exist
 		if err := s.Delete(t.Context(), node, objects.None); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
-// Package objectstest is what stores of objects, and the client over them, are tested
-// with: Store, one in memory that fails on demand and can be set back as by a restored
-// backup, and a suite of what every objects.Store promises.
+// Package objectstest has tools to test stores of objects and the client that uses them. Store is
+// in memory, fails on demand, and can be set back as by a restored backup. Run is a suite of the
+// promises of objects.Store.
 package objectstest
 
 import (
@@ -17,7 +17,7 @@ import (
 // Call names a method of objects.Store.
 type Call string
 
-// The methods that a Fault can befall.
+// The methods that can have a Fault.
 const (
 	Any    Call = ""
 	Get    Call = "get"
@@ -27,11 +27,11 @@ const (
 	Watch  Call = "watch"
 )
 
-// Fault is what goes wrong with a call. None is Stale.
+// Fault is the fault of a call. Stale is not supported.
 type Fault = faulttest.Fault
 
-// Store keeps objects in memory, for any number of clients, and ends them with their time to
-// live. It works under testing/synctest. Use New.
+// Store stores objects in memory, for any number of clients, and deletes them after their TTL. It
+// works under testing/synctest. Use New.
 type Store struct {
 	*memory.Store
 	*faulttest.Book[Call]
@@ -78,9 +78,9 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	return version, nil
 }
 
-// interfere writes the object as another client who changes nothing in it.
+// interfere writes the object as another client that changes nothing in it.
 func (s *Store) interfere(key objects.Key) {
-	_ = s.Edit(key, func(value []byte) []byte { return value }) // where it is there
+	_ = s.Edit(key, func(value []byte) []byte { return value }) // fails if the object does not exist
 }
 
 // Delete implements objects.Store.
@@ -131,7 +131,7 @@ func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.
 	return fmt.Errorf("watch %s: %w", key, err)
 }
 
-// object is what is stored under a key; nil if nothing is.
+// object returns the object of a key; nil if there is none.
 func (s *Store) object(key objects.Key) *memory.Object {
 	for _, o := range s.Snapshot(key.Kind) {
 		if o.Key == key {
@@ -141,8 +141,8 @@ func (s *Store) object(key objects.Key) *memory.Object {
 	return nil
 }
 
-// Edit changes a value as a person would, with nothing between him and the store. It is
-// an error if nothing is stored under the key.
+// Edit changes a value in the store directly, as a person can. It returns an error if the key has
+// no object.
 func (s *Store) Edit(key objects.Key, change func(value []byte) []byte) error {
 	for {
 		stored, err := s.Store.Get(context.Background(), key)
@@ -156,8 +156,8 @@ func (s *Store) Edit(key objects.Key, change func(value []byte) []byte) error {
 	}
 }
 
-// Backup returns what sets the store back to what it is now: all other changes are
-// lost then, and each object has another version.
+// Backup returns a function that restores the present state: all later changes are lost, and each
+// object gets another version.
 func (s *Store) Backup() (restore func()) {
 	kept := s.Snapshot(objects.Node, objects.Lease, objects.Event, objects.Setting)
 	return func() { s.Restore(kept) }

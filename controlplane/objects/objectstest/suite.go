@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/controlplane/objects"
 )
 
-// checkTimeout bounds one check.
+// checkTimeout limits one check.
 const checkTimeout = 60 * time.Second
 
-// Run tries every promise of objects.Store, each on a new and empty one.
+// Run checks every promise of objects.Store, each on a new and empty store.
 func Run(t *testing.T, newStore func(t *testing.T) objects.Store) {
 	for name, check := range map[string]func(ctx context.Context, s objects.Store) error{
 		"a value is put where nothing is, read and replaced":        checkPut,
@@ -49,8 +49,8 @@ func Run(t *testing.T, newStore func(t *testing.T) objects.Store) {
 	}
 }
 
-// RequestPace has a store ask all hosts for Leases that are good for that long or, with
-// nothing, for none.
+// RequestPace sets the Lease duration that a store requests from all hosts; an empty duration
+// requests none.
 func RequestPace(ctx context.Context, s objects.Store, duration string) error {
 	key := objects.Key{Kind: objects.Setting, Node: objects.LeaseDuration}
 	if duration == "" {
@@ -64,8 +64,7 @@ func RequestPace(ctx context.Context, s objects.Store, duration string) error {
 	return err
 }
 
-// EditNode changes the Node that a store holds as another client would, who takes no
-// heed of a Client's rules.
+// EditNode changes a stored Node as another client does that does not follow the rules of Client.
 func EditNode(ctx context.Context, s objects.Store, name string, change func(*corev1.Node)) error {
 	for {
 		stored, err := s.Get(ctx, nodeKey(name))
@@ -93,7 +92,7 @@ func eventKey(node, name string) objects.Key {
 	return objects.Key{Kind: objects.Event, Node: node, Name: name}
 }
 
-// value is an object as it is stored under a key, with a mark to know it by.
+// value returns the value of a key, with a mark by which the check recognizes it.
 func value(key objects.Key, mark string) []byte {
 	var object any
 	switch key.Kind {
@@ -115,12 +114,12 @@ func value(key objects.Key, mark string) []byte {
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
-		panic(err) // plain fields
+		panic(err) // cannot fail: plain fields
 	}
 	return text
 }
 
-// put stores a value in the place of that version.
+// put stores a value if the stored version is instead.
 func put(ctx context.Context, s objects.Store, key objects.Key, mark string, instead objects.Version, ttl time.Duration) (objects.Version, error) {
 	version, err := s.Put(ctx, key, objects.Put{Value: value(key, mark), Instead: instead, TTL: ttl})
 	if err != nil {
@@ -132,7 +131,7 @@ func put(ctx context.Context, s objects.Store, key objects.Key, mark string, ins
 	return version, nil
 }
 
-// want returns an error unless the object is that value in that version.
+// want returns an error unless the object has that value and version.
 func want(call string, o objects.Object, key objects.Key, mark string, version objects.Version) error {
 	if o.Key != key || o.Version != version || version != objects.None && !bytes.Equal(o.Value, value(key, mark)) {
 		return fmt.Errorf("%s = %s %q %s, want %s %q %s", call, o.Key, o.Version, o.Value, key, version, value(key, mark))
@@ -140,7 +139,7 @@ func want(call string, o objects.Object, key objects.Key, mark string, version o
 	return nil
 }
 
-// wantStored returns an error unless that is what is stored.
+// wantStored returns an error unless the stored object has that value and version.
 func wantStored(ctx context.Context, s objects.Store, key objects.Key, mark string, version objects.Version) error {
 	o, err := s.Get(ctx, key)
 	if err != nil {
@@ -149,7 +148,7 @@ func wantStored(ctx context.Context, s objects.Store, key objects.Key, mark stri
 	return want("Get()", o, key, mark, version)
 }
 
-// wantConflict returns an error unless err is a refusal that names it.
+// wantConflict returns an error unless err is a refusal that contains that object.
 func wantConflict(call string, err error, key objects.Key, mark string, version objects.Version) error {
 	conflict, refused := errors.AsType[*objects.ConflictError](err)
 	if !refused || !errors.Is(err, controlplane.ErrConflict) {

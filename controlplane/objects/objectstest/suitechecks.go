@@ -81,7 +81,7 @@ func follow(ctx context.Context, s objects.Store, key objects.Key) *watched {
 	return w
 }
 
-// until receives what the watch tells, until it is what is waited for.
+// until receives states from the watch until is returns true.
 func (w *watched) until(what string, is func(objects.Object) bool) error {
 	var last objects.Object
 	for {

@@ -1,6 +1,5 @@
-// Package plugintest is a plugin in memory: protocol 1 as controlplane.proto has it, with
-// faults to inject. It owns the objects that it is given, and refuses to last longer
-// than its process.
+// Package plugintest is a plugin in memory that serves protocol 1, as in controlplane.proto, and
+// can inject faults. It owns its objects, and stores them only as long as its process runs.
 package plugintest
 
 import (
@@ -19,43 +18,42 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-// pageSize is how many objects a page of a list has: few, so that lists have pages.
+// pageSize is the number of objects in a page. It is small, so that lists have several pages.
 const pageSize = 3
 
-// Server is the plugin. It is safe for concurrent use; its fields are set before it
-// serves.
+// Server is the plugin. It is safe for concurrent use. Set its fields before it serves.
 type Server struct {
 	v1.UnimplementedControlPlaneServer
 
-	// NoObject has the plugin refuse with ABORTED, and not with what is there.
+	// NoObject makes the plugin refuse with ABORTED instead of returning the stored object.
 	NoObject bool
-	// Lasting has objects stay, whatever their TTL. About has to say so.
+	// Lasting keeps objects after their TTL. About then has to remove ABILITY_TTL.
 	Lasting bool
-	// Fault is asked before each call, by the name of its method: an error is the answer.
-	// It may be nil.
+	// Fault is called before each call, with the name of its method. Its error is the answer. It may
+	// be nil.
 	Fault func(ctx context.Context, method string) error
-	// About has the final status on what the plugin says of itself. It may be nil.
+	// About changes the answer to Info. It may be nil.
 	About func(*v1.InfoResponse)
-	// Answer has the final status on answers, by the name of the method, once what was asked
-	// for is done: it changes them, or has an error be told in their place. It may be nil.
+	// Answer is called after a call was executed, with the name of its method. It changes the answer,
+	// or returns an error instead of it. It may be nil.
 	Answer func(method string, answer any) error
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	objects map[string]entry
-	last    int           // version
-	changed chan struct{} // closed with each change
+	last    int           // last version
+	changed chan struct{} // closed at each change
 }
 
-// errNoObject is all that a tacit plugin says of a conflict.
+// errNoObject is the answer to a conflict with NoObject.
 var errNoObject = status.Error(codes.Aborted, "another is there")
 
-// entry is an object, and when it ends; zero is never.
+// entry is an object and its expiry; zero means never.
 type entry struct {
 	object *v1.Object
 	ends   time.Time
 }
 
-// Listen serves on a socket of that path until the listener is closed or stop is called.
+// Listen serves on a socket at that path until the listener is closed or stop is called.
 func (s *Server) Listen(path string) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -75,10 +73,10 @@ func (s *Server) Listen(path string) (stop func(), err error) {
 		return answer, err
 	}))
 	v1.RegisterControlPlaneServer(server, s)
-	go func() { _ = server.Serve(listener) }() // until it is stopped
+	go func() { _ = server.Serve(listener) }() // returns when it is stopped
 	return func() {
 		server.Stop()
-		_ = listener.Close() // of a server that was stopped before it began
+		_ = listener.Close() // if the server was stopped before it began to serve
 	}, nil
 }
 
@@ -94,12 +92,12 @@ func (s *Server) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error
 	return answer, nil
 }
 
-// path is the key as a text that sorts as keys do.
+// path returns the key as a text that sorts in the order of keys.
 func path(k *v1.Key) string {
 	return strings.TrimSuffix(k.GetKind()+"/"+k.GetNode()+"/"+k.GetName(), "/")
 }
 
-// stored is what is there now. The lock is held.
+// stored returns the stored object. The caller holds mu.
 func (s *Server) stored(key *v1.Key) *v1.Object {
 	e, found := s.objects[path(key)]
 	if !found || !e.ends.IsZero() && !time.Now().Before(e.ends) {
@@ -108,7 +106,7 @@ func (s *Server) stored(key *v1.Key) *v1.Object {
 	return e.object
 }
 
-// change takes note of a change. The lock is held.
+// change records a change. The caller holds mu.
 func (s *Server) change() {
 	if s.changed != nil {
 		close(s.changed)

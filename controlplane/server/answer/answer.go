@@ -1,5 +1,5 @@
-// Package answer has what the server's API answers. It has no logic, so that the command line can use it
-// without the server.
+// Package answer has the types of the server API's answers. It has no logic, so that the command
+// line can use it without the server.
 package answer
 
 import (
@@ -11,40 +11,40 @@ import (
 // Status is the state of a server, as printed by `hostler fleet status -o json`.
 type Status struct {
 	Version     string       `json:"version"`
-	Candidate   string       `json:"candidate"` // the name of this server in elections
+	Candidate   string       `json:"candidate"` // name of this server in elections
 	Store       Store        `json:"store"`
 	Controllers []Controller `json:"controllers"`
 	Zones       []Zone       `json:"zones"`
 	Nodes       int          `json:"nodes"`
 	NotReady    int          `json:"notReady"`
-	// NotReadyNodes names the first ten of them.
+	// NotReadyNodes has the names of the first ten Nodes that are not ready.
 	NotReadyNodes []string `json:"notReadyNodes"`
-	// Heartbeats is null on Kubernetes, and before it is known.
+	// Heartbeats is null on Kubernetes, and as long as it is unknown.
 	Heartbeats *Heartbeats `json:"heartbeats"`
-	// Slots are the reboot slots by group, and FleetLock counts answers to its clients by kind.
+	// Slots are the reboot slots by group. FleetLock counts the answers to its clients by kind.
 	Slots     []SlotGroup       `json:"slots"`
 	FleetLock map[string]uint64 `json:"fleetLockAnswers"`
 	Problems  []Problem         `json:"problems"`
 	Loops     []loop.Health     `json:"loops"`
 }
 
-// Heartbeats is how long Leases last, and why.
+// Heartbeats is the duration of Leases, and its reason.
 type Heartbeats struct {
-	Hosts        int     `json:"hosts"`     // that renew Leases, or may at any moment
-	PerSecond    float64 `json:"perSecond"` // renewals; 0 if the setting is no duration
+	Hosts        int     `json:"hosts"`     // hosts that renew Leases, or may at any moment
+	PerSecond    float64 `json:"perSecond"` // renewals; 0 if the setting is invalid
 	MaxPerSecond float64 `json:"maxPerSecond"`
-	LeaseSeconds float64 `json:"leaseSeconds"` // 0 if the setting is no duration
+	LeaseSeconds float64 `json:"leaseSeconds"` // 0 if the setting is invalid
 	Setting      string  `json:"setting"`      // settings/lease-duration; empty if there is none
 	Reason       string  `json:"reason"`
 }
 
-// Store is the store as the server reaches it.
+// Store is the state of the store as this server sees it.
 type Store struct {
 	Type     string `json:"type"`
 	Endpoint string `json:"endpoint"`
-	// Since is since when it answers without a gap; null while it does not.
+	// Since is since when it has answered without a gap; null while it does not.
 	Since *time.Time `json:"since"`
-	// Refused is true while it answers that this server lacks rights.
+	// Refused reports that the store answers, but refuses this server for lack of rights.
 	Refused bool   `json:"refused,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
@@ -55,20 +55,21 @@ type Controller struct {
 	// State is Leading, Standby, Yielding (another program does the job), Disabled, NotApplicable (to
 	// this type of store) or Starting.
 	State   string     `json:"state"`
-	Leader  string     `json:"leader"` // a candidate; empty if unknown
-	Since   *time.Time `json:"since"`  // of the leader
+	Leader  string     `json:"leader"` // its candidate name; empty if unknown
+	Since   *time.Time `json:"since"`  // when the leader was elected
 	Message string     `json:"message,omitempty"`
-	Paused  string     `json:"paused,omitempty"` // why it decides nothing
-	Due     int        `json:"due"`              // changes that are due now
-	Pending int        `json:"pending"`          // changes that are due later, or paused
-	Failing int        `json:"failing"`          // objects that it cannot write
+	Paused  string     `json:"paused,omitempty"` // why it makes no decisions
+	Due     int        `json:"due"`              // number of changes that are due now
+	Pending int        `json:"pending"`          // number of changes that are due later, or paused
+	Failing int        `json:"failing"`          // number of objects that it cannot write
 	// Stored, Conflicts and Failed count writes since the start.
 	Stored    uint64 `json:"stored"`
 	Conflicts uint64 `json:"conflicts"`
 	Failed    uint64 `json:"failed"`
-	// OldestDueSeconds is the age of the oldest change that is due and not stored; 0 if there is none.
+	// OldestDueSeconds is the age of the oldest change that is due and not stored yet; 0 if there is
+	// none.
 	OldestDueSeconds float64 `json:"oldestDueSeconds"`
-	// WatchLagSeconds is how long the watch took to report the last change that this server stored.
+	// WatchLagSeconds is how long the watch took to show the last change that this server stored.
 	WatchLagSeconds float64 `json:"watchLagSeconds"`
 }
 
@@ -92,7 +93,7 @@ type Zone struct {
 	Paused   string  `json:"paused,omitempty"`
 }
 
-// Problem is an object that is left alone, and why.
+// Problem is an object that is not changed, and the reason.
 type Problem struct {
 	Object  string `json:"object"` // KIND/NAME
 	Message string `json:"message"`
@@ -108,26 +109,26 @@ type Plan struct {
 type ControllerPlan struct {
 	Name   string `json:"name"`
 	State  string `json:"state"` // of the controller; only a leader executes its plan
-	At     string `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
+	At     string `json:"at"`    // when it made the decision, RFC 3339; empty if there is none yet
 	Paused string `json:"paused,omitempty"`
-	// Watches is what it decides from, such as "3 Nodes and their Leases".
+	// Watches is the input of its decisions, such as "3 Nodes and their Leases".
 	Watches string `json:"watches"`
-	// Next is when it decides otherwise if nothing is reported before, such as when a Lease ends that its
-	// host does not renew; null if never.
+	// Next is when its decision changes even if nothing is reported before, such as when a Lease
+	// expires that its host does not renew; null if never.
 	Next    *time.Time `json:"next"`
 	Actions []Action   `json:"actions"`
-	// Settled are Nodes that are not ready and that no action is about, the first ten by name.
+	// Settled are Nodes that are not ready and have no action: the first ten by name.
 	Settled []Settled `json:"settled,omitempty"`
 }
 
-// Settled is a Node that is not ready, and has its taints.
+// Settled is a Node that is not ready and has its taints already.
 type Settled struct {
 	Node   string   `json:"node"`
-	Ready  string   `json:"ready"`  // False or Unknown, as a condition; empty if the Node lacks it
+	Ready  string   `json:"ready"`  // status of the condition: False or Unknown; empty if the Node lacks it
 	Taints []string `json:"taints"` // such as unreachable:NoExecute
 	// NoExecuteSince is null if the Node has no NoExecute taint with a time.
 	NoExecuteSince *time.Time `json:"noExecuteSince"`
-	Next           string     `json:"next"` // what comes next for its pods
+	Next           string     `json:"next"` // the next step for its pods
 }
 
 // Action is one change to one object.

@@ -5,17 +5,17 @@ import "time"
 // GarbagePlan is what the garbage collector does, as printed by `hostler fleet gc plan -o json`.
 type GarbagePlan struct {
 	State   string `json:"state"` // of the controller; only a leader executes its plan
-	At      string `json:"at"`    // when it decided, RFC 3339; empty if it has not yet
+	At      string `json:"at"`    // when it made the decision, RFC 3339; empty if there is none yet
 	Paused  string `json:"paused,omitempty"`
-	Objects int    `json:"objects"` // known
-	// Facts are the objects with something to do, by name.
+	Objects int    `json:"objects"` // number of known objects
+	// Facts are the objects that need an action, by name.
 	Facts []GarbageFact `json:"facts"`
-	// Kinds that cannot be followed, and Unreadable objects.
+	// Kinds are kinds that cannot be watched; Unreadable are objects that cannot be read.
 	Kinds      []Problem `json:"kinds"`
 	Unreadable []Problem `json:"unreadable"`
 }
 
-// GarbageFact is an object that is to be changed, that waits, or that cannot be decided.
+// GarbageFact is an object that has to be changed, that waits, or that cannot be decided.
 type GarbageFact struct {
 	Object string `json:"object"` // KIND/NAME
 	State  string `json:"state"`  // Due, Waits or Undecided
@@ -39,7 +39,7 @@ type ObjectList struct {
 
 // Object is the metadata of an object.
 type Object struct {
-	Name       string     `json:"name"`   // as stored, such as NAMESPACE/NAME
+	Name       string     `json:"name"`   // name of the stored object, such as NAMESPACE/NAME
 	Owners     []string   `json:"owners"` // KIND/NAME
 	Created    *time.Time `json:"created"`
 	Deleted    *time.Time `json:"deleted"` // when its deletion was requested
@@ -54,18 +54,19 @@ const (
 	Orphan     = "orphan"
 )
 
-// DeletionRequest requests the deletion of an object, or what it would do.
+// DeletionRequest requests the deletion of an object, or the plan of it.
 type DeletionRequest struct {
 	Object  string `json:"object"`  // KIND/NAME
 	Cascade string `json:"cascade"` // Background, Foreground or Orphan
-	// UID and Version are those of the plan: a deletion of another object, or of a changed one, is refused.
+	// UID and Version are from the plan. If the object is another one or has changed, the deletion is
+	// refused.
 	UID     string `json:"uid,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Unreadable says that the object cannot be read. It is deleted only as long as that is so.
+	// Unreadable says that the object could not be read. It is deleted only if that is still so.
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
-// Deletion is what a deletion does, as printed by `hostler fleet delete -o json`.
+// Deletion is the result or the plan of a deletion, as printed by `hostler fleet delete -o json`.
 type Deletion struct {
 	DeletionRequest
 	Requested bool     `json:"requested"` // false for a plan
@@ -73,10 +74,10 @@ type Deletion struct {
 	Warnings  []string `json:"warnings"`
 }
 
-// Branch is what becomes of an object in a deletion.
+// Branch is an object in a deletion, and its fate.
 type Branch struct {
 	Object string `json:"object"` // KIND/NAME
-	Depth  int    `json:"depth"`  // of the deleted object 0, of its dependents 1
+	Depth  int    `json:"depth"`  // 0 for the deleted object, 1 for its dependents
 	Fate   string `json:"fate"`   // deleted, kept or orphaned
 	Note   string `json:"note,omitempty"`
 }

@@ -5,7 +5,7 @@ import "time"
 // Slots are the reboot slots of a fleet, as printed by `hostler fleet slots -o json`.
 type Slots struct {
 	State     string      `json:"state"`     // of the controller; every server that runs it gives slots
-	FleetLock string      `json:"fleetLock"` // address where this server listens; empty if it does not
+	FleetLock string      `json:"fleetLock"` // address at which this server listens; empty if it does not
 	Groups    []SlotGroup `json:"groups"`
 }
 
@@ -15,11 +15,12 @@ type SlotGroup struct {
 	Slots          int    `json:"slots"`
 	OneZoneAtATime bool   `json:"oneZoneAtATime"`
 	MaxUnavailable string `json:"maxUnavailable"`
-	Nodes          int    `json:"nodes"` // of the group
+	Nodes          int    `json:"nodes"` // number of Nodes in the group
 	NotReady       int    `json:"notReady"`
-	// NotReadyNodes names the first ten of those that are not ready for other reasons than a slot.
+	// NotReadyNodes has the names of the first ten Nodes that are not ready for other reasons than a
+	// slot.
 	NotReadyNodes []string `json:"notReadyNodes"`
-	// Unrecorded is how many hosts wait beside those that are listed.
+	// Unrecorded is how many other hosts wait, beside those in Waiting.
 	Unrecorded int           `json:"unrecorded"`
 	Holders    []SlotHolder  `json:"holders"`
 	Waiting    []SlotRequest `json:"waiting"`  // oldest first
@@ -32,14 +33,15 @@ type SlotHolder struct {
 	ID     string    `json:"id"`
 	Since  time.Time `json:"since"`
 	By     string    `json:"by"`   // fleetlock or agent
-	Node   string    `json:"node"` // empty if the ID is not that of a Node
+	Node   string    `json:"node"` // empty if the ID does not belong to a Node
 	Zone   string    `json:"zone"`
 	Reason string    `json:"reason"`
-	Note   string    `json:"note,omitempty"` // what is known of its Node
-	// Step is how far the reboot is, and Waits what it waits for, if the agent of a host has requested the slot.
+	Note   string    `json:"note,omitempty"` // about the state of its Node
+	// Step is the progress of the reboot, and Waits what it waits for, if the agent of a host has
+	// requested the slot.
 	Step  string `json:"step,omitempty"`
 	Waits string `json:"waits,omitempty"`
-	Late  bool   `json:"late"` // it holds the slot for more than an hour
+	Late  bool   `json:"late"` // held for more than an hour
 }
 
 // SlotRequest waits for a slot.
@@ -48,22 +50,22 @@ type SlotRequest struct {
 	Since  time.Time `json:"since"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
-	Wait   string    `json:"wait"`   // why it gets no slot now
+	Wait   string    `json:"wait"`   // why it gets no slot yet
 	Kept   bool      `json:"kept"`   // a slot is kept free for it
-	Paused bool      `json:"paused"` // its host does not want the slot yet
+	Paused bool      `json:"paused"` // its host does not request the slot yet
 }
 
 // SlotRelease is a slot that became free.
 type SlotRelease struct {
 	ID     string     `json:"id"`
-	Held   *time.Time `json:"held"` // since when; null for a request that had no slot
+	Held   *time.Time `json:"held"` // since when it was held; null if the request had no slot
 	At     time.Time  `json:"at"`
 	How    string     `json:"how"` // GivenBack, Released or NodeDeleted
 	By     string     `json:"by"`
 	Reason string     `json:"reason,omitempty"`
 }
 
-// ReleaseRequest requests that a slot becomes free whose holder does not give it back.
+// ReleaseRequest requests to free a slot whose holder does not give it back.
 type ReleaseRequest struct {
 	ID     string `json:"id"`
 	Group  string `json:"group"`

@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// The default places.
+// The default paths.
 const (
 	DefaultFile    = "/etc/hostler/server.yaml"
 	DefaultDropIns = "/etc/hostler/server.d"
@@ -29,7 +29,7 @@ const (
 	SchemaFile     = "/usr/share/hostler/hostler-server.schema.json"
 )
 
-// Config is the whole configuration. configfile.Spec says what the tags mean.
+// Config is the whole configuration. configfile.Spec documents the tags.
 type Config struct {
 	Store         Store         `yaml:"store" doc:"Where the Nodes and Leases of the fleet are."`
 	Controllers   []string      `yaml:"controllers" doc:"The controllers to run: * for all, NAME for one, -NAME to leave one out. On Kubernetes, * leaves out those that kube-controller-manager has, if it was ever there; NAME runs one all the same."`
@@ -41,14 +41,14 @@ type Config struct {
 	Log           Log           `yaml:"log" doc:"The server's log."`
 }
 
-// Store says which store, and as whom.
+// Store has the type of the store and its credentials.
 type Store struct {
 	Type       string          `yaml:"type" doc:"etcd or kubernetes." words:"|etcd|kubernetes"`
 	Etcd       endpoint.Config `yaml:"etcd" doc:"Connection to etcd; for type etcd."`
 	Kubernetes Kubernetes      `yaml:"kubernetes" doc:"Connection to the cluster; for type kubernetes."`
 }
 
-// Kubernetes says which cluster, and as whom.
+// Kubernetes has the cluster and the credentials.
 type Kubernetes struct {
 	Kubeconfig string `yaml:"kubeconfig" doc:"A kubeconfig with credentials for the server; empty in a pod, for its service account." shape:"optionalPath" secret:"file"`
 	Namespace  string `yaml:"namespace" doc:"The namespace of the Leases by which servers elect leaders."`
@@ -67,7 +67,7 @@ type NodeLifecycle struct {
 	DeadZone                string              `yaml:"deadZone" doc:"What to do with a zone of several Nodes of which none is ready, while others have some: pause gives no NoExecute taints, evict gives them at evictionRate." words:"pause|evict" reload:"live"`
 }
 
-// Policy is the configuration as the controller has it.
+// Policy returns the configuration in the form of the controller.
 func (n NodeLifecycle) Policy() lifecycle.Policy {
 	return lifecycle.Policy{
 		MonitorPeriod: time.Duration(n.MonitorPeriod), GracePeriod: time.Duration(n.GracePeriod), StartupGracePeriod: time.Duration(n.StartupGracePeriod),
@@ -98,12 +98,12 @@ type Log struct {
 	Format string `yaml:"format" doc:"text or json." words:"text|json"`
 }
 
-// Names are the controllers of this version.
+// Names returns the controllers of this version.
 func Names() []string {
 	return []string{lifecycle.Name, eviction.Name, garbagecollector.Name, clones.Name, heartbeats.Name, reboots.Name}
 }
 
-// Default has the values of keys that are not set.
+// Default returns the values of keys that are not set.
 func Default() Config {
 	p := lifecycle.DefaultPolicy()
 	return Config{
@@ -122,7 +122,7 @@ func Default() Config {
 	}
 }
 
-// Spec reads the configuration.
+// Spec returns how the configuration is read.
 func Spec() configfile.Spec[Config] {
 	return configfile.Spec[Config]{
 		Title: "Configuration of hostler server", ManualPage: "hostler-server.yaml(5)",
@@ -146,21 +146,22 @@ func (k checker) check(c Config) {
 	k.oneOf("log.format", c.Log.Format, "text", "json")
 }
 
-// address checks an address to listen at; empty for none. It reports whether that is beyond loopback.
+// address checks a listen address; empty for none. open reports whether it is reachable from other
+// hosts.
 func (k checker) address(field, address, example string) (open bool) {
 	valid := address == "" || listen.IsAddress(address)
 	k.Require(valid, field, "%q is not an IP address with a port, such as %s", address, example)
 	return valid && address != "" && !listen.IsLoopback(address)
 }
 
-// metrics checks where metrics are served.
+// metrics checks the address of metrics.
 func (k checker) metrics(m Metrics) {
 	open := k.address("metrics.listen", m.Listen, "127.0.0.1:9756")
 	k.Require(!open || m.Insecure, "metrics.listen", "%s is beyond loopback, where everybody who can connect reads metrics, unencrypted: set metrics.insecure: true to allow that", m.Listen)
 	k.Require(open || !m.Insecure, "metrics.insecure", "has no effect without a metrics.listen beyond loopback")
 }
 
-// oneOf records a value that is none of those.
+// oneOf records an error unless the value is one of the values.
 func (k checker) oneOf(field, value string, values ...string) {
 	k.Require(slices.Contains(values, value), field, "%q is none of %s", value, strings.Join(values, ", "))
 }
@@ -211,7 +212,7 @@ func (k checker) nodeLifecycle(n NodeLifecycle) {
 	k.oneOf(field+"deadZone", n.DeadZone, string(lifecycle.DeadZonePause), string(lifecycle.DeadZoneEvict))
 }
 
-// Runs reports whether a controller is to run, and whether it was named.
+// Runs reports whether a controller runs, and whether the configuration names it.
 func (c Config) Runs(controller string) (runs, named bool) {
 	named = slices.Contains(c.Controllers, controller)
 	return named || slices.Contains(c.Controllers, "*") && !slices.Contains(c.Controllers, "-"+controller), named

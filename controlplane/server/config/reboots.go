@@ -45,7 +45,7 @@ func defaultGroup() Group { return Group{Slots: 1, OneZoneAtATime: true, MaxUnav
 // Groups are the groups by name.
 type Groups map[string]Group
 
-// Decode implements configfile.Custom. A group that is new has the default values.
+// Decode implements configfile.Custom. A new group gets the default values.
 func (g *Groups) Decode(d configfile.Decoding, n *yaml.Node) {
 	next := maps.Clone(*g)
 	d.Pairs(n, func(name string, d configfile.Decoding, value *yaml.Node) {
@@ -68,17 +68,17 @@ func (g *Groups) Schema(list func(reflect.Type) (map[string]any, error)) (map[st
 	return map[string]any{"type": []string{"object", "null"}, "additionalProperties": n["items"]}, nil
 }
 
-// Policies are the groups as the controller has them.
+// Policies returns the groups in the form of the controller.
 func (g Groups) Policies() reboots.Policies {
 	policies := reboots.Policies{}
 	for name, group := range g {
-		part, _ := slots.ParsePart(group.MaxUnavailable) // checked
+		part, _ := slots.ParsePart(group.MaxUnavailable) // checked before
 		policies[name] = slots.Policy{Group: name, Slots: group.Slots, OneZoneAtATime: group.OneZoneAtATime, MaxUnavailable: part}
 	}
 	return policies
 }
 
-// reboots checks the groups, and where FleetLock is served.
+// reboots checks the groups, and the FleetLock listener.
 func (k checker) reboots(c Config) {
 	const field = "reboots."
 	for _, name := range slices.Sorted(maps.Keys(c.Reboots.Groups)) {

@@ -1,7 +1,7 @@
-// Package fleetlock speaks the server's part of the FleetLock protocol, by which Zincati and others request
-// reboot slots: https://coreos.github.io/zincati/development/fleetlock/protocol/
+// Package fleetlock is the server of the FleetLock protocol, with which Zincati and other clients
+// request reboot slots: https://coreos.github.io/zincati/development/fleetlock/protocol/
 //
-// It knows the protocol alone. Who gets a slot is decided in package slots.
+// It knows only the protocol. Package slots decides who gets a slot.
 package fleetlock
 
 import (
@@ -23,11 +23,12 @@ import (
 
 const (
 	maxBody     = 4 << 10
-	callTimeout = 10 * time.Second // of a request to the store
+	callTimeout = 10 * time.Second // for a request to the store
 	maxValue    = 2 << 10          // bytes of a message
 )
 
-// Kinds of answers, beside those of slots.Why. There are few: clients have metrics of them.
+// Kinds of answers, in addition to those of slots.Why. Clients have metrics by kind, so there are
+// few.
 const (
 	kindGranted       = "granted"
 	kindReleased      = "released"
@@ -42,7 +43,7 @@ const (
 
 // Locker gives slots.
 type Locker interface {
-	// Request requests a slot: the client has one if both results are nil.
+	// Request requests a slot. If both results are nil, the client has one.
 	Request(ctx context.Context, group, id string) (*slots.Wait, error)
 	// GiveBack frees the slot of a client, if it has one.
 	GiveBack(ctx context.Context, group, id string) error
@@ -53,9 +54,9 @@ type Server struct {
 	locker Locker
 	log    *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	answers map[string]uint64
-	failing bool // the last request of a slot failed
+	failing bool // the last request for a slot failed
 }
 
 // New returns a server.
@@ -63,14 +64,14 @@ func New(locker Locker, log *slog.Logger) *Server {
 	return &Server{locker: locker, log: log, answers: map[string]uint64{}}
 }
 
-// Answers counts the answers since the start by kind.
+// Answers returns the number of answers of each kind since the start.
 func (s *Server) Answers() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.answers)
 }
 
-// HTTP returns an http.Server for it, with bounds.
+// HTTP returns an http.Server for it, with limits.
 func (s *Server) HTTP() *http.Server {
 	return &http.Server{
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
@@ -78,7 +79,7 @@ func (s *Server) HTTP() *http.Server {
 	}
 }
 
-// reply is an answer: the protocol has this form for errors.
+// reply is an answer, in the form that the protocol uses for errors.
 type reply struct {
 	status int
 	Kind   string `json:"kind"`
@@ -95,7 +96,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(a.status)
 	a.Value = sanitize.Text(a.Value, maxValue)
-	_ = json.NewEncoder(w).Encode(a) // the caller has gone
+	_ = json.NewEncoder(w).Encode(a) // fails if the client has disconnected
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) reply {
@@ -122,13 +123,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) reply {
 	return call(ctx, p)
 }
 
-// params are those of a client.
+// params are the parameters of a client.
 type params struct {
 	ID    string `json:"id"`
 	Group string `json:"group"`
 }
 
-// read reads a body. Clients of later versions may send more.
+// read decodes a body. It ignores unknown fields of later versions.
 func read(body io.Reader) (params, error) {
 	var request struct {
 		Params *params `json:"client_params"`
@@ -155,7 +156,7 @@ func read(body io.Reader) (params, error) {
 	}
 }
 
-// note logs when requests begin to fail, and when they succeed again.
+// note logs when requests start to fail, and when they succeed again.
 func (s *Server) note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +194,7 @@ func (s *Server) unlock(ctx context.Context, p params) reply {
 	return reply{http.StatusOK, kindReleased, p.ID + " has no slot of group " + p.Group}
 }
 
-// fail answers an error.
+// fail returns the answer for an error.
 func fail(err error) reply {
 	switch {
 	case errors.Is(err, reboots.ErrNoGroup):

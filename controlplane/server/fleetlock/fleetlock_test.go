@@ -80,7 +80,7 @@ func body(id, group string) string {
 
 const lock, unlock = "/v1/pre-reboot", "/v1/steady-state"
 
-// TestTheProtocol is a life of clients as the documentation of the protocol has it.
+// TestTheProtocol follows clients through the steps of the protocol's documentation.
 func TestTheProtocol(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		for i, step := range []struct {
@@ -167,7 +167,7 @@ func TestAStoreThatFails(t *testing.T) {
 		if code, kind := r.post(lock, body("x", "default")); code != 503 || kind != "store_unavailable" {
 			t.Errorf("without a store = %d %s, want 503", code, kind)
 		}
-		time.Sleep(10 * time.Second) // the server knows that the store does not answer
+		time.Sleep(10 * time.Second) // the server notices that the store does not answer
 		if code, kind := r.post(lock, body("x", "default")); code != 503 || kind != "store_unavailable" {
 			t.Errorf("without a store for long = %d %s, want 503", code, kind)
 		}

@@ -1,4 +1,4 @@
-// Package metrics serves the state of a server as Prometheus reads it.
+// Package metrics serves the state of a server as Prometheus metrics.
 package metrics
 
 import (
@@ -15,7 +15,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("hostler_server_"+name, help, labels, nil)
 }
 
-// Handler serves the state, which it gets anew for each request.
+// Handler serves the metrics. It calls state for each request.
 func Handler(state func() answer.Status) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{
@@ -40,7 +40,7 @@ func Handler(state func() answer.Status) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-// collector turns the state into metrics.
+// collector converts the state into metrics.
 type collector struct {
 	state                                                                         func() answer.Status
 	up, leading, due, oldest, lag, pending, failing, writes, nodes, broken, build *prometheus.Desc
@@ -67,7 +67,7 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 		return 0
 	}
 	gauge(c.up, is(s.Store.Since != nil))
-	late := 0 // holders of slots, which are problems with a metric of their own
+	late := 0 // late holders of slots are problems, and have a metric of their own
 	for _, g := range s.Slots {
 		gauge(c.slots, float64(g.Slots), g.Name)
 		gauge(c.held, float64(len(g.Holders)), g.Name)
@@ -89,7 +89,7 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 	for _, controller := range s.Controllers {
 		switch controller.State {
 		case answer.Yielding, answer.Disabled, answer.NotApplicable:
-		default: // somebody has to lead it
+		default: // one of the servers has to lead it
 			gauge(c.leading, is(controller.State == answer.Leading), controller.Name)
 		}
 		gauge(c.due, float64(controller.Due), controller.Name)

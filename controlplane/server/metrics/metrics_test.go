@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/controlplane/server/metrics"
 )
 
-// served are the metrics of a server with something of everything.
+// served returns the metrics of a server in which everything occurs.
 func served(t *testing.T) string {
 	t.Helper()
 	now := time.Now()

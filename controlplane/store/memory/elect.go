@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// current is the term of a controller; nil if there is none. The caller holds mu.
+// current returns the term of a controller; nil if there is none. The caller holds mu.
 func (s *Store) current(controller string) *election {
 	if e := s.elections[controller]; e != nil && time.Now().Before(e.ends) {
 		return e
@@ -17,7 +17,7 @@ func (s *Store) current(controller string) *election {
 	return nil
 }
 
-// holds returns the term's own record; nil if it has ended. The caller holds mu.
+// holds returns the record of the term; nil if the term has ended. The caller holds mu.
 func (s *Store) holds(term store.Term) *election {
 	if e := s.current(term.Controller); e != nil && e.token == term.Token {
 		return e
@@ -25,8 +25,8 @@ func (s *Store) holds(term store.Term) *election {
 	return nil
 }
 
-// ballot makes a call about a controller or a setting, under the fault that befalls it.
-func (s *Store) ballot(ctx context.Context, c Call, name string, serve func() error) error {
+// callElection makes a call on a controller or a setting, with its fault.
+func (s *Store) callElection(ctx context.Context, c Call, name string, serve func() error) error {
 	fault, err := s.Begin(ctx, c, name)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl tim
 	}
 	var term store.Term
 	var leader store.Leader
-	err := s.ballot(ctx, Elect, controller, func() error {
+	err := s.callElection(ctx, Elect, controller, func() error {
 		if e := s.current(controller); e != nil {
 			leader = e.leader
 			return nil
@@ -69,7 +69,7 @@ func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl tim
 
 // Extend implements store.Store.
 func (s *Store) Extend(ctx context.Context, term store.Term) error {
-	return s.ballot(ctx, Extend, term.Controller, func() error {
+	return s.callElection(ctx, Extend, term.Controller, func() error {
 		e := s.holds(term)
 		if e == nil {
 			return store.ErrDeposed
@@ -81,7 +81,7 @@ func (s *Store) Extend(ctx context.Context, term store.Term) error {
 
 // Resign implements store.Store.
 func (s *Store) Resign(ctx context.Context, term store.Term) error {
-	return s.ballot(ctx, Resign, term.Controller, func() error {
+	return s.callElection(ctx, Resign, term.Controller, func() error {
 		if s.holds(term) != nil {
 			delete(s.elections, term.Controller)
 		}
@@ -92,7 +92,7 @@ func (s *Store) Resign(ctx context.Context, term store.Term) error {
 // Leader implements store.Store.
 func (s *Store) Leader(ctx context.Context, controller string) (store.Leader, error) {
 	var leader store.Leader
-	err := s.ballot(ctx, Leader, controller, func() error {
+	err := s.callElection(ctx, Leader, controller, func() error {
 		if e := s.current(controller); e != nil {
 			leader = e.leader
 		}

@@ -22,7 +22,7 @@ type watch struct {
 	kind    store.Kind
 	scope   store.Scope
 	pending []change
-	changed chan struct{} // receives once something is pending; has a buffer of one
+	changed chan struct{} // receives when something is pending; has a buffer of one
 }
 
 // Follow implements store.Store.
@@ -59,13 +59,13 @@ func (s *Store) follow(ctx context.Context, kind store.Kind, scope store.Scope, 
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			c.tell(kind, f)
+			c.report(kind, f)
 		}
 	}
 }
 
-// list has a watch begin with a list, in the place of changes that it has not reported yet. The caller
-// holds mu.
+// list makes a watch start again with a list, instead of changes that it has not reported yet. The
+// caller holds mu.
 func (s *Store) list(w *watch) {
 	w.pending = []change{{begins: true}}
 	for _, name := range s.names(w.kind) {
@@ -75,7 +75,7 @@ func (s *Store) list(w *watch) {
 	w.add(change{synced: true, revision: s.revision})
 }
 
-// report adds a change of an object to the watches that have it. The caller holds mu.
+// report adds a change of an object to the watches of its kind. The caller holds mu.
 func (s *Store) report(path string, c change) {
 	for w := range s.watches {
 		name, below := strings.CutPrefix(path, w.kind.Folder())
@@ -91,12 +91,12 @@ func (w *watch) add(c change) {
 	w.pending = append(w.pending, c)
 	select {
 	case w.changed <- struct{}{}:
-	default: // it has not received the last one
+	default: // an earlier signal was not received yet
 	}
 }
 
-// tell reports a change.
-func (c change) tell(kind store.Kind, f store.Follower) {
+// report reports a change to a Follower.
+func (c change) report(kind store.Kind, f store.Follower) {
 	switch {
 	case c.begins:
 		f.Begin()
@@ -117,7 +117,7 @@ func (c change) tell(kind store.Kind, f store.Follower) {
 	default:
 		f.Set(c.name, o)
 	}
-	if c.reached > 0 { // 0 in a list
+	if c.reached > 0 { // it is 0 in a list
 		store.Reached(f, strconv.FormatInt(c.reached, 10))
 	}
 }

@@ -1,7 +1,7 @@
 // Package memory is a store.Store in memory, for tests of controllers. It fails on demand, counts calls,
 // and works under testing/synctest.
 //
-// It owns versions, terms and the end of Leases. The server role does not run on it.
+// It owns versions, terms and the expiry of Leases. The server role does not use it.
 package memory
 
 import (
@@ -26,7 +26,7 @@ import (
 // Call names a method of store.Store.
 type Call string
 
-// The calls that a fault can befall, and that are counted.
+// The calls that can have a fault, and that are counted.
 const (
 	Any     Call = ""
 	Ping    Call = "Ping"
@@ -43,28 +43,28 @@ const (
 	Set     Call = "Set"
 )
 
-// Fault is what goes wrong with a call: Delay, Until, Hang, Err, LoseAnswer, and of an Update Conflict.
-// A Follow in progress ends with Err, and reports nothing more after Hang.
+// Fault is the fault of a call: Delay, Until, Hang, Err, LoseAnswer and, for an Update, Conflict.
+// Err ends a Follow in progress; after Hang, it reports nothing more.
 type Fault = faulttest.Fault
 
-// Options say what a Store is like.
+// Options configure a Store.
 type Options struct {
-	// EndsLeases has a Lease end that was not put for its duration, and scope Deletions leave out
-	// writes, as on etcd. On Kubernetes neither is so.
+	// EndsLeases makes a Lease expire that was not put for its duration, and leaves out writes for
+	// scope Deletions, as etcd does. Kubernetes does neither.
 	EndsLeases bool
-	// Now is the clock that times are stored by; time.Now if nil. Waits go by package time.
+	// Now is the clock of stored times; time.Now if nil. Waits use package time.
 	Now func() time.Time
 }
 
-// Store keeps the objects of a fleet. Inject and Heal control its faults, and Calls counts. Use New.
-// Processes of one fleet share a Store.
+// Store stores the objects of a fleet. Inject and Heal control its faults, and Calls counts calls.
+// Use New. The processes of one fleet share a Store.
 type Store struct {
 	*faulttest.Book[Call]
 	o Options
 
-	mu        sync.Mutex        // guards what follows
+	mu        sync.Mutex        // guards the fields below
 	revision  int64             // of the latest write
-	objects   map[string]*entry // by path: folder of the kind and name
+	objects   map[string]*entry // by path: the folder of the kind, and the name
 	elections map[string]*election
 	watches   map[*watch]struct{}
 	settings  map[string]store.Setting
@@ -74,9 +74,9 @@ var _ store.Store = (*Store)(nil)
 
 // entry is a stored object.
 type entry struct {
-	value    []byte // not changed any more
+	value    []byte // immutable
 	revision int64
-	end      *time.Timer // of a Lease; nil for what stays
+	end      *time.Timer // of a Lease; nil for objects that do not expire
 }
 
 // election is a term of a controller.
@@ -110,9 +110,9 @@ func (s *Store) EndsLeases() bool { return s.o.EndsLeases }
 // Close does nothing.
 func (s *Store) Close() error { return nil }
 
-// Put stores an object as an agent does, and returns it as it is stored. No fault befalls it. An object
-// gets a UID and a creationTimestamp if it has none; a stored one keeps those that it has. A Lease
-// is alive for its duration from now on.
+// Put stores an object as an agent does, and returns the stored object. It has no faults. An object
+// without a UID and a creationTimestamp gets them; a stored object keeps its own. A Lease is alive
+// for its duration from now on.
 func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 	}
 	value, err := kind.Encode(o)
 	if err != nil {
-		panic(err) // of a test that builds no API object
+		panic(err) // the test has built no API object
 	}
 	e := s.write(kind, name, value)
 	if lease, ok := o.(*coordinationv1.Lease); ok && s.o.EndsLeases && lease.Spec.LeaseDurationSeconds != nil {
@@ -138,26 +138,26 @@ func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 	}
 	stored, err := s.read(kind, name)
 	if err != nil {
-		panic(err) // it was encoded here
+		panic(err) // cannot fail: it was encoded above
 	}
 	return stored
 }
 
-// PutRaw stores a value, which may be one that cannot be read. No fault befalls it.
+// PutRaw stores a value that may be unreadable. It has no faults.
 func (s *Store) PutRaw(kind store.Kind, name string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.write(kind, name, value)
 }
 
-// Peek reads an object. No fault befalls it.
+// Peek reads an object. It has no faults.
 func (s *Store) Peek(kind store.Kind, name string) (store.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.read(kind, name)
 }
 
-// Edit changes an object as another client does, and reports whether there is one. No fault befalls it.
+// Edit changes an object as another client does, and reports whether it exists. It has no faults.
 func (s *Store) Edit(kind store.Kind, name string, change func(store.Object)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,34 +168,34 @@ func (s *Store) Edit(kind store.Kind, name string, change func(store.Object)) bo
 	change(o)
 	value, err := kind.Encode(o)
 	if err != nil {
-		panic(err) // of a test that builds no API object
+		panic(err) // the test has built no API object
 	}
 	s.rewrite(kind.Folder()+name, value)
 	return true
 }
 
-// Names are those of the stored objects of a kind, in order. No fault befalls it.
+// Names returns the names of the stored objects of a kind, sorted. It has no faults.
 func (s *Store) Names(kind store.Kind) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.names(kind)
 }
 
-// Remove deletes an object if it is there. No fault befalls it.
+// Remove deletes an object if it exists. It has no faults.
 func (s *Store) Remove(kind store.Kind, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(kind.Folder() + name)
 }
 
-// Depose ends the term of a controller, if it has one, as a person does who deletes its record.
+// Depose ends the term of a controller, if there is one, as a person does who deletes its record.
 func (s *Store) Depose(controller string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.elections, controller)
 }
 
-// Relist has each Follow in progress begin with a list again, as after a compaction.
+// Relist makes each Follow in progress start again with a list, as after a compaction.
 func (s *Store) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Store) write(kind store.Kind, name string, value []byte) *entry {
 	return e
 }
 
-// remove deletes an object if it is there. The caller holds mu.
+// remove deletes an object if it exists. The caller holds mu.
 func (s *Store) remove(path string) {
 	e := s.objects[path]
 	if e == nil {
@@ -280,7 +280,7 @@ func (s *Store) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 // Update implements store.Store.
 func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
 	var stored store.Object
-	var refusal error // of edit
+	var refusal error // error of edit
 	err := s.call(ctx, Update, kind, name, func(fault Fault) error {
 		s.mu.Lock()
 		before, err := s.read(kind, name)
@@ -314,7 +314,7 @@ func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre st
 	return stored, nil
 }
 
-// replace stores the next value of an object in the place of the one before.
+// replace stores the next value of an object if the object has not changed.
 func (s *Store) replace(kind store.Kind, name string, before store.Object, value []byte, pre store.Preconditions, conflict bool) (store.Object, error) {
 	path := kind.Folder() + name
 	s.mu.Lock()
@@ -341,7 +341,7 @@ func (s *Store) replace(kind store.Kind, name string, before store.Object, value
 	return s.read(kind, name)
 }
 
-// rewrite stores another value of an object, which ends when it would have. The caller holds mu.
+// rewrite stores another value of an object, but keeps its expiry. The caller holds mu.
 func (s *Store) rewrite(path string, value []byte) {
 	e := s.objects[path]
 	s.revision++
@@ -360,7 +360,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre st
 			return controlplane.ErrNotFound
 		}
 		stored, err := s.read(kind, name)
-		if err != nil && (pre.UID != "" || pre.Version != "" || policy != "") { // else what cannot be read is removed
+		if err != nil && (pre.UID != "" || pre.Version != "" || policy != "") { // without preconditions, an unreadable object is removed
 			return err
 		}
 		remove, value := true, []byte(nil)
@@ -389,7 +389,8 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre st
 	})
 }
 
-// guard returns why a write is refused, apart from the object itself. The caller holds mu.
+// guard returns an error if a precondition that is not about the object itself refuses a write. The
+// caller holds mu.
 func (s *Store) guard(pre store.Preconditions) error {
 	if pre.Term != (store.Term{}) && s.holds(pre.Term) == nil {
 		return store.ErrDeposed
@@ -417,7 +418,7 @@ func (s *Store) guard(pre store.Preconditions) error {
 	return nil
 }
 
-// call makes a call on an object, under the fault that befalls it.
+// call makes a call on an object, with its fault.
 func (s *Store) call(ctx context.Context, c Call, kind store.Kind, name string, serve func(Fault) error) error {
 	if err := kind.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
 		return err
@@ -435,7 +436,7 @@ func (s *Store) call(ctx context.Context, c Call, kind store.Kind, name string, 
 	return nil
 }
 
-// names are those of the stored objects of a kind, in order. The caller holds mu.
+// names returns the names of the stored objects of a kind, sorted. The caller holds mu.
 func (s *Store) names(kind store.Kind) []string {
 	var names []string
 	for path := range s.objects {

@@ -53,11 +53,11 @@ func cordon(o store.Object) error {
 
 // follower counts its calls.
 type follower struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	calls
 }
 
-// calls are how often a Follower was called.
+// calls counts the calls of a Follower.
 type calls struct{ lists, sets, deletions, named int }
 
 func (f *follower) count(what *int) {
@@ -77,7 +77,7 @@ func (f *follower) Delete(name string, last store.Object) {
 	}
 }
 
-// seen waits until all goroutines of the bubble wait.
+// seen waits until all goroutines of the bubble are blocked.
 func (f *follower) seen() calls {
 	synctest.Wait()
 	f.mu.Lock()
@@ -104,7 +104,7 @@ func TestALeaseEndsWhenItsDurationIsOver(t *testing.T) {
 		if got, want := f.seen(), (calls{lists: 1, sets: 1, deletions: 1, named: 1}); got != want {
 			t.Errorf("calls at the end = %+v, want %+v", got, want)
 		}
-		s.Put(store.Leases, lease) // whose timer outlives the test
+		s.Put(store.Leases, lease) // its timer outlives the test
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("Follow() = %v, want that its context has ended", err)

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// Process is a Store as one process has it that can be killed.
+// Process is the Store of one process, which a test can kill.
 type Process struct {
 	*Store
 	killed atomic.Bool
@@ -21,7 +21,7 @@ type Process struct {
 // Process returns the store for another process.
 func (s *Store) Process() *Process { return &Process{Store: s} }
 
-// Kill has no write of the process arrive any more: ErrUnavailable.
+// Kill makes all further writes of the process fail with ErrUnavailable.
 func (p *Process) Kill() { p.killed.Store(true) }
 
 // ifAlive makes a call unless the process was killed.

@@ -11,7 +11,7 @@ import (
 
 var _ store.Settings = (*Store)(nil)
 
-// PutSetting stores a setting as a person does; an empty value removes it. No fault befalls it.
+// PutSetting stores a setting as a person does; an empty value removes it. It has no faults.
 func (s *Store) PutSetting(name, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *Store) Setting(ctx context.Context, name string) (store.Setting, error)
 		return store.Setting{}, err
 	}
 	var found store.Setting
-	err := s.ballot(ctx, Setting, name, func() error {
+	err := s.callElection(ctx, Setting, name, func() error {
 		found = s.settings[name]
 		return nil
 	})
@@ -39,7 +39,7 @@ func (s *Store) Setting(ctx context.Context, name string) (store.Setting, error)
 
 // Set implements store.Settings.
 func (s *Store) Set(ctx context.Context, name string, before store.Setting, value string, term store.Term) error {
-	return s.ballot(ctx, Set, name, func() error {
+	return s.callElection(ctx, Set, name, func() error {
 		if before.Persons() || s.settings[name] != before {
 			return fmt.Errorf("%w: another client has changed it", controlplane.ErrConflict)
 		}

@@ -26,7 +26,7 @@ func (b *bench) elect(s store.Store, candidate string) (store.Term, store.Leader
 	return term, leader
 }
 
-// wins is elect that has to succeed.
+// wins calls elect, which has to succeed.
 func (b *bench) wins(s store.Store, candidate string) store.Term {
 	b.Helper()
 	term, leader := b.elect(s, candidate)
@@ -43,11 +43,11 @@ func (b *bench) succeeds(s store.Store, candidate string) store.Term {
 		if term, _ := b.elect(s, candidate); term != (store.Term{}) {
 			return term
 		}
-		time.Sleep(retry) // between attempts, as a candidate waits
+		time.Sleep(retry) // the interval of a candidate
 	}
 }
 
-// leads checks who leads; nobody if that is empty.
+// leads checks who leads; an empty candidate means no leader.
 func (b *bench) leads(candidate string) {
 	b.Helper()
 	leader, err := b.Store.Leader(b.ctx, controller)
@@ -56,7 +56,7 @@ func (b *bench) leads(candidate string) {
 	}
 }
 
-// deposed checks that a term is over.
+// deposed checks that a term has ended.
 func (b *bench) deposed(s store.Store, term store.Term) {
 	b.Helper()
 	b.refused(s, "a", store.Preconditions{Term: term}, "under a term that has ended", store.ErrDeposed)
@@ -119,7 +119,7 @@ func checkExtend(b *bench) {
 	b.update(store.Nodes, "a", store.Preconditions{Term: term}, "1")
 	for until := time.Now().Add(2 * ttl); time.Now().Before(until); time.Sleep(retry) {
 		if err := b.Store.Extend(b.ctx, term); errors.Is(err, store.ErrDeposed) {
-			return // this machine was too slow for the ttl, which checkTermEnds is about
+			return // this machine was too slow for the ttl; checkTermEnds covers the end
 		} else if err != nil {
 			b.Fatalf("Extend() = %v, want no error", err)
 		}
@@ -149,7 +149,7 @@ func checkTermEnds(b *bench) {
 	if _, err := another.Update(b.ctx, store.Nodes, "a", store.Preconditions{Term: second}, marks("1")); err != nil && !errors.Is(err, store.ErrDeposed) {
 		b.Errorf("Update() under the next term = %v, want no error", err)
 	}
-	// The same candidate in a later term is not in the earlier one.
+	// The candidate of the third term must not be able to use its first term.
 	third := b.succeeds(b.Store, "a")
 	b.deposed(b.Store, first)
 	if third.Token == first.Token {

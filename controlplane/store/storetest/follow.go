@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// what a Follower was called with.
+// what is a method of a Follower.
 type what string
 
 const (
@@ -21,7 +21,7 @@ const (
 	unreadable what = "Unreadable"
 	deleted    what = "Delete"
 	synced     what = "Synced"
-	reached    what = "Reached" // of a tracker
+	reached    what = "Reached" // of a Tracker
 )
 
 // call is one call of a Follower.
@@ -34,9 +34,9 @@ type call struct {
 
 // follower records its calls.
 type follower struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	calls   []call
-	changed chan struct{} // closed and replaced with each call
+	changed chan struct{} // closed and replaced at each call
 }
 
 var _ store.Follower = (*follower)(nil)
@@ -59,7 +59,7 @@ func (f *follower) Delete(name string, o store.Object) {
 }
 func (f *follower) Synced() { f.record(call{what: synced}) }
 
-// next takes the first call that was not taken yet, and what is closed with the one after the last.
+// next returns the first call that was not taken yet, and a channel that a later call closes.
 func (f *follower) next() (c call, found bool, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *bench) follow(kind store.Kind, scope store.Scope) *follows {
 	return b.followTo(kind, scope, f, f)
 }
 
-// followTo has something follow that records its calls.
+// followTo starts a Follow to a Follower that records its calls.
 func (b *bench) followTo(kind store.Kind, scope store.Scope, to store.Follower, record *follower) *follows {
 	ctx, stop := context.WithCancel(b.ctx)
 	f := &follows{record, b, stop, make(chan error, 1)}
@@ -110,10 +110,11 @@ func (f *follows) first() call {
 	}
 }
 
-// until takes calls up to one of that kind about that name, and returns it. skip sees those before it.
+// until takes calls up to the one of that method and name, and returns it. It passes earlier calls
+// to skip.
 func (f *follows) until(w what, name string, skip ...func(call)) call {
 	f.b.Helper()
-	f.b.Logf("waiting for %s(%q)", w, name) // shown if the check fails
+	f.b.Logf("waiting for %s(%q)", w, name) // printed if the check fails
 	for {
 		c := f.first()
 		if c.what == w && c.name == name {
@@ -125,7 +126,7 @@ func (f *follows) until(w what, name string, skip ...func(call)) call {
 	}
 }
 
-// end ends it by its context.
+// end ends the Follow by its context.
 func (f *follows) end() {
 	f.b.Helper()
 	f.stop()
@@ -215,13 +216,13 @@ func checkUnreadable(b *bench) {
 	if seen["a"] != set || seen["b"] != unreadable || seen["c"] != set {
 		b.Errorf("calls of the list = %v, want a and c set, and b unreadable", seen)
 	}
-	// A store may have to list again.
+	// After this, a store may have to list again.
 	if err := b.PutUnreadable(b.ctx, store.Nodes, "a"); err != nil {
 		b.Fatal(err)
 	}
 	f.until(unreadable, "a")
 	b.update(store.Nodes, "c", store.Preconditions{}, "1")
-	for marked := ""; marked != "1"; { // before, it may be listed again
+	for marked := ""; marked != "1"; { // an earlier list may still be reported
 		marked = f.until(set, "c").object.GetAnnotations()[mark]
 	}
 	if b.Store.EndsLeases() {
@@ -234,7 +235,7 @@ func checkUnreadable(b *bench) {
 	f.end()
 }
 
-// gone takes calls until the object is deleted, or a list ends that does not have it.
+// gone takes calls until the object is deleted, or until a list without it ends.
 func (f *follows) gone(name string) {
 	f.b.Helper()
 	listing, listed := false, false

@@ -15,7 +15,7 @@ import (
 
 const finalizer = "example.com/finalizer"
 
-// finalizers sets those of a Node.
+// finalizers sets the finalizers of a Node.
 func (b *bench) finalizers(name string, finalizers ...string) {
 	b.Helper()
 	_, err := b.Store.Update(b.ctx, store.Nodes.Metadata(), name, store.Preconditions{}, func(o store.Object) error {
@@ -35,7 +35,7 @@ func (b *bench) delete(name string, policy metav1.DeletionPropagation) {
 	}
 }
 
-// gone checks whether a Node is.
+// gone checks whether a Node does not exist.
 func (b *bench) gone(name string, want bool) {
 	b.Helper()
 	_, err := b.Store.Get(b.ctx, store.Nodes, name)
@@ -72,7 +72,7 @@ func checkPolicies(b *bench) {
 	for _, c := range []struct {
 		policy metav1.DeletionPropagation
 		before []string
-		want   []string // nil if it is gone
+		want   []string // nil if the Node does not exist
 	}{
 		{metav1.DeletePropagationBackground, nil, nil},
 		{metav1.DeletePropagationBackground, []string{metav1.FinalizerOrphanDependents}, nil},
@@ -108,7 +108,7 @@ func checkOthers(b *bench) {
 	was := owner
 	was.Version = exists.ResourceVersion
 	forget := func() {
-		if !b.Store.EndsLeases() { // it may have read the other object half a second ago
+		if !b.Store.EndsLeases() { // the store may have read the other object up to half a second ago
 			time.Sleep(time.Second)
 		}
 	}
@@ -140,7 +140,7 @@ func checkOthers(b *bench) {
 	}
 }
 
-// tracker is a Follower that knows how far it is.
+// tracker is a Follower that records the last version it has reached.
 type tracker struct {
 	*follower
 	mu      sync.Mutex // guards version
@@ -154,7 +154,7 @@ func (t *tracker) Reached(version string) {
 	t.record(call{what: reached})
 }
 
-// position is how far the changes of Nodes were reported.
+// position returns how far the changes of Nodes were reported.
 func (t *tracker) position() store.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,7 +174,7 @@ func checkUnchanged(b *bench) {
 	second := t.position()
 	b.refused(b.Store, "a", unchanged(first), "after a change", controlplane.ErrConflict)
 	b.put(store.Nodes, newNode("b"))
-	if !b.Store.EndsLeases() { // it checks up to the version of the object
+	if !b.Store.EndsLeases() { // it checks only up to the version of the object
 		b.update(store.Nodes, "a", store.Preconditions{}, "2")
 	}
 	b.refused(b.Store, "a", unchanged(second), "after another object was created", controlplane.ErrConflict)
@@ -184,7 +184,7 @@ func checkUnchanged(b *bench) {
 		f.until(set, "a")
 		f.until(reached, "")
 	}
-	b.delete("b", "") // which changes nothing that exists
+	b.delete("b", "") // this changes no existing object
 	b.update(store.Nodes, "a", unchanged(t.position()), "3")
 	f.end()
 }

@@ -1,5 +1,5 @@
-// Package storetest has the suite that every store.Store passes. It owns one check for each promise of
-// the interface, and waits for what a store reports, never for a time.
+// Package storetest has the suite that every store.Store passes. It owns one check for each promise
+// of the interface. It waits for reports of the store, never for a time.
 package storetest
 
 import (
@@ -22,35 +22,35 @@ import (
 const (
 	// checkTimeout bounds one check.
 	checkTimeout = 2 * time.Minute
-	// ttl is that of terms and Leases which have to end.
+	// ttl is the duration of terms and Leases that have to end.
 	ttl = 2 * time.Second
-	// retry is how soon a candidate tries again.
+	// retry is the interval between attempts of a candidate.
 	retry = 50 * time.Millisecond
-	// mark is the annotation by which a check knows its writes.
+	// mark is the annotation by which a check recognizes its writes.
 	mark = "example.com/mark"
 )
 
-// Backend is a fleet that a check has for itself.
+// Backend is a fleet for one check.
 type Backend struct {
 	Store store.Store
-	// Another returns another Store of the same fleet, as another process has it.
+	// Another returns another Store of the same fleet, as for another process.
 	Another func(t *testing.T) store.Store
-	// Put creates or replaces an object as an agent does: a Lease is alive for its duration
-	// from then on.
+	// Put creates or replaces an object as an agent does. A Lease is alive for its duration from then
+	// on.
 	Put func(ctx context.Context, kind store.Kind, o store.Object) error
-	// PutUnreadable has something stored under that name that cannot be read.
+	// PutUnreadable stores an unreadable value under that name.
 	PutUnreadable func(ctx context.Context, kind store.Kind, name string) error
-	// PutSetting stores a setting as a person does, and removes it if the value is empty; for a Store
-	// that is a store.Settings.
+	// PutSetting stores a setting as a person does, and removes it if the value is empty. It is for a
+	// Store that is a store.Settings.
 	PutSetting func(ctx context.Context, name, value string) error
 }
 
-// Run checks every promise of store.Store, each with a Backend of its own.
+// Run checks every promise of store.Store, each with its own Backend.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	RunIn(t, func(t *testing.T, check func(*testing.T)) { check(t) }, newBackend)
 }
 
-// RunIn is Run with each check in a bubble, such as synctest.Test makes.
+// RunIn is Run with each check in a bubble, such as one of synctest.Test.
 func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend func(t *testing.T) Backend) {
 	for name, check := range map[string]func(*bench){
 		"an object is read":                                            checkGet,
@@ -95,14 +95,14 @@ func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend f
 	}
 }
 
-// bench is what a check has.
+// bench has the tools of a check.
 type bench struct {
 	*testing.T
 	Backend
 	ctx context.Context
 }
 
-// put stores an object, or ends the check.
+// put stores an object. An error ends the check.
 func (b *bench) put(kind store.Kind, o store.Object) {
 	b.Helper()
 	if err := b.Put(b.ctx, kind, o); err != nil {
@@ -110,7 +110,7 @@ func (b *bench) put(kind store.Kind, o store.Object) {
 	}
 }
 
-// get reads an object, or ends the check.
+// get reads an object. An error ends the check.
 func (b *bench) get(kind store.Kind, name string) store.Object {
 	b.Helper()
 	o, err := b.Store.Get(b.ctx, kind, name)
@@ -120,10 +120,10 @@ func (b *bench) get(kind store.Kind, name string) store.Object {
 	return o
 }
 
-// node reads a Node, or ends the check.
+// node reads a Node. An error ends the check.
 func (b *bench) node(name string) *corev1.Node { return b.get(store.Nodes, name).(*corev1.Node) }
 
-// update changes a mark, or ends the check.
+// update changes a mark. An error ends the check.
 func (b *bench) update(kind store.Kind, name string, pre store.Preconditions, text string) store.Object {
 	b.Helper()
 	o, err := b.Store.Update(b.ctx, kind, name, pre, marks(text))
@@ -133,7 +133,7 @@ func (b *bench) update(kind store.Kind, name string, pre store.Preconditions, te
 	return o
 }
 
-// refused checks that neither Update nor Delete do anything to a Node with those Preconditions.
+// refused checks that Update and Delete with those Preconditions fail and change nothing.
 func (b *bench) refused(of store.Store, name string, pre store.Preconditions, why string, want error) {
 	b.Helper()
 	before := b.node(name)
@@ -148,7 +148,7 @@ func (b *bench) refused(of store.Store, name string, pre store.Preconditions, wh
 	}
 }
 
-// marks sets the mark.
+// marks returns an edit that sets the mark.
 func marks(text string) func(store.Object) error {
 	return func(o store.Object) error {
 		annotations := o.GetAnnotations()
@@ -213,7 +213,7 @@ func checkGet(b *bench) {
 func newPod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		// Without a grace period no host has to confirm a deletion.
+		// A zero grace period deletes the pod without the confirmation of a host.
 		Spec: corev1.PodSpec{NodeName: "a.b", Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}, TerminationGracePeriodSeconds: new(int64)},
 	}
 }
@@ -380,11 +380,11 @@ func checkRace(b *bench) {
 	}
 }
 
-// count adds one to the mark that many times, and tries again after each conflict.
+// count adds one to the mark that many times. It repeats each attempt that ends in a conflict.
 func count(ctx context.Context, s store.Store, times int) error {
 	for done := 0; done < times; {
 		_, err := s.Update(ctx, store.Nodes, "a", store.Preconditions{}, func(o store.Object) error {
-			n, _ := strconv.Atoi(o.GetAnnotations()[mark]) // 0 before the first
+			n, _ := strconv.Atoi(o.GetAnnotations()[mark]) // 0 at the start
 			return marks(strconv.Itoa(n + 1))(o)
 		})
 		switch {

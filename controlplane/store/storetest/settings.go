@@ -40,7 +40,7 @@ func checkSettings(b *bench) {
 	set(none, "2m", controlplane.ErrConflict)
 	set(first, "2m", nil)
 	set(first, "", controlplane.ErrConflict)
-	// A person sets the same value, and then another.
+	// A person sets the same value, and then another one.
 	person("2m")
 	for _, value := range []string{"2m", "3m"} {
 		person(value)

@@ -1,5 +1,5 @@
-// Write writes what hostler's packages hold and nobody writes manually; `make package` runs
-// it. The date of all of it is SOURCE_DATE_EPOCH.
+// Write writes the generated files of hostler's packages; `make package` runs it. All of them have
+// the date SOURCE_DATE_EPOCH.
 package main
 
 import (

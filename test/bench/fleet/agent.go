@@ -17,26 +17,27 @@ import (
 )
 
 const (
-	// update is how often an agent looks at its host, and so tries again a status that
-	// could not be written.
+	// update is the interval of an agent's host checks. At each of them it retries a status that could
+	// not be written.
 	update = 10 * time.Second
-	// calm is how many statuses come to one Event: one an hour by default.
-	calm = 12
+	// statusesPerEvent is the number of statuses between two Events: by default an agent publishes one
+	// Event an hour.
+	statusesPerEvent = 12
 )
 
-// Name is that of an agent's Node.
+// Name returns the name of an agent's Node.
 func Name(i int) string { return fmt.Sprintf("rack%d-node%05d", i/40, i) }
 
-// agent is one, as its control plane knows it.
+// agent is a simulated agent.
 type agent struct {
-	fleet    *Fleet
-	client   Client
-	node     *corev1.Node
-	leases   *controlplane.LeaseWatch
-	keeper   *controlplane.LeaseKeeper
-	recorder *controlplane.Recorder
-	alive    chan struct{} // closed when its Lease was renewed first
-	renewed  func()        // closes it
+	fleet        *Fleet
+	client       Client
+	node         *corev1.Node
+	leases       *controlplane.LeaseWatch
+	keeper       *controlplane.LeaseKeeper
+	recorder     *controlplane.Recorder
+	firstRenewal chan struct{} // closed at the first renewal of its Lease
+	renewed      func()        // closes firstRenewal
 }
 
 func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
@@ -44,9 +45,9 @@ func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
 	a := &agent{
 		fleet: f, client: client, node: nodeOf(f.o.Template, name, i),
 		leases: controlplane.NewLeaseWatch(nil), recorder: controlplane.NewRecorder(client, name, nil, nil, log),
-		alive: make(chan struct{}),
+		firstRenewal: make(chan struct{}),
 	}
-	a.renewed = sync.OnceFunc(func() { close(a.alive) })
+	a.renewed = sync.OnceFunc(func() { close(a.firstRenewal) })
 	info := a.node.Status.NodeInfo
 	var err error
 	a.keeper, err = controlplane.NewLeaseKeeper(timed{client, f.renewed}, controlplane.LeasePolicy{
@@ -61,7 +62,7 @@ func newAgent(f *Fleet, client Client, name string, i int) (*agent, error) {
 	return a, err
 }
 
-// nodeOf is what the agent of that name says of its host.
+// nodeOf returns the Node of an agent.
 func nodeOf(template *corev1.Node, name string, i int) *corev1.Node {
 	node := template.DeepCopy()
 	node.Name = name
@@ -72,10 +73,10 @@ func nodeOf(template *corev1.Node, name string, i int) *corev1.Node {
 	return node
 }
 
-// run does what an agent's loops do, none of which waits for another.
+// run runs the loops of an agent. None of them waits for another one.
 func (a *agent) run(ctx context.Context) {
 	var loops sync.WaitGroup
-	// They end with ctx alone, and say so.
+	// They return only when ctx ends.
 	loops.Go(func() { _ = a.keeper.Run(ctx) })
 	loops.Go(func() { _ = a.recorder.Run(ctx) })
 	loops.Go(func() { a.watch(ctx) })
@@ -94,14 +95,14 @@ func (a *agent) heartbeat(err error) {
 	a.renewed()
 }
 
-// report registers the Node and writes its status, at first and then in every interval,
-// which begins at a random moment: hosts have not started together.
+// report registers the Node and writes its status, and then again at every interval. The first
+// interval starts at a random moment, because real hosts do not start together.
 func (a *agent) report(ctx context.Context) {
 	if !a.until(ctx, "register", controlplane.Retry().Duration, a.register) || !a.until(ctx, "status", update, a.status) {
 		return
 	}
 	select {
-	case <-a.alive:
+	case <-a.firstRenewal:
 		a.fleet.joined <- struct{}{}
 	case <-ctx.Done():
 		return
@@ -110,13 +111,13 @@ func (a *agent) report(ctx context.Context) {
 		if !a.until(ctx, "status", update, a.status) {
 			return
 		}
-		if rand.N(calm) == 0 {
+		if rand.N(statusesPerEvent) == 0 {
 			a.recorder.Record(controlplane.NodeReference(a.node.Name), corev1.EventTypeNormal, "ImageGCDone", fmt.Sprintf("removed %d images of 2.1 GB; / has 31%% free", rand.N(20)))
 		}
 	}
 }
 
-// until makes a call until it succeeds, and is false if ctx ended before.
+// until repeats a call until it succeeds. It returns false if ctx ends first.
 func (a *agent) until(ctx context.Context, what string, again time.Duration, call func(context.Context) error) bool {
 	for {
 		err := call(ctx)
@@ -151,14 +152,14 @@ func (a *agent) status(ctx context.Context) error {
 	return err
 }
 
-// watch follows the Node, as long as there is one.
+// watch follows the Node while it exists.
 func (a *agent) watch(ctx context.Context) {
 	follow(ctx, a, "watch", func(ctx context.Context, seen chan<- *corev1.Node) error {
 		return a.client.WatchNode(ctx, a.node.Name, seen)
 	})
 }
 
-// follow keeps a watch going, by which nothing changes for a simulated host.
+// follow keeps a watch running. Its events change nothing on a simulated host.
 func follow[T any](ctx context.Context, a *agent, what string, watch func(context.Context, chan<- T) error) {
 	seen := make(chan T)
 	var reader sync.WaitGroup
@@ -175,7 +176,7 @@ func follow[T any](ctx context.Context, a *agent, what string, watch func(contex
 	reader.Wait()
 }
 
-// timed tells how long renewals take that succeed.
+// timed measures how long successful renewals take.
 type timed struct {
 	Client
 	renewed func(took time.Duration)

@@ -29,22 +29,22 @@ import (
 )
 
 const (
-	// scratch is below where etcd keeps its data: on a real disk, as in life, where the
-	// lab's own folders are in memory. `make clean` removes it, too.
+	// scratch is the folder of etcd's data: on a real disk, because the lab's folders are in memory.
+	// `make clean` removes it, too.
 	scratch = "../../../dist"
 	prefix  = "/hostler"
 	version = "0.0.0-bench"
 
-	// What etcd runs with beside the bed's flags: as docs/reference/etcd.md advises, and with a
-	// quota that a bench of an hour does not reach.
+	// Flags of etcd in addition to the bed's: as in docs/reference/etcd.md, and with a quota that an
+	// hour of benchmarks does not reach.
 	compaction = "--auto-compaction-mode=periodic --auto-compaction-retention=10m"
 	quota      = "--quota-backend-bytes=8589934592"
 )
 
-// kind is a control plane that fleets are tried on.
+// kind is a control plane on which fleets are tested.
 type kind struct {
 	name        string
-	connections int // that an agent has to it
+	connections int // connections of an agent
 	open        func(tb testing.TB) *bed
 }
 
@@ -55,18 +55,18 @@ func kinds() []kind {
 	}
 }
 
-// bed is a fresh control plane with nobody in it, and the way to look behind it.
+// bed is a new, empty control plane, and a client of its etcd.
 type bed struct {
 	connect func(name string) (fleet.Client, error)
 	meter   fleet.Meter
-	store   *clientv3.Client // of the etcd that holds all
-	leases  string           // what the keys of Leases there begin with
-	data    string           // folder of that etcd
-	log     func() string    // the last that the servers said
+	store   *clientv3.Client // of its etcd
+	leases  string           // prefix of the keys of Leases
+	data    string           // folder of its etcd
+	log     func() string    // last output of the servers
 	close   func() error
 }
 
-// end ends it, and tells what its servers said if the test has failed.
+// end stops it. If the test has failed, it logs the output of the servers.
 func (d *bed) end(tb testing.TB) {
 	tb.Helper()
 	if tb.Failed() {
@@ -77,7 +77,7 @@ func (d *bed) end(tb testing.TB) {
 	check(tb, os.RemoveAll(d.data))
 }
 
-// dataDir is a new folder for etcd's data.
+// dataDir returns a new folder for etcd's data.
 func dataDir(tb testing.TB) string {
 	tb.Helper()
 	below, err := filepath.Abs(scratch)
@@ -131,7 +131,7 @@ func openKubernetes(tb testing.TB) *bed {
 	data := dataDir(tb)
 	c, err := kube.Start(tb.Context(), kube.Options{
 		EtcdFlags: []string{quota, "--data-dir=" + data},
-		// The bed's audit log is for tests that count requests.
+		// The bed's audit log is only needed to count requests.
 		APIServerFlags: []string{"--audit-log-path=", "--audit-policy-file="},
 	})
 	check(tb, err)
@@ -160,7 +160,7 @@ func openKubernetes(tb testing.TB) *bed {
 	}
 }
 
-// host is what a server with 20 pods says of itself, with as many images as a Node lists.
+// host returns the status of a server with 20 pods, and as many images as a Node lists.
 func host(tb testing.TB) *corev1.Node {
 	tb.Helper()
 	text, err := os.ReadFile("../../hosts/psi-server/node.json")

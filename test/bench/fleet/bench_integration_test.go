@@ -24,8 +24,8 @@ var (
 	longer    = flag.Duration("longer", 2*time.Minute, "a lease to try the last of these with as well, renewed four times meanwhile; 0 for none")
 )
 
-// BenchmarkFleet finds how many agents a control plane on this machine carries, and what
-// they cost it. The fleet runs on the same machine.
+// BenchmarkFleet finds how many agents a control plane on this machine supports, and their load on
+// it. The fleet runs on the same machine.
 func BenchmarkFleet(b *testing.B) {
 	tried := plan(b)
 	limits := widen(b)
@@ -67,7 +67,7 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// plan are the steps that the flags ask for.
+// plan returns the steps that the flags request.
 func plan(b *testing.B) []step {
 	b.Helper()
 	var steps []step
@@ -82,7 +82,7 @@ func plan(b *testing.B) []step {
 	last.window = *window
 	if *longer > 0 {
 		pace := fleet.Pace{Duration: *longer, Interval: *longer / 4}
-		// Each has its turn a few times.
+		// Each agent renews a few times.
 		steps = append(steps, step{last.agents, pace, max(*brief, 4*pace.Interval)})
 	}
 	return steps
@@ -93,7 +93,7 @@ func progress(k kind, r result) {
 		number(r.values["renewals"]), number(r.values["renewal: p99"]), number(r.values["CPU: of the control plane"]))
 }
 
-// machine says on what the figures were taken.
+// machine describes the machine of the measurements.
 func machine(b *testing.B) string {
 	b.Helper()
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -101,7 +101,7 @@ func machine(b *testing.B) string {
 	return fmt.Sprintf("%d CPUs, which the fleet has a part in, Linux %s", goruntime.NumCPU(), bytes.TrimSpace(kernel))
 }
 
-// load is the load average.
+// load returns the load average.
 func load(b *testing.B) string {
 	b.Helper()
 	text, err := os.ReadFile("/proc/loadavg")

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Median is the middle one, the lower of two; 0 of none.
+// Median returns the median, the lower one of two; 0 if there are no values.
 func Median[T cmp.Ordered](values []T) T { return Quantile(slices.Sorted(slices.Values(values)), 0.5) }
 
-// Quantile is the value that the part q, from 0 to 1, of the values does not exceed.
-// They are sorted; of none it is 0.
+// Quantile returns the value that the fraction q (0 to 1) of the sorted values does not exceed; 0
+// if there are no values.
 func Quantile[T cmp.Ordered](sorted []T, q float64) T {
 	if len(sorted) == 0 {
 		return *new(T)
@@ -18,13 +18,13 @@ func Quantile[T cmp.Ordered](sorted []T, q float64) T {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// Bucket counts the observations that are not above a bound.
+// Bucket is the number of observations up to a bound.
 type Bucket struct{ Bound, Count float64 }
 
-// Histogram counts observations; higher bounds include the lower ones.
+// Histogram has the numbers of observations by bound; higher bounds include the lower ones.
 type Histogram []Bucket
 
-// Since is what h counts beyond an earlier reading of it.
+// Since returns the observations since an earlier reading.
 func (h Histogram) Since(before Histogram) Histogram {
 	later := slices.Clone(h)
 	for i := range min(len(later), len(before)) {
@@ -33,8 +33,8 @@ func (h Histogram) Since(before Histogram) Histogram {
 	return later
 }
 
-// Quantile is the bound that the part q of the observations does not exceed, with the
-// bucket taken for evenly filled; 0 of none.
+// Quantile returns the bound that the fraction q of the observations does not exceed. It assumes
+// that the observations in a bucket are evenly distributed; 0 if there are none.
 func (h Histogram) Quantile(q float64) float64 {
 	if len(h) == 0 || h[len(h)-1].Count == 0 {
 		return 0
@@ -43,7 +43,7 @@ func (h Histogram) Quantile(q float64) float64 {
 	for _, b := range h {
 		if b.Count >= want && b.Count > below.Count {
 			if math.IsInf(b.Bound, 1) {
-				return below.Bound // more is not known
+				return below.Bound // the histogram says no more
 			}
 			return below.Bound + (b.Bound-below.Bound)*(want-below.Count)/(b.Count-below.Count)
 		}
@@ -52,14 +52,15 @@ func (h Histogram) Quantile(q float64) float64 {
 	return below.Bound
 }
 
-// Fit returns the factors of the columns of x that are closest to y, by least squares; false if the
+// Fit returns the factors of the columns of x that approximate y best, by least squares; false if
+// the columns are not independent.
 // columns are not independent.
 func Fit(x [][]float64, y []float64) ([]float64, bool) {
 	if len(x) == 0 || len(x) < len(x[0]) {
 		return nil, false
 	}
 	n := len(x[0])
-	rows := make([][]float64, n) // of the normal equations, with their right side
+	rows := make([][]float64, n) // of the normal equations, with their right-hand side
 	for i := range rows {
 		rows[i] = make([]float64, n+1)
 		for k := range x {
@@ -83,7 +84,7 @@ func solve(rows [][]float64) ([]float64, bool) {
 			}
 		}
 		rows[column], rows[pivot] = rows[pivot], rows[column]
-		// What is left of a column that others make up is rounding.
+		// What remains of a column that depends on others is a rounding error.
 		if math.Abs(rows[column][column]) < 1e-9 {
 			return nil, false
 		}

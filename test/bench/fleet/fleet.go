@@ -17,50 +17,49 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// Client is how an agent reaches its control plane.
+// Client is an agent's client of its control plane.
 type Client interface {
 	controlplane.Client
 	controlplane.NodeWatcher
 }
 
-// Pace is how a Lease is kept.
+// Pace is the duration of a Lease and the interval of its renewals.
 type Pace struct {
-	Duration time.Duration // for which it is good, in whole seconds
-	Interval time.Duration // from one renewal to the next
+	Duration time.Duration // of a Lease, in whole seconds
+	Interval time.Duration // between two renewals
 }
 
-// Options say what a fleet is to be like.
+// Options configure a fleet.
 type Options struct {
 	Agents int
 	Pace   Pace
-	// Report is from one status to the next.
+	// Report is the interval of statuses.
 	Report time.Duration
-	// Spread is the time in which agents start, each at a random moment. A shorter one
-	// than Pace.Interval has them renew in step from then on.
+	// Spread is the time in which agents start, each at a random moment. If it is shorter than
+	// Pace.Interval, agents renew in step from then on.
 	Spread time.Duration
-	// Template is what agents say of their hosts; each has a name and an identity of
-	// its own.
+	// Template is the Node of all agents; each has its own name and identity.
 	Template *corev1.Node
-	// Connect makes the client of the agent of that name. It is called by each agent
-	// once, from a goroutine of its own.
+	// Connect makes the client of the agent of that name. Each agent calls it once, from its own
+	// goroutine.
 	Connect func(name string) (Client, error)
 }
 
-// Fleet is a number of agents at work.
+// Fleet is a number of running agents.
 type Fleet struct {
 	o       Options
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	joined  chan struct{}        // has an element for each agent that is there
-	lose    []context.CancelFunc // ends that agent; not changed after Start
+	joined  chan struct{}        // gets one element for each agent that has joined
+	lose    []context.CancelFunc // ends the agent with that index; not changed after Start
 
-	mu       sync.Mutex       // guards what follows
-	took     []time.Duration  // by renewals that were answered
-	failures map[string]int   // of calls, by what they were to do
-	first    map[string]error // of these
+	mu       sync.Mutex       // guards the fields below
+	took     []time.Duration  // durations of answered renewals
+	failures map[string]int   // number of failed calls, by purpose
+	first    map[string]error // first error of each
 }
 
-// Start starts a fleet, whose agents join one by one until Close or until ctx ends.
+// Start starts a fleet. Its agents join one by one and run until Close or until ctx ends.
 func Start(ctx context.Context, o Options) *Fleet {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &Fleet{
@@ -78,7 +77,7 @@ func Start(ctx context.Context, o Options) *Fleet {
 	return f
 }
 
-// live is an agent's life.
+// live runs one agent.
 func (f *Fleet) live(ctx context.Context, i int) {
 	if bounded.Sleep(ctx, rand.N(max(f.o.Spread, 1))) != nil {
 		return
@@ -100,8 +99,7 @@ func (f *Fleet) live(ctx context.Context, i int) {
 	}
 }
 
-// Joined waits until every agent has registered, renewed its Lease and written its
-// status.
+// Joined waits until every agent has registered, renewed its Lease and written its status.
 func (f *Fleet) Joined(ctx context.Context) error {
 	for i := range f.o.Agents {
 		select {
@@ -113,17 +111,16 @@ func (f *Fleet) Joined(ctx context.Context) error {
 	return nil
 }
 
-// Lose ends one agent, as a host is lost: what it has stored stays.
+// Lose ends one agent, as if its host were lost: what it has stored stays.
 func (f *Fleet) Lose(i int) { f.lose[i]() }
 
-// Close ends all agents and returns when they have ended.
+// Close ends all agents and waits for them.
 func (f *Fleet) Close() {
 	f.cancel()
 	f.running.Wait()
 }
 
-// Took returns how long renewals took since it was asked last, those alone that were
-// answered well, the quickest first.
+// Took returns the durations of the successful renewals since the last call, sorted.
 func (f *Fleet) Took() []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +136,7 @@ func (f *Fleet) renewed(took time.Duration) {
 	f.took = append(f.took, took)
 }
 
-// Failed is how many calls have failed, for whatever reason: agents make them again.
+// Failed returns the number of failed calls. Agents repeat them.
 func (f *Fleet) Failed() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,7 +147,7 @@ func (f *Fleet) Failed() int {
 	return sum
 }
 
-// Failures tells which calls have failed, how often, and how the first of each did.
+// Failures describes which calls have failed, how often, and the first error of each.
 func (f *Fleet) Failures() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,12 +11,11 @@ import (
 	"hostler.io/hostler/test/bench/fleet"
 )
 
-// patience bounds waits for what takes moments on an idle machine.
+// patience limits waits for events that take moments on an idle machine.
 const patience = 5 * time.Minute
 
-// TestASmallFleetIsSeenFromTheStore has the parts of the benchmark work: all agents join
-// and renew, the store tells so, what it costs is read. How long anything takes is for
-// the benchmark.
+// TestASmallFleetIsSeenFromTheStore runs the parts of the benchmark: all agents join and renew, the
+// store shows it, and the load is measured. It checks no durations.
 func TestASmallFleetIsSeenFromTheStore(t *testing.T) {
 	for _, k := range kinds() {
 		agents := map[string]int{"etcd": 50, "kube-apiserver": 10}[k.name]
@@ -60,12 +59,12 @@ func TestASmallFleetIsSeenFromTheStore(t *testing.T) {
 			if after.Size <= 0 || after.Used <= 0 || after.Syncs.Since(before.Syncs).Quantile(0.5) <= 0 {
 				t.Errorf("Read() = %+v, want a database with a size and a log that is synced", after)
 			}
-			t.Logf("calls that failed: %s", f.Failures()) // as some do in time on a busy machine
+			t.Logf("calls that failed: %s", f.Failures()) // some calls fail on a busy machine
 		})
 	}
 }
 
-// TestALostHostIsSeenToBeGone has the judge find what it is there to find.
+// TestALostHostIsSeenToBeGone checks that the judge finds a lost host.
 func TestALostHostIsSeenToBeGone(t *testing.T) {
 	d := openEtcd(t)
 	t.Cleanup(func() { d.end(t) })
@@ -82,6 +81,6 @@ func TestALostHostIsSeenToBeGone(t *testing.T) {
 	f.Lose(1)
 	// A gap is seen before it ends.
 	check(t, leases.Await(ctx, func(k fleet.Kept) bool { return fleet.Quantile(k.Gaps, 1) > 3*time.Second }))
-	// Others may be lost as well while the machine is too busy for them.
+	// On a busy machine, other hosts may be lost, too.
 	check(t, leases.Await(ctx, func(k fleet.Kept) bool { return slices.Contains(k.Gone, fleet.Name(1)) }))
 }

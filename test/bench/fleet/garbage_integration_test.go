@@ -32,8 +32,8 @@ const (
 	collector = "system:serviceaccount:kube-system:generic-garbage-collector"
 )
 
-// BenchmarkGarbageOnKubernetes deletes owners of 5,000 ConfigMaps with each policy, in a cluster with the
-// collector of kube-controller-manager, and in one with that of hostler server.
+// BenchmarkGarbageOnKubernetes deletes owners of 5,000 ConfigMaps with each policy, in a cluster
+// with the collector of kube-controller-manager, and in one with hostler server's.
 func BenchmarkGarbageOnKubernetes(b *testing.B) {
 	fmt.Println("collector                policy      seconds  requests  CPU s  RSS MB")
 	for _, c := range []struct{ name, controllers string }{
@@ -60,7 +60,7 @@ func BenchmarkGarbageOnKubernetes(b *testing.B) {
 	}
 }
 
-// serve starts a server of hostler, and returns its process.
+// serve starts a hostler server, and returns its PID.
 func (g *garbage) serve() (pid int) {
 	binary := filepath.Join(g.b.TempDir(), "hostler")
 	check(g.b, lab.Build(g.b.Context(), "hostler.io/hostler", version, binary))
@@ -84,12 +84,12 @@ type garbage struct {
 	server  string
 }
 
-// measure prints what a collector needs for each policy.
+// measure prints the cost of a collector for each policy.
 func (g *garbage) measure(name string, pid int, users []string) {
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
 		namespace := strings.ToLower(fmt.Sprintf("%s-%s", strings.ReplaceAll(name, " ", "-"), policy))
 		g.create(namespace)
-		time.Sleep(10 * time.Second) // the collector has seen them
+		time.Sleep(10 * time.Second) // the collector has seen them by then
 		s := standing{b: g.b}
 		begin, cpu := time.Now(), s.stat(pid).CPUTime()
 		g.delete(namespace, policy)
@@ -130,7 +130,7 @@ func (g *garbage) ask(method, path string, body any) ([]byte, error) {
 	return answer, err
 }
 
-// configMap is a ConfigMap, of an owner if it has a UID.
+// configMap returns a ConfigMap, with an owner if that has a UID.
 func configMap(name string, owner metav1.PartialObjectMetadata) map[string]any {
 	metadata := map[string]any{"name": name}
 	if owner.UID != "" {
@@ -174,7 +174,7 @@ func (g *garbage) delete(namespace string, policy metav1.DeletionPropagation) {
 	check(g.b, all.Wait())
 }
 
-// await waits until the owners are gone, and the dependents too or their references.
+// await waits until the owners are deleted, and their dependents or the references to them.
 func (g *garbage) await(namespace string, policy metav1.DeletionPropagation) {
 	g.b.Helper()
 	left := ""

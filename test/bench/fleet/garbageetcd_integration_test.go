@@ -21,18 +21,19 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// BenchmarkGarbageOnEtcd measures the garbage collector of `hostler server` on etcd: how fast it deletes trees
-// of 10,000 objects, its memory, and what a foreground or orphan deletion costs beside 10,000 Nodes.
+// BenchmarkGarbageOnEtcd measures the garbage collector of `hostler server` on etcd: how fast it
+// deletes trees of 10,000 objects, its memory, and the cost of a foreground or orphan deletion next
+// to 10,000 Nodes.
 func BenchmarkGarbageOnEtcd(b *testing.B) {
 	binary := filepath.Join(b.TempDir(), "hostler")
 	check(b, lab.Build(b.Context(), "hostler.io/hostler", version, binary))
 	const n = 10_000
 	for _, c := range []struct {
 		name   string
-		owner  func(i int) int // of object i; none below 0
-		roots  int             // the first objects, which are deleted
+		owner  func(i int) int // owner of object i; negative for none
+		roots  int             // number of deleted objects, which are the first ones
 		policy metav1.DeletionPropagation
-		stay   int // how many objects are left
+		stay   int // number of objects that stay
 	}{
 		{"a tree, ten dependents each", func(i int) int { return (i - 1) / 10 }, 1, metav1.DeletePropagationBackground, 0},
 		{"a tree, in the foreground", func(i int) int { return (i - 1) / 10 }, 1, metav1.DeletePropagationForeground, 0},
@@ -121,7 +122,7 @@ func newThings(b *testing.B) *things {
 	return g
 }
 
-// put stores object i with an owner, if that is not below 0.
+// put stores object i with an owner, if owner is not negative.
 func (g *things) put(namespace string, i, owner int) {
 	g.b.Helper()
 	o := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}}
@@ -172,8 +173,8 @@ func (g *things) count() int {
 	return int(answer.Count)
 }
 
-// await waits until that many objects are left, and nothing is being deleted. It returns how long the
-// slowest of some writes took meanwhile.
+// await waits until that many objects are left and none is being deleted. It returns the duration
+// of the slowest write during that time.
 func (g *things) await(left int) (slowest time.Duration) {
 	g.b.Helper()
 	ctx, cancel := context.WithTimeout(g.b.Context(), 5*time.Minute)

@@ -11,37 +11,36 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Leases are a fleet's as the store has them: a watch on the store itself counts their
-// renewals and sees them end. It has no part in the fleet.
+// Leases observes the Leases of a fleet in the store: a watch counts their renewals and sees their
+// deletion. It is not part of the fleet.
 type Leases struct {
 	prefix string
 	ended  chan struct{} // closed when the watch has ended
-	news   chan struct{} // holds one token when something was seen
+	news   chan struct{} // holds one token after an event
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	known map[string]*kept
 	gone  []string
 	err   error // why the watch ended
 }
 
-// kept is how one Lease is.
+// kept is the state of one Lease.
 type kept struct {
-	last     time.Time     // when its last renewal was seen
+	last     time.Time     // time of the last renewal
 	longest  time.Duration // between two renewals
 	renewals int
 }
 
-// Kept tells how a fleet's Leases were kept.
+// Kept shows how the Leases of a fleet were renewed.
 type Kept struct {
-	Leases   int             // that there are
-	Renewals int             // of all of them
-	Least    int             // renewals of the one with the fewest
-	Gaps     []time.Duration // the longest of each Lease, that under way included; the shortest first
-	Gone     []string        // the names of those that were deleted, since the watch began
+	Leases   int             // number of existing Leases
+	Renewals int             // of all Leases
+	Least    int             // renewals of the Lease with the fewest
+	Gaps     []time.Duration // longest gap of each Lease, including the present one; sorted
+	Gone     []string        // names of the Leases that were deleted since the watch began
 }
 
-// Watch follows what is stored below prefix, which has to end in a slash, from now on
-// until ctx ends.
+// Watch watches the keys below prefix, which has to end in a slash, from now on until ctx ends.
 func Watch(ctx context.Context, store *clientv3.Client, prefix string) (*Leases, error) {
 	answers := store.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	select {
@@ -63,12 +62,12 @@ func (l *Leases) follow(answers clientv3.WatchChan) {
 		l.take(answer, time.Now())
 		select {
 		case l.news <- struct{}{}:
-		default: // the token of an earlier one is still there
+		default: // an earlier token is still in the channel
 		}
 	}
 }
 
-// take notes what a watch has told at that moment.
+// take records the events of a watch.
 func (l *Leases) take(answer clientv3.WatchResponse, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +92,7 @@ func (l *Leases) take(answer clientv3.WatchResponse, at time.Time) {
 	}
 }
 
-// Begin counts renewals and gaps from now on: of a gap that is under way, all of it.
+// Begin restarts the counts of renewals and gaps. A present gap counts in full.
 func (l *Leases) Begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +101,8 @@ func (l *Leases) Begin() {
 	}
 }
 
-// Kept tells how the Leases were kept since Begin. It is an error if the watch has ended,
-// since nothing is known from then on.
+// Kept returns how the Leases were renewed since Begin. If the watch has ended, it returns an
+// error, because later events are unknown.
 func (l *Leases) Kept() (Kept, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +124,7 @@ func (l *Leases) Kept() (Kept, error) {
 	return sum, nil
 }
 
-// Await waits until the Leases are as wanted.
+// Await waits until wanted returns true.
 func (l *Leases) Await(ctx context.Context, wanted func(Kept) bool) error {
 	for {
 		now, err := l.Kept()

@@ -11,24 +11,24 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Meter reads what a store and the processes around it have cost so far.
+// Meter reads the cost of a store and its processes so far.
 type Meter struct {
 	Metrics   string       // URL of etcd's metrics
-	Client    *http.Client // that reaches it
+	Client    *http.Client // for requests to Metrics
 	Processes map[string]int
 }
 
-// Reading is what a Meter shows at a moment.
+// Reading is one reading of a Meter.
 type Reading struct {
 	At time.Time
 
-	// What etcd counts.
+	// From etcd's metrics.
 	Puts       float64 // of keys
 	KeepAlives float64 // of etcd leases
 	Syncs      Histogram
-	Size, Used float64 // of the database, in bytes: its file, and what of that holds something
+	Size, Used float64 // of the database, in bytes: its file, and the used part of it
 
-	// What the kernel counts, by process.
+	// From the kernel, by process.
 	CPU map[string]float64 // seconds
 	RSS map[string]float64 // bytes
 }
@@ -42,7 +42,7 @@ const (
 	metricUsed       = "etcd_mvcc_db_total_size_in_use_in_bytes"
 )
 
-// Read reads all at once.
+// Read reads all values at one moment.
 func (m Meter) Read(ctx context.Context) (Reading, error) {
 	r := Reading{At: time.Now(), CPU: map[string]float64{}, RSS: map[string]float64{}}
 	for name, pid := range m.Processes {
@@ -62,7 +62,7 @@ func (m Meter) Read(ctx context.Context) (Reading, error) {
 	return r, nil
 }
 
-// ask asks etcd.
+// ask reads etcd's metrics.
 func (m Meter) ask(ctx context.Context, r *Reading) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.Metrics, nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func (m Meter) ask(ctx context.Context, r *Reading) error {
 		if len(all) != 1 {
 			return fmt.Errorf("there are %d metrics %s, want 1", len(all), name)
 		}
-		*into = all[0].GetCounter().GetValue() + all[0].GetGauge().GetValue() // it is one of them
+		*into = all[0].GetCounter().GetValue() + all[0].GetGauge().GetValue() // it is one of the two
 	}
 	syncs := families[metricSyncs].GetMetric()
 	if len(syncs) != 1 {

@@ -39,7 +39,7 @@ func TestTheSearchClosesInOnWhatIsCarried(t *testing.T) {
 		13_000:    {12_500, 15_000},
 		19_999:    {17_500, 20_000},
 		5_000:     {5_000, 6_250},
-		1_000_000: {20_000, 0}, // no more than two doublings are asked for
+		1_000_000: {20_000, 0}, // at most two doublings are requested
 	} {
 		carries, fails := search(5_000, 2, func(n int) bool { return n <= limit })
 		if got := [2]int{carries, fails}; got != want {
@@ -55,7 +55,7 @@ func TestSlopesDistinguishAgentsFromRenewals(t *testing.T) {
 		for _, s := range steps {
 			all = append(all, result{step: s, held: true, values: map[string]float64{"history": of(s)}})
 		}
-		return append(all, result{step: step{agents: 40_000, pace: standard()}, values: map[string]float64{"history": 1}}) // which did not hold
+		return append(all, result{step: step{agents: 40_000, pace: standard()}, values: map[string]float64{"history": 1}}) // this step failed
 	}
 	both := func(s step) float64 { return 3 + 2*perAgent().of(s) + 5*perRenewal().of(s) }
 	renewals := func(s step) float64 { return 3 - 0.1*perAgent().of(s) + 5*perRenewal().of(s) }

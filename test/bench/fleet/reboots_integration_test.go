@@ -28,8 +28,9 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-// BenchmarkReboots measures how fast the controller reboots gives slots, and how many requests to the store that
-// costs: all of 1,000 Nodes want to reboot, 10 may at a time, and a reboot takes no time.
+// BenchmarkReboots measures how fast the controller reboots gives slots, and the number of its
+// requests to the store: 1,000 Nodes want to reboot, 10 may do so at a time, and a reboot takes no
+// time.
 func BenchmarkReboots(b *testing.B) {
 	const nodes, most = 1000, 10
 	for name, open := range map[string]func(b *testing.B) store.Store{
@@ -148,7 +149,7 @@ func request(o store.Object, step controlplane.RebootStep) {
 	o.SetAnnotations(annotations)
 }
 
-// reboot has a host take all steps.
+// reboot moves a host through all steps.
 func (r *rebooting) reboot(name string) {
 	for _, step := range []controlplane.RebootStep{controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting, controlplane.RebootVerifying, controlplane.RebootDone} {
 		for {

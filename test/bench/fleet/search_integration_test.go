@@ -12,24 +12,24 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// files are as many as a process is to have open, where that is allowed.
+// files is the number of files that a process may open, if the system allows it.
 const files = 1 << 18
 
-// limits is what limits the agents of one process.
+// limits has the limits of the agents of one process.
 type limits struct {
 	connections int
 	memory      float64 // bytes
 }
 
-// widen has this process, and the servers that it starts from now on, open as many files
-// as it may, and the lab's network use all its ports.
+// widen raises the limit of open files for this process and for servers that it starts later, and
+// lets the lab's network use all its ports.
 func widen(b *testing.B) limits {
 	b.Helper()
 	limit := syscall.Rlimit{Cur: files, Max: files}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		check(b, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 		limit.Cur = limit.Max
-		check(b, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) // or servers would get what this began with
+		check(b, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) // otherwise servers would inherit the earlier limit
 	}
 	const first, last = 10_000, 65_000
 	check(b, os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "%d %d", first, last), 0o644))
@@ -37,12 +37,12 @@ func widen(b *testing.B) limits {
 	check(b, err)
 	info, err := fs.Meminfo()
 	check(b, err)
-	const reserve = 1000 // files of other kinds
+	const reserve = 1000 // for other files
 	return limits{min(int(limit.Cur)-reserve, last-first-reserve), float64(*info.MemAvailableBytes) * 0.7}
 }
 
-// step is that of n agents at the standard pace. Where there is no room for as many it
-// is one of those that were kept last, which renew as often together, and it says why.
+// step returns the step of n agents at the standard pace. If that is not possible, it returns one
+// of fewer agents with shorter Leases, which renew as often together, and the reason.
 func (r limits) step(k kind, results []result, n int) (step, string) {
 	last := results[0]
 	for _, r := range results {
@@ -66,9 +66,9 @@ func (r limits) step(k kind, results []result, n int) (step, string) {
 	return s, fmt.Sprintf("%s agents would need more %s: %s at intervals of %s stand in for them", thousands(n), why, thousands(s.agents), s.pace.Interval)
 }
 
-// search finds how many agents are carried, beginning above a number that are: it doubles
-// that a few times at most, until it is too much, and then closes in to a quarter. It
-// returns what was carried, and the least that was not, 0 if all was.
+// search finds how many agents are supported, starting from a number that is. It doubles the number
+// a few times at most, until it is too large, and then narrows the range to a quarter. It returns
+// the largest supported number, and the smallest unsupported one; 0 if there is none.
 func search(carried, doublings int, kept func(n int) bool) (carries, fails int) {
 	for range doublings {
 		if !kept(2 * carried) {

@@ -29,8 +29,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// BenchmarkServer measures `hostler server` on etcd: in an empty fleet, and with 1,000 and 10,000 Nodes
-// of 50 images each. The hosts are simulated by this process, which keeps their Leases.
+// BenchmarkServer measures `hostler server` on etcd: in an empty fleet, and with 1,000 and 10,000
+// Nodes with 50 images each. This process simulates the hosts and renews their Leases.
 func BenchmarkServer(b *testing.B) {
 	binary := filepath.Join(b.TempDir(), "hostler")
 	check(b, lab.Build(b.Context(), "hostler.io/hostler", "0.0.0-bench", binary))
@@ -50,7 +50,7 @@ func measureServer(b *testing.B, binary string, n int) {
 	first.await("it leads and knows all Nodes", func(s answer.Status) bool {
 		return s.Controllers[0].State == answer.Leading && s.Nodes == n && s.Controllers[0].Paused == ""
 	})
-	time.Sleep(10 * time.Second) // what it read at the start is garbage by then
+	time.Sleep(10 * time.Second) // garbage of the start is collected by then
 	before := first.cpu()
 	time.Sleep(time.Minute)
 	cpu, rss := first.cpu()-before, first.rss()
@@ -72,7 +72,7 @@ func measureServer(b *testing.B, binary string, n int) {
 	fmt.Printf("%5d  %6.1f  %9.2f  %27s  %28s  %s\n", n, float64(rss)/1e6, cpu, unknown, taints, failover)
 }
 
-// simulated are hosts whose Leases this process keeps.
+// simulated are hosts whose Leases this process renews.
 type simulated struct {
 	b      *testing.B
 	store  *clientv3.Client
@@ -112,7 +112,7 @@ func simulate(b *testing.B, store *clientv3.Client, n int) *simulated {
 			}
 			s.mu.Unlock()
 			for _, id := range ids {
-				_, _ = store.KeepAliveOnce(ctx, id) // one that was revoked meanwhile is no fault
+				_, _ = store.KeepAliveOnce(ctx, id) // an error means that it was revoked
 			}
 			select {
 			case <-time.After(10 * time.Second):
@@ -128,7 +128,7 @@ func simulate(b *testing.B, store *clientv3.Client, n int) *simulated {
 	return s
 }
 
-// hostObjects are what an agent stores.
+// hostObjects returns the objects that an agent stores.
 func hostObjects(i int) (*corev1.Node, *coordinationv1.Lease) {
 	name, now, seconds := fmt.Sprintf("rack%02d-node%05d", i%40, i), metav1.Now(), int32(40)
 	node := &corev1.Node{
@@ -181,7 +181,7 @@ func (s *simulated) kill(n int) {
 	}
 }
 
-// evicted counts Nodes with a NoExecute taint.
+// evicted returns the number of Nodes with a NoExecute taint.
 func (s *simulated) evicted() (n int) {
 	s.b.Helper()
 	for from := "/hostler/nodes/"; ; {
@@ -237,7 +237,7 @@ func startReplicaOf(b *testing.B, binary, settings string) *replica {
 	return r
 }
 
-// await waits until the status is as wanted.
+// await reads the status until wanted returns true.
 func (r *replica) await(what string, wanted func(answer.Status) bool) {
 	r.b.Helper()
 	var s answer.Status

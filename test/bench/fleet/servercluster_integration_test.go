@@ -24,9 +24,9 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// BenchmarkServerOnKubernetes measures kube-controller-manager with its node lifecycle, taint eviction
-// and service account controllers alone, and then `hostler server` in its place. Both have the same
-// kube-apiserver, with 1,000 Nodes of 50 images that renew 100 Leases a second.
+// BenchmarkServerOnKubernetes measures kube-controller-manager with only its node lifecycle, taint
+// eviction and service account controllers, and then `hostler server` instead of it. Both have the
+// same kube-apiserver, with 1,000 Nodes of 50 images that renew 100 Leases a second.
 func BenchmarkServerOnKubernetes(b *testing.B) {
 	const hosts = 1000
 	binary := filepath.Join(b.TempDir(), "hostler")
@@ -77,11 +77,11 @@ type standing struct {
 	agents  *fleet.Fleet
 }
 
-// measure prints what a process that acts on the fleet needs in a minute, and when it marks a host that
-// dies, by its number.
+// measure prints the cost of a process that acts on the fleet in a minute, and when it marks a host
+// that dies.
 func (s *standing) measure(name string, pid, dies int, own func(kube.Request) bool) {
 	s.b.Helper()
-	time.Sleep(20 * time.Second) // what it read at the start is garbage by then
+	time.Sleep(20 * time.Second) // garbage of the start is collected by then
 	begin, cpu := time.Now(), s.stat(pid).CPUTime()
 	time.Sleep(time.Minute)
 	stat, end := s.stat(pid), time.Now()
@@ -114,7 +114,7 @@ func (s *standing) stat(pid int) procfs.ProcStat {
 	return stat
 }
 
-// unknown is when Ready of a Node became Unknown, in whole seconds; zero if it is not.
+// unknown returns when Ready of a Node became Unknown, in whole seconds; zero if it is not Unknown.
 func (s *standing) unknown(name string) time.Time {
 	s.b.Helper()
 	var node corev1.Node
@@ -127,7 +127,7 @@ func (s *standing) unknown(name string) time.Time {
 	return time.Time{}
 }
 
-// read has kubectl read an object.
+// read reads an object with kubectl.
 func (s *standing) read(o any, args ...string) {
 	s.b.Helper()
 	out, err := s.cluster.Kubectl(s.b.Context(), append(args, "-o", "json")...)

@@ -14,12 +14,12 @@ import (
 	"hostler.io/hostler/test/bench/fleet"
 )
 
-// retention is how much history etcd keeps; it is compacted as often, so that up to
-// twice as much is there.
+// retention is how much history etcd keeps. It is compacted at the same interval, so there is up to
+// twice as much.
 const retention = 10 * time.Minute
 
-// wants are fleets to be foretold: at the default pace, and with the Leases that
-// docs/explanation/heartbeats.md has for them.
+// wants returns fleets to be predicted: at the default pace, and with the Leases that
+// docs/explanation/heartbeats.md recommends for them.
 func wants() []step {
 	return []step{
 		{agents: 20_000, pace: standard()},
@@ -31,7 +31,7 @@ func wants() []step {
 	}
 }
 
-// term is what a figure may depend on.
+// term is a quantity that a figure may depend on.
 type term struct {
 	text string
 	of   func(step) float64
@@ -49,16 +49,16 @@ func perRenewal() term {
 	return term{"for each 100 renewals a second", func(s step) float64 { return float64(s.agents) / s.pace.Interval.Seconds() / 100 }}
 }
 
-// slope is what one figure has of each agent and of each renewal.
+// slope is the dependency of a figure on agents and on renewals.
 type slope struct {
 	terms   []term
-	factors []float64 // of these
-	off     float64   // the largest part of a measured value by which it misses that
+	factors []float64 // of the terms
+	off     float64   // largest relative error, as a part of a measured value
 }
 
-// slopeOf fits a figure to all steps that held. What comes out below zero for each agent
-// or each renewal is too little to be seen, and left out. Where all steps were at one
-// pace agents and renewals cannot be told apart: it holds for that one alone.
+// slopeOf fits a figure to all successful steps. A negative factor is too small to be measured, and
+// is left out. If all steps have one pace, agents and renewals cannot be separated; then the result
+// is valid only for that pace.
 func slopeOf(results []result, f prediction) (s slope, atAnyPace, ok bool) {
 	both := []term{constant(), perAgent(), perRenewal()}
 	tries := [][]term{both, {constant(), perRenewal()}, {constant(), perAgent()}}
@@ -107,7 +107,7 @@ func (s slope) row(of step) []float64 {
 	return row
 }
 
-// at is the figure of a step.
+// at returns the figure of a step.
 func (s slope) at(of step) (sum float64) {
 	for i, v := range s.row(of) {
 		sum += v * s.factors[i]
@@ -115,7 +115,7 @@ func (s slope) at(of step) (sum float64) {
 	return sum
 }
 
-// String says what it is made of.
+// String describes the terms.
 func (s slope) String() string {
 	var parts []string
 	for i, t := range s.terms {
@@ -127,8 +127,8 @@ func (s slope) String() string {
 // prediction is a column of the table.
 type prediction struct {
 	head, name string
-	renewals   bool    // it depends on renewals as well as on agents
-	scale      float64 // from what was measured to what is told
+	renewals   bool    // depends on renewals as well as on agents
+	scale      float64 // from the measured unit to the printed one
 }
 
 func columns() []prediction {
@@ -141,7 +141,7 @@ func columns() []prediction {
 	}
 }
 
-// printSlope writes what larger fleets need. Nothing is told of what too few steps tell.
+// printSlope prints the needs of larger fleets. It prints nothing that too few steps support.
 func printSlope(w io.Writer, results []result) {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	heads := []string{"AGENTS", "LEASE", "INTERVAL"}
@@ -152,7 +152,7 @@ func printSlope(w io.Writer, results []result) {
 	for _, want := range wants() {
 		fmt.Fprintln(tab, strings.Join(predict(results, want), "\t")+"\t")
 	}
-	_ = tab.Flush() // to the standard output
+	_ = tab.Flush() // to standard output
 	for _, f := range columns() {
 		if s, _, ok := slopeOf(results, f); ok {
 			fmt.Fprintf(w, "%s: %s; at most %.0f%% off what was measured\n", f.name, s, 100*s.off)
@@ -160,8 +160,8 @@ func printSlope(w io.Writer, results []result) {
 	}
 }
 
-// predict is the line of a fleet: what was measured of it, where it was tried, or else
-// what follows from the others.
+// predict returns the row of a fleet: measured values if it was tried, otherwise predictions from
+// the other steps.
 func predict(results []result, want step) []string {
 	from, values := "measured", map[string]float64{}
 	i := slices.IndexFunc(results, func(r result) bool { return r.held && r.agents == want.agents && r.pace == want.pace })

@@ -17,38 +17,38 @@ import (
 )
 
 const (
-	// parts are how many pieces a window is cut into: a figure is the median of theirs.
+	// parts is the number of parts of a window: a figure is the median of theirs.
 	parts = 5
-	// joinsASecond bounds how fast hosts come: this is about a fleet that is there.
+	// joinsASecond limits how fast hosts join: the measurements are about a running fleet.
 	joinsASecond = 200
 	report       = 5 * time.Minute
 
 	kilobyte, megabyte = 1e3, 1e6
 )
 
-// step is a fleet to be tried.
+// step is a fleet to be tested.
 type step struct {
 	agents int
 	pace   fleet.Pace
 	window time.Duration
 }
 
-// standard is the pace of hostler's defaults.
+// standard returns the pace of hostler's defaults.
 func standard() fleet.Pace { return fleet.Pace{Duration: 40 * time.Second, Interval: 10 * time.Second} }
 
-// represents is how many agents at the standard interval renew as often as these, where
-// their interval is shorter.
+// represents returns how many agents at the standard interval renew as often as these, if their
+// interval is shorter.
 func (s step) represents() int {
 	return int(math.Round(float64(s.agents) * max(1, standard().Interval.Seconds()/s.pace.Interval.Seconds())))
 }
 
-// late is the longest gap between two renewals that is none. Where a shorter interval
-// stands in for more agents, the store is to be as prompt as these would need it.
+// late returns the longest gap between two renewals that still counts as in time. If a shorter
+// interval represents more agents, the store has to be as fast as those agents need.
 func (s step) late() time.Duration {
 	return s.pace.Duration - max(0, standard().Interval-s.pace.Interval)
 }
 
-// String heads the step's column.
+// String is the header of the step's column.
 func (s step) String() string {
 	text := thousands(s.agents)
 	if s.pace != standard() {
@@ -57,15 +57,15 @@ func (s step) String() string {
 	return text
 }
 
-// result is what a step has shown.
+// result is the result of a step.
 type result struct {
 	step
 	held    bool
-	remarks string             // why not, or what failed though it held
-	values  map[string]float64 // figures by name, as far as they were taken
+	remarks string             // why it failed, or failures although it succeeded
+	values  map[string]float64 // figures by name, as far as they were measured
 }
 
-// try tries a fleet on a fresh control plane.
+// try tests a fleet on a new control plane.
 func try(b *testing.B, k kind, s step) result {
 	b.Helper()
 	d := k.open(b)
@@ -95,7 +95,7 @@ func try(b *testing.B, k kind, s step) result {
 	return r
 }
 
-// usage is what this process, which is the fleet, takes.
+// usage is the usage of this process, which is the fleet.
 type usage struct{ rss, files float64 }
 
 func own(b *testing.B) usage {
@@ -110,7 +110,7 @@ func own(b *testing.B) usage {
 	return usage{float64(stat.ResidentMemory()), float64(files)}
 }
 
-// measure watches the fleet for the step's window.
+// measure observes the fleet in the step's window.
 func (r *result) measure(ctx context.Context, b *testing.B, d *bed, f *fleet.Fleet, leases *fleet.Leases) {
 	b.Helper()
 	f.Took()
@@ -142,7 +142,7 @@ func read(ctx context.Context, b *testing.B, d *bed) fleet.Reading {
 	return reading
 }
 
-// judge tells by the store's account whether every Lease was kept.
+// judge decides from the store's data whether every Lease was renewed in time.
 func (r *result) judge(kept fleet.Kept, f *fleet.Fleet, failedBefore int) {
 	late := 0
 	for _, gap := range kept.Gaps {
@@ -164,7 +164,7 @@ func (r *result) judge(kept fleet.Kept, f *fleet.Fleet, failedBefore int) {
 	}
 }
 
-// rates are the medians over the parts of the window.
+// rates computes the medians over the parts of the window.
 func (r *result) rates(d *bed, readings []fleet.Reading, renewals []float64) {
 	samples := map[string][]float64{}
 	add := func(name string, v float64) { samples[name] = append(samples[name], v) }
@@ -173,7 +173,7 @@ func (r *result) rates(d *bed, readings []fleet.Reading, renewals []float64) {
 		seconds := now.At.Sub(before.At).Seconds()
 		add("renewals", (renewals[i]-renewals[i-1])/seconds)
 		add("keys put", (now.Puts-before.Puts)/seconds)
-		if now.KeepAlives > 0 { // of kube-apiserver's etcd there are none
+		if now.KeepAlives > 0 { // kube-apiserver's etcd has none
 			add("keep-alives", (now.KeepAlives-before.KeepAlives)/seconds)
 		}
 		add("history", (now.Used-before.Used)/seconds*3600/megabyte)
@@ -200,8 +200,8 @@ func (r *result) rates(d *bed, readings []fleet.Reading, renewals []float64) {
 	r.values["log synced: p99"] = syncs.Quantile(0.99) * 1e3
 }
 
-// compact drops the history, to see what the fleet itself takes. It goes on with its
-// work: a page that held history counts as free with a write that comes later.
+// compact removes the history, to measure the space of the fleet itself. The fleet continues to
+// run. A page with history counts as free only after a later write.
 func (r *result) compact(ctx context.Context, b *testing.B, d *bed) {
 	b.Helper()
 	answer, err := d.store.Get(ctx, "revision")

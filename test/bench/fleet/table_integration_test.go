@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// rows are the figures of a step in the order of the table. What a control plane does
-// not have is left out.
+// rows are the figures of a step in the order of the table. Figures that a control plane does not
+// have are left out.
 func rows() [][2]string {
 	return [][2]string{
 		{"renewals", "a second"},
@@ -84,7 +84,7 @@ func printSteps(w io.Writer, results []result) {
 			return number(v)
 		})
 	}
-	_ = tab.Flush() // to the standard output
+	_ = tab.Flush() // to standard output
 	for _, r := range results {
 		if r.remarks != "" {
 			fmt.Fprintf(w, "%s: %.2000s\n", r, r.remarks)
@@ -92,7 +92,7 @@ func printSteps(w io.Writer, results []result) {
 	}
 }
 
-// number writes a value as exactly as it deserves.
+// number formats a value with a useful precision.
 func number(v float64) string {
 	switch a := max(v, -v); {
 	case v == float64(int64(v)) && a < 1000:
@@ -107,7 +107,7 @@ func number(v float64) string {
 	return thousands(int(v + 0.5))
 }
 
-// thousands writes a number with its thousands apart.
+// thousands formats a number with separators.
 func thousands(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -116,7 +116,7 @@ func thousands(n int) string {
 	return text
 }
 
-// short writes a duration without what is zero at its end.
+// short formats a duration without zero parts at its end.
 func short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

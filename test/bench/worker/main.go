@@ -1,5 +1,6 @@
-// Command worker measures what a second, unprivileged process would cost, which would serve metrics and
-// the API over the network and be the client of control planes. docs/explanation/security.md has the result.
+// Command worker measures the cost of a second, unprivileged process that would serve metrics and
+// the network API and contain the control plane clients. docs/explanation/security.md has the
+// result.
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 
 func run(kubeconfig string) error {
 	log, started := slog.New(slog.DiscardHandler), time.Now()
-	debug.SetGCPercent(50) // as the agent's
+	debug.SetGCPercent(50) // as in the agent
 	handler := metrics.New().Handler(func() metrics.State { return metrics.State{} })
 	routes := api.NetworkRoutes(nil, handler, func() api.Names { return api.Names{} }, log)
 	for _, h := range []http.Handler{handler, routes} {

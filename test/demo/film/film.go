@@ -1,8 +1,8 @@
-// Package film keeps what a program prints, and when, and draws it as a picture that moves.
+// Package film records what a program prints, and when, and draws it as an animated picture.
 //
-// It owns the file, asciicast of version 2 (https://docs.asciinema.org/manual/asciicast/v2/),
-// which `asciinema play` plays, and the drawing. It refuses to know a terminal's control
-// sequences: what it films prints lines.
+// It owns the file, asciicast version 2 (https://docs.asciinema.org/manual/asciicast/v2/), which
+// `asciinema play` plays, and the drawing. It does not support a terminal's control sequences: the
+// recorded program prints lines.
 package film
 
 import (
@@ -21,16 +21,16 @@ const (
 	height = 32
 )
 
-// Line is one that was printed.
+// Line is a printed line.
 type Line struct {
-	At   time.Duration // since the film began
-	Text string        // without its end
+	At   time.Duration // since the start
+	Text string        // without the line break
 }
 
-// Film is what was printed, in order.
+// Film has the printed lines, in order.
 type Film []Line
 
-// Record copies what is printed until it ends, and notes when each line came.
+// Record copies what is printed until its end, and records the time of each line.
 func Record(from io.Reader, to io.Writer) (Film, error) {
 	var f Film
 	began := time.Now()
@@ -52,7 +52,7 @@ func Record(from io.Reader, to io.Writer) (Film, error) {
 	}
 }
 
-// header is a cast's first line.
+// header is the first line of a cast.
 type header struct {
 	Version int     `json:"version"`
 	Width   int     `json:"width"`
@@ -67,7 +67,7 @@ func (f Film) WriteTo(w io.Writer) (n int64, err error) {
 	out.SetEscapeHTML(false)
 	errs := []error{out.Encode(header{2, width, height, longest.Seconds()})}
 	for _, line := range f {
-		// Three digits are as many as anybody sees.
+		// Nobody can see more than three digits.
 		at := json.RawMessage(fmt.Sprintf("%.3f", line.At.Seconds()))
 		errs = append(errs, out.Encode([]any{at, "o", line.Text + "\r\n"}))
 	}
@@ -78,7 +78,7 @@ func (f Film) WriteTo(w io.Writer) (n int64, err error) {
 	return int64(written), err
 }
 
-// Read reads a cast that WriteTo has written.
+// Read reads a cast written by WriteTo.
 func Read(r io.Reader) (Film, error) {
 	in := json.NewDecoder(r)
 	var h header

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "draw docs/demo.svg anew from docs/demo.cast")
 
-// Files of the documentation, from here.
+// Paths of documentation files, relative to this package.
 const (
 	castFile    = "../../../docs/demo.cast"
 	pictureFile = "../../../docs/demo.svg"
@@ -63,7 +63,7 @@ func TestWhatIsPrintedIsFilmedAndPassedOn(t *testing.T) {
 	}
 }
 
-// A picture that no browser would show is none.
+// A browser shows only a well-formed picture.
 func TestThePictureIsWellFormed(t *testing.T) {
 	f := film.Film{{0, "== <1> & more"}, {time.Hour, strings.Repeat("x", 300)}}
 	picture := f.SVG()
@@ -77,13 +77,13 @@ func TestThePictureIsWellFormed(t *testing.T) {
 	if n := strings.Count(picture, "<text"); n != 4 {
 		t.Errorf("SVG() has %d rows of text, want one and three, of a line of 300 characters:\n%s", n, picture)
 	}
-	// An hour is not waited for.
+	// A pause of an hour is shortened.
 	if !strings.Contains(picture, `dur="8.00s"`) || !strings.Contains(picture, `keyTimes="0.00000;0.25000"`) {
 		t.Errorf("SVG() = %s, want two seconds of the wait, and six of the last screen", picture)
 	}
 }
 
-// The transcript, the film and the picture of the demo are of one run.
+// The transcript, the film and the picture of the demo are from one run.
 func TestTheDemosPictureIsThatOfItsFilm(t *testing.T) {
 	f, err := film.Read(strings.NewReader(read(t, castFile)))
 	if err != nil || len(f) == 0 {
@@ -99,7 +99,7 @@ func TestTheDemosPictureIsThatOfItsFilm(t *testing.T) {
 		t.Errorf("%s is not what is drawn of %s: draw it anew with -update, or film it anew with: make transcript", pictureFile, castFile)
 	}
 	var text strings.Builder
-	for _, line := range f[1:] { // the first is empty
+	for _, line := range f[1:] { // the first line is empty
 		text.WriteString(line.Text + "\n")
 	}
 	if read(t, textFile) != text.String() {

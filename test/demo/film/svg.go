@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// How long a line is seen before the next one comes: as long as it was, but nobody reads
-// faster than the first, nor waits longer than the second. The last screen stays for the third.
+// The pauses between lines are those of the recording, but not shorter than the first value, which
+// is needed to read a line, and not longer than the second. The last screen stays for the third.
 const (
 	shortest = 150 * time.Millisecond
 	longest  = 2 * time.Second
 	hold     = 6 * time.Second
 )
 
-// What a character takes of the picture, and the space around the screen, in pixels.
+// The size of a character in the picture and the margin of the screen, in pixels.
 const (
 	charWidth  = 7.2
 	lineHeight = 16
 	margin     = 12
 )
 
-// looks are how lines look, by how they begin.
+// looks are the styles of lines, by their beginning.
 var looks = [...]struct{ begins, attributes string }{
 	{"== ", ` fill="#ffffff" font-weight="bold"`},
 	{"$ ", ` fill="#ffffff" font-weight="bold"`},
@@ -30,8 +30,8 @@ var looks = [...]struct{ begins, attributes string }{
 	{"[WRONG] ", ` fill="#f08d8d" font-weight="bold"`},
 }
 
-// SVG is the film as a picture: a screen on which line after line comes in from below, over
-// and over. Where nothing moves, as on paper, it shows the last screen.
+// SVG draws the film as an animated picture: a screen into which lines scroll from below, in a
+// loop. Without animation, such as on paper, it shows the last screen.
 func (f Film) SVG() string {
 	var rows, offsets, times strings.Builder
 	total := f.length()
@@ -65,16 +65,16 @@ func (f Film) SVG() string {
 	return out.String()
 }
 
-// offset is where the rows are when so many of them have been printed: the last one is the
-// screen's last.
+// offset returns the position of the rows when that many of them have been printed: the last one is
+// the last row of the screen.
 func offset(rows int) int { return (height - rows) * lineHeight }
 
-// pause is how long line i is waited for.
+// pause returns the pause before line i.
 func (f Film) pause(i int) time.Duration {
 	return min(max(f[i].At-f[i-1].At, shortest), longest)
 }
 
-// length is how long the picture takes until it begins again.
+// length returns the duration of one loop.
 func (f Film) length() time.Duration {
 	total := hold
 	for i := 1; i < len(f); i++ {
@@ -105,6 +105,6 @@ func attributesOf(text string) string {
 
 func escape(text string) string {
 	var out strings.Builder
-	_ = xml.EscapeText(&out, []byte(text)) // a Builder takes everything
+	_ = xml.EscapeText(&out, []byte(text)) // a Builder accepts all writes
 	return out.String()
 }

@@ -14,9 +14,9 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Docker passes every order to end on, where containerd does so once in a container's life: to
-// some programs the second one means to drop everything.
-func TestNobodyIsAskedToEndTwice(t *testing.T) {
+// Docker forwards every stop signal; containerd sends it only once in a container's life. Some
+// programs abort their work on the second signal.
+func TestTheStopSignalIsSentOnce(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{})
 	usualPlace(t, d)
 	_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{image}})

@@ -1,4 +1,4 @@
-// Package docker is scenarios of the agent on a host with a real Docker or Podman, from
-// outside: its configuration, its commands, a reboot that a real logind announces. It has
-// a lab of its own, so that package e2e needs neither.
+// Package docker has tests of the agent on a host with a real Docker or Podman: its configuration,
+// its commands, and a reboot that a real logind announces. It has its own lab, so that package e2e
+// does not need Docker or Podman.
 package docker

@@ -26,10 +26,10 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// patience bounds every wait: only a fault reaches it.
+// patience limits every wait. Only an error makes a wait that long.
 const patience = 2 * time.Minute
 
-// image is one that is built here.
+// image is built here.
 const image = "localhost/shop/app:1"
 
 func check(t *testing.T, err error) {
@@ -48,13 +48,13 @@ func eventually(t *testing.T, what string, true func() bool) {
 	}
 }
 
-// usualPlace gives a Docker the socket at which one usually is.
+// usualPlace links a Docker to the default socket path.
 func usualPlace(t *testing.T, d *lab.Docker) {
 	t.Helper()
 	serveAt(t, "/run/docker.sock", d.Endpoint)
 }
 
-// serveAt has a runtime answer at another place, too.
+// serveAt links a runtime to another socket path.
 func serveAt(t *testing.T, place, endpoint string) {
 	t.Helper()
 	check(t, os.MkdirAll(filepath.Dir(place), 0o755))
@@ -65,16 +65,16 @@ func serveAt(t *testing.T, place, endpoint string) {
 // agent is `hostler agent`.
 type agent struct {
 	*testing.T
-	runtimes []string // the names of those that it is told of
+	runtimes []string // types of the configured runtimes
 	folder   string
 	api      *api.Client
-	process  *unit.Process // nil before it is run
-	manager  *lab.Notify   // the service manager; nil: none
-	dropIn   []string      // what a person's drop-in of the unit says
+	process  *unit.Process // nil before the first start
+	manager  *lab.Notify   // service manager; nil: none
+	dropIn   []string      // a drop-in of the unit
 }
 
-// startAgent runs one that is told of Docker, unless its settings say otherwise, and waits
-// until that answers.
+// startAgent starts an agent with Docker, unless its settings configure other runtimes, and waits
+// until Docker answers.
 func startAgent(t *testing.T, settings string) *agent {
 	t.Helper()
 	if !strings.Contains(settings, "runtimes:") {
@@ -83,7 +83,8 @@ func startAgent(t *testing.T, settings string) *agent {
 	return startAgentOf(t, settings, "docker")
 }
 
-// startAgentOf runs one, and waits until the runtimes of these names, in their order, answer.
+// startAgentOf starts an agent, and waits until the runtimes of these types, in their order,
+// answer.
 func startAgentOf(t *testing.T, settings string, runtimes ...string) *agent {
 	t.Helper()
 	a := newAgent(t, settings, runtimes...)
@@ -91,7 +92,7 @@ func startAgentOf(t *testing.T, settings string, runtimes ...string) *agent {
 	return a
 }
 
-// newAgent is one that was not run yet.
+// newAgent prepares an agent, but does not start it.
 func newAgent(t *testing.T, settings string, runtimes ...string) *agent {
 	t.Helper()
 	folder, err := os.MkdirTemp(lab.Dir, "agent-")
@@ -118,7 +119,7 @@ func (a *agent) run() {
 	check(a.T, err)
 	defer log.Close()
 	cmd := exec.Command(binary, "agent", "--config", filepath.Join(a.folder, "hostler.yaml"))
-	cmd.Env = os.Environ() // of which runc and crun want the libraries
+	cmd.Env = os.Environ() // runc and crun need it for their libraries
 	cmd.Stdout, cmd.Stderr = log, log
 	start := func() (err error) {
 		a.process, err = units.Start(cmd, a.dropIn...)
@@ -144,7 +145,7 @@ func (a *agent) run() {
 // end ends the agent, once.
 func (a *agent) end(s syscall.Signal) {
 	if a.process != nil && a.process.Running() {
-		_ = a.process.Signal(s) // it may have ended by now
+		_ = a.process.Signal(s) // it may have ended already
 		<-a.process.Done
 	}
 }
@@ -159,18 +160,18 @@ func (a *agent) await(what string, awaited func(api.Status) bool) (s api.Status)
 	return s
 }
 
-// hostler runs a command and returns what it printed.
+// hostler runs a command and returns its output.
 func (a *agent) hostler(args ...string) string {
 	a.Helper()
 	cmd := exec.Command(binary, append(args, "--socket", filepath.Join(a.folder, "s"))...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	_ = cmd.Run() // what it printed says
+	_ = cmd.Run() // its output has the result
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// A Compose project of five services, which Docker would start again and again, goes
-// down with the host in the order of depends_on, and what is critical after it.
+// A Compose project of five services, which Docker would restart, is stopped in the order of
+// depends_on when the host shuts down. Critical containers stop after it.
 func TestADockerHostGoesDownInOrder(t *testing.T) {
 	for name, o := range map[string]lab.DockerOptions{"as installed": {}, "with live restore": {LiveRestore: true}} {
 		t.Run(name, func(t *testing.T) { testGoesDownInOrder(t, o) })
@@ -217,7 +218,7 @@ func testGoesDownInOrder(t *testing.T, o lab.DockerOptions) {
 	}
 	for name := range needs {
 		for _, needed := range needs[name] {
-			// It takes each a second to end.
+			// Each takes a second to end.
 			if ended[needed].Before(ended[name].Add(time.Second)) {
 				t.Errorf("%s ended at %v, and %s, which needs it, at %v", needed, ended[needed], name, ended[name])
 			}
@@ -235,7 +236,7 @@ func testGoesDownInOrder(t *testing.T, o lab.DockerOptions) {
 	}
 }
 
-// What nobody uses stays until somebody asks, and is told.
+// Unused objects stay until a person requests their removal.
 func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
 	usualPlace(t, d)
@@ -282,9 +283,9 @@ func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 	}
 }
 
-// Nobody restarts the agent for a dockerd that is started after it, and what that has is no
-// more collected unasked than that of one that was there before.
-func TestADockerThatComesLateIsFoundAndSpared(t *testing.T) {
+// An agent finds a dockerd that starts later, without a restart. Its objects are not collected
+// automatically either.
+func TestADockerThatStartsLateIsFoundAndNotCollected(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
 	usualPlace(t, d)
 	layer, err := lab.RandomLayer(4 << 20)
@@ -305,8 +306,8 @@ func TestADockerThatComesLateIsFoundAndSpared(t *testing.T) {
 	}
 }
 
-// The containerd of Docker's own packages has its CRI switched off: Docker is all that there is
-// to look after, and nothing is wrong.
+// In the containerd of Docker's packages, CRI is disabled. Only Docker is managed then, and that is
+// no error.
 func TestAContainerdWithoutCRIIsLeftToDocker(t *testing.T) {
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{NoCRI: true})
 	serveAt(t, "/run/containerd/containerd.sock", c.Endpoint)
@@ -327,7 +328,7 @@ func TestAContainerdWithoutCRIIsLeftToDocker(t *testing.T) {
 	})
 }
 
-// dockerd goes away and comes back, and nobody restarts the agent.
+// dockerd stops and starts again, while the agent runs.
 func TestDockerIsFoundAgain(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{LiveRestore: true})
 	usualPlace(t, d)
@@ -344,7 +345,7 @@ func TestDockerIsFoundAgain(t *testing.T) {
 	eventually(t, "its container is listed", func() bool { return strings.Contains(a.hostler("ps"), "web") })
 }
 
-// An upgrade of Docker's package, from Debian 12's to Debian 13's, needs nothing of hostler's.
+// An upgrade of Docker's package, from Debian 12's to Debian 13's, needs no change to hostler.
 func TestDockerIsUpgraded(t *testing.T) {
 	later, err := debian.PrepareDockerd(t.Context(), slog.New(slog.DiscardHandler))
 	check(t, err)

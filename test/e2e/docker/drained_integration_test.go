@@ -15,8 +15,9 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// TestWhatADrainStoppedIsNotCollected, also where a person asks for all that is unused, or has
-// done as hostler doctor says: who emptied the host wants it as it was afterwards.
+// TestWhatADrainStoppedIsNotCollected also requests the collection of everything unused, and
+// follows the hints of hostler doctor: the person who drained the host wants to have it back
+// unchanged.
 func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
 	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 	usualPlace(t, h.docker)
@@ -42,7 +43,7 @@ func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
 		t.Errorf("after a drain and a collection of all that is unused there are %q, want what the drain has stopped alone", got)
 	}
 
-	// As doctor has it written, but that nobody waits for a week.
+	// As doctor's hint says, but without a week of waiting.
 	ends("endedagain")
 	s := a.await("it is told what has dead containers collected", func(s api.Status) bool { return s.ContainerGC.OnRequest != nil && s.ContainerGC.OnRequest.Unused == 1 })
 	setting := s.ContainerGC.OnRequest.Setting
@@ -60,8 +61,8 @@ func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
 	eventually(t, "the dead container is collected", func() bool { return there() == "kept" })
 }
 
-// TestUncordonListsWhatAllDrainsStopped, also after a reboot: the second drain finds the containers of
-// the first one stopped, and Docker starts none of them.
+// TestUncordonListsWhatAllDrainsStopped also reboots: the second drain finds the containers of the
+// first one stopped, and Docker starts none of them.
 func TestUncordonListsWhatAllDrainsStopped(t *testing.T) {
 	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 	usualPlace(t, h.docker)

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// builtVariable tells the inside of the lab where the outside, which alone has a network,
-	// has built the binary under test.
+	// builtVariable passes the path of the binary under test into the lab. It is built outside, where
+	// there is a network.
 	builtVariable = "HOSTLER_E2E_BUILT"
-	// binary is that one, and spawner what starts the agent as the process of a unit, inside.
+	// binary is that binary; spawner starts the agent as the process of a unit, inside the lab.
 	binary  = lab.Dir + "/bin/hostler"
 	spawner = lab.Dir + "/bin/spawn"
 	// temporary is the folder for temporary files.
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// prepare returns inside the lab, with the binary built, and what runs it.
+// prepare returns inside the lab, with the binary built and a manager for it.
 func prepare(o lab.Options) error {
 	if os.Getenv(builtVariable) == "" {
 		dir, err := os.MkdirTemp("", "hostler-e2e-")
@@ -55,7 +55,7 @@ func prepare(o lab.Options) error {
 			return err
 		}
 		built := filepath.Join(dir, "hostler")
-		if os.Geteuid() == 0 { // the lab refuses others
+		if os.Geteuid() == 0 { // without root, entering the lab reports it
 			_, err = debian.PrepareDockerd(context.Background(), o.Log)
 		}
 		if err == nil {
@@ -76,7 +76,7 @@ func prepare(o lab.Options) error {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(filepath.Dir(os.Getenv(builtVariable))))
 	}
-	// The agent sees another /tmp than tests do: theirs is to be where it sees it.
+	// The agent has its own /tmp. TMPDIR of tests must be visible to it.
 	err = errors.Join(
 		lab.Take(filepath.Dir(os.Getenv(builtVariable)), binary, spawner),
 		os.Mkdir(temporary, 0o777), os.Chmod(temporary, 0o777|os.ModeSticky), os.Setenv("TMPDIR", temporary),

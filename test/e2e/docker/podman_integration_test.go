@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// runPodman starts a pod, whose second container needs its first, and a lone container
-// that is critical, which would all be started again if they just ended.
+// runPodman starts a pod, whose second container needs its first, and a critical container outside
+// the pod. Podman would restart all of them if they just ended.
 func runPodman(t *testing.T, p *lab.Podman) {
 	t.Helper()
 	_, err := p.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
@@ -34,8 +34,8 @@ func runPodman(t *testing.T, p *lab.Podman) {
 	run(lab.PodmanContainer{Name: "dns", Labels: map[string]string{"hostler.io/critical": "true"}})
 }
 
-// ends are when containers have ended, by their names. All of them have, by themselves and
-// for good.
+// ends returns when containers have ended, by name. All of them must have ended by themselves, and
+// must not run again.
 func ends(t *testing.T, p *lab.Podman, names ...string) map[string]time.Time {
 	t.Helper()
 	ended := map[string]time.Time{}
@@ -56,8 +56,8 @@ func ends(t *testing.T, p *lab.Podman, names ...string) map[string]time.Time {
 	return ended
 }
 
-// A Podman that nobody has named, and whose service does not run, is found, its pods are
-// planned for and, when the host goes down, stopped in order.
+// A Podman that is not configured, and whose service does not run, is found. Its pods are planned,
+// and stopped in order when the host shuts down.
 func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true})
 	runPodman(t, p)
@@ -73,7 +73,7 @@ func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 	s := a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
 
 	ended := ends(t, p, "db", "web", "dns")
-	if ended["db"].Before(ended["web"].Add(time.Second)) || ended["dns"].Before(ended["db"]) { // it takes each a second to end
+	if ended["db"].Before(ended["web"].Add(time.Second)) || ended["dns"].Before(ended["db"]) { // each takes a second to end
 		t.Errorf("ended at %v, want web before db, which it needs, and then dns, which is critical", ended)
 	}
 	r := s.Shutdown.Current
@@ -96,13 +96,12 @@ func TestAPodmanIsDrainedManually(t *testing.T) {
 	ends(t, p, "db", "web", "dns")
 }
 
-// A service that nobody has a question for ends itself, and hostler has none while
-// nothing happens.
-func TestAnIdlePodmanIsLeftToRest(t *testing.T) {
+// Podman's service ends without requests. hostler sends it none while nothing happens.
+func TestAnIdlePodmanGetsNoRequests(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true, Idle: time.Second})
 	runPodman(t, p)
 	a := startAgentOf(t, "runtimes: auto\nimageGC: {interval: 1s}\ncontainerGC: {interval: 1s}\n", "podman")
-	// checkAll returns when the collectors have looked once more.
+	// checkAll returns when the collectors have checked again.
 	checkAll := func() {
 		t.Helper()
 		var last api.Status

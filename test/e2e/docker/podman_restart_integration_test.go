@@ -25,7 +25,7 @@ type stable struct {
 	names   []string
 }
 
-// run makes a container that runs until it is sent the stop signal.
+// run creates a container that runs until it is sent the stop signal.
 func (s *stable) run(c lab.PodmanContainer) {
 	s.Helper()
 	c.Image, c.Command, c.Ready = image, lab.ServeFor(0), "ready"
@@ -40,7 +40,7 @@ func (s *stable) podman(args ...string) {
 	check(s.T, err)
 }
 
-// started is when the latest run of a container began; running whether it lasts.
+// started returns when the latest run of a container began, and whether it still runs.
 func (s *stable) started(name string) (at time.Time, running bool) {
 	s.Helper()
 	text, err := s.runtime.Command(s.Context(), "container", "inspect", "--format", "{{json .State}}", name)
@@ -53,8 +53,8 @@ func (s *stable) started(name string) (at time.Time, running bool) {
 	return state.StartedAt, state.Running
 }
 
-// furnishStable runs a pod of three that need each other and a fourth, and what stands
-// beside it.
+// furnishStable runs a pod of three containers that need each other and a fourth, and other
+// containers.
 func furnishStable(t *testing.T) *stable {
 	t.Helper()
 	s := &stable{T: t, runtime: lab.PodmanFor(t, lab.PodmanOptions{Activated: true})}
@@ -66,10 +66,10 @@ func furnishStable(t *testing.T) *stable {
 	s.run(lab.PodmanContainer{Name: "db", Pod: "shop", Restart: policy})
 	s.run(lab.PodmanContainer{Name: "api", Pod: "shop", Restart: policy, Flags: []string{"--requires", "db"}})
 	s.run(lab.PodmanContainer{Name: "web", Pod: "shop", Restart: policy, Flags: []string{"--requires", "api"}})
-	s.run(lab.PodmanContainer{Name: "cron", Pod: "shop", Restart: policy}) // with db, when nothing holds the pod yet
+	s.run(lab.PodmanContainer{Name: "cron", Pod: "shop", Restart: policy}) // after db, when no container of the pod runs yet
 	s.run(lab.PodmanContainer{Name: "dns", Restart: policy, Labels: map[string]string{"hostler.io/critical": "true"}})
 	s.run(lab.PodmanContainer{Name: "always", Restart: "always"})
-	s.run(lab.PodmanContainer{Name: "failing", Restart: "on-failure"}) // which ends well
+	s.run(lab.PodmanContainer{Name: "failing", Restart: "on-failure"}) // it ends successfully
 	s.run(lab.PodmanContainer{Name: "job"})
 	s.run(lab.PodmanContainer{Name: "quadlet", Restart: policy, Labels: map[string]string{"PODMAN_SYSTEMD_UNIT": "quadlet.service"}})
 	for _, name := range []string{"before", "meanwhile", "removed"} {
@@ -78,9 +78,9 @@ func furnishStable(t *testing.T) *stable {
 	return s
 }
 
-// What hostler has stopped of a Podman that would not start again is up after a boot: once,
-// in the order of the shutdown reversed, and nothing that somebody has stopped or that is a
-// unit's.
+// After a boot, hostler starts the containers that it has stopped and that Podman does not start
+// itself: once, in the reverse order of the shutdown. It does not start containers that a person
+// has stopped, or that belong to a unit.
 func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	s := furnishStable(t)
 	s.podman("stop", "before")
@@ -104,7 +104,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 		}
 	}
 
-	// The host boots, and a person is quicker than hostler.
+	// The host boots, and a person is faster than hostler.
 	check(t, errors.Join(s.runtime.Boot(t.Context()), login.RestartLogind(t.Context())))
 	login.Manager.SetProperty("SystemState", "running")
 	a.nextBoot()
@@ -140,7 +140,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 		t.Errorf("hostler ps --last-shutdown prints %s, want that dns was started again", output)
 	}
 
-	// It does so once: who is stopped by a person from now on stays down.
+	// It starts them only once: a container that a person stops later stays stopped.
 	s.podman("stop", "always")
 	a.end(syscall.SIGTERM)
 	a.run()
@@ -150,8 +150,8 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	}
 }
 
-// What a shutdown has stopped that is cancelled comes up again.
-func TestAShutdownOfAPodmanHostThatIsCancelledIsMadeUpFor(t *testing.T) {
+// Containers that a cancelled shutdown has stopped are started again.
+func TestPodmanContainersOfACancelledShutdownAreStartedAgain(t *testing.T) {
 	s := &stable{T: t, runtime: lab.PodmanFor(t, lab.PodmanOptions{Activated: true})}
 	_, err := s.runtime.Load(t.Context(), lab.ImageSpec{Names: []string{image}})
 	check(t, err)
@@ -169,7 +169,7 @@ func TestAShutdownOfAPodmanHostThatIsCancelledIsMadeUpFor(t *testing.T) {
 	}
 	check(t, login.Reboot(t.Context()))
 	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
-	check(t, login.RestartLogind(t.Context())) // which forgets the shutdown
+	check(t, login.RestartLogind(t.Context())) // which makes it forget the shutdown
 	login.Manager.SetProperty("SystemState", "running")
 	a.await("all is started again", func(now api.Status) bool { return now.Shutdown.State == shutdown.Armed && settled(now) })
 	for _, name := range s.names {

@@ -22,8 +22,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// nextBoot has the kernel tell another boot ID from now on, by a file mounted over its own,
-// as on a host that is a container. There the unit wants a drop-in (docs/howto/service-rights.md).
+// nextBoot changes the kernel's boot ID with a file mounted over it, as on a host that is a
+// container. For this the unit needs a drop-in (docs/howto/service-rights.md).
 func (a *agent) nextBoot() {
 	a.Helper()
 	const place = "/proc/sys/kernel/random/boot_id"
@@ -52,7 +52,7 @@ func (h *workload) run(c lab.DockerContainer) {
 	h.ids[c.Name] = id
 }
 
-// names are those of all containers that there are.
+// names returns the names of all containers.
 func (h *workload) names() (names []string) {
 	h.Helper()
 	list, err := h.docker.API.ContainerList(h.Context(), client.ContainerListOptions{All: true})
@@ -64,7 +64,7 @@ func (h *workload) names() (names []string) {
 	return names
 }
 
-// started is when the latest run of a container began; running whether it lasts.
+// started returns when the latest run of a container began, and whether it still runs.
 func (h *workload) started(name string) (at time.Time, running bool) {
 	h.Helper()
 	c, err := h.docker.API.ContainerInspect(h.Context(), h.ids[name], client.ContainerInspectOptions{})
@@ -74,7 +74,7 @@ func (h *workload) started(name string) (at time.Time, running bool) {
 	return at, c.Container.State.Running
 }
 
-// crashing is how the container of that name is, and how often it was started again.
+// crashing returns the state of that container, and how often it was restarted.
 func (h *workload) crashing() (state *container.State, times int) {
 	h.Helper()
 	c, err := h.docker.API.ContainerInspect(h.Context(), h.ids["crashing"], client.ContainerInspectOptions{})
@@ -88,7 +88,7 @@ func (h *workload) stop(name string) {
 	check(h.T, err)
 }
 
-// furnish runs a shop of five services, and what stands beside it.
+// furnish runs a shop of five services, and other containers.
 func furnish(t *testing.T) *workload {
 	t.Helper()
 	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
@@ -106,7 +106,7 @@ func furnish(t *testing.T) *workload {
 	}
 	h.run(lab.DockerContainer{Name: "dns", Restart: policy, Labels: map[string]string{"hostler.io/critical": "true"}})
 	h.run(lab.DockerContainer{Name: "job"})
-	h.run(lab.DockerContainer{Name: "ending", Restart: "on-failure"}) // and ends well
+	h.run(lab.DockerContainer{Name: "ending", Restart: "on-failure"}) // it ends successfully
 	h.run(lab.DockerContainer{Name: "failing", Restart: "on-failure", Command: []string{"sh", "-c", "trap 'exit 1' TERM; echo ready; while :; do sleep 86400 & wait $!; done"}, Ready: "ready"})
 	h.run(lab.DockerContainer{Name: "crashing", Command: lab.ExitWith(1), Restart: policy})
 	eventually(t, "dockerd waits for seconds before it starts what crashes once more", func() bool {
@@ -123,8 +123,8 @@ func settled(s api.Status) bool {
 	return len(s.Shutdown.Restarts) > 0 && !slices.ContainsFunc(s.Shutdown.Restarts, func(r journal.Restart) bool { return r.Outcome == "" })
 }
 
-// What a host without hostler would have up after a reboot is up with it, too: once, in
-// the order of the shutdown reversed, and nothing that somebody has stopped.
+// Containers that would run after a reboot without hostler also run with it: started once, in the
+// reverse order of the shutdown, and none that a person has stopped.
 func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 	h := furnish(t)
 	h.stop("before")
@@ -137,8 +137,8 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 			t.Errorf("hostler shutdown plan prints %s, want %q in it", plan, part)
 		}
 	}
-	// One that ends by itself between the drain's list and its order is as one that somebody
-	// has stopped in that moment.
+	// A container that ends by itself after the drain has listed it, and before it is stopped, counts
+	// as stopped by a person.
 	eventually(t, "crashing has just crashed", func() bool {
 		state, _ := h.crashing()
 		at, err := time.Parse(time.RFC3339Nano, state.FinishedAt)
@@ -153,7 +153,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 		}
 	}
 
-	// The host boots: dockerd starts what it starts, and a person is quicker than hostler.
+	// The host boots: dockerd starts its containers, and a person is faster than hostler.
 	check(t, errors.Join(h.docker.Restart(t.Context()), login.RestartLogind(t.Context())))
 	login.Manager.SetProperty("SystemState", "running")
 	a.nextBoot()
@@ -173,7 +173,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 		at[name] = began
 		want := !slices.Contains([]string{"job", "ending", "before", "meanwhile"}, name)
 		if name == "crashing" {
-			running = began.After(booted) // now and then
+			running = began.After(booted) // it runs at times
 		}
 		if running != want || want && !slices.Contains(dockerds, name) && began.Before(booted) {
 			t.Errorf("%s runs: %t, since %v; want %t", name, running, began, want)
@@ -200,7 +200,7 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 		}
 	}
 
-	// It does so once: who is stopped by a person from now on stays down.
+	// It starts them only once: a container that a person stops later stays stopped.
 	h.stop("web")
 	a.end(syscall.SIGTERM)
 	a.run()
@@ -210,9 +210,9 @@ func TestADockerHostComesUpAsItWentDown(t *testing.T) {
 	}
 }
 
-// What a shutdown has stopped that is cancelled comes up again, but for what nobody wants
-// started again.
-func TestAShutdownThatIsCancelledIsMadeUpFor(t *testing.T) {
+// Containers that a cancelled shutdown has stopped are started again, except those without a
+// restart policy.
+func TestContainersOfACancelledShutdownAreStartedAgain(t *testing.T) {
 	for name, inTheMiddle := range map[string]bool{"after the drain": false, "in the middle of it": true} {
 		t.Run(name, func(t *testing.T) {
 			h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
@@ -237,7 +237,7 @@ func TestAShutdownThatIsCancelledIsMadeUpFor(t *testing.T) {
 				}
 				return inTheMiddle && s.Shutdown.State == shutdown.Draining || s.Shutdown.State == shutdown.Released
 			})
-			check(t, login.RestartLogind(t.Context())) // which forgets the shutdown
+			check(t, login.RestartLogind(t.Context())) // which makes it forget the shutdown
 			login.Manager.SetProperty("SystemState", "running")
 			a.await("all is started again", func(s api.Status) bool {
 				outcomes := map[string]journal.RestartOutcome{}

@@ -16,8 +16,9 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// What a drain for a taint has stopped is started again if the taint is removed during the drain.
-func TestADrainForATaintThatIsWithdrawnIsMadeUpFor(t *testing.T) {
+// Containers that a drain for a taint has stopped are started again if the taint is removed during
+// the drain.
+func TestContainersOfAWithdrawnTaintsDrainAreStartedAgain(t *testing.T) {
 	h := &workload{T: t, docker: lab.DockerFor(t, lab.DockerOptions{}), ids: map[string]string{}}
 	usualPlace(t, h.docker)
 	_, err := h.docker.Load(t.Context(), lab.ImageSpec{Names: []string{image}})

@@ -13,10 +13,10 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// store is a runtime's, to which images come.
+// store is a runtime to which images are pulled.
 type store struct {
-	at     string // the line of the configuration
-	prefix string // of names
+	at     string // line of the configuration
+	prefix string // of image names
 	pull   func(context.Context, lab.ImageSpec) (string, error)
 }
 
@@ -26,8 +26,8 @@ func ofDocker(t *testing.T, root string) store {
 	return store{fmt.Sprintf("{type: docker, endpoint: %q}", d.Endpoint), d.Reference(""), d.Pull}
 }
 
-// Of two runtimes on one filesystem the image goes first that was unused longest,
-// whichever has it.
+// Of two runtimes on one filesystem, the least recently used image is removed first, whichever
+// runtime has it.
 func TestTwoRuntimesOnOneFilesystemShareOneCollection(t *testing.T) {
 	const bytes = 256 << 20
 	t.Run("containerd and Docker", func(t *testing.T) {
@@ -45,7 +45,7 @@ func theyShareOneCollection(t *testing.T, one, other store, names ...string) {
 	a := startAgentOf(t, fmt.Sprintf("runtimes: [%s, %s]\n", one.at, other.at)+
 		"imageGC: {enabled: true, highThresholdPercent: 99, lowThresholdPercent: 98, minimumAge: 0s}\n", names...)
 
-	var images []string // the one that came first, first: of each in turn
+	var images []string // in order of creation, from each runtime in turn
 	for i := range 6 {
 		of := []store{one, other}[i%2]
 		name := fmt.Sprintf("%sshop/unused-%d:1", of.prefix, i)
@@ -65,7 +65,7 @@ func theyShareOneCollection(t *testing.T, one, other store, names ...string) {
 	s := a.await("the filesystem is measured", func(s api.Status) bool {
 		return len(s.ImageGC.Filesystems) == 1 && s.ImageGC.Filesystems[0].UsedPercent > 0 && s.ImageGC.Unused >= len(images)
 	})
-	// Each image takes some 5 % of the filesystem, in containerd twice that.
+	// Each image takes about 5 % of the filesystem, and twice that in containerd.
 	report, err := a.api.Collect(t.Context(), api.CollectRequest{Images: true, TargetPercent: s.ImageGC.Filesystems[0].UsedPercent - 12}, func(api.Step) {})
 	check(t, err)
 	if len(report.Errors) > 0 {
@@ -73,7 +73,7 @@ func theyShareOneCollection(t *testing.T, one, other store, names ...string) {
 	}
 	var gone []string
 	for _, r := range report.Removed {
-		gone = append(gone, r.Names[0]) // the other is its digest
+		gone = append(gone, r.Names[0]) // the other name is its digest
 	}
 	if len(gone) < 2 || len(gone) == len(images) || !slices.Equal(gone, images[:len(gone)]) {
 		t.Errorf("gc run removed %q, want some of %q, the first of them first", gone, images)

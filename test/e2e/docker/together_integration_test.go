@@ -14,11 +14,11 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// A host that has them all: each is found where packages put it, what one runs for another
-// is shown once, the phases of a drain go through all of them together, and labels mean the
+// A host with all runtimes: each is found where packages install it. Containers that one runtime
+// runs for another are shown once. The phases of a drain cover all of them, and labels mean the
 // same in each.
 func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
-	// The first, to be closed last: Podman has its containers' state in there, too.
+	// Start it first, to close it last: Podman's containers also have their state there.
 	r := lab.RuncFor(t, "/run/runc")
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	d := lab.DockerFor(t, lab.DockerOptions{Containerd: c})

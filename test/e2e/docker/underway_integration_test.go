@@ -23,15 +23,15 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// eager collects what images it may, every second. What a step of a build has made is held by
-// nobody until the next begins, but young.
+// eager collects images every second. Between two steps of a build, its images are in use by
+// nothing, but are young.
 const eager = "imageGC: {enabled: true, includeLocal: true, interval: 1s, highThresholdPercent: 1, lowThresholdPercent: 0, minimumAge: 5s}\n"
 
-// kept is the label of an image that stays though nobody uses it.
+// kept is the label of an image that stays although it is unused.
 var kept = map[string]string{"hostler.io/keep": "true"}
 
-// collectedSince waits for a collection that has started and ended since now, and for the end of
-// an image that nobody uses.
+// collectedSince waits for a collection that has started and ended from now on, and for the removal
+// of an unused image.
 func (a *agent) collectedSince(t *testing.T, d *lab.Docker, unused string) {
 	t.Helper()
 	now := time.Now()
@@ -42,8 +42,7 @@ func (a *agent) collectedSince(t *testing.T, d *lab.Docker, unused string) {
 	})
 }
 
-// A pull that is under way is completed, whatever is collected meanwhile: also images that
-// hold the same layers.
+// A pull in progress succeeds during collections, even of images with the same layers.
 func TestAPullOfDockersUnderWayIsLeftAlone(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
 	usualPlace(t, d)
@@ -76,8 +75,7 @@ func TestAPullOfDockersUnderWayIsLeftAlone(t *testing.T) {
 	check(t, err)
 }
 
-// A build that is under way is completed, whatever is collected meanwhile: what it is made
-// from is in use.
+// A build in progress succeeds during collections: its base images are in use.
 func TestABuildOfDockersUnderWayIsLeftAlone(t *testing.T) {
 	for name, builder := range map[string]build.BuilderVersion{"the classic builder": build.BuilderV1, "BuildKit": build.BuilderBuildKit} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +84,7 @@ func TestABuildOfDockersUnderWayIsLeftAlone(t *testing.T) {
 			const base = "localhost/shop/base:1"
 			_, err := d.Load(t.Context(), lab.ImageSpec{Names: []string{base}})
 			check(t, err)
-			own, err := lab.RandomLayer(4 << 20) // else its removal would free nothing
+			own, err := lab.RandomLayer(4 << 20) // otherwise its removal would free nothing
 			check(t, err)
 			unused := d.Reference("shop/unused:1")
 			_, err = d.Pull(t.Context(), lab.ImageSpec{Names: []string{unused}, Layers: []lab.Layer{own}})
@@ -121,8 +119,8 @@ func TestABuildOfDockersUnderWayIsLeftAlone(t *testing.T) {
 	}
 }
 
-// rootOf is the root folder of a container's process, by a part of its command line; empty
-// if there is none.
+// rootOf returns the root folder of a container's process, by a part of its command line; empty if
+// there is none.
 func rootOf(command string) string {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
@@ -134,11 +132,11 @@ func rootOf(command string) string {
 	return ""
 }
 
-// buildImage builds an image of a Dockerfile that dockerd fetches.
+// buildImage builds an image from a Dockerfile that dockerd fetches.
 func buildImage(t *testing.T, d *lab.Docker, builder build.BuilderVersion, tag, dockerfile string) error {
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
-		_, _ = io.WriteString(w, dockerfile) // else the build fails
+		_, _ = io.WriteString(w, dockerfile) // if it fails, the build fails
 	}))
 	defer files.Close()
 	reply, err := d.API.ImageBuild(t.Context(), nil, client.ImageBuildOptions{Version: builder, RemoteContext: files.URL + "/Dockerfile", Tags: []string{tag}, NetworkMode: "none", Remove: true})

@@ -1,4 +1,4 @@
-// Command fleet prints the hosts that hostler keeps in etcd: docs/reference/etcd.md links to it.
+// Command fleet prints the hosts that hostler stores in etcd: docs/reference/etcd.md links to it.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	defer etcd.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	answer, err := etcd.Txn(ctx).Then( // both as of one moment
+	answer, err := etcd.Txn(ctx).Then( // both at the same revision
 		clientv3.OpGet("/hostler/nodes/", clientv3.WithPrefix()),
 		clientv3.OpGet("/hostler/leases/", clientv3.WithPrefix(), clientv3.WithKeysOnly()),
 	).Commit()

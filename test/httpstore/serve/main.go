@@ -1,6 +1,6 @@
-// Serve runs the endpoint of package httpstore for a person who tries the example of a
-// plugin out (docs/howto/control-plane-plugin.md): over HTTPS, on this host alone. It owns its certificate,
-// and refuses to keep anything: what is put there goes with it.
+// Serve runs the server of package httpstore for a person who tries the example of a plugin
+// (docs/howto/control-plane-plugin.md): over HTTPS, on this host only. It owns its certificate, and
+// stores files only while it runs.
 package main
 
 import (

@@ -1,6 +1,6 @@
 //go:build integration
 
-// Package outside_test looks at labs from the host: nothing of them is left.
+// Package outside_test checks from the host that labs leave nothing behind.
 package outside_test
 
 import (
@@ -29,8 +29,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// programVariable makes this binary the program that enters a lab; its value
-// says how the program ends.
+// programVariable makes this test binary the program that enters a lab. Its value says how the
+// program ends.
 const programVariable = "HOSTLER_LAB_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -51,15 +51,14 @@ func TestMain(m *testing.M) {
 	os.Exit(7)
 }
 
-// inside is what the program tells of itself once all runs.
+// inside is what the program reports when everything runs.
 type inside struct {
 	Cgroup, PIDNamespace, MountNamespace, Backing, Logind string
 
-	at time.Duration // how long the machine had been up when the lab was complete
+	at time.Duration // uptime of the machine when the lab was complete
 }
 
-// program furnishes a lab in full, tells of it in one line of JSON, and ends
-// without cleaning up.
+// program starts a complete lab, prints a line of JSON, and ends without cleaning up.
 func program(how string) error {
 	ctx := context.Background()
 	l, err := lab.Enter(ctx, lab.Options{})
@@ -119,8 +118,8 @@ func program(how string) error {
 	return nil
 }
 
-// stuck freezes a filesystem, and returns once a process waits to write to it, which not
-// even SIGKILL ends.
+// stuck freezes a filesystem, and returns when a process waits to write to it. Not even SIGKILL
+// ends that process.
 func stuck(mountpoint string) error {
 	if err := lab.Freeze(mountpoint); err != nil {
 		return err
@@ -144,7 +143,7 @@ func stuck(mountpoint string) error {
 	}
 }
 
-// reachesNothing tries what would lead to the host's daemons.
+// reachesNothing tries ways to reach the host's daemons.
 func reachesNothing() error {
 	for _, socket := range []string{
 		"/run/dbus/system_bus_socket", "/run/systemd/private", "/run/systemd/notify", "/run/systemd/journal/socket",
@@ -161,11 +160,11 @@ func reachesNothing() error {
 	if _, err := net.InterfaceByName(lab.Interface); err != nil {
 		return err
 	}
-	// What is written to /etc and /var/lib must not be there outside.
+	// Writes to /etc and /var/lib must not be visible outside.
 	return errors.Join(os.WriteFile("/etc/hostler-lab-test", nil, 0o644), os.WriteFile("/var/lib/hostler-lab-test", nil, 0o644))
 }
 
-// run starts the program and returns once it has told of itself.
+// run starts the program and returns when it has printed its report.
 func run(t *testing.T, how string, env ...string) (*exec.Cmd, inside, *bytes.Buffer) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -206,7 +205,7 @@ func run(t *testing.T, how string, env ...string) (*exec.Cmd, inside, *bytes.Buf
 	return cmd, reported, stderr
 }
 
-// uptime is how long the machine has been up.
+// uptime returns the uptime of the machine.
 func uptime(t *testing.T) time.Duration {
 	t.Helper()
 	var now unix.Timespec
@@ -216,20 +215,20 @@ func uptime(t *testing.T) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// bornBy tells whether a process began before the machine had been up so long. It
-// counts in hundredths of a second, see proc_pid_stat(5).
+// bornBy reports whether a process began before that uptime, which counts in hundredths of a
+// second, see proc_pid_stat(5).
 func bornBy(folder string, by time.Duration) bool {
 	text, err := os.ReadFile(filepath.Join(folder, "stat"))
 	if err != nil {
-		return false // it is gone
+		return false // it has ended
 	}
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	ticks, err := strconv.ParseInt(fields[19], 10, 64) // the 22nd of all
+	ticks, err := strconv.ParseInt(fields[19], 10, 64) // field 22
 	return err != nil || time.Duration(ticks)*time.Second/100 <= by
 }
 
-// traces lists what there is of a lab, seen from the host. Processes that began after the lab
-// was complete may be another lab's: the kernel gives the numbers of namespaces out again.
+// traces lists what exists of a lab, seen from the host. Processes that began after the lab was
+// complete may belong to another lab: the kernel uses the numbers of namespaces again.
 func traces(reported inside) (found []string) {
 	roots, _ := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	for _, root := range roots {
@@ -269,8 +268,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// gone waits until nothing of a lab is left: the kernel unmounts, and frees loop
-// devices, a moment after the last process ended.
+// gone waits until nothing of a lab is left: the kernel unmounts, and frees loop devices, a moment
+// after the last process has ended.
 func gone(t *testing.T, reported inside, but string) {
 	t.Helper()
 	var left []string
@@ -286,7 +285,7 @@ func gone(t *testing.T, reported inside, but string) {
 }
 
 func TestNothingIsLeftOfALab(t *testing.T) {
-	// An abstract socket of the host, for the program to look for.
+	// The program tries to reach this abstract socket of the host.
 	listener, err := net.Listen("unix", "@hostler-lab-test")
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +341,7 @@ func TestAKilledLabLeavesOnlyEmptyCgroupsForTheNextToSweep(t *testing.T) {
 	gone(t, reported, "")
 }
 
-// fetch tells which logind it got.
+// fetch prints which logind it got.
 func fetch() error {
 	tools, err := lab.Fetch(context.Background(), lab.FetchOptions{Kits: []lab.Kit{lab.KitLogin}, Always: true}, nil)
 	if err != nil {
@@ -382,7 +381,7 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 		t.Errorf("logind was fetched to %q, want below %s", reported.Logind, dir)
 	}
 
-	// What is in the cache is used again without any package tool, and works.
+	// The cache works without any package tool.
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), programVariable+"=fetch", cache, "PATH=/nowhere")
 	if out, _ := cmd.CombinedOutput(); string(out) != outputs[0].String() {
@@ -397,7 +396,7 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 }
 
 func TestALabWithoutRootSaysWhatToDo(t *testing.T) {
-	// Go's build folder is closed to others: the program needs a copy.
+	// Other users may not enter Go's build folder, so the program is copied.
 	dir, err := os.MkdirTemp("", "hostler-lab-test-")
 	if err != nil {
 		t.Fatal(err)

@@ -1,15 +1,15 @@
-// Package unit runs programs in the lab as systemd runs a service: behind what its unit file
-// takes from it. It owns a service manager inside the lab, which reads the unit file as it
-// will be installed and carries its directives out, and the little that is said otherwise
-// there, each with its reason. It refuses to carry out a directive itself.
+// Package unit runs programs in the lab as systemd runs a service: with all restrictions of its
+// unit file. It owns a service manager inside the lab, which reads the unit file unchanged and
+// applies its directives. It also owns the few exceptions, each with its reason. It applies no
+// directive itself.
 //
-// The manager is systemd as a user's (systemd --user), run by root: one of the system's
-// has to be PID 1. Having all rights, it makes no user namespace for a sandbox, and both carry
-// out alike what a unit says. Only what goes by the device controller of cgroups, which
-// PrivateDevices= has as a second line behind a /dev without devices, does a user's manager
-// leave out where the host has cgroups of version 1.
+// The manager is the systemd of a user (systemd --user), run by root, because the system's manager
+// has to be PID 1. With all rights, it creates no user namespace for a sandbox. Both managers apply
+// the directives of a unit in the same way, with one exception. On hosts with cgroups of version 1,
+// a user's manager does not use the device controller. PrivateDevices= uses that in addition to a
+// /dev without devices.
 //
-// systemd hands what it starts neither descriptors nor an environment of whoever asks for
-// the start, nor is a test the one who waits for it: so a unit's own process is
-// test/lab/unit/spawn, which starts the program that it is told of over a socket.
+// systemd passes neither descriptors nor environment variables of the caller to a service, and a
+// test cannot wait for the process. So a unit's own process is test/lab/unit/spawn. It starts the
+// program that a request over a socket names.
 package unit

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Exception is why a directive of a unit file is of no effect in the lab.
+// Exception is a directive of a unit file that has no effect in the lab, with the reason.
 type Exception struct {
 	Reason string
-	// Instead is what holds in the lab; empty: the file's own word, without consequence.
+	// Instead is the value in the lab. If empty, it is the value of the file, without effect.
 	Instead string
 }
 
-// spawner stands for the program that is a unit's own process in the lab.
+// spawner stands for the program of a unit's own process in the lab.
 const spawner = "the spawner"
 
-// nothing stands for a list that is empty in the lab.
+// nothing stands for an empty list.
 const nothing = "nothing"
 
-// Exceptions are the directives of hostler.service that are of no effect in the lab, where
-// tests do what a service manager does over a service's life. All others are carried out.
+// Exceptions are the directives of hostler.service that have no effect in the lab, because tests do
+// the job of the service manager there. All others are applied.
 func Exceptions() map[string]Exception {
 	const (
 		alone    = "the lab's manager has no other units, and nothing starts with it"
@@ -56,7 +56,7 @@ func Exceptions() map[string]Exception {
 	}
 }
 
-// dropIn is the drop-in with the differences from the unit file. command is that of the spawner.
+// dropIn returns the drop-in with the exceptions. command is the command line of the spawner.
 func dropIn(command, log string) string {
 	var b strings.Builder
 	b.WriteString("[Service]\n")
@@ -68,20 +68,20 @@ func dropIn(command, log string) string {
 		}
 		switch value {
 		case spawner:
-			b.WriteString(directive + "=\n" + directive + "=" + command + "\n") // it is a list
+			b.WriteString(directive + "=\n" + directive + "=" + command + "\n") // the first resets the list
 		case nothing:
 			b.WriteString(directive + "=\n")
 		default:
 			b.WriteString(directive + "=" + value + "\n")
 		}
 	}
-	// Not of the unit: what a system's manager does by itself, and a user's does not; and one
-	// instance is not to take the runtime folder away from another.
+	// These are not about the unit: a system manager sets the first three by default, a user's manager
+	// does not. The last one keeps the runtime folder that several instances share.
 	b.WriteString("WorkingDirectory=/\nStandardOutput=append:" + log + "\nStandardError=inherit\nRuntimeDirectoryPreserve=yes\n")
 	return b.String()
 }
 
-// Directives are the names of what a unit file says, and the values of each, in order.
+// Directives returns the directives of a unit file, with the values of each in order.
 func Directives(file string) map[string][]string {
 	found := map[string][]string{}
 	for line := range strings.Lines(file) {

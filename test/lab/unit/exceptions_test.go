@@ -7,8 +7,8 @@ import (
 	"hostler.io/hostler/test/lab/unit"
 )
 
-// What the lab leaves out is in the file, and has its reason. That everything else is
-// carried out is shown in test/e2e.
+// Each exception is a directive of the file, and has a reason. test/e2e checks that all other
+// directives are applied.
 func TestWhatIsLeftOutIsInTheFile(t *testing.T) {
 	text, err := os.ReadFile("../../../packaging/hostler.service")
 	if err != nil {

@@ -20,33 +20,33 @@ import (
 	"hostler.io/hostler/test/lab/unit/message"
 )
 
-// patience bounds how long a unit takes to start: far longer than it does.
+// patience limits how long a unit takes to start. A start takes far less.
 const patience = time.Minute
 
-// Options say which unit the programs of a manager are of.
+// Options configure a Manager.
 type Options struct {
-	File    string // the unit's
-	Spawner string // the binary of test/lab/unit/spawn
+	File    string // the unit file
+	Spawner string // path of the binary of test/lab/unit/spawn
 }
 
-// Manager is a service manager in the lab, which runs programs as processes of a unit, each
-// of an instance of its own. Its methods are safe for concurrent use.
+// Manager is a service manager in the lab. It runs each program as a process of a unit, in its own
+// instance of the unit. Its methods are safe for concurrent use.
 type Manager struct {
 	daemon *lab.Daemon
 	folder string
 	bus    *dbus.Conn
-	last   atomic.Int64 // instance
+	last   atomic.Int64 // number of the last instance
 }
 
-// Start starts a manager in a lab. It changes the lab: later mounts are visible to all units, as on
-// a host with systemd.
+// Start starts a manager in a lab. It changes the lab: later mounts become visible to all units, as
+// on a host with systemd.
 func Start(ctx context.Context, l *lab.Lab, o Options) (*Manager, error) {
 	folder, err := os.MkdirTemp(lab.Dir, "units-")
 	if err != nil {
 		return nil, err
 	}
 	m := &Manager{folder: folder}
-	if err := errors.Join(furnish(), m.write(o)); err != nil {
+	if err := errors.Join(setUpHost(), m.write(o)); err != nil {
 		return nil, fmt.Errorf("prepare a service manager: %w", err)
 	}
 	members, err := makeCgroup(l.Cgroup + "/units")
@@ -56,9 +56,9 @@ func Start(ctx context.Context, l *lab.Lab, o Options) (*Manager, error) {
 	tool := lab.Tool{Path: o.Spawner, Libraries: l.Tools.Manager.Libraries}
 	m.daemon = lab.NewDaemon("manager", tool, folder, []string{
 		"XDG_RUNTIME_DIR=" + m.folder,
-		// A user's manager takes these for what /var/lib is to the system's.
+		// A user's manager uses these instead of /var/lib.
 		"XDG_STATE_HOME=/var/lib", "XDG_CONFIG_HOME=/var/lib",
-		// None of the host's own units.
+		// Use no units of the host.
 		"SYSTEMD_UNIT_PATH=" + m.units(), "SYSTEMD_GENERATOR_PATH=" + m.units() + "/none", "SYSTEMD_ENVIRONMENT_GENERATOR_PATH=" + m.units() + "/none",
 		"SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_COLOR=0",
 	}, "manager", l.Tools.Manager.Path, members)
@@ -71,21 +71,21 @@ func Start(ctx context.Context, l *lab.Lab, o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Close ends the manager. What it runs has to have ended before.
+// Close ends the manager. Its processes must have ended before.
 func (m *Manager) Close() error {
 	if m.bus != nil {
 		_ = m.bus.Close()
 	}
-	// On SIGTERM it would start a target that there is not.
+	// SIGTERM would start a target that does not exist.
 	return m.daemon.Kill()
 }
 
-// Log is what the manager said last.
+// Log returns the last lines of the manager's output.
 func (m *Manager) Log() string { return m.daemon.Log(50) }
 
 func (m *Manager) units() string { return filepath.Join(m.folder, "units") }
 
-// write writes the unit unchanged, and beside it the drop-in with the differences.
+// write writes the unit unchanged, and a drop-in with the exceptions.
 func (m *Manager) write(o Options) error {
 	file, err := os.ReadFile(o.File)
 	if err != nil {
@@ -99,21 +99,21 @@ func (m *Manager) write(o Options) error {
 	return errors.Join(
 		os.WriteFile(filepath.Join(m.units(), unitName("")), file, 0o644),
 		os.WriteFile(filepath.Join(dropIns, "lab.conf"), []byte(dropIn(command, filepath.Join(m.folder, "spawner.log"))), 0o644),
-		// All units want it. An empty file would forbid it.
+		// All units depend on it. An empty file would mask it.
 		os.WriteFile(filepath.Join(m.units(), "basic.target"), []byte("[Unit]\nDescription=Nothing at all\n"), 0o644),
 	)
 }
 
 func unitName(instance string) string { return "hostler@" + instance + ".service" }
 
-// furnish gives the lab what systemd finds on a host that it has booted.
-func furnish() error {
+// setUpHost creates the files that systemd finds on a host that it has booted.
+func setUpHost() error {
 	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("share the lab's mounts: %w", err)
 	}
-	// What is mounted over files that are not to be seen; see src/shared/dev-setup.c of systemd.
+	// Mounted over files that must not be visible; see src/shared/dev-setup.c of systemd.
 	const inaccessible = "/run/systemd/inaccessible"
-	// The last one is of packaging/tmpfiles.conf.
+	// The last one is from packaging/tmpfiles.conf.
 	for _, folder := range []string{"/run/systemd/system", inaccessible, "/run/systemd/logind.conf.d"} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
@@ -132,7 +132,7 @@ func furnish() error {
 	return nil
 }
 
-// makeCgroup creates the cgroup that a manager uses as its root, and returns the file of its
+// makeCgroup creates the cgroup that a manager uses as its root, and returns the file with its
 // members. It is in the hierarchy in which systemd tracks processes.
 func makeCgroup(cgroup string) (members string, err error) {
 	const root = "/sys/fs/cgroup"
@@ -151,7 +151,7 @@ func makeCgroup(cgroup string) (members string, err error) {
 	return filepath.Join(folder, "cgroup.procs"), os.MkdirAll(folder, 0o755)
 }
 
-// connect has the manager answer on its private socket, where there is no bus.
+// connect makes the manager serve its private socket, because there is no bus.
 func (m *Manager) connect(context.Context) error {
 	conn, err := dbus.Dial("unix:path=" + filepath.Join(m.folder, "systemd/private"))
 	if err != nil {
@@ -169,10 +169,10 @@ func (m *Manager) object() dbus.BusObject {
 	return m.bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
 }
 
-// Start starts a command as a process of the unit: its program, arguments and environment,
-// with standard output, standard error and more descriptors that are files. It has nothing
-// else of who starts it, not even the working directory. more are directives for this start
-// alone, as of a drop-in: "PrivateTmp=no".
+// Start starts a command as a process of the unit: its program, arguments and environment, and its
+// standard output, standard error and additional descriptors, if they are files. It inherits
+// nothing else from the caller, not even the working directory. more are directives for this start
+// only, as in a drop-in: "PrivateTmp=no".
 func (m *Manager) Start(cmd *exec.Cmd, more ...string) (*Process, error) {
 	p, err := m.start(cmd, more)
 	if err != nil {
@@ -228,7 +228,7 @@ func (m *Manager) start(cmd *exec.Cmd, more []string) (*Process, error) {
 	return follow(unitName(instance), a.PID, conn)
 }
 
-// Property is what the manager says of a service that runs.
+// Property returns a property of a running service.
 func (m *Manager) Property(p *Process, name string) (any, error) {
 	var path dbus.ObjectPath
 	if err := m.object().Call("org.freedesktop.systemd1.Manager.GetUnit", 0, p.unit).Store(&path); err != nil {

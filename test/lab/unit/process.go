@@ -10,16 +10,15 @@ import (
 	"hostler.io/hostler/test/lab/unit/message"
 )
 
-// Process is a program that runs as a process of a unit. Its methods are safe for concurrent
-// use.
+// Process is a process of a unit. Its methods are safe for concurrent use.
 type Process struct {
 	PID  int
-	Done <-chan struct{} // closed when it has ended
+	Done <-chan struct{} // closed when the process has ended
 
 	unit   string
 	handle *os.Process
-	status syscall.WaitStatus // once Done
-	err    error              // why how it has ended is not known
+	status syscall.WaitStatus // valid after Done
+	err    error              // why the exit status is unknown
 }
 
 // follow waits for the end of a process, which the spawner reports.
@@ -47,10 +46,10 @@ func follow(unit string, pid int, conn *net.UnixConn) (*Process, error) {
 	return p, nil
 }
 
-// Signal sends a signal. To a process that has ended that is an error.
+// Signal sends a signal. It returns an error if the process has ended.
 func (p *Process) Signal(s syscall.Signal) error { return p.handle.Signal(s) }
 
-// Running tells whether it has not ended.
+// Running reports whether the process still runs.
 func (p *Process) Running() bool {
 	select {
 	case <-p.Done:
@@ -60,7 +59,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// ExitCode is with what the process has ended; -1 where by a signal, or not at all yet.
+// ExitCode returns the exit code of the process; -1 if a signal has ended it, or if it still runs.
 func (p *Process) ExitCode() int {
 	if p.Running() || p.err != nil || !p.status.Exited() {
 		return -1
@@ -68,7 +67,7 @@ func (p *Process) ExitCode() int {
 	return p.status.ExitStatus()
 }
 
-// String says how the process has ended.
+// String describes how the process has ended.
 func (p *Process) String() string {
 	switch {
 	case p.Running():

@@ -1,4 +1,4 @@
 // Package debian prepares Debian releases for booting: a root with kernel and initramfs, built once
-// from the package sources of the host, and cached. It owns the content of a root, and how files of
-// a machine are laid over it. It does not boot machines.
+// from the package sources of the host, and cached. It owns the content of a root, and how a
+// machine's files are added to it. It does not boot machines.
 package debian

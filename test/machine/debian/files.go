@@ -8,18 +8,18 @@ import (
 	"path/filepath"
 )
 
-// File is one that a machine has over its root.
+// File is a file that a machine has in addition to its root.
 type File struct {
 	Path string // relative to the machine's root
 	Mode os.FileMode
 	Data []byte
-	Link string // makes it a symbolic link
+	Link string // if set, the file is a symbolic link
 }
 
-// Files are what makes a machine of a root.
+// Files are the files that a machine has in addition to its root.
 type Files []File
 
-// WriteTo puts the files into a machine's root at dir.
+// WriteTo writes the files into a machine's root at dir.
 func (files Files) WriteTo(dir string) error {
 	for _, f := range files {
 		path := filepath.Join(dir, f.Path)
@@ -36,7 +36,7 @@ func (files Files) WriteTo(dir string) error {
 	return nil
 }
 
-// writeFile writes a file and the folders above it. A link in its place is replaced.
+// writeFile writes a file and the folders above it. It replaces a link.
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -47,8 +47,8 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	return os.WriteFile(path, data, mode)
 }
 
-// Pack writes the files as an archive, which the initramfs unpacks from a second
-// disk at the first boot.
+// Pack writes the files as an archive. The initramfs unpacks it from a second disk at the first
+// boot.
 func (files Files) Pack(to io.Writer) error {
 	out := tar.NewWriter(to)
 	for _, f := range files {

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// earlyModules are what the kernel needs to find its disk and the test; those
-// that are built in are passed over.
+// earlyModules returns the modules that the kernel needs for its disk and the test. Built-in ones
+// are skipped.
 func earlyModules() []string {
 	return []string{"virtio_pci", "virtio_blk", "virtio_console", "ext4"}
 }
 
-// initScript is the initramfs: it mounts the disk, unpacks the machine's own
-// files from the second one at the first boot, and hands over to systemd.
+// initScript is the init of the initramfs. It mounts the disk and starts systemd. At the first
+// boot, it also unpacks the machine's own files from the second disk.
 const initScript = `#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
@@ -39,7 +39,7 @@ $b umount /sys
 exec $b switch_root /new /sbin/init "$@"
 `
 
-// makeInitrd makes the initramfs of a root.
+// makeInitrd builds the initramfs of a root.
 func makeInitrd(ctx context.Context, tree string) ([]byte, error) {
 	busybox, err := os.ReadFile(filepath.Join(tree, "usr/bin/busybox"))
 	if err != nil {
@@ -79,8 +79,8 @@ func makeInitrd(ctx context.Context, tree string) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// moduleFiles lists the early modules with all that they need, in the order to
-// load them, as paths in the root.
+// moduleFiles returns the early modules with their dependencies, in the order of loading, as paths
+// in the root.
 func moduleFiles(tree string) ([]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(tree, "usr/lib/modules/*"))
 	if err != nil || len(dirs) != 1 {
@@ -90,7 +90,7 @@ func moduleFiles(tree string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// depmod's list comes with the kernel's package only in part.
+	// The kernel's package has only a part of depmod's list.
 	if err := exec.Command("chroot", tree, "depmod", filepath.Base(dirs[0])).Run(); err != nil {
 		return nil, fmt.Errorf("depmod: %w", err)
 	}
@@ -98,7 +98,7 @@ func moduleFiles(tree string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	needs := map[string][]string{} // by name: itself last
+	needs := map[string][]string{} // by name; each list ends with the module itself
 	for line := range strings.Lines(string(dep)) {
 		file, list, _ := strings.Cut(strings.TrimSpace(line), ":")
 		chain := strings.Fields(list)
@@ -117,7 +117,7 @@ func moduleFiles(tree string) ([]string, error) {
 	return files, nil
 }
 
-// readModule reads a module, which Debian packs from 13 on and busybox cannot unpack.
+// readModule reads a module. Debian compresses it from 13 on, which busybox cannot unpack.
 func readModule(ctx context.Context, tree, file string) ([]byte, error) {
 	if !strings.HasSuffix(file, ".xz") {
 		return os.ReadFile(filepath.Join(tree, file))
@@ -129,7 +129,7 @@ func readModule(ctx context.Context, tree, file string) ([]byte, error) {
 	return data, nil
 }
 
-// archive is a cpio archive in the format "newc", the one that kernels unpack.
+// archive is a cpio archive in the format "newc", which kernels unpack.
 type archive struct {
 	bytes.Buffer
 	inode int

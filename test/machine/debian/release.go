@@ -14,13 +14,13 @@ import (
 // Release is a Debian release.
 type Release string
 
-// The releases, by what their users call them.
+// The releases, by their numbers.
 const (
 	Bookworm Release = "12" // systemd 252, containerd 1.6
 	Trixie   Release = "13" // systemd 257, containerd 1.7
 )
 
-// Releases are all of them.
+// Releases returns all releases.
 func Releases() []Release { return []Release{Bookworm, Trixie} }
 
 func (r Release) codename() (string, error) {
@@ -33,30 +33,31 @@ func (r Release) codename() (string, error) {
 	return "", fmt.Errorf("unknown Debian release %q: it is 12 or 13", string(r))
 }
 
-// packages is what a release's root has. Scenarios with other runtimes add theirs here.
+// packages returns the packages in a release's root. Scenarios with other runtimes add theirs here.
 func packages(r Release) []string {
 	list := []string{
 		"systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "iproute2", "procps", "e2fsprogs", "mount",
-		"busybox-static", "xz-utils", // the first is the initramfs's shell, the second unpacks its modules
+		"busybox-static", "xz-utils", // the shell of the initramfs; unpacks kernel modules
 		"containerd", "runc", "crun", "podman", "docker.io",
-		"uidmap", // for Podmans of users
+		"uidmap", // for rootless Podman
 		"kexec-tools",
-		"curl", "jq", "openssl", // with which the documentation asks the API
+		"curl", "jq", "openssl", // the documentation uses them with the API
 	}
 	if r == Trixie {
-		// Before, docker.io has the first, and Compose writes down nobody who needs another.
+		// Earlier, docker.io includes the first, and its Compose does not record dependencies of
+		// services.
 		list = append(list, "docker-cli", "docker-compose")
 	}
 	return list
 }
 
-// recipe is all that a root depends on.
+// recipe has all inputs of a root.
 type recipe struct {
 	release Release
 	sources map[string]string // files of package sources, by name
 }
 
-// recipeFor makes the recipe of a release from the host's own package sources.
+// recipeFor returns the recipe of a release, with the host's package sources.
 func recipeFor(r Release) (recipe, error) {
 	codename, err := r.codename()
 	if err != nil {
@@ -69,15 +70,15 @@ func recipeFor(r Release) (recipe, error) {
 	return recipe{r, sources}, nil
 }
 
-// edition is raised when the code that makes roots changes.
+// edition is raised when the code that builds roots changes.
 const edition = 2
 
-// key names the root: another recipe makes another root.
+// key returns the name of the root: another recipe gives another root.
 func (r recipe) key() string {
 	return "debian-" + string(r.release) + "-" + r.digest(packages(r.release), kernelHook, initScript, earlyModules(), rootScript, DiskBytes, lines(rootFiles()))
 }
 
-// digest identifies the sources and inputs of a root.
+// digest returns a hash of the sources and inputs of a root.
 func (r recipe) digest(of ...any) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, edition, r.release, goruntime.GOARCH)
@@ -86,7 +87,7 @@ func (r recipe) digest(of ...any) string {
 	return hex.EncodeToString(sum.Sum(nil))[:12]
 }
 
-// lines are files as one text.
+// lines returns files as one text.
 func lines(files map[string]string) string {
 	var b strings.Builder
 	for _, name := range sortedKeys(files) {
@@ -104,8 +105,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// sourcesFor reads Debian's own sources below an apt folder, in both formats,
-// and names another release in them. Other vendors' sources are left out.
+// sourcesFor reads Debian's own sources below an apt folder, in both formats, and replaces the
+// release in them. Sources of other vendors are left out.
 func sourcesFor(codename, apt string) (map[string]string, error) {
 	sources := map[string]string{}
 	files := []string{filepath.Join(apt, "sources.list")}
@@ -138,8 +139,8 @@ func sourcesFor(codename, apt string) (map[string]string, error) {
 	return sources, nil
 }
 
-// retarget turns a suite such as "bookworm-security" into the same suite of
-// another release; ok is false for suites that are not Debian's.
+// retarget changes a suite such as "bookworm-security" into the same suite of another release. ok
+// is false for suites that are not Debian's.
 func retarget(suite, codename string) (renamed string, ok bool) {
 	for _, r := range Releases() {
 		known, _ := r.codename()
@@ -151,7 +152,7 @@ func retarget(suite, codename string) (renamed string, ok bool) {
 	return "", false
 }
 
-// listEntries renames the suites of a file with one source a line.
+// listEntries renames the suites of a file with one source per line.
 func listEntries(text, codename string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {

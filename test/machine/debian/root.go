@@ -14,10 +14,10 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Root is a release ready to boot, in the cache: nothing of it is written to. Its
-// fields are paths.
+// Root is a release that is ready to boot, in the cache, where nothing is changed. Its fields are
+// paths.
 type Root struct {
-	Image   string // ext4, with a journal, since scenarios cut the power
+	Image   string // ext4 with a journal, because scenarios cut the power
 	Kernel  string
 	Initrd  string
 	Busybox string
@@ -26,8 +26,8 @@ type Root struct {
 // DiskBytes is the size of a machine's disk, which is sparse.
 const DiskBytes = 4 << 30
 
-// kernelHook unpacks Debian's cloud kernel without installing it: its package
-// would bring tools that make an initramfs, and ours is made here.
+// kernelHook unpacks Debian's cloud kernel without installing it: its package depends on tools that
+// build an initramfs, which is built here.
 const kernelHook = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 kernel=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n 1)
@@ -44,7 +44,7 @@ cd /
 rm -r "$1/kernel"
 `
 
-// rootScript is run inside a new root.
+// rootScript runs inside a new root.
 const rootScript = `set -eu
 groupadd --system hostler
 passwd -d root >/dev/null
@@ -83,7 +83,7 @@ rm -f /var/lib/dbus/machine-id
 touch -r /usr /etc/.updated /var/.updated
 `
 
-// rootFiles are files of every root, by path.
+// rootFiles returns the files of every root, by path.
 func rootFiles() map[string]string {
 	return map[string]string{
 		"etc/hostname":                    "machine\n",
@@ -93,14 +93,12 @@ func rootFiles() map[string]string {
 		"etc/resolv.conf":                 "nameserver 127.0.0.1\n",
 		"etc/modules-load.d/machine.conf": "overlay\nbutton\nevdev\ndummy\nvirtio_rng\n",
 
-		// Of a machine's hundreds of devices these are all that anybody looks for.
+		// A machine has hundreds of devices, but only these are used.
 		"etc/systemd/system/systemd-udev-trigger.service.d/machine.conf": "[Service]\nExecStart=\nExecStart=udevadm trigger --action=add --subsystem-match=block --subsystem-match=input --subsystem-match=net\n",
 		"etc/systemd/journald.conf.d/machine.conf":                       "[Journal]\nStorage=persistent\n",
-		// CRI reports NetworkReady with it. Its plugin is never called: pods use
-		// the machine's network.
+		// With it CRI reports NetworkReady. Its plugin is never called: pods use the machine's network.
 		"etc/cni/net.d/10-machine.conflist": `{"cniVersion": "0.4.0", "name": "machine", "plugins": [{"type": "loopback"}]}` + "\n",
-		// It answers until the very end, so that a test sees the shutdown go on,
-		// and no job ever stops it.
+		// It answers until the very end, so that a test sees the shutdown continue. No job ever stops it.
 		"etc/systemd/system/machine-guest.service": `[Unit]
 Description=what the test has inside this machine
 DefaultDependencies=no
@@ -115,7 +113,7 @@ OOMScoreAdjust=-900
 [Install]
 WantedBy=sysinit.target
 `,
-		// An address and a default route, which lead nowhere.
+		// An address and a default route that lead nowhere.
 		"etc/systemd/system/machine-network.service": `[Unit]
 Description=an address for this machine
 DefaultDependencies=no
@@ -132,8 +130,8 @@ WantedBy=sysinit.target
 	}
 }
 
-// Prepare makes a release's root, unless the cache has it. It needs the network
-// only then. It is safe for concurrent use, also by several processes.
+// Prepare builds a release's root, unless the cache has it. It needs the network only then. It is
+// safe for concurrent use, even by several processes.
 func Prepare(ctx context.Context, release Release, log *slog.Logger) (Root, error) {
 	r, err := recipeFor(release)
 	if err != nil {
@@ -155,7 +153,7 @@ func Prepare(ctx context.Context, release Release, log *slog.Logger) (Root, erro
 	return Root{Image: file("root.ext4"), Kernel: file("vmlinuz"), Initrd: file("initrd"), Busybox: file("busybox")}, nil
 }
 
-// build fills a folder with a root's files.
+// build fills a folder with the files of a root.
 func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 	tools, err := lab.Fetch(ctx, lab.FetchOptions{Kits: []lab.Kit{lab.KitBootstrap, lab.KitContainers}}, log)
 	if err != nil {
@@ -178,7 +176,7 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("make initramfs: %w", err)
 	}
-	// Also inside, for kexec.
+	// Also inside the root, for kexec.
 	if err := os.WriteFile(filepath.Join(tree, "boot/initrd"), initrd, 0o644); err != nil {
 		return err
 	}
@@ -197,7 +195,7 @@ func (r recipe) build(ctx context.Context, dir string, log *slog.Logger) error {
 		os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644))
 }
 
-// bootstrap fills a tree with packages of the release; its sources are left in dir.
+// bootstrap installs packages of the release in a tree. It leaves the package sources in dir.
 func (r recipe) bootstrap(ctx context.Context, mmdebstrap lab.Tool, dir, tree string, packages []string, options ...string) error {
 	codename, err := r.release.codename()
 	if err != nil {
@@ -217,8 +215,7 @@ func (r recipe) bootstrap(ctx context.Context, mmdebstrap lab.Tool, dir, tree st
 	return command(ctx, mmdebstrap, args...)
 }
 
-// Disk makes a machine's own disk at path: the root's, with what the machine writes
-// beside it.
+// Disk creates a machine's own disk at path: a copy-on-write image of the root.
 func (r Root) Disk(ctx context.Context, q QEMU, path string) error {
 	if out, err := q.Command(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", r.Image, path).CombinedOutput(); err != nil {
 		return fmt.Errorf("make disk: %w:\n%s", err, lab.LastLines(string(out), 20))
@@ -226,8 +223,7 @@ func (r Root) Disk(ctx context.Context, q QEMU, path string) error {
 	return nil
 }
 
-// command runs a program in a mount namespace of its own, so that nothing that it
-// mounts outlives it.
+// command runs a program in its own mount namespace, so that its mounts end with it.
 func command(ctx context.Context, tool lab.Tool, args ...string) error {
 	cmd := exec.CommandContext(ctx, tool.Path, args...)
 	cmd.Env = append(append(os.Environ(), tool.Environ()...), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "TZ=UTC")

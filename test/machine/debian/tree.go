@@ -9,10 +9,9 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// PrepareTree installs packages, and what they need, in a root of the release that is not
-// made to boot, unless the cache has it, and returns its folder: nothing of it is written
-// to. It needs the network only then. It is safe for concurrent use, also by several
-// processes.
+// PrepareTree installs packages with their dependencies in a root of the release that cannot boot,
+// unless the cache has it, and returns its folder, where nothing is changed. It needs the network
+// only then. It is safe for concurrent use, even by several processes.
 func PrepareTree(ctx context.Context, release Release, packages []string, log *slog.Logger) (string, error) {
 	r, err := recipeFor(release)
 	if err != nil {
@@ -21,20 +20,20 @@ func PrepareTree(ctx context.Context, release Release, packages []string, log *s
 	return r.tree(ctx, "tree", packages, "minbase", log)
 }
 
-// PrepareDockerd returns the dockerd of Debian 13, a later one than Debian 12's, as PrepareTree
-// does.
+// PrepareDockerd returns the dockerd of Debian 13, which is newer than Debian 12's, in the same way
+// as PrepareTree.
 func PrepareDockerd(ctx context.Context, log *slog.Logger) (string, error) {
 	tree, err := PrepareTree(ctx, Trixie, []string{"docker.io"}, log)
 	return filepath.Join(tree, "usr/sbin/dockerd"), err
 }
 
-// PrepareRuntimes returns a root of Debian 13 with its container runtimes but Docker, later
-// ones than Debian 12's, as PrepareTree does. lab.TreeFor runs them.
+// PrepareRuntimes returns a root of Debian 13 with its container runtimes except Docker, which are
+// newer than Debian 12's, in the same way as PrepareTree. lab.TreeFor runs them.
 func PrepareRuntimes(ctx context.Context, log *slog.Logger) (string, error) {
 	return PrepareTree(ctx, Trixie, []string{"containerd", "runc", "crun", "podman", "catatonit"}, log)
 }
 
-// tree is a folder with packages, in the cache under a name that begins so.
+// tree returns a folder with packages, in the cache under a name that begins with name.
 func (r recipe) tree(ctx context.Context, name string, packages []string, variant string, log *slog.Logger) (string, error) {
 	cache, err := lab.CacheDir()
 	if err != nil {

@@ -12,14 +12,13 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
-// agentSocket is where hostler serves its API unless it is told otherwise.
+// agentSocket is the default socket of hostler's API.
 const agentSocket = "/run/hostler/hostler.sock"
 
-// askTimeout bounds a query: the caller repeats it.
+// askTimeout limits a request. The caller repeats it.
 const askTimeout = 30 * time.Second
 
-// ask reads a path of the agent's API, and sends what it answers as a command's
-// output.
+// ask reads a path of the agent's API, and sends the answer as a command's output.
 func ask(path string, send func(wire.Message)) {
 	answer, err := get(path)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
-// command is one that runs.
+// command is a running command.
 type command struct {
 	cmd   *exec.Cmd
-	tty   *os.File // nil without a terminal
+	tty   *os.File // nil if it has no terminal
 	input chan []byte
 	done  chan struct{}
 }
 
-// start runs a command, and sends what it prints and how it ends.
+// start runs a command, and sends its output and its exit code.
 func start(run wire.Run, send func(wire.Message)) *command {
 	c := &command{input: make(chan []byte, 64), done: make(chan struct{})}
 	if err := c.start(run, send); err != nil {
@@ -60,7 +60,7 @@ func (c *command) start(run wire.Run, send func(wire.Message)) error {
 	stdout := func(b []byte) wire.Message { return wire.Message{Stdout: b} }
 	stderr := func(b []byte) wire.Message { return wire.Message{Stderr: b} }
 	var stdin io.WriteCloser
-	var ours []io.Closer // ends of the child's that are not ours to keep
+	var ours []io.Closer // the child's ends, which are closed here
 	if run.TTY {
 		master, slave, err := openTerminal()
 		if err != nil {
@@ -105,7 +105,7 @@ func (c *command) start(run wire.Run, send func(wire.Message)) error {
 				if data == nil {
 					return
 				}
-				// A command that does not read is its own business.
+				// A command may ignore its input.
 				_, _ = stdin.Write(data)
 			case <-c.done:
 				return
@@ -125,8 +125,8 @@ func (c *command) start(run wire.Run, send func(wire.Message)) error {
 	return nil
 }
 
-// hear receives the input of a command.
-func (c *command) hear(m wire.Message) {
+// receive passes input to a command.
+func (c *command) receive(m wire.Message) {
 	if len(m.Stdin) > 0 {
 		c.say(m.Stdin)
 	}
@@ -148,7 +148,7 @@ func (c *command) say(data []byte) {
 	}
 }
 
-// end kills the command and what it started.
+// end kills the command and the processes that it started.
 func (c *command) end() {
 	select {
 	case <-c.done:
@@ -157,7 +157,7 @@ func (c *command) end() {
 	}
 }
 
-// openTerminal makes a pseudo-terminal.
+// openTerminal opens a pseudo-terminal.
 func openTerminal() (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR, 0); err != nil {
 		return nil, nil, err
@@ -175,7 +175,7 @@ func openTerminal() (master, slave *os.File, err error) {
 	return master, slave, nil
 }
 
-// nopCloser keeps a terminal open when the input has ended.
+// nopCloser keeps the terminal open after the end of the input.
 type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }

@@ -1,6 +1,6 @@
-// Command guest is what a test has inside its machine: it serves commands, runs
-// pods, is what the pods run, and stands in for runc where there are no cgroup
-// controllers, and for k3s. It owns nothing that a host would miss.
+// Command guest is the helper of a test inside its machine. It executes commands, runs pods, is the
+// program in the pods, and replaces runc where there are no cgroup controllers. It also simulates
+// k3s.
 package main
 
 import (

@@ -29,7 +29,7 @@ const (
 	nestedSocket = nestedFolder + "/containerd.sock"
 )
 
-// socket is where CRI answers in this machine.
+// socket returns the socket of CRI in this machine.
 func socket() string {
 	if _, err := os.Stat(nestedSocket); err == nil {
 		return nestedSocket
@@ -37,15 +37,14 @@ func socket() string {
 	return usualSocket
 }
 
-// resync is how often the orchestrator looks for containers that have ended: a kubelet hears
-// of them within a second.
+// resync is the interval at which the orchestrator checks for ended containers. A kubelet learns of
+// them within a second.
 const resync = 200 * time.Millisecond
 
-// orchestrate simulates k3s, RKE2 and k0s: it runs containerd as a child that dies with it, and
-// restarts ended pods of this boot as kubelet does. On SIGTERM it ends, and leaves the pods
-// running.
+// orchestrate simulates k3s, RKE2 and k0s. It runs containerd as a child that dies with it, and
+// restarts ended pods of this boot as kubelet does. On SIGTERM it ends and leaves the pods running.
 func orchestrate() error {
-	goruntime.LockOSThread() // whose end is what kills the child
+	goruntime.LockOSThread() // the end of this thread kills the child
 	boot, err := bootID(bootFile)
 	if err != nil {
 		return err
@@ -86,13 +85,13 @@ func orchestrate() error {
 	return nil
 }
 
-// startAgain starts containers of this boot that have ended, and pods whose sandbox has.
+// startAgain restarts ended containers of this boot, and pods whose sandbox has ended.
 func (m *maker) startAgain(ctx context.Context) error {
 	list, err := m.runtime.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
 		return err
 	}
-	latest := map[string]*cri.Container{} // by pod and name
+	latest := map[string]*cri.Container{} // by pod and container name
 	for _, c := range list.Containers {
 		key := c.Labels["io.kubernetes.pod.uid"] + "/" + c.Metadata.Name
 		if old := latest[key]; old == nil || old.CreatedAt < c.CreatedAt {
@@ -108,7 +107,7 @@ func (m *maker) startAgain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// again runs a container once more, in a new sandbox where the old one is not ready.
+// again runs a container again, in a new sandbox if the old one is not ready.
 func (m *maker) again(ctx context.Context, c *cri.Container) error {
 	status, err := m.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: c.Id, Verbose: true})
 	if err != nil {
@@ -119,7 +118,7 @@ func (m *maker) again(ctx context.Context, c *cri.Container) error {
 		return fmt.Errorf("read the configuration of a container: %w", err)
 	}
 	if !slices.Contains(container.Config.Command, m.boot) {
-		return nil // it is of an earlier boot, in whose name it would write
+		return nil // it belongs to an earlier boot, and would write in that boot's name
 	}
 	sandbox, err := m.runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: c.PodSandboxId, Verbose: true})
 	if err != nil {

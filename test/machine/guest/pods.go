@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// podsPatience bounds the making of all pods of one order.
+	// podsPatience limits the time to run all pods of an order.
 	podsPatience = 15 * time.Minute
-	// runtimePatience bounds the wait for a runtime that starts.
+	// runtimePatience limits the wait for a runtime that starts.
 	runtimePatience = 5 * time.Minute
 )
 
@@ -40,7 +40,7 @@ type maker struct {
 	parent  string
 }
 
-// runPods runs the pods of an order and returns when all their workloads run.
+// runPods runs the pods of an order, and returns when all their workloads run.
 func runPods(from io.Reader) error {
 	var order job.Order
 	if err := json.NewDecoder(from).Decode(&order); err != nil {
@@ -68,7 +68,7 @@ func runPod(args []string) error {
 		return nil
 	})
 	parent := flags.String("cgroup-parent", "/kubepods", "of the pod; kubepods.slice where systemd makes cgroups")
-	_ = flags.Parse(args) // which exits
+	_ = flags.Parse(args) // exits on an error
 	if flags.NArg() != 1 {
 		return errors.New("guest pod wants the name of a pod, behind all flags")
 	}
@@ -110,8 +110,8 @@ func carryOut(order job.Order) error {
 	return group.Wait()
 }
 
-// awaitRuntime waits until containerd's CRI answers: its unit counts as started
-// a moment before, and until then every call is refused.
+// awaitRuntime waits until containerd's CRI answers. Its unit counts as started a moment earlier,
+// when every call is still refused.
 func (m *maker) awaitRuntime(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, runtimePatience)
 	defer cancel()
@@ -124,7 +124,7 @@ func (m *maker) awaitRuntime(ctx context.Context) error {
 	}
 }
 
-// loadImage loads the one image, once in the machine's life.
+// loadImage loads the only image, once in the machine's life.
 func (m *maker) loadImage(ctx context.Context) error {
 	for loaded := false; ; loaded = true {
 		status, err := m.images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: job.Image}}, grpc.WaitForReady(true))
@@ -134,7 +134,7 @@ func (m *maker) loadImage(ctx context.Context) error {
 		if status.Image != nil {
 			return nil
 		}
-		if loaded { // CRI learns of it by an event
+		if loaded { // CRI gets an event about it
 			time.Sleep(retryInterval)
 			continue
 		}
@@ -144,8 +144,8 @@ func (m *maker) loadImage(ctx context.Context) error {
 	}
 }
 
-// attempts are what a pod is worth: on a loaded host containerd gives up a shim
-// that an emulated processor starts too slowly for it.
+// attempts is the number of attempts to run a pod. On a busy host, containerd gives up a shim that
+// an emulated processor starts too slowly.
 const attempts = 3
 
 func (m *maker) run(ctx context.Context, pod job.Pod) error {
@@ -160,13 +160,13 @@ func (m *maker) run(ctx context.Context, pod job.Pod) error {
 		}
 		_, stopErr := m.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: sandbox})
 		_, removeErr := m.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: sandbox})
-		if removeErr != nil { // it would be a pod too many
+		if removeErr != nil { // another attempt would leave an additional pod
 			return errors.Join(err, stopErr, removeErr)
 		}
 	}
 }
 
-// try runs a pod, and returns its sandbox also if not all of it runs.
+// try runs a pod. It returns its sandbox even if not all containers run.
 func (m *maker) try(ctx context.Context, pod job.Pod) (id string, err error) {
 	uid := strings.ToLower(rand.Text())
 	labels := map[string]string{
@@ -241,8 +241,7 @@ func (m *maker) try(ctx context.Context, pod job.Pod) (id string, err error) {
 	return sandbox.PodSandboxId, nil
 }
 
-// awaitStarted waits until a workload has written down that it runs: from then
-// on it hears signals.
+// awaitStarted waits until a workload has recorded that it runs: from then on it handles signals.
 func (m *maker) awaitStarted(ctx context.Context, name, logs string) error {
 	file := filepath.Join(job.Dir, strings.ReplaceAll(name, "/", "_")+".events")
 	for {

@@ -12,12 +12,11 @@ import (
 
 const realRunc = "/usr/sbin/runc"
 
-// immortalDir has a file for each container, by its ID, that no signal reaches.
+// immortalDir has a file for each container that no signal ends, by its ID.
 const immortalDir = "/run/immortal"
 
-// runc takes the limits out of a container's bundle before the real runc reads
-// it: with no cgroup controllers each of them would be an error. It does not
-// kill what is immortal.
+// runc removes the limits from a container's bundle before the real runc reads it: without cgroup
+// controllers, each of them would be an error. It does not kill the containers in immortalDir.
 func runc(args []string) error {
 	if i := slices.Index(args, "kill"); i >= 0 {
 		for _, arg := range args[i:] {

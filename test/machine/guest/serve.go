@@ -16,11 +16,11 @@ import (
 	"hostler.io/hostler/test/machine/wire"
 )
 
-// retryInterval is how often the guest looks for its port, or for its other end.
+// retryInterval is the interval of attempts to open the port, or to find a peer.
 const retryInterval = 50 * time.Millisecond
 
-// serve answers commands until the machine is down. In a VM it does so on a
-// virtio port, in a container on a socket.
+// serve executes commands until the machine is down, over a virtio port in a VM, or a socket in a
+// container.
 func serve() error {
 	hello, err := newHello()
 	if err != nil {
@@ -35,7 +35,7 @@ func serve() error {
 			err = session(hello, port, port)
 			_ = port.Close()
 		}
-		// Nobody is at the other end, or the driver is not loaded yet.
+		// There is no peer, or the driver is not loaded yet.
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		time.Sleep(retryInterval)
 	}
@@ -61,7 +61,7 @@ func serveSocket(hello wire.Hello) error {
 	}
 }
 
-// openPort finds the virtio port by its name: udev's links come later.
+// openPort finds the virtio port by its name. udev creates its link later.
 func openPort() (*os.File, error) {
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -75,8 +75,8 @@ func openPort() (*os.File, error) {
 	return nil, errors.New("no virtio port " + wire.Port)
 }
 
-// bootFile is the machine's, which a container of it does not see: where the machine is one
-// itself, what is there is the host's.
+// bootFile is the machine's boot ID. Containers of the machine do not see it: if the machine itself
+// is a container, they see the host's.
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
 func bootID(file string) (string, error) {
@@ -136,7 +136,7 @@ func session(hello wire.Hello, from io.Reader, to io.Writer) error {
 			commands[m.ID] = start(*m.Run, send)
 		}
 		if c := commands[m.ID]; c != nil {
-			c.hear(m)
+			c.receive(m)
 		}
 	})
 }

@@ -18,20 +18,19 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// aliveInterval is how precisely the end of a container that gets no last word,
-// because it is killed, can be told.
+// aliveInterval is the precision of a container's end if it is killed and cannot record its end.
 const aliveInterval = 200 * time.Millisecond
 
-// diary is what one life of a workload writes down.
-type diary struct {
+// recorder is the record of one run of a workload.
+type recorder struct {
 	proto job.Event
-	lines *os.File // events, each synced before anything else happens
-	alive *os.File // one line, overwritten: when this life was last seen
+	lines *os.File // events, each synced before the workload continues
+	alive *os.File // one line that is overwritten: when this run was last alive
 	line  []byte   // that line
-	time  int      // where in it the time begins
+	time  int      // where the time begins in that line
 }
 
-func newDiary(name, boot string) (*diary, error) {
+func newDiary(name, boot string) (*recorder, error) {
 	parts := strings.SplitN(name, "/", 3)
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("name %q is not NAMESPACE/POD/CONTAINER", name)
@@ -42,7 +41,7 @@ func newDiary(name, boot string) (*diary, error) {
 			return nil, err
 		}
 	}
-	d := &diary{proto: job.Event{Namespace: parts[0], Pod: parts[1], Container: parts[2], Boot: boot, Life: rand.Text()}}
+	d := &recorder{proto: job.Event{Namespace: parts[0], Pod: parts[1], Container: parts[2], Boot: boot, Life: rand.Text()}}
 	line, err := json.Marshal(d.event(job.Alive))
 	if err != nil {
 		return nil, err
@@ -57,14 +56,14 @@ func newDiary(name, boot string) (*diary, error) {
 	return d, err
 }
 
-func (d *diary) event(kind job.Kind) job.Event {
+func (d *recorder) event(kind job.Kind) job.Event {
 	e := d.proto
 	e.Kind, e.Time = kind, time.Now()
 	return e
 }
 
-// note writes an event down for good.
-func (d *diary) note(kind job.Kind, change func(*job.Event)) error {
+// note records an event and syncs it.
+func (d *recorder) note(kind job.Kind, change func(*job.Event)) error {
 	e := d.event(kind)
 	change(&e)
 	line, err := json.Marshal(e)
@@ -77,16 +76,16 @@ func (d *diary) note(kind job.Kind, change func(*job.Event)) error {
 	return d.lines.Sync()
 }
 
-// stillAlive writes the time into the line: all workloads do so five times a second, and
-// an emulated processor has better things to do.
-func (d *diary) stillAlive() error {
-	d.line = time.Now().UTC().AppendFormat(d.line[:d.time], "2006-01-02T15:04:05.000000000Z") // of one length
+// stillAlive writes the time into the line. It must be cheap: all workloads call it five times a
+// second, on an emulated processor.
+func (d *recorder) stillAlive() error {
+	d.line = time.Now().UTC().AppendFormat(d.line[:d.time], "2006-01-02T15:04:05.000000000Z") // always of the same length
 	d.line = append(d.line, "\"}\n"...)
 	_, err := d.alive.WriteAt(d.line, 0)
 	return err
 }
 
-// work is what containers run. It returns the exit code.
+// work is the program in containers. It returns the exit code.
 func work(args []string) int {
 	flags := flag.NewFlagSet("work", flag.ExitOnError)
 	name := flags.String("name", "", "NAMESPACE/POD/CONTAINER")
@@ -94,7 +93,7 @@ func work(args []string) int {
 	ignore := flags.Bool("ignore-term", false, "write SIGTERM down and go on")
 	slowly := flags.Duration("ends-slowly", 0, "how long to take to end after SIGTERM")
 	after := flags.Duration("ends-after", 0, "when to end without being asked; 0s: never")
-	_ = flags.Parse(args) // exits on errors
+	_ = flags.Parse(args) // exits on an error
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals)
 	d, err := newDiary(*name, *boot)
@@ -111,7 +110,7 @@ func work(args []string) int {
 	return 0
 }
 
-func (d *diary) live(signals <-chan os.Signal, ignore bool, slowly, after time.Duration) error {
+func (d *recorder) live(signals <-chan os.Signal, ignore bool, slowly, after time.Duration) error {
 	var ending <-chan time.Time
 	if after > 0 {
 		ending = time.After(after)
@@ -129,7 +128,7 @@ func (d *diary) live(signals <-chan os.Signal, ignore bool, slowly, after time.D
 		case s := <-signals:
 			number, _ := s.(syscall.Signal)
 			if number == unix.SIGURG || number == unix.SIGCHLD {
-				continue // the first is Go's own
+				continue // the Go runtime uses SIGURG
 			}
 			if err := d.note(job.Signal, func(e *job.Event) { e.Signal = unix.SignalName(number) }); err != nil {
 				return err

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// ErrGone tells that a machine went down while a command ran in it, or before it began.
+// ErrGone means that a machine went down while a command ran in it, or before it started.
 var ErrGone = errors.New("the machine went down meanwhile")
 
-// Link is the end of who talks to the guest program, over all boots of a machine.
-// It is safe for concurrent use.
+// Link is the test's end of the connection to the guest program, over all boots of a machine. It is
+// safe for concurrent use.
 type Link struct {
 	dial func(context.Context) (net.Conn, error)
 
 	mu      sync.Mutex
-	hello   *Hello // nil while nobody answers
+	hello   *Hello // nil while no peer answers
 	out     *Writer
 	calls   map[uint64]*call
 	last    uint64
-	changed chan struct{} // closed, and made again, when hello changes
+	changed chan struct{} // closed and replaced when hello changes
 }
 
-// call is a command that runs.
+// call is a running command.
 type call struct {
 	answers chan Message
-	gone    chan struct{} // closed when no answer will come any more
+	gone    chan struct{} // closed when no answer can arrive any more
 }
 
-// NewLink returns a link over what dial connects to. It is down until Run.
+// NewLink returns a link over connections of dial. It is down until Run.
 func NewLink(dial func(context.Context) (net.Conn, error)) *Link {
 	return &Link{dial: dial, calls: map[uint64]*call{}, changed: make(chan struct{})}
 }
@@ -59,7 +59,7 @@ func (l *Link) talk(ctx context.Context, conn net.Conn) {
 	if err != nil {
 		return
 	}
-	// However it ends, there will be another one.
+	// However it ends, another connection follows.
 	_ = Read(conn, func(m Message) {
 		if m.Hello != nil {
 			l.greet(m.Hello, out)
@@ -112,15 +112,15 @@ func (l *Link) Await(ctx context.Context, passes func(Hello) bool) (Hello, error
 	}
 }
 
-// Streams are what a command reads and where it prints to.
+// Streams are the input and output of a command.
 type Streams struct {
-	Stdin          io.Reader // nothing if nil
+	Stdin          io.Reader // no input if nil
 	Stdout, Stderr io.Writer
-	Sizes          <-chan Size // of a terminal, if the command has one
+	Sizes          <-chan Size // of the terminal, if the command has one
 }
 
-// Exec runs a command in the machine, and returns its exit code. The error says
-// that it could not be run to its end: ErrGone, or why ctx ended.
+// Exec runs a command in the machine, and returns its exit code. It returns an error if the command
+// could not finish: ErrGone, or the cause of ctx.
 func (l *Link) Exec(ctx context.Context, run Run, std Streams) (int, error) {
 	hello, err := l.Await(ctx, func(Hello) bool { return true })
 	if err != nil {
@@ -177,7 +177,7 @@ func (l *Link) Exec(ctx context.Context, run Run, std Streams) (int, error) {
 	}
 }
 
-// feed sends what the command is to read. Where it cannot, Exec learns why.
+// feed sends the input of the command. If a send fails, Exec gets the error.
 func feed(send func(Message) error, stdin io.Reader, sizes <-chan Size, ended <-chan struct{}) {
 	if sizes != nil {
 		go func() {

@@ -1,6 +1,6 @@
 // Package wire has the protocol between a test and the guest program in its machine: messages as
-// lines of JSON, with IDs, so that several commands run at once. It owns the messages, their
-// framing and the side of the test. It does not know the transport.
+// lines of JSON, with IDs, so that several commands can run at once. It owns the messages, their
+// framing and the test's side. It does not know the transport.
 package wire
 
 import (
@@ -12,63 +12,63 @@ import (
 	"time"
 )
 
-// Port is the name of the virtio port in a VM; Socket is the path of the socket
-// in a container. Mounts below /dev are none of systemd's business at shutdown.
+// Port is the name of the virtio port in a VM. Socket is the path of the socket in a container:
+// below /dev, where systemd unmounts nothing at shutdown.
 const (
 	Port   = "hostler.guest"
 	Socket = "/dev/hostler-machine/guest.sock"
 )
 
-// Message is one line. Requests carry Session and ID, and the guest drops those
-// of another session: a port outlives the boot that they were meant for.
+// Message is one line. Requests have Session and ID. The guest drops requests of another session,
+// because a port outlives a boot.
 type Message struct {
-	Hello   *Hello `json:"hello,omitempty"` // from the guest, first of all
+	Hello   *Hello `json:"hello,omitempty"` // from the guest, as the first message
 	Session string `json:"session,omitempty"`
 	ID      uint64 `json:"id,omitempty"`
 
-	// To the guest: a command, what it reads, and its end.
+	// To the guest: a command, its input, and its end.
 	Run   *Run   `json:"run,omitempty"`
 	Stdin []byte `json:"stdin,omitempty"`
 	EOF   bool   `json:"eof,omitempty"`
 	Kill  bool   `json:"kill,omitempty"`
 	Size  *Size  `json:"size,omitempty"`
 
-	// From the guest: what a command prints, and how it ended.
+	// From the guest: a command's output and its exit code.
 	Stdout []byte `json:"stdout,omitempty"`
 	Stderr []byte `json:"stderr,omitempty"`
 	Exit   *Exit  `json:"exit,omitempty"`
 }
 
-// Hello says which boot answers. A soft-reboot keeps the boot ID, but not when
-// the manager started.
+// Hello identifies a boot. A soft-reboot keeps the boot ID, but changes the start time of the
+// manager.
 type Hello struct {
-	Session          string    `json:"session"` // one life of the guest program
+	Session          string    `json:"session"` // differs for each run of the guest program
 	BootID           string    `json:"bootID"`
 	ManagerStartedAt time.Time `json:"managerStartedAt"`
 }
 
-// Run asks for a command, or for what the agent answers.
+// Run requests a command, or a read of the agent's API.
 type Run struct {
 	Command []string `json:"command,omitempty"`
-	TTY     bool     `json:"tty,omitempty"` // on a terminal; all it prints is Stdout then
-	// Ask is a path of the agent's API to be read in place of a command, which in a
-	// VM takes the processor a third of a second. The answer is Stdout.
+	TTY     bool     `json:"tty,omitempty"` // runs on a terminal; then all output is Stdout
+	// Ask is a path of the agent's API, to be read instead of a command: in a VM, a command takes a
+	// third of a second of processor time. The answer is Stdout.
 	Ask string `json:"ask,omitempty"`
 }
 
-// Size is a terminal's.
+// Size is the size of a terminal.
 type Size struct {
 	Rows uint16 `json:"rows"`
 	Cols uint16 `json:"cols"`
 }
 
-// Exit is how a command ended. Error is set if it could not be started.
+// Exit is the result of a command. Error is set if it could not be started.
 type Exit struct {
-	Code  int    `json:"code"` // as a shell has it: 128 and the signal, if one ended it
+	Code  int    `json:"code"` // as in a shell: 128 plus the signal if one ended it
 	Error string `json:"error,omitempty"`
 }
 
-// Chunk is the most bytes in one Stdin, Stdout or Stderr.
+// Chunk is the maximum number of bytes in one Stdin, Stdout or Stderr.
 const Chunk = 32 << 10
 
 // Writer writes messages; it is safe for concurrent use.
@@ -77,8 +77,8 @@ type Writer struct {
 	to io.Writer
 }
 
-// NewWriter returns a writer. It begins with an empty line, which ends what an
-// earlier boot may have left unfinished.
+// NewWriter returns a writer. It writes an empty line first, which ends an incomplete line of an
+// earlier boot.
 func NewWriter(to io.Writer) (*Writer, error) {
 	_, err := to.Write([]byte("\n"))
 	return &Writer{to: to}, err
@@ -96,8 +96,8 @@ func (w *Writer) Write(m Message) error {
 	return err
 }
 
-// Read calls handle for each message until the other side ends or fails. Lines
-// that are no messages are what a dying boot left, and are passed over.
+// Read calls handle for each message until the other side ends or fails. It skips other lines,
+// which a boot that ended may leave.
 func Read(from io.Reader, handle func(Message)) error {
 	in := bufio.NewReaderSize(from, 4*Chunk)
 	for {

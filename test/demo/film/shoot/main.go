@@ -1,5 +1,5 @@
-// Command shoot films what a program prints: it copies its standard input to its standard
-// output, and at the end writes the film beside it.
+// Command shoot records what a program prints: it copies standard input to standard output, and
+// writes the recording at the end.
 package main
 
 import (

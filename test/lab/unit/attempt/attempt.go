@@ -16,8 +16,8 @@ import (
 // Results are the errors of the kernel for each attempt, or "" if it succeeded.
 type Results map[string]string
 
-// All tries everything, with two files of the lab's own: one that only who has the lab's
-// folders for temporary files sees, and one that may be changed.
+// All makes all attempts, with two files of the lab: seen is only visible in the lab's folders for
+// temporary files, and changed may be changed.
 func All(seen, changed string) Results {
 	r := Results{}
 	for name, try := range map[string]func() error{
@@ -43,14 +43,14 @@ func All(seen, changed string) Results {
 			_, err := unix.Klogctl(sizeOfBuffer, nil)
 			return err
 		},
-		// The kernel sets no such clock for anybody.
+		// The kernel does not allow anybody to set this clock.
 		"set a clock": func() error { return unix.ClockSettime(unix.CLOCK_MONOTONIC, &unix.Timespec{}) },
 		"become of another personality": func() error {
 			const linux32 = 0x0008
 			_, _, errno := syscall.Syscall(unix.SYS_PERSONALITY, linux32, 0, 0)
 			return asError(errno)
 		},
-		// There is no such priority.
+		// This priority does not exist.
 		"be scheduled in real time": func() error {
 			var priority int32
 			_, _, errno := syscall.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_FIFO, uintptr(unsafe.Pointer(&priority)))
@@ -65,7 +65,7 @@ func All(seen, changed string) Results {
 			}
 			return err
 		},
-		// There is no such folder.
+		// This folder does not exist.
 		"mount": func() error { return unix.Mount("none", "/none/of/the/kind", "tmpfs", 0, "") },
 	} {
 		r[name] = errorText(try)
@@ -84,7 +84,8 @@ func asError(errno syscall.Errno) error {
 	return errno
 }
 
-// errorText is the kernel's word for an error, by its name. Threads that were changed end.
+// errorText returns the name of the kernel's error; "" if there is none. A thread that an attempt
+// has changed ends.
 func errorText(try func() error) string {
 	result := make(chan error, 1)
 	go func() {

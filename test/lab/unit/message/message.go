@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request has the spawner start a program. Beside it go descriptors: of its standard output
-// and its standard error, and all that it gets from the third on.
+// Request requests the start of a program. The message contains descriptors: standard output,
+// standard error, and those from the third on.
 type Request struct {
 	Path string
-	Args []string // beginning with the program's name
-	Env  []string // all of it
+	Args []string // including the program's name
+	Env  []string // the complete environment
 }
 
-// Answer is what became of a request: first a process or an error, later its end.
+// Answer is the result of a request: first a process or an error, later its exit status.
 type Answer struct {
 	PID    int
 	Error  string
-	Status *syscall.WaitStatus // how the process has ended; nil before that
+	Status *syscall.WaitStatus // exit status of the process; nil before it has ended
 }
 
-// Bounds of a message, and of the descriptors beside it.
+// Limits of a message and of its descriptors.
 const (
 	maxBytes = 128 << 10
 	maxFiles = 64
@@ -54,7 +54,7 @@ func Send(conn *net.UnixConn, message any, files ...*os.File) error {
 	return err
 }
 
-// Receive reads a message, and returns the descriptors that came with it.
+// Receive reads a message, and returns its descriptors.
 func Receive(conn *net.UnixConn, message any) ([]*os.File, error) {
 	text, control := make([]byte, maxBytes), make([]byte, unix.CmsgSpace(4*maxFiles))
 	n, m, _, _, err := conn.ReadMsgUnix(text, control)

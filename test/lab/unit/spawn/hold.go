@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// holdTime bounds how long a connection may take: a queue that is full is waited for.
+	// holdTime limits the time of a connection attempt, including the wait for a full queue.
 	holdTime = time.Minute
-	// pace is between connections once so many are held.
+	// pace is the pause between new connections when all are open.
 	pace = 10 * time.Millisecond
 )
 
-// hold opens connections to an address, host:port or the path of a socket, and holds so many,
-// each after a request that a server answers and then waits for the next. It says so, and from
-// then on replaces one after the other by a new one, until its standard input ends.
+// hold opens count connections to an address, host:port or the path of a socket. Each makes one
+// request that the server answers; then it stays open. hold reports that all are open, and then
+// replaces them one by one, until its standard input ends.
 func hold(address, count string) error {
 	to, err := socketAddress(address)
 	if err != nil {
@@ -53,14 +53,14 @@ func hold(address, count string) error {
 		case <-ended:
 			return nil
 		}
-		if fd, err := connect(to); err == nil { // else nobody listens any more
+		if fd, err := connect(to); err == nil { // on an error the server has stopped listening
 			_ = unix.Close(held[i])
 			held[i] = fd
 		}
 	}
 }
 
-// socketAddress is an address as the kernel takes it.
+// socketAddress converts an address for the kernel.
 func socketAddress(address string) (unix.Sockaddr, error) {
 	if strings.HasPrefix(address, "/") {
 		return &unix.SockaddrUnix{Name: address}, nil
@@ -72,8 +72,8 @@ func socketAddress(address string) (unix.Sockaddr, error) {
 	return &unix.SockaddrInet4{Addr: [4]byte(tcp.IP.To4()), Port: tcp.Port}, nil
 }
 
-// connect opens a connection and makes a request that costs the server little. Whether it is
-// answered is not looked at.
+// connect opens a connection and makes a request that costs the server little. It does not read the
+// answer.
 func connect(to unix.Sockaddr) (fd int, err error) {
 	family := unix.AF_INET
 	if _, is := to.(*unix.SockaddrUnix); is {
@@ -82,7 +82,7 @@ func connect(to unix.Sockaddr) (fd int, err error) {
 	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return 0, err
 	}
-	limit := unix.NsecToTimeval(int64(holdTime)) // of connect(2), too, see socket(7)
+	limit := unix.NsecToTimeval(int64(holdTime)) // also for connect(2), see socket(7)
 	if err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err == nil {
 		for err = unix.EINTR; err == unix.EINTR; {
 			err = unix.Connect(fd, to)

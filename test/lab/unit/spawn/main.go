@@ -1,7 +1,6 @@
-// Command spawn is what runs in the lab of test/lab/unit: it becomes the service manager
-// (manager), is the process of each unit, which starts a program for who listens at a socket
-// (serve), tries there what units forbid (try), and holds connections to what a unit serves
-// (hold).
+// Command spawn has the helper processes of test/lab/unit. It becomes the service manager
+// (manager). It is the process of each unit that starts a program on request (serve). It tries
+// there what units forbid (try). It holds connections to a server of a unit (hold).
 package main
 
 import (
@@ -38,7 +37,7 @@ func run(args []string) error {
 	return fmt.Errorf("unknown arguments %q", args)
 }
 
-// serve starts programs on request at a socket, and reports how they ended.
+// serve starts programs that are requested over a socket, and reports their exit status.
 func serve(socket string) error {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
@@ -54,10 +53,10 @@ func serve(socket string) error {
 		return errors.New("a request without standard output and standard error")
 	}
 	cmd := &exec.Cmd{Path: r.Path, Args: r.Args, Env: r.Env, Stdout: files[0], Stderr: files[1], ExtraFiles: files[2:]}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as what systemd starts
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as systemd does
 	err = cmd.Start()
 	for _, f := range files {
-		_ = f.Close() // the program alone holds them on
+		_ = f.Close() // only the program keeps them open
 	}
 	if err != nil {
 		return message.Send(conn, message.Answer{Error: err.Error()})
@@ -65,7 +64,7 @@ func serve(socket string) error {
 	if err := message.Send(conn, message.Answer{PID: cmd.Process.Pid}); err != nil {
 		return err
 	}
-	_ = cmd.Wait() // how it has ended is its state
+	_ = cmd.Wait() // the exit status is in cmd.ProcessState
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return message.Send(conn, message.Answer{PID: cmd.Process.Pid, Status: &status})
 }

@@ -9,16 +9,16 @@ import (
 )
 
 // manager becomes a service manager in the cgroup with this file of members. It gets its own /tmp
-// and /var/tmp, where systemd creates the folders of PrivateTmp=, so that none stay on the host.
+// and /var/tmp, where systemd creates the folders of PrivateTmp=. So none stay on the host.
 func manager(program, members string) error {
-	goruntime.LockOSThread() // the thread becomes the program
+	goruntime.LockOSThread() // the thread executes the program
 	if err := os.WriteFile(members, fmt.Append(nil, os.Getpid()), 0o644); err != nil {
 		return fmt.Errorf("join a cgroup: %w", err)
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
 	}
-	// What is mounted in the lab is so here at once, and not the other way round.
+	// Mounts of the lab appear here at once, but not the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("follow the lab's mounts: %w", err)
 	}

@@ -1,5 +1,5 @@
-// Command suite is Kubernetes' own e2e suite, as far as it is about nodes and garbage collection. Its flags are those of
-// Kubernetes' e2e.test.
+// Command suite is the part of Kubernetes' e2e suite that is about nodes and garbage collection.
+// Its flags are those of Kubernetes' e2e.test.
 package main
 
 import (

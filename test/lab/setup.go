@@ -16,21 +16,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is the lab's own address, on interface Interface; its default route
-// leads to a peer that forwards nothing.
+// Address is the lab's address on Interface. Its default route leads to a peer that forwards
+// nothing.
 const (
 	Address   = "192.0.2.10"
 	Interface = "lab0"
 	gateway   = "192.0.2.1"
 )
 
-// furnish makes fresh namespaces habitable: own /run, /proc, /sys, /var/log,
-// writable copies of /etc and /var/lib, a network with a default route.
-func (l *Lab) furnish() error {
+// setUpNamespaces prepares new namespaces: their own /run, /proc, /sys and /var/log, writable
+// copies of /etc and /var/lib, and a network with a default route.
+func (l *Lab) setUpNamespaces() error {
 	if err := unix.Sethostname([]byte(l.Hostname)); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
-	// Nothing that is mounted from here on may reach the host.
+	// The following mounts must not reach the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -38,8 +38,8 @@ func (l *Lab) furnish() error {
 	if err != nil {
 		return err
 	}
-	// With an empty /run no socket of a host daemon can be reached any more;
-	// abstract sockets stay behind in the host's network namespace.
+	// With an empty /run, no socket of a host daemon can be reached. Abstract sockets belong to the
+	// host's network namespace.
 	if err := replace("/run", keep, tmpfs("mode=755")); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (l *Lab) furnish() error {
 			}
 		}
 	}
-	// The logs of the host's pods are none of the lab's, which knows no such pods.
+	// Hide the logs of the host's pods, which the lab does not have.
 	if err := replace("/var/log", keep, tmpfs("mode=755")); err != nil {
 		return err
 	}
@@ -74,17 +74,17 @@ func (l *Lab) furnish() error {
 	if err := replaceSys(); err != nil {
 		return err
 	}
-	if err := furnishEtc(); err != nil {
+	if err := setUpEtc(); err != nil {
 		return err
 	}
-	if err := furnishNetwork(); err != nil {
+	if err := setUpNetwork(); err != nil {
 		return fmt.Errorf("set up network: %w", err)
 	}
 	return nil
 }
 
-// hostPaths lists what must stay the host's even below a folder that the lab
-// replaces: where the program runs, what it runs, and where results go.
+// hostPaths returns paths that stay the host's even below a replaced folder: the working folder,
+// the program, and the folders for results.
 func (l *Lab) hostPaths() ([]string, error) {
 	cwd, err := os.Getwd()
 	if err != nil {
@@ -110,7 +110,7 @@ func tmpfs(data string) func(target string) error {
 	}
 }
 
-// overlay makes a folder writable without writing to it.
+// overlay returns a function that makes a folder writable without writing to it.
 func overlay(dir string) func(target string) error {
 	return func(target string) error {
 		layers := filepath.Join(Dir, "overlay", strings.ReplaceAll(dir, "/", "_"))
@@ -122,8 +122,8 @@ func overlay(dir string) func(target string) error {
 	}
 }
 
-// replace mounts something over a folder and puts those of the folder's entries
-// back that hold a path to keep.
+// replace mounts something over a folder. It mounts those entries of the folder again that contain
+// a path to keep.
 func replace(dir string, keep []string, over func(target string) error) error {
 	fds := map[string]int{}
 	for _, path := range keep {
@@ -157,7 +157,7 @@ func replace(dir string, keep []string, over func(target string) error) error {
 	return nil
 }
 
-// putBack attaches a detached mount at a target, which it makes where missing.
+// putBack attaches a detached mount at a target, which it creates if it is missing.
 func putBack(fd int, target string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -176,8 +176,8 @@ func putBack(fd int, target string) error {
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// replaceSys gives /sys the new network namespace's view, and keeps the cgroup
-// hierarchies as they are: pods need them.
+// replaceSys mounts /sys with the view of the new network namespace. It keeps the cgroup
+// hierarchies, which pods need.
 func replaceSys() error {
 	const cgroups = "/sys/fs/cgroup"
 	fd, err := unix.OpenTree(unix.AT_FDCWD, cgroups, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
@@ -185,7 +185,7 @@ func replaceSys() error {
 		return fmt.Errorf("keep %s: %w", cgroups, err)
 	}
 	defer unix.Close(fd)
-	// Otherwise what is hidden below would be listed as mounted twice.
+	// Otherwise hidden mounts would be listed twice.
 	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount /sys: %w", err)
 	}
@@ -195,9 +195,9 @@ func replaceSys() error {
 	return putBack(fd, cgroups)
 }
 
-// furnishEtc makes logind see only what the lab configures, and gives the lab
-// a machine ID if the host has none.
-func furnishEtc() error {
+// setUpEtc limits logind's configuration to that of the lab, and adds a machine ID if the host
+// has none.
+func setUpEtc() error {
 	for _, dir := range []string{"/usr/lib/systemd/logind.conf.d", "/usr/local/lib/systemd/logind.conf.d"} {
 		if _, err := os.Stat(dir); err == nil {
 			if err := tmpfs("mode=755")(dir); err != nil {
@@ -211,7 +211,7 @@ func furnishEtc() error {
 	if err := os.MkdirAll("/etc/systemd/logind.conf.d", 0o755); err != nil {
 		return err
 	}
-	// Names must not take long to be found missing: there is no network.
+	// Name lookups must fail at once: there is no network.
 	if err := errors.Join(os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644)); err != nil {
 		return err
 	}
@@ -226,10 +226,9 @@ func furnishEtc() error {
 	return os.WriteFile("/etc/machine-id", []byte(hex.EncodeToString(random)+"\n"), 0o444)
 }
 
-// furnishNetwork brings up loopback and one interface with an address and a
-// default route. Kernels are built with different drivers: the first that can
-// be had serves.
-func furnishNetwork() error {
+// setUpNetwork enables loopback and one interface with an address and a default route. Kernels
+// have different drivers: the first one that works is used.
+func setUpNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -279,7 +278,7 @@ func furnishNetwork() error {
 	return nil
 }
 
-// mount is mount(2) with an error that names source and target.
+// mount calls mount(2). Its error names source and target.
 func mount(source, target, fstype string, flags uintptr, data string) error {
 	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", fstype, target, err)

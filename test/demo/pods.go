@@ -15,30 +15,30 @@ const mebibyte = 1 << 20
 // imageFSBytes is the size of the file system that holds images.
 const imageFSBytes = 320 * mebibyte
 
-// The images of the play.
+// The images of the demo.
 const (
 	imageWeb      = "docker.io/library/web:2"
 	imageOldWeb   = "docker.io/library/web:1" // shares its largest layer with its successor
 	imageBatch    = "docker.io/library/batch:1"
 	imageMigrate  = "docker.io/library/migrate:1" // only dead containers use it
 	imageDNS      = "registry.k8s.io/dns:1"
-	imageKept     = "example.com/base/toolbox:1" // a keep pattern names it
-	imageLocal    = "example.com/team/draft:dev" // built here, in no registry
+	imageKept     = "example.com/base/toolbox:1" // matches a keep pattern
+	imageLocal    = "example.com/team/draft:dev" // built here, not in a registry
 	imageReportOf = "docker.io/library/report:%d"
 )
 
-// What the configuration sets, and the play counts on.
+// Configured values that the checks rely on.
 const (
 	gracePeriod         = 16 * time.Second
 	gracePeriodCritical = 4 * time.Second
 	interval            = 20 * time.Second // of both collections
-	minimumAge          = 3 * time.Second  // of an image that goes
+	minimumAge          = 3 * time.Second  // of an image that is removed
 	highPercent         = 80
 	lowPercent          = 60
 )
 
-// config is what a person would write, with short periods: nobody wants to wait
-// for five minutes in a demo.
+// config returns a configuration as a person writes it, but with short intervals: a demo must not
+// take five minutes.
 func config(endpoint string) string {
 	return fmt.Sprintf(`runtimes:
 - {type: cri, endpoint: %s}
@@ -61,27 +61,27 @@ state: {directory: %s}
 `, endpoint, gracePeriod, gracePeriodCritical, interval, highPercent, lowPercent, minimumAge, interval, folder+"/state")
 }
 
-// actor is a pod of the play and what is expected of it in a shutdown.
-type actor struct {
+// demoPod is a pod of the demo, and what is expected of it in a shutdown.
+type demoPod struct {
 	*lab.Pod
-	takes    time.Duration // what its container needs after SIGTERM; 0 for one that ignores it
-	grace    time.Duration // its own
+	takes    time.Duration // time that its container needs after SIGTERM; 0 if it ignores SIGTERM
+	grace    time.Duration // its termination grace period
 	critical bool
 }
 
-func (a actor) title() string { return a.Namespace + "/" + a.Name }
+func (a demoPod) title() string { return a.Namespace + "/" + a.Name }
 
-// container is the ID of the pod's one container that runs.
-func (a actor) container() string { return a.Containers["main"] }
+// container returns the ID of the pod's one running container.
+func (a demoPod) container() string { return a.Containers["main"] }
 
-// cast is who is on the stage.
-type cast struct {
-	actors  []actor
+// podSet are the pods of the demo.
+type podSet struct {
+	pods    []demoPod
 	web     *lab.Pod
-	reports int // images that nothing uses
+	reports int // number of images that nothing uses
 }
 
-// makeImages makes the images that are there from the beginning.
+// makeImages makes the images that exist at the start.
 func (h *host) makeImages(ctx context.Context) error {
 	shared, err := lab.RandomLayer(20 * mebibyte)
 	if err != nil {
@@ -115,19 +115,19 @@ func (h *host) makeImages(ctx context.Context) error {
 	return err
 }
 
-// pullReport brings one more image that nothing uses.
+// pullReport pulls one more image that nothing uses.
 func (h *host) pullReport(ctx context.Context, sizeBytes int64) error {
 	layer, err := lab.RandomLayer(sizeBytes)
 	if err != nil {
 		return err
 	}
-	h.cast.reports++
-	name := fmt.Sprintf(imageReportOf, h.cast.reports)
+	h.workload.reports++
+	name := fmt.Sprintf(imageReportOf, h.workload.reports)
 	_, err = h.containerd.Pull(ctx, lab.ImageSpec{Names: []string{name}, Layers: []lab.Layer{layer}})
 	return err
 }
 
-// runPods runs the pods that the reboot will stop.
+// runPods runs the pods that are stopped by the reboot.
 func (h *host) runPods(ctx context.Context) error {
 	for _, pod := range []struct {
 		namespace, name, image string
@@ -150,18 +150,18 @@ func (h *host) runPods(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.cast.actors = append(h.cast.actors, actor{Pod: p, takes: pod.takes, grace: pod.grace, critical: pod.namespace == "kube-system"})
+		h.workload.pods = append(h.workload.pods, demoPod{Pod: p, takes: pod.takes, grace: pod.grace, critical: pod.namespace == "kube-system"})
 	}
-	h.cast.web = h.cast.actors[0].Pod
+	h.workload.web = h.workload.pods[0].Pod
 	return nil
 }
 
-// runDead runs a container that ends at once, twice, as a job that is tried
-// again. It returns the IDs, the older first.
+// runDead runs a container that ends at once, twice, like a job that is retried. It returns the
+// IDs, the older one first.
 func (h *host) runDead(ctx context.Context) (older, newer string, err error) {
 	var ids [2]string
 	for attempt := range ids {
-		id, err := h.containerd.RunContainer(ctx, h.cast.web, lab.ContainerSpec{
+		id, err := h.containerd.RunContainer(ctx, h.workload.web, lab.ContainerSpec{
 			Name: "migrate", Image: imageMigrate, Command: lab.ExitWith(attempt), Attempt: uint32(attempt),
 		})
 		if err != nil {
@@ -194,9 +194,8 @@ func (h *host) startDaemons(ctx context.Context) (err error) {
 	return err
 }
 
-// setTheStage starts the daemons, fills the host with images and pods, and shows
-// them.
-func (h *host) setTheStage(ctx context.Context) error {
+// prepare starts the daemons, creates images and pods, and shows them.
+func (h *host) prepare(ctx context.Context) error {
 	h.out.printf(`This is a private corner of the machine: own mounts, processes, network, bus
 		and cgroups, all of which end with this program. In it run a real containerd
 		with an image file system of its own, a real dbus-daemon and a real
