@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-// The filesystems are mounted in a mount namespace of the test's own process.
+// The filesystems are mounted in the mount namespace of the test's process.
 func TestFilesystemsThatTakeNothing(t *testing.T) {
 	if os.Getenv(child) == "" {
 		if out, err := inChild(t, "mounts", private); err != nil || !strings.Contains(out, "--- PASS: TestFilesystemsThatTakeNothing") {
@@ -87,7 +87,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// private has a child's mounts be its own.
+// private gives a child its own mount namespace.
 func private(child *exec.Cmd) {
 	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 }

@@ -64,7 +64,7 @@ func TestWhichProcessesAreTrusted(t *testing.T) {
 	}
 }
 
-// The host's own /proc is read as the trees of tests are.
+// The host's own /proc must be readable like those of other tests.
 func TestThisProcessIsInspected(t *testing.T) {
 	p, err := Inspect("/proc", os.Getpid())
 	if err != nil || p.PID != os.Getpid() || p.Name == "" {
