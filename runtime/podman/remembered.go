@@ -7,32 +7,31 @@ import (
 )
 
 const (
-	// cacheTime is how long an answer is believed while nothing happens, for what no folder
-	// reports: a new name, a pause.
+	// cacheTime is how long an answer is cached. Some changes, such as a new name or a pause, show
+	// in no folder.
 	cacheTime = 10 * time.Minute
-	// reinspectAfter is how old facts of a container may be: no folder shows `podman update
-	// --restart`. It is less than believed, so that each new list has current facts.
+	// reinspectAfter is the maximum age of a container's facts: no folder shows `podman update
+	// --restart`. It is less than cacheTime, so that each new list has current facts.
 	reinspectAfter = cacheTime / 2
-	// settling is how long after something has happened no answer is remembered: what is
-	// written into a folder, such as that a container starts, Podman itself may not have
-	// noted yet.
+	// settling is how long after a change no answer is cached. Podman may record a change, such as
+	// a start, later than its folders show it.
 	settling = 5 * time.Second
 )
 
-// changes counts what has happened in Podman, while somebody watches.
+// changes counts changes in Podman while there is a Watch.
 type changes struct {
 	settling time.Duration
 
 	mu      sync.Mutex
-	watched int       // Watches that see everything
-	count   uint64    // of what happened
-	last    time.Time // that something did
+	watched int       // Watches that see all changes
+	count   uint64    // of changes
+	last    time.Time // time of the last change
 }
 
-// note takes in that something happened.
+// note records a change.
 func (c *changes) note() { c.watch(0) }
 
-// watch takes in that a Watch sees everything from now on, or no more.
+// watch records that a Watch begins (1) or stops (-1) to see all changes.
 func (c *changes) watch(more int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,23 +40,23 @@ func (c *changes) watch(more int) {
 	c.last = time.Now()
 }
 
-// seen is how much has happened, whether all of it was noticed, and whether it has
-// settled.
+// seen returns the number of changes, whether a Watch sees all of them, and whether the last is
+// long enough ago.
 func (c *changes) seen() (count uint64, all, settled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.count, c.watched > 0, time.Since(c.last) >= c.settling
 }
 
-// remembered is an answer of Podman's, as of a count of changes.
+// remembered caches an answer of Podman at a number of changes.
 type remembered[T any] struct {
 	mu    sync.Mutex
 	value T
-	at    time.Time // zero if there is none
+	at    time.Time // zero if nothing is cached
 	count uint64
 }
 
-// get returns the cached answer if nothing has changed since, otherwise the result of ask.
+// get returns the cached answer if nothing has changed since, else the result of ask.
 func (m *remembered[T]) get(ctx context.Context, c *changes, ask func(context.Context) (T, error)) (T, error) {
 	count, all, settled := c.seen()
 	m.mu.Lock()
