@@ -7,15 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Protected is the verdict of the condition ShutdownProtected: whether a
-// shutdown now would wait until the pods have stopped, for as long as they are
-// to have, with the reason and a message that holds the hint.
+// Protected returns the result of the condition ShutdownProtected: whether a shutdown now would
+// wait until the pods have stopped, for as long as configured. It also returns the reason, and a
+// message with a hint.
 func Protected(facts Facts) (protected bool, reason, message string) {
 	f := shutdownProtected(facts, nil)
 	return f.status == corev1.ConditionTrue, f.reason, f.message
 }
 
-// shutdownProtected is the condition after last, which is nil if there was none.
+// shutdownProtected returns the condition after last, which is nil if there was none.
 func shutdownProtected(facts Facts, last *corev1.NodeCondition) finding {
 	s := facts.Shutdown
 	why := ""
@@ -44,7 +44,7 @@ func shutdownProtected(facts Facts, last *corev1.NodeCondition) finding {
 	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not reported yet whether it holds a lock"}
 }
 
-// named says of runtimes that they are not ready.
+// named says that these runtimes are not ready.
 func named(away []string) string {
 	last := len(away) - 1
 	if last == 0 {
@@ -53,7 +53,7 @@ func named(away []string) string {
 	return strings.Join(away[:last], ", ") + " and " + away[last] + ", which are not ready"
 }
 
-// armed judges whether the lock that is held is worth anything.
+// armed returns whether the lock protects the pods.
 func armed(facts Facts) finding {
 	s := facts.Shutdown
 	if s.Shortage != "" || s.Granted > 0 && s.Granted < s.Needed {
