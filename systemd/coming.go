@@ -12,27 +12,27 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// PendingUnit is a unit that is not active yet although this boot is to bring it up.
+// PendingUnit is a unit that is not active yet but is expected to start in this boot.
 type PendingUnit struct {
 	Unit string
-	// Path is where a mount or an automount unit mounts; empty for other units.
+	// Path is the mount point of a mount or automount unit; empty for other units.
 	Path string
-	// Queued reports whether systemd has a start job for the unit. A mount without one has
+	// Queued reports whether systemd has a start job for the unit. A mount without a job has
 	// failed, or waits for its device.
 	Queued bool
 }
 
-// networkOnline is reached once the network is configured, if a unit of this boot wants it.
+// networkOnline becomes active once the network is configured, if a unit of this boot wants it.
 // Otherwise it is never started.
 const networkOnline = "network-online.target"
 
-// mountTargets are those that want the mounts of fstab(5). One of them that is required by none of
-// its mounts is active although they failed, and one that requires them is not.
+// mountTargets want the mounts of fstab(5). A target that only wants its mounts becomes active even
+// if they fail; one that requires a mount does not.
 var mountTargets = []string{"local-fs.target", "remote-fs.target"}
 
-// PendingUnits returns which of these units systemd is about to start: network-online.target, mount and
-// automount units, and those named. It includes mounts that this boot was to make and that are not
-// there. There is none where there is no systemd.
+// PendingUnits returns which of these units systemd is about to start: network-online.target, mount
+// and automount units, and the named units. It includes expected mounts that are missing. Without
+// systemd, it returns none.
 func (m *Manager) PendingUnits(ctx context.Context, names ...string) ([]PendingUnit, error) {
 	return orAbsent[[]PendingUnit](nil)(ask(ctx, m, "list queued start jobs of systemd", func(ctx context.Context, conn *dbus.Conn) ([]PendingUnit, error) {
 		return newTalk(conn).coming(ctx, names)
@@ -100,8 +100,8 @@ func (t *Talk) isWantedMount(ctx context.Context, c PendingUnit) (bool, error) {
 	return false, nil
 }
 
-// mountPath is where a mount or an automount unit of that name mounts, which its name says
-// (systemd.unit(5), systemd-escape(1)); empty for other units.
+// mountPath returns the mount point of a mount or automount unit, from its name (systemd.unit(5),
+// systemd-escape(1)), or "" for other units.
 func mountPath(name string) string {
 	escaped := strings.TrimSuffix(strings.TrimSuffix(name, ".automount"), ".mount")
 	if escaped == name {
