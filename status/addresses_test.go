@@ -13,12 +13,13 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// address is one on a live device.
+// address returns an address on a device that is up.
 func address(ip string, bits int, iface string) probe.Address {
 	return probe.Address{IP: netip.MustParseAddr(ip), Bits: bits, Interface: iface, Kind: "device", Up: true, Carrier: true}
 }
 
-// network has addresses, and a default route from the first of each family.
+// network returns a network with addresses, and with a default route from the first one of each
+// family.
 func network(addresses ...probe.Address) probe.Network {
 	n := probe.Network{Addresses: addresses}
 	seen := map[bool]bool{}
@@ -142,7 +143,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// to is a way to a control plane through an interface.
+// to returns a route to a control plane through an interface.
 func to(ip, source, iface string) probe.TargetRoute {
 	w := probe.TargetRoute{To: netip.AddrPortFrom(netip.MustParseAddr(ip), 6443), Interface: iface}
 	if source != "" {
@@ -157,15 +158,15 @@ func noWay(ip, problem string) probe.TargetRoute {
 	return w
 }
 
-// own is a way to a control plane on this host.
+// own returns a route to a control plane on this host.
 func own(ip, iface string) probe.TargetRoute {
 	w := to(ip, ip, iface)
 	w.Own = true
 	return w
 }
 
-// TestAddressesByTheRouteToTheControlPlane has a host with the default route on eth0
-// and another network on eth1.
+// TestAddressesByTheRouteToTheControlPlane has a host with the default route on eth0, and another
+// network on eth1.
 func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 	front, back := address("192.0.2.5", 24, "eth0"), address("10.0.0.5", 24, "eth1")
 	front6, back6 := address("2001:db8::5", 64, "eth0"), address("fd00:10::5", 64, "eth1")
@@ -272,7 +273,7 @@ func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 	}
 }
 
-// An address that keepalived brought before the host got its own makes that a second one.
+// If keepalived added its address before the host's own, the kernel marks the latter as secondary.
 func TestAnAliasThatCameFirstIsNotTheHosts(t *testing.T) {
 	vip := with(address("10.0.0.250", 24, "eth0"), func(a *probe.Address) { a.Label = "eth0:vip" })
 	lan := with(address("10.0.0.5", 24, "eth0"), func(a *probe.Address) { a.Label, a.Secondary = "eth0", true })
@@ -301,7 +302,7 @@ func TestChoicesSayWhy(t *testing.T) {
 	}
 }
 
-// What is published must not change for the moment in which a name is looked up.
+// The published addresses must not change while a name is being resolved.
 func TestANodeHasNoAddressesWhileTheControlPlanesNameIsResolved(t *testing.T) {
 	facts, o := healthy(), policyOptions()
 	facts.Network = network(address("10.0.0.5", 24, "eth0"))

@@ -65,7 +65,7 @@ func TestBeforeACheckHasRunWhatWasSaidStands(t *testing.T) {
 			t.Errorf("Conditions() = %+v of a check that never ran, want none", c)
 		}
 	}
-	// Without its check it goes.
+	// Without its check, the condition disappears.
 	if conditions, _ = status.Conditions(healthy(), policyOptions(), memory, noon); len(conditions) != 6 {
 		t.Errorf("Conditions() = %v without the check, want none of it", conditions)
 	}
@@ -88,7 +88,7 @@ func TestAMessageAloneIsNoChange(t *testing.T) {
 	}
 }
 
-// What every hostler reports is nobody's own.
+// The types of every hostler are not custom ones.
 func TestTypesThatAreTaken(t *testing.T) {
 	conditions, _ := status.Conditions(healthy(), policyOptions(), status.Memory{}, noon)
 	for _, c := range conditions {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestNextStepsAreThoseOfTheDocs looks up each step in the column "What to do" of
-// docs/reference/conditions.md: its commands, or where it has none its words.
+// docs/reference/conditions.md: its commands or, if it has none, its words.
 func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	doc, err := os.ReadFile("../docs/reference/conditions.md")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	for _, section := range sections {
 		kind := corev1.NodeConditionType(strings.FieldsFunc(section, func(r rune) bool { return r == ',' || r == '\n' })[0])
 		if strings.HasPrefix(section, "#") {
-			kind = corev1.NodeMemoryPressure // of the reason that every condition has
+			kind = corev1.NodeMemoryPressure // for reasons that all conditions have
 		}
 		for _, row := range regexp.MustCompile("(?m)^`(\\w+)` \\| (True|False|Unknown) \\| .+ \\| (.+)$").FindAllStringSubmatch(section, -1) {
 			c := corev1.NodeCondition{Type: kind, Status: corev1.ConditionStatus(row[2]), Reason: row[1]}
@@ -37,7 +37,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 				continue
 			}
 			seen++
-			cell := strings.NewReplacer("mountpoint", "/mountpoint", `\|`, "|").Replace(strings.ToLower(row[3])) // a cell escapes a pipe
+			cell := strings.NewReplacer("mountpoint", "/mountpoint", `\|`, "|").Replace(strings.ToLower(row[3])) // tables escape a pipe
 			commands := regexp.MustCompile("`[^`]+`").FindAllString(step, -1)
 			if len(commands) == 0 {
 				commands = []string{step}

@@ -71,7 +71,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	return ran, err
 }
 
-// isInactive reports whether a unit does not run and has no start job.
+// isInactive reports whether a unit does not run, and has no job that starts it.
 func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || !over(active) || unit == "" {

@@ -11,7 +11,8 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// What this boot is still to bring up is what has a start job, and mounts that it was to make.
+// Units that this boot will still start have a start job, or are mounts that it should have
+// mounted.
 func TestWhatABootStillBringsUp(t *testing.T) {
 	type units = map[string]systemdtest.UnitState
 	state := func(active string, more ...any) systemdtest.UnitState {

@@ -69,7 +69,7 @@ func TestManagerIsMissedByName(t *testing.T) {
 	}
 }
 
-// A systemd that executes itself again is one that does not listen for a moment.
+// While systemd re-executes itself, nobody listens for a moment.
 func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping", Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
@@ -109,7 +109,7 @@ func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 	}
 }
 
-// A systemd that executes itself again removes its socket before it makes it again.
+// When systemd re-executes itself, it removes its socket before it creates it again.
 func TestASocketThatIsMadeAgainIsWaitedFor(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
@@ -150,8 +150,8 @@ func TestManagerThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 	}
 }
 
-// systemd reads the end of the authentication and what has come behind it at
-// once, and then reads that only when more comes.
+// systemd reads the end of the authentication and the following data at once, and then handles the
+// data only when more arrives.
 func TestManagerWakesASystemdThatHasReadTooMuch(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
@@ -181,8 +181,7 @@ func TestManagerWakesASystemdThatHasReadTooMuch(t *testing.T) {
 	}
 }
 
-// sluggish copies what a client sends, but the first message, whole as it is,
-// only together with the second.
+// sluggish copies what a client sends, but holds the first message back until the second arrives.
 func sluggish(to io.Writer, from io.Reader) {
 	in := bufio.NewReader(from)
 	for {

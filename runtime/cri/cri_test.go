@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// patience bounds waits for what has to come.
+// patience bounds waits for events that must occur.
 const patience = 20 * time.Second
 
 func TestNewRefusesAFaultyEndpoint(t *testing.T) {
@@ -91,11 +91,11 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 	}
 }
 
-// The text of a condition is made of such errors, and each change of it is a
-// write to the control plane.
+// Messages of conditions contain such errors, and each change of a message is a write to the
+// control plane.
 func TestATimeoutIsNamedByItsBound(t *testing.T) {
 	s := newServer(t, containerd16)
-	// The runtime's copy of the deadline may run out a little before ours.
+	// The runtime's copy of the deadline may expire slightly before ours.
 	s.set(func() {
 		s.before = func(context.Context, string, string) error {
 			return status.Error(codes.DeadlineExceeded, "context deadline exceeded")
@@ -283,7 +283,7 @@ func TestStopHasADeadlineBeyondTheGrace(t *testing.T) {
 func TestObjectsWithoutIDAreRefused(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
-	// An empty ID means "any" to some runtimes' lookups by prefix.
+	// For some runtimes' lookups by prefix, an empty ID matches any object.
 	for what, err := range map[string]error{
 		"StopContainer":   r.StopContainer(t.Context(), runtime.Container{}, 0),
 		"StopPod":         r.StopPod(t.Context(), runtime.Pod{}),

@@ -20,7 +20,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// dead adds a pod of n dead containers, which ended at finished, to the server.
+// dead adds a pod of n dead containers that ended at finished.
 func dead(s *server, n int, finished time.Time) runtime.Pod {
 	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}})
 	spec := runtimetest.PodSpec{Name: "horse", Namespace: "barn"}
@@ -64,7 +64,7 @@ func TestDeadContainersAreAskedOnce(t *testing.T) {
 		t.Errorf("second Pods() made calls %v, want %v", got, lists)
 	}
 
-	// A container that the list once lacked is another one, even of that ID.
+	// If a container was missing in a list and returns, it is another one, even with the same ID.
 	spec := runtimetest.ContainerSpec{ID: p.Containers[0].ID, Name: "a", Image: "a:1", State: runtime.Exited, FinishedAt: finished.Add(time.Hour)}
 	if err := s.fake.RemoveContainer(t.Context(), p.Containers[0]); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 	r := s.client(t, nil)
 	dead(s, 50, time.Now())
 	at, most := 0, 0
-	two := make(chan struct{}) // closed once two are asked at a time
+	two := make(chan struct{}) // closed once two requests run concurrently
 	s.set(func() {
 		s.before = func(ctx context.Context, method, _ string) error {
 			if method != "ContainerStatus" {
@@ -297,9 +297,9 @@ func TestAContextThatEndsWhileAsking(t *testing.T) {
 func TestAPodIsRemovedOnlyWhenAllAgree(t *testing.T) {
 	tests := []struct {
 		name   string
-		answer func(method string) error // before the server's own
+		answer func(method string) error // called before the server's own method
 		ready  bool
-		want   error // nil: any at all
+		want   error // nil: any error
 		text   string
 	}{
 		{name: "its status is not told", text: "status lost", answer: func(method string) error {

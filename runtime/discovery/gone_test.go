@@ -31,7 +31,7 @@ func TestDockerIsLookedForAfterCRI(t *testing.T) {
 	}
 }
 
-// away is a set of one runtime, found at path and not ready since.
+// away returns a set with one runtime that was found at path and is not ready since then.
 func away(t *testing.T, path, kind string, since time.Time) *Runtimes {
 	t.Helper()
 	r := opened(t)
@@ -99,7 +99,7 @@ func TestADockerWhoseContainersRunIsExpected(t *testing.T) {
 	}
 }
 
-// Package podman-docker puts a link where Docker has its socket.
+// Package podman-docker puts a link at Docker's socket.
 func TestASocketOfPodmansIsNotDockers(t *testing.T) {
 	dir := folder(t)
 	link := filepath.Join(dir, "docker.sock")
@@ -124,13 +124,13 @@ func TestThePodsOfANodeAreThoseOfCRI(t *testing.T) {
 	if states, _ := r.Current(); len(states) != 2 || states[0].Name != "containerd" {
 		t.Errorf("Current() = %+v, want containerd first, which came later", states)
 	}
-	r.candidates = nil // a person has given the order
+	r.candidates = nil // the order is configured
 	if states, _ := r.Current(); len(states) != 2 || states[0].Name != "docker" {
 		t.Errorf("Current() = %+v, want the order of those who are configured", states)
 	}
 }
 
-// Whoever polls because a runtime sends no events does so no longer for one that is let go.
+// If a runtime sends no events, others poll. They must stop when it is removed.
 func TestNobodyWaitsForTheEventsOfOneThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := opened(t)

@@ -44,7 +44,7 @@ func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
 	expect("whose Podman can be asked", "", "1001")
 }
 
-// A user owns the run root in which their Podman writes, and may put anything there.
+// A user owns the run root of their Podman, and may put anything there.
 func TestNoLinkOfAUsersIsFollowedToFindPodman(t *testing.T) {
 	root, elsewhere := t.TempDir(), t.TempDir()
 	check := func(err error) {

@@ -16,10 +16,10 @@ import (
 	"hostler.io/hostler/runtime/podman"
 )
 
-// never is the second of no time, as Podman lists it.
+// never is the zero time in Podman's lists.
 const never = -62135596800
 
-// listed is a container as lists have it, made at a second of a day.
+// listed returns a container as in lists, created at that second.
 func listed(id, state string, second int, more object) object {
 	c := object{
 		"Id": id, "Names": []string{"name-" + id}, "Image": "localhost/app:1", "ImageID": "image", "State": state,
@@ -31,13 +31,13 @@ func listed(id, state string, second int, more object) object {
 	return c
 }
 
-// inspected is a container as Podman returns it.
+// inspected returns a container as Podman's inspect does.
 func inspected(status string, config object, needs ...string) object {
 	return object{"State": object{"Status": status, "ConmonPid": 4711, "StartedAt": time.Now().Add(-time.Hour)}, "Config": config, "Dependencies": needs}
 }
 
-// fleet has a pod with two containers, an empty one, two Compose projects, a lone
-// container, and one of Buildah's.
+// fleet has a pod with two containers, an empty pod, two Compose projects, a single container, and
+// a container of Buildah.
 func fleet() map[string]any {
 	ten := object{"StopTimeout": 10}
 	return map[string]any{
@@ -112,8 +112,8 @@ func TestPodsProjectsAndLoneContainersArePods(t *testing.T) {
 	}
 }
 
-// Podman has one for each `podman kube play` of a unit (Quadlet's .kube): its end takes
-// the unit down.
+// Podman has one for each `podman kube play` of a unit (Quadlet's .kube): when it ends, the unit
+// stops.
 func TestWhatHoldsAUnitOfPodsTogetherIsNoPod(t *testing.T) {
 	service := inspected("running", nil)
 	service["IsService"] = true
@@ -153,7 +153,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-// Podman lists such an image for each of its stores.
+// Podman lists such an image once for each of its stores.
 func TestAnImageThatOthersHaveAsWellIsReportedOnceAndKept(t *testing.T) {
 	own, theirs := object{"Id": "a", "Size": 2, "RepoTags": []string{"a:1", "a:2"}}, object{"Id": "a", "Size": 1, "RepoTags": []string{"a:2", "a:3"}, "ReadOnly": true}
 	for name, list := range map[string][]any{
@@ -204,7 +204,7 @@ func TestAnUpgradeIsReported(t *testing.T) {
 	}
 }
 
-// While somebody watches, Podman is asked again only once something has happened.
+// While there is a Watch, Podman is queried again only after a change.
 func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	s := newServer(t, fleet())
 	m := &manager{units: map[string]int{"container-web.service": 1}, starts: true}
@@ -240,8 +240,8 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 		}
 		return runtime.Event{}
 	}
-	// The watch has started when it sees something, and is done with it when it sees the
-	// last.
+	// The first event shows that the Watch has started; the last one, that it has handled
+	// everything.
 	var id string
 	for n, seen := 0, false; !seen; n++ {
 		id = fmt.Sprintf("%064x", n)
@@ -255,7 +255,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 			}
 		}
 	}
-	// No file reports when what is ready to start does.
+	// No file shows when a container that is ready to start has started.
 	ask()
 	s.asked()
 	ask()
@@ -264,7 +264,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	}
 	list := s.answers["/libpod/containers/json"].([]any)
 	s.set("/libpod/containers/json", slices.DeleteFunc(slices.Clone(list), func(c any) bool { return c.(object)["State"] == "initialized" }))
-	// Nor when systemd knows the main process of what it starts.
+	// Nor when systemd knows the main process of a unit that is starting.
 	ask()
 	s.asked()
 	ask()
@@ -325,7 +325,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	}
 }
 
-// rename writes a file as Podman does its lists.
+// rename writes a file as Podman writes its lists.
 func rename(path string) error {
 	temporary := filepath.Join(filepath.Dir(path), ".tmp-file")
 	return errors.Join(os.WriteFile(temporary, nil, 0o644), os.Rename(temporary, path))

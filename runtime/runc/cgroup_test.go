@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// TestTheKernelKillsACgroupWhereItCan tells by how a process ends whether it was signalled by
-// itself, which is for kernels that cannot kill a whole cgroup.
+// TestTheKernelKillsACgroupWhereItCan shows that no process was signalled individually, which is
+// only for kernels that cannot kill a whole cgroup.
 func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 	for name, can := range map[string]bool{"with cgroup.kill": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 				t.Errorf("strike() = %v", err)
 			}
 
-			_ = goes.Close() // whoever was not killed ends by itself
+			_ = goes.Close() // a process that was not killed ends by itself
 			_ = process.Wait()
 			code := process.ProcessState.ExitCode()
 			if ended := code == own; ended != can {
@@ -60,7 +60,8 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 	}
 }
 
-// A cgroup that cannot be read is not taken for an empty one, whose container has ended.
+// A cgroup that cannot be read does not count as empty, which would mean that its container has
+// ended.
 func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte("1\n"), 0o600); err != nil {

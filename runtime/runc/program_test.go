@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// standFor puts a script in the place of a program.
+// standFor replaces a program by a script.
 func standFor(t *testing.T, name, script string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -24,7 +24,7 @@ func standFor(t *testing.T, name, script string) {
 	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
 }
 
-// dead is a root with a dead container.
+// dead returns a root with a dead container.
 func dead(t *testing.T, program string) string {
 	t.Helper()
 	root := stateRoot(t)
@@ -96,11 +96,11 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// To ask a program costs more than all else: it is asked again when it is another.
+// Running a program costs more than everything else, so it is run again only after it has changed.
 func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
 	r := open(t, stateRoot(t))
 	ran := filepath.Join(t.TempDir(), "ran")
-	for _, version := range []string{"1.1.5", "1.2.0+newer", ""} { // also one that fails
+	for _, version := range []string{"1.1.5", "1.2.0+newer", ""} { // one of them fails
 		standFor(t, "runc", "echo >> "+ran+"\necho runc version "+version)
 		for range 3 {
 			if info, err := r.Info(t.Context()); err != nil || !info.Ready || info.Version != version || (info.Message == "") != (version != "") {
@@ -113,7 +113,8 @@ func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
 	}
 }
 
-// Whoever asks with less patience than it takes has nobody else told that it failed.
+// If a caller has less time than the program needs, that does not count as a failure of the
+// program.
 func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 	r := open(t, stateRoot(t))
 	started := filepath.Join(t.TempDir(), "begun")
@@ -121,7 +122,7 @@ func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 	standFor(t, "runc", "[ -p "+started+" ] && echo > "+started+" && exec sleep 86400\necho runc version 1.1.5")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, _ = os.ReadFile(started) // until it runs
+		_, _ = os.ReadFile(started) // until the program runs
 		_ = os.Remove(started)
 		cancel()
 	}()
@@ -133,7 +134,7 @@ func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A root has whatever name it was given: its containers report who keeps it.
+// A root may have any name: its containers show which program uses it.
 func TestARootIsOfWhoMadeItsContainers(t *testing.T) {
 	root := dead(t, "crun")
 	standFor(t, "crun", "echo crun version 1.8.1")

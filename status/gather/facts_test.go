@@ -109,7 +109,7 @@ func TestAScanOfTheHostIsBounded(t *testing.T) {
 	})
 }
 
-// What a Node does not list is not worth its memory.
+// Images that the Node does not list need not be in memory.
 func TestFactsKeepTheImagesThatANodeLists(t *testing.T) {
 	for limit, want := range map[int][]string{2: {"sha256:30", "sha256:20"}, -1: {"sha256:10", "sha256:20", "sha256:30"}} {
 		bubble(t, func(t *testing.T, b *bed) {

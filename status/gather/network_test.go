@@ -14,27 +14,27 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// wire is a network whose state the test says, with a name server of the same kind.
+// wire is a network with a DNS server, whose state a test sets.
 type wire struct {
 	*Network
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	server   string     // in the kubeconfig; empty if there is none
 	endpoint string
 	addrs    []string // of the host
-	names    []string // what DNS answers; none if it does not
-	hangs    bool     // DNS does
-	asked    int      // DNS was
+	names    []string // DNS answers; empty if DNS fails
+	hangs    bool     // DNS hangs
+	asked    int      // number of DNS requests
 	changes  chan<- struct{}
-	reported int // of changes
-	lost     int // addresses that connections came from
+	reported int // number of reported changes
+	lost     int // number of lost source addresses
 	source   string
 	wants    func() []netip.Addr
 }
 
 var errNoName = errors.New("no such host")
 
-// wired runs a test with a network in a bubble.
+// wired runs a test with a network in a synctest bubble.
 func wired(t *testing.T, w *wire, test func(w *wire)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func wired(t *testing.T, w *wire, test func(w *wire)) {
 	})
 }
 
-// open is the network before it runs.
+// open creates the network, without running it.
 func (w *wire) open() {
 	w.wants = func() []netip.Addr { return nil }
 	w.Network = NewNetwork(NetworkOptions{
@@ -110,14 +110,14 @@ func (w *wire) open() {
 	})
 }
 
-// set changes what the network is like.
+// set changes the state.
 func (w *wire) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
 }
 
-// counts are how often the agent was told of a change, and DNS asked.
+// counts returns the number of reported changes and of DNS requests.
 func (w *wire) counts() (reported, asked int) {
 	synctest.Wait()
 	w.mu.Lock()
@@ -125,13 +125,13 @@ func (w *wire) counts() (reported, asked int) {
 	return w.reported, w.asked
 }
 
-// changed reports a change of the network, and waits until all is settled.
+// changed reports a change of the network, and waits until it is handled.
 func (w *wire) changed() {
 	w.changes <- struct{}{}
 	synctest.Wait()
 }
 
-// ways are where the control plane is searched for, in their order.
+// ways returns the addresses of the control plane, in order.
 func (w *wire) ways() string {
 	var list []string
 	for _, way := range w.Current().ControlPlane {
@@ -205,7 +205,7 @@ func TestANameIsResolvedNowAndThen(t *testing.T) {
 		if before != 13 || reported != 1 {
 			t.Errorf("after an hour: told of %d changes, DNS asked %d times, want 1 and 13", reported, before)
 		}
-		for range 60 { // containers come and go
+		for range 60 { // containers start and stop
 			time.Sleep(time.Second)
 			w.changed()
 		}
@@ -249,7 +249,7 @@ func TestAnswersInTurnsDoNotTurnTheWays(t *testing.T) {
 func TestDNSThatDoesNotAnswerBlocksNothing(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", hangs: true}, func(w *wire) {
 		w.want(t, "at the start", "", true)
-		w.set(func() { w.addrs = []string{"10.0.0.5"} }) // DHCP has come
+		w.set(func() { w.addrs = []string{"10.0.0.5"} }) // DHCP is done
 		began := time.Now()
 		w.changed()
 		if got := w.Current().Addresses; len(got) != 1 || time.Since(began) != 0 {
@@ -282,10 +282,10 @@ func TestAnotherServerIsTakenUp(t *testing.T) {
 	wired(t, w, func(w *wire) {
 		w.want(t, "without a kubeconfig", "", false)
 		w.set(func() { w.server, w.endpoint = "api.example:6443", "https://api.example:6443" })
-		w.Current() // as the next check of the host does
+		w.Current() // like the next check of the host
 		w.want(t, "once there is one", "10.1.2.3:6443", false)
 		w.set(func() { w.server, w.names = "other.example:6443", []string{"10.9.0.1"} })
-		w.Again() // as a reload does
+		w.Again() // like a reload
 		w.want(t, "after a reload", "10.9.0.1:6443", false)
 		w.set(func() { w.server = "" })
 		w.Again()
@@ -310,7 +310,7 @@ func TestAReloadWhileANameIsResolvedIsNotForgotten(t *testing.T) {
 
 func TestAFleetOfContainersDoesNotAskDNSWithoutEnd(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443"}, func(w *wire) {
-		for range 600 { // changes within a minute, and DNS says no each time
+		for range 600 { // changes within a minute, each with a failed DNS request
 			time.Sleep(100 * time.Millisecond)
 			w.changed()
 		}

@@ -11,7 +11,7 @@ import (
 func TestWhoHasSetTheClock(t *testing.T) {
 	for name, c := range map[string]struct {
 		clocks  map[string]string // hctosys by clock
-		network bool              // systemd-timesyncd has
+		network bool              // systemd-timesyncd has set the clock
 		want    bool
 	}{
 		"none":                          {nil, false, false},

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// disk is what a power cut leaves of the shelf.
+// disk is the part of the shelf that survives a power cut.
 type disk struct {
 	shelf *shelf
 
@@ -37,7 +37,7 @@ func (d *disk) has(key, text string) bool {
 	return strings.Contains(string(d.values[key]), text)
 }
 
-// atWrite calls do when a status is about to be written.
+// atWrite calls do just before a status is written.
 type atWrite struct {
 	*controlplanetest.Fake
 	do func()

@@ -18,8 +18,8 @@ import (
 
 var stranger = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
 
-// strange has another machine registered under this one's name, cordoned and with a
-// label of another client's, and its Lease renewed until the returned function is called.
+// strange registers another machine under this one's name, cordoned and with a label of another
+// client. Its Lease is renewed until dies is called.
 func (d *desk) strange(t *testing.T) (dies func()) {
 	t.Helper()
 	node := bare()
@@ -41,7 +41,7 @@ func (d *desk) strange(t *testing.T) (dies func()) {
 	return dies
 }
 
-// machineOf is whose the stored Node is.
+// machineOf returns the machine ID of the stored Node.
 func (d *desk) machineOf(t *testing.T) string {
 	t.Helper()
 	return controlplane.IdentityOf(d.stored(t)).MachineID
@@ -239,7 +239,7 @@ func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 			t.Errorf("NodeState() = %+v, want nothing once they are gone", s)
 		}
 		set(t, nil, "node-b")
-		counts := map[int32]int{} // the same Event again is counted
+		counts := map[int32]int{} // repeated Events are counted
 		for _, e := range d.o.Recorder.Queued() {
 			if e.Reason == "MachineCloned" {
 				counts[e.Count]++

@@ -16,14 +16,14 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// configure changes the options that the Node is made by.
+// configure changes the Node's options.
 func (d *desk) configure(change func(*status.Options)) {
 	options := d.o.Node()
 	change(&options)
 	d.o.Node = func() status.Options { return options }
 }
 
-// events are the Events so far, whose reasons are among those given: "Reason: message".
+// events returns the Events so far with the given reasons: "Reason: message".
 func (d *desk) events(reasons ...string) []string {
 	var reported []string
 	for _, e := range d.o.Recorder.Queued() {
@@ -34,7 +34,7 @@ func (d *desk) events(reasons ...string) []string {
 	return reported
 }
 
-// edit changes the stored Node as another client would.
+// edit changes the stored Node as another client.
 func (d *desk) edit(t *testing.T, change func(*corev1.Node)) {
 	t.Helper()
 	if err := d.client.Edit(t.Context(), nodeName, change); err != nil {
@@ -42,7 +42,7 @@ func (d *desk) edit(t *testing.T, change func(*corev1.Node)) {
 	}
 }
 
-// bare is a Node as a person creates it.
+// bare returns a Node as a person creates it.
 func bare() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}} }
 
 func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
@@ -129,7 +129,7 @@ func TestTheLeaseOfANodeThatIsNotHostlersWaitsForNobody(t *testing.T) {
 func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) {
-			o.ExternalCloud = true // whose taint is not configured
+			o.ExternalCloud = true // adds a taint that is not configured
 			o.Taints = []corev1.Taint{{Key: "gpu", Value: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "x", Effect: corev1.TaintEffectNoExecute}}
 		})
 		d.start(t)

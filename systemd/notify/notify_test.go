@@ -126,7 +126,7 @@ func TestWatchdogIntervalIsForTheProcessItNames(t *testing.T) {
 }
 
 func TestPassedFilesTakesOverWhatTheManagerPassed(t *testing.T) {
-	if os.Getenv("LISTEN_FDS") != "" { // the process that gets them
+	if os.Getenv("LISTEN_FDS") != "" { // the process that receives the descriptors
 		getenv := func(name string) string {
 			if name == "LISTEN_PID" {
 				return strconv.Itoa(os.Getpid()) // only the process itself knows it

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// passed returns what is passed on of an answer that comes in small parts.
+// passed returns the result for a response that is read in small parts.
 func passed(text string) (string, error) {
 	read, err := io.ReadAll(&elements{ReadCloser: io.NopCloser(iotest.HalfReader(strings.NewReader(text)))})
 	return string(read), err
@@ -82,7 +82,7 @@ func TestAnElementThatCannotBeCutIsTooLarge(t *testing.T) {
 	}
 }
 
-// A small answer passes as it is, whatever is in it.
+// A small response is passed on unchanged, whatever it contains.
 func FuzzElements(f *testing.F) {
 	f.Add([]byte(`[{"Id":"a","Labels":{"x":"\\\",]"}} , {"Id":"b"}]`))
 	f.Add([]byte(`{"e":"é","f":[{}]}`))
