@@ -54,7 +54,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	}
 }
 
-// onNode are facts of a host whose node filesystem is mounted there.
+// onNode returns the facts of a host whose node filesystem has that mount point.
 func onNode(mountpoint string) status.Facts {
 	return status.Facts{Filesystems: []status.Filesystem{
 		{Role: status.RoleNode, Filesystem: probe.Filesystem{Path: "/var/lib/hostler", Mountpoint: mountpoint, CapacityBytes: 1}},
@@ -63,7 +63,7 @@ func onNode(mountpoint string) status.Facts {
 	}}
 }
 
-// started are facts of one that has these filesystems for the start of pods.
+// started returns the facts of a host with these filesystems for the start of pods.
 func started() status.Facts {
 	facts := onNode("/var")
 	for _, fs := range []probe.Filesystem{
@@ -77,7 +77,7 @@ func started() status.Facts {
 	return facts
 }
 
-// The reason names one filesystem, the message all that are short.
+// The reason is about one filesystem, the message about all that are short of space.
 func TestTheNextStepAboutDisksNamesThePlanIfImagesAreAmongThem(t *testing.T) {
 	const du, plan = "run `du -xah /var | sort -h | tail -20` to see what fills it", "run `hostler gc plan` to see what would be removed and why the rest is kept"
 	for message, want := range map[string]string{

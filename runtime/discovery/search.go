@@ -144,7 +144,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	unanswered := r.unanswered()
 	r.learned.mu.Lock()
 	r.learned.unreachable = unanswered
-	// A search that was cancelled has not heard from candidates that would answer.
+	// A cancelled search has no answers from candidates that would have answered.
 	r.learned.dead, r.learned.unresponsive, r.learned.others, r.learned.searched = dead, unresponsive, others, r.learned.searched || ctx.Err() == nil
 	r.learned.mu.Unlock()
 }

@@ -72,7 +72,7 @@ type Program struct {
 	Reason    string
 	Interval  time.Duration
 	Timeout   time.Duration
-	User      string // user as whom it runs
+	User      string // runs the check
 	Temporary bool   // a problem is an Event, not a condition
 
 	stamp string // changes with the file

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// identity is the user as whom a check runs.
+// identity is the user that runs a check.
 type identity struct {
 	name     string
 	switched bool // differs from the agent's user

@@ -165,7 +165,7 @@ func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 	})
 }
 
-// alone is a control plane that nobody else writes.
+// alone is a control plane without other clients.
 type alone struct{ controlplane.Client }
 
 func TestTaintsOfAControlPlaneThatNobodyElseWritesAreFixedHere(t *testing.T) {
@@ -208,8 +208,8 @@ func TestAnExternalCloudKnowsTheAddresses(t *testing.T) {
 	})
 }
 
-// A Node that a person created has no addresses, and a cloud may look for its host
-// name.
+// A Node that a person created has no addresses, and a cloud controller manager may search for its
+// host name.
 func TestAnAdoptedNodeWithoutAddressesGetsThoseOfHostler(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) { o.ExternalCloud = true })
@@ -221,8 +221,8 @@ func TestAnAdoptedNodeWithoutAddressesGetsThoseOfHostler(t *testing.T) {
 	})
 }
 
-// A control plane that answers slowly right after the start of the agent must not
-// be told that the host knows nothing of itself.
+// If the control plane answers slowly right after the start of the agent, it must not receive an
+// Unknown Ready.
 func TestReadyIsNotMadeUnknownByAStartBesideASlowControlPlane(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
@@ -272,7 +272,7 @@ func TestAnIdentityThatIsAnothersIsNotFoughtFor(t *testing.T) {
 	})
 }
 
-// Nobody has told of it where the Node cannot be watched.
+// Without a watch, nothing reports that the Node was created.
 func TestANodeThatIsCreatedForTheSakeOfALabelIsKnownForANewOne(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {

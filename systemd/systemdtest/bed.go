@@ -23,7 +23,7 @@ type Bed interface {
 	KillBus(testing.TB)
 	StartBus(testing.TB)
 
-	// AwaitDown returns when logind has told the manager to shut the system down.
+	// AwaitDown returns when logind has requested the shutdown from the manager.
 	AwaitDown(testing.TB) time.Time
 	// AbortShutdown cancels the manager's shutdown job.
 	AbortShutdown(testing.TB)

@@ -181,7 +181,7 @@ func (f *Fake) StartBus(t testing.TB) {
 	f.StartLogind(t)
 }
 
-// AwaitDown returns when logind has told the manager to shut the system down.
+// AwaitDown returns when logind has requested the shutdown from the manager.
 func (f *Fake) AwaitDown(t testing.TB) time.Time {
 	t.Helper()
 	select {
