@@ -17,8 +17,8 @@ import (
 // node is part of a JSON schema.
 type node = map[string]any
 
-// SchemaReload is the annotation that says whether a reload applies a key: "live", or "restart" if the
-// agent must be restarted.
+// SchemaReload is the annotation that says whether a reload applies a key: "live", or "restart" if
+// the agent must be restarted.
 const SchemaReload = "x-hostler-reload"
 
 // Schema returns a JSON schema (draft 2020-12) of the configuration, with which editors complete
@@ -207,7 +207,7 @@ func number(f reflect.StructField) (node, error) {
 	if f.Type.Kind() == reflect.Int32 {
 		n["minimum"], n["maximum"] = math.MinInt32, math.MaxInt32
 	}
-	for tag, keyword := range map[string]string{"least": "minimum", "most": "maximum"} {
+	for tag, key := range map[string]string{"least": "minimum", "most": "maximum"} {
 		text, given := f.Tag.Lookup(tag)
 		if !given {
 			continue
@@ -216,7 +216,7 @@ func number(f reflect.StructField) (node, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tag %s: %w", tag, err)
 		}
-		n[keyword] = bound
+		n[key] = bound
 	}
 	return n, nil
 }

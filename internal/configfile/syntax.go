@@ -19,7 +19,7 @@ func syntaxFault(name string, data []byte, err error) Fault {
 		line, _ = strconv.Atoi(m[1]) // 0 if there is no number
 	}
 	f := Fault{File: name, Line: max(1, line), Problem: "not valid YAML: " + output}
-	if why := plainly(output, text(data, f.Line)); why != "" {
+	if why := explain(output, text(data, f.Line)); why != "" {
 		f.Problem = "not valid YAML: " + why
 	}
 	return f
@@ -64,9 +64,9 @@ func text(data []byte, line int) string {
 	return lines[min(line, len(lines))-1]
 }
 
-// plainly explains an error of the yaml package about a line. It returns "" if the error is clear
+// explain explains an error of the yaml package about a line. It returns "" if the error is clear
 // already.
-func plainly(output, line string) string {
+func explain(output, line string) string {
 	content := strings.TrimLeft(line, " \t")
 	indent := line[:len(line)-len(content)]
 	value := content

@@ -38,8 +38,8 @@ func caller(c net.Conn) (who any, own bool) {
 }
 
 // address returns the address of one end of a TCP connection, with IPv4-mapped addresses as IPv4.
-func address(of net.Addr) netip.AddrPort {
-	tcp, is := of.(*net.TCPAddr)
+func address(addr net.Addr) netip.AddrPort {
+	tcp, is := addr.(*net.TCPAddr)
 	if !is {
 		return netip.AddrPort{}
 	}

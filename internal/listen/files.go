@@ -30,11 +30,11 @@ type Files struct {
 	paths Paths
 	log   *slog.Logger
 
-	mu      sync.Mutex // guards the fields below
-	inForce *tls.Config
-	read    [3][]byte         // the sources of the effective configuration: certificate, key and authorities
-	leaf    *x509.Certificate // the certificate in it
-	fault   error             // why the last content is not effective, or is invalid; nil if there is no problem
+	mu        sync.Mutex // guards the fields below
+	effective *tls.Config
+	read      [3][]byte         // the sources of the effective configuration: certificate, key and authorities
+	leaf      *x509.Certificate // the certificate in it
+	fault     error             // why the last content is not effective, or is invalid; nil if there is no problem
 }
 
 // NewFiles returns the files at those paths, without reading them.
@@ -56,8 +56,8 @@ func (f *Files) Refresh() error {
 	defer f.mu.Unlock()
 	before, now := f.fault, time.Now()
 	trouble := "cannot load certificates of the network API"
-	if f.fault = f.takeUp(now); f.fault == nil {
-		trouble, f.fault = "certificate of the network API is not valid", f.age(f.leaf, now)
+	if f.fault = f.load(now); f.fault == nil {
+		trouble, f.fault = "certificate of the network API is not valid", f.checkValidity(f.leaf, now)
 	}
 	if f.fault != nil {
 		f.fault = &FilesError{f.fault}
@@ -66,14 +66,14 @@ func (f *Files) Refresh() error {
 	case f.fault == nil && before != nil:
 		f.log.Info("certificates of the network API valid again")
 	case f.fault != nil && (before == nil || before.Error() != f.fault.Error()):
-		f.log.Error(trouble, "error", f.fault, "kept", f.inForce != nil)
+		f.log.Error(trouble, "error", f.fault, "kept", f.effective != nil)
 	}
 	return f.fault
 }
 
-// takeUp loads the files if they changed. A certificate that is expired or not yet valid does not
+// load loads the files if they changed. A certificate that is expired or not yet valid does not
 // replace a valid one. The caller holds f.mu.
-func (f *Files) takeUp(now time.Time) error {
+func (f *Files) load(now time.Time) error {
 	var texts [3][]byte
 	for i, path := range []string{f.paths.Certificate, f.paths.Key, f.paths.ClientCA} {
 		if path == "" {
@@ -81,11 +81,11 @@ func (f *Files) takeUp(now time.Time) error {
 		}
 		text, err := trust.ReadRegularFile(path) // not ReadFile: status would wait for a FIFO, too
 		if err != nil {
-			return field.Errorf(f.paths.Section, "%w: %s", err, absent(path, err))
+			return field.Errorf(f.paths.Section, "%w: %s", err, missingHint(path, err))
 		}
 		texts[i] = text
 	}
-	if f.inForce != nil && slices.EqualFunc(texts[:], f.read[:], bytes.Equal) {
+	if f.effective != nil && slices.EqualFunc(texts[:], f.read[:], bytes.Equal) {
 		return nil
 	}
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
@@ -104,14 +104,14 @@ func (f *Files) takeUp(now time.Time) error {
 	if err != nil {
 		return field.Errorf(f.paths.Section+".certificate", "%s: %w: %s", f.paths.Certificate, err, hint(err))
 	}
-	if f.inForce != nil {
-		if err := f.age(leaf, now); err != nil && f.age(f.leaf, now) == nil {
+	if f.effective != nil {
+		if err := f.checkValidity(leaf, now); err != nil && f.checkValidity(f.leaf, now) == nil {
 			return err
 		}
 		f.log.Info("loaded certificates of the network API", "ends", leaf.NotAfter)
 	}
 	f.read, f.leaf = texts, leaf
-	f.inForce = &tls.Config{
+	f.effective = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{pair},
 		ClientAuth:   callers,
@@ -140,8 +140,8 @@ func pool(text []byte) (*x509.CertPool, error) {
 	return p, nil
 }
 
-// age returns an error if a certificate is expired or not yet valid.
-func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
+// checkValidity returns an error if a certificate is expired or not yet valid.
+func (f *Files) checkValidity(leaf *x509.Certificate, now time.Time) error {
 	const fix = "replace it and its key; hostler reloads them"
 	switch {
 	case now.After(leaf.NotAfter):
@@ -169,15 +169,15 @@ func (f *Files) config() *tls.Config {
 		err := f.Refresh()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.inForce == nil {
+		if f.effective == nil {
 			return nil, err
 		}
-		return f.inForce, nil
+		return f.effective, nil
 	}}
 }
 
-// absent returns how to fix a file that cannot be read.
-func absent(path string, err error) string {
+// missingHint returns how to fix a file that cannot be read.
+func missingHint(path string, err error) string {
 	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(path, "/tmp/") || strings.HasPrefix(path, "/var/tmp/")) {
 		return hint(err) + "; not below /tmp, because the service has its own /tmp"
 	}

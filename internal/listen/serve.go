@@ -59,7 +59,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 		return fmt.Errorf("serve %s: %s is %s, which is beyond loopback; set it to 127.0.0.1 with a port", n.Key, n.Address, l.Addr())
 	}
 	server.SetKeepAlivesEnabled(false)
-	server.ErrorLog = log.New(complaints{n.Log}, "", 0)
+	server.ErrorLog = log.New(serverErrors{n.Log}, "", 0)
 	defer server.Close()
 	n.Log.Info("serving network API", "address", l.Addr())
 	closed := make(chan struct{})
@@ -72,9 +72,9 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	defer stop()
 	var checks sync.WaitGroup
 	defer checks.Wait() // else a late heartbeat could report success after a failure
-	looking, end := context.WithCancel(ctx)
+	checking, end := context.WithCancel(ctx)
 	defer end()
-	checks.Go(func() { n.check(looking) })
+	checks.Go(func() { n.check(checking) })
 	l = Bound(l, Bounds{Each: perAddress, All: maxConnections, Who: caller, Log: n.Log})
 	if n.Files != nil {
 		l = tls.NewListener(l, n.Files.config())
@@ -129,12 +129,12 @@ func (n Network) check(ctx context.Context) {
 	}
 }
 
-// complaints logs the errors of an HTTP server. Failed handshakes are at debug level, because they
-// are not a problem of this host and anybody can cause any number of them.
-type complaints struct{ log *slog.Logger }
+// serverErrors logs the errors of an HTTP server. Failed handshakes are at debug level, because
+// they are not a problem of this host and anybody can cause any number of them.
+type serverErrors struct{ log *slog.Logger }
 
 // Write implements io.Writer.
-func (c complaints) Write(line []byte) (int, error) {
+func (c serverErrors) Write(line []byte) (int, error) {
 	level := slog.LevelWarn
 	if bytes.Contains(line, []byte("TLS handshake error")) {
 		level = slog.LevelDebug

@@ -55,7 +55,7 @@ func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	if group {
 		// If the process may not give the socket to the group, the socket stays closed to the
 		// group.
-		if of(path, gid) || os.Chown(path, -1, gid) == nil {
+		if belongsTo(path, gid) || os.Chown(path, -1, gid) == nil {
 			mode = 0o660
 		}
 	}
@@ -66,9 +66,9 @@ func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	return l, nil
 }
 
-// of reports whether a file already belongs to the group. A service that runs with this group may
-// be forbidden to call chown(2).
-func of(path string, gid int) bool {
+// belongsTo reports whether a file already belongs to the group. A service that runs with this
+// group may be forbidden to call chown(2).
+func belongsTo(path string, gid int) bool {
 	var stat unix.Stat_t
 	return unix.Stat(path, &stat) == nil && int(stat.Gid) == gid
 }

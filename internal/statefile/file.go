@@ -125,8 +125,8 @@ func (f *File) save(snapshot func() any, delay time.Duration) {
 	}
 }
 
-// again marks the state as pending after a failed write.
-func (f *File) again() {
+// markPending marks the state as pending after a failed write.
+func (f *File) markPending() {
 	f.folder.mu.Lock()
 	defer f.folder.mu.Unlock()
 	f.due = time.Now()

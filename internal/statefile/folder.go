@@ -210,7 +210,7 @@ func (f *Folder) write(all bool) error {
 				errs[i] = file.write()
 			}
 			if errs[i] != nil {
-				file.again()
+				file.markPending()
 			}
 		})
 	}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// atOnce is the batch size for entries: a folder may contain millions.
-const atOnce = 256
+// batchSize is the batch size for entries: a folder may contain millions.
+const batchSize = 256
 
 // Dir is an open folder. Names are single path elements, and links are not followed.
 type Dir struct {
@@ -93,7 +93,7 @@ func (d *Dir) Names() iter.Seq2[string, error] {
 			return
 		}
 		for {
-			names, err := d.file.Readdirnames(atOnce)
+			names, err := d.file.Readdirnames(batchSize)
 			for _, name := range names {
 				if !yield(name, nil) {
 					return

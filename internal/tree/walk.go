@@ -153,7 +153,7 @@ func (w *walk) missed(err error) {
 // reach opens a folder, starting from its nearest ancestor that is open.
 func (w *walk) reach(f *Folder) (*Dir, error) {
 	last := len(w.open) - 1
-	var way []*Folder
+	var missing []*Folder
 	for at := f; ; at = at.Parent {
 		for w.open[last].folder.Depth > at.Depth {
 			last--
@@ -161,23 +161,23 @@ func (w *walk) reach(f *Folder) (*Dir, error) {
 		if w.open[last].folder == at {
 			break
 		}
-		way = append(way, at)
+		missing = append(missing, at)
 	}
 	w.closeBelow(last)
 	dir := w.open[last].dir
-	for i := len(way) - 1; i >= 0; i-- {
-		next, err := dir.openAs(way[i].Name, way[i].Name) // by name only, because a path may be long
+	for i := len(missing) - 1; i >= 0; i-- {
+		next, err := dir.openAs(missing[i].Name, missing[i].Name) // by name only, because a path may be long
 		if err != nil {
 			return nil, err
 		}
-		if !way[i].isAt(next) {
+		if !missing[i].isAt(next) {
 			next.Close()
 			return nil, unix.ENOENT
 		}
 		if len(w.open) == mostOpen {
 			w.closeBelow(mostOpen - 2)
 		}
-		w.open = append(w.open, opened{way[i], next})
+		w.open = append(w.open, opened{missing[i], next})
 		dir = next
 	}
 	return dir, nil
