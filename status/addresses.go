@@ -143,8 +143,8 @@ func matching(network probe.Network, selector string) []probe.Address {
 // byRoute chooses without configuration: the source address to the control plane, else the source
 // address of the default route, else the best address of an interface that is not for containers.
 func byRoute(network probe.Network, is6 bool) (chosen, bool) {
-	for _, way := range network.ControlPlane {
-		if c, found := towards(network, way, is6); found {
+	for _, target := range network.ControlPlane {
+		if c, found := addressTowards(network, target, is6); found {
 			return c, true
 		}
 	}
@@ -152,7 +152,7 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 		if route.IPv6 != is6 {
 			continue
 		}
-		if a, exact, found := lasting(network, route.Source, route.Interface, is6); found {
+		if a, exact, found := stableSource(network, route.Source, route.Interface, is6); found {
 			return explained(a, exact, "the default route via "+route.Interface), true
 		}
 	}
@@ -165,23 +165,23 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 	return chosen{others[0], "no route found; most stable address of " + others[0].Interface}, true
 }
 
-// towards chooses an address by the route to one address of the control plane. It finds none if the
-// route shows nothing: to an address on this host's loopback, such as a load balancer, or in a
-// container on this host.
-func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bool) {
-	to := way.To.Addr()
-	if way.Problem != "" || to.Is6() != is6 || to.IsLoopback() || containerName(way.Interface) {
+// addressTowards chooses an address by the route to one address of the control plane. It finds none
+// if the route shows nothing: to an address on this host's loopback, such as a load balancer, or in
+// a container on this host.
+func addressTowards(network probe.Network, target probe.TargetRoute, is6 bool) (chosen, bool) {
+	to := target.To.Addr()
+	if target.Problem != "" || to.Is6() != is6 || to.IsLoopback() || containerName(target.Interface) {
 		return chosen{}, false
 	}
-	if !way.Own {
-		a, exact, found := lasting(network, way.Source, way.Interface, is6)
-		return explained(a, exact, fmt.Sprintf("the route to %s via %s", to, way.Interface)), found
+	if !target.Own {
+		a, exact, found := stableSource(network, target.Source, target.Interface, is6)
+		return explained(a, exact, fmt.Sprintf("the route to %s via %s", to, target.Interface)), found
 	}
 	// The address may move between hosts together with the control plane, so only its interface
 	// counts. If that has only single-host addresses, it is lo or a dummy interface, and does not
 	// count either.
 	there := usable(network, func(a probe.Address) bool {
-		return a.IP.Is6() == is6 && a.Interface == way.Interface && a.Bits < a.IP.BitLen()
+		return a.IP.Is6() == is6 && a.Interface == target.Interface && a.Bits < a.IP.BitLen()
 	})
 	if len(there) == 0 {
 		return chosen{}, false
@@ -193,7 +193,7 @@ func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bo
 			best = a
 		}
 	}
-	return chosen{best, fmt.Sprintf("the control plane at %s is on this host, on %s", to, way.Interface)}, true
+	return chosen{best, fmt.Sprintf("the control plane at %s is on this host, on %s", to, target.Interface)}, true
 }
 
 // explained returns an address with the reason: it is the source of a route, or replaces it.
@@ -204,10 +204,10 @@ func explained(a probe.Address, exact bool, route string) chosen {
 	return chosen{a, fmt.Sprintf("most stable address of %s, for %s", a.Interface, route)}
 }
 
-// lasting returns the kernel's source address for packets through an interface, and exact. If that
-// address is likely to change, it returns the best other address of the interface, and exact is
-// false.
-func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
+// stableSource returns the kernel's source address for packets through an interface, and exact. If
+// that address is likely to change, it returns the best other address of the interface, and exact
+// is false.
+func stableSource(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
 	beside := func(name string) []probe.Address {
 		return usable(network, func(a probe.Address) bool { return a.IP.Is6() == is6 && a.Interface == name })
 	}
@@ -217,7 +217,7 @@ func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) 
 	if len(all) > 0 {
 		a = all[0]
 		there := beside(a.Interface)
-		if lasts(a) || penalty(there[0]) >= penalty(a) {
+		if isStable(a) || penalty(there[0]) >= penalty(a) {
 			return a, true, true
 		}
 		return there[0], false, true
@@ -228,9 +228,9 @@ func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) 
 	return a, false, false
 }
 
-// lasts reports whether a source address is likely to stay on this host. A secondary address counts
-// if the kernel sends from it, because somebody configured that.
-func lasts(a probe.Address) bool {
+// isStable reports whether a source address is likely to stay on this host. A secondary address
+// counts if the kernel sends from it, because somebody configured that.
+func isStable(a probe.Address) bool {
 	return !a.Deprecated && !a.Temporary && !alias(a) && a.Bits < a.IP.BitLen()
 }
 

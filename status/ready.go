@@ -73,8 +73,8 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 }
 
 // starting keeps the status from before a restart of the agent, which does not affect pods. (A
-// kubelet changes Ready when it restarts.) It does not keep an Unknown status, which the cluster has
-// set.
+// kubelet changes Ready when it restarts.) It does not keep an Unknown status, which the cluster
+// has set.
 func starting(last *corev1.NodeCondition, message string) finding {
 	if last != nil && last.Status != corev1.ConditionUnknown {
 		return finding{last.Status, last.Reason, last.Message}
@@ -182,9 +182,9 @@ func startHint(off []string, dead int) string {
 
 // noRoute says that there is no route to the control plane. It returns "" if there is a route to
 // one of its addresses.
-func noRoute(ways []probe.TargetRoute) string {
-	if len(ways) == 0 || slices.ContainsFunc(ways, func(w probe.TargetRoute) bool { return w.Problem == "" }) {
+func noRoute(routes []probe.TargetRoute) string {
+	if len(routes) == 0 || slices.ContainsFunc(routes, func(w probe.TargetRoute) bool { return w.Problem == "" }) {
 		return ""
 	}
-	return fmt.Sprintf("no route to the control plane at %s: %s", ways[0].To.Addr(), ways[0].Problem)
+	return fmt.Sprintf("no route to the control plane at %s: %s", routes[0].To.Addr(), routes[0].Problem)
 }

@@ -120,7 +120,7 @@ func (h *Hold) Release(ctx context.Context) error {
 func (h *Hold) Cancel(ctx context.Context) error {
 	_, err := ask(ctx, h.manager, "cancel delayed stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
 		// A shutdown that has begun meanwhile needs the stop.
-		if goes, err := shutdownQueued(ctx, conn); err != nil || goes {
+		if shuttingDown, err := shutdownQueued(ctx, conn); err != nil || shuttingDown {
 			return struct{}{}, errors.Join(err, h.kill(ctx, conn))
 		}
 		err := bus.Call(ctx, conn, bus.Systemd, h.job, bus.Systemd+".Job.Cancel", nil)

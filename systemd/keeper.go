@@ -50,7 +50,7 @@ func (l *lock) Close() error {
 		return nil
 	}
 	l.keeper.held = nil
-	return l.keeper.letGo(l.file)
+	return l.keeper.releaseFiles(l.file)
 }
 
 func newLockKeeper(notifier *notify.Notifier, kept []*os.File, log *slog.Logger) *lockKeeper {
@@ -80,10 +80,10 @@ func (k *lockKeeper) hold(file *os.File) *lock {
 	return k.held
 }
 
-// takeUp hands out the held or stored lock if logind honors it, and releases all others. listed is
+// reuse hands out the held or stored lock if logind honors it, and releases all others. listed is
 // logind's answer after the bus was up, so a restarted logind has opened its end of the locks
 // again.
-func (k *lockKeeper) takeUp(listed bool) *lock {
+func (k *lockKeeper) reuse(listed bool) *lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var candidates []*lock
@@ -96,16 +96,16 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 	k.held, k.kept = nil, nil
 
 	var good *lock
-	var useless []*os.File
+	var invalid []*os.File
 	for _, c := range candidates {
 		if good == nil && listed && honoured(c.file) {
 			good = c
 		} else {
-			useless = append(useless, c.file)
+			invalid = append(invalid, c.file)
 		}
 	}
-	if len(useless) > 0 {
-		if err := k.letGo(useless...); err != nil {
+	if len(invalid) > 0 {
+		if err := k.releaseFiles(invalid...); err != nil {
 			k.log.Warn("cannot remove stale shutdown lock", "error", err)
 		}
 		if good != nil {
@@ -154,14 +154,14 @@ func (k *lockKeeper) ReleaseAll() error {
 	if len(files) == 0 && !k.stale {
 		return nil
 	}
-	return k.letGo(files...)
+	return k.releaseFiles(files...)
 }
 
-// letGo closes descriptors here and in systemd's store. The store comes first, because it is
+// releaseFiles closes descriptors here and in systemd's store. The store comes first, because it is
 // slower: if the process dies in between, the lock must not stay without an owner. If systemd does
 // not answer, a goroutine retries for some seconds, because a stored lock delays the shutdown. The
 // caller holds mu, so that no new lock is stored in between.
-func (k *lockKeeper) letGo(files ...*os.File) error {
+func (k *lockKeeper) releaseFiles(files ...*os.File) error {
 	k.stale = true
 	errs := []error{k.unstore()}
 	if k.stale && !k.dropping {

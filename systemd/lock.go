@@ -35,7 +35,7 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if again := l.takeUp(l.listed(locks)); again != nil {
+	if again := l.reuse(l.listed(locks)); again != nil {
 		return again, nil
 	}
 	file, err := l.newLock(ctx, why)

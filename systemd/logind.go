@@ -123,7 +123,7 @@ func (l *Logind) PreparingKind(ctx context.Context) (string, error) {
 	var metadata map[string]dbus.Variant
 	if err := get(ctx, l.bus, "PreparingForShutdownWithMetadata", &metadata); err != nil {
 		next, err := l.scheduled(ctx)
-		return next.begun(), err
+		return next.currentKind(), err
 	}
 	kind, _ := metadata["type"].Value().(string)
 	return kind, nil
@@ -144,9 +144,9 @@ func (l *Logind) scheduled(ctx context.Context) (s schedule, err error) {
 // 0.
 func (s schedule) at() time.Time { return time.UnixMicro(int64(s.Microseconds)) }
 
-// begun returns the kind of a shutdown that is not in the future, or "". It is needed because,
-// before systemd 255, the announcement of a shutdown does not contain its kind.
-func (s schedule) begun() string {
+// currentKind returns the kind of a shutdown that is not in the future, or "". It is needed
+// because, before systemd 255, the announcement of a shutdown does not contain its kind.
+func (s schedule) currentKind() string {
 	kinds := []string{"reboot", "poweroff", "halt", "kexec", "soft-reboot"} // no kind of sleep
 	if s.at().After(time.Now()) || !slices.Contains(kinds, s.Kind) {
 		return ""

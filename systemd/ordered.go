@@ -31,14 +31,14 @@ func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string
 			return nil, err
 		}
 		var outlive map[string]bool
-		if stops := func(u orderedUnit) bool { return u.works || u.command }; slices.ContainsFunc(slices.Collect(maps.Values(known)), stops) { // else there is nothing to stop
+		if stops := func(u orderedUnit) bool { return u.hasProcess || u.command }; slices.ContainsFunc(slices.Collect(maps.Values(known)), stops) { // else there is nothing to stop
 			if outlive, err = outliving(ctx, talk, conn); err != nil {
 				return nil, err
 			}
 		}
 		after := map[string][]string{}
 		for name, unit := range known {
-			if slices.Contains(units, name) || (unit.works || unit.command) && !outlive[name] {
+			if slices.Contains(units, name) || (unit.hasProcess || unit.command) && !outlive[name] {
 				after[name] = workingAfter(name, known, outlive)
 			}
 		}
@@ -67,11 +67,11 @@ func outliving(ctx context.Context, talk *Talk, conn *dbus.Conn) (map[string]boo
 
 // orderedUnit has the properties of a unit that matter for the order of others.
 type orderedUnit struct {
-	name    string
-	runs    bool
-	works   bool     // a service that has a process
-	command bool     // a service without a process whose stop runs a command
-	before  []string // units that are ordered after it
+	name       string
+	runs       bool
+	hasProcess bool     // a service that has a process
+	command    bool     // a service without a process whose stop runs a command
+	before     []string // units that are ordered after it
 }
 
 // ordered reads the units, the running units that are ordered after them, those after these, and so
@@ -80,9 +80,9 @@ func ordered(ctx context.Context, talk *Talk, units []string) (map[string]ordere
 	known := map[string]orderedUnit{}
 	seen := map[string]bool{}
 	for next := units; len(next) > 0 && len(known) < maxOrdered; {
-		read, err := sideBySide(next, func(name string) (orderedUnit, error) {
+		read, err := concurrently(next, func(name string) (orderedUnit, error) {
 			unit, err := readOrdered(ctx, talk, name)
-			return unit, about(name, err)
+			return unit, withUnit(name, err)
 		})
 		if err != nil {
 			return nil, err
@@ -122,12 +122,12 @@ func readOrdered(ctx context.Context, talk *Talk, name string) (orderedUnit, err
 	}
 	var pid uint32
 	if err := talk.property(ctx, name, systemdService, "MainPID", &pid); err != nil || pid != 0 {
-		unit.works = pid != 0
+		unit.hasProcess = pid != 0
 		return unit, err
 	}
 	var state string
 	if err := talk.property(ctx, name, systemdUnit, "SubState", &state); err != nil || state != "exited" {
-		unit.works = err == nil // it has processes, as with Type=forking without a known main process
+		unit.hasProcess = err == nil // it has processes, as with Type=forking without a known main process
 		return unit, err
 	}
 	var err error
@@ -159,7 +159,7 @@ func workingAfter(name string, known map[string]orderedUnit, outlive map[string]
 		}
 		seen[ask[0]] = true
 		ask = append(ask, unit.before...)
-		if (unit.works || unit.command && !outlive[name]) && !outlive[unit.name] {
+		if (unit.hasProcess || unit.command && !outlive[name]) && !outlive[unit.name] {
 			services = append(services, unit.name)
 		}
 	}

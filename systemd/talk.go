@@ -18,12 +18,12 @@ type Talk struct {
 	turn chan struct{} // has an element for each query in progress
 }
 
-// questionsAtOnce bounds concurrent queries. Concurrency helps, because on a busy host the round
+// maxQueries bounds concurrent queries. Concurrency helps, because on a busy host the round
 // trips take most of the time.
-const questionsAtOnce = 16
+const maxQueries = 16
 
 func newTalk(conn *dbus.Conn) *Talk {
-	return &Talk{conn: conn, turn: make(chan struct{}, questionsAtOnce)}
+	return &Talk{conn: conn, turn: make(chan struct{}, maxQueries)}
 }
 
 // Ask runs queries to systemd itself, which accepts only root, and returns when they end. An error
@@ -89,9 +89,9 @@ func (t *Talk) active(ctx context.Context, patterns ...string) (list []listedUni
 	return list, err
 }
 
-// sideBySide runs a query for each element concurrently. It returns the answers in order, and the
+// concurrently runs a query for each element concurrently. It returns the answers in order, and the
 // error of a query that failed, if any.
-func sideBySide[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
+func concurrently[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
 	answers, errs := make([]A, len(of)), make([]error, len(of))
 	var asking sync.WaitGroup
 	for i, each := range of {
@@ -110,8 +110,8 @@ func sideBySide[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
 	return reported, failed
 }
 
-// about adds the unit's name to an error.
-func about(unit string, err error) error {
+// withUnit adds the unit's name to an error.
+func withUnit(unit string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", unit, err)
 	}

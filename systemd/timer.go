@@ -27,16 +27,16 @@ func (t *Talk) Active(ctx context.Context, patterns ...string) (names []string, 
 
 // Timers returns timers by name, and the error of a timer that could not be read, if any.
 func (t *Talk) Timers(ctx context.Context, names ...string) ([]Timer, error) {
-	return sideBySide(names, func(name string) (Timer, error) {
+	return concurrently(names, func(name string) (Timer, error) {
 		timer := Timer{Name: name}
 		if err := t.property(ctx, name, bus.Systemd+".Timer", "Unit", &timer.Starts); err != nil {
-			return timer, about(name, err)
+			return timer, withUnit(name, err)
 		}
 		values, err := t.unit(ctx, timer.Starts)
 		for _, property := range []string{"ExecStartPre", "ExecStart", "ExecStartPost", "ExecStopPost"} {
 			timer.Commands = append(timer.Commands, commands(values[property])...)
 		}
 		timer.SuccessAction = value[string](values, "SuccessAction")
-		return timer, about(timer.Starts, err)
+		return timer, withUnit(timer.Starts, err)
 	})
 }

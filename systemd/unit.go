@@ -56,10 +56,10 @@ type Unit struct {
 
 // Units returns units in the order of names. It loads them if necessary, but starts nothing.
 func (t *Talk) Units(ctx context.Context, names ...string) []Unit {
-	units, _ := sideBySide(names, func(name string) (Unit, error) { // errors are in the Units
+	units, _ := concurrently(names, func(name string) (Unit, error) { // errors are in the Units
 		values, err := t.unit(ctx, name)
 		if err != nil {
-			return Unit{Name: name, Err: about(name, err)}, nil
+			return Unit{Name: name, Err: withUnit(name, err)}, nil
 		}
 		return newUnit(name, values), nil
 	})
@@ -226,14 +226,14 @@ func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (m
 		gone bool // its container has ended
 		is   bool
 	}
-	answers, err := sideBySide(others, func(unit listedUnit) (order, error) {
+	answers, err := concurrently(others, func(unit listedUnit) (order, error) {
 		var precedes dbus.Variant
 		err := t.call(ctx, unit.Path, bus.Properties+".Get", &precedes, systemdUnit, "Before")
 		if name := bus.ErrorName(err); name == "org.freedesktop.systemd1.NoSuchUnit" || name == "org.freedesktop.DBus.Error.UnknownObject" {
 			return order{gone: true}, nil
 		}
 		names, _ := precedes.Value().([]string)
-		return order{name: unit.Name, is: slices.Contains(names, before)}, about(unit.Name, err)
+		return order{name: unit.Name, is: slices.Contains(names, before)}, withUnit(unit.Name, err)
 	})
 	for _, o := range answers {
 		if !o.gone {

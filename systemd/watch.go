@@ -88,7 +88,7 @@ func (l *Logind) kindNow(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	return next.begun()
+	return next.currentKind()
 }
 
 // startFollowing follows logind's files until stop is called. Changes after it has returned are

@@ -19,9 +19,9 @@ import (
 const (
 	// factsAtOnce bounds concurrent requests for one list of pods.
 	factsAtOnce = 4
-	// askAgainAfter is the pause after a failed request, so that one broken container does not cost
+	// retryAfter is the pause after a failed request, so that one broken container does not cost
 	// a call for each list.
-	askAgainAfter = time.Minute
+	retryAfter = time.Minute
 )
 
 // fact has what a list of containers lacks and what never changes once it is known: the image and,
@@ -55,7 +55,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, containers []*criapi.C
 			old.imageID = id
 		}
 		known[c.GetId()] = old
-		if old.isIncomplete(c) && time.Since(old.failedAt) >= askAgainAfter {
+		if old.isIncomplete(c) && time.Since(old.failedAt) >= retryAfter {
 			ask = append(ask, c)
 		}
 	}

@@ -32,13 +32,13 @@ var _ runtime.ImageDetailer = (*Runtime)(nil)
 
 // imageFact has what a list of images lacks.
 type imageFact struct {
-	id     string            // from the first list, so that all lists share its memory
-	came   int64             // in nanoseconds since 1970; 0 if unknown
-	labels map[string]string // from the image's configuration, which never changes for an ID
-	timed  bool              // came is known
-	read   bool              // labels are known
-	seen   bool              // the image is in the list that is being completed
-	failed uint8             // consecutive lists for which the labels could not be read
+	id           string            // from the first list, so that all lists share its memory
+	createdNanos int64             // in nanoseconds since 1970; 0 if unknown
+	labels       map[string]string // from the image's configuration, which never changes for an ID
+	timed        bool              // createdNanos is known
+	read         bool              // labels are known
+	seen         bool              // the image is in the list that is being completed
+	failed       uint8             // consecutive lists for which the labels could not be read
 }
 
 // imageFacts has the facts about the images of the last list.
@@ -107,8 +107,8 @@ func (f *imageFacts) fill(list []runtime.Image) {
 		list[i].ID = fact.id
 		list[i].Labels, list[i].LabelsUnknown = fact.labels, !fact.read
 		// If the clock was ahead when the image was created, the time is useless.
-		if came := time.Unix(0, fact.came); fact.came != 0 && !came.After(now) {
-			list[i].CreatedAt = came
+		if createdNanos := time.Unix(0, fact.createdNanos); fact.createdNanos != 0 && !createdNanos.After(now) {
+			list[i].CreatedAt = createdNanos
 		}
 	}
 }
@@ -245,7 +245,7 @@ func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.
 	}
 	for _, id := range names {
 		fact := f.byID[id]
-		fact.timed, fact.came = true, 0
+		fact.timed, fact.createdNanos = true, 0
 		f.byID[id] = fact
 	}
 	for _, record := range records {
@@ -254,7 +254,7 @@ func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.
 			continue
 		}
 		for _, at := range []interface{ AsTime() time.Time }{record.GetCreatedAt(), record.GetUpdatedAt()} {
-			fact.came = max(fact.came, at.AsTime().UnixNano())
+			fact.createdNanos = max(fact.createdNanos, at.AsTime().UnixNano())
 		}
 		f.byID[fact.id] = fact
 	}

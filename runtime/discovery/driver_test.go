@@ -50,9 +50,9 @@ func TestImagesOfCRIDockerdAreItsDockers(t *testing.T) {
 				}
 			}
 			wants("beside its Docker", asked(), []bool{false, false, false, true})
-			r.learned.mu.Lock()
+			r.results.mu.Lock()
 			r.remove(r.at(both[1].Path))
-			r.learned.mu.Unlock()
+			r.results.mu.Unlock()
 			wants("alone", asked(), []bool{true, true, true, true})
 		})
 	}

@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// absence is how long a discovered runtime whose service has ended is expected to return. It is
+// goneAfter is how long a discovered runtime whose service has ended is expected to return. It is
 // longer than an upgrade of its package, and shorter than a cluster waits before it evicts the pods
 // of a NotReady Node.
-const absence = 2 * time.Minute
+const goneAfter = 2 * time.Minute
 
 // Gone is a runtime that was in the set and is not expected any more, because somebody stopped or
 // removed it.
@@ -31,25 +31,25 @@ type Gone struct {
 
 // Gone returns the runtimes that have not returned since.
 func (r *Runtimes) Gone() []Gone {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.learned.gone), func(g Gone) bool { return r.member(g.Name) })
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.results.gone), func(g Gone) bool { return r.member(g.Name) })
 }
 
-// letGo removes discovered runtimes that have been down for long and have no running container.
-// Otherwise a runtime that is not used any more would keep the Node NotReady. If it returns, a
-// search finds it again. The caller holds mu.
-func (r *Runtimes) letGo(now time.Time) {
+// removeGone removes discovered runtimes that have been down for long and have no running
+// container. Otherwise a runtime that is not used any more would keep the Node NotReady. If it
+// returns, a search finds it again. The caller holds mu.
+func (r *Runtimes) removeGone(now time.Time) {
 	if r.candidates == nil {
 		return // configured runtimes stay until the configuration changes
 	}
 	for _, m := range r.set.Members() {
-		s, known := r.learned.states[m.Name()]
-		if !known || s.Ready || now.Sub(s.Since) < absence || !ended(m, kinds()[r.learned.types[m.Name()]].running) {
+		s, known := r.results.states[m.Name()]
+		if !known || s.Ready || now.Sub(s.Since) < goneAfter || !ended(m, kinds()[r.results.types[m.Name()]].running) {
 			continue
 		}
 		r.log.Info("runtime stopped, no longer expected", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
-		r.learned.gone = append(slices.DeleteFunc(r.learned.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
+		r.results.gone = append(slices.DeleteFunc(r.results.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
 		r.remove(m)
 	}
 }
@@ -68,9 +68,9 @@ func ended(m runtime.Runtime, running []string) bool {
 // remove removes a runtime from the set. The caller holds mu.
 func (r *Runtimes) remove(m runtime.Runtime) {
 	r.set.Remove(m.Name())
-	delete(r.learned.states, m.Name())
-	delete(r.learned.faults, m.Name())
-	delete(r.learned.types, m.Name())
+	delete(r.results.states, m.Name())
+	delete(r.results.faults, m.Name())
+	delete(r.results.types, m.Name())
 	_ = m.Close() // if this fails, there is nothing left to close
 }
 
@@ -79,9 +79,9 @@ func (r *Runtimes) member(name string) bool {
 	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
 }
 
-// borrowed reports whether Docker's socket is a link to another socket: package podman-docker links
-// it to Podman's.
-func borrowed(c local.Candidate) bool {
+// isForeignSocket reports whether Docker's socket is a link to another socket: package
+// podman-docker links it to Podman's.
+func isForeignSocket(c local.Candidate) bool {
 	return c.Type == docker.Type && filepath.Base(socket(c.Path)) != filepath.Base(c.Path)
 }
 
@@ -102,14 +102,14 @@ func (r *Runtimes) withoutRuntime() []local.Candidate {
 			return true
 		}
 		left, _ := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "io.containerd.runtime.v2.task", "k8s.io", "*"))
-		return !slices.ContainsFunc(left, runs)
+		return !slices.ContainsFunc(left, isRunning)
 	})
 }
 
-// runs reports whether the process runs whose ID is in a container's folder. runc's shim writes the
-// container's process to init.pid. Kata's shim writes its own to shim.pid. runc's may also have a
-// shim.pid, but that process outlives the container.
-func runs(folder string) bool {
+// isRunning reports whether the process runs whose ID is in a container's folder. runc's shim
+// writes the container's process to init.pid. Kata's shim writes its own to shim.pid. runc's may
+// also have a shim.pid, but that process outlives the container.
+func isRunning(folder string) bool {
 	text, err := os.ReadFile(filepath.Join(folder, "init.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = os.ReadFile(filepath.Join(folder, "shim.pid"))

@@ -39,12 +39,12 @@ func away(t *testing.T, path, kind string, since time.Time) *Runtimes {
 	if err := r.open(r.candidates[0]); err != nil {
 		t.Fatal(err)
 	}
-	r.learned.states[kind] = runtime.Health{Since: since}
+	r.results.states[kind] = runtime.Health{Since: since}
 	return r
 }
 
 func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
-	long := time.Now().Add(-2 * absence)
+	long := time.Now().Add(-2 * goneAfter)
 	served := func(t *testing.T) string {
 		path := filepath.Join(folder(t), "docker.sock")
 		l, err := net.Listen("unix", path)
@@ -68,7 +68,7 @@ func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
 		"a containerd":                {none, cri.Type, long, nil, false},
 		"one that somebody has named": {none, docker.Type, long, func(r *Runtimes) { r.candidates = nil }, false},
 		"one that is ready": {none, docker.Type, long, func(r *Runtimes) {
-			r.learned.states[docker.Type] = runtime.Health{Info: runtime.Info{Ready: true}, Since: long}
+			r.results.states[docker.Type] = runtime.Health{Info: runtime.Info{Ready: true}, Since: long}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
 			if tt.change != nil {
 				tt.change(r)
 			}
-			r.letGo(time.Now())
+			r.removeGone(time.Now())
 			if gone := !r.member(tt.kind); gone != tt.gone || (len(r.Gone()) > 0) != tt.gone {
 				t.Errorf("gone: %t, %+v; want %t", gone, r.Gone(), tt.gone)
 			}
@@ -109,18 +109,18 @@ func TestASocketOfPodmansIsNotDockers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "podman.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !borrowed(local.Candidate{Type: docker.Type, Path: link}) || borrowed(local.Candidate{Type: docker.Type, Path: filepath.Join(dir, "other", "docker.sock")}) {
+	if !isForeignSocket(local.Candidate{Type: docker.Type, Path: link}) || isForeignSocket(local.Candidate{Type: docker.Type, Path: filepath.Join(dir, "other", "docker.sock")}) {
 		t.Error("borrowed() takes one for the other")
 	}
 }
 
 func TestThePodsOfANodeAreThoseOfCRI(t *testing.T) {
 	r := away(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
-	r.learned.states[docker.Type] = runtime.Health{Info: runtime.Info{Name: "docker"}}
+	r.results.states[docker.Type] = runtime.Health{Info: runtime.Info{Name: "docker"}}
 	if err := r.open(local.Candidate{Type: cri.Type, Name: "containerd", Path: filepath.Join(folder(t), "containerd.sock")}); err != nil {
 		t.Fatal(err)
 	}
-	r.learned.states["containerd"] = runtime.Health{Info: runtime.Info{Name: "containerd"}}
+	r.results.states["containerd"] = runtime.Health{Info: runtime.Info{Name: "containerd"}}
 	if states, _ := r.Current(); len(states) != 2 || states[0].Name != "containerd" {
 		t.Errorf("Current() = %+v, want containerd first, which came later", states)
 	}

@@ -32,7 +32,7 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if len(g.Members()) > known {
 		pods, err = g.Set.Pods(ctx)
 	}
-	return pods, together(err, g.runtimes.Complete())
+	return pods, joinErrors(err, g.runtimes.Complete())
 }
 
 // hasUnknownRoot reports whether a state root that was not found yet has containers.
@@ -42,11 +42,11 @@ func (r *Runtimes) hasUnknownRoot() bool {
 	})
 }
 
-// together joins two errors. If both name runtimes, the result names them all.
-func together(a, b error) error {
-	failed, deserted := (*runtime.SetError)(nil), (*runtime.SetError)(nil)
-	if errors.As(a, &failed) && errors.As(b, &deserted) {
-		return &runtime.SetError{Failed: slices.Concat(failed.Failed, deserted.Failed)}
+// joinErrors joins two errors. If both name runtimes, the result names them all.
+func joinErrors(a, b error) error {
+	failed, unlisted := (*runtime.SetError)(nil), (*runtime.SetError)(nil)
+	if errors.As(a, &failed) && errors.As(b, &unlisted) {
+		return &runtime.SetError{Failed: slices.Concat(failed.Failed, unlisted.Failed)}
 	}
 	switch {
 	case a == nil:

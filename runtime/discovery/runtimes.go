@@ -47,11 +47,11 @@ type Runtimes struct {
 	roots       runc.Finder // finds containers that only runc or crun manages
 	asks        sync.WaitGroup
 
-	learned learned
+	results results
 }
 
-// learned has the results of calls to the runtimes and of searches.
-type learned struct {
+// results has the results of calls to the runtimes and of searches.
+type results struct {
 	mu           sync.Mutex // guards the fields below
 	asked        bool
 	searched     bool                      // at least one search for candidates has finished
@@ -88,7 +88,7 @@ func New(o Options) (*Runtimes, error) {
 	r := &Runtimes{
 		set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"),
 		found: make(chan struct{}, 1), discovering: make(chan struct{}, 1),
-		learned: learned{
+		results: results{
 			types: map[string]string{}, states: map[string]runtime.Health{}, faults: map[string]error{},
 			pending: map[runtime.Runtime]<-chan struct{}{},
 		},
@@ -118,11 +118,11 @@ func (r *Runtimes) Close() error {
 // OnRequest returns the runtimes in which users build images and keep stopped containers, in the
 // order of the set. Nothing is removed there without a request.
 func (r *Runtimes) OnRequest() []string {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
 	var names []string
 	for _, m := range r.set.Members() {
-		if kinds()[r.learned.types[m.Name()]].asked {
+		if kinds()[r.results.types[m.Name()]].asked {
 			names = append(names, m.Name())
 		}
 	}
@@ -161,37 +161,37 @@ func (r *Runtimes) Refresh(ctx context.Context) error {
 		}
 	}
 
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	r.learned.asked = true
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	r.results.asked = true
 	var errs []error
 	for _, m := range members {
-		if err := r.learned.faults[m.Name()]; err != nil {
+		if err := r.results.faults[m.Name()]; err != nil {
 			errs = append(errs, runtime.MemberError{Runtime: m.Name(), Err: err})
 		}
 	}
-	r.letGo(time.Now())
+	r.removeGone(time.Now())
 	return errors.Join(errs...)
 }
 
 // known reports whether the first health check of a runtime has ended.
 func (r *Runtimes) known(m runtime.Runtime) bool {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	_, known := r.learned.states[m.Name()]
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	_, known := r.results.states[m.Name()]
 	return known
 }
 
 // ask requests the health of a runtime, and closes answered once it is recorded. While a request is
 // in progress, it sends no second one.
 func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan struct{}) {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	if asked, pending := r.learned.pending[m]; pending {
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	if asked, pending := r.results.pending[m]; pending {
 		return asked
 	}
 	done := make(chan struct{})
-	r.learned.pending[m] = done
+	r.results.pending[m] = done
 	r.asks.Go(func() {
 		info, err := m.Info(ctx)
 		r.note(m, info, err)
@@ -203,15 +203,15 @@ func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan 
 // note records the health that a runtime returned, or its error.
 func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	now := time.Now()
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	delete(r.learned.pending, m)
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	delete(r.results.pending, m)
 	if !slices.Contains(r.set.Members(), m) { // removed meanwhile
 		return
 	}
 	name := m.Name()
 	next := runtime.Health{Info: info, Since: now}
-	before, known := r.learned.states[name]
+	before, known := r.results.states[name]
 	if err != nil {
 		next.Info = runtime.Info{Name: name, Endpoint: m.Endpoint(), Message: err.Error()}
 		if known {
@@ -224,36 +224,36 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	if !known { // later changes are reported by the condition Ready
 		r.log.Info("found runtime", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
 	}
-	r.learned.states[name], r.learned.faults[name] = next, err
+	r.results.states[name], r.results.faults[name] = next, err
 }
 
 // Current returns the last health of every runtime, in the order of the set. If runtimes are
 // discovered, CRI runtimes come first, because they run the Node's pods. asked is true once all
 // runtimes have been checked.
 func (r *Runtimes) Current() (states []runtime.Health, asked bool) {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
 	var others []runtime.Health
 	for _, m := range r.set.Members() {
-		s, known := r.learned.states[m.Name()]
+		s, known := r.results.states[m.Name()]
 		switch {
 		case !known:
-		case r.candidates != nil && r.learned.types[m.Name()] != cri.Type:
+		case r.candidates != nil && r.results.types[m.Name()] != cri.Type:
 			others = append(others, s)
 		default:
 			states = append(states, s)
 		}
 	}
-	return append(states, others...), r.learned.asked
+	return append(states, others...), r.results.asked
 }
 
 // Named is Current with the names that pods, containers and images carry. These names are unique.
 func (r *Runtimes) Named() []runtime.Health {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
 	var list []runtime.Health
 	for _, m := range r.set.Members() {
-		if s, known := r.learned.states[m.Name()]; known {
+		if s, known := r.results.states[m.Name()]; known {
 			s.Name = m.Name()
 			list = append(list, s)
 		}

@@ -191,7 +191,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	}
 	defer listener.Close()
 	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: hung})
-	r.learned.unresponsive = []string{hung}
+	r.results.unresponsive = []string{hung}
 
 	searching, stop := context.WithCancel(t.Context())
 	searched := make(chan struct{})

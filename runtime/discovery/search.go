@@ -70,9 +70,9 @@ func (r *Runtimes) open(c local.Candidate) error {
 	if c, is := adapter.(*cri.Runtime); is && c.Name() == criDockerd {
 		adapter = driver{c, r.hasDocker}
 	}
-	r.learned.mu.Lock()
-	r.learned.types[c.Name] = c.Type
-	r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	r.results.types[c.Name] = c.Type
+	r.results.mu.Unlock()
 	if err := r.set.Add(adapter); err != nil {
 		return errors.Join(err, adapter.Close())
 	}
@@ -95,9 +95,9 @@ func (r *Runtimes) Discover(ctx context.Context) (grown bool) {
 // but are not runtimes. It reports whether Refresh is needed: for a runtime without known health,
 // or a new candidate that may be one.
 func (r *Runtimes) Search(ctx context.Context) (found bool) {
-	r.learned.mu.Lock()
-	others := r.learned.others
-	r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	others := r.results.others
+	r.results.mu.Unlock()
 	complete := r.Complete() == nil
 	r.discover(ctx, others...)
 	return complete && r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
@@ -115,7 +115,7 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	}
 	unknown := slices.DeleteFunc(slices.Clone(r.candidates), func(c local.Candidate) bool {
 		is := func(d Dead) bool { return d.Path == c.Path }
-		return r.at(c.Path) != nil || r.member(c.Name) || borrowed(c) || slices.ContainsFunc(others, is)
+		return r.at(c.Path) != nil || r.member(c.Name) || isForeignSocket(c) || slices.ContainsFunc(others, is)
 	})
 	dead := slices.DeleteFunc(slices.Clone(others), func(d Dead) bool { return r.at(d.Path) != nil }) // may have become a runtime
 	var unresponsive []string
@@ -134,33 +134,33 @@ func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
 	}
 	others = slices.DeleteFunc(slices.Clone(dead), func(d Dead) bool { return !errors.Is(d.Err, runtime.ErrUnsupported) })
 	// A containerd without CRI belongs to Docker, which reports its containers.
-	docked := r.hasDocker()
-	dead = slices.DeleteFunc(dead, func(d Dead) bool { return docked && errors.Is(d.Err, cri.ErrSwitchedOff) })
+	hasDocker := r.hasDocker()
+	dead = slices.DeleteFunc(dead, func(d Dead) bool { return hasDocker && errors.Is(d.Err, cri.ErrSwitchedOff) })
 	for _, d := range dead {
 		if !slices.ContainsFunc(r.Dead(), func(known Dead) bool { return known.Path == d.Path }) {
 			r.log.Warn("found socket without a usable runtime", "path", d.Path, "error", d.Err)
 		}
 	}
 	unanswered := r.unanswered()
-	r.learned.mu.Lock()
-	r.learned.unreachable = unanswered
+	r.results.mu.Lock()
+	r.results.unreachable = unanswered
 	// A cancelled search has no answers from candidates that would have answered.
-	r.learned.dead, r.learned.unresponsive, r.learned.others, r.learned.searched = dead, unresponsive, others, r.learned.searched || ctx.Err() == nil
-	r.learned.mu.Unlock()
+	r.results.dead, r.results.unresponsive, r.results.others, r.results.searched = dead, unresponsive, others, r.results.searched || ctx.Err() == nil
+	r.results.mu.Unlock()
 }
 
 // has reports whether the set has a runtime of a type.
 func (r *Runtimes) has(kind string) bool {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	return slices.Contains(slices.Collect(maps.Values(r.learned.types)), kind)
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(r.results.types)), kind)
 }
 
 // Dead returns the candidates without a usable runtime in the last search.
 func (r *Runtimes) Dead() []Dead {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	return r.learned.dead
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	return r.results.dead
 }
 
 // DeadSockets returns the paths of Dead.
@@ -174,15 +174,15 @@ func (r *Runtimes) DeadSockets() []string {
 
 // Complete returns why there may be runtimes that are not in the set, or nil.
 func (r *Runtimes) Complete() error {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
 	switch {
 	case r.candidates == nil:
 		return nil
-	case !r.learned.searched:
+	case !r.results.searched:
 		return fmt.Errorf("%w: search for runtimes has not finished yet", runtime.ErrUnavailable)
-	case len(r.learned.unresponsive) > 0:
-		return fmt.Errorf("%w: a process listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.learned.unresponsive, ", "))
+	case len(r.results.unresponsive) > 0:
+		return fmt.Errorf("%w: a process listens at %s, but does not answer as a runtime yet", runtime.ErrUnavailable, strings.Join(r.results.unresponsive, ", "))
 	}
 	// They count like runtimes of the set that are down: another program may stop their pods.
 	var failed []runtime.MemberError
@@ -206,14 +206,14 @@ func (r *Runtimes) Unseen() string {
 		}
 		return r.withoutRuntimeText()
 	}
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	if !r.learned.searched {
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	if !r.results.searched {
 		return "search for runtimes in progress"
 	}
 	mayHave := func(d Dead) bool { return d.Type == cri.Type && !errors.Is(d.Err, cri.ErrSwitchedOff) }
-	if i := slices.IndexFunc(r.learned.dead, mayHave); i >= 0 {
-		return "the runtime at " + r.learned.dead[i].Path + " does not answer"
+	if i := slices.IndexFunc(r.results.dead, mayHave); i >= 0 {
+		return "the runtime at " + r.results.dead[i].Path + " does not answer"
 	}
 	return r.withoutRuntimeText()
 }

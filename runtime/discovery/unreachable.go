@@ -14,9 +14,9 @@ import (
 // containers run: a shutdown would kill these. A leftover socket without containers does not count.
 // Configured runtimes are in the set, and never here.
 func (r *Runtimes) Unreachable() []runtime.Health {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	return r.learned.unreachable
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	return r.results.unreachable
 }
 
 // OutOfReach describes the runtimes of Unreachable, whose containers are unknown. It returns "" if
@@ -38,7 +38,7 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	var unresponsive []local.Candidate
 	for _, c := range r.candidates {
 		reported := slices.ContainsFunc(unresponsive, func(s local.Candidate) bool { return s.Type == c.Type })
-		if !reported && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, hasContainers) {
+		if !reported && !r.has(c.Type) && !isForeignSocket(c) && slices.ContainsFunc(kinds()[c.Type].running, hasContainers) {
 			unresponsive = append(unresponsive, c)
 		}
 	}
@@ -57,7 +57,7 @@ func hasContainers(pattern string) bool {
 	left, _ := filepath.Glob(pattern)
 	return slices.ContainsFunc(left, func(path string) bool {
 		if filepath.Base(path) != "conmon.pid" {
-			return runs(path)
+			return isRunning(path)
 		}
 		id, err := os.ReadFile(path)
 		if err != nil {

@@ -29,9 +29,9 @@ const (
 	// Docker does not answer while it changes the container, such as a start that hangs while it
 	// mounts a volume.
 	patienceShare = 5
-	// askAgainAfter is the pause after a failed request, so that one broken container does not cost
+	// retryAfter is the pause after a failed request, so that one broken container does not cost
 	// a call for each list.
-	askAgainAfter = time.Minute
+	retryAfter = time.Minute
 )
 
 // fact has what a list of containers lacks.
@@ -51,8 +51,8 @@ type fact struct {
 	running   bool
 	startedAt time.Time
 
-	client   unitclient.Client // its client, if it is part of a service, at the last list; else zero
-	soughtAt time.Time         // last search for the client; zero if there was none since the request
+	client     unitclient.Client // its client, if it is part of a service, at the last list; else zero
+	searchedAt time.Time         // last search for the client; zero if there was none since the request
 
 	failedAt time.Time // of the last request, if it failed
 	changed  int       // number of the last change before the request
@@ -104,7 +104,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		known[c.ID] = old
 		// After a change, Docker may answer again: a start that blocked the container is over.
 		now, stale := max(f.changes[c.ID], f.gap), f.watchers == 0 || old.lacks(c)
-		if now != old.changed || stale && time.Since(old.failedAt) >= askAgainAfter {
+		if now != old.changed || stale && time.Since(old.failedAt) >= retryAfter {
 			ask, changes = append(ask, c), append(changes, now)
 		}
 	}

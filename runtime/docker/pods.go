@@ -36,7 +36,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 		containers[i] = r.container(&list[i], f)
 		containers[i].Joins = find(list, list[i].ID, f.joins)
 		containers[i].StopsBefore = append(slices.Clone(containers[i].Joins), find(list, list[i].ID, f.uses)...)
-		ofUnit(&containers[i], f, units)
+		setUnit(&containers[i], f, units)
 	}
 	return sanitize.Clean(compose.Pods(containers)), nil
 }

@@ -38,11 +38,11 @@ func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	for i := range list {
 		uses := list[i].ImageID == id
 		for _, mounted := range mountedImages(&list[i]) {
-			led, err := r.images().Inspect(ctx, what, mounted)
+			resolved, err := r.images().Inspect(ctx, what, mounted)
 			if engine.Gone(err) != nil {
 				return err
 			}
-			uses = uses || err == nil && led.ID == id
+			uses = uses || err == nil && resolved.ID == id
 		}
 		if uses {
 			return fmt.Errorf("%s: %w: used by %s, which is %s", what, runtime.ErrInUse, local.Named("container", name(&list[i]), ""), list[i].State)

@@ -30,9 +30,9 @@ var _ runtime.ImageDetailer = (*Runtime)(nil)
 type sizes struct {
 	turn chan struct{} // held during a request
 
-	mu     sync.Mutex        // guards the fields below
-	shared map[string]uint64 // by image ID, for the images at the last request
-	notYet time.Time         // time of the next request
+	mu        sync.Mutex        // guards the fields below
+	shared    map[string]uint64 // by image ID, for the images at the last request
+	notBefore time.Time         // time of the next request
 }
 
 // DetailedImages is Images with the bytes that each image shares with others, if known. It requests
@@ -60,7 +60,7 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 func (s *sizes) outdated(list []runtime.Image) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Now().Before(s.notYet) {
+	if time.Now().Before(s.notBefore) {
 		return false
 	}
 	if len(s.shared) != len(list) {
@@ -120,12 +120,12 @@ func (r *Runtime) querySizes(ctx context.Context) {
 	switch {
 	case err != nil && ctx.Err() == nil && !hurried:
 		r.log.Debug("cannot read shared sizes of images", "error", err)
-		r.sizes.notYet = time.Now().Add(sizesPause)
+		r.sizes.notBefore = time.Now().Add(sizesPause)
 		return
 	case err != nil: // does not mean that Docker is slow
 		return
 	case costly:
-		r.sizes.notYet = time.Now().Add(sizesBackoff)
+		r.sizes.notBefore = time.Now().Add(sizesBackoff)
 	}
 	r.sizes.shared = shared
 }

@@ -49,7 +49,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 	}
 	for _, c := range lacking {
 		f := known[c.ID]
-		f.client, f.soughtAt = unitclient.Client{}, now
+		f.client, f.searchedAt = unitclient.Client{}, now
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
 			f.client = clients[i]
 		}
@@ -65,7 +65,7 @@ func (r *Runtime) lacksClient(f fact) bool {
 	case f.client.Service != "": // its service may have restarted the client
 		return !f.client.Alive(r.procRoot)
 	}
-	return f.soughtAt.Before(f.startedAt.Add(clientBound))
+	return f.searchedAt.Before(f.startedAt.Add(clientBound))
 }
 
 // queryUnits requests the services that run containers through a client. Services for which systemd
@@ -84,8 +84,8 @@ func (r *Runtime) queryUnits(ctx context.Context, known map[string]fact) map[str
 	return units
 }
 
-// ofUnit sets the unit that runs a container.
-func ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
+// setUnit sets the unit that runs a container.
+func setUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
 	if c.State != runtime.Running || f.client.Service == "" {
 		return
 	}

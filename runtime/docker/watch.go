@@ -12,18 +12,18 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// means maps an event of Docker to an event of hostler.
-type means struct {
+// eventMapping maps an event of Docker to an event of hostler.
+type eventMapping struct {
 	kind   events.Type
 	action events.Action
 	event  runtime.EventType
 }
 
-// meanings returns the events after which a list changes. Docker does not send others, because each
-// health check would cause three. If BuildKit or `docker commit` creates an image, the event is a
-// tag or a container's commit.
-func meanings() []means {
-	return []means{
+// eventMappings returns the events after which a list changes. Docker does not send others, because
+// each health check would cause three. If BuildKit or `docker commit` creates an image, the event
+// is a tag or a container's commit.
+func eventMappings() []eventMapping {
+	return []eventMapping{
 		{events.ContainerEventType, events.ActionCreate, runtime.ContainerCreated},
 		{events.ContainerEventType, events.ActionStart, runtime.ContainerStarted},
 		{events.ContainerEventType, events.ActionAttach, runtime.Changed},
@@ -44,7 +44,7 @@ func meanings() []means {
 // Watch delivers Docker's events until ctx or the stream ends. A restart of dockerd ends the
 // stream. Callers list after they begin to watch, and regularly.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
-	list := meanings()
+	list := eventMappings()
 	filters := client.Filters{}
 	for _, m := range list {
 		filters.Add("type", string(m.kind)).Add("event", string(m.action))
@@ -88,7 +88,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 }
 
 // translate returns hostler's event, and false if hostler does not use this one.
-func translate(msg events.Message, list []means) (runtime.Event, bool) {
+func translate(msg events.Message, list []eventMapping) (runtime.Event, bool) {
 	event := runtime.Event{Time: time.Unix(0, msg.TimeNano)}
 	for _, m := range list {
 		if m.kind != msg.Type || m.action != msg.Action {

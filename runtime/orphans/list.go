@@ -62,11 +62,11 @@ func (s *Stopper) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if unread != nil {
 		return pods, errors.Join(err, unread)
 	}
-	orphans := newFamily(unresponsive, known, kept, states)
+	orphans := newOrphanPods(unresponsive, known, kept, states)
 	for _, p := range pods {
-		orphans.leave(p.ID)
+		orphans.dropSandbox(p.ID)
 	}
-	orphans.takeIn(unresponsive[0])
+	orphans.addRemaining(unresponsive[0])
 	found := orphans.pods()
 	s.discardLogs(found, err)
 	return append(pods, found...), without(err, unresponsive)
@@ -150,17 +150,17 @@ func without(err error, unresponsive []string) error {
 	return err
 }
 
-// family builds the pods of runtimes that are gone.
-type family struct {
+// orphanPods builds the pods of runtimes that are gone.
+type orphanPods struct {
 	states map[string]state // not assigned to a pod yet
 	byID   map[string]*runtime.Pod
 }
 
-// newFamily returns the known pods, with each container's current state. If runc never had a state
-// of a container, the known state stays. If runc had one and has none now, the container has ended,
-// and its exit code is unknown.
-func newFamily(unresponsive []string, known map[string][]runtime.Pod, kept map[string]bool, states map[string]state) *family {
-	f := &family{states: maps.Clone(states), byID: map[string]*runtime.Pod{}}
+// newOrphanPods returns the known pods, with each container's current state. If runc never had a
+// state of a container, the known state stays. If runc had one and has none now, the container has
+// ended, and its exit code is unknown.
+func newOrphanPods(unresponsive []string, known map[string][]runtime.Pod, kept map[string]bool, states map[string]state) *orphanPods {
+	f := &orphanPods{states: maps.Clone(states), byID: map[string]*runtime.Pod{}}
 	for _, name := range unresponsive {
 		for _, p := range known[name] {
 			p.Containers = slices.Clone(p.Containers)
@@ -189,14 +189,14 @@ func stateOf(id string, known runtime.ContainerState, kept map[string]bool, stat
 	return known
 }
 
-// leave drops the containers of a sandbox whose runtime answers.
-func (f *family) leave(sandbox string) {
+// dropSandbox drops the containers of a sandbox whose runtime answers.
+func (f *orphanPods) dropSandbox(sandbox string) {
 	maps.DeleteFunc(f.states, func(_ string, s state) bool { return s.pod == sandbox })
 }
 
-// takeIn adds the remaining containers: to their pod, or to a new pod of that runtime with the data
-// of their annotations.
-func (f *family) takeIn(runtimeName string) {
+// addRemaining adds the remaining containers: to their pod, or to a new pod of that runtime with
+// the data of their annotations.
+func (f *orphanPods) addRemaining(runtimeName string) {
 	for _, id := range slices.Sorted(maps.Keys(f.states)) {
 		s := f.states[id]
 		text := s.Labels
@@ -220,7 +220,7 @@ func (f *family) takeIn(runtimeName string) {
 }
 
 // pods returns all pods, sorted by creation time.
-func (f *family) pods() (list []runtime.Pod) {
+func (f *orphanPods) pods() (list []runtime.Pod) {
 	for _, p := range f.byID {
 		list = append(list, *p)
 	}

@@ -74,14 +74,14 @@ func (r *Runtime) listImages(ctx context.Context, what string) ([]image, error) 
 	if err := r.get(ctx, "ListImages", what, "/images/json", url.Values{"all": {"false"}}, &list); err != nil {
 		return nil, err
 	}
-	list = together(list)
+	list = mergeDuplicates(list)
 	return list, distinct(what, "image", list, func(img *image) string { return img.ID })
 }
 
-// together merges duplicates. Podman lists an image once for each store that has it. All but one
-// store belong to other clients, and a request may affect any store. So such an image counts as
+// mergeDuplicates merges duplicates. Podman lists an image once for each store that has it. All but
+// one store belong to other clients, and a request may affect any store. So such an image counts as
 // belonging to others.
-func together(list []image) []image {
+func mergeDuplicates(list []image) []image {
 	at := make(map[string]int, len(list))
 	var once []image
 	for _, img := range list {

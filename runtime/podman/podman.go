@@ -50,9 +50,9 @@ type Runtime struct {
 
 // answers caches Podman's answers while nothing changes.
 type answers struct {
-	pods   remembered[[]runtime.Pod]
-	images remembered[[]runtime.Image]
-	others remembered[[]runtime.ImageUser]
+	pods   cached[[]runtime.Pod]
+	images cached[[]runtime.Image]
+	others cached[[]runtime.ImageUser]
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)

@@ -57,14 +57,14 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 		}
 	}
 	defer r.changes.note()
-	images := engine.Images{Conn: r.conn, Timeouts: r.timeouts, Spare: r.spareNames, Delete: r.deleteImage}
+	images := engine.Images{Conn: r.conn, Timeouts: r.timeouts, ExtraNames: r.extraNames, Delete: r.deleteImage}
 	return images.Remove(ctx, what, digestPrefix+strings.TrimPrefix(img.ID, digestPrefix))
 }
 
-// spareNames returns all names of an image except one, with which Podman removes the image by its
+// extraNames returns all names of an image except one, with which Podman removes the image by its
 // ID. A digest by which the image was pulled is a name, and stays when its repository's last tag is
 // removed. Digests that Podman adds for each name do not count.
-func (r *Runtime) spareNames(ctx context.Context, what, id string) ([]string, error) {
+func (r *Runtime) extraNames(ctx context.Context, what, id string) ([]string, error) {
 	list, err := r.listImages(ctx, what)
 	if err != nil {
 		return nil, err

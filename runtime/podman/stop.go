@@ -135,7 +135,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 				continue
 			}
 			if !signalled && !errors.Is(unresumed, runtime.ErrUnavailable) {
-				signalled = r.queryPaused(ctx, what, id)
+				signalled = r.signalPaused(ctx, what, id)
 			}
 			if !engine.AwaitAgain(ctx) {
 				return err
@@ -184,10 +184,10 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 // exitMargin is how long Podman may take to return the exit code.
 const exitMargin = time.Second
 
-// queryPaused sends the stop signal to a container that Podman calls paused although it cannot
+// signalPaused sends the stop signal to a container that Podman calls paused although it cannot
 // resume it, and reports whether it did. If Podman dies while it resumes a container, it calls it
 // paused from then on. It neither resumes nor stops it, but passes signals on.
-func (r *Runtime) queryPaused(ctx context.Context, what, id string) bool {
+func (r *Runtime) signalPaused(ctx context.Context, what, id string) bool {
 	now, err := r.inspect(ctx, what, id)
 	if err != nil || now.State.Status != statePaused { // another client has resumed it
 		return false

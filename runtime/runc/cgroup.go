@@ -31,19 +31,19 @@ var errShared = errors.New("its cgroup is shared with other processes")
 // enclosing opens the cgroup that contains a container's first process, or returns nil. It returns
 // nil if the container's files name none, or if it contains foreign processes, as for a container
 // that was created without a cgroup.
-func enclosing(s state, strangers map[int]bool) *cgroup {
+func enclosing(s state, foreign map[int]bool) *cgroup {
 	for _, candidate := range s.cgroups {
 		folder, err := openCgroup(candidate)
 		if err != nil {
 			continue
 		}
-		if !holdsOnly(folder, s.pid, strangers) {
+		if !holdsOnly(folder, s.pid, foreign) {
 			folder.Close()
 			continue
 		}
 		g := &cgroup{folder: folder}
 		if freezer, err := openCgroup(s.freezer); err == nil {
-			if holdsOnly(freezer, s.pid, strangers) {
+			if holdsOnly(freezer, s.pid, foreign) {
 				g.freezer = s.freezer
 			}
 			freezer.Close()
@@ -69,13 +69,13 @@ func openCgroup(folder string) (*tree.Dir, error) {
 }
 
 // holdsOnly reports whether a process is in a cgroup that contains no foreign process.
-func holdsOnly(folder *tree.Dir, pid int, strangers map[int]bool) bool {
+func holdsOnly(folder *tree.Dir, pid int, foreign map[int]bool) bool {
 	pids, whole := processes(folder)
-	return whole && slices.Contains(pids, pid) && !anyOf(strangers, pids)
+	return whole && slices.Contains(pids, pid) && !anyOf(foreign, pids)
 }
 
-func anyOf(strangers map[int]bool, pids []int) bool {
-	return slices.ContainsFunc(pids, func(pid int) bool { return strangers[pid] })
+func anyOf(foreign map[int]bool, pids []int) bool {
+	return slices.ContainsFunc(pids, func(pid int) bool { return foreign[pid] })
 }
 
 // mostCgroups bounds the memory for cgroups below a container's, about 80,000 of them: the
@@ -125,9 +125,9 @@ func (g *cgroup) write(file, text string) error {
 // checks for foreign processes, and returns errShared if there is one. Version 2 kills in one step
 // (cgroup.kill, Linux 5.14). Otherwise all processes are frozen first, so that none forks and no
 // PID is reused.
-func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error)) error {
+func (g *cgroup) kill(ctx context.Context, foreign func() (map[int]bool, error)) error {
 	for {
-		others, err := strangers()
+		others, err := foreign()
 		if err != nil {
 			return err
 		}
@@ -150,14 +150,14 @@ func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error
 }
 
 // killAll sends SIGKILL to all processes that are in the cgroup now.
-func (g *cgroup) killAll(strangers map[int]bool) error {
+func (g *cgroup) killAll(foreign map[int]bool) error {
 	if err := g.write("cgroup.kill", "1"); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	g.freeze()
 	defer g.thaw()
 	pids, _ := processes(g.folder) // the next round kills the others
-	if anyOf(strangers, pids) {
+	if anyOf(foreign, pids) {
 		return errShared
 	}
 	for _, pid := range pids {

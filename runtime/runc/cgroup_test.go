@@ -73,7 +73,7 @@ func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
 	}
 	defer root.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	strangers := func() (map[int]bool, error) { return nil, nil }
+	foreign := func() (map[int]bool, error) { return nil, nil }
 
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -86,7 +86,7 @@ func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
 	}
 	pids, whole := processes(root)
 	cancel()
-	err = (&cgroup{folder: root}).kill(ctx, strangers)
+	err = (&cgroup{folder: root}).kill(ctx, foreign)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,9 @@ import (
 // errEnded: the process has ended, or another process has its PID.
 var errEnded = errors.New("process has exited")
 
-// lives reports whether a process with that start time, in the ticks of proc_pid_stat(5), still
+// isAlive reports whether a process with that start time, in the ticks of proc_pid_stat(5), still
 // runs. A zombie does not.
-func lives(procRoot string, pid int, start uint64) (bool, error) {
+func isAlive(procRoot string, pid int, start uint64) (bool, error) {
 	proc, err := procfs.NewFS(procRoot)
 	if err != nil {
 		return false, err
@@ -73,7 +73,7 @@ func hold(procRoot string, pid int, start uint64) (*process, error) {
 		return nil, fmt.Errorf("open process %d: %w: Linux 5.3 or later is required", pid, err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		// The PID may belong to a thread by now, or to a process that is being reaped.
-		if alive, failed := lives(procRoot, pid, start); failed == nil && !alive {
+		if alive, failed := isAlive(procRoot, pid, start); failed == nil && !alive {
 			return nil, errEnded
 		}
 		return nil, fmt.Errorf("open process %d: %w", pid, err)
@@ -86,7 +86,7 @@ func hold(procRoot string, pid int, start uint64) (*process, error) {
 	}
 	p := &process{file: os.NewFile(uintptr(fd), "pidfd")}
 	// Checked only now, because the PID cannot change any more.
-	alive, err := lives(procRoot, pid, start)
+	alive, err := isAlive(procRoot, pid, start)
 	if err == nil && !alive {
 		err = errEnded
 	}

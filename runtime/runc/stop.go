@@ -75,7 +75,7 @@ func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 		switch {
 		case c.id == t.id:
 		case c.err == nil:
-			if alive, err := lives(r.procRoot, c.state.pid, c.state.start); alive || err != nil {
+			if alive, err := isAlive(r.procRoot, c.state.pid, c.state.start); alive || err != nil {
 				others[c.state.pid] = true
 			}
 		case c.state.pid > 0:

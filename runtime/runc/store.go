@@ -136,7 +136,7 @@ func (c container) is(listed runtime.Container) bool {
 
 // phase returns the state of a container.
 func (c container) phase(procRoot string) (runtime.ContainerState, error) {
-	alive, err := lives(procRoot, c.state.pid, c.state.start)
+	alive, err := isAlive(procRoot, c.state.pid, c.state.start)
 	if err != nil {
 		return runtime.Unknown, err
 	}

@@ -199,7 +199,7 @@ func (w *watch) check(ctx context.Context, id string) error {
 	if known && before.same(now) && before.phase == now.phase {
 		return nil
 	}
-	return w.send(ctx, meaning(now.phase), id, image)
+	return w.send(ctx, eventTypeOf(now.phase), id, image)
 }
 
 // same reports whether both are of the same container, not only of the same ID.
@@ -207,8 +207,8 @@ func (s observation) same(other observation) bool {
 	return s.pid == other.pid && s.start == other.start
 }
 
-// meaning returns the event for a container that has reached a phase.
-func meaning(phase runtime.ContainerState) runtime.EventType {
+// eventTypeOf returns the event for a container that has reached a phase.
+func eventTypeOf(phase runtime.ContainerState) runtime.EventType {
 	switch phase {
 	case runtime.Created:
 		return runtime.ContainerCreated

@@ -45,7 +45,7 @@ func Read(p Policy) ([]Program, []Fault) {
 	for _, e := range entries { // sorted by name
 		r.entry(e.Name())
 	}
-	r.refuseTwins()
+	r.refuseDuplicates()
 	return r.programs, r.faults
 }
 
@@ -68,16 +68,16 @@ func notRun(path string, err error, fix string) Fault {
 	return Fault{Path: path, Problem: fmt.Sprintf("cannot be read: %v", err), Fix: fix}
 }
 
-// passedOver reports whether a file is not meant as a check: a hidden file, a copy by an editor or
+// isIgnored reports whether a file is not meant as a check: a hidden file, a copy by an editor or
 // a package manager, or a text.
-func passedOver(name string) bool {
+func isIgnored(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "README") || strings.HasSuffix(name, "~") ||
 		slices.Contains([]string{".bak", ".orig", ".rej", ".swp", ".tmp", ".dpkg-old", ".dpkg-dist", ".dpkg-new", ".dpkg-tmp", ".rpmnew", ".rpmsave", ".rpmorig", ".ucf-old", ".ucf-dist"}, filepath.Ext(name))
 }
 
 func (r *reading) entry(name string) {
 	path := filepath.Join(r.policy.Folder, name)
-	if passedOver(name) {
+	if isIgnored(name) {
 		return
 	}
 	switch base, isYAML := strings.CutSuffix(name, ".yaml"); {
@@ -183,8 +183,8 @@ func stampOf(info fs.FileInfo) string {
 	return fmt.Sprint(s.Dev, s.Ino, s.Size, s.Mode, s.Uid, s.Gid, s.Mtim, s.Ctim)
 }
 
-// refuseTwins rejects programs with the same condition type.
-func (r *reading) refuseTwins() {
+// refuseDuplicates rejects programs with the same condition type.
+func (r *reading) refuseDuplicates() {
 	paths := map[corev1.NodeConditionType][]string{}
 	for _, p := range r.programs {
 		paths[p.Type] = append(paths[p.Type], p.Path)

@@ -129,26 +129,26 @@ func (r *Runner) Run(ctx context.Context, heartbeat func()) error {
 		cancel()
 		r.await(&workers)
 	}()
-	var looked time.Time
+	var scannedAt time.Time
 	for {
-		if time.Since(looked) >= ScanInterval {
-			looked = time.Now()
-			if r.runScan(looked) {
+		if time.Since(scannedAt) >= ScanInterval {
+			scannedAt = time.Now()
+			if r.runScan(scannedAt) {
 				r.options.Changed()
 			}
 		}
 		next := r.start(stop, &workers)
 		heartbeat()
-		if later := looked.Add(ScanInterval); later.Before(next) {
+		if later := scannedAt.Add(ScanInterval); later.Before(next) {
 			next = later
 		}
 		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-timer.C:
 		case <-r.wake:
-			looked = time.Time{}
+			scannedAt = time.Time{}
 		case o := <-r.ended:
-			r.take(o)
+			r.handle(o)
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
@@ -264,8 +264,8 @@ func (r *Runner) work(ctx context.Context, p Program) {
 	}
 }
 
-// take handles an outcome.
-func (r *Runner) take(o outcome) {
+// handle handles an outcome.
+func (r *Runner) handle(o outcome) {
 	if o.gone {
 		delete(r.busy, o.program.Path)
 		return

@@ -198,10 +198,10 @@ func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	f.mu.Lock()
 	age := time.Since(f.listedAt)
 	fresh := !f.listedAt.IsZero() && (age < listPause || age < listAge && !f.stale)
-	resting := !f.failedAt.IsZero() && time.Since(f.failedAt) < f.pause
+	pausing := !f.failedAt.IsZero() && time.Since(f.failedAt) < f.pause
 	images, filesystems := f.images, f.filesystems
 	f.mu.Unlock()
-	if fresh || resting || kept {
+	if fresh || pausing || kept {
 		return images, filesystems
 	}
 

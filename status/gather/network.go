@@ -28,10 +28,10 @@ const (
 	maxResolveRetry = time.Minute
 	// resolvingFor bounds the wait for the addresses after the start.
 	resolvingFor = time.Minute
-	// keepAnswer is how long an address stays valid that DNS does not return any more. maxAnswers
-	// bounds how many are kept: DNS may rotate addresses.
-	keepAnswer = time.Hour
-	maxAnswers = 8
+	// answerLifetime is how long an address stays valid that DNS does not return any more.
+	// maxAnswers bounds how many are kept: DNS may rotate addresses.
+	answerLifetime = time.Hour
+	maxAnswers     = 8
 )
 
 // NetworkOptions configure a Network.
@@ -151,7 +151,7 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 		case <-changes:
 			h.wake(ctx)
 		case f := <-h.results:
-			h.took(ctx, f)
+			h.handle(ctx, f)
 			resolving = resolving && f.err != nil
 		case <-settled:
 			resolving = false
@@ -220,8 +220,8 @@ func (h *resolver) wake(ctx context.Context) {
 	h.begin(ctx)
 }
 
-// took handles the result of a lookup.
-func (h *resolver) took(ctx context.Context, f found) {
+// handle handles the result of a lookup.
+func (h *resolver) handle(ctx context.Context, f found) {
 	h.under = false
 	h.take(f)
 	if f.err == nil {
@@ -286,7 +286,7 @@ func (n *Network) take(f found) {
 			}
 			n.answers[i].at = now
 		}
-		n.answers = slices.DeleteFunc(n.answers, func(k known) bool { return now.Sub(k.at) > keepAnswer })
+		n.answers = slices.DeleteFunc(n.answers, func(k known) bool { return now.Sub(k.at) > answerLifetime })
 		n.answers = n.answers[:min(len(n.answers), maxAnswers)]
 	}
 	var destinations []netip.Addr
@@ -323,8 +323,8 @@ func (n *Network) scan(resolving bool) bool {
 
 // lost reports whether the host has lost a source address of connections to the control plane.
 func lost(before, now probe.Network) bool {
-	for _, way := range before.ControlPlane {
-		held := func(a probe.Address) bool { return a.IP == way.Source }
+	for _, route := range before.ControlPlane {
+		held := func(a probe.Address) bool { return a.IP == route.Source }
 		if slices.ContainsFunc(before.Addresses, held) && !slices.ContainsFunc(now.Addresses, held) {
 			return true
 		}

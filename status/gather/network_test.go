@@ -233,7 +233,7 @@ func TestAnswersInTurnsDoNotTurnTheWays(t *testing.T) {
 		}
 		w.want(t, "in the end", "10.2.0.1:6443 10.1.0.1:6443 10.3.0.1:6443", false)
 		w.set(func() { w.names = []string{"10.3.0.1"} })
-		time.Sleep(keepAnswer + 3*resolveInterval)
+		time.Sleep(answerLifetime + 3*resolveInterval)
 		w.want(t, "an hour after the others were said last", "10.3.0.1:6443", false)
 		for i := range byte(200) {
 			w.set(func() { w.names = []string{netip.AddrFrom4([4]byte{10, 4, 0, i}).String()} })

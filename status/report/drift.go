@@ -110,14 +110,14 @@ func (r *Reporter) noteRemains(stored *corev1.Node) {
 	}
 }
 
-// onTheCopy is the fix for a clone.
-const onTheCopy = "; on the copy, set a new machine ID and host name"
+// cloneFix is the fix for a clone.
+const cloneFix = "; on the copy, set a new machine ID and host name"
 
 func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 	var drift []Drift
 	for _, c := range clones {
 		drift = append(drift, Drift{
-			Message: c.Message(node) + onTheCopy,
+			Message: c.Message(node) + cloneFix,
 			Fix:     c.Fix(),
 		})
 	}

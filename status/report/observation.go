@@ -104,7 +104,7 @@ func (r *Reporter) reportClones(node string) {
 	clones := r.clones()
 	for _, c := range clones {
 		if !slices.Contains(r.observation.clones, c.Node) && r.Left() == nil {
-			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+": `"+c.Fix()+"`")
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+cloneFix+": `"+c.Fix()+"`")
 		}
 	}
 	r.observation.clones = nil

@@ -131,14 +131,14 @@ func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 	g.to(Registered)
 	if !first {
 		r.reportRestored(g.noteRestored())
-		return r.learn(ctx, stored, node)
+		return r.applyAndSettle(ctx, stored, node)
 	}
 	r.writer.written = nil
 	r.wait("")
 	r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
 	r.event(corev1.EventTypeNormal, "Registered", "Node registered by hostler")
 	r.reportReplaced(stored, takeover)
-	r.takeIn(stored, node)
+	r.apply(stored, node)
 	return nil
 }
 
@@ -245,24 +245,24 @@ func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
 		r.taken(other)
 		return nil
 	}
-	err = r.learn(ctx, stored, node)
+	err = r.applyAndSettle(ctx, stored, node)
 	if err == nil {
 		r.registration.to(Registered)
 	}
 	return err
 }
 
-// learn applies the stored Node after a write or a read, and reconciles an operator's cordon with
-// it.
-func (r *Reporter) learn(ctx context.Context, stored, node *corev1.Node) error {
+// applyAndSettle applies the stored Node after a write or a read, and reconciles an operator's
+// cordon with it.
+func (r *Reporter) applyAndSettle(ctx context.Context, stored, node *corev1.Node) error {
 	r.reportCordon(stored)
 	stored, err := r.settle(ctx, stored)
-	r.takeIn(stored, node)
+	r.apply(stored, node)
 	return err
 }
 
-// takeIn applies the stored Node.
-func (r *Reporter) takeIn(stored, node *corev1.Node) {
+// apply applies the stored Node.
+func (r *Reporter) apply(stored, node *corev1.Node) {
 	if r.registration.known == nil || r.registration.known.UID != stored.UID { // a new Node, created by anybody
 		r.o.Named(stored.UID)
 	}

@@ -101,7 +101,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		w.written = nil // so that the next round writes everything again
 		return false, err
 	}
-	return true, r.learn(ctx, stored, node)
+	return true, r.applyAndSettle(ctx, stored, node)
 }
 
 // starting reports whether the Node has only the status of an agent that is starting.

@@ -22,7 +22,7 @@ const labelKind = "io.cri-containerd.kind"
 func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
 	group, ctx := errgroup.WithContext(ctx)
-	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){s.peers, s.otherNamespaces, s.arrivals} {
+	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){s.peers, s.otherNamespaces, s.imagesInProgress} {
 		group.Go(func() (err error) {
 			users[i], err = ask(ctx)
 			return err

@@ -25,9 +25,9 @@ import (
 const (
 	// maxIdle is how many connections stay open between calls.
 	maxIdle = 4
-	// lingers is how long idle connections stay open to a daemon that exits when it has no
-	// connections.
-	lingers = time.Second
+	// wakingIdleTimeout is how long idle connections stay open to a daemon that exits when it has
+	// no connections.
+	wakingIdleTimeout = time.Second
 )
 
 // Conn is a connection to one daemon. It is safe for concurrent use.
@@ -56,7 +56,7 @@ func New(path string, observe func(method string, took time.Duration, err error)
 	c := &Conn{path: path, observe: observe, socket: &local.Activation{Path: path}}
 	c.open, c.close = context.WithCancel(context.Background())
 	c.transport = &http.Transport{DialContext: c.dial, DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
-	c.asks = limited{&patient{RoundTripper: c.transport, closed: c.open, pending: map[string]*debt{}}}
+	c.asks = limited{&patient{RoundTripper: c.transport, closed: c.open, pending: map[string]*pendingRequest{}}}
 	return c
 }
 
@@ -65,7 +65,7 @@ func New(path string, observe func(method string, took time.Duration, err error)
 // start the daemon; its error prevents the request.
 func NewWaking(socket *local.Activation, observe func(method string, took time.Duration, err error), mayWake func(context.Context) error) *Conn {
 	c := New(socket.Path, observe)
-	c.socket, c.mayWake, c.transport.IdleConnTimeout = socket, mayWake, lingers
+	c.socket, c.mayWake, c.transport.IdleConnTimeout = socket, mayWake, wakingIdleTimeout
 	return c
 }
 

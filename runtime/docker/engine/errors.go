@@ -50,7 +50,7 @@ func (c *Conn) classify(ctx context.Context, err error, started time.Time) error
 	case errdefs.IsConflict(err):
 		return fmt.Errorf("%w: %s", runtime.ErrInUse, message)
 	case errors.Is(err, runtime.ErrUnavailable): // the request was not sent
-		return unwrapped(err)
+		return ownError(err)
 	case errdefs.IsUnavailable(err), isBroken(err):
 		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, reason(err, message), c.path)
 	case errdefs.IsNotImplemented(err), isOtherVersion(err):
@@ -80,8 +80,8 @@ func reason(err error, message string) string {
 	return message
 }
 
-// unwrapped returns our own error that the client and net/http have wrapped.
-func unwrapped(err error) error {
+// ownError returns our own error that the client and net/http have wrapped.
+func ownError(err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		return wrapped.Err
 	}

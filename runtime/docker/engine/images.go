@@ -15,10 +15,10 @@ import (
 type Images struct {
 	Conn     *Conn
 	Timeouts local.Timeouts
-	// Spare returns the names to remove before the image is removed by its ID. Delete removes a
-	// name or, by its ID, the image. If nil, both do what Docker needs.
-	Spare  func(ctx context.Context, what, id string) ([]string, error)
-	Delete func(ctx context.Context, what, name string) error
+	// ExtraNames returns the names to remove before the image is removed by its ID. Delete removes
+	// a name or, by its ID, the image. If nil, both do what Docker needs.
+	ExtraNames func(ctx context.Context, what, id string) ([]string, error)
+	Delete     func(ctx context.Context, what, name string) error
 }
 
 // Remove removes an image with all its names. Without force, daemons refuse to remove an image with
@@ -30,7 +30,7 @@ func (i Images) Remove(ctx context.Context, what, id string) error {
 	if err != nil {
 		return Gone(err)
 	}
-	names, err := i.spare(ctx, what, id)
+	names, err := i.extraNames(ctx, what, id)
 	if err != nil {
 		return Gone(err)
 	}
@@ -77,12 +77,12 @@ func (i Images) removeLast(ctx context.Context, what, id string, names []string)
 	return lost, err
 }
 
-func (i Images) spare(ctx context.Context, what, id string) ([]string, error) {
-	if i.Spare != nil {
-		return i.Spare(ctx, what, id)
+func (i Images) extraNames(ctx context.Context, what, id string) ([]string, error) {
+	if i.ExtraNames != nil {
+		return i.ExtraNames(ctx, what, id)
 	}
 	now, err := i.Inspect(ctx, what, id)
-	return spareNames(Named(slices.Concat(now.RepoTags, now.RepoDigests))), err
+	return extraNamesOf(Named(slices.Concat(now.RepoTags, now.RepoDigests))), err
 }
 
 // Inspect requests the image that a name or an ID refers to now.
@@ -115,10 +115,10 @@ func Named(references []string) []string {
 	return slices.DeleteFunc(slices.Clone(references), func(ref string) bool { return ref == "" || strings.Contains(ref, "<none>") })
 }
 
-// spareNames returns the names to remove before the image is removed by its ID. That works if the
+// extraNamesOf returns the names to remove before the image is removed by its ID. That works if the
 // image has only one tag, and digests of that tag's repository. Docker removes a repository's
 // digests with its last tag.
-func spareNames(names []string) []string {
+func extraNamesOf(names []string) []string {
 	var last string
 	for _, name := range names {
 		if !strings.Contains(name, "@") {
@@ -128,13 +128,13 @@ func spareNames(names []string) []string {
 	if last == "" && len(names) > 0 {
 		last = names[len(names)-1]
 	}
-	var spare []string
+	var extraNames []string
 	for _, name := range names {
 		if tag := !strings.Contains(name, "@"); name != last && (tag || repository(name) != repository(last)) {
-			spare = append(spare, name)
+			extraNames = append(extraNames, name)
 		}
 	}
-	return spare
+	return extraNames
 }
 
 // repository returns a name without its tag or digest.

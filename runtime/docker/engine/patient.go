@@ -25,13 +25,13 @@ type patient struct {
 	closed context.Context // cancelled when the connection to the daemon is closed
 
 	mu      sync.Mutex
-	pending map[string]*debt // guarded by mu; by method and URL
+	pending map[string]*pendingRequest // guarded by mu; by method and URL
 }
 
-// debt counts the pending responses to one request.
-type debt struct {
-	answers int
-	paid    chan struct{} // closed at the next response, or when one is given up
+// pendingRequest counts the pending responses to one request.
+type pendingRequest struct {
+	answers  int
+	answered chan struct{} // closed at the next response, or when one is given up
 }
 
 // answer is the response to one request.
@@ -48,12 +48,12 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, question := req.Context(), req.Method+" "+req.URL.RequestURI()
 	for {
-		paid := p.tooManyPending(question)
-		if paid == nil {
+		answered := p.tooManyPending(question)
+		if answered == nil {
 			break
 		}
 		select {
-		case <-paid:
+		case <-answered:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -97,7 +97,7 @@ func (p *patient) tooManyPending(question string) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d := p.pending[question]; d != nil && d.answers >= maxPending {
-		return d.paid
+		return d.answered
 	}
 	return nil
 }
@@ -108,19 +108,19 @@ func (p *patient) add(question string) (settle func()) {
 	defer p.mu.Unlock()
 	d := p.pending[question]
 	if d == nil {
-		d = &debt{paid: make(chan struct{})}
+		d = &pendingRequest{answered: make(chan struct{})}
 		p.pending[question] = d
 	}
 	d.answers++
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		close(d.paid)
+		close(d.answered)
 		if d.answers--; d.answers == 0 {
 			delete(p.pending, question)
 			return
 		}
-		d.paid = make(chan struct{})
+		d.answered = make(chan struct{})
 	}
 }
 

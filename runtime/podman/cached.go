@@ -48,8 +48,8 @@ func (c *changes) seen() (count uint64, all, settled bool) {
 	return c.count, c.watched > 0, time.Since(c.last) >= c.settling
 }
 
-// remembered caches an answer of Podman at a number of changes.
-type remembered[T any] struct {
+// cached caches an answer of Podman at a number of changes.
+type cached[T any] struct {
 	mu    sync.Mutex
 	value T
 	at    time.Time // zero if nothing is cached
@@ -57,7 +57,7 @@ type remembered[T any] struct {
 }
 
 // get returns the cached answer if nothing has changed since, else the result of ask.
-func (m *remembered[T]) get(ctx context.Context, c *changes, ask func(context.Context) (T, error)) (T, error) {
+func (m *cached[T]) get(ctx context.Context, c *changes, ask func(context.Context) (T, error)) (T, error) {
 	count, all, settled := c.seen()
 	m.mu.Lock()
 	value, fresh := m.value, all && !m.at.IsZero() && m.count == count && time.Since(m.at) < cacheTime

@@ -19,10 +19,10 @@ import (
 // expires at this time if the client died.
 const labelExpires = "containerd.io/gc.expire"
 
-// arrivals lists images that are being pulled, imported, unpacked or built. Such work has a lease
-// that expires, to which containerd adds all content that the work uses, even existing content.
-// Leases that do not expire, such as those of sandboxes and build caches, are ignored.
-func (s *Services) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
+// imagesInProgress lists images that are being pulled, imported, unpacked or built. Such work has a
+// lease that expires, to which containerd adds all content that the work uses, even existing
+// content. Leases that do not expire, such as those of sandboxes and build caches, are ignored.
+func (s *Services) imagesInProgress(ctx context.Context) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResponse
 	err := s.Call(ctx, "containerd.Leases.List", "list leases", func(ctx context.Context) (err error) {
 		resp, err = leases.NewLeasesClient(s.Conn).List(inNamespace(ctx, CRINamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})

@@ -35,11 +35,11 @@ var mountTargets = []string{"local-fs.target", "remote-fs.target"}
 // systemd, it returns none.
 func (m *Manager) PendingUnits(ctx context.Context, names ...string) ([]PendingUnit, error) {
 	return orAbsent[[]PendingUnit](nil)(ask(ctx, m, "list queued start jobs of systemd", func(ctx context.Context, conn *dbus.Conn) ([]PendingUnit, error) {
-		return newTalk(conn).coming(ctx, names)
+		return newTalk(conn).pendingUnits(ctx, names)
 	}))
 }
 
-func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error) {
+func (t *Talk) pendingUnits(ctx context.Context, names []string) ([]PendingUnit, error) {
 	patterns := append([]string{networkOnline, "*.mount", "*.automount"}, names...)
 	var list []listedUnit
 	if err := t.call(ctx, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{}, patterns); err != nil {
@@ -49,7 +49,7 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error
 	for _, u := range list {
 		active[u.Name] = u.ActiveState == "active" || u.ActiveState == "reloading"
 	}
-	var coming []PendingUnit
+	var pendingUnits []PendingUnit
 	for _, u := range list {
 		c := PendingUnit{Unit: u.Name, Path: mountPath(u.Name), Queued: u.ActiveState == "activating" || u.JobID != 0 && u.JobType != "stop"}
 		// systemd mounts the filesystem of an active automount at the first access.
@@ -60,15 +60,15 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error
 		if !c.Queued {
 			wanted, err := t.isWantedMount(ctx, c)
 			if err != nil {
-				return nil, about(u.Name, err)
+				return nil, withUnit(u.Name, err)
 			}
 			if !wanted {
 				continue
 			}
 		}
-		coming = append(coming, c)
+		pendingUnits = append(pendingUnits, c)
 	}
-	return coming, nil
+	return pendingUnits, nil
 }
 
 // isWantedMount reports whether a missing mount is expected in this boot: a target of mounts or an
