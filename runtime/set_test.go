@@ -61,7 +61,7 @@ func TestSetListsAll(t *testing.T) {
 	}
 }
 
-func TestSetGivesPartOfAList(t *testing.T) {
+func TestSetReturnsPartialLists(t *testing.T) {
 	a, b, c := fake(t, "a"), fake(t, "b"), fake(t, "c")
 	s := set(t, a, b, c)
 	broken := errors.New("broken")
@@ -83,7 +83,7 @@ func TestSetGivesPartOfAList(t *testing.T) {
 	}
 }
 
-func TestSetAsksAllAtOnce(t *testing.T) {
+func TestSetCallsAllConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake(t, "a"), fake(t, "b")
 		s := set(t, a, b)
@@ -127,7 +127,7 @@ func TestSetRoutesByRuntime(t *testing.T) {
 	}
 }
 
-func TestSetStartsWhereThatCanBe(t *testing.T) {
+func TestSetStartsContainersOfStarters(t *testing.T) {
 	again := runtimetest.NewFake(runtimetest.Options{Name: "again", NoSandboxes: true})
 	again.AddImage(runtimetest.ImageSpec{ID: "image"})
 	again.RunPod(runtimetest.PodSpec{Containers: []runtimetest.ContainerSpec{{ID: "c", Image: "image", State: runtime.Exited}}})

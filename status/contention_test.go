@@ -96,7 +96,7 @@ func TestContention(t *testing.T) {
 	}
 }
 
-func TestContentionIsHeldAndItsFiguresAreNoNews(t *testing.T) {
+func TestContentionIsHeldAndItsFiguresCauseNoWrites(t *testing.T) {
 	facts, o := stalling(t)
 	facts.Stalls[1].Full.Minute = 50
 	first, memory := status.Node(facts, o, status.Memory{}, noon)

@@ -339,7 +339,7 @@ func TestConfiguredAddressesOfAWiredHost(t *testing.T) {
 	}
 }
 
-func TestAddressesThatComeLateAndGo(t *testing.T) {
+func TestAddressesThatAppearLateAndDisappear(t *testing.T) {
 	w := newWires(t)
 	o := status.AddressOptions{}
 	const nothing = "no interface has an address"

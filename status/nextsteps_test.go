@@ -93,7 +93,7 @@ func TestTheNextStepAboutDisksNamesThePlanIfImagesAreAmongThem(t *testing.T) {
 	}
 }
 
-func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
+func TestNextStepsNameUnitsAndMountPoints(t *testing.T) {
 	runtimes := func(list ...runtime.Health) status.Facts {
 		return status.Facts{Runtimes: list[:1], Unreachable: list[1:]}
 	}
@@ -132,7 +132,7 @@ func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-func TestAPressureThatIsOverNeedsNothingButTime(t *testing.T) {
+func TestTheNextStepOfAnEndedPressureIsToWait(t *testing.T) {
 	c := corev1.NodeCondition{
 		Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Reason: status.ReasonImageFilesystemSpace,
 		Message: status.NoPressureSince + "2026-11-20T03:09:00Z; the condition is lifted at 2026-11-20T03:14:00Z unless pressure recurs; now /var/lib/containerd has 30Gi of 100Gi free",

@@ -131,7 +131,7 @@ func TestKubeletVersion(t *testing.T) {
 	}
 }
 
-func TestHostlerVersionIsReadBackFromWhatTheNodeSays(t *testing.T) {
+func TestHostlerVersionIsParsedFromKubeletVersion(t *testing.T) {
 	for reported, want := range map[string]string{
 		"v0.1.0+hostler":         "0.1.0",
 		"v0.1.0-rc.1+hostler":    "0.1.0-rc.1",
@@ -175,7 +175,7 @@ func TestAllocatable(t *testing.T) {
 	}
 }
 
-func TestMoreReservedThanThereIs(t *testing.T) {
+func TestReservationsBeyondTheCapacity(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		reserved status.Reserved

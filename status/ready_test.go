@@ -110,7 +110,7 @@ func TestReadySaysSinceWhenAFaultIsSeen(t *testing.T) {
 	check(memory, bad, noon.Add(4*time.Hour), ", since 2026-11-20T16:00:00Z")
 }
 
-func TestAHostThatWasJudgedLostStartsAsNobodyKnows(t *testing.T) {
+func TestReadyIsUnknownAfterAHostWasMarkedLost(t *testing.T) {
 	lost := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
 	facts := healthy()
 	facts.RuntimesQueried, facts.Runtimes = false, nil

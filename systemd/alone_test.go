@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-func TestAUnitIsStoppedAloneAndWaitedFor(t *testing.T) {
+func TestStopAlone(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	state := func(active string) {
 		fake.SetManager(systemdtest.ManagerState{SystemState: "stopping", Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})
@@ -91,7 +91,7 @@ func TestAUnitThatIsAboutToStartIsStopped(t *testing.T) {
 	}
 }
 
-func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAgain(t *testing.T) {
+func TestAStopIsAwaitedWhileSystemdReexecutes(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	state := func(active string) {
 		fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})
@@ -124,7 +124,7 @@ func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAgain(t *testing.T) {
 	}
 }
 
-func TestAUnitThatDoesNotEndIsNotWaitedForForEver(t *testing.T) {
+func TestAUnitThatDoesNotEndIsAwaitedUntilTheDeadline(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
 	late := errors.New("it had not ended")
@@ -154,7 +154,7 @@ func TestAUnitIsStarted(t *testing.T) {
 	}
 }
 
-func TestHowAUnitFares(t *testing.T) {
+func TestUnitStart(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	m := systemd.NewManager(fake.ManagerSocket())
 	since := time.UnixMicro(2_000_000)

@@ -67,7 +67,7 @@ func welcome(conn net.Conn) {
 	}
 }
 
-func TestABusThatFreezesForHoursBlocksNobody(t *testing.T) {
+func TestAFrozenBusBlocksNoCaller(t *testing.T) {
 	for name, ask := range map[string]func(context.Context, *systemd.Logind) error{
 		"a question": func(ctx context.Context, l *systemd.Logind) error {
 			_, err := l.MaxDelay(ctx)

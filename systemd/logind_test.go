@@ -80,7 +80,7 @@ func next(t *testing.T, events <-chan shutdown.Event) shutdown.Event {
 	}
 }
 
-func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
+func TestReloadUsesTheReloadOfLogindsUnit(t *testing.T) {
 	for name, c := range map[string]struct {
 		options systemdtest.FakeOptions
 		want    string
@@ -106,7 +106,7 @@ func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
 }
 
 // SIGHUP would kill a logind that is starting; such a logind reads its files anyway.
-func TestOnlyALogindThatAnswersToItsNameIsSignalled(t *testing.T) {
+func TestOnlyALogindWithItsBusNameIsSignalled(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{CanReload: true})
 	logind := newLogind(t, fake)
 	if _, err := logind.RaiseMaxDelay(t.Context(), time.Minute); err != nil {
@@ -145,7 +145,7 @@ func TestWatchReportsTheKind(t *testing.T) {
 
 // Seen on Debian 13, with an agent that had just started: a shutdown that is announced while the
 // agent subscribes is reported with its kind, too.
-func TestWatchReportsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
+func TestWatchReportsTheKindOfAnAnnouncementDuringSubscription(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{Metadata: true})
 	var once sync.Once
 	fake.OnSubscribe(func(member string) {
@@ -163,7 +163,7 @@ func TestWatchReportsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
 	}
 }
 
-func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
+func TestPreparingKind(t *testing.T) {
 	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		logind := newLogind(t, fake)
@@ -180,7 +180,7 @@ func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
 }
 
 // Seen on Debian 13: an announcement after an unannounced cancellation is not a repetition.
-func TestWatchReportsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
+func TestWatchReportsAnAnnouncementAfterAnUnannouncedCancellation(t *testing.T) {
 	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
@@ -195,7 +195,7 @@ func TestWatchReportsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 }
 
 // A scheduled shutdown may have another kind than the announced one.
-func TestTheKindOfALaterShutdownIsNotThatOfTheAnnouncedOne(t *testing.T) {
+func TestTheKindOfAScheduledShutdownIsNotUsed(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	call(t, fake, "ScheduleShutdown", "poweroff", uint64(time.Now().Add(time.Hour).UnixMicro()))
 	logind := newLogind(t, fake)
@@ -229,7 +229,7 @@ func request(fake *systemdtest.Fake, method string, args ...any) error {
 	return nil
 }
 
-func TestWatchReportsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
+func TestWatchReportsACancellationOfAnEarlierAnnouncement(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	call(t, fake, "Reboot", false)
 	events := startWatch(t, newLogind(t, fake))
@@ -338,7 +338,7 @@ func TestCloseLeavesNothingRunning(t *testing.T) {
 	})
 }
 
-func TestConcurrentLocksAreOneInTheEnd(t *testing.T) {
+func TestConcurrentLocksBecomeOne(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind := newLogind(t, fake)
 	raise(t, logind)
@@ -383,7 +383,7 @@ func TestMaxDelaySourceNamesTheFileAndWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestHeldIsWhatLogindWaitsFor(t *testing.T) {
+func TestHeldIsTrueWhileLogindWaits(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind, other := newLogind(t, fake), newLogind(t, fake)
 	if logind.Held() {

@@ -59,7 +59,7 @@ func TestManagerAnswersWithoutABus(t *testing.T) {
 	}
 }
 
-func TestManagerIsMissedByName(t *testing.T) {
+func TestAMissingManagerIsNamed(t *testing.T) {
 	manager := systemd.NewManager(filepath.Join(t.TempDir(), "none"))
 	if stopping, err := manager.Stopping(t.Context()); stopping || !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("Stopping() = %v, %v, want false, %v", stopping, err, systemd.ErrNotSystemd)
@@ -70,7 +70,7 @@ func TestManagerIsMissedByName(t *testing.T) {
 }
 
 // While systemd re-executes itself, nobody listens for a moment.
-func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
+func TestASocketWithoutAListenerIsNotAMissingSystemd(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping", Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
 	socket := filepath.Join(filepath.Dir(fake.ManagerSocket()), "stale")
@@ -110,7 +110,7 @@ func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 }
 
 // When systemd re-executes itself, it removes its socket before it creates it again.
-func TestASocketThatIsMadeAgainIsWaitedFor(t *testing.T) {
+func TestAMissingSocketIsAwaitedBriefly(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
 	socket := filepath.Join(t.TempDir(), "private")
@@ -152,7 +152,7 @@ func TestManagerThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 
 // systemd reads the end of the authentication and the following data at once, and then handles the
 // data only when more arrives.
-func TestManagerWakesASystemdThatHasReadTooMuch(t *testing.T) {
+func TestManagerWakesASystemdWithABufferedMessage(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
 	socket := filepath.Join(t.TempDir(), "private")

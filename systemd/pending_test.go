@@ -13,7 +13,7 @@ import (
 
 // Units that this boot will still start have a start job, or are mounts that it should have
 // mounted.
-func TestWhatABootStillBringsUp(t *testing.T) {
+func TestPendingUnits(t *testing.T) {
 	type units = map[string]systemdtest.UnitState
 	state := func(active string, more ...any) systemdtest.UnitState {
 		u := systemdtest.UnitState{"ActiveState": active}

@@ -71,7 +71,7 @@ func queuedJob() any {
 }
 
 // systemd also stops units that require a unit, or are part of it.
-func TestWhoIsStoppedWithAUnit(t *testing.T) {
+func TestUnitsStoppedTogether(t *testing.T) {
 	unit := func(active string, more systemdtest.UnitState) systemdtest.UnitState {
 		state := systemdtest.UnitState{"ActiveState": active}
 		maps.Copy(state, more)
@@ -117,7 +117,7 @@ func TestTheServiceOfAMainProcess(t *testing.T) {
 	}
 }
 
-func TestAUnitStopsOnceItIsItsTurn(t *testing.T) {
+func TestUnitStopsWhenOthersHaveStopped(t *testing.T) {
 	for active, want := range map[string]bool{"active": false, "activating": false, "reloading": false, "deactivating": true, "inactive": true, "failed": true} {
 		fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 		fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: systemdtest.ServiceState{Name: "web.service", ActiveState: active}})

@@ -14,7 +14,7 @@ import (
 )
 
 // The names have characters that object paths must escape; one unit does not exist.
-func TestUnitsAreReportedWhateverTheirNames(t *testing.T) {
+func TestUnitsWithAnyNameAreReported(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{
 		"9p@-dev-disk-by\\x2dlabel_1.service": {"ActiveState": "active"},
@@ -60,7 +60,7 @@ func TestScopesAreDistinguished(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatComesTooLateCostsNoOther(t *testing.T) {
+func TestALateAnswerDoesNotAffectOthers(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	units, names := map[string]systemdtest.UnitState{}, []string{}
 	for i := range 20 {

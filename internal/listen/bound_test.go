@@ -90,7 +90,7 @@ func (d *door) expects(who, want string) net.Conn {
 	return c
 }
 
-func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
+func TestACallerThatHangsDoesNotBlockOthers(t *testing.T) {
 	d := open(t, 2, 5, time.Hour)
 	first := d.expects("prometheus", "come in")
 	d.expects("prometheus", "come in")
@@ -116,7 +116,7 @@ func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
 	}
 }
 
-func TestTheLogReportsThatNobodyIsKeptOutAnyMore(t *testing.T) {
+func TestTheLogReportsThatConnectionsAreAcceptedAgain(t *testing.T) {
 	d := open(t, 1, 5, 0)
 	first := d.expects("prometheus", "come in")
 	d.expects("prometheus", "full")

@@ -111,7 +111,7 @@ func TestUsersOfTheHostAreDistinguished(t *testing.T) {
 	}
 }
 
-func TestAUserOfTheHostHasSoManyConnections(t *testing.T) {
+func TestConnectionsOfAUserAreBounded(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -185,7 +185,7 @@ func TestOnlyVerifiedClientsAreServed(t *testing.T) {
 }
 
 // Otherwise, a client could use authorities that were removed meanwhile.
-func TestNobodyComesInByAConnectionOfBefore(t *testing.T) {
+func TestEachConnectionUsesTheCurrentAuthorities(t *testing.T) {
 	h := newRig(t)
 	h.serves()
 	known := tls.NewLRUClientSessionCache(10)
@@ -219,7 +219,7 @@ func TestOneHostHasSoManyConnections(t *testing.T) {
 	}
 }
 
-func TestOneWhoSaysNothingIsLeft(t *testing.T) {
+func TestSilentConnectionsAreClosed(t *testing.T) {
 	h := newRig(t)
 	h.patience = 200 * time.Millisecond
 	h.serves()
@@ -236,7 +236,7 @@ func TestOneWhoSaysNothingIsLeft(t *testing.T) {
 	}
 }
 
-func TestFilesAreTakenUpAsTheyChange(t *testing.T) {
+func TestChangedFilesAreLoaded(t *testing.T) {
 	h := newRig(t)
 	friend := h.friend()
 	h.serves()
@@ -261,7 +261,7 @@ func TestFilesAreTakenUpAsTheyChange(t *testing.T) {
 	}
 }
 
-func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
+func TestAnInvalidFileLeavesTheOldOneEffective(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(h *rig)
 		want   string
@@ -303,7 +303,7 @@ func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
 }
 
 // Reading a FIFO would block, and reading zeros would never end.
-func TestOnlyFilesThatEndAreRead(t *testing.T) {
+func TestOnlyRegularFilesAreRead(t *testing.T) {
 	h := newRig(t)
 	fifo, long := filepath.Join(t.TempDir(), "fifo"), filepath.Join(t.TempDir(), "long")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -330,7 +330,7 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsOverIsReported(t *testing.T) {
+func TestAnExpiredCertificateIsReported(t *testing.T) {
 	h := newRig(t)
 	h.install(-time.Hour)
 	if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), h.paths.Certificate+" expired on ") || !strings.Contains(err.Error(), "replace it and its key") {
@@ -357,7 +357,7 @@ func TestACertificateThatIsOverIsReported(t *testing.T) {
 	<-ended
 }
 
-func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
+func TestErrorsOfServeHaveAHint(t *testing.T) {
 	h := newRig(t)
 	taken, err := net.Listen("tcp", h.address)
 	if err != nil {
@@ -396,7 +396,7 @@ func (h *rig) listening(want bool) {
 	h.t.Errorf("that somebody listens is not %t", want)
 }
 
-func TestWhoHasAskedIsAnswered(t *testing.T) {
+func TestRequestsInProgressAreAnswered(t *testing.T) {
 	h := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, beaten := make(chan error, 1), false

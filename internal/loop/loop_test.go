@@ -26,7 +26,7 @@ func supervised(t *testing.T, l *loop.Loop, log *slog.Logger) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
+func TestALoopThatEndsIsRestartedAfterGrowingPauses(t *testing.T) {
 	for name, end := range map[string]func() error{
 		"by an error": func() error { return errors.New("lost the runtime") },
 		"by itself":   func() error { return nil },
@@ -58,7 +58,7 @@ func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
 	}
 }
 
-func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
+func TestALoopThatRanSteadilyIsRestartedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var starts []time.Time
 		l := loop.New("lease", 0, func(context.Context) error {

@@ -111,7 +111,7 @@ func sealed(version int, value string) []byte {
 	return fmt.Appendf(nil, "{\"version\":%d,\"sha256\":\"%x\"}\n%s", version, sha256.Sum256([]byte(value)), value)
 }
 
-func TestAFileThatMakesNoSenseIsSetAside(t *testing.T) {
+func TestAnInvalidFileIsSetAside(t *testing.T) {
 	for name, content := range map[string][]byte{
 		"zeros":                   make([]byte, 4096),
 		"text":                    []byte("this was a state file once\n"),
@@ -128,7 +128,7 @@ func TestAFileThatMakesNoSenseIsSetAside(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsSetAside(t *testing.T) {
+func TestWhatIsNotAFileIsSetAside(t *testing.T) {
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "a.state"), 0o700); err != nil {
 		t.Fatal(err)

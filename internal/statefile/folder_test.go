@@ -192,7 +192,7 @@ func TestASecondProcessIsLockedOut(t *testing.T) {
 	want(t, "in the second", second.File("a"), map[string]string{"k": "v"})
 }
 
-func TestWritesAreBehind(t *testing.T) {
+func TestWritesAreDelayed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		save  func(*statefile.File, func() any)
 		delay time.Duration
@@ -245,7 +245,7 @@ func TestWritesAreBehind(t *testing.T) {
 	}
 }
 
-func TestAChangeThatCannotWaitIsWrittenBeforeThoseThatCan(t *testing.T) {
+func TestUrgentChangesAreWrittenFirst(t *testing.T) {
 	path := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		folder := open(t, path)
@@ -264,7 +264,7 @@ func TestAChangeThatCannotWaitIsWrittenBeforeThoseThatCan(t *testing.T) {
 }
 
 // Not even root can write into a file that is in the place of the folder.
-func TestGoesOnFromMemoryWhereNoFolderCanBe(t *testing.T) {
+func TestWorksFromMemoryWithoutAFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestAFileThatCannotBeWrittenBlocksNoOther(t *testing.T) {
 	}
 }
 
-func TestMemoryKeepsWhatIsSavedAndIsNotWritten(t *testing.T) {
+func TestAMemoryFolderWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // without a pause between attempts, the bubble's time would stand still and the test would hang
 		folder := statefile.NewMemory()
 		save(folder.File("a"), map[string]string{"k": "v"})

@@ -16,9 +16,9 @@ import (
 )
 
 // The filesystems are mounted in the mount namespace of the test's process.
-func TestFilesystemsThatTakeNothing(t *testing.T) {
+func TestUnwritableFilesystems(t *testing.T) {
 	if os.Getenv(child) == "" {
-		if out, err := inChild(t, "mounts", private); err != nil || !strings.Contains(out, "--- PASS: TestFilesystemsThatTakeNothing") {
+		if out, err := inChild(t, "mounts", private); err != nil || !strings.Contains(out, "--- PASS: TestUnwritableFilesystems") {
 			t.Errorf("in a process of its own: %v\n%s", err, out)
 		}
 		return

@@ -88,7 +88,7 @@ func held() int {
 	return int(m.HeapAlloc)
 }
 
-func TestWhatIsInFewFoldersIsVisitedFirst(t *testing.T) {
+func TestEntriesAreVisitedLevelByLevel(t *testing.T) {
 	root := t.TempDir()
 	makeAll(t, root, "a/b/c/d", "a/e", "f", "g/")
 	check(t, os.Symlink("/", filepath.Join(root, "a", "everything")))
@@ -221,7 +221,7 @@ func TestDeepLongPathsTakeBoundedMemory(t *testing.T) {
 }
 
 // Entries that were read must not stay in memory.
-func TestManyFoldersInFewAtATimeAreWalkedWhole(t *testing.T) {
+func TestManyFoldersAreWalkedWithinMaxBytes(t *testing.T) {
 	const levels, each = 40, 20
 	root := t.TempDir()
 	at := root
@@ -253,7 +253,7 @@ func limitFiles(t *testing.T, more int) {
 	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) })
 }
 
-func TestATreeIsDeeperThanThereAreDescriptors(t *testing.T) {
+func TestATreeMayBeDeeperThanTheDescriptorLimit(t *testing.T) {
 	const depth = 500
 	root := t.TempDir()
 	chain(t, root, "deep", depth)
@@ -272,7 +272,7 @@ func TestATreeIsDeeperThanThereAreDescriptors(t *testing.T) {
 	}
 }
 
-func TestAWalkWithoutDescriptorsSaysThatItIsNotWhole(t *testing.T) {
+func TestAWalkWithoutDescriptorsIsNotWhole(t *testing.T) {
 	root := t.TempDir()
 	makeAll(t, root, "a/b/c/d/e")
 	limitFiles(t, 8)

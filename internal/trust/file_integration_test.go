@@ -10,7 +10,7 @@ import (
 )
 
 // A file, a folder or a link of another user is refused, whatever its mode.
-func TestWhatBelongsToAnotherUserIsRefused(t *testing.T) {
+func TestFilesOfOtherUsersAreRefused(t *testing.T) {
 	const nobody = 65534
 	for name, c := range map[string]struct {
 		lay func(folder string) error

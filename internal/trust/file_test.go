@@ -93,7 +93,7 @@ func TestPathReturnsWhereLinksLead(t *testing.T) {
 }
 
 // A check must not leak descriptors, whatever its result.
-func TestLooksLeaveNoDescriptor(t *testing.T) {
+func TestChecksLeakNoDescriptors(t *testing.T) {
 	folder := t.TempDir()
 	check(t, os.WriteFile(folder+"/x", nil, 0o666), os.Chmod(folder+"/x", 0o666), os.WriteFile(folder+"/ok", nil, 0o600), os.Symlink("l", folder+"/l"), os.Symlink("ok", folder+"/link"))
 	count := func() int {
@@ -114,7 +114,7 @@ func TestLooksLeaveNoDescriptor(t *testing.T) {
 }
 
 // Changing the permissions of a device would break the host.
-func TestADeviceIsNotToBeChanged(t *testing.T) {
+func TestTheHintForADeviceIsAnotherFile(t *testing.T) {
 	_, err := ReadRegularFile("/dev/null")
 	if refused, ok := errors.AsType[*Error](err); !ok || refused.Hint != "use a regular file instead of /dev/null" {
 		t.Errorf("ReadRegularFile(/dev/null) = %v, want it refused with a hint that harms nothing", err)

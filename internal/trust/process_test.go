@@ -72,7 +72,7 @@ func TestThisProcessIsInspected(t *testing.T) {
 	}
 }
 
-func TestAProcessDoesAsItsProgramSays(t *testing.T) {
+func TestProgramsThatOnlyRootControls(t *testing.T) {
 	const nobody = 65534
 	for _, test := range []struct {
 		owner uint32

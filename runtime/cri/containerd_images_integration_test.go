@@ -49,7 +49,7 @@ func in(ctx context.Context, namespace string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-func TestContainerdReportsWhenImagesCameAndTheirLabels(t *testing.T) {
+func TestContainerdReportsTimesAndLabelsOfImages(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	begin := time.Now()
 	for name, labels := range map[string]map[string]string{
@@ -219,7 +219,7 @@ func TestContainerdReportsPullsUnderWay(t *testing.T) {
 
 // The image of an unpack, or of a container that is being created, is found through the label of
 // every unpacked image.
-func TestContainerdReportsWhatIsBeingMade(t *testing.T) {
+func TestContainerdReportsImagesOfUnpacksAndNewContainers(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/pulled:1")
 	layer, err := lab.RandomLayer(1 << 10) // else both images would be one snapshot

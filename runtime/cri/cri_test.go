@@ -35,7 +35,7 @@ func TestNewRefusesNegativeTimeouts(t *testing.T) {
 	}
 }
 
-func TestErrorsAreClassedAndHelp(t *testing.T) {
+func TestErrorsHaveAClassAndAHint(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		class   error
@@ -144,7 +144,7 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(resp any)
 		call  func(context.Context, *cri.Runtime) error
@@ -316,7 +316,7 @@ func TestRemoveContainerOfUnknownState(t *testing.T) {
 	}
 }
 
-func TestImagesLeaveOutNoNames(t *testing.T) {
+func TestImagesOmitMissingNames(t *testing.T) {
 	s := newServer(t, containerd16)
 	s.fake.AddImage(runtimetest.ImageSpec{ID: "a", Tags: []string{"<none>:<none>"}, Digests: []string{"b@<none>"}, Pinned: true})
 	images, err := s.client(t, nil).Images(t.Context())

@@ -153,7 +153,7 @@ func TestDetailsOfManyImagesAreOneList(t *testing.T) {
 	}
 }
 
-func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
+func TestLabelsThatTakeTooLongStayUnknown(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, containerd16)
 	for i := range 40 {
@@ -184,7 +184,7 @@ func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
 
 // An image whose configuration is missing or damaged must not stay forever. An image that could not
 // be read once must not lose its label forever.
-func TestAnImageThatCannotBeReadHasNoLabelsInTheEnd(t *testing.T) {
+func TestAnUnreadableImageEndsUpWithoutLabels(t *testing.T) {
 	s := newServer(t, flavour{name: "cri-o", version: "1.30.0", images: idAndDigest, criEvents: true})
 	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/a:1"}})
 	s.set(func() {

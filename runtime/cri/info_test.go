@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-func TestInfoAsksOnceAConnection(t *testing.T) {
+func TestInfoQueriesOncePerConnection(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	info, err := r.Info(t.Context())

@@ -41,7 +41,7 @@ func pods(t *testing.T, r *cri.Runtime, n int) []runtime.Pod {
 	return list
 }
 
-func TestDeadContainersAreAskedOnce(t *testing.T) {
+func TestDeadContainersAreQueriedOnce(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	finished := time.Unix(1_700_000_000, 123)
@@ -113,7 +113,7 @@ func TestOneBrokenContainerDoesNotFailTheList(t *testing.T) {
 	}
 }
 
-func TestAHangWhileAskingCostsOneDeadline(t *testing.T) {
+func TestAHangDuringQueriesCostsOneDeadline(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, containerd16)
 	var observed atomic.Int32
@@ -152,7 +152,7 @@ func TestAHangWhileAskingCostsOneDeadline(t *testing.T) {
 	}
 }
 
-func TestQuestionsAreBounded(t *testing.T) {
+func TestConcurrentQueriesAreBounded(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	dead(s, 50, time.Now())
@@ -276,7 +276,7 @@ func TestStatesOfContainers(t *testing.T) {
 	}
 }
 
-func TestAContextThatEndsWhileAsking(t *testing.T) {
+func TestAContextThatEndsDuringQueries(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ import (
 
 // The adapter and the tracker of last use together must take less than 5 MB for 10,000 images, or
 // 500 bytes for each.
-func TestWhatIsKeptOfThousandsOfImagesIsSmall(t *testing.T) {
+func TestFactsOfThousandsOfImagesAreSmall(t *testing.T) {
 	const (
 		count = 3_000
 		most  = count * 260 // bytes

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-func TestDockerIsLookedForAfterCRI(t *testing.T) {
+func TestDockerIsSearchedForAfterCRI(t *testing.T) {
 	r, err := New(Options{Auto: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestThePodsOfANodeAreThoseOfCRI(t *testing.T) {
 }
 
 // If a runtime sends no events, others poll. They must stop when it is removed.
-func TestNobodyWaitsForTheEventsOfOneThatIsGone(t *testing.T) {
+func TestEventsOfARemovedRuntimeAreNotAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := opened(t)
 		fake := runtimetest.NewFake(runtimetest.Options{Name: "docker"})

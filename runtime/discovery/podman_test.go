@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
+func TestPodmansAreFoundByTheirFiles(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
 }
 
 // A user owns the run root of their Podman, and may put anything there.
-func TestNoLinkOfAUsersIsFollowedToFindPodman(t *testing.T) {
+func TestLinksOfUsersAreNotFollowedToFindPodman(t *testing.T) {
 	root, elsewhere := t.TempDir(), t.TempDir()
 	check := func(err error) {
 		t.Helper()

@@ -66,7 +66,7 @@ func TestWhenPodsAreListed(t *testing.T) {
 	}
 }
 
-func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
+func TestOutdatedListsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported := make(chan string, 100)
 		w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
@@ -106,7 +106,7 @@ func settle() {
 	synctest.Wait()
 }
 
-func TestARuntimeThatFailsHasTheOthersListedNoMoreOften(t *testing.T) {
+func TestAFailingRuntimeDoesNotCauseMoreLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := 0
 		down := errors.New("down")

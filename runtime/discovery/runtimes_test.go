@@ -220,7 +220,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 }
 
 // A runtime that hangs does not answer until a call times out.
-func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
+func TestANewRuntimeIsKnownDespiteOneThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second
 		r := opened(t)
@@ -286,7 +286,7 @@ func (l counted) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func TestASearchAsksNobodyTwiceWhoIsNoRuntime(t *testing.T) {
+func TestASearchSkipsSocketsThatAreNoRuntimes(t *testing.T) {
 	path := filepath.Join(folder(t), "containerd.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {

@@ -27,7 +27,7 @@ func fails(code int, message string) http.HandlerFunc {
 }
 
 // A container's dependencies have the names from its configuration, whatever their kind.
-func TestWhomAContainerNeeds(t *testing.T) {
+func TestDependenciesOfAContainer(t *testing.T) {
 	const vpn = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for name, tt := range map[string]struct {
 		host     object
@@ -70,7 +70,7 @@ func TestWhomAContainerNeeds(t *testing.T) {
 	}
 }
 
-func TestErrorsAreClassedAndHelp(t *testing.T) {
+func TestErrorsHaveAClassAndAHint(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer  http.HandlerFunc
 		class   error
@@ -142,7 +142,7 @@ func TestARestartIsNoticed(t *testing.T) {
 
 // A Docker that is too old or too new is reported as such, and does not count as one that is
 // starting.
-func TestADockerOfAnotherAgeIsNotOneThatIsStarting(t *testing.T) {
+func TestAnUnsupportedDockerDoesNotCountAsStarting(t *testing.T) {
 	for name, version := range map[string]struct{ api, minimum, message string }{
 		"too old": {"1.39", "1.12", "API version 1.39 is not supported"},
 		"too new": {"1.99", "1.98", "too old"},
@@ -246,7 +246,7 @@ func TestComposeProjectsArePods(t *testing.T) {
 	}
 }
 
-func TestAContainerThatEndedAgainIsAskedAgain(t *testing.T) {
+func TestAContainerThatEndedAgainIsInspectedAgain(t *testing.T) {
 	ended := func(status string) []any {
 		c := listed("a", "exited", nil)
 		c["Status"] = status
@@ -279,7 +279,7 @@ func TestAContainerThatEndedAgainIsAskedAgain(t *testing.T) {
 	end(again)
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path   string
 		answer any
@@ -303,7 +303,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 }
 
 // Docker makes lists from a copy that is briefly outdated (seen in 26.1).
-func TestAStopIsOverWhenListsSaySo(t *testing.T) {
+func TestAStopEndsWhenListsShowIt(t *testing.T) {
 	lists := 0
 	s := newServer(t, "1.45", object{
 		"/containers/a/json": inspected("2026-11-20T10:00:00Z", time.Time{}, object{}),

@@ -70,7 +70,7 @@ func TestDockerStopsByTheContainersOwnSignal(t *testing.T) {
 }
 
 // A container that Docker restarts repeatedly can be stopped between two attempts, too.
-func TestDockerStopsWhatCrashes(t *testing.T) {
+func TestDockerStopsACrashingContainer(t *testing.T) {
 	r, d := startDocker(t, lab.DockerOptions{})
 	d.AddImage(t, image)
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ExitWith(1), Restart: "always"})
@@ -93,7 +93,7 @@ func TestDockerStopsWhatCrashes(t *testing.T) {
 }
 
 // A paused container is resumed, and handles its stop signal.
-func TestDockerStopsWhatIsPaused(t *testing.T) { onEachDocker(t, testPaused) }
+func TestDockerStopsAPausedContainer(t *testing.T) { onEachDocker(t, testPaused) }
 
 func testPaused(t *testing.T, o lab.DockerOptions) {
 	r, d := startDocker(t, o)
@@ -323,7 +323,7 @@ func testFoundAgain(t *testing.T, o lab.DockerOptions) {
 
 // If Docker and CRI share one containerd, as on Debian, neither lists the other's images, and
 // removals through CRI do not affect Docker's.
-func TestDockersContainerdIsNotCollectedBehindItsBack(t *testing.T) {
+func TestDockersImagesInContainerdAreNotCollectedThroughCRI(t *testing.T) {
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	r, d := startDocker(t, lab.DockerOptions{Containerd: c})
 	d.AddImage(t, image)

@@ -32,7 +32,7 @@ func fill(t *testing.T, folder string) {
 }
 
 // On a full disk, Docker removes a name, then cannot save that, and returns an error.
-func TestDockersImagesGoFromAFullDisk(t *testing.T) {
+func TestDockersImagesAreRemovedFromAFullDisk(t *testing.T) {
 	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
 		for _, names := range [][]string{{"docker.io/library/app:1"}, {"docker.io/library/app:1", "docker.io/library/other:2", "docker.io/team/third:3"}} {
 			o.ImageFSBytes = 64 << 20

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime/docker"
 )
 
-func TestOnlyWhatARegistryHasCarriesADigest(t *testing.T) {
+func TestOnlyImagesOfARegistryHaveDigests(t *testing.T) {
 	image := func(id string, identity any) object {
 		img := object{"Id": id, "RepoTags": []any{id + ":1", "<none>:<none>"}, "RepoDigests": []any{id + "@sha256:1", "<none>@<none>"}, "Size": 7, "Labels": object{"hostler.io/keep": "true", "other": "x"}}
 		if identity != nil {
@@ -75,7 +75,7 @@ func TestOnlyWhatARegistryHasCarriesADigest(t *testing.T) {
 	}
 }
 
-func TestSharedSizesAreAskedForWhenImagesCome(t *testing.T) {
+func TestSharedSizesAreQueriedWhenImagesAppear(t *testing.T) {
 	images := func(n int) []any {
 		list := []any{}
 		for i := range n {
@@ -110,7 +110,7 @@ func TestSharedSizesAreAskedForWhenImagesCome(t *testing.T) {
 	}
 }
 
-func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
+func TestMissingSizesAreNotAnError(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "1.41", object{"/images/json": []any{object{"Id": "a", "Size": 100}}})
 	s.set("/system/df", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
@@ -127,7 +127,7 @@ func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
 }
 
 // A caller with little time neither sends a costly request, nor delays that of others.
-func TestSizesAreAskedForByThoseWhoHaveTime(t *testing.T) {
+func TestSizesAreQueriedByCallersWithTime(t *testing.T) {
 	const df = "/system/df"
 	asking, answer := make(chan struct{}), make(chan struct{})
 	s := newServer(t, "1.41", object{"/images/json": []any{object{"Id": "a", "Size": 100}}})
@@ -189,7 +189,7 @@ func (n names) serve(s *server, removed func(name string)) {
 }
 
 // If an image cannot be removed, it keeps its names. Names of other images are never removed.
-func TestNamesAreGivenBack(t *testing.T) {
+func TestNamesAreRestored(t *testing.T) {
 	const a, b = "sha256:a", "sha256:b"
 	type moves = map[string]map[string]string // name that is removed: which images other names refer to then
 	for name, tt := range map[string]struct {

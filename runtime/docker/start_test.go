@@ -43,7 +43,7 @@ func TestContainersThatRunAreSeenByTheirShims(t *testing.T) {
 	}
 }
 
-func TestWhoStartsAContainerAgain(t *testing.T) {
+func TestRestartOfAContainer(t *testing.T) {
 	for policy, want := range map[string]runtime.Restart{
 		"": runtime.RestartNever, "no": runtime.RestartNever, "always": runtime.RestartByRuntime,
 		"on-failure": runtime.RestartByRuntime, "unless-stopped": runtime.RestartUnlessStopped,
@@ -73,7 +73,7 @@ func TestAContainerBetweenTwoAttemptsIsReported(t *testing.T) {
 }
 
 // `docker update --restart` changes only the policy.
-func TestAChangedContainerIsAskedAgain(t *testing.T) {
+func TestAChangedContainerIsInspectedAgain(t *testing.T) {
 	event := make(chan any)
 	s := newServer(t, "1.45", object{
 		"/containers/json": []any{exited("a")}, "/containers/a/json": ended("no"),
@@ -159,7 +159,7 @@ func TestStartContainer(t *testing.T) {
 
 // Facts are outdated if events may have been missed: while no stream is open, and after a stream
 // was opened again.
-func TestContainersAreAskedAgainAfterAGapInEvents(t *testing.T) {
+func TestContainersAreInspectedAgainAfterAGapInEvents(t *testing.T) {
 	event := make(chan any)
 	s := newServer(t, "1.45", object{
 		"/containers/json": []any{exited("a")}, "/containers/a/json": ended("no"),
@@ -217,7 +217,7 @@ func TestOnFailureIsJudgedByTheEnd(t *testing.T) {
 	}
 }
 
-func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
+func TestStartNeedsOfAContainer(t *testing.T) {
 	about := ended("unless-stopped")
 	about["Mounts"] = []any{
 		object{"Type": "bind", "Source": "/mnt/nas/db"},

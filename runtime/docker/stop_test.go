@@ -73,7 +73,7 @@ func TestStopPodKillsWhatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestAWaitThatFailedIsNoEnd(t *testing.T) {
+func TestAFailedWaitIsNotAnEnd(t *testing.T) {
 	s := newServer(t, "1.45", object{
 		"/containers/json": lists(), "/containers/a/kill": http.HandlerFunc(done), "/containers/a/json": started(time.Now()),
 		"/containers/a/wait": object{"StatusCode": -1, "Error": object{"Message": "lost the shim"}},

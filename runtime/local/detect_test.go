@@ -48,7 +48,7 @@ func listened(t *testing.T) (path string) {
 }
 
 // Starting a service would cancel a shutdown.
-func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
+func TestDetectStartsNoServiceDuringAShutdown(t *testing.T) {
 	path := listened(t)
 	for name, c := range map[string]struct {
 		holders []int
@@ -78,7 +78,7 @@ func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
 }
 
 // A service that starts slowly gets one request, and a later Detect finds it.
-func TestALateAnswerIsTakenUp(t *testing.T) {
+func TestALateAnswerIsUsed(t *testing.T) {
 	path := listened(t)
 	var detector local.Detector
 	asked, answer := make(chan struct{}), make(chan error)

@@ -40,7 +40,7 @@ func proc(t *testing.T, path string, pids ...int) string {
 	return root
 }
 
-func TestNobodyIsStartedByBeingAsked(t *testing.T) {
+func TestDetectStartsNoService(t *testing.T) {
 	const path = "/run/docker.sock"
 	for name, c := range map[string]struct {
 		holders []int

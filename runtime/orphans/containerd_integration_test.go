@@ -65,7 +65,7 @@ func (o *orphanage) exitCode(t *testing.T) int32 {
 }
 
 // Ten times what the pipes of the container and its shim can hold.
-func TestAContainerLogsAsMuchAsItLikesOnceContainerdIsGone(t *testing.T) {
+func TestOutputIsDiscardedOnceContainerdIsGone(t *testing.T) {
 	o := adopted(t, `trap 'i=0; while [ $i -lt 20000 ]; do echo "line $i of what it has to say before it ends, and more of it"; i=$((i+1)); done; exit 7' TERM
 		echo ready; while :; do sleep 86400 & wait $!; done`)
 	must(t, o.Kill())
@@ -75,7 +75,7 @@ func TestAContainerLogsAsMuchAsItLikesOnceContainerdIsGone(t *testing.T) {
 	}
 }
 
-func TestAContainerWhoseContainerdGoesInTheMiddleIsAskedOnce(t *testing.T) {
+func TestAContainerWhoseContainerdStopsInAStopIsSignalledOnce(t *testing.T) {
 	o := adopted(t, `trap 'n=$((n+1)); echo asked; [ $n -lt 2 ] || exit 9' TERM
 		echo ready; while :; do sleep 86400 & wait $!; done`)
 	stopped := make(chan error, 1)

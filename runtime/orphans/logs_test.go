@@ -33,7 +33,7 @@ func write(pipe *os.File, within time.Duration) error {
 	return err
 }
 
-func TestWhatContainersLogIsReadAwayWhileTheirRuntimeIsGone(t *testing.T) {
+func TestOutputIsDiscardedWhileTheRuntimeIsGone(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	pipe := h.pipe("web-c")
@@ -50,7 +50,7 @@ func TestWhatContainersLogIsReadAwayWhileTheirRuntimeIsGone(t *testing.T) {
 }
 
 // No list is requested between start and end of the stop.
-func TestWhatAContainerLogsIsReadAwayWhileItStops(t *testing.T) {
+func TestOutputIsDiscardedDuringAStop(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-SIGWINCH") // it ignores SIGWINCH
 	pipe := h.pipe("web-c")
@@ -65,7 +65,7 @@ func TestWhatAContainerLogsIsReadAwayWhileItStops(t *testing.T) {
 
 // A file in the place of a pipe must not be opened. A runtime that only fails still reads the
 // output itself.
-func TestNothingButPipesOfRuntimesThatAreGoneIsRead(t *testing.T) {
+func TestOnlyPipesOfGoneRuntimesAreRead(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	pipe := h.pipe("web-c")

@@ -176,7 +176,7 @@ func (h *host) seen() string {
 	return strings.Join(list, "; ")
 }
 
-func TestARuntimeThatAnswersIsAsked(t *testing.T) {
+func TestARuntimeThatAnswersIsUsed(t *testing.T) {
 	h := newHost(t)
 	_, c := h.pod("web", "image-")
 	pods, err := h.in.Pods(t.Context())
@@ -193,7 +193,7 @@ func TestARuntimeThatAnswersIsAsked(t *testing.T) {
 	}
 }
 
-func TestARuntimeThatFailsIsNotStoodInForBefore(t *testing.T) {
+func TestAFailingRuntimeIsNotReplacedBeforeAdopt(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.gone = true
@@ -237,7 +237,7 @@ func TestAPodOutlivesItsRuntimeAndIsStopped(t *testing.T) {
 }
 
 // As a last resort, ending the sandbox ends its containers.
-func TestThePodTakesItsContainersAlong(t *testing.T) {
+func TestASandboxEndsItsContainers(t *testing.T) {
 	h := newHost(t)
 	sandbox, container := h.pod("web", "image-")
 	_, other := h.pod("db", "image-")
@@ -251,7 +251,7 @@ func TestThePodTakesItsContainersAlong(t *testing.T) {
 }
 
 // Between the last list and the end of the runtime, containers may have been created.
-func TestWhatNobodyHasReportedIsFound(t *testing.T) {
+func TestUnlistedContainersAreFound(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.goes()
@@ -282,7 +282,7 @@ func TestPodsOfARuntimeThatNobodyHasFoundAreStopped(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherProgramRunsIsNotTakenForStopped(t *testing.T) {
+func TestContainersOfOtherProgramsDoNotCountAsStopped(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.pods = append(h.pods, runtime.Pod{Runtime: "k3s", ID: "vm", Name: "vm", Sandbox: true, Ready: true, Containers: []runtime.Container{{Runtime: "k3s", ID: "vm-c", Name: "main", State: runtime.Running}}})
@@ -300,7 +300,7 @@ func TestWhatAnotherProgramRunsIsNotTakenForStopped(t *testing.T) {
 }
 
 // A pod of another runtime belongs to that runtime, even if it fails.
-func TestOtherRuntimesSpeakForThemselves(t *testing.T) {
+func TestOtherRuntimesAreNotReplaced(t *testing.T) {
 	h := newHost(t)
 	h.docker = []runtime.Pod{{Runtime: "docker", ID: "shop", Name: "shop", Ready: true}}
 	h.pod("web", "image-")
@@ -316,7 +316,7 @@ func TestOtherRuntimesSpeakForThemselves(t *testing.T) {
 	}
 }
 
-func TestTheRuntimeIsBack(t *testing.T) {
+func TestReleaseUsesTheRuntimeAgain(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.goes()
@@ -327,7 +327,7 @@ func TestTheRuntimeIsBack(t *testing.T) {
 }
 
 // The container was already sent its signal, and some programs exit at once on a second one.
-func TestAContainerWhoseRuntimeGoesInTheMiddleIsAskedOnce(t *testing.T) {
+func TestAContainerWhoseRuntimeStopsInAStopIsSignalledOnce(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")
 	h.goes()
@@ -391,7 +391,7 @@ func TestTheStopSignalOutlivesTheProcess(t *testing.T) {
 }
 
 // A runtime's list is newer than the recorded pods.
-func TestRecordedPodsAreThoseOfRuntimesThatListNone(t *testing.T) {
+func TestRecordedPodsAreUsedForRuntimesWithoutAList(t *testing.T) {
 	for name, lists := range map[string]bool{"k3s lists some": true, "k3s lists none": false} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)

@@ -102,7 +102,7 @@ func TestPodmansContainersStayStopped(t *testing.T) {
 
 // If Podman is killed after it resumed a container and before it saved that, it calls the container
 // paused from then on. It can neither resume nor stop it.
-func TestWhatPodmanTakesForPausedIsAskedToEnd(t *testing.T) {
+func TestAContainerThatPodmanCallsPausedIsSignalled(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	d.AddImage(t, built)
 	for name, c := range map[string]lab.PodmanContainer{
@@ -140,7 +140,7 @@ func TestWhatPodmanTakesForPausedIsAskedToEnd(t *testing.T) {
 }
 
 // An image that was built here also has digests, which mean nothing.
-func TestOnlyWhatPodmanHasPulledCarriesADigest(t *testing.T) {
+func TestOnlyImagesThatPodmanPulledHaveDigests(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	pulled := d.Registry.Address + "/shop/app:1"
 	id, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{pulled, d.Registry.Address + "/other/app:2"}})
@@ -215,7 +215,7 @@ func TestAnArchiveThatPodmanLoadsIsNotPulled(t *testing.T) {
 }
 
 // An image that was pulled by tag and by digest is removed, and its parents stay.
-func TestPodmansImagesGoWithTheirDigests(t *testing.T) {
+func TestPodmansImagesAreRemovedWithTheirDigests(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	pulled := d.Registry.Address + "/shop/app:1"
 	id, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{pulled}})
@@ -296,7 +296,7 @@ func TestAUnitsStopIsCutAtTheGrace(t *testing.T) {
 }
 
 // The service exits by itself, and only a new request starts it.
-func TestPodmanIsNotWokenInVain(t *testing.T) {
+func TestPodmanIsNotStartedWithoutNeed(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true, Idle: time.Second})
 	_, err := p.Load(t.Context(), lab.ImageSpec{Names: []string{built}})
 	check(t, err)

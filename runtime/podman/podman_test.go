@@ -114,7 +114,7 @@ func TestPodsProjectsAndLoneContainersArePods(t *testing.T) {
 
 // Podman has one for each `podman kube play` of a unit (Quadlet's .kube): when it ends, the unit
 // stops.
-func TestWhatHoldsAUnitOfPodsTogetherIsNoPod(t *testing.T) {
+func TestAServiceContainerIsNotAPod(t *testing.T) {
 	service := inspected("running", nil)
 	service["IsService"] = true
 	s := newServer(t, map[string]any{
@@ -132,7 +132,7 @@ func TestWhatHoldsAUnitOfPodsTogetherIsNoPod(t *testing.T) {
 	}
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	for name, answers := range map[string]map[string]any{
 		"a container without an ID":  {"/libpod/containers/json": []any{listed("", "running", 1, nil)}},
 		"a container that is twice":  {"/libpod/containers/json": []any{listed("a", "running", 1, nil), listed("a", "exited", 1, nil)}},
@@ -175,7 +175,7 @@ func TestAnImageThatOthersHaveAsWellIsReportedOnceAndKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotPodmanIsRefused(t *testing.T) {
+func TestOtherDaemonsAreRefused(t *testing.T) {
 	s := newServer(t, map[string]any{"/version": object{"Version": "26.1.5", "Components": []any{object{"Name": "Engine", "Version": "26.1.5"}}}})
 	if _, _, err := podman.Ask(t.Context(), local.Candidate{Path: s.socket}); !errors.Is(err, runtime.ErrUnsupported) {
 		t.Errorf("Ask() of a Docker = %v, want %v", err, runtime.ErrUnsupported)
@@ -205,7 +205,7 @@ func TestAnUpgradeIsReported(t *testing.T) {
 }
 
 // While there is a Watch, Podman is queried again only after a change.
-func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
+func TestNothingIsQueriedWhileNothingChanges(t *testing.T) {
 	s := newServer(t, fleet())
 	m := &manager{units: map[string]int{"container-web.service": 1}, starts: true}
 	r := s.openIn(t, withMonitor(t, "conmon -c alone", inService), m)
@@ -353,7 +353,7 @@ func TestARunningContainerIsNotRemoved(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherToolUsesStays(t *testing.T) {
+func TestImagesThatOtherToolsUseStay(t *testing.T) {
 	s := newServer(t, fleet())
 	for _, id := range []string{"base", "pause", "image"} {
 		if err := s.open(t, nil).RemoveImage(t.Context(), runtime.Image{ID: id}); !errors.Is(err, runtime.ErrInUse) {

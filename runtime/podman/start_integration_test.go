@@ -77,7 +77,7 @@ func TestPodmansContainersAreStartedAfterABoot(t *testing.T) {
 }
 
 // If a container ended with the host, Podman knows when its run began.
-func TestTheRunOfAContainerThatWentDownWithItsHostIsKnown(t *testing.T) {
+func TestTheRunOfAContainerThatEndedWithItsHostIsKnown(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	shop(t, d)
 	before := containers(t, r)
@@ -90,7 +90,7 @@ func TestTheRunOfAContainerThatWentDownWithItsHostIsKnown(t *testing.T) {
 }
 
 // A container whose start failed can be started later.
-func TestAStartOfPodmansThatFailsIsTriedAgain(t *testing.T) {
+func TestAFailedStartOfPodmanIsTriedAgain(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	d.AddImage(t, built)
 	volume := filepath.Join(t.TempDir(), "volume")

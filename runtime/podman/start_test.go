@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
+func TestRestartOfAContainer(t *testing.T) {
 	unit := func(name string) object { return object{"PODMAN_SYSTEMD_UNIT": name} }
 	const service = "podman-restart.service"
 	enabled := &manager{units: map[string]int{service: 0, "web.service": 0}, boots: []string{service}}
@@ -76,7 +76,7 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 }
 
 // No folder of Podman shows `podman update --restart`.
-func TestAPolicyIsAskedAgainAfterAWhile(t *testing.T) {
+func TestAPolicyIsQueriedAgainAfterAWhile(t *testing.T) {
 	web := func(policy string) object {
 		w := inspected("running", nil)
 		w["HostConfig"] = object{"RestartPolicy": object{"Name": policy}}
@@ -176,7 +176,7 @@ func TestStartContainer(t *testing.T) {
 	}
 }
 
-func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
+func TestStartNeedsOfAContainer(t *testing.T) {
 	about := inspected("exited", nil)
 	about["Mounts"] = []any{
 		object{"Type": "bind", "Source": "/mnt/nas/db"},
@@ -200,7 +200,7 @@ func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
 }
 
 // An infra container stops with its pod's containers, and volumes do not need a running container.
-func TestWhomAContainerOfPodmansNeeds(t *testing.T) {
+func TestDependenciesOfAContainer(t *testing.T) {
 	web := inspected("running", object{}, "infra", "db")
 	web["HostConfig"] = object{"VolumesFrom": []string{"name-files:ro,gone"}}
 	s := newServer(t, map[string]any{

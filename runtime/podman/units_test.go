@@ -281,7 +281,7 @@ func TestAKillByItsUnitIsReported(t *testing.T) {
 }
 
 // If it were killed, its unit would fail.
-func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
+func TestAnInfraContainerOfAUnitIsLeftToTheUnit(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{"the unit ends it": nil, "the unit does not": {"SIGKILL"}} {
 		t.Run(name, func(t *testing.T) {
@@ -415,7 +415,7 @@ func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
 }
 
 // Seen on a busy host: Podman's answer comes too late, and is known already.
-func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
+func TestAKnownMonitorIsNotQueriedAgain(t *testing.T) {
 	s, end := running(t, nil, nil, false)
 	m := &manager{units: map[string]int{"container-web.service": 4711}, main: "container-web.service", stop: end}
 	proc := withMonitor(t, "conmon -c a", inService)
@@ -440,7 +440,7 @@ func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
 
 // If systemd or Podman is slow to return a container's unit, the container must not be killed
 // without its stop signal.
-func TestTheGraceOfAContainerThatSaysOfNoUnitIsItsOwn(t *testing.T) {
+func TestAContainerWithoutAUnitLabelKeepsItsGrace(t *testing.T) {
 	t.Parallel()
 	s, _ := running(t, nil, nil, true)
 	r := s.openWith(t, podman.Options{Timeouts: local.Timeouts{Query: time.Second}, Units: slowManager{&manager{}}, ProcRoot: withMonitor(t, "conmon -c a", inService)})
@@ -458,7 +458,7 @@ func (slowManager) MainOf(ctx context.Context, _ int) (string, error) {
 	return "", ctx.Err()
 }
 
-func TestNothingIsDoneBehindSystemdsBack(t *testing.T) {
+func TestAContainerOfAUnitIsNotStoppedWithoutSystemd(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, false)
 	fails := errors.New("systemd does not answer")
 	r := s.open(t, &manager{fails: fails})
@@ -499,7 +499,7 @@ func TestAContainerThatIsRemovedWhileItIsStoppedHasStopped(t *testing.T) {
 	}
 }
 
-func TestAStopThatIsCancelledKillsNobody(t *testing.T) {
+func TestACancelledStopKillsNothing(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, stop: cancel})
@@ -511,7 +511,7 @@ func TestAStopThatIsCancelledKillsNobody(t *testing.T) {
 
 // systemd first stops units that are ordered after a unit. Until then, the unit's container gets no
 // stop signal.
-func TestTheGraceOfAUnitsContainerCountsFromItsTurn(t *testing.T) {
+func TestTheGraceOfAContainerBeginsWithTheStopOfItsUnit(t *testing.T) {
 	t.Parallel()
 	s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, waits: 10, turn: end})
@@ -524,7 +524,7 @@ func TestTheGraceOfAUnitsContainerCountsFromItsTurn(t *testing.T) {
 	}
 }
 
-func TestAUnitsTurnIsNotWaitedForLongerThanACallerDoes(t *testing.T) {
+func TestWaitingForTheStopOfAUnitEndsWithTheContext(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, waits: -1})
 	late := errors.New("the phase is over")
@@ -537,7 +537,7 @@ func TestAUnitsTurnIsNotWaitedForLongerThanACallerDoes(t *testing.T) {
 }
 
 // Starting a service would cancel a shutdown that systemd has begun.
-func TestPodmanIsNotWokenByAShutdown(t *testing.T) {
+func TestPodmanIsNotStartedDuringAShutdown(t *testing.T) {
 	s := newServer(t, fleet())
 	proc := t.TempDir()
 	hold := func(pid string) {

@@ -62,7 +62,7 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 
 // A cgroup that cannot be read does not count as empty, which would mean that its container has
 // ended.
-func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
+func TestAnUnreadableCgroupDoesNotCountAsEmpty(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte("1\n"), 0o600); err != nil {
 		t.Fatal(err)

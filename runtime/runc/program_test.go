@@ -48,7 +48,7 @@ func TestTheProgramDeletes(t *testing.T) {
 	}
 }
 
-func TestWhatTheProgramComplainsOfIsReported(t *testing.T) {
+func TestErrorsOfTheProgramAreReported(t *testing.T) {
 	root := dead(t, "runc")
 	standFor(t, "runc", "echo 'cgroup is busy' >&2\nexit 1")
 	err := open(t, root).RemoveContainer(t.Context(), runtime.Container{ID: "-web", Name: "web"})
@@ -57,7 +57,7 @@ func TestWhatTheProgramComplainsOfIsReported(t *testing.T) {
 	}
 }
 
-func TestSomebodyElseMayBeQuicker(t *testing.T) {
+func TestAnotherClientMayRemoveTheContainerFirst(t *testing.T) {
 	root := dead(t, "runc")
 	standFor(t, "runc", `rm -r "$2/-web"; echo "container does not exist" >&2; exit 1`)
 	if err := open(t, root).RemoveContainer(t.Context(), runtime.Container{ID: "-web"}); err != nil {
@@ -97,7 +97,7 @@ func TestVersions(t *testing.T) {
 }
 
 // Running a program costs more than everything else, so it is run again only after it has changed.
-func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
+func TestTheVersionIsQueriedOncePerProgram(t *testing.T) {
 	r := open(t, stateRoot(t))
 	ran := filepath.Join(t.TempDir(), "ran")
 	for _, version := range []string{"1.1.5", "1.2.0+newer", ""} { // one of them fails
@@ -115,7 +115,7 @@ func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
 
 // If a caller has less time than the program needs, that does not count as a failure of the
 // program.
-func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
+func TestACancelledVersionQueryIsRepeated(t *testing.T) {
 	r := open(t, stateRoot(t))
 	started := filepath.Join(t.TempDir(), "begun")
 	must(t, unix.Mkfifo(started, 0o600))
@@ -135,7 +135,7 @@ func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 }
 
 // A root may have any name: its containers show which program uses it.
-func TestARootIsOfWhoMadeItsContainers(t *testing.T) {
+func TestARootIsNamedAfterTheProgramOfItsContainers(t *testing.T) {
 	root := dead(t, "crun")
 	standFor(t, "crun", "echo crun version 1.8.1")
 	if info, err := open(t, root).Info(t.Context()); err != nil || info.Name != "crun" || info.Version != "1.8.1" {

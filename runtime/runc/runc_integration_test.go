@@ -341,7 +341,7 @@ func tear(t *testing.T, d labDriver, id string) {
 
 // A process in the cgroup of a container with its own PID namespace does not belong to the
 // container if it is outside that namespace.
-func TestWhatIsOutsideOfAPIDNamespaceIsLeftAlone(t *testing.T) {
+func TestProcessesOutsideAPIDNamespaceAreLeftAlone(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "web", Command: lab.IgnoreTerm(), Ready: "ready"}))
 		s := newSleeper(t)

@@ -49,7 +49,7 @@ func TestAContainerIsListedAsItsFilesHaveIt(t *testing.T) {
 	}
 }
 
-func TestAStopAsksFirst(t *testing.T) {
+func TestAStopSignalsFirst(t *testing.T) {
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
 			root, s := stateRoot(t), newSleeper(t)
@@ -66,7 +66,7 @@ func TestAStopAsksFirst(t *testing.T) {
 }
 
 // If another process has the PID now, it is not the container's.
-func TestAnotherProcessOfTheSameNumberIsLeftAlone(t *testing.T) {
+func TestAnotherProcessWithThePIDIsLeftAlone(t *testing.T) {
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
 			root, s := stateRoot(t), newSleeper(t)
@@ -86,7 +86,7 @@ func TestAnotherProcessOfTheSameNumberIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
+func TestInvalidFilesDoNotAffectOtherContainers(t *testing.T) {
 	for name, file := range map[string][2]string{
 		"torn":               {"state.json", `{"id":"bad","init_proc`},
 		"of another program": {"state.json", `{"ociVersion":"1.0.2","id":"bad","status":"running","pid":1}`},
@@ -121,7 +121,7 @@ func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
 }
 
 // Only its folder shows that a build step belongs to the builder.
-func TestStepsOfBuildsAreTheBuilders(t *testing.T) {
+func TestBuildStepsBelongToTheBuilder(t *testing.T) {
 	for _, c := range []struct {
 		id, bundle string
 		theirs     bool
@@ -149,7 +149,7 @@ func TestStepsOfBuildsAreTheBuilders(t *testing.T) {
 }
 
 // A container of Podman belongs to Podman, however little its files contain.
-func TestAContainerOfAManagersConcernsNobodyWhateverItsFilesSay(t *testing.T) {
+func TestAContainerOfAManagerIsIgnoredWhateverItsFilesContain(t *testing.T) {
 	root := stateRoot(t)
 	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
 	r := open(t, root)
@@ -165,7 +165,7 @@ func TestAContainerOfAManagersConcernsNobodyWhateverItsFilesSay(t *testing.T) {
 }
 
 // A call that has nothing to do does not fail.
-func TestNothingToDoIsNoFailedCall(t *testing.T) {
+func TestACallWithNothingToDoSucceeds(t *testing.T) {
 	root, s := stateRoot(t), newSleeper(t)
 	writeRunc(t, root, "ended", s.cmd.Process.Pid, s.start+1)
 	r, err := runc.New(runc.Options{Endpoint: root, Observe: func(method string, _ time.Duration, err error) {
@@ -192,7 +192,7 @@ func TestAncestorsReachUpToTheFirstProcess(t *testing.T) {
 
 // The PID of a container that has ended may now belong to a thread of another process, for which no
 // descriptor can be opened.
-func TestAThreadOfTheSameNumberIsNobody(t *testing.T) {
+func TestAThreadWithThePIDIsNotTheProcess(t *testing.T) {
 	thread := aThread(t)
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestIDsDoNotLeadElsewhere(t *testing.T) {
 	}
 }
 
-func TestWhatIsClosedIsUnavailable(t *testing.T) {
+func TestAClosedRuntimeIsUnavailable(t *testing.T) {
 	r, err := runc.New(runc.Options{Endpoint: stateRoot(t)})
 	must(t, err)
 	must(t, r.Close())
@@ -298,7 +298,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestAFinderPassesOverRootsWithoutContainers(t *testing.T) {
+func TestAFinderSkipsRootsWithoutContainers(t *testing.T) {
 	var f runc.Finder
 	root, s := stateRoot(t), newSleeper(t)
 	inhabited := func(want bool, what string) {

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-func TestAWatchReportsALife(t *testing.T) {
+func TestAWatchReportsTheLifecycle(t *testing.T) {
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
 			// Not even the folder above the root exists.
@@ -40,7 +40,7 @@ func TestAWatchReportsALife(t *testing.T) {
 }
 
 // Containers that exist when a watch begins are in lists; only their end is reported.
-func TestAWatchReportsWhatWasThere(t *testing.T) {
+func TestAWatchReportsTheEndOfExistingContainers(t *testing.T) {
 	root, s, other := stateRoot(t), newSleeper(t), newSleeper(t)
 	writeRunc(t, root, "web", s.cmd.Process.Pid, s.start)
 	e := watching(t, root)
@@ -66,7 +66,7 @@ func TestAWatchReportsWhatWasThere(t *testing.T) {
 }
 
 // A container that cannot be read does not hide others.
-func TestAWatchOutlivesWhatIsNoContainer(t *testing.T) {
+func TestAWatchIgnoresWhatIsNoContainer(t *testing.T) {
 	root, s := stateRoot(t), newSleeper(t)
 	must(t, os.Symlink("/nowhere", filepath.Join(root, "before")))
 	e := watching(t, root)

@@ -39,7 +39,7 @@ func inBubble(t *testing.T, opts runtimetest.Options, test func(t *testing.T, f 
 	})
 }
 
-func TestSharedLayersAreFreedWithTheLastThatHoldsThem(t *testing.T) {
+func TestSharedLayersAreFreedWithTheirLastUser(t *testing.T) {
 	inBubble(t, runtimetest.Options{CapacityBytes: 1000, OtherBytes: 100, Inodes: 50}, func(t *testing.T, f *runtimetest.Fake) {
 		base := runtimetest.Layer{ID: "base", Bytes: 200, Inodes: 10}
 		a := f.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}, Layers: []runtimetest.Layer{base, {ID: "a", Bytes: 50, Inodes: 1}}})

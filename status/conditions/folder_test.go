@@ -160,7 +160,7 @@ func TestWhichFilesAreChecks(t *testing.T) {
 	}
 }
 
-func TestWhatAFileLeavesOut(t *testing.T) {
+func TestDefaultsOfAHeader(t *testing.T) {
 	folder := t.TempDir()
 	put(t, folder+"/disk-failing", script, 0o755)
 	programs, faults := conditions.Read(policy(folder))
@@ -190,7 +190,7 @@ func TestAFolderThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestPoliciesThatCannotBe(t *testing.T) {
+func TestInvalidPolicies(t *testing.T) {
 	for want, p := range map[string]conditions.Policy{
 		`conditions.directory: "here" is not an absolute path`: {Folder: "here", Interval: time.Second, Timeout: time.Second},
 		"conditions.interval: 0s is shorter than 1s":           {Folder: "/x", Timeout: time.Second},

@@ -86,7 +86,7 @@ func TestTheHeaderBesideABinary(t *testing.T) {
 	}
 }
 
-func TestNamesMakeTypes(t *testing.T) {
+func TestTypesFromNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"disk-failing": "hostler.io/DiskFailing", "disk_failing.sh": "hostler.io/DiskFailing", "NTPBroken": "hostler.io/NTPBroken",
 		"a--b-": "hostler.io/AB", "10-raid.py": "hostler.io/10Raid", "-": "hostler.io/",

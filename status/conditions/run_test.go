@@ -17,7 +17,7 @@ import (
 // bound is the timeout for events that normally occur at once.
 const bound = 30 * time.Second
 
-func TestWhatAScriptSays(t *testing.T) {
+func TestResultsOfAScript(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		answer status.Answer
@@ -101,7 +101,7 @@ func wantGone(t *testing.T, file string) {
 	}
 }
 
-func TestWhatAScriptLeavesBehindIsKilled(t *testing.T) {
+func TestProcessesThatAScriptLeavesAreKilled(t *testing.T) {
 	folder := t.TempDir()
 	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")
 	put(t, path, "#!/bin/sh\nsleep 1000 >/dev/null 2>&1 &\necho $! >"+child+"\n", 0o755)
@@ -159,7 +159,7 @@ func TestWhatOthersMayWriteByNowIsNotRun(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestChecksThatCannotBeStarted(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"an interpreter that is not there": {"#!/no/such/thing\n", "no such file or directory; the file, or the interpreter"},
 		"lines that end as on Windows":     {"#!/bin/sh\r\nexit 0\r\n", "no such file or directory; its first line ends in a carriage return"},

@@ -246,7 +246,7 @@ func TestTemporaryProblemsAreReported(t *testing.T) {
 	})
 }
 
-func TestFilesComeChangeBreakAndGo(t *testing.T) {
+func TestFilesAppearChangeBreakAndDisappear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
 		for _, kind := range []corev1.NodeConditionType{"hostler.io/A", "hostler.io/B"} {
@@ -349,7 +349,7 @@ func TestAFolderThatHangsBlocksNothing(t *testing.T) {
 	})
 }
 
-func TestANewPolicyIsTakenUpAtOnce(t *testing.T) {
+func TestANewPolicyIsUsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
 		b.start(t)

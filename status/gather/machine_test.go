@@ -11,7 +11,7 @@ import (
 )
 
 // Parts are added to a running host, with a check every ten seconds.
-func TestWhatIsPluggedInIsSeenAtTheNextCheck(t *testing.T) {
+func TestHotpluggedPartsAreSeenAtTheNextCheck(t *testing.T) {
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS("../../test/hosts/small-vm")); err != nil {
 		t.Fatal(err)

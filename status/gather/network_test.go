@@ -193,7 +193,7 @@ func TestAControlPlaneGivenByItsAddressNeedsNoName(t *testing.T) {
 	}
 }
 
-func TestANameIsResolvedNowAndThen(t *testing.T) {
+func TestANameIsResolvedRegularly(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", names: []string{"fd00::3", "10.1.2.3", "::ffff:10.1.2.4"}}, func(w *wire) {
 		const all = "10.1.2.3:6443 10.1.2.4:6443 [fd00::3]:6443"
 		w.want(t, "at the start", all, false)
@@ -220,7 +220,7 @@ func TestANameIsResolvedNowAndThen(t *testing.T) {
 	})
 }
 
-func TestAnswersInTurnsDoNotTurnTheWays(t *testing.T) {
+func TestRotatedAnswersDoNotChangeTheRoutes(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", names: []string{"10.2.0.1"}}, func(w *wire) {
 		turns := []string{"10.1.0.1", "10.2.0.1", "10.3.0.1"}
 		for i := range 1000 {
@@ -277,7 +277,7 @@ func TestDNSThatDoesNotAnswerBlocksNothing(t *testing.T) {
 	})
 }
 
-func TestAnotherServerIsTakenUp(t *testing.T) {
+func TestANewServerIsUsed(t *testing.T) {
 	w := &wire{names: []string{"10.1.2.3"}}
 	wired(t, w, func(w *wire) {
 		w.want(t, "without a kubeconfig", "", false)
@@ -308,7 +308,7 @@ func TestAReloadWhileANameIsResolvedIsNotForgotten(t *testing.T) {
 	})
 }
 
-func TestAFleetOfContainersDoesNotAskDNSWithoutEnd(t *testing.T) {
+func TestStartsOfContainersCauseFewLookups(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443"}, func(w *wire) {
 		for range 600 { // changes within a minute, each with a failed DNS request
 			time.Sleep(100 * time.Millisecond)
@@ -347,7 +347,7 @@ func TestConnectionsFromAnAddressThatIsGoneAreGivenUp(t *testing.T) {
 	})
 }
 
-func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
+func TestAControlPlaneOnThisHostHasNoRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(NetworkOptions{
 			Scan: func(to ...netip.AddrPort) probe.Network {
@@ -369,7 +369,7 @@ func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 	})
 }
 
-func TestAFileThatHangsBlocksNoStart(t *testing.T) {
+func TestAFileThatHangsDoesNotBlockTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{server: "api.example.com:6443", addrs: []string{"192.0.2.10"}}
 		comes := make(chan struct{})

@@ -285,7 +285,7 @@ func TestNothingIsWrittenBeforeNodeAndPodsAreKnown(t *testing.T) {
 	})
 }
 
-func TestWhatOthersWriteMeanwhileIsKept(t *testing.T) {
+func TestConcurrentWritesOfOthersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := run(t, newStore(), web())
 		relabelled := web(func(p *runtime.Pod) { p.Labels = map[string]string{"app": "v2"} })
@@ -396,7 +396,7 @@ func TestAfterAnOutageAllIsCompared(t *testing.T) {
 	})
 }
 
-func TestWhatIsLeftOutIsNamed(t *testing.T) {
+func TestPodsWithoutAnObjectAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list []runtime.Pod
 		for i := range 8 {

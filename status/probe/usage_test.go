@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func TestLayoutReportsPartsThatCameOrWent(t *testing.T) {
+func TestLayoutReportsAddedAndRemovedParts(t *testing.T) {
 	const online, meminfo = "sys/devices/system/cpu/online", "proc/meminfo"
 	const old = "MemTotal: 1000 kB\nMemAvailable: 500 kB\nSwapTotal: 10 kB\nHugePages_Total: 2\nHugepagesize: 2048 kB\n"
 	before := map[string]string{online: "0-3\n", meminfo: old + "Hugetlb: 4096 kB\n"}

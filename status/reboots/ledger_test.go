@@ -68,7 +68,7 @@ func start(store *shelf, boot string, j left, began time.Time) *reboots.Ledger {
 	})
 }
 
-func TestHowABootCameAboutIsReported(t *testing.T) {
+func TestStatusReportsTheLastReboot(t *testing.T) {
 	const before = "one@100"
 	back := noon.Add(100 * time.Second)
 	goesDown := func(l *reboots.Ledger) { l.Ends(true) }
@@ -194,7 +194,7 @@ func TestReboots(t *testing.T) {
 	counts("after a power cut", l, 1, 1, 1)
 }
 
-func TestWhatCannotBeKnownIsNotReported(t *testing.T) {
+func TestUnknownFactsAreNotReported(t *testing.T) {
 	known := &shelf{}
 	start(known, "one", nothing, noon)
 	other := func(store *shelf, j left) *reboots.Ledger {
@@ -223,7 +223,7 @@ func TestWhatCannotBeKnownIsNotReported(t *testing.T) {
 	}
 }
 
-func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
+func TestSettleWaitsForTheJournal(t *testing.T) {
 	store := &shelf{}
 	start(store, "one", nothing, noon).Ends(false)
 	j := &left{}

@@ -97,7 +97,7 @@ func TestARestartBesideAKubeletIsNoNews(t *testing.T) {
 	})
 }
 
-func TestANodeThatIsAnotherMachinesIsLeftAloneBesideAKubelet(t *testing.T) {
+func TestANodeOfAnotherMachineIsNotWrittenBesideAKubelet(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		theirs := d.kubelets()
@@ -125,7 +125,7 @@ func TestBesideAKubeletNothingIsWrittenToAControlPlaneOfHostlersOwn(t *testing.T
 	})
 }
 
-func TestAKubeletThatComesAndGoesTakesAndLeavesTheNode(t *testing.T) {
+func TestTheNodeFollowsAKubeletThatAppearsAndDisappears(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.o.Beside = func() bool { d.mu.Lock(); defer d.mu.Unlock(); return !d.mine }
 		d.start(t)
@@ -142,7 +142,7 @@ func TestAKubeletThatComesAndGoesTakesAndLeavesTheNode(t *testing.T) {
 	})
 }
 
-func TestItIsReportedWhetherTheNodeHasAKubeletsStatus(t *testing.T) {
+func TestTheirsReportsAKubeletsStatus(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		theirs := d.kubelets()
@@ -171,7 +171,7 @@ func TestItIsReportedWhetherTheNodeHasAKubeletsStatus(t *testing.T) {
 	})
 }
 
-func TestWhatHostlerLeftOnAKubeletsNodeGoes(t *testing.T) {
+func TestLeftoversOnAKubeletsNodeAreRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		theirs := d.kubelets()

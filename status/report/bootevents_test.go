@@ -139,7 +139,7 @@ func TestAnEventReportsOnceHowTheLastBootEnded(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedOnceTheJournalIsReadable(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheLastBootIsReportedOnceAlsoIfTheControlPlaneIsUnreachableForLong(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedOnceAfterALongOutage(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	bubble(t, func(t *testing.T, d *desk) {
 		d.controlPlaneAway()

@@ -53,7 +53,7 @@ func (d *desk) types(t *testing.T) []string {
 	return list
 }
 
-func TestAConditionThatIsSwitchedOffGoes(t *testing.T) {
+func TestADisabledConditionIsRemoved(t *testing.T) {
 	const contention = string(status.MemoryContention)
 	for name, beside := range map[string]bool{"on hostler's own Node": false, "on a kubelet's": true} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAConditionThatIsSwitchedOffGoes(t *testing.T) {
 }
 
 // The agent is stopped, its configuration is changed, and it is started again.
-func TestAConditionThatWasSwitchedOffMeanwhileGoes(t *testing.T) {
+func TestAConditionDisabledDuringARestartIsRemoved(t *testing.T) {
 	for name, beside := range map[string]bool{"on hostler's own Node": false, "on a kubelet's": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {

@@ -73,7 +73,7 @@ func TestACordonIsStoredAndSurvivesRestartAndReboot(t *testing.T) {
 }
 
 // A downgrade renames the state file.
-func TestAPersonsDecisionOutlivesTheStore(t *testing.T) {
+func TestADecisionOutlivesTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		next := func() {
 			t.Helper()
@@ -215,7 +215,7 @@ func TestACordonReachesAControlPlaneThatIsUnreachableLater(t *testing.T) {
 	}
 }
 
-func TestACordonThatCannotWaitIsKept(t *testing.T) {
+func TestACordonWhoseCallerGivesUpIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
 		d.start(t)
@@ -262,7 +262,7 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 	})
 }
 
-func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
+func TestALaterCordonOnTheControlPlaneWins(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
 		d.start(t)
@@ -287,7 +287,7 @@ func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
 }
 
 // The cluster adds a taint to a cordoned Node, for which the Node must not be read again.
-func TestACordonFromElsewhereIsReadOnce(t *testing.T) {
+func TestACordonByAnotherClientIsReadOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)

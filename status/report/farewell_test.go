@@ -48,7 +48,7 @@ func (c atWrite) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	return c.Fake.UpdateStatus(ctx, node)
 }
 
-func TestWhatIsToBeReportedIsOnTheDiskWhileTheControlPlaneTakesLong(t *testing.T) {
+func TestTheReportIsOnDiskWhileTheControlPlaneIsSlow(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)

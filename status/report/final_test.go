@@ -187,7 +187,7 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 	})
 }
 
-func TestTheFinalStatusIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
+func TestTheFinalStatusIsKeptDespiteAHangingReportAndRound(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Hang: true})

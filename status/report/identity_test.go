@@ -108,7 +108,7 @@ func TestAMachineThatIsAliveIsNotReplaced(t *testing.T) {
 	})
 }
 
-func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) {
+func TestATakenOverNodeIsNotWrittenUntilItsOwnerIsDead(t *testing.T) {
 	for name, c := range map[string]struct{ keeps, watched, takeover bool }{
 		"it is a new one":                                 {},
 		"it is the same one":                              {keeps: true},
@@ -148,7 +148,7 @@ func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) 
 	}
 }
 
-func TestWhatAClusterKeepsOfADeadMachineIsReportedUntilItIsFixed(t *testing.T) {
+func TestRemainsOfADeadMachineAreReportedUntilFixed(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.strange(t)()
 		d.client.KeepNodes()
@@ -189,7 +189,7 @@ func TestWhatAClusterKeepsOfADeadMachineIsReportedUntilItIsFixed(t *testing.T) {
 	})
 }
 
-func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
+func TestAnAdoptedNodeAlsoWaitsForTheOtherMachine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.strange(t)()
 		before, lease := d.stored(t).UID, "not known yet"

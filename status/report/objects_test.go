@@ -102,7 +102,7 @@ func (a *archive) wantKept(t *testing.T, when string) *corev1.Node {
 	return node
 }
 
-func TestAStoreThatIsSetBackHasAllAgain(t *testing.T) {
+func TestARestoredStoreIsWrittenAgain(t *testing.T) {
 	for name, watched := range map[string]bool{"with a watch": true, "without a watch": false} {
 		t.Run(name, func(t *testing.T) {
 			inArchive(t, func(t *testing.T, a *archive) {
@@ -142,7 +142,7 @@ func TestAStoreThatIsSetBackHasAllAgain(t *testing.T) {
 }
 
 // A fleet must not use the state of a backup until something changes on the host.
-func TestAStatusThatIsSetBackIsWrittenAgainSoon(t *testing.T) {
+func TestARestoredStatusIsWrittenAgainSoon(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {
 		a.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 		a.runs(t, true)

@@ -130,7 +130,7 @@ func (m moments) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	return stored, err
 }
 
-func TestAFleetDoesNotComeBackAllAtOnce(t *testing.T) {
+func TestAFleetDoesNotReturnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hosts = 16
 		var mu sync.Mutex
@@ -222,7 +222,7 @@ func (r renewals) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (
 	return stored, err
 }
 
-func TestTheClockMayBeSetBackAndForth(t *testing.T) {
+func TestTheClockMayBeSteppedInBothDirections(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		clock, client := &wall{}, renewals{d.client, &sync.Mutex{}, &[]time.Time{}}
 		w := d.witnessed()

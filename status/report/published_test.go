@@ -64,7 +64,7 @@ func (d *desk) wantCustoms(t *testing.T, when string, want ...corev1.NodeConditi
 	}
 }
 
-func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
+func TestAConditionWithoutACheckIsRemoved(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, d *desk) *desk{
 		"while the agent runs": func(_ *testing.T, d *desk) *desk { return d },
 		"during a restart": func(t *testing.T, d *desk) *desk {
@@ -104,7 +104,7 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRemovedIsTriedAgain(t *testing.T) {
+func TestFailedRemovalsAreRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.wantPublished(otherDomain)
 		if err := d.once(t.Context(), nil); err != nil {

@@ -45,7 +45,7 @@ func (d *desk) edit(t *testing.T, change func(*corev1.Node)) {
 // bare returns a Node as a person creates it.
 func bare() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}} }
 
-func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
+func TestANodeThatAnotherClientMustCreateIsAwaited(t *testing.T) {
 	for name, watched := range map[string]bool{"with a watch": true, "without a watch": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
@@ -116,7 +116,7 @@ func TestTheLeaseOfANodeThatIsGoneWaitsForTheNextOne(t *testing.T) {
 	})
 }
 
-func TestTheLeaseOfANodeThatIsNotHostlersWaitsForNobody(t *testing.T) {
+func TestTheLeaseOfAForeignNodeDoesNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		waits := "whether there is a Node is not known yet"
 		d.o.AdoptOnly, d.o.Waits, d.mine = true, func(why string) { waits = why }, false
@@ -168,7 +168,7 @@ func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 // alone is a control plane without other clients.
 type alone struct{ controlplane.Client }
 
-func TestTaintsOfAControlPlaneThatNobodyElseWritesAreFixedHere(t *testing.T) {
+func TestTaintsOfAnExclusiveControlPlaneAreRestored(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -273,7 +273,7 @@ func TestAnIdentityThatIsAnothersIsNotFoughtFor(t *testing.T) {
 }
 
 // Without a watch, nothing reports that the Node was created.
-func TestANodeThatIsCreatedForTheSakeOfALabelIsKnownForANewOne(t *testing.T) {
+func TestANodeThatIsCreatedForALabelIsReportedAsNew(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-func TestTheNodeIsWrittenOnChangeAndEveryNowAndThen(t *testing.T) {
+func TestTheNodeIsWrittenOnChangeAndRegularly(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.after(t, 0, "at the start", 1, 1)
@@ -143,7 +143,7 @@ func TestReportShutdownIsStoredWhenItReturns(t *testing.T) {
 
 // The status in a shutdown's report is newer than the guard's own: the guard reports before it
 // changes its state.
-func TestReportShutdownTakesTheGuardsWord(t *testing.T) {
+func TestReportShutdownUsesThePassedStatus(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.set(func() { d.guard = drainingStatus() })
 		released := drainingStatus()
@@ -181,7 +181,7 @@ func TestReportShutdownKeepsToItsContext(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotMineIsNotWritten(t *testing.T) {
+func TestANodeOfAnotherOwnerIsNotWritten(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.mine = false
 		d.start(t)
@@ -315,7 +315,7 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 }
 
 // The guard connects to logind after the agent has started. Only a change after that is an Event.
-func TestTheStartOfTheShutdownGuardIsNoEvent(t *testing.T) {
+func TestTheStartOfTheShutdownGuardCausesNoEvent(t *testing.T) {
 	for name, c := range map[string]struct {
 		before bool // whether the agent is restarted
 		found  shutdown.Status
@@ -368,7 +368,7 @@ func TestTheStartOfTheShutdownGuardIsNoEvent(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
+func TestANodeThatIsAlwaysDeletedIsNotRegisteredInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Delay: time.Millisecond, Err: controlplane.ErrNotFound})
 		d.start(t)
@@ -384,7 +384,7 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 
 // If the server requests a pause, the status waits for it, except in a shutdown; the host is still
 // measured.
-func TestAServerThatRequestsTimeIsLeftAlone(t *testing.T) {
+func TestAPauseThatTheServerRequestsIsKept(t *testing.T) {
 	for name, c := range map[string]struct{ asked, least, most time.Duration }{
 		"for less than an interval":   {5 * time.Second, 5 * time.Second, 20 * time.Second},
 		"for a minute":                {time.Minute, time.Minute, 85 * time.Second},

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-func TestTransitionsLeadToEachStateAndNoneStandsTwice(t *testing.T) {
+func TestTransitionsReachEachStateAndAreUnique(t *testing.T) {
 	reached := map[State]bool{Unregistered: true}
 	seen := map[[2]State]bool{}
 	for _, edge := range Transitions() { // in the order in which states can be reached
@@ -25,7 +25,7 @@ func TestTransitionsLeadToEachStateAndNoneStandsTwice(t *testing.T) {
 	}
 }
 
-func TestAnAwaitedNodeMayBeAnotherMachinesMeanwhile(t *testing.T) {
+func TestAnAwaitedNodeMayBelongToAnotherMachine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.o.Watch, d.o.AdoptOnly = controlplane.NewLeaseWatch(nil), true
 		d.start(t)

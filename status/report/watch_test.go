@@ -26,7 +26,7 @@ func (d *desk) watch(t *testing.T) {
 	synctest.Wait()
 }
 
-func TestWhatOthersChangeIsSetAgain(t *testing.T) {
+func TestChangesOfOthersAreReverted(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) {
 			o.Labels = map[string]string{"rack": "r1", "row": "1"}
@@ -89,7 +89,7 @@ func (d *desk) opponent(t *testing.T, content func(*corev1.Node) bool, change fu
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-func TestNobodyIsFoughtInATightLoop(t *testing.T) {
+func TestChangesOfOthersAreNotRevertedInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 		d.start(t)
@@ -136,7 +136,7 @@ func TestACordonOnTheControlPlaneIsHonouredAtOnce(t *testing.T) {
 }
 
 // The watch may report an old state only after an operator's decision.
-func TestAPersonsDecisionIsNotTakenBackByOldNews(t *testing.T) {
+func TestADecisionIsNotUndoneByAnOldWatchEvent(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		old := d.stored(t)
@@ -190,7 +190,7 @@ func lose(n *corev1.Node) {
 }
 
 // Readers of the Node use the time of that change, as with a kubelet.
-func TestWhatIsTakenBackHasChangedAgain(t *testing.T) {
+func TestCorrectedConditionsHaveANewTransitionTime(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -233,7 +233,7 @@ func TestWhatIsTakenBackHasChangedAgain(t *testing.T) {
 
 // The conditions must be written again by the host, even if nothing has changed on it and its Lease
 // is renewed already.
-func TestAHostThatWasJudgedLostSaysThatItIsThere(t *testing.T) {
+func TestAHostThatWasMarkedLostWritesItsStatus(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -255,7 +255,7 @@ func TestAHostThatWasJudgedLostSaysThatItIsThere(t *testing.T) {
 	})
 }
 
-func TestWhoeverJudgesAHostLostAgainAndAgainIsNotFoughtInATightLoop(t *testing.T) {
+func TestUnknownConditionsAreNotRewrittenInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -286,7 +286,7 @@ func TestAReadThatFailedOnceIsForgotten(t *testing.T) {
 	})
 }
 
-func TestNothingIsReadAsLongAsNothingChanges(t *testing.T) {
+func TestNothingIsReadWithoutAChange(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -305,7 +305,7 @@ func TestNothingIsReadAsLongAsNothingChanges(t *testing.T) {
 	})
 }
 
-func TestAWatchThatIsLostBeginsAgain(t *testing.T) {
+func TestALostWatchIsRestarted(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -327,7 +327,7 @@ func TestAWatchThatIsLostBeginsAgain(t *testing.T) {
 	})
 }
 
-func TestAWatchComesBackWhenItIsAskedTo(t *testing.T) {
+func TestAWatchKeepsARequestedPause(t *testing.T) {
 	for name, c := range map[string]struct{ asked, least, most time.Duration }{
 		"later than it would by itself": {time.Minute, time.Minute, 72 * time.Second},
 		"at once":                       {time.Nanosecond, 200 * time.Millisecond, 10 * time.Second},
@@ -354,7 +354,7 @@ func TestAWatchComesBackWhenItIsAskedTo(t *testing.T) {
 }
 
 // The Event of the decision was recorded when it was made.
-func TestAPersonsDecisionThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
+func TestALateDecisionIsNotReportedAsAnotherClients(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -375,7 +375,7 @@ func TestAPersonsDecisionThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testin
 	})
 }
 
-func TestWhatTheNodeAsksOfItsLeaseIsTakenUpAtOnce(t *testing.T) {
+func TestARequestedLeaseDurationIsReportedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		var asked []string
 		d.o.Requested = func(leaseDuration string) { asked = append(asked, leaseDuration) }

@@ -108,7 +108,7 @@ func TestNamesOfFields(t *testing.T) {
 }
 
 // MESSAGE is a line of slog's own handler, which passes slog's test suite.
-func TestTheMessageIsThatOfATextLog(t *testing.T) {
+func TestMessageIsALineOfATextLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	c := journal(t, path)
 	h := logTo(path, &bytes.Buffer{}).Handler()
@@ -134,7 +134,7 @@ func TestTheMessageIsThatOfATextLog(t *testing.T) {
 
 // A log matters when something is wrong: if the journal does not accept a record, it is written to
 // the stream as if there were no journal.
-func TestWhatTheJournalDoesNotTakeIsWrittenElsewhere(t *testing.T) {
+func TestRefusedRecordsAreWrittenToTheStream(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	var fallback bytes.Buffer
 	log := logTo(path, &fallback)

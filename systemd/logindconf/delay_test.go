@@ -93,7 +93,7 @@ func TestReadDelay(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
+func TestNonRegularFilesAreNamedAndNotRead(t *testing.T) {
 	root := lay(t, map[string]string{later: "[Login]\nInhibitDelayMaxSec=8\n"})
 	fifo := filepath.Join(root, "etc/systemd/logind.conf.d/fifo.conf")
 	huge := filepath.Join(root, "etc/systemd/logind.conf.d/huge.conf")
@@ -110,7 +110,7 @@ func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
 	}
 }
 
-func TestWhatLogindCannotOpenEndsItsReading(t *testing.T) {
+func TestAFileThatLogindCannotOpenEndsItsReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(path string) error
 		file string

@@ -59,7 +59,7 @@ func TestAWatcherSeesWhatCounts(t *testing.T) {
 	}
 }
 
-func TestAWatcherFollowsFoldersThatCome(t *testing.T) {
+func TestAWatcherFollowsNewFolders(t *testing.T) {
 	root := t.TempDir()
 	w, err := logindconf.Watch(root)
 	if err != nil {

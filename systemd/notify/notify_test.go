@@ -163,7 +163,7 @@ func TestPassedFilesTakesOverWhatTheManagerPassed(t *testing.T) {
 	}
 }
 
-func TestPassedFilesLeavesAloneWhatIsForOthers(t *testing.T) {
+func TestPassedFilesIgnoresDescriptorsOfOthers(t *testing.T) {
 	env := environment{"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "inhibit"}
 	files, err := notify.PassedFiles(env.get, env.unset)
 	if len(files) != 0 || err != nil {

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/runtime/docker/compose"
 )
 
-func TestAProjectGoesByWhicheverComposeHasMadeIt(t *testing.T) {
+func TestProjectsOfEachComposeAreRecognized(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels map[string]string
 		want   string

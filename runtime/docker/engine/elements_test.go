@@ -16,7 +16,7 @@ func passed(text string) (string, error) {
 	return string(read), err
 }
 
-func TestAnswersPassAsTheyAre(t *testing.T) {
+func TestSmallAnswersPassUnchanged(t *testing.T) {
 	for _, text := range []string{
 		``, `null`, `"a \" b"`, `[]`, ` [ ] `, `{}`, `{"a":[1,2,{"b":"],}"}]}`, `[{"Id":"a","Labels":{"x":"\\\",]"}} , {"Id":"b"}]` + "\n",
 		`{"e":1}` + "\n" + `{"e":2}` + "\n", `["a",1,null,[[]],{}]`, `[{"Id":"c`, `{"Id":`, `[1,2`,

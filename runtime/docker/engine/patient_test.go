@@ -57,7 +57,7 @@ func ask(t *testing.T, c *engine.Conn, verb string, timeout time.Duration) error
 }
 
 // A daemon continues with requests that callers have given up.
-func TestADaemonWithAPendingAnswerIsNotAskedAgain(t *testing.T) {
+func TestAPendingRequestIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	busy := make(chan struct{})
@@ -91,7 +91,7 @@ func TestADaemonWithAPendingAnswerIsNotAskedAgain(t *testing.T) {
 }
 
 // A caller that gave up must not keep others from an answer for which they have time.
-func TestAnAnswerThatIsOwedKeepsNobodyWaiting(t *testing.T) {
+func TestAPendingRequestDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
@@ -112,7 +112,7 @@ func TestAnAnswerThatIsOwedKeepsNobodyWaiting(t *testing.T) {
 }
 
 // A request may start a daemon.
-func TestWhoDoesNotWaitAnyMoreAsksNothing(t *testing.T) {
+func TestACancelledCallerSendsNoRequest(t *testing.T) {
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -136,7 +136,7 @@ func TestWhoDoesNotWaitAnyMoreAsksNothing(t *testing.T) {
 }
 
 // The requests that were pending ended with it.
-func TestADaemonThatIsStartedAgainIsAskedAtOnce(t *testing.T) {
+func TestARestartedDaemonIsQueriedAtOnce(t *testing.T) {
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) > 1 {
