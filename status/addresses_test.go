@@ -152,7 +152,7 @@ func to(ip, source, iface string) probe.TargetRoute {
 	return w
 }
 
-func noWay(ip, problem string) probe.TargetRoute {
+func noRouteTo(ip, problem string) probe.TargetRoute {
 	w := to(ip, "", "")
 	w.Problem = problem
 	return w
@@ -196,8 +196,8 @@ func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 		{"of IPv6 only", with(nil, to("fd00:20::3", "fd00:10::5", "eth1")), byDefault + ", fd00:10::5 (source of the route to fd00:20::3 via eth1)"},
 		{"of both families", with(nil, to("fd00:20::3", "fd00:10::5", "eth1"), to("10.1.2.3", "10.0.0.5", "eth1")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1), fd00:10::5 (source of the route to fd00:20::3 via eth1)"},
 		{"of two addresses the first that was said counts", with(nil, to("10.1.2.3", "10.0.0.5", "eth1"), to("192.0.2.3", "192.0.2.5", "eth0")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1)" + byDefault6},
-		{"of two addresses the one that there is a way to", with(nil, noWay("172.31.0.3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth1")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1)" + byDefault6},
-		{"no way to it", with(nil, noWay("10.1.2.3", "network is unreachable")), byDefault + byDefault6},
+		{"of two addresses the one that there is a way to", with(nil, noRouteTo("172.31.0.3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth1")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1)" + byDefault6},
+		{"no way to it", with(nil, noRouteTo("10.1.2.3", "network is unreachable")), byDefault + byDefault6},
 		{"a load balancer on this host's loopback", with(nil, own("127.0.0.1", "lo"), own("::1", "lo")), byDefault + byDefault6},
 		{"in a container on this host", with(of("172.18.0.1", 16, "br-0123456789ab", "bridge", nil), to("172.18.0.2", "172.18.0.1", "br-0123456789ab")), byDefault + byDefault6},
 		{"an address of a service, on this host's kube-ipvs0", with(of("10.96.0.1", 32, "kube-ipvs0", "dummy", nil), own("10.96.0.1", "kube-ipvs0")), byDefault + byDefault6},

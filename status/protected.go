@@ -45,12 +45,12 @@ func shutdownProtected(facts Facts, last *corev1.NodeCondition) finding {
 }
 
 // named says that these runtimes are not ready.
-func named(away []string) string {
-	last := len(away) - 1
+func named(notReady []string) string {
+	last := len(notReady) - 1
 	if last == 0 {
-		return away[0] + ", which is not ready"
+		return notReady[0] + ", which is not ready"
 	}
-	return strings.Join(away[:last], ", ") + " and " + away[last] + ", which are not ready"
+	return strings.Join(notReady[:last], ", ") + " and " + notReady[last] + ", which are not ready"
 }
 
 // armed returns whether the lock protects the pods.
@@ -66,22 +66,22 @@ func armed(facts Facts) finding {
 		}
 		return finding{corev1.ConditionFalse, ReasonDelayTooShort, strings.TrimSuffix(message+": "+s.Shortage, ": ")}
 	}
-	var away []string
+	var notReady []string
 	for _, r := range facts.Runtimes {
 		if !r.Ready {
-			away = append(away, r.Name)
+			notReady = append(notReady, r.Name)
 		}
 	}
 	for _, r := range facts.Unreachable {
-		away = append(away, r.Name)
+		notReady = append(notReady, r.Name)
 	}
 	const outOfReach = "a shutdown waits for the pods, but hostler could not stop "
 	switch {
 	case !facts.RuntimesQueried: // they will be
 	case len(facts.Runtimes)+len(facts.Unreachable) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
-	case len(away) > 0:
-		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(away)}
+	case len(notReady) > 0:
+		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(notReady)}
 	}
 	message := "a shutdown waits for the pods to stop"
 	if len(s.Untimed) > 0 {

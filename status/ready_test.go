@@ -189,13 +189,13 @@ func TestNetworkUnavailable(t *testing.T) {
 		{"one family's link is down", network(unplugged, v6), nil, "False", "NetworkAvailable", "2001:db8::5 on eth1; 10.0.0.5 on eth0, which has no carrier"},
 		{
 			"no way to the control plane", with(func(n *probe.Network) {
-				n.ControlPlane = []probe.TargetRoute{noWay("10.1.2.3", "network is unreachable"), noWay("fd00::3", "network is unreachable")}
+				n.ControlPlane = []probe.TargetRoute{noRouteTo("10.1.2.3", "network is unreachable"), noRouteTo("fd00::3", "network is unreachable")}
 			}),
 			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0; no route to the control plane at 10.1.2.3: network is unreachable",
 		},
 		{
 			"a way to one of the control plane's addresses", with(func(n *probe.Network) {
-				n.ControlPlane = []probe.TargetRoute{noWay("fd00::3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth0")}
+				n.ControlPlane = []probe.TargetRoute{noRouteTo("fd00::3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth0")}
 			}),
 			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0",
 		},

@@ -31,8 +31,8 @@ func TestDockerIsSearchedForAfterCRI(t *testing.T) {
 	}
 }
 
-// away returns a set with one runtime that was found at path and is not ready since then.
-func away(t *testing.T, path, kind string, since time.Time) *Runtimes {
+// removedRuntime returns a set with one runtime that was found at path and is not ready since then.
+func removedRuntime(t *testing.T, path, kind string, since time.Time) *Runtimes {
 	t.Helper()
 	r := opened(t)
 	r.candidates = []local.Candidate{{Type: kind, Name: kind, Path: path}}
@@ -72,7 +72,7 @@ func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := away(t, tt.path(t), tt.kind, tt.since)
+			r := removedRuntime(t, tt.path(t), tt.kind, tt.since)
 			if tt.change != nil {
 				tt.change(r)
 			}
@@ -85,7 +85,7 @@ func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
 }
 
 func TestADockerWhoseContainersRunIsExpected(t *testing.T) {
-	r := away(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
+	r := removedRuntime(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
 	tasks := folder(t)
 	m := r.set.Members()[0]
 	if !ended(m, []string{filepath.Join(tasks, "*")}) {
@@ -115,7 +115,7 @@ func TestASocketOfPodmansIsNotDockers(t *testing.T) {
 }
 
 func TestThePodsOfANodeAreThoseOfCRI(t *testing.T) {
-	r := away(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
+	r := removedRuntime(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
 	r.results.states[docker.Type] = runtime.Health{Info: runtime.Info{Name: "docker"}}
 	if err := r.open(local.Candidate{Type: cri.Type, Name: "containerd", Path: filepath.Join(folder(t), "containerd.sock")}); err != nil {
 		t.Fatal(err)

@@ -136,12 +136,12 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	if list := r.Unreachable(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
 		t.Errorf("Unreachable() = %+v, want the runtime that is not there", list)
 	}
-	if away := r.OutOfReach(); !strings.HasPrefix(away, "k3s: ") || !strings.Contains(away, stopped) {
-		t.Errorf("OutOfReach() = %q, want the runtime that is not there", away)
+	if failed := r.OutOfReach(); !strings.HasPrefix(failed, "k3s: ") || !strings.Contains(failed, stopped) {
+		t.Errorf("OutOfReach() = %q, want the runtime that is not there", failed)
 	}
 	// The guard must not assume that they have ended, either.
-	var away *runtime.SetError
-	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &away) || len(away.Failed) != 1 || away.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {
+	var failed *runtime.SetError
+	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &failed) || len(failed.Failed) != 1 || failed.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Pods() = %v, want an error that names the runtime that is not there", err)
 	}
 }

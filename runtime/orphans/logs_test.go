@@ -37,7 +37,7 @@ func TestOutputIsDiscardedWhileTheRuntimeIsGone(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	pipe := h.pipe("web-c")
-	h.goes()
+	h.stopK3s()
 	h.seen()
 	if err := write(pipe, 30*time.Second); err != nil {
 		t.Errorf("a container's write ended with %v, want somebody to read it", err)
@@ -54,7 +54,7 @@ func TestOutputIsDiscardedDuringAStop(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-SIGWINCH") // it ignores SIGWINCH
 	pipe := h.pipe("web-c")
-	h.goes()
+	h.stopK3s()
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 100*time.Millisecond) }()
 	if err := write(pipe, 30*time.Second); err != nil {

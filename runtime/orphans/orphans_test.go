@@ -152,8 +152,8 @@ func (h *host) pod(name, image string) (sandbox, container process) {
 	return sandbox, container
 }
 
-// goes adopts k3s and then stops it.
-func (h *host) goes() {
+// stopK3s adopts k3s and then stops it.
+func (h *host) stopK3s() {
 	pods, err := h.in.Pods(h.t.Context())
 	must(h.t, err)
 	h.in.Adopt(h.t.Context(), pods, nil, nil)
@@ -210,7 +210,7 @@ func TestAPodOutlivesItsRuntimeAndIsStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			sandbox, container := h.pod("web", "image-SIGQUIT")
-			h.goes()
+			h.stopK3s()
 			h.lost = lost
 			if got, want := h.seen(), "k3s//web ready=true priority=7: main=Running"; got != want {
 				t.Fatalf("Pods() = %s, want %s", got, want)
@@ -241,7 +241,7 @@ func TestASandboxEndsItsContainers(t *testing.T) {
 	h := newHost(t)
 	sandbox, container := h.pod("web", "image-")
 	_, other := h.pod("db", "image-")
-	h.goes()
+	h.stopK3s()
 	must(t, h.in.StopPod(t.Context(), h.pods[0]))
 	if a, b := container.end(t), sandbox.end(t); a != "signal: killed" || b != "signal: killed" {
 		t.Errorf("container and sandbox ended with %q and %q, want them killed", a, b)
@@ -254,7 +254,7 @@ func TestASandboxEndsItsContainers(t *testing.T) {
 func TestUnlistedContainersAreFound(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
-	h.goes()
+	h.stopK3s()
 	h.runs("late", "io.kubernetes.cri.sandbox-id=web", "io.kubernetes.cri.container-name=second")
 	h.runs("new", "io.kubernetes.cri.sandbox-id=fresh", "io.kubernetes.cri.container-name=main", "io.kubernetes.cri.sandbox-name=api", "io.kubernetes.cri.sandbox-namespace=shop")
 	// The second container's sandbox is built only from annotations.
@@ -286,7 +286,7 @@ func TestContainersOfOtherProgramsDoNotCountAsStopped(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.pods = append(h.pods, runtime.Pod{Runtime: "k3s", ID: "vm", Name: "vm", Sandbox: true, Ready: true, Containers: []runtime.Container{{Runtime: "k3s", ID: "vm-c", Name: "main", State: runtime.Running}}})
-	h.goes()
+	h.stopK3s()
 	if got := h.seen(); !strings.Contains(got, "k3s//vm ready=true priority=: main=Running") {
 		t.Errorf("Pods() = %s, want vm as it was known", got)
 	}
@@ -304,7 +304,7 @@ func TestOtherRuntimesAreNotReplaced(t *testing.T) {
 	h := newHost(t)
 	h.docker = []runtime.Pod{{Runtime: "docker", ID: "shop", Name: "shop", Ready: true}}
 	h.pod("web", "image-")
-	h.goes()
+	h.stopK3s()
 	if got := h.seen(); !strings.Contains(got, "docker//shop") || !strings.Contains(got, "k3s//web") {
 		t.Errorf("Pods() = %s, want those of both", got)
 	}
@@ -319,7 +319,7 @@ func TestOtherRuntimesAreNotReplaced(t *testing.T) {
 func TestReleaseUsesTheRuntimeAgain(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
-	h.goes()
+	h.stopK3s()
 	h.in.Release()
 	if _, err := h.in.Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Pods() = %v, want the runtime's own error again", err)
@@ -330,7 +330,7 @@ func TestReleaseUsesTheRuntimeAgain(t *testing.T) {
 func TestAContainerWhoseRuntimeStopsInAStopIsSignalledOnce(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")
-	h.goes()
+	h.stopK3s()
 	h.stops = func() error {
 		time.Sleep(time.Millisecond) // time that the runtime has taken
 		return fmt.Errorf("stop: %w: error reading from server: EOF", runtime.ErrLost)
@@ -345,7 +345,7 @@ func TestAContainerWhoseRuntimeStopsInAStopIsSignalledOnce(t *testing.T) {
 func TestAGraceIsNotGivenTwice(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")
-	h.goes()
+	h.stopK3s()
 	const grace = 10 * time.Millisecond
 	h.stops = func() error {
 		time.Sleep(grace)
@@ -365,7 +365,7 @@ func TestAContainerThatEndedBeforeItWasAdoptedIsGone(t *testing.T) {
 	must(t, container.Process.Kill())
 	container.end(t)
 	must(t, os.RemoveAll(filepath.Join(h.root, "web-c")))
-	h.goes() // with an earlier list
+	h.stopK3s() // with an earlier list
 	if got, want := h.seen(), "k3s//web ready=true priority=7: main=Exited"; got != want {
 		t.Errorf("Pods() = %s, want %s", got, want)
 	}

@@ -26,13 +26,13 @@ const patience = time.Minute
 // manager is a service manager with several units.
 type manager struct {
 	holdsNothing
-	units  map[string]int // by name, with a process of the unit, or 0
-	main   string         // the unit whose main process is a container's monitor, if any
-	boots  []string       // units that it starts at boot
-	goes   bool           // whether the host is shutting down
-	starts bool           // whether all units are starting
-	once   bool           // whether all units are starting and have Type=oneshot
-	fails  error
+	units        map[string]int // by name, with a process of the unit, or 0
+	main         string         // the unit whose main process is a container's monitor, if any
+	boots        []string       // units that it starts at boot
+	shuttingDown bool           // the host is shutting down
+	starts       bool           // whether all units are starting
+	once         bool           // whether all units are starting and have Type=oneshot
+	fails        error
 
 	timeout time.Duration // stop timeout of all units
 
@@ -103,7 +103,7 @@ func (m *manager) Units(_ context.Context, names ...string) (map[string]local.Un
 	return known, nil
 }
 
-func (m *manager) Stopping(context.Context) (bool, error) { return m.goes, nil }
+func (m *manager) Stopping(context.Context) (bool, error) { return m.shuttingDown, nil }
 
 // sent returns the stops and the signals in calls.
 func sent(calls []string) (sent []string) {
@@ -548,9 +548,9 @@ func TestPodmanIsNotStartedDuringAShutdown(t *testing.T) {
 	check(t, os.Mkdir(filepath.Join(proc, "net"), 0o755))
 	check(t, os.WriteFile(filepath.Join(proc, "net", "unix"), []byte("0: 00000002 00000000 00010000 0001 01 4711 "+s.socket+"\n"), 0o644))
 	hold("1")
-	open := func(goes bool) *podman.Runtime {
+	open := func(shuttingDown bool) *podman.Runtime {
 		t.Helper()
-		return s.openIn(t, proc, &manager{goes: goes})
+		return s.openIn(t, proc, &manager{shuttingDown: shuttingDown})
 	}
 	if _, err := open(true).Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || len(s.asked()) > 0 {
 		t.Errorf("Pods() of one that rests while the host goes down = %v, want %v and nothing asked", err, runtime.ErrUnavailable)

@@ -142,27 +142,27 @@ func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	}
 	folder, name := filepath.Split(e.Name)
 	folder = filepath.Clean(folder)
-	comes, goes := e.Has(fsnotify.Create), e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
+	created, removed := e.Has(fsnotify.Create), e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
 	switch folder {
 	case w.exits:
 		switch {
-		case comes && isID(name):
+		case created && isID(name):
 			return []runtime.Event{{Type: runtime.ContainerExited, ContainerID: name}}, nil
-		case goes && isID(name): // the container starts again, or is removed
+		case removed && isID(name): // the container starts again, or is removed
 			return []runtime.Event{{Type: runtime.Changed}}, nil
 		}
 	case w.images:
 		switch {
-		case comes && isID(name):
+		case created && isID(name):
 			return []runtime.Event{{Type: runtime.ImageAdded, Image: name}}, nil
-		case goes && isID(name):
+		case removed && isID(name):
 			return []runtime.Event{{Type: runtime.ImageRemoved, Image: name}}, nil
 		}
 	case w.running:
 		switch {
-		case goes && isID(name):
+		case removed && isID(name):
 			return []runtime.Event{{Type: runtime.ContainerRemoved, ContainerID: name}}, nil
-		case comes && isID(name):
+		case created && isID(name):
 			return w.watchNew()
 		}
 	case w.containers:
@@ -170,7 +170,7 @@ func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 		return w.ofContainer(folder, name, e)
 	}
 	// A list is replaced by renaming a temporary file.
-	if comes && strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".") {
+	if created && strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".") {
 		return []runtime.Event{{Type: runtime.Changed}}, nil
 	}
 	return nil, nil

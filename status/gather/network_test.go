@@ -72,11 +72,11 @@ func (w *wire) open() {
 				n.Addresses = append(n.Addresses, probe.Address{IP: netip.MustParseAddr(a)})
 			}
 			for _, t := range to {
-				way := probe.TargetRoute{To: t}
+				route := probe.TargetRoute{To: t}
 				if w.source != "" {
-					way.Source = netip.MustParseAddr(w.source)
+					route.Source = netip.MustParseAddr(w.source)
 				}
-				n.ControlPlane = append(n.ControlPlane, way)
+				n.ControlPlane = append(n.ControlPlane, route)
 			}
 			return n
 		},
@@ -131,28 +131,28 @@ func (w *wire) changed() {
 	synctest.Wait()
 }
 
-// ways returns the addresses of the control plane, in order.
-func (w *wire) ways() string {
+// routes returns the addresses of the control plane, in order.
+func (w *wire) routes() string {
 	var list []string
-	for _, way := range w.Current().ControlPlane {
-		list = append(list, way.To.String())
+	for _, route := range w.Current().ControlPlane {
+		list = append(list, route.To.String())
 	}
 	return strings.Join(list, " ")
 }
 
-func (w *wire) want(t *testing.T, when, ways string, resolving bool) {
+func (w *wire) want(t *testing.T, when, routes string, resolving bool) {
 	t.Helper()
 	synctest.Wait()
-	if got := w.ways(); got != ways || w.Current().Resolving != resolving {
-		t.Errorf("%s: ways to %q, resolving %v, want %q, %v", when, got, w.Current().Resolving, ways, resolving)
+	if got := w.routes(); got != routes || w.Current().Resolving != resolving {
+		t.Errorf("%s: ways to %q, resolving %v, want %q, %v", when, got, w.Current().Resolving, routes, resolving)
 	}
 	var wanted []string
 	for _, ip := range w.wants() {
 		wanted = append(wanted, ip.String())
 	}
 	for _, ip := range wanted {
-		if !strings.Contains(ways, ip) {
-			t.Errorf("%s: routes to %v are watched, want %q", when, wanted, ways)
+		if !strings.Contains(routes, ip) {
+			t.Errorf("%s: routes to %v are watched, want %q", when, wanted, routes)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestAControlPlaneGivenByItsAddressNeedsNoName(t *testing.T) {
 	for server, want := range map[string]string{"10.1.2.3:6443": "10.1.2.3:6443", "[fd00::3]:443": "[fd00::3]:443"} {
 		w := &wire{server: server}
 		w.open()
-		if got := w.ways(); got != want || w.Current().Resolving {
+		if got := w.routes(); got != want || w.Current().Resolving {
 			t.Errorf("before it runs: ways to %q, resolving %v, want %q", got, w.Current().Resolving, want)
 		}
 		wired(t, w, func(w *wire) {
@@ -227,7 +227,7 @@ func TestRotatedAnswersDoNotChangeTheRoutes(t *testing.T) {
 			w.set(func() { w.names = turns[i%3 : i%3+1] })
 			time.Sleep(resolveInterval)
 			synctest.Wait()
-			if got := w.ways(); !strings.HasPrefix(got, "10.2.0.1:6443") {
+			if got := w.routes(); !strings.HasPrefix(got, "10.2.0.1:6443") {
 				t.Fatalf("after %d answers: ways to %s, want that first which was said first", i, got)
 			}
 		}
@@ -372,16 +372,16 @@ func TestAControlPlaneOnThisHostHasNoRoutes(t *testing.T) {
 func TestAFileThatHangsDoesNotBlockTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{server: "api.example.com:6443", addrs: []string{"192.0.2.10"}}
-		comes := make(chan struct{})
+		answers := make(chan struct{})
 		started := time.Now()
 		n := NewNetwork(NetworkOptions{
-			ControlPlane: func() (string, error) { <-comes; return w.server, nil },
+			ControlPlane: func() (string, error) { <-answers; return w.server, nil },
 			Endpoint:     func() string { return "/etc/kubeconfig" },
 			Scan:         func(...netip.AddrPort) probe.Network { return probe.Network{} },
 		})
 		if took := time.Since(started); took > 5*time.Second || !n.Current().Resolving {
 			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to continue without knowing", took, n.Current().Resolving)
 		}
-		close(comes)
+		close(answers)
 	})
 }

@@ -4,7 +4,7 @@ var (
 	ParseCPUList = parseCPUList
 	ParseTasks   = parseTasks
 	PrettyName   = prettyName
-	WorthALook   = isRelevant
+	IsRelevant   = isRelevant
 	NewStall     = newStall
 )
 

@@ -119,8 +119,8 @@ func TestIsRelevant(t *testing.T) {
 		{"nothing", nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := probe.WorthALook(c.datagram, wanted); got != c.want {
-				t.Errorf("worthALook() = %t, want %t", got, c.want)
+			if got := probe.IsRelevant(c.datagram, wanted); got != c.want {
+				t.Errorf("isRelevant() = %t, want %t", got, c.want)
 			}
 		})
 	}
@@ -131,8 +131,8 @@ func TestRoutesToElsewhereCostNoMemory(t *testing.T) {
 	datagram := route(unix.RTM_NEWROUTE, "192.0.2.0/24")
 	list := []netip.Addr{netip.MustParseAddr("10.1.2.3")}
 	wanted := func() []netip.Addr { return list }
-	if n := testing.AllocsPerRun(100, func() { probe.WorthALook(datagram, wanted) }); n != 0 {
-		t.Errorf("worthALook() of a route allocates %v times, want none", n)
+	if n := testing.AllocsPerRun(100, func() { probe.IsRelevant(datagram, wanted) }); n != 0 {
+		t.Errorf("isRelevant() of a route allocates %v times, want none", n)
 	}
 }
 
@@ -141,8 +141,8 @@ func FuzzIsRelevant(f *testing.F) {
 	f.Add(route(unix.RTM_DELROUTE, "::/0"))
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, datagram []byte) {
-		if !probe.WorthALook(datagram, nowhere) && len(datagram) < unix.NLMSG_HDRLEN {
-			t.Errorf("worthALook(%v) = false, want what cannot be told to count", datagram)
+		if !probe.IsRelevant(datagram, nowhere) && len(datagram) < unix.NLMSG_HDRLEN {
+			t.Errorf("isRelevant(%v) = false, want what cannot be told to count", datagram)
 		}
 	})
 }

@@ -16,19 +16,19 @@ import (
 	"hostler.io/hostler/status"
 )
 
-var stranger = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
+var otherMachine = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
 
-// strange registers another machine under this one's name, cordoned and with a label of another
-// client. Its Lease is renewed until dies is called.
-func (d *desk) strange(t *testing.T) (dies func()) {
+// registerOther registers another machine under this one's name, cordoned and with a label of
+// another client. Its Lease is renewed until dies is called.
+func (d *desk) registerOther(t *testing.T) (dies func()) {
 	t.Helper()
 	node := bare()
-	node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: stranger.MachineID, SystemUUID: stranger.SystemUUID}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: otherMachine.MachineID, SystemUUID: otherMachine.SystemUUID}
 	if _, err := d.client.Register(t.Context(), node, controlplane.RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d.edit(t, func(n *corev1.Node) { n.Labels, n.Spec.Unschedulable = map[string]string{"theirs": "1"}, true })
-	keeper, err := controlplane.NewLeaseKeeper(d.client, controlplane.LeasePolicy{Node: nodeName, Holder: stranger, Duration: leaseDuration, Interval: leaseInterval}, discard())
+	keeper, err := controlplane.NewLeaseKeeper(d.client, controlplane.LeasePolicy{Node: nodeName, Holder: otherMachine, Duration: leaseDuration, Interval: leaseInterval}, discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func (d *desk) machineOf(t *testing.T) string {
 
 func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.strange(t)()
+		d.registerOther(t)()
 		d.o.Watch = controlplane.NewLeaseWatch(nil)
 		before, started := d.stored(t).UID, time.Now()
 		d.start(t)
@@ -89,7 +89,7 @@ func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 
 func TestAMachineThatIsAliveIsNotReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		dies := d.strange(t)
+		dies := d.registerOther(t)
 		d.o.Watch = controlplane.NewLeaseWatch(nil)
 		d.start(t)
 		time.Sleep(time.Hour)
@@ -127,7 +127,7 @@ func TestATakenOverNodeIsNotWrittenUntilItsOwnerIsDead(t *testing.T) {
 				if c.watched {
 					d.watch(t)
 				}
-				dies := d.strange(t)
+				dies := d.registerOther(t)
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				var identity *controlplane.IdentityError
@@ -150,7 +150,7 @@ func TestATakenOverNodeIsNotWrittenUntilItsOwnerIsDead(t *testing.T) {
 
 func TestRemainsOfADeadMachineAreReportedUntilFixed(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.strange(t)()
+		d.registerOther(t)()
 		d.client.KeepNodes()
 		d.o.Takeover = true
 		before := d.stored(t).UID
@@ -191,7 +191,7 @@ func TestRemainsOfADeadMachineAreReportedUntilFixed(t *testing.T) {
 
 func TestAnAdoptedNodeAlsoWaitsForTheOtherMachine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.strange(t)()
+		d.registerOther(t)()
 		before, lease := d.stored(t).UID, "not known yet"
 		d.o.Watch, d.o.AdoptOnly, d.o.Waits = controlplane.NewLeaseWatch(nil), true, func(why string) { lease = why }
 		d.start(t)

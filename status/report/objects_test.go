@@ -108,10 +108,10 @@ func TestARestoredStoreIsWrittenAgain(t *testing.T) {
 			inArchive(t, func(t *testing.T, a *archive) {
 				a.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 				backups := map[string]func(){"before the node": a.store.Backup()}
-				stranger := objects.New(a.store, objects.Options{})
+				otherMachine := objects.New(a.store, objects.Options{})
 				other := bare()
 				other.Status.NodeInfo.MachineID = "another"
-				if _, err := stranger.Register(t.Context(), other, controlplane.RegisterOptions{}); err != nil {
+				if _, err := otherMachine.Register(t.Context(), other, controlplane.RegisterOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				backups["another machine's node"] = a.store.Backup()

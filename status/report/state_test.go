@@ -35,8 +35,8 @@ func TestAnAwaitedNodeMayBelongToAnotherMachine(t *testing.T) {
 			want State
 		}{
 			{"nobody creates it", func() error { return nil }, Awaited},
-			{"another machine registers it, and dies", func() error { d.strange(t)(); return nil }, Watching},
-			{"somebody deletes it", func() error { return d.client.Leave(t.Context(), nodeName, stranger) }, Awaited},
+			{"another machine registers it, and dies", func() error { d.registerOther(t)(); return nil }, Watching},
+			{"somebody deletes it", func() error { return d.client.Leave(t.Context(), nodeName, otherMachine) }, Awaited},
 			{"the host is deregistered", func() error { return d.Leave(t.Context(), "alice") }, Unregistered},
 		} {
 			if err := step.do(); err != nil {

@@ -157,7 +157,7 @@ func storesLater(t *testing.T, r *rig) {
 	r.expectLocks(1)
 
 	// A stored lock must not be stored again.
-	heard := func() (messages []string) {
+	messages := func() (messages []string) {
 		if err := r.notifier(manager).Ready(); err != nil {
 			t.Fatalf("Ready() = %v, want nil", err)
 		}
@@ -169,9 +169,9 @@ func storesLater(t *testing.T, r *rig) {
 			messages = append(messages, message)
 		}
 	}
-	heard()
+	messages()
 	r.lock(logind)
-	if got := heard(); len(got) != 0 {
+	if got := messages(); len(got) != 0 {
 		t.Errorf("the service sent %q for a lock that is stored, want nothing", got)
 	}
 	r.end(logind)
