@@ -26,8 +26,8 @@ type Pod struct {
 	Ready     bool
 	CreatedAt time.Time
 
-	// Sandbox means that the pod is a sandbox, as in CRI: once it is not ready, it never becomes
-	// ready again, and it stays until it is removed separately, after its containers.
+	// Sandbox means that the pod is a sandbox, as in CRI. Once it is not ready, it never becomes
+	// ready again. It stays until it is removed separately, after its containers.
 	Sandbox bool
 
 	// Gone means that the pod has no sandbox any more: the runtime only has its remaining

@@ -140,8 +140,9 @@ func matching(network probe.Network, selector string) []probe.Address {
 	return usable(network, fits)
 }
 
-// byRoute chooses without configuration: the source address to the control plane, else the source
-// address of the default route, else the best address of an interface that is not for containers.
+// byRoute chooses without configuration. It prefers the source address to the control plane, then
+// the source address of the default route. Else it returns the best address of an interface that is
+// not for containers.
 func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 	for _, target := range network.ControlPlane {
 		if c, found := addressTowards(network, target, is6); found {

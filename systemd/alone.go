@@ -26,7 +26,7 @@ func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
 
 // StopAlone stops this unit and no other, waits until it has ended or ctx ends, and reports whether
 // there was anything to stop. It also works while the whole system stops and the unit would stop
-// after this service: it joins the queued job, which then does not wait (mode ignore-dependencies
+// after this service. It joins the queued job, which then does not wait (mode ignore-dependencies
 // in org.freedesktop.systemd1(5)). A unit with Restart= stays down, and so does a unit that is
 // about to start: its job is replaced.
 func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err error) {

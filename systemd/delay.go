@@ -156,8 +156,8 @@ func dropIn(d time.Duration) string {
 	return "# Written by hostler while it runs, so that pods get their grace at shutdown.\n[Login]\nInhibitDelayMaxSec=" + value + "\n"
 }
 
-// YieldMaxDelay removes the drop-in if other files set as much or more, and makes logind read them:
-// another owner of the shutdown, such as a kubelet, has written them. If the granted delay comes
+// YieldMaxDelay removes the drop-in if other files set as much or more, and makes logind read them.
+// Another owner of the shutdown, such as a kubelet, has written them. If the granted delay comes
 // only from the drop-in, it stays. The other owner depends on it: a kubelet that finds a sufficient
 // delay writes no file.
 func (m *longestDelay) YieldMaxDelay(ctx context.Context) error {

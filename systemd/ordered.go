@@ -17,10 +17,10 @@ import (
 const maxOrdered = 500
 
 // OrderedAfter returns, for each of the units, the running services that systemd stops before it at
-// shutdown, because they are ordered after it (After=, Before=), possibly through other units such
-// as targets. The result also has the same for each of these services. Services without a process
-// are omitted, unless their stop runs a command. Such a service does not count for a runtime, after
-// which this service is ordered: its command may be the one that stops containers, such as `docker
+// shutdown. They are ordered after it (After=, Before=), possibly through other units such as
+// targets. The result also has the same for each of these services. Services without a process are
+// omitted, unless their stop runs a command. Such a service does not count for a runtime, after
+// which this service is ordered. Its command may be the one that stops containers, such as `docker
 // compose down`. Units that stop after this service are omitted, too. Without systemd, the result
 // is empty.
 func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {

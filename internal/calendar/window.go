@@ -154,8 +154,8 @@ func (w Window) starts(date time.Time) bool {
 		w.weekdays.match((int(date.Weekday())+6)%7+1)
 }
 
-// shown returns when clocks in a zone first show the date and time wall (in UTC) or a later one,
-// and the end of the last period in which they show an earlier one. If clocks are set back over
+// shown returns when clocks in a zone first show the date and time wall (in UTC) or a later one.
+// last is the end of the last period in which they show an earlier one. If clocks are set back over
 // wall, the two differ. If clocks are set forward over wall, both are the moment of the change.
 func shown(wall time.Time, zone *time.Location) (first, last time.Time) {
 	const most = 26 * time.Hour // clocks of every zone are closer to UTC than this

@@ -47,8 +47,8 @@ func (k *Checker) Require(ok bool, field, format string, args ...any) {
 }
 
 // follows reports whether a fault may be a consequence of a field that could not be read. It may be
-// if it is at that field, if it names that field or one beside it, or if it is at a value beside it
-// that no file sets.
+// if it is at that field, or if it names that field or one beside it. It may also be if it is at a
+// value beside it that no file sets.
 func (k *Checker) follows(field, problem string) bool {
 	for _, unread := range k.unread {
 		section := parent(unread)

@@ -11,8 +11,8 @@ import (
 )
 
 // ServeMetrics serves GET /metrics at a loopback address, by plain HTTP, until ctx ends. It calls
-// up once it listens. If the port is in use, or the address is not loopback (the host's resolver
-// decides what localhost is), it returns an error, and may be called again.
+// up once it listens. If the port is in use, or the address is not loopback, it returns an error,
+// and may be called again. The host's resolver decides what localhost is.
 func ServeMetrics(ctx context.Context, h http.Handler, address string, log *slog.Logger, up func()) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)

@@ -218,7 +218,7 @@ func (s Set) Healthy() error {
 
 // Feed calls feed twice in each interval while every loop makes progress, until ctx ends. An
 // interval of 0 means that the service manager has no watchdog. A round that fails in time counts
-// as progress: a restart would not help, and a restart of a whole fleet would overload a control
+// as progress. A restart would not help, and restarts of a whole fleet would overload a control
 // plane that recovers.
 func (s Set) Feed(ctx context.Context, interval time.Duration, feed func(), log *slog.Logger) {
 	if interval == 0 {

@@ -3,8 +3,8 @@
 // Names, labels, annotations and messages come from the authors of images and pods, and from other
 // hosts. Clean bounds all text of a value that a runtime or a control plane returned. It removes
 // control characters and sequences that a terminal obeys or that mislead a reader. Line does the
-// same for the output of a program. Writer and Handler are the last barrier: they clean text that
-// came another way, such as the text of an error, before it reaches a terminal or a log.
+// same for the output of a program. Writer and Handler are the last barrier before a terminal or a
+// log. They clean text that came another way, such as the text of an error.
 package sanitize
 
 import (

@@ -6,9 +6,10 @@
 // heartbeat does not cost an fsync. A crash of the host loses the last seconds of changes, never a
 // file.
 //
-// A state file is two lines of JSON, which jq can read: a header with the format version and the
-// SHA-256 checksum of the rest, and the value. Values is a file of small values by key. Notes is
-// the same as plain text without a header, for values that are recorded nowhere else.
+// A state file is two lines of JSON, which jq can read. The first is a header with the format
+// version and the SHA-256 checksum of the rest. The second is the value. Values is a file of small
+// values by key. Notes is the same as plain text without a header, for values that are recorded
+// nowhere else.
 //
 // An error of this package never stops the agent. A file that is damaged, or that a newer hostler
 // wrote, is renamed with a warning, and its state starts empty. If no file can be written,

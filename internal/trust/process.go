@@ -114,8 +114,8 @@ func onlyRoots(program unix.Stat_t) bool {
 	return program.Uid == 0 && program.Mode&(0o022|unix.S_ISUID|unix.S_ISGID) == 0
 }
 
-// user returns the user of a process from its status file: one ID if its real, effective, saved and
-// file system user are equal, else all of them.
+// user returns the user of a process from its status file: one ID if its four IDs (real, effective,
+// saved, file system) are equal, else all of them.
 func user(status string) string {
 	for line := range strings.Lines(status) {
 		if numbers, found := strings.CutPrefix(line, "Uid:"); found {

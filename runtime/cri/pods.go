@@ -22,10 +22,10 @@ const (
 	labelPodUID       = "io.kubernetes.pod.uid"
 )
 
-// Pods lists sandboxes with their containers, by creation time. It takes two calls, one for each
-// container that has died since the last list, and one for each new container whose image ID is not
-// in the list. A container without its sandbox is in a pod that is not ready and has the ID of the
-// removed sandbox.
+// Pods lists sandboxes with their containers, by creation time. It takes two calls, and one for
+// each container that has died since the last list. A new container whose image ID is not in the
+// list takes one more. A container without its sandbox is in a pod that is not ready and has the ID
+// of the removed sandbox.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	// Containers first: if a listed container has a sandbox, the later list has it. So only true
 	// orphans look like orphans.

@@ -25,7 +25,7 @@ func DefaultCandidates() []local.Candidate {
 }
 
 // Running returns patterns of the folders that exist while Docker's containers run, even if dockerd
-// does not run (live restore): those of containerd from Debian and of Docker's own. Docker before
+// does not run (live restore). They are for Debian's containerd and for Docker's own. Docker before
 // 20.10 used another shim.
 func Running() []string {
 	var patterns []string

@@ -55,7 +55,7 @@ func (l *logs) end() {
 
 // pipes returns the FIFOs through which containerd's shim passes on a container's output. They are
 // in a folder of CRI with a random name, next to the shims' folders, which contain the container's
-// bundle (NewFIFOSetInDir in containerd's pkg/cio, NewContainerIO in its CRI).
+// bundle. See NewFIFOSetInDir in containerd's pkg/cio, and NewContainerIO in its CRI.
 func pipes(id, bundle string) (paths []string) {
 	state, _, found := strings.Cut(bundle, "/io.containerd.runtime.v")
 	if !found {

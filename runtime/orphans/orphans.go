@@ -1,6 +1,6 @@
 // Package orphans stops containers whose runtime has stopped while they still run. An example is
-// the containerd of k3s, RKE2 or k0s: it is a child of their service and stops with it, but its
-// shims keep the containers alive and nothing serves CRI any more.
+// the containerd of k3s, RKE2 or k0s, which is a child of their service and stops with it. Its
+// shims keep the containers alive, but nothing serves CRI any more.
 //
 // It owns the known data of such containers: the last list of their runtime, and the state of runc
 // or crun in containerd's state root. It stops them through package runc, with the stop signal of

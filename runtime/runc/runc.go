@@ -1,10 +1,10 @@
 // Package runc manages containers that were created directly with runc or crun. It uses the files
 // that these programs keep for each container in a state root, such as /run/runc.
 //
-// It owns the translation between such a container and package runtime, in which it is its own pod,
-// and the stop of a container: there is no daemon to call, so it signals processes. It never
-// creates or starts anything. It does not touch containers that a manager such as Podman or CRI-O
-// keeps in the same root. There are no images.
+// It owns the translation between such a container and package runtime, in which it is its own pod.
+// It also owns the stop of a container: there is no daemon to call, so it signals processes. It
+// never creates or starts anything. It does not touch containers that a manager such as Podman or
+// CRI-O keeps in the same root. There are no images.
 //
 // It reads the files without libcontainer, which was tried. libcontainer cannot read crun's files.
 // It takes 0.4 ms and 30 kB for each read, ten times as much as this package. When it deletes a

@@ -62,9 +62,9 @@ func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
 	return t, nil
 }
 
-// foreignProcesses returns processes that do not belong to the container: PID 1, hostler, the
-// ancestors of its first process, and the first processes of all other containers of the root, with
-// any manager. It fails if another container's first process cannot be read.
+// foreignProcesses returns processes that do not belong to the container. They are PID 1, hostler,
+// the ancestors of its first process, and the first processes of all other containers of the root,
+// with any manager. It fails if another container's first process cannot be read.
 func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	others := map[int]bool{1: true, os.Getpid(): true}
 	for _, pid := range t.parents {

@@ -1,5 +1,5 @@
-// Package runtimetest has what hostler's tests need of a container runtime: Fake, a runtime in
-// memory that fails on demand, and Run, the suite for every runtime.Runtime, including Fake.
+// Package runtimetest has what hostler's tests need of a container runtime. Fake is a runtime in
+// memory that fails on demand. Run is the suite for every runtime.Runtime, including Fake.
 //
 // Fake starts no goroutines and uses time only from package time, so that it works inside a
 // testing/synctest bubble. Wrong use, such as a container with an unknown image, is an error of the

@@ -32,7 +32,7 @@ func Record(t *testing.T, kind string, update bool, factory Factory) {
 }
 
 // Table returns a Markdown table of what each runtime supports: first the number of cases that all
-// pass, then the other cases with a column for each kind, with notes on why a kind lacks a feature.
+// pass, then the other cases with a column for each kind. Notes say why a kind lacks a feature.
 func Table(kinds []string, results map[string][]Result) (string, error) {
 	var rows strings.Builder
 	var notes []string

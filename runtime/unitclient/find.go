@@ -19,7 +19,7 @@ const maxText = 64 << 10
 const mostAsked = 64
 
 // Find returns the clients among the processes of the proc filesystem procRoot. It accepts only
-// processes of services that only root controls: a process that runs as root on the host, or the
+// processes of services that only root controls. Such a process runs as root on the host, or is the
 // main process of a service, which mainOf returns. Any user may control other processes of a
 // service, such as jobs of cron.service or processes in a container. A client that does not run as
 // root is not trusted to pass on signals.

@@ -102,8 +102,8 @@ func NewNetwork(o NetworkOptions) *Network {
 	return n
 }
 
-// soon returns the result of ask, or nothing if ask fails or takes longer than the agent's start
-// may wait, for example for a file on a filesystem that does not answer.
+// soon returns the result of ask. It returns nothing if ask fails, or takes too long for the
+// agent's start, for example for a file on a filesystem that does not answer.
 func soon(ask func() (string, error)) (server string, answered bool) {
 	result := make(chan string, 1)
 	go func() {

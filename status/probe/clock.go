@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// ClockSet reports whether the wall clock was set since boot: by the kernel from a hardware clock
-// (hctosys in the kernel's rtc.rst), or by systemd-timesyncd from the network (its manual page).
-// Otherwise the host shows some earlier time. It does not use adjtimex(2), because hostler.service
-// forbids that call, which can also set clocks.
+// ClockSet reports whether the wall clock was set since boot. Either the kernel sets it from a
+// hardware clock (hctosys in the kernel's rtc.rst), or systemd-timesyncd from the network (its
+// manual page). Otherwise the host shows some earlier time. It does not use adjtimex(2), because
+// hostler.service forbids that call, which can also set clocks.
 func (r *Reader) ClockSet() bool {
 	return r.exists("/run/systemd/timesync/synchronized") || r.hardwareClock()
 }

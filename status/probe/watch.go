@@ -16,10 +16,10 @@ import (
 // causes several.
 const quietTime = 200 * time.Millisecond
 
-// Watch sends on changes when the process's network namespace may have changed: an address, an
-// interface, a routing rule, a nexthop, a default route, or a route to one of the destinations. The
-// receiver calls Addresses again and compares. Watch also sends once after it has subscribed, so
-// that no change between an earlier check and the subscription is missed. Changes in quick
+// Watch sends on changes when the process's network namespace may have changed. It follows
+// addresses, interfaces, routing rules, nexthops, default routes, and routes to the destinations.
+// The receiver calls Addresses again and compares. Watch also sends once after it has subscribed,
+// so that no change between an earlier check and the subscription is missed. Changes in quick
 // succession count as one.
 //
 // It blocks until ctx ends or the subscription is lost, and returns the cause. destinations is

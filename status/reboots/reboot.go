@@ -37,7 +37,7 @@ type Reboot struct {
 	Killed   int              `json:"killed,omitempty"` // number of pods that were killed when their grace period ended
 	Drain    *metav1.Duration `json:"drain,omitempty"`  // how long stopping the pods took; absent if that did not finish
 	// Gap is the time from the end of the drain to the start of this boot by the wall clock,
-	// including boots without an agent; absent if that clock is not trusted.
+	// including boots without an agent. It is absent if that clock is not trusted.
 	Gap   *metav1.Duration `json:"gap,omitempty"`
 	Error string           `json:"error,omitempty"` // why it was not graceful, or not expected
 }

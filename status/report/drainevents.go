@@ -23,7 +23,7 @@ func NewDrainEvents(node string, recorder *controlplane.Recorder) *DrainEvents {
 	return &DrainEvents{node: node, recorder: recorder}
 }
 
-// ShutdownChanged records an Event of a change of the guard's state, if it is new: a shutdown has
+// ShutdownChanged records an Event of a change of the guard's state, if it is new. A shutdown has
 // only one Event, even if the service is stopped several times during it.
 func (d *DrainEvents) ShutdownChanged(change shutdown.Change) {
 	again := change.Trigger == journal.TriggerServiceStop

@@ -47,9 +47,9 @@ func folders() []string {
 	return []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"}
 }
 
-// Load returns the files under root that logind reads, in the order of reading: the main file, then
-// the drop-ins of all folders by name, without masked ones. If files could not be read, the error
-// names them, and the result has the others.
+// Load returns the files under root that logind reads, in the order of reading. That is the main
+// file, then the drop-ins of all folders by name, without masked ones. If files could not be read,
+// the error names them, and the result has the others.
 func Load(root string) ([]File, error) {
 	var main string
 	dropIns := map[string]string{} // name to path
@@ -156,7 +156,7 @@ func delayLines(files []File) (lines []delayLine, broken string) {
 
 // settings returns the values of key in a section, in order, as described in systemd.syntax(7):
 // unknown lines are skipped. systemd stops at a section header that is not closed, or at a line
-// that is not UTF-8; then the values before it count, and whole is false (config_parse in
+// that is not UTF-8. Then the values before it count, and whole is false (config_parse in
 // src/shared/conf-parser.c).
 func settings(text, section, key string) (values []string, whole bool) {
 	current, pending := "", ""

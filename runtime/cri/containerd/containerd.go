@@ -1,5 +1,6 @@
-// Package containerd calls containerd's own services, on the same socket as CRI, for data that CRI
-// does not return: other users of images, pulls in progress, creation times of images, and events.
+// Package containerd calls containerd's own services, on the same socket as CRI. They have data
+// that CRI does not return: other users of images, pulls in progress, creation times of images, and
+// events.
 //
 // It owns containerd's namespaces, records, leases and events. It changes nothing except names of
 // images that CRI cannot remove. Its callers limit the calls and interpret their errors.

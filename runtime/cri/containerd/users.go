@@ -15,10 +15,10 @@ import (
 // labelKind is a label that containerd's CRI sets on everything that it creates.
 const labelKind = "io.cri-containerd.kind"
 
-// ImageUsers lists users of CRI images that are not in the lists of CRI: other containers in the
-// same namespace, such as those of `nerdctl --namespace k8s.io`; containers of other namespaces
-// with the same image; pulls, imports and builds in progress; containers that are being created,
-// which CRI lists only afterwards.
+// ImageUsers lists users of CRI images that are not in the lists of CRI. They are other containers
+// in the same namespace, such as those of `nerdctl --namespace k8s.io`, and containers of other
+// namespaces with the same image. They are also pulls, imports and builds in progress, and
+// containers that are being created, which CRI lists only afterwards.
 func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
 	group, ctx := errgroup.WithContext(ctx)

@@ -1,5 +1,5 @@
-// Package compose groups containers into pods for runtimes without pods, or with containers outside
-// of pods: the containers of a Compose project are one pod, any other container is its own pod.
+// Package compose groups containers into pods, for runtimes without pods or with containers outside
+// of pods. The containers of a Compose project are one pod, and any other container is its own pod.
 //
 // It owns the labels by which Docker Compose and podman-compose mark their containers.
 package compose

@@ -1,9 +1,9 @@
 // Package engine is the connection to a daemon that serves the Docker Engine API over HTTP on a
 // unix socket, such as Docker or Podman.
 //
-// It owns the negotiation of the API version, deadlines, the limit of calls to a busy daemon, the
-// classes of errors, and operations that all such daemons need: stopping a container, and removing
-// an image with its names.
+// It owns the negotiation of the API version, deadlines, the limit of calls to a busy daemon, and
+// the classes of errors. It also has the operations that all such daemons need: stopping a
+// container, and removing an image with its names.
 package engine
 
 import (

@@ -1,5 +1,5 @@
-// Package program runs runc and crun for the tasks that only they can do: delete a dead container
-// with its cgroups, its scope and its hooks, and print their version.
+// Package program runs runc and crun for the two tasks that only they can do. They delete a dead
+// container with its cgroups, its scope and its hooks, and print their version.
 //
 // It owns how the programs are found and run. Lists, signals and exits use the kernel instead.
 package program
