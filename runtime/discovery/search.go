@@ -103,7 +103,7 @@ func (r *Runtimes) Search(ctx context.Context) (found bool) {
 	return complete && r.Complete() != nil || slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return !r.known(m) })
 }
 
-// discover adds the candidates whose socket answers and that are not in the set under another path.
+// discover adds the candidates whose socket answers and that are not in the set under any path.
 // It skips others, which are known not to be runtimes. It waits for another caller's search until
 // ctx ends.
 func (r *Runtimes) discover(ctx context.Context, others ...Dead) {
