@@ -2,18 +2,18 @@ package runtime
 
 import "context"
 
-// exit is the key of the report in a context.
+// exit is the context key of the report function.
 type exit struct{}
 
-// WithExit returns a context for a call of a Stopper. The call reports with which exit code the
-// container has ended, if it learns that: of a container that is removed as it ends, no list has it.
-// Calls of report may come at once, and after the call has returned.
+// WithExit returns a context for a call of a Stopper. The call reports the container's exit code,
+// if it learns it: if a container is removed when it ends, no list shows it. report may be called
+// concurrently, and after the call has returned.
 func WithExit(ctx context.Context, report func(code int32)) context.Context {
 	return context.WithValue(ctx, exit{}, report)
 }
 
-// ReportExit reports the exit code of a container that is stopped to whoever has made ctx with
-// WithExit, and to nobody if none has.
+// ReportExit passes the exit code of a stopped container to the function of WithExit in ctx, if
+// there is one.
 func ReportExit(ctx context.Context, code int32) {
 	if report, ok := ctx.Value(exit{}).(func(int32)); ok {
 		report(code)

@@ -12,30 +12,30 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// Set uses the runtimes of one host as one. Lists are concatenated in the order in which the
-// runtimes were added. An operation on a pod, container or image goes to its runtime. All methods
-// are safe for concurrent use, also with Add, Remove and Replace.
+// Set combines the runtimes of one host. Lists are concatenated in the order in which the runtimes
+// were added. An operation on a pod, container or image is passed to its runtime. All methods are
+// safe for concurrent use, including Add, Remove and Replace.
 //
 // A list may return results together with an error: the results of the working runtimes, and a
-// *SetError that names the others. A caller that removes objects must assume that containers of a
-// failed runtime may use any object of it.
+// *SetError that names the others. Containers of a failed runtime may use any of its objects, so
+// callers must not remove these.
 type Set struct {
 	mu      sync.RWMutex
 	members []Runtime // in order of addition, names unique
 }
 
-// MemberError is the failure of one runtime of a Set.
+// MemberError is the error of one runtime of a Set.
 type MemberError struct {
 	Runtime string // its name
 	Err     error
 }
 
-// Error names the runtime and then says what failed.
+// Error returns the runtime's name and its error.
 func (e MemberError) Error() string {
 	return sanitize.Text(fmt.Sprintf("runtime %s: %v", e.Runtime, e.Err), sanitize.MaxText)
 }
 
-// Unwrap gives the runtime's own error.
+// Unwrap returns the runtime's own error.
 func (e MemberError) Unwrap() error { return e.Err }
 
 // SetError says which runtimes of a Set failed. The others' results are valid.
@@ -43,7 +43,7 @@ type SetError struct {
 	Failed []MemberError // in order of addition
 }
 
-// Error joins the failures in one line.
+// Error joins the errors in one line.
 func (e *SetError) Error() string {
 	parts := make([]string, len(e.Failed))
 	for i, f := range e.Failed {
@@ -52,7 +52,7 @@ func (e *SetError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Unwrap gives each runtime's failure, so that errors.Is finds any of them.
+// Unwrap returns each runtime's error for errors.Is.
 func (e *SetError) Unwrap() []error {
 	errs := make([]error, len(e.Failed))
 	for i, f := range e.Failed {
@@ -61,7 +61,7 @@ func (e *SetError) Unwrap() []error {
 	return errs
 }
 
-// Failed lists the runtimes whose failures err wraps, in its order.
+// Failed returns the names of the runtimes whose errors err wraps, in its order.
 func Failed(err error) []string {
 	switch e := err.(type) {
 	case MemberError:
@@ -78,7 +78,7 @@ func Failed(err error) []string {
 	return nil
 }
 
-// NewSet makes a Set of the given runtimes. It fails if two have the same name.
+// NewSet returns a Set of the given runtimes. It fails if two have the same name.
 func NewSet(members ...Runtime) (*Set, error) {
 	s := &Set{}
 	for _, m := range members {
@@ -89,8 +89,8 @@ func NewSet(members ...Runtime) (*Set, error) {
 	return s, nil
 }
 
-// Add takes one more runtime in. It fails if the Set has one of that name,
-// because objects find their runtime by its name.
+// Add adds a runtime. It fails if the Set has a runtime of that name, because an object refers to
+// its runtime by name.
 func (s *Set) Add(r Runtime) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,8 @@ func (s *Set) Add(r Runtime) error {
 	return nil
 }
 
-// Remove takes the runtime of that name out and returns it, or nil if there is
-// none. Closing it is the caller's; calls in progress then fail.
+// Remove removes the runtime of that name and returns it, or nil if there is none. The caller
+// closes it; calls in progress then fail.
 func (s *Set) Remove(name string) Runtime {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +115,8 @@ func (s *Set) Remove(name string) Runtime {
 	return old
 }
 
-// Replace puts r in the place of the runtime of the same name and returns that
-// one for the caller to close, or adds r and returns nil if there is none.
+// Replace replaces the runtime of the same name by r, and returns the old one, which the caller
+// closes. If there is none, it adds r and returns nil.
 func (s *Set) Replace(r Runtime) Runtime {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,39 +131,38 @@ func (s *Set) Replace(r Runtime) Runtime {
 	return old
 }
 
-// index finds a member by name, or returns -1. The caller holds mu.
+// index returns the index of a member, or -1. The caller holds mu.
 func (s *Set) index(name string) int {
 	return slices.IndexFunc(s.members, func(m Runtime) bool { return m.Name() == name })
 }
 
-// Members returns the runtimes in order of addition. The slice is the caller's
-// to read, and does not change when the Set does.
+// Members returns the runtimes in order of addition. The slice must not be modified, and does not
+// change with the Set.
 func (s *Set) Members() []Runtime {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.members
 }
 
-// Pods lists the pods of all runtimes. A *SetError comes with the results of
-// those that did not fail.
+// Pods lists the pods of all runtimes. If some fail, it returns the results of the others with a
+// *SetError.
 func (s *Set) Pods(ctx context.Context) ([]Pod, error) {
 	return concat(s.Members(), func(m Runtime) ([]Pod, error) { return m.Pods(ctx) })
 }
 
-// Images lists the images of all runtimes. A *SetError comes with the results
-// of those that did not fail.
+// Images lists the images of all runtimes. If some fail, it returns the results of the others with
+// a *SetError.
 func (s *Set) Images(ctx context.Context) ([]Image, error) {
 	return concat(s.Members(), func(m Runtime) ([]Image, error) { return m.Images(ctx) })
 }
 
-// ImageFilesystems lists the image filesystems of all runtimes: one mount may
-// occur several times, once for each runtime that uses it. A *SetError comes
-// with the results of those that did not fail.
+// ImageFilesystems lists the image filesystems of all runtimes. A mount occurs once for each
+// runtime that uses it. If some fail, it returns the results of the others with a *SetError.
 func (s *Set) ImageFilesystems(ctx context.Context) ([]Filesystem, error) {
 	return concat(s.Members(), func(m Runtime) ([]Filesystem, error) { return m.ImageFilesystems(ctx) })
 }
 
-// StopContainer is Stopper's, by the runtime that c names.
+// StopContainer implements Stopper with the runtime of c.
 func (s *Set) StopContainer(ctx context.Context, c Container, grace time.Duration) error {
 	m, err := s.member(c.Runtime)
 	if err != nil {
@@ -172,7 +171,7 @@ func (s *Set) StopContainer(ctx context.Context, c Container, grace time.Duratio
 	return m.StopContainer(ctx, c, grace)
 }
 
-// StopPod is Stopper's, by the runtime that p names.
+// StopPod implements Stopper with the runtime of p.
 func (s *Set) StopPod(ctx context.Context, p Pod) error {
 	m, err := s.member(p.Runtime)
 	if err != nil {
@@ -181,7 +180,7 @@ func (s *Set) StopPod(ctx context.Context, p Pod) error {
 	return m.StopPod(ctx, p)
 }
 
-// StartContainer is Starter's, by the runtime that c names.
+// StartContainer implements Starter with the runtime of c.
 func (s *Set) StartContainer(ctx context.Context, c Container) error {
 	m, err := s.member(c.Runtime)
 	if err == nil {
@@ -194,7 +193,8 @@ func (s *Set) StartContainer(ctx context.Context, c Container) error {
 	return fmt.Errorf("start container %q: %w", c.Name, err)
 }
 
-// StartNeeds is StartNeeder's, by the runtime that c names; nothing where that has none.
+// StartNeeds implements StartNeeder with the runtime of c. It returns nothing if the runtime does
+// not have that role.
 func (s *Set) StartNeeds(ctx context.Context, c Container) (StartNeeds, error) {
 	m, err := s.member(c.Runtime)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Set) StartNeeds(ctx context.Context, c Container) (StartNeeds, error) {
 	return StartNeeds{}, nil
 }
 
-// StopSignal is StopSignaler's, by the runtime of that name.
+// StopSignal implements StopSignaler with the runtime of that name.
 func (s *Set) StopSignal(ctx context.Context, name, imageID string) (string, error) {
 	m, err := s.member(name)
 	if err == nil {
@@ -219,7 +219,7 @@ func (s *Set) StopSignal(ctx context.Context, name, imageID string) (string, err
 	return "", fmt.Errorf("read stop signal of image %s: %w", imageID, err)
 }
 
-// RemoveContainer is ContainerRemover's, by the runtime that c names.
+// RemoveContainer implements ContainerRemover with the runtime of c.
 func (s *Set) RemoveContainer(ctx context.Context, c Container) error {
 	m, err := s.member(c.Runtime)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Set) RemoveContainer(ctx context.Context, c Container) error {
 	return m.RemoveContainer(ctx, c)
 }
 
-// RemovePod is PodRemover's, by the runtime that p names.
+// RemovePod implements PodRemover with the runtime of p.
 func (s *Set) RemovePod(ctx context.Context, p Pod) error {
 	m, err := s.member(p.Runtime)
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *Set) RemovePod(ctx context.Context, p Pod) error {
 	return m.RemovePod(ctx, p)
 }
 
-// RemoveImage is ImageRemover's, by the runtime that img names.
+// RemoveImage implements ImageRemover with the runtime of img.
 func (s *Set) RemoveImage(ctx context.Context, img Image) error {
 	m, err := s.member(img.Runtime)
 	if err != nil {
@@ -246,7 +246,7 @@ func (s *Set) RemoveImage(ctx context.Context, img Image) error {
 	return m.RemoveImage(ctx, img)
 }
 
-// Close takes all runtimes out and closes them.
+// Close removes all runtimes and closes them.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	members := s.members
@@ -270,8 +270,8 @@ func (s *Set) member(name string) (Runtime, error) {
 	return nil, fmt.Errorf("%w: no runtime named %q", ErrUnavailable, name)
 }
 
-// each calls f for all members at once and waits: one hung runtime costs its
-// own deadline, not the sum.
+// each calls f for all members concurrently and waits: a runtime that hangs costs only its own
+// deadline.
 func each(members []Runtime, f func(i int, m Runtime)) {
 	if len(members) == 1 {
 		f(0, members[0])

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// fake makes a runtime with one pod of one container, named after it.
+// fake returns a runtime with one pod of one container, with its name.
 func fake(t *testing.T, name string) *runtimetest.Fake {
 	t.Helper()
 	f := runtimetest.NewFake(runtimetest.Options{Name: name})
@@ -61,7 +61,7 @@ func TestSetListsAll(t *testing.T) {
 	}
 }
 
-func TestSetGivesPartOfAList(t *testing.T) {
+func TestSetReturnsPartialLists(t *testing.T) {
 	a, b, c := fake(t, "a"), fake(t, "b"), fake(t, "c")
 	s := set(t, a, b, c)
 	broken := errors.New("broken")
@@ -83,7 +83,7 @@ func TestSetGivesPartOfAList(t *testing.T) {
 	}
 }
 
-func TestSetAsksAllAtOnce(t *testing.T) {
+func TestSetCallsAllConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake(t, "a"), fake(t, "b")
 		s := set(t, a, b)
@@ -127,11 +127,11 @@ func TestSetRoutesByRuntime(t *testing.T) {
 	}
 }
 
-func TestSetStartsWhereThatCanBe(t *testing.T) {
+func TestSetStartsContainersOfStarters(t *testing.T) {
 	again := runtimetest.NewFake(runtimetest.Options{Name: "again", NoSandboxes: true})
 	again.AddImage(runtimetest.ImageSpec{ID: "image"})
 	again.RunPod(runtimetest.PodSpec{Containers: []runtimetest.ContainerSpec{{ID: "c", Image: "image", State: runtime.Exited}}})
-	s := set(t, again, struct{ runtime.Runtime }{fake(t, "once")}) // an adapter that is no Starter
+	s := set(t, again, struct{ runtime.Runtime }{fake(t, "once")}) // an adapter that is not a Starter
 	for name, class := range map[string]error{"again": nil, "once": runtime.ErrUnsupported, "none": runtime.ErrUnavailable} {
 		err := s.StartContainer(t.Context(), runtime.Container{Runtime: name, ID: "c", Name: "web"})
 		if !errors.Is(err, class) || err != nil && !strings.HasPrefix(err.Error(), `start container "web": `) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Within bounds a call. A call that used up its own time, while the caller had
-// more, means that the other side does not answer: ErrUnavailable.
+// Within calls with a time limit. If the call used up the limit while the caller had more time, the
+// other side does not answer, and the error is ErrUnavailable.
 func Within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

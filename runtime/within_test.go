@@ -15,7 +15,7 @@ func TestWithin(t *testing.T) {
 	own := fmt.Errorf("list pods: %w: no answer from /run/x.sock", runtime.ErrUnavailable)
 	tests := []struct {
 		name string
-		call error  // of a call that waits for the end of its context; nil for that
+		call error  // error of the call; nil if it waits for the end of its context
 		want string // in full
 		down bool   // is runtime.ErrUnavailable
 	}{

@@ -13,17 +13,17 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Choice is one address of the Node, and why it is that one.
+// Choice is one address of the Node, and the reason for it.
 type Choice struct {
 	Type      corev1.NodeAddressType `json:"type"`
 	Address   string                 `json:"address"`
-	Interface string                 `json:"interface,omitempty"` // that holds it; empty where none does
+	Interface string                 `json:"interface,omitempty"` // that has it; empty if none does
 	Reason    string                 `json:"reason"`
 }
 
 // Choose returns the Node's addresses: InternalIP and ExternalIP, IPv4 before IPv6, then Hostname,
-// which is the Node's name. The error says which configured address the host lacks, or that it has
-// none; the other addresses are valid nevertheless.
+// which is the Node's name. If the host lacks a configured address, or has no address, the error
+// says so. The other addresses are valid even then.
 func Choose(network probe.Network, options AddressOptions, nodeName string) ([]Choice, error) {
 	internal, err := internalAddresses(network, options.Internal)
 	choices := make([]Choice, 0, 4)
@@ -36,7 +36,7 @@ func Choose(network probe.Network, options AddressOptions, nodeName string) ([]C
 	return append(choices, Choice{Type: corev1.NodeHostName, Address: nodeName, Reason: "name of the Node"}), err
 }
 
-// Addresses returns the addresses of Choose in the form of a Node.
+// Addresses returns the addresses of Choose in the format of a Node.
 func Addresses(network probe.Network, options AddressOptions, nodeName string) ([]corev1.NodeAddress, error) {
 	choices, err := Choose(network, options, nodeName)
 	result := make([]corev1.NodeAddress, 0, len(choices))
@@ -46,7 +46,7 @@ func Addresses(network probe.Network, options AddressOptions, nodeName string) (
 	return result, err
 }
 
-// holder is the interface that holds an address; "" if none does.
+// holder returns the interface that has an address, or "".
 func holder(network probe.Network, ip netip.Addr) string {
 	for _, a := range network.Addresses {
 		if a.IP == ip {
@@ -56,7 +56,7 @@ func holder(network probe.Network, ip netip.Addr) string {
 	return ""
 }
 
-// chosen is one of the host's addresses, and why it is taken.
+// chosen is one of the host's addresses, and the reason for it.
 type chosen struct {
 	probe.Address
 	why string
@@ -95,11 +95,12 @@ func internalAddresses(network probe.Network, selectors []string) ([]chosen, err
 	return result, nil
 }
 
-// noAddressFor is how the error of CheckAddresses begins.
+// noAddressFor begins the error of CheckAddresses.
 const noAddressFor = "no interface has an address for "
 
-// CheckAddresses reports which configured internal addresses no interface has. They may be mistyped,
-// or virtual and on another host now. External ones may be behind NAT.
+// CheckAddresses returns an error for configured internal addresses that no interface has. They may
+// be mistyped, or virtual and on another host now. It ignores external ones, which may be behind
+// NAT.
 func CheckAddresses(network probe.Network, options AddressOptions) error {
 	if len(options.Internal) == 0 || network.Problem != "" {
 		return nil
@@ -108,7 +109,7 @@ func CheckAddresses(network probe.Network, options AddressOptions) error {
 	return err
 }
 
-// MissingAddresses is CheckAddresses with what to do.
+// MissingAddresses is CheckAddresses with a hint.
 func MissingAddresses(network probe.Network, options AddressOptions) error {
 	if err := CheckAddresses(network, options); err != nil {
 		return fmt.Errorf("%w\nhint: %s", err, StepAddressMissing(err.Error()))
@@ -116,7 +117,7 @@ func MissingAddresses(network probe.Network, options AddressOptions) error {
 	return nil
 }
 
-// externalAddresses are as configured: behind NAT no interface holds them.
+// externalAddresses returns the configured addresses. No interface may have them, because of NAT.
 func externalAddresses(configured []string) []netip.Addr {
 	var result []netip.Addr
 	for _, text := range configured {
@@ -128,7 +129,7 @@ func externalAddresses(configured []string) []netip.Addr {
 	return result
 }
 
-// matching returns the usable addresses that a selector means, the best first.
+// matching returns the usable addresses that match a selector, the best first.
 func matching(network probe.Network, selector string) []probe.Address {
 	fits := func(a probe.Address) bool { return a.Interface == selector }
 	if ip, err := netip.ParseAddr(selector); err == nil {
@@ -139,11 +140,12 @@ func matching(network probe.Network, selector string) []probe.Address {
 	return usable(network, fits)
 }
 
-// byRoute chooses without configuration: the source address to the control plane, else that of the
-// default route, else the best address of an interface that is not for containers.
+// byRoute chooses without configuration. It prefers the source address to the control plane, then
+// the source address of the default route. Else it returns the best address of an interface that is
+// not for containers.
 func byRoute(network probe.Network, is6 bool) (chosen, bool) {
-	for _, way := range network.ControlPlane {
-		if c, found := towards(network, way, is6); found {
+	for _, target := range network.ControlPlane {
+		if c, found := addressTowards(network, target, is6); found {
 			return c, true
 		}
 	}
@@ -151,7 +153,7 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 		if route.IPv6 != is6 {
 			continue
 		}
-		if a, exact, found := lasting(network, route.Source, route.Interface, is6); found {
+		if a, exact, found := stableSource(network, route.Source, route.Interface, is6); found {
 			return explained(a, exact, "the default route via "+route.Interface), true
 		}
 	}
@@ -164,23 +166,23 @@ func byRoute(network probe.Network, is6 bool) (chosen, bool) {
 	return chosen{others[0], "no route found; most stable address of " + others[0].Interface}, true
 }
 
-// towards chooses by the way to one address of the control plane, where that is known
-// anything: one on this host's loopback, such as a load balancer's, does not, and
-// neither does one in a container on this host.
-func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bool) {
-	to := way.To.Addr()
-	if way.Problem != "" || to.Is6() != is6 || to.IsLoopback() || containerName(way.Interface) {
+// addressTowards chooses an address by the route to one address of the control plane. It finds none
+// if the route shows nothing: to an address on this host's loopback, such as a load balancer, or in
+// a container on this host.
+func addressTowards(network probe.Network, target probe.TargetRoute, is6 bool) (chosen, bool) {
+	to := target.To.Addr()
+	if target.Problem != "" || to.Is6() != is6 || to.IsLoopback() || containerName(target.Interface) {
 		return chosen{}, false
 	}
-	if !way.Own {
-		a, exact, found := lasting(network, way.Source, way.Interface, is6)
-		return explained(a, exact, fmt.Sprintf("the route to %s via %s", to, way.Interface)), found
+	if !target.Own {
+		a, exact, found := stableSource(network, target.Source, target.Interface, is6)
+		return explained(a, exact, fmt.Sprintf("the route to %s via %s", to, target.Interface)), found
 	}
-	// The address may move between hosts together with the control plane, so only the interface
-	// counts. For a single-host address not even that, if there are no others: such addresses are on
-	// lo or a dummy.
+	// The address may move between hosts together with the control plane, so only its interface
+	// counts. If that has only single-host addresses, it is lo or a dummy interface, and does not
+	// count either.
 	there := usable(network, func(a probe.Address) bool {
-		return a.IP.Is6() == is6 && a.Interface == way.Interface && a.Bits < a.IP.BitLen()
+		return a.IP.Is6() == is6 && a.Interface == target.Interface && a.Bits < a.IP.BitLen()
 	})
 	if len(there) == 0 {
 		return chosen{}, false
@@ -188,14 +190,14 @@ func towards(network probe.Network, way probe.TargetRoute, is6 bool) (chosen, bo
 	best := there[0]
 	for _, a := range there {
 		isSource := slices.ContainsFunc(network.Routes, func(r probe.DefaultRoute) bool { return r.Source == a.IP })
-		if byFitness(a, best) == 0 && isSource { // of equals the kernel's choice
+		if byFitness(a, best) == 0 && isSource { // among equals, prefer the kernel's choice
 			best = a
 		}
 	}
-	return chosen{best, fmt.Sprintf("the control plane at %s is on this host, on %s", to, way.Interface)}, true
+	return chosen{best, fmt.Sprintf("the control plane at %s is on this host, on %s", to, target.Interface)}, true
 }
 
-// explained says whether an address is the source of a route, or replaces it.
+// explained returns an address with the reason: it is the source of a route, or replaces it.
 func explained(a probe.Address, exact bool, route string) chosen {
 	if exact {
 		return chosen{a, "source of " + route}
@@ -203,19 +205,20 @@ func explained(a probe.Address, exact bool, route string) chosen {
 	return chosen{a, fmt.Sprintf("most stable address of %s, for %s", a.Interface, route)}
 }
 
-// lasting returns the kernel's source address for packets through an interface. If that is a
-// temporary kind of address, it returns the best other address of the interface. exact reports which.
-func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
+// stableSource returns the kernel's source address for packets through an interface, and exact. If
+// that address is likely to change, it returns the best other address of the interface, and exact
+// is false.
+func stableSource(network probe.Network, source netip.Addr, leaves string, is6 bool) (a probe.Address, exact, found bool) {
 	beside := func(name string) []probe.Address {
 		return usable(network, func(a probe.Address) bool { return a.IP.Is6() == is6 && a.Interface == name })
 	}
-	// A link may have no address of its own: the kernel then takes any interface's,
-	// on a routed host that of lo, as the route says.
+	// An interface may have no address of its own. Then the kernel uses one of another interface,
+	// on a routed host one on lo.
 	all := usable(network, func(a probe.Address) bool { return a.IP == source && (a.Interface == leaves || !forContainers(a)) })
 	if len(all) > 0 {
 		a = all[0]
 		there := beside(a.Interface)
-		if lasts(a) || penalty(there[0]) >= penalty(a) {
+		if isStable(a) || penalty(there[0]) >= penalty(a) {
 			return a, true, true
 		}
 		return there[0], false, true
@@ -226,17 +229,16 @@ func lasting(network probe.Network, source netip.Addr, leaves string, is6 bool) 
 	return a, false, false
 }
 
-// lasts reports whether a source address is likely to stay on this host. A second address of its
-// network counts if the kernel sends from it: somebody configured that.
-func lasts(a probe.Address) bool {
+// isStable reports whether a source address is likely to stay on this host. A secondary address
+// counts if the kernel sends from it, because somebody configured that.
+func isStable(a probe.Address) bool {
 	return !a.Deprecated && !a.Temporary && !alias(a) && a.Bits < a.IP.BitLen()
 }
 
-// alias reports an IPv4 address with a label of its own, such as "eth0:vip".
+// alias reports whether an address is an IPv4 alias with its own label, such as "eth0:vip".
 func alias(a probe.Address) bool { return a.Label != "" && a.Label != a.Interface }
 
-// usable returns the addresses that fit, of those that other hosts could reach, the
-// best first.
+// usable returns the addresses that other hosts could reach and that match fits, the best first.
 func usable(network probe.Network, fits func(probe.Address) bool) []probe.Address {
 	var found []probe.Address
 	for _, a := range network.Addresses {
@@ -248,9 +250,9 @@ func usable(network probe.Network, fits func(probe.Address) bool) []probe.Addres
 	return found
 }
 
-// byFitness sorts first the addresses that are likeliest to stay on this host: on a live link, not
-// about to expire, not the second address of an interface, and not of a single host, as keepalived
-// adds virtual ones.
+// byFitness sorts the addresses first that are most likely to stay on this host. Their link is up,
+// and they do not expire soon. They are not secondary, and not single-host addresses like the
+// virtual ones of keepalived.
 func byFitness(a, b probe.Address) int { return penalty(a) - penalty(b) }
 
 func penalty(a probe.Address) int {
@@ -263,7 +265,7 @@ func penalty(a probe.Address) int {
 		{!a.Carrier, 64},
 		{a.Deprecated, 32},
 		{a.Temporary, 16},
-		{alias(a), 8}, // more than the next two: such an address, if added first, makes the host's own a second one
+		{alias(a), 8}, // more than the next two: if an alias was added first, the host's own address is secondary
 		{a.Secondary, 4},
 		{a.Bits == a.IP.BitLen(), 2},
 		{a.Kind == "dummy", 1},
@@ -275,14 +277,14 @@ func penalty(a probe.Address) int {
 	return score
 }
 
-// unicast reports whether other hosts could reach the address at all.
+// unicast reports whether other hosts could reach the address.
 func unicast(ip netip.Addr) bool {
 	broadcast := ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	return ip.IsValid() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified() && !broadcast
 }
 
-// forContainers reports whether an address is there for containers, virtual machines or
-// tunnels between their hosts.
+// forContainers reports whether an address belongs to containers, virtual machines, or tunnels
+// between their hosts.
 func forContainers(a probe.Address) bool {
 	switch a.Kind {
 	case "vxlan", "geneve", "ipip", "sit":

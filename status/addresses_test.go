@@ -13,12 +13,13 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// address is one on a live device.
+// address returns an address on a device that is up.
 func address(ip string, bits int, iface string) probe.Address {
 	return probe.Address{IP: netip.MustParseAddr(ip), Bits: bits, Interface: iface, Kind: "device", Up: true, Carrier: true}
 }
 
-// network has addresses, and a default route from the first of each family.
+// network returns a network with addresses, and with a default route from the first one of each
+// family.
 func network(addresses ...probe.Address) probe.Network {
 	n := probe.Network{Addresses: addresses}
 	seen := map[bool]bool{}
@@ -142,7 +143,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// to is a way to a control plane through an interface.
+// to returns a route to a control plane through an interface.
 func to(ip, source, iface string) probe.TargetRoute {
 	w := probe.TargetRoute{To: netip.AddrPortFrom(netip.MustParseAddr(ip), 6443), Interface: iface}
 	if source != "" {
@@ -151,21 +152,21 @@ func to(ip, source, iface string) probe.TargetRoute {
 	return w
 }
 
-func noWay(ip, problem string) probe.TargetRoute {
+func noRouteTo(ip, problem string) probe.TargetRoute {
 	w := to(ip, "", "")
 	w.Problem = problem
 	return w
 }
 
-// own is a way to a control plane on this host.
+// own returns a route to a control plane on this host.
 func own(ip, iface string) probe.TargetRoute {
 	w := to(ip, ip, iface)
 	w.Own = true
 	return w
 }
 
-// TestAddressesByTheRouteToTheControlPlane has a host with the default route on eth0
-// and another network on eth1.
+// TestAddressesByTheRouteToTheControlPlane has a host with the default route on eth0, and another
+// network on eth1.
 func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 	front, back := address("192.0.2.5", 24, "eth0"), address("10.0.0.5", 24, "eth1")
 	front6, back6 := address("2001:db8::5", 64, "eth0"), address("fd00:10::5", 64, "eth1")
@@ -195,8 +196,8 @@ func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 		{"of IPv6 only", with(nil, to("fd00:20::3", "fd00:10::5", "eth1")), byDefault + ", fd00:10::5 (source of the route to fd00:20::3 via eth1)"},
 		{"of both families", with(nil, to("fd00:20::3", "fd00:10::5", "eth1"), to("10.1.2.3", "10.0.0.5", "eth1")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1), fd00:10::5 (source of the route to fd00:20::3 via eth1)"},
 		{"of two addresses the first that was said counts", with(nil, to("10.1.2.3", "10.0.0.5", "eth1"), to("192.0.2.3", "192.0.2.5", "eth0")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1)" + byDefault6},
-		{"of two addresses the one that there is a way to", with(nil, noWay("172.31.0.3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth1")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1)" + byDefault6},
-		{"no way to it", with(nil, noWay("10.1.2.3", "network is unreachable")), byDefault + byDefault6},
+		{"of two addresses the one that there is a way to", with(nil, noRouteTo("172.31.0.3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth1")), "10.0.0.5 (source of the route to 10.1.2.3 via eth1)" + byDefault6},
+		{"no way to it", with(nil, noRouteTo("10.1.2.3", "network is unreachable")), byDefault + byDefault6},
 		{"a load balancer on this host's loopback", with(nil, own("127.0.0.1", "lo"), own("::1", "lo")), byDefault + byDefault6},
 		{"in a container on this host", with(of("172.18.0.1", 16, "br-0123456789ab", "bridge", nil), to("172.18.0.2", "172.18.0.1", "br-0123456789ab")), byDefault + byDefault6},
 		{"an address of a service, on this host's kube-ipvs0", with(of("10.96.0.1", 32, "kube-ipvs0", "dummy", nil), own("10.96.0.1", "kube-ipvs0")), byDefault + byDefault6},
@@ -272,7 +273,7 @@ func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 	}
 }
 
-// An address that keepalived brought before the host got its own makes that a second one.
+// If keepalived added its address before the host's own, the kernel marks the latter as secondary.
 func TestAnAliasThatCameFirstIsNotTheHosts(t *testing.T) {
 	vip := with(address("10.0.0.250", 24, "eth0"), func(a *probe.Address) { a.Label = "eth0:vip" })
 	lan := with(address("10.0.0.5", 24, "eth0"), func(a *probe.Address) { a.Label, a.Secondary = "eth0", true })
@@ -301,7 +302,7 @@ func TestChoicesSayWhy(t *testing.T) {
 	}
 }
 
-// What is published must not change for the moment in which a name is looked up.
+// The published addresses must not change while a name is being resolved.
 func TestANodeHasNoAddressesWhileTheControlPlanesNameIsResolved(t *testing.T) {
 	facts, o := healthy(), policyOptions()
 	facts.Network = network(address("10.0.0.5", 24, "eth0"))

@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Capacity returns all that the host has, or is granted of it by its root cgroup: cpu, memory,
-// pods, ephemeral-storage (the size of the node filesystem) and hugepages-<size>. What was not
-// measured is left out.
+// Capacity returns the host's resources, or what its root cgroup grants of them: cpu, memory, pods,
+// ephemeral-storage (the size of the node filesystem) and hugepages-<size>. It omits resources that
+// were not measured.
 func Capacity(facts Facts, maxPods int) corev1.ResourceList {
 	capacity := corev1.ResourceList{
 		corev1.ResourcePods: *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
@@ -37,9 +37,9 @@ func Capacity(facts Facts, maxPods int) corev1.ResourceList {
 	return capacity
 }
 
-// Allocatable returns the capacity for pods: without reservations, the eviction thresholds of memory
-// and node filesystem, and the memory of huge pages. It is never below zero; CheckReserved reports
-// when it would be.
+// Allocatable returns the capacity for pods: the capacity minus reservations, the eviction
+// thresholds of memory and node filesystem, and the memory of huge pages. It is never below zero;
+// CheckReserved returns an error if it would be.
 func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy) corev1.ResourceList {
 	allocatable := corev1.ResourceList{}
 	for name, total := range capacity {
@@ -55,8 +55,8 @@ func Allocatable(capacity corev1.ResourceList, reserved Reserved, policy Policy)
 	return allocatable
 }
 
-// CheckReserved reports whether the host has the reserved resources. Unknown resources and limits are
-// ignored. Each fault is a *field.Error.
+// CheckReserved returns an error if reservations exceed the host's resources. It ignores unknown
+// resources and limits. Each error is a *field.Error.
 func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 	capacity := Capacity(facts, 0)
 	var errs []error
@@ -91,10 +91,10 @@ func CheckReserved(facts Facts, reserved Reserved, policy Policy) error {
 type deduction struct {
 	amount    resource.Quantity
 	why       string
-	threshold bool // of pressure
+	threshold bool // an eviction threshold
 }
 
-// deductions lists what lies between capacity and allocatable of one resource.
+// deductions returns the differences between capacity and allocatable of one resource.
 func deductions(name corev1.ResourceName, capacity corev1.ResourceList, reserved Reserved, policy Policy) []deduction {
 	total := capacity[name]
 	share := func(t Threshold) resource.Quantity { return bytes(t.Of(uint64(total.Value()))) }
@@ -116,8 +116,7 @@ func deductions(name corev1.ResourceName, capacity corev1.ResourceList, reserved
 	return nil
 }
 
-// memoryTotal prefers the latest measurement: memory can be added to a running
-// host.
+// memoryTotal prefers the latest measurement, because memory can be added to a running host.
 func memoryTotal(facts Facts) uint64 {
 	if facts.Memory.TotalBytes > 0 {
 		return facts.Memory.TotalBytes

@@ -10,20 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Memory is what one check leaves to the next. The zero value knows of no check
-// before; Remember makes one of conditions that outlived the agent.
+// Memory is the state that one check passes to the next. The zero value is the state before the
+// first check. Remember creates one from conditions of an earlier agent process.
 type Memory struct {
 	conditions []corev1.NodeCondition
-	// pressed is when each pressure was last seen; never changed in place.
+	// pressed is when each pressure was last seen; replaced, never modified.
 	pressed map[corev1.NodeConditionType]time.Time
-	// faults has the time since when Ready reports each reason, if no fact has it; never changed in
-	// place.
+	// faults has the first time of each reason for which Ready is false, if no fact has that time;
+	// replaced, never modified.
 	faults map[string]time.Time
 }
 
-// Remember takes the conditions that the agent reported before it was
-// restarted, so that they keep their transition times and a pressure its hold.
-// Conditions from before a reboot are better forgotten.
+// Remember returns a state from the conditions that the agent reported before its restart. They
+// keep their transition times, and pressures stay for the rest of the transition period. Do not use
+// it for conditions from before a reboot.
 func Remember(conditions []corev1.NodeCondition) Memory {
 	m := Memory{conditions: slices.Clone(conditions), pressed: map[corev1.NodeConditionType]time.Time{}}
 	for _, c := range conditions {
@@ -34,19 +34,18 @@ func Remember(conditions []corev1.NodeCondition) Memory {
 	return m
 }
 
-// Follow returns the same memory of conditions that are reported with other times than
-// they were found with.
+// Follow returns the state with other times: those with which the conditions are reported.
 func (m Memory) Follow(conditions []corev1.NodeCondition) Memory {
 	m.conditions = slices.Clone(conditions)
 	return m
 }
 
-// since is when a fault of Ready was first seen, which m notes for the next check:
-// with this one, if it was not seen with the one before.
+// since returns when a reason of Ready was first seen, and stores it in m for the next check. If
+// the previous check did not have the reason, that is now.
 func (m *Memory) since(reason string, before Memory, now time.Time) time.Time {
 	seen, known := before.faults[reason]
 	if last := before.condition(corev1.NodeReady); !known && last != nil && last.Status == corev1.ConditionFalse && last.Reason == reason {
-		seen, known = last.LastTransitionTime.Time, true // before a restart of the agent
+		seen, known = last.LastTransitionTime.Time, true // from before a restart of the agent
 	}
 	if !known || seen.After(now) {
 		seen = now
@@ -71,23 +70,23 @@ func find(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *cor
 	return &conditions[i]
 }
 
-// finding is a condition without its times.
+// finding is a condition without times.
 type finding struct {
 	status  corev1.ConditionStatus
 	reason  string
 	message string
 }
 
-// pressure is the result of a check of a condition with hysteresis.
+// pressure is a checked condition that has hysteresis.
 type pressure struct {
 	kind  corev1.NodeConditionType
 	found finding
 }
 
-// Conditions returns the Node's conditions, Ready last as Kubernetes expects it, and the state for
-// the next check. A pressure or contention condition becomes True at the first check beyond the
-// threshold, and False after Pressure.TransitionPeriod without one. Every other condition follows the
-// facts at once.
+// Conditions returns the Node's conditions, with Ready last as Kubernetes expects it, and the state
+// for the next check. A pressure or contention condition becomes True at the first check beyond the
+// threshold. It becomes False after Pressure.TransitionPeriod without one. All other conditions
+// follow the facts immediately.
 func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]corev1.NodeCondition, Memory) {
 	next := Memory{pressed: maps.Clone(memory.pressed)}
 	if next.pressed == nil {
@@ -117,8 +116,8 @@ func Conditions(facts Facts, options Options, memory Memory, now time.Time) ([]c
 	return slices.Clone(next.conditions), next
 }
 
-// add gives a finding its times: a condition keeps its transition time for as
-// long as its status stays.
+// add adds a finding with times: a condition keeps its transition time while its status stays the
+// same.
 func (m *Memory) add(kind corev1.NodeConditionType, f finding, before Memory, now time.Time) {
 	c := corev1.NodeCondition{
 		Type:               kind,
@@ -134,9 +133,8 @@ func (m *Memory) add(kind corev1.NodeConditionType, f finding, before Memory, no
 	m.conditions = append(m.conditions, c)
 }
 
-// hold keeps a pressure condition True that has been seen within the transition
-// period. A last time in the future, left behind by a clock that has been set
-// back, counts as now.
+// hold keeps a pressure condition True if pressure was seen within the transition period. A last
+// time in the future, from before the clock was set back, counts as now.
 func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeConditionType]time.Time, period time.Duration, now time.Time) finding {
 	if last == nil || last.Status != corev1.ConditionTrue {
 		return found
@@ -162,20 +160,20 @@ func hold(found finding, last *corev1.NodeCondition, pressed map[corev1.NodeCond
 // pressure.transitionPeriod is over.
 const NoPressureSince = "no pressure since "
 
-// OwnConditions returns the conditions that only hostler has. Only these may be written on a host
-// whose Node belongs to a kubelet.
+// OwnConditions returns the conditions that only hostler has. If the Node belongs to a kubelet,
+// only these may be written.
 func OwnConditions(conditions []corev1.NodeCondition) []corev1.NodeCondition {
 	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.NodeCondition) bool { return !IsOwn(c.Type) })
 }
 
-// IsOwn reports whether a condition is hostler's alone.
+// IsOwn reports whether only hostler has a condition of that type.
 func IsOwn(kind corev1.NodeConditionType) bool { return strings.HasPrefix(string(kind), "hostler.io/") }
 
-// Leftovers returns the stored conditions that an earlier hostler left on a Node that now belongs to
-// a kubelet, and that nobody updates. own are the conditions that this hostler writes; published are
-// those of other domains that it may have left. Conditions that the kubelet writes, too, are not
-// included. It returns none until the kubelet has written the Node, because until then all conditions
-// are hostler's.
+// Leftovers returns stored conditions of an earlier hostler on a Node that now belongs to a
+// kubelet, which nobody updates any more. own are the conditions that this hostler writes.
+// published are conditions in other domains that it may have left. Conditions that the kubelet also
+// writes are not included. Until the kubelet has written the Node, all conditions are hostler's,
+// and it returns none.
 func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition, published []corev1.NodeConditionType) []corev1.NodeConditionType {
 	if strings.Contains(stored.NodeInfo.KubeletVersion, versionMark) {
 		return nil
@@ -184,7 +182,7 @@ func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition, published [
 	for _, c := range stored.Conditions {
 		switch {
 		case (IsOwn(c.Type) || slices.Contains(published, c.Type)) && find(own, c.Type) == nil:
-		case c.Type == corev1.NodeNetworkUnavailable && networkReason(c.Reason): // network plugins have reasons of their own
+		case c.Type == corev1.NodeNetworkUnavailable && networkReason(c.Reason): // network plugins use other reasons
 		default:
 			continue
 		}
@@ -193,7 +191,7 @@ func Leftovers(stored corev1.NodeStatus, own []corev1.NodeCondition, published [
 	return left
 }
 
-// networkReason reports whether hostler gives that reason in NetworkUnavailable.
+// networkReason reports whether hostler uses that reason in NetworkUnavailable.
 func networkReason(reason string) bool {
 	switch reason {
 	case ReasonNetworkAvailable, ReasonNoAddress, ReasonAddressMissing, ReasonNoCarrier, ReasonNotMeasured:
@@ -203,5 +201,5 @@ func networkReason(reason string) bool {
 	}
 }
 
-// stamp writes a time into a message, the same for as long as the time is.
+// stamp formats a time in a message, so that the text does not depend on the current time.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

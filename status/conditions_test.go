@@ -17,7 +17,7 @@ import (
 
 const gi = 1 << 30
 
-// healthy returns the facts of a host without a fault.
+// healthy returns the facts of a host without faults.
 func healthy() status.Facts {
 	node := probe.Filesystem{
 		Path: "/var/lib/hostler", Mountpoint: "/var/lib", Device: "/dev/sda2", Type: "ext4",
@@ -40,7 +40,7 @@ func healthy() status.Facts {
 	}
 }
 
-// defaultOptions are what a configuration that says nothing gives, except the name.
+// defaultOptions returns the options of an empty configuration, with a name.
 func defaultOptions() status.Options {
 	return status.Options{MaxPods: 110, MaxImages: 50, Pressure: status.DefaultPolicy()}
 }
@@ -87,7 +87,7 @@ func TestAHostThatIsItselfLimitedIsASmallOne(t *testing.T) {
 	}
 }
 
-// run is what pods' state is on.
+// run returns the filesystem of the pods' runtime state.
 func run(available, inodesFree uint64) status.Filesystem {
 	return status.Filesystem{Role: status.RoleStart, Filesystem: probe.Filesystem{
 		Path: "/run", Mountpoint: "/run", Device: "tmpfs", Type: "tmpfs",
@@ -265,8 +265,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestPressureOverTime plays a host whose free memory goes up and down, one
-// check each 10 s, and follows MemoryPressure.
+// TestPressureOverTime follows MemoryPressure on a host whose free memory changes, with a check
+// every 10 s.
 func TestPressureOverTime(t *testing.T) {
 	const low, high = 50 << 20, 200 << 20
 	o := policyOptions()
@@ -309,7 +309,7 @@ func TestPressureOverTime(t *testing.T) {
 	for range 5 {
 		check(high)
 	}
-	if want := "TTT.."; trace.String() != want { // 60 s after the last low one
+	if want := "TTT.."; trace.String() != want { // 60 s after the last low value
 		t.Errorf("without pressure: %s, want %s", trace.String(), want)
 	}
 	if transitions != 2 {
@@ -357,7 +357,7 @@ func TestPressureOutlivesTheAgent(t *testing.T) {
 			if c.want == "True" && (got.Reason != "ImageFilesystemSpace" || !got.LastTransitionTime.Time.Equal(since)) {
 				t.Errorf("Conditions() = %+v, want reason and transition time kept", got)
 			}
-			// However the clock stood, the hold ends one period from then on.
+			// Whatever the clock was before, the condition stays for one period from then on.
 			conditions, _ = status.Conditions(facts, o, memory, noon.Add(c.after+5*time.Minute))
 			if got := condition(t, conditions, corev1.NodeDiskPressure); got.Status != "False" {
 				t.Errorf("Conditions() a period later = %s, want False", got.Status)

@@ -11,21 +11,21 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// The conditions that report how tasks stall for a resource. They are hostler's own,
-// there only where Policy.PSI has a limit for the resource, and True is bad.
+// The conditions that report how much tasks stall for a resource. They are hostler's own, exist
+// only if Policy.PSI has a limit for the resource, and True is bad.
 const (
 	CPUContention    corev1.NodeConditionType = "hostler.io/CPUContention"
 	MemoryContention corev1.NodeConditionType = "hostler.io/MemoryContention"
 	IOContention     corev1.NodeConditionType = "hostler.io/IOContention"
 )
 
-// contention is the condition of one resource, with the resource's name for people.
+// contention is the condition of a resource, with the resource's name for messages.
 type contention struct {
 	kind corev1.NodeConditionType
 	name string
 }
 
-// contentions are the conditions of the resources that the kernel reports.
+// contentions returns the conditions of the resources that the kernel reports.
 func contentions() map[string]contention {
 	return map[string]contention{
 		"cpu":    {CPUContention, "CPU"},
@@ -34,9 +34,8 @@ func contentions() map[string]contention {
 	}
 }
 
-// contended judges the stalls that were measured, in their order. One without a
-// limit, or a limit without one, is of another configuration than that effective: the
-// next check has both.
+// contended compares the measured stalls, in their order, with their limits. A stall without a
+// limit, or a limit without a stall, comes from a reload: the next check has both.
 func contended(stalls []probe.Stall, limits []StallLimit) []pressure {
 	var found []pressure
 	for _, s := range stalls {
@@ -49,7 +48,7 @@ func contended(stalls []probe.Stall, limits []StallLimit) []pressure {
 	return found
 }
 
-// judge compares a stall with the limit, above which it is contention.
+// judge returns the finding for a stall: contention if it is above the limit.
 func (l StallLimit) judge(s probe.Stall, name string) finding {
 	switch {
 	case s.Absent:
@@ -76,8 +75,8 @@ func (l StallLimit) judge(s probe.Stall, name string) finding {
 	return finding{corev1.ConditionFalse, ReasonStallsBelowThreshold, message}
 }
 
-// stalledPercent rounds up to tenths, so that a value above a threshold is also printed above it. The
-// kernel reports hundredths.
+// stalledPercent rounds up to tenths, so that a value above a threshold is also printed as above
+// it. The kernel reports hundredths.
 func stalledPercent(percent float64) string {
 	tenths := math.Ceil(math.Round(percent*100) / 10)
 	return strconv.FormatFloat(tenths/10, 'f', -1, 64) + "%"

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// stalling switches all conditions of contention on, on a host that stalls little.
+// stalling enables all contention conditions, on a host with few stalls.
 func stalling(t testing.TB) (status.Facts, status.Options) {
 	facts, o := healthy(), policyOptions()
 	o.Pressure.PSI = []status.StallLimit{
@@ -96,7 +96,7 @@ func TestContention(t *testing.T) {
 	}
 }
 
-func TestContentionIsHeldAndItsFiguresAreNoNews(t *testing.T) {
+func TestContentionIsHeldAndItsFiguresCauseNoWrites(t *testing.T) {
 	facts, o := stalling(t)
 	facts.Stalls[1].Full.Minute = 50
 	first, memory := status.Node(facts, o, status.Memory{}, noon)
@@ -126,7 +126,7 @@ func TestOnlyContentionThatIsSwitchedOnIsReported(t *testing.T) {
 	if own := status.OwnConditions(all); len(own) != 4 {
 		t.Errorf("OwnConditions() = %v, want the three of contention beside ShutdownProtected", own)
 	}
-	o.Pressure.PSI = o.Pressure.PSI[1:2] // as after a reload, before the next check
+	o.Pressure.PSI = o.Pressure.PSI[1:2] // after a reload, before the next check
 	some, _ := status.Conditions(facts, o, memory, noon)
 	if own := status.OwnConditions(some); len(own) != 2 || own[0].Type != status.MemoryContention {
 		t.Errorf("OwnConditions() = %v, want MemoryContention and ShutdownProtected", own)
@@ -134,7 +134,7 @@ func TestOnlyContentionThatIsSwitchedOnIsReported(t *testing.T) {
 	if got := status.Transitions(all, some); got != nil {
 		t.Errorf("Transitions() = %v, want none: what is switched off is no news of the host", got)
 	}
-	facts.Stalls = nil // as before a reload
+	facts.Stalls = nil // before a reload
 	if none, _ := status.Conditions(facts, o, memory, noon); len(none) != 6 {
 		t.Errorf("Conditions() = %v, want none of contention until it is measured", none)
 	}

@@ -22,9 +22,9 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// checker makes status checks as the status loop does: reads, Node, and whether it
-// changed. The kernel that answers is this host's; what runtimes and the network said
-// is a server's with 20 pods, 500 images and all conditions of contention.
+// checker makes status checks like the status loop: it reads the host, builds the Node, and
+// compares it. The kernel is this host's; runtimes and network are those of a server with 20 pods,
+// 500 images and all contention conditions.
 type checker struct {
 	reader *probe.Reader
 	facts  status.Facts
@@ -82,16 +82,16 @@ func TestCheckIsCheap(t *testing.T) {
 	}
 }
 
-// In the environment of the process that is traced, and the files that it tries to
-// open before and after the check that counts.
+// A variable in the environment of the traced process, and files that it tries to open before and
+// after the check that is counted.
 const traced, begin, end = "TRACED_CHECK", "/a check begins", "/a check ends"
 
-// What a check opens is counted by the kernel: this test starts itself once more and
-// traces it as strace(1) would, every thread of it.
+// The test counts the files that a check opens: it runs itself again and traces every thread, like
+// strace(1).
 func TestACheckOpensAHandfulOfFiles(t *testing.T) {
 	if os.Getenv(traced) != "" {
 		c := newChecker(t)
-		c.check(t) // the first looks up mounts, the others need not
+		c.check(t) // the first check finds the mounts, which later ones need not do
 		_, _ = os.Open(begin)
 		c.check(t)
 		_, _ = os.Open(end)
@@ -109,7 +109,7 @@ func TestACheckOpensAHandfulOfFiles(t *testing.T) {
 		"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/sys/devices/system/cpu/online",
 	}
 	rest := slices.DeleteFunc(slices.Clone(opened), func(file string) bool { return slices.Contains(want, file) })
-	for _, file := range rest { // the limits of the root cgroup, where there are some, and what counts against them
+	for _, file := range rest { // limits of the root cgroup, if any, and usage
 		if file != "/proc/spl/kstat/zfs/arcstats" && !strings.HasPrefix(file, "/sys/fs/cgroup/") || len(rest) > 8 {
 			t.Errorf("a check opens %q, want %q, at most seven of the root cgroup, and what ZFS counts", opened, want)
 		}
@@ -119,11 +119,11 @@ func TestACheckOpensAHandfulOfFiles(t *testing.T) {
 	}
 }
 
-// opensOf runs this test's program with those arguments, traced, and returns the
-// files that its threads opened, or tried to, in that order. See ptrace(2).
+// opensOf runs this test's program with those arguments, traced, and returns the files that its
+// threads opened, or tried to, in that order. See ptrace(2).
 func opensOf(t *testing.T, args ...string) []string {
 	t.Helper()
-	goruntime.LockOSThread() // whose child the program is
+	goruntime.LockOSThread() // the program is a child of this thread
 	defer goruntime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), traced+"=1")
@@ -139,7 +139,7 @@ func opensOf(t *testing.T, args ...string) []string {
 	}
 	write.Close()
 	pid := cmd.Process.Pid
-	defer func() { _ = cmd.Process.Release() }() // it is waited for below
+	defer func() { _ = cmd.Process.Release() }() // the loop below waits for it
 	must := func(what string, err error) {
 		if err != nil {
 			_ = cmd.Process.Kill()
@@ -175,8 +175,8 @@ func opensOf(t *testing.T, args ...string) []string {
 			if file, opens := openedBy(thread); opens {
 				opened = append(opened, file)
 			}
-		case signal == unix.SIGTRAP: // a thread was made
-		case signal == unix.SIGSTOP && !seen[thread]: // it begins
+		case signal == unix.SIGTRAP: // a thread was created
+		case signal == unix.SIGSTOP && !seen[thread]: // a new thread starts
 		default:
 			deliver = int(signal)
 		}
@@ -189,12 +189,11 @@ func opensOf(t *testing.T, args ...string) []string {
 
 func readAll(f *os.File) string {
 	text := make([]byte, 1<<14)
-	n, _ := f.Read(text) // what a pipe holds is enough
+	n, _ := f.Read(text) // more than enough
 	return string(text[:n])
 }
 
-// openedBy reports which file the system call opens that the thread has just entered,
-// if that is one that opens files.
+// openedBy returns the file that a thread is about to open, if its system call opens a file.
 func openedBy(thread int) (file string, opens bool) {
 	var info [96]byte // struct ptrace_syscall_info
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(thread), uintptr(len(info)), uintptr(unsafe.Pointer(&info)), 0, 0)
@@ -202,12 +201,12 @@ func openedBy(thread int) (file string, opens bool) {
 		return "", false
 	}
 	call := binary.NativeEndian.Uint64(info[24:])
-	if call != unix.SYS_OPENAT && call != unix.SYS_OPENAT2 { // Go has no other
+	if call != unix.SYS_OPENAT && call != unix.SYS_OPENAT2 { // Go uses no other call
 		return "", false
 	}
 	address := uintptr(binary.NativeEndian.Uint64(info[40:])) // the second argument
 	text := make([]byte, 256)
-	n, _ := unix.PtracePeekData(thread, address, text) // fewer where a page ends
+	n, _ := unix.PtracePeekData(thread, address, text) // fewer bytes at the end of a page
 	name, _, _ := strings.Cut(string(text[:n]), "\x00")
 	return name, true
 }

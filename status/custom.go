@@ -16,17 +16,17 @@ type Custom struct {
 	Message string
 }
 
-// Answer is the kind of result of a check.
+// Answer is the kind of a check's result.
 type Answer int
 
-// The answers of a check, and why there is none.
+// The answers of a check, and reasons why there is none.
 const (
-	NotRunYet Answer = iota // not since the agent has started
-	Passed                  // it found nothing wrong
-	Problem                 // it found the problem
+	NotRunYet Answer = iota // not since the agent was started
+	Passed                  // no problem found
+	Problem                 // problem found
 	Undecided               // unknown
 	TimedOut                // it did not end in time
-	NotRun                  // it was not, or could not be started
+	NotRun                  // not run, or not startable
 )
 
 // String returns the answer's name in metrics and JSON.
@@ -50,7 +50,7 @@ func (a Answer) String() string {
 // MarshalText returns String.
 func (a Answer) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the result of MarshalText.
 func (a *Answer) UnmarshalText(text []byte) error {
 	for known := NotRunYet; known <= NotRun; known++ {
 		if known.String() == string(text) {
@@ -61,8 +61,8 @@ func (a *Answer) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not a valid result of a check", text)
 }
 
-// custom returns the condition of one check: True is a problem. Before the first result, the
-// condition of the agent's last run stays; without one there is no condition yet.
+// custom returns the condition of one check: True is a problem. Until the first result, the
+// condition from before the agent's restart stays. Without one, known is false.
 func custom(c Custom, last *corev1.NodeCondition) (f finding, known bool) {
 	switch c.Answer {
 	case NotRunYet:
@@ -83,7 +83,7 @@ func custom(c Custom, last *corev1.NodeCondition) (f finding, known bool) {
 	}
 }
 
-// IsCustom reports whether a condition is none that every hostler has.
+// IsCustom reports whether a condition type is not one of those that every hostler has.
 func IsCustom(kind corev1.NodeConditionType) bool {
 	switch kind {
 	case corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable, ShutdownProtected,
@@ -96,7 +96,7 @@ func IsCustom(kind corev1.NodeConditionType) bool {
 
 // CheckCustomType returns why a type is not valid for a custom condition.
 func CheckCustomType(kind string) error {
-	if len(validation.IsQualifiedName(kind)) > 0 { // which says it in regular expressions
+	if len(validation.IsQualifiedName(kind)) > 0 { // its errors contain regular expressions
 		return fmt.Errorf("%q is not a qualified name, such as hostler.io/DiskFailing: write DOMAIN/NAME, the domain in lower case, the name of letters, digits, '.', '-' and '_'", kind)
 	}
 	if !IsCustom(corev1.NodeConditionType(kind)) {

@@ -18,7 +18,7 @@ func withCheck(a status.Answer, message string) status.Facts {
 	return f
 }
 
-func TestWhatACheckSaysIsACondition(t *testing.T) {
+func TestAResultOfACheckIsACondition(t *testing.T) {
 	for answer, want := range map[status.Answer]struct {
 		status corev1.ConditionStatus
 		reason string
@@ -52,7 +52,7 @@ func TestWhatACheckSaysIsACondition(t *testing.T) {
 	}
 }
 
-func TestBeforeACheckHasRunWhatWasSaidStands(t *testing.T) {
+func TestBeforeTheFirstResultTheConditionStays(t *testing.T) {
 	_, memory := status.Conditions(withCheck(status.Problem, "a disk is gone"), policyOptions(), status.Memory{}, noon)
 	conditions, _ := status.Conditions(withCheck(status.NotRunYet, ""), policyOptions(), memory, noon.Add(time.Hour))
 	c := condition(t, conditions, raid)
@@ -65,13 +65,13 @@ func TestBeforeACheckHasRunWhatWasSaidStands(t *testing.T) {
 			t.Errorf("Conditions() = %+v of a check that never ran, want none", c)
 		}
 	}
-	// Without its check it goes.
+	// Without its check, the condition disappears.
 	if conditions, _ = status.Conditions(healthy(), policyOptions(), memory, noon); len(conditions) != 6 {
 		t.Errorf("Conditions() = %v without the check, want none of it", conditions)
 	}
 }
 
-func TestAMessageAloneIsNoChange(t *testing.T) {
+func TestAMessageAloneIsNotAChange(t *testing.T) {
 	before, _ := status.Node(withCheck(status.Problem, "1 error"), policyOptions(), status.Memory{}, noon)
 	for name, c := range map[string]struct {
 		facts status.Facts
@@ -88,7 +88,7 @@ func TestAMessageAloneIsNoChange(t *testing.T) {
 	}
 }
 
-// What every hostler reports is nobody's own.
+// The types of every hostler are not custom ones.
 func TestTypesThatAreTaken(t *testing.T) {
 	conditions, _ := status.Conditions(healthy(), policyOptions(), status.Memory{}, noon)
 	for _, c := range conditions {

@@ -7,8 +7,8 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Facts is everything a Node is made from, as last measured. The agent fills it
-// in; a part it has not measured stays zero and turns what depends on it Unknown.
+// Facts are the last measured facts from which a Node is built. The agent sets them. A part that
+// was not measured is zero, and conditions that depend on it become Unknown.
 type Facts struct {
 	Machine     probe.Machine
 	Memory      probe.Memory
@@ -16,18 +16,18 @@ type Facts struct {
 	PIDs        probe.PIDs
 	Filesystems []Filesystem
 	Network     probe.Network
-	Stalls      []probe.Stall // of the resources that Policy.PSI has limits for
+	Stalls      []probe.Stall // of the resources with a limit in Policy.PSI
 
-	// RuntimesQueried reports that the search for runtimes has ended and each one was queried once.
-	// Until then Ready keeps its state.
+	// RuntimesQueried is true once the search for runtimes has ended and each runtime was queried.
+	// Until then, Ready keeps its status.
 	RuntimesQueried bool
 	Runtimes        []runtime.Health
-	// Unreachable are runtimes that do not answer while their containers run. Ready ignores them, but
-	// a shutdown cuts these containers off.
+	// Unreachable are runtimes that do not answer while their containers run. Ready ignores them,
+	// but a shutdown would kill these containers.
 	Unreachable []runtime.Health
-	// DeadSockets are the paths where a runtime's socket is but none answers.
+	// DeadSockets are the paths of runtime sockets on which no runtime answers.
 	DeadSockets []string
-	Images      []runtime.Image // of all runtimes, in any order; not changed
+	Images      []runtime.Image // of all runtimes, unsorted; never modified
 
 	Draining Draining
 	Shutdown Shutdown
@@ -46,32 +46,33 @@ type Role int
 
 // The roles that have thresholds.
 const (
-	RoleNode  Role = iota // the host's own state and the pods' writable data
+	RoleNode  Role = iota // the host's state and the pods' writable data
 	RoleImage             // images and the containers' writable layers
-	RoleStart             // other files of a pod's start: the runtime's state, logs, temporary files
+	RoleStart             // other files written when a pod starts: the runtime's state, logs, temporary files
 )
 
 // String returns "node", "image" or "start".
 func (r Role) String() string { return [...]string{"node", "image", "start"}[r] }
 
-// Draining reports that the host's pods are being stopped.
+// Draining says whether the host's pods are being stopped.
 type Draining struct {
 	Active bool
-	Reason string    // for people, such as "reboot asked by root"; may be empty
-	Since  time.Time // zero if not known
+	Reason string    // for messages, such as "reboot asked by root"; may be empty
+	Since  time.Time // zero if unknown
 }
 
 // Shutdown is the state of the shutdown guard.
 type Shutdown struct {
-	State  string // Disarmed, Armed, Draining, Released or Delegated; empty if not known yet
-	Reason string // a sentence on why, such as "no logind on the system bus"
-	// Fault is the condition's reason for being Disarmed, where one is known that
-	// says more than ReasonDisarmed.
+	State  string // Disarmed, Armed, Draining, Released or Delegated; empty if unknown
+	Reason string // a sentence, such as "no logind on the system bus"
+	// Fault is a reason for the condition that is more precise than ReasonDisarmed, if there is
+	// one.
 	Fault string
-	// Granted is the delay that the init system grants, zero if unknown. Needed is the time of the
-	// phases. Shortage says why less is granted, with the fix; empty if enough is.
+	// Granted is the delay that the init system grants, zero if unknown. Needed is the total time
+	// of the phases. Shortage says why Granted is less than Needed, with the fix; it is empty if
+	// Granted is enough.
 	Granted, Needed time.Duration
 	Shortage        string
-	// Untimed are the phases that are configured to have no time.
+	// Untimed are the phases with a configured time of zero.
 	Untimed []string
 }

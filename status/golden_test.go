@@ -21,9 +21,9 @@ const hosts = "../test/hosts"
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// captured is what a fixture's tree of files cannot hold: what statfs, netlink,
-// the runtimes and the shutdown guard said on that machine, and which stalls its
-// configuration has read.
+// captured has the parts of a fixture that a tree of files cannot contain: results of statfs,
+// netlink, the runtimes and the shutdown guard on that machine, and the stalls that its
+// configuration needs.
 type captured struct {
 	Architecture string
 	Filesystems  []struct {
@@ -39,7 +39,7 @@ type captured struct {
 	}
 }
 
-// host gathers the facts of one fixture, and what its configuration makes of them.
+// host returns the facts and the configuration of a fixture.
 func host(t testing.TB, name string) (status.Facts, status.Options) {
 	t.Helper()
 	root := filepath.Join(hosts, name)

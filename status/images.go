@@ -9,19 +9,18 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// maxImageNames is how many names of an image go into a Node's status, as in
-// kubelet.
+// maxImageNames bounds the names of an image in a Node's status, as in kubelet.
 const maxImageNames = 5
 
-// Largest returns the images that a Node's status lists, the largest first: at most
-// limit of them, or all with -1. The rest is not kept in memory.
+// Largest returns the images for a Node's status, the largest first: at most limit, or all with -1.
+// It does not keep the rest in memory.
 func Largest(all []runtime.Image, limit int) []runtime.Image {
 	order := make([]int, len(all))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		// The ID makes the order, and so the status, the same each time.
+		// The ID makes the order, and so the status, deterministic.
 		return cmp.Or(cmp.Compare(all[b].SizeBytes, all[a].SizeBytes), cmp.Compare(all[a].ID, all[b].ID))
 	})
 	if limit >= 0 && len(order) > limit {
@@ -42,8 +41,8 @@ func images(all []runtime.Image, limit int) []corev1.ContainerImage {
 	return result
 }
 
-// imageNames returns digests before tags, as kubelet does, but always includes one tag if there is
-// one: people know an image by its tag.
+// imageNames returns digests before tags, as kubelet does. It always includes a tag if there is
+// one, because people know an image by its tag.
 func imageNames(img runtime.Image) []string {
 	digests := img.Digests
 	if len(img.Tags) > 0 && len(digests) >= maxImageNames {

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// uplink is a host with two cards, of which the first one has the default routes.
+// uplink has two network cards; the first has the default routes.
 func (w wires) uplink() {
 	w.t.Helper()
 	w.card("eth0", "eth1")
@@ -294,7 +294,7 @@ func TestAddressesOfWiredHosts(t *testing.T) {
 	}
 }
 
-// TestAPrivacyAddressIsNotTheNodes has the kernel prefer one, as on a desktop.
+// TestAPrivacyAddressIsNotTheNodes makes the kernel prefer one, as on a desktop.
 func TestAPrivacyAddressIsNotTheNodes(t *testing.T) {
 	w := newWires(t)
 	w.card("eth0")
@@ -332,14 +332,14 @@ func TestConfiguredAddressesOfAWiredHost(t *testing.T) {
 		"eth1-far":                 "node.address.internal: no interface has an address for eth1-far",
 		"198.51.100.5 2001:db8::9": "198.51.100.5 on eth0: node.address.internal: 198.51.100.5; node.address.internal: no interface has an address for 2001:db8::9",
 	} {
-		// What is configured holds, wherever the control plane is.
+		// The configuration wins, wherever the control plane is.
 		if got := w.chosen(status.AddressOptions{Internal: strings.Fields(selectors)}, "203.0.113.3"); got != want {
 			t.Errorf("Choose(%s) = %s\nwant %s", selectors, got, want)
 		}
 	}
 }
 
-func TestAddressesThatComeLateAndGo(t *testing.T) {
+func TestAddressesThatAppearLateAndDisappear(t *testing.T) {
 	w := newWires(t)
 	o := status.AddressOptions{}
 	const nothing = "no interface has an address"

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// nextSteps is the first step for each bad reason of a condition. docs/reference/conditions.md has
-// more; a test compares them. NextSteps replaces the words in capitals.
+// nextSteps returns the first step for each bad reason of a condition. docs/reference/conditions.md
+// has more steps; a test compares the two. NextSteps replaces the words in capitals.
 func nextSteps() map[string]string {
 	return map[string]string{
 		ReasonNotMeasured: "check that the file or mount in the message exists and answers; just after the start, wait for the next check",
@@ -55,13 +55,13 @@ func nextSteps() map[string]string {
 
 const stepImages = "run `hostler gc plan` to see what would be removed and why the rest is kept"
 
-// stepOver is what to do about a pressure that has ended.
+// stepOver is the next step for a pressure that has ended.
 const stepOver = "wait until the condition is lifted"
 
 const stepAddressMissing = "compare it with `ip address`, and correct node.address.internal"
 
-// StepAddressMissing is what to do about an error of CheckAddresses. Only an address can be virtual, an
-// interface cannot.
+// StepAddressMissing returns the next step for an error of CheckAddresses. An address can be
+// virtual, an interface cannot.
 func StepAddressMissing(message string) string {
 	_, missing, _ := strings.Cut(message, noAddressFor)
 	for _, selector := range strings.FieldsFunc(missing, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -72,13 +72,12 @@ func StepAddressMissing(message string) string {
 	return stepAddressMissing
 }
 
-// StepOfProblem is what to do about a problem that a check of the administrator's own found.
+// StepOfProblem is the next step for a problem that a custom check found.
 const StepOfProblem = "fix what it reports; `hostler doctor` prints the command to run the check again"
 
-// NextSteps are the one thing for a person to do next about each of the conditions, as far as
-// these facts, which they were found from, report where. There is none where a condition is as it
-// should be, or its reason is none of hostler's. The reason of a problem which a check of the
-// administrator's own found is theirs, also where hostler has one of that name.
+// NextSteps returns the next step for each bad condition, with places from the facts from which the
+// conditions were derived. Conditions that are good, or whose reason is not hostler's, have none.
+// The problem of a custom check has its own reason, even if hostler uses the same reason.
 func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeConditionType]string {
 	known, steps := nextSteps(), map[corev1.NodeConditionType]string{}
 	for _, c := range conditions {
@@ -88,7 +87,7 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 			fs = fullest(facts, func(fs Filesystem) uint64 { return fs.AvailableBytes })
 		case ReasonStartFilesystemInodes:
 			fs = fullest(facts, func(fs Filesystem) uint64 {
-				if fs.Inodes == 0 { // it counts none
+				if fs.Inodes == 0 { // filesystem without an inode count
 					return math.MaxUint64
 				}
 				return fs.InodesFree
@@ -111,8 +110,8 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 	return steps
 }
 
-// shortOfImages reports whether a message about DiskPressure, whose reason is the worst filesystem
-// alone, also names one with images.
+// shortOfImages reports whether a message about DiskPressure, whose reason is only that of the
+// worst filesystem, also names one with images.
 func shortOfImages(facts Facts, message string) bool {
 	return slices.ContainsFunc(facts.Filesystems, func(fs Filesystem) bool {
 		return fs.Role == RoleImage && fs.Problem == "" && strings.Contains(message, describe(fs)+" has ")
@@ -130,7 +129,8 @@ func place(fs Filesystem) string {
 	return place
 }
 
-// fullest is the filesystem that the start of a pod writes to with the least free.
+// fullest returns the filesystem with the least free space among those that are written when a pod
+// starts.
 func fullest(facts Facts, free func(Filesystem) uint64) (least Filesystem) {
 	found := false
 	for _, fs := range facts.Filesystems {
@@ -141,15 +141,15 @@ func fullest(facts Facts, free func(Filesystem) uint64) (least Filesystem) {
 	return least
 }
 
-// missingUnit is the service of the first runtime that is not ready; containerd's if none is
-// known.
+// missingUnit returns the service of the first runtime that is not ready, or containerd's if there
+// is none.
 func missingUnit(facts Facts) string {
 	for _, r := range slices.Concat(facts.Runtimes, facts.Unreachable) {
 		switch {
 		case r.Ready:
 		case r.Name == "cri-o":
 			return "crio"
-		case r.Name == "podman": // socket activation starts its service
+		case r.Name == "podman": // its service is started by socket activation
 			return "podman.socket"
 		case !strings.Contains(r.Name, "/"):
 			return r.Name

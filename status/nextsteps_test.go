@@ -14,7 +14,7 @@ import (
 )
 
 // TestNextStepsAreThoseOfTheDocs looks up each step in the column "What to do" of
-// docs/reference/conditions.md: its commands, or where it has none its words.
+// docs/reference/conditions.md: its commands or, if it has none, its words.
 func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	doc, err := os.ReadFile("../docs/reference/conditions.md")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	for _, section := range sections {
 		kind := corev1.NodeConditionType(strings.FieldsFunc(section, func(r rune) bool { return r == ',' || r == '\n' })[0])
 		if strings.HasPrefix(section, "#") {
-			kind = corev1.NodeMemoryPressure // of the reason that every condition has
+			kind = corev1.NodeMemoryPressure // for reasons that all conditions have
 		}
 		for _, row := range regexp.MustCompile("(?m)^`(\\w+)` \\| (True|False|Unknown) \\| .+ \\| (.+)$").FindAllStringSubmatch(section, -1) {
 			c := corev1.NodeCondition{Type: kind, Status: corev1.ConditionStatus(row[2]), Reason: row[1]}
@@ -37,7 +37,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 				continue
 			}
 			seen++
-			cell := strings.NewReplacer("mountpoint", "/mountpoint", `\|`, "|").Replace(strings.ToLower(row[3])) // a cell escapes a pipe
+			cell := strings.NewReplacer("mountpoint", "/mountpoint", `\|`, "|").Replace(strings.ToLower(row[3])) // tables escape a pipe
 			commands := regexp.MustCompile("`[^`]+`").FindAllString(step, -1)
 			if len(commands) == 0 {
 				commands = []string{step}
@@ -54,7 +54,7 @@ func TestNextStepsAreThoseOfTheDocs(t *testing.T) {
 	}
 }
 
-// onNode are facts of a host whose node filesystem is mounted there.
+// onNode returns the facts of a host whose node filesystem has that mount point.
 func onNode(mountpoint string) status.Facts {
 	return status.Facts{Filesystems: []status.Filesystem{
 		{Role: status.RoleNode, Filesystem: probe.Filesystem{Path: "/var/lib/hostler", Mountpoint: mountpoint, CapacityBytes: 1}},
@@ -63,7 +63,7 @@ func onNode(mountpoint string) status.Facts {
 	}}
 }
 
-// started are facts of one that has these filesystems for the start of pods.
+// started returns the facts of a host with these filesystems for the start of pods.
 func started() status.Facts {
 	facts := onNode("/var")
 	for _, fs := range []probe.Filesystem{
@@ -77,7 +77,7 @@ func started() status.Facts {
 	return facts
 }
 
-// The reason names one filesystem, the message all that are short.
+// The reason is about one filesystem, the message about all that are short of space.
 func TestTheNextStepAboutDisksNamesThePlanIfImagesAreAmongThem(t *testing.T) {
 	const du, plan = "run `du -xah /var | sort -h | tail -20` to see what fills it", "run `hostler gc plan` to see what would be removed and why the rest is kept"
 	for message, want := range map[string]string{
@@ -93,7 +93,7 @@ func TestTheNextStepAboutDisksNamesThePlanIfImagesAreAmongThem(t *testing.T) {
 	}
 }
 
-func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
+func TestNextStepsNameUnitsAndMountPoints(t *testing.T) {
 	runtimes := func(list ...runtime.Health) status.Facts {
 		return status.Facts{Runtimes: list[:1], Unreachable: list[1:]}
 	}
@@ -132,7 +132,7 @@ func TestNextStepsNameWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-func TestAPressureThatIsOverNeedsNothingButTime(t *testing.T) {
+func TestTheNextStepOfAnEndedPressureIsToWait(t *testing.T) {
 	c := corev1.NodeCondition{
 		Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Reason: status.ReasonImageFilesystemSpace,
 		Message: status.NoPressureSince + "2026-11-20T03:09:00Z; the condition is lifted at 2026-11-20T03:14:00Z unless pressure recurs; now /var/lib/containerd has 30Gi of 100Gi free",

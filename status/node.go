@@ -15,17 +15,17 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Node returns the whole Node of this host, and the state for the next check. Options must be valid
-// and name the Node. Only metadata.name, labels, annotations, spec and status are set; the client
-// merges them with the stored Node.
+// Node returns the complete Node of this host, and the state for the next check. Options must be
+// valid and name the Node. Only metadata.name, labels, annotations, spec and status are set; the
+// client merges them with the stored Node.
 func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.Node, Memory) {
-	// What an address lacks is said by the condition NetworkUnavailable.
+	// The condition NetworkUnavailable reports the error.
 	addresses, _ := Addresses(facts.Network, options.Addresses, options.Name)
 	if options.ExternalCloud && len(options.Addresses.Internal) == 0 {
 		addresses = slices.DeleteFunc(addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	}
 	if facts.Network.Resolving && len(options.Addresses.Internal) == 0 {
-		addresses = nil // which leaves those that are stored: an address is not to change for a moment
+		addresses = nil // keeps the stored addresses, because they must not change temporarily
 	}
 	capacity := Capacity(facts, options.MaxPods)
 	conditions, memory := Conditions(facts, options, memory, now)
@@ -53,8 +53,8 @@ func Node(facts Facts, options Options, memory Memory, now time.Time) (*corev1.N
 	return node, memory
 }
 
-// labels returns the configured labels and the standard ones, which schedulers rely on and
-// Options.Validate reserves.
+// labels returns the configured labels, and the standard ones that schedulers need.
+// Options.Validate rejects configured values for the latter.
 func labels(machine probe.Machine, options Options) map[string]string {
 	result := maps.Clone(options.Labels)
 	if result == nil {
@@ -66,22 +66,22 @@ func labels(machine probe.Machine, options Options) map[string]string {
 	return result
 }
 
-// The annotation and the taint between a kubelet and a cloud controller manager, as in
+// The annotation and the taint that kubelets and cloud controller managers exchange, as in
 // k8s.io/cloud-provider/api.
 const (
 	taintUninitialized   = "node.cloudprovider.kubernetes.io/uninitialized"
 	annotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 )
 
-// annotations adds the configured addresses to the configured annotations: a cloud controller
-// manager chooses among its addresses by them.
+// annotations returns the configured annotations and one with the configured addresses, by which a
+// cloud controller manager selects among its addresses.
 func annotations(facts Facts, options Options) map[string]string {
 	result := maps.Clone(options.Annotations)
 	if !options.ExternalCloud || len(options.Addresses.Internal) == 0 {
 		return result
 	}
 	var given []string
-	internal, _ := internalAddresses(facts.Network, options.Addresses.Internal) // see Node
+	internal, _ := internalAddresses(facts.Network, options.Addresses.Internal) // Node ignores this error, too
 	for _, a := range internal {
 		given = append(given, a.IP.String())
 	}
@@ -94,8 +94,8 @@ func annotations(facts Facts, options Options) map[string]string {
 	return result
 }
 
-// taints returns the taints of a new Node. A cloud controller manager removes its own after
-// initialization.
+// taints returns the taints of a new Node. After initialization, a cloud controller manager removes
+// its own.
 func taints(options Options) []corev1.Taint {
 	result := slices.Clone(options.Taints)
 	if options.ExternalCloud {
@@ -124,8 +124,8 @@ func nodeInfo(facts Facts, version string) corev1.NodeSystemInfo {
 	return info
 }
 
-// runtimeVersion names the first runtime, of those that keep images if one does: they
-// have the Node's pods. The field takes only one.
+// runtimeVersion returns the version of one runtime, because the field takes only one: the first
+// that has images, because it runs the Node's pods, else the first.
 func runtimeVersion(runtimes []runtime.Health) string {
 	if len(runtimes) == 0 {
 		return ""
@@ -133,29 +133,29 @@ func runtimeVersion(runtimes []runtime.Health) string {
 	chosen := runtimes[max(0, slices.IndexFunc(runtimes, func(r runtime.Health) bool { return !r.Imageless }))]
 	version := chosen.Version
 	if version == "" {
-		version = "Unknown" // as kubelet says
+		version = "Unknown" // as in kubelet
 	}
 	return chosen.Name + "://" + version
 }
 
-// versionMark distinguishes a hostler's nodeInfo.kubeletVersion from a kubelet's.
+// versionMark distinguishes hostler's nodeInfo.kubeletVersion from that of a kubelet.
 const versionMark = "+hostler"
 
-// IsKubelets reports whether a kubelet has written the status of a Node, by what that says of its
-// version.
+// IsKubelets reports whether a kubelet has written the status of a Node, judging by its
+// kubeletVersion.
 func IsKubelets(stored corev1.NodeSystemInfo) bool {
 	return stored.KubeletVersion != "" && !strings.Contains(stored.KubeletVersion, versionMark)
 }
 
 // KubeletVersion returns hostler's version as nodeInfo.kubeletVersion: "v0.1.0+hostler".
-// Distributions with their own kubelet use the same form ("v1.34.1+k3s1"), and parsers of semantic
-// versions accept it. An invalid version becomes build metadata of v0.0.0.
+// Distributions with their own kubelet use the same format ("v1.34.1+k3s1"), and parsers of
+// semantic versions accept it. An invalid version becomes build metadata of v0.0.0.
 func KubeletVersion(version string) string {
 	number, build, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
 	if _, err := semver.ParseSemantic(number); err != nil {
 		number, build = "0.0.0", version
 	}
-	// Letters, digits, '-' and '.' between identifiers are all that may follow.
+	// Build metadata may contain only letters, digits, '-' and '.'.
 	build = strings.Trim(strings.Map(func(r rune) rune {
 		if r == '.' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
 			return r
@@ -169,8 +169,8 @@ func KubeletVersion(version string) string {
 	return result
 }
 
-// HostlerVersion returns the version of hostler in a nodeInfo.kubeletVersion; not found in that of
-// a kubelet.
+// HostlerVersion returns hostler's version in a nodeInfo.kubeletVersion. found is false for a
+// kubelet's version.
 func HostlerVersion(reported string) (version string, found bool) {
 	number, build, found := strings.Cut(strings.TrimPrefix(reported, "v"), versionMark)
 	build = strings.TrimPrefix(build, ".")
@@ -179,16 +179,16 @@ func HostlerVersion(reported string) (version string, found bool) {
 		return "", false
 	case build == "":
 		return number, true
-	case number == "0.0.0": // that of a version that is none
+	case number == "0.0.0": // an invalid version
 		return build, true
 	}
 	return number + "+" + build, true
 }
 
-// Changed reports whether a status differs from the one last written in anything
-// worth a write of its own. Heartbeats are not, and neither is the message of a
-// condition of pressure or contention, or of a custom one, whose figures move with
-// every check: both go out with the next regular report.
+// Changed reports whether a status differs from the last written one in a way that is worth a
+// write. Heartbeats are not, and neither are messages of pressure, contention and custom
+// conditions, whose numbers change with every check. These are written with the next regular
+// report.
 func Changed(written, current *corev1.NodeStatus) bool {
 	before, after := comparable(written), comparable(current)
 	if !slices.EqualFunc(before.Images, after.Images, func(a, b corev1.ContainerImage) bool {
@@ -196,11 +196,11 @@ func Changed(written, current *corev1.NodeStatus) bool {
 	}) {
 		return true
 	}
-	before.Images, after.Images = nil, nil // with which reflection has most of its work
+	before.Images, after.Images = nil, nil // compared separately, because reflection would take most of its time for them
 	return !equality.Semantic.DeepEqual(before, after)
 }
 
-// comparable returns a status without what Changed ignores, conditions by type.
+// comparable returns a status without what Changed ignores, conditions sorted by type.
 func comparable(status *corev1.NodeStatus) *corev1.NodeStatus {
 	s := *status
 	s.Conditions = slices.Clone(s.Conditions)
@@ -210,7 +210,7 @@ func comparable(status *corev1.NodeStatus) *corev1.NodeStatus {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
 		c.LastHeartbeatTime = metav1.Time{}
-		// A control plane keeps whole seconds.
+		// A control plane stores whole seconds.
 		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
 		switch c.Type {
 		case corev1.NodeReady, corev1.NodeNetworkUnavailable, ShutdownProtected:

@@ -131,7 +131,7 @@ func TestKubeletVersion(t *testing.T) {
 	}
 }
 
-func TestHostlerVersionIsReadBackFromWhatTheNodeSays(t *testing.T) {
+func TestHostlerVersionIsParsedFromKubeletVersion(t *testing.T) {
 	for reported, want := range map[string]string{
 		"v0.1.0+hostler":         "0.1.0",
 		"v0.1.0-rc.1+hostler":    "0.1.0-rc.1",
@@ -155,7 +155,7 @@ func TestAllocatable(t *testing.T) {
 	capacity := status.Capacity(facts, 110)
 	for name, want := range map[corev1.ResourceName][2]string{
 		"cpu":               {"4", "3500m"},
-		"memory":            {"8Gi", "5020Mi"}, // 1Gi reserved, 100Mi threshold, 2Gi huge pages
+		"memory":            {"8Gi", "5020Mi"}, // minus 1Gi reserved, 100Mi threshold, 2Gi huge pages
 		"pods":              {"110", "110"},
 		"ephemeral-storage": {"100Gi", "80Gi"},
 		"hugepages-2Mi":     {"1Gi", "1Gi"},
@@ -175,7 +175,7 @@ func TestAllocatable(t *testing.T) {
 	}
 }
 
-func TestMoreReservedThanThereIs(t *testing.T) {
+func TestReservationsBeyondTheCapacity(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		reserved status.Reserved

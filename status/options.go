@@ -16,20 +16,20 @@ import (
 
 // Options is the configuration of the Node.
 type Options struct {
-	Name    string // as NodeName returned it; Nameless if it returned none
-	Unnamed string // why the host's name cannot name the Node; empty if it does
+	Name    string // result of NodeName, or Nameless
+	Unnamed string // why the host name is not a valid Node name, or ""
 	Version string // hostler's own, such as "v0.1.0"
 
-	MaxPods   int // capacity of pods
-	MaxImages int // of status.images; -1 lists all
+	MaxPods   int // capacity for pods
+	MaxImages int // in status.images; -1 for all
 
 	Labels        map[string]string
 	Annotations   map[string]string
 	Taints        []corev1.Taint
 	Unschedulable bool
 	ProviderID    string
-	// ExternalCloud reports that a cloud controller manager initializes the Node and
-	// knows its addresses.
+	// ExternalCloud means that a cloud controller manager initializes the Node and knows its
+	// addresses.
 	ExternalCloud bool
 
 	Addresses AddressOptions
@@ -37,17 +37,17 @@ type Options struct {
 	Pressure  Policy
 }
 
-// Reserved is what pods do not get because the host itself needs it.
+// Reserved are resources that the host needs for itself, and that pods do not get.
 type Reserved struct {
 	CPU              resource.Quantity
 	Memory           resource.Quantity
 	EphemeralStorage resource.Quantity
-	// PIDs are taken off those available before the threshold is read.
+	// PIDs are subtracted from the available PIDs before they are compared with the threshold.
 	PIDs uint64
 }
 
-// Validate checks everything that can be checked without knowing the host; see
-// CheckReserved for the rest. Each fault is a *field.Error.
+// Validate checks everything that does not depend on the host; see CheckReserved for the rest. Each
+// error is a *field.Error.
 func (o Options) Validate() error {
 	var errs []error
 	fault := func(path, format string, args ...any) {
@@ -106,18 +106,17 @@ func checkTaint(t corev1.Taint) []string {
 // Nameless is the Node's name on a host without a usable name.
 const Nameless = "localhost"
 
-// HostNameError is why the host's name cannot name its Node.
+// HostNameError says why the host name is not a valid Node name.
 type HostNameError struct{ Problem string }
 
 func (e *HostNameError) Error() string {
 	return e.Problem + "; name the host (hostnamectl set-hostname NAME) or set node.name in the configuration"
 }
 
-// NodeName returns the Node's name: the configured one, else the kernel's host
-// name, trimmed and lower-cased. It must be a DNS subdomain (RFC 1123) of at
-// most 63 characters, for it becomes the value of a label as well. A host name that cannot
-// name a Node, since it is invalid, or shared by all hosts without a name, is a
-// *HostNameError.
+// NodeName returns the Node's name: the configured one, else the kernel's host name, trimmed and in
+// lowercase. It must be a DNS subdomain (RFC 1123) of at most 63 characters, because it is also the
+// value of a label. If the host name is invalid, or is a default that all hosts share, the error is
+// a *HostNameError.
 func NodeName(configured, hostName string) (string, error) {
 	if configured != "" {
 		if problem := nameProblem(configured); problem != "" {
@@ -138,14 +137,14 @@ func NodeName(configured, hostName string) (string, error) {
 	return name, nil
 }
 
-// isLocalhost reports whether a name means the host itself on every host. It agrees with
+// isLocalhost reports whether a name means the local host on every host. It agrees with
 // is_localhost in systemd's hostname-util.c.
 func isLocalhost(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "."), ".localdomain")
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// nameProblem is why a name cannot name a Node; empty if it can.
+// nameProblem returns why a name is not a valid Node name, or "".
 func nameProblem(name string) string {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return fmt.Sprintf("%q cannot name a Node: %s", name, problems[0])

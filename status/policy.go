@@ -9,10 +9,9 @@ import (
 	"hostler.io/hostler/internal/field"
 )
 
-// Policy says when the host is under pressure, and for how long it must not have
-// been before it no longer counts as such.
+// Policy says when the host is under pressure, and for how long the condition stays after that.
 type Policy struct {
-	MemoryAvailable Threshold // of MemAvailable against MemTotal
+	MemoryAvailable Threshold // MemAvailable, compared with MemTotal
 
 	NodefsAvailable   Threshold // bytes, node filesystem
 	NodefsInodesFree  Threshold
@@ -21,16 +20,15 @@ type Policy struct {
 
 	PIDAvailable Threshold
 
-	// PSI has at most one limit for each resource. A resource without one has no condition.
+	// PSI has at most one limit for each resource. A resource without a limit has no condition.
 	PSI []StallLimit
 
-	// TransitionPeriod is how long a pressure condition stays True after the
-	// last time that pressure was seen.
+	// TransitionPeriod is how long a pressure condition stays True after pressure was last seen.
 	TransitionPeriod time.Duration
 }
 
-// DefaultPolicy returns kubelet's hard eviction thresholds, and 5% of PIDs, for
-// which kubelet has none.
+// DefaultPolicy returns kubelet's hard eviction thresholds, and 5% of PIDs, for which kubelet has
+// no threshold.
 func DefaultPolicy() Policy {
 	return Policy{
 		MemoryAvailable:   Threshold{amount: 100 << 20, text: "100Mi"},
@@ -43,12 +41,12 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// StallLimit is for how much of the time tasks may stall for a resource, until that
-// counts as contention.
+// StallLimit is the share of time that tasks may stall for a resource before that counts as
+// contention.
 type StallLimit struct {
 	Resource  string        // as in probe.Stall
-	Kind      string        // "some" or "full", as there
-	Window    time.Duration // one of those that the kernel averages over
+	Kind      string        // "some" or "full", as in probe.Stall
+	Window    time.Duration // one of the kernel's averaging windows
 	Threshold Threshold     // a percentage of the time
 }
 
@@ -61,7 +59,7 @@ func (p Policy) Stalls() []string {
 	return names
 }
 
-// Validate checks what ParseThreshold does not see. Each fault is a *field.Error.
+// Validate checks what ParseThreshold cannot check. Each error is a *field.Error.
 func (p Policy) Validate() error {
 	var errs []error
 	if p.TransitionPeriod < 0 {

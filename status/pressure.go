@@ -9,27 +9,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// gauge is one figure against its threshold.
+// gauge is a measured value with its threshold.
 type gauge struct {
-	subject   string // "/var (ext4 on /dev/sda2)"; empty where unit says enough
+	subject   string // "/var (ext4 on /dev/sda2)"; empty if unit is enough
 	unit      string // what is counted: "memory", "inodes", "PIDs"; empty for bytes of a filesystem
 	isBytes   bool
 	available uint64
 	total     uint64
 	threshold Threshold
-	reason    string // of the condition when the figure is below the threshold
+	reason    string // of the condition if the value is below the threshold
 	note      string // appended to the message
-	problem   string // why there is no figure
+	problem   string // why there is no value
 }
 
 func (g gauge) below() bool { return g.problem == "" && g.available < g.threshold.Of(g.total) }
 
-// judge turns gauges into a condition: True if any is below its threshold,
-// Unknown if none is but one could not be read, else False.
+// judge returns the finding for gauges: True if one is below its threshold, else Unknown if one
+// could not be read, else False.
 func judge(gauges []gauge, fine string) finding {
 	var pressed, unknown, calm []string
 	add := func(list *[]string, text string) {
-		if !slices.Contains(*list, text) { // one filesystem can have two roles
+		if !slices.Contains(*list, text) { // a filesystem can have two roles
 			*list = append(*list, text)
 		}
 	}
@@ -57,8 +57,7 @@ func judge(gauges []gauge, fine string) finding {
 	}
 }
 
-// String writes the figure as the threshold is written: in percent against a
-// percentage, as an amount against an amount.
+// String formats the value like the threshold: as a percentage or as an amount.
 func (g gauge) String() string {
 	amount := func(n uint64) string {
 		if g.isBytes {
@@ -128,10 +127,11 @@ func diskGauges(facts Facts, options Options) []gauge {
 			nodeFound = true
 		}
 		if fs.Role == RoleStart && (fs.Absent || slices.ContainsFunc(facts.Filesystems[:i], fs.same)) {
-			continue // the thresholds of the other roles are no lower
+			continue // the thresholds of the filesystem's other roles are not lower
 		}
 		for _, g := range filesystemGauges(fs, options.Pressure) {
-			// Of those of RoleStart, which are many, only those with too little space are reported.
+			// There are many filesystems with RoleStart, so only those with too little space are
+			// reported.
 			if fs.Role != RoleStart || g.below() || g.problem != "" {
 				gauges = append(gauges, g)
 			}
@@ -144,9 +144,9 @@ func diskGauges(facts Facts, options Options) []gauge {
 }
 
 const (
-	// startBytes and startInodes are the most that the start of a pod needs in filesystems of
-	// RoleStart, with a margin. A percentage, as for other roles, would be too much of a large
-	// filesystem and too little of a small one.
+	// startBytes and startInodes are the most that the start of a pod needs in filesystems with
+	// RoleStart, with a margin. A percentage would be too much for a large filesystem and too
+	// little for a small one.
 	startBytes  = 16 << 20
 	startInodes = 1000
 )
@@ -156,7 +156,7 @@ func (fs Filesystem) same(o Filesystem) bool {
 	return o.Problem == "" && fs.Problem == "" && fs.Mountpoint == o.Mountpoint && fs.Device == o.Device && fs.Type == o.Type
 }
 
-// atMost is a threshold that is no more than an amount.
+// atMost returns a threshold of at most that amount.
 func atMost(t Threshold, total, amount uint64) Threshold {
 	if t.Of(total) > amount {
 		return Amount(amount)
@@ -184,7 +184,7 @@ func filesystemGauges(fs Filesystem, policy Policy) []gauge {
 		available: fs.AvailableBytes, total: fs.CapacityBytes,
 		threshold: space, reason: spaceReason,
 	}}
-	if fs.Inodes > 0 { // some filesystems make inodes as they go and count none
+	if fs.Inodes > 0 { // some filesystems create inodes on demand, and report none
 		gauges = append(gauges, gauge{
 			subject: subject, unit: "inodes",
 			available: fs.InodesFree, total: fs.Inodes,
@@ -194,7 +194,7 @@ func filesystemGauges(fs Filesystem, policy Policy) []gauge {
 	return gauges
 }
 
-// describe names a filesystem for people: "/var (ext4 on /dev/sda2)".
+// describe returns a filesystem's name for messages: "/var (ext4 on /dev/sda2)".
 func describe(fs Filesystem) string {
 	if fs.Mountpoint == "" {
 		return fs.Path
@@ -202,7 +202,7 @@ func describe(fs Filesystem) string {
 	return fmt.Sprintf("%s (%s on %s)", fs.Mountpoint, fs.Type, fs.Device)
 }
 
-// percentOf rounds down, so that a value below a threshold is also printed below it.
+// percentOf rounds down, so that a value below a threshold is also printed as below it.
 func percentOf(part, whole uint64) string {
 	if whole == 0 {
 		return "0%"
@@ -210,8 +210,7 @@ func percentOf(part, whole uint64) string {
 	return strconv.FormatUint(uint64(float64(part)/float64(whole)*100), 10) + "%"
 }
 
-// humanBytes writes a size with one digit behind the point and a binary unit,
-// rounded down.
+// humanBytes formats a size with one decimal and a binary unit, rounded down.
 func humanBytes(n uint64) string {
 	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
 	unit, rest := 0, uint64(0)

@@ -7,15 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Protected is the verdict of the condition ShutdownProtected: whether a
-// shutdown now would wait until the pods have stopped, for as long as they are
-// to have, with the reason and a message that holds the hint.
+// Protected returns the result of the condition ShutdownProtected: whether a shutdown now would
+// wait until the pods have stopped, for as long as configured. It also returns the reason, and a
+// message with a hint.
 func Protected(facts Facts) (protected bool, reason, message string) {
 	f := shutdownProtected(facts, nil)
 	return f.status == corev1.ConditionTrue, f.reason, f.message
 }
 
-// shutdownProtected is the condition after last, which is nil if there was none.
+// shutdownProtected returns the condition after last, which is nil if there was none.
 func shutdownProtected(facts Facts, last *corev1.NodeCondition) finding {
 	s := facts.Shutdown
 	why := ""
@@ -44,16 +44,16 @@ func shutdownProtected(facts Facts, last *corev1.NodeCondition) finding {
 	return finding{corev1.ConditionUnknown, ReasonNotMeasured, "the shutdown guard has not reported yet whether it holds a lock"}
 }
 
-// named says of runtimes that they are not ready.
-func named(away []string) string {
-	last := len(away) - 1
+// named says that these runtimes are not ready.
+func named(notReady []string) string {
+	last := len(notReady) - 1
 	if last == 0 {
-		return away[0] + ", which is not ready"
+		return notReady[0] + ", which is not ready"
 	}
-	return strings.Join(away[:last], ", ") + " and " + away[last] + ", which are not ready"
+	return strings.Join(notReady[:last], ", ") + " and " + notReady[last] + ", which are not ready"
 }
 
-// armed judges whether the lock that is held is worth anything.
+// armed returns whether the lock protects the pods.
 func armed(facts Facts) finding {
 	s := facts.Shutdown
 	if s.Shortage != "" || s.Granted > 0 && s.Granted < s.Needed {
@@ -66,22 +66,22 @@ func armed(facts Facts) finding {
 		}
 		return finding{corev1.ConditionFalse, ReasonDelayTooShort, strings.TrimSuffix(message+": "+s.Shortage, ": ")}
 	}
-	var away []string
+	var notReady []string
 	for _, r := range facts.Runtimes {
 		if !r.Ready {
-			away = append(away, r.Name)
+			notReady = append(notReady, r.Name)
 		}
 	}
 	for _, r := range facts.Unreachable {
-		away = append(away, r.Name)
+		notReady = append(notReady, r.Name)
 	}
 	const outOfReach = "a shutdown waits for the pods, but hostler could not stop "
 	switch {
 	case !facts.RuntimesQueried: // they will be
 	case len(facts.Runtimes)+len(facts.Unreachable) == 0:
 		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "any: no container runtime was found"}
-	case len(away) > 0:
-		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(away)}
+	case len(notReady) > 0:
+		return finding{corev1.ConditionFalse, ReasonPodsOutOfReach, outOfReach + "the pods of " + named(notReady)}
 	}
 	message := "a shutdown waits for the pods to stop"
 	if len(s.Untimed) > 0 {

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// ready decides whether pods can run. The worst problem is the reason; the message has all problems,
-// each with its start: from seen if no fact has it.
+// ready decides whether pods can run. The worst problem is the reason; the message has all
+// problems, each with its start: from seen if no fact has it.
 func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) time.Time) finding {
 	type fault struct{ reason, message string }
 	var faults []fault
@@ -34,7 +34,7 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 	switch {
 	case !facts.RuntimesQueried && len(faults) == 0:
 		return starting(last, "hostler has just started and has not contacted a container runtime yet")
-	case !facts.RuntimesQueried: // draining says enough
+	case !facts.RuntimesQueried: // the problem of a drain is enough
 	case len(facts.Runtimes) == 0:
 		message := "no container runtime found on this host"
 		if len(facts.DeadSockets) > 0 {
@@ -72,8 +72,9 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 	return finding{corev1.ConditionFalse, faults[0].reason, strings.Join(messages, "; ")}
 }
 
-// starting keeps the status from before a restart of the agent, which pods do not notice; a kubelet's
-// Ready changes here. An Unknown status of the cluster is not kept.
+// starting keeps the status from before a restart of the agent, which does not affect pods. (A
+// kubelet changes Ready when it restarts.) It does not keep an Unknown status, which the cluster
+// has set.
 func starting(last *corev1.NodeCondition, message string) finding {
 	if last != nil && last.Status != corev1.ConditionUnknown {
 		return finding{last.Status, last.Reason, last.Message}
@@ -100,8 +101,8 @@ func imageFilesystemProblem(facts Facts) string {
 	return strings.Join(problems, "; ")
 }
 
-// readyMessage names the runtimes, and a pod network that is not set up, which
-// is a fault only to pods that want one.
+// readyMessage names the runtimes, and a missing pod network, which is a fault only for pods that
+// need one.
 func readyMessage(runtimes []runtime.Health) string {
 	var parts []string
 	for _, r := range runtimes {
@@ -163,7 +164,7 @@ func networkUnavailable(network probe.Network, options AddressOptions) finding {
 	return finding{corev1.ConditionFalse, ReasonNetworkAvailable, strings.Join(notes, "; ")}
 }
 
-// startHint returns the fix for interfaces that are all down; off are those that are disabled.
+// startHint returns the fix if all interfaces are down. off are those that are disabled.
 func startHint(off []string, dead int) string {
 	const link = "check the cable, the switch or the bond"
 	if len(off) == 0 {
@@ -179,11 +180,11 @@ func startHint(off []string, dead int) string {
 	return on
 }
 
-// noRoute says that the control plane cannot be sent to, "" as long as one of its
-// addresses can be.
-func noRoute(ways []probe.TargetRoute) string {
-	if len(ways) == 0 || slices.ContainsFunc(ways, func(w probe.TargetRoute) bool { return w.Problem == "" }) {
+// noRoute says that there is no route to the control plane. It returns "" if there is a route to
+// one of its addresses.
+func noRoute(routes []probe.TargetRoute) string {
+	if len(routes) == 0 || slices.ContainsFunc(routes, func(w probe.TargetRoute) bool { return w.Problem == "" }) {
 		return ""
 	}
-	return fmt.Sprintf("no route to the control plane at %s: %s", ways[0].To.Addr(), ways[0].Problem)
+	return fmt.Sprintf("no route to the control plane at %s: %s", routes[0].To.Addr(), routes[0].Problem)
 }

@@ -110,7 +110,7 @@ func TestReadySaysSinceWhenAFaultIsSeen(t *testing.T) {
 	check(memory, bad, noon.Add(4*time.Hour), ", since 2026-11-20T16:00:00Z")
 }
 
-func TestAHostThatWasJudgedLostStartsAsNobodyKnows(t *testing.T) {
+func TestReadyIsUnknownAfterAHostWasMarkedLost(t *testing.T) {
 	lost := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
 	facts := healthy()
 	facts.RuntimesQueried, facts.Runtimes = false, nil
@@ -189,13 +189,13 @@ func TestNetworkUnavailable(t *testing.T) {
 		{"one family's link is down", network(unplugged, v6), nil, "False", "NetworkAvailable", "2001:db8::5 on eth1; 10.0.0.5 on eth0, which has no carrier"},
 		{
 			"no way to the control plane", with(func(n *probe.Network) {
-				n.ControlPlane = []probe.TargetRoute{noWay("10.1.2.3", "network is unreachable"), noWay("fd00::3", "network is unreachable")}
+				n.ControlPlane = []probe.TargetRoute{noRouteTo("10.1.2.3", "network is unreachable"), noRouteTo("fd00::3", "network is unreachable")}
 			}),
 			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0; no route to the control plane at 10.1.2.3: network is unreachable",
 		},
 		{
 			"a way to one of the control plane's addresses", with(func(n *probe.Network) {
-				n.ControlPlane = []probe.TargetRoute{noWay("fd00::3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth0")}
+				n.ControlPlane = []probe.TargetRoute{noRouteTo("fd00::3", "network is unreachable"), to("10.1.2.3", "10.0.0.5", "eth0")}
 			}),
 			nil, "False", "NetworkAvailable", "10.0.0.5 on eth0",
 		},

@@ -9,18 +9,18 @@ import (
 	"hostler.io/hostler/internal/field"
 )
 
-// AddressOptions choose among the host's addresses.
+// AddressOptions select among the host's addresses.
 type AddressOptions struct {
-	// Internal has at most one selector for each address family: an IP, a CIDR or an interface name.
-	// The first matching address of each family is chosen. The default is the source address to the
-	// control plane, else that of the default route.
+	// Internal has at most one selector for each address family: an IP, a CIDR or an interface
+	// name. The first matching address of each family is chosen. The default is the source address
+	// to the control plane, else the source address of the default route.
 	Internal []string
-	// External are IPs, at most one of each family, which no interface need hold.
-	// By default there is no ExternalIP.
+	// External are IPs, at most one of each family. No interface needs to have them. By default
+	// there is no ExternalIP.
 	External []string
 }
 
-// Validate refuses selectors that can never match or are misleading. Each fault is a *field.Error.
+// Validate refuses selectors that can never match or are misleading. Each error is a *field.Error.
 func (o AddressOptions) Validate() error {
 	const internal, external = "node.address.internal", "node.address.external"
 	var errs []error
@@ -77,7 +77,7 @@ func checkSelector(text string) (family, error) {
 	if strings.Contains(text, ".") && strings.Trim(text, "0123456789.") == "" && strings.Trim(text, ".") != "" {
 		return anyFamily, fmt.Errorf("%q is not a whole IPv4 address; write an address like 192.0.2.7, or a network like 192.0.2.0/24", text)
 	}
-	// What the kernel allows as a name, dev_valid_name().
+	// The kernel's rules for names, dev_valid_name().
 	if text == "" || text == "." || text == ".." || len(text) > 15 || strings.ContainsAny(text, ": \t\n\v\f\r\u00a0") {
 		return anyFamily, fmt.Errorf("%q is neither an IP nor a CIDR nor the name of an interface", text)
 	}

@@ -50,7 +50,7 @@ func TestAddressOptionsOfManyValues(t *testing.T) {
 	for _, c := range []struct {
 		name               string
 		internal, external []string
-		message            string // empty where it is fine
+		message            string // empty if it is valid
 	}{
 		{"an IP and a network of the other family", []string{"10.0.0.5", "fd00::/8"}, nil, ""},
 		{"two interfaces", []string{"eth0.100", "wg0"}, nil, ""},
@@ -72,8 +72,7 @@ func TestAddressOptionsOfManyValues(t *testing.T) {
 	}
 }
 
-// FuzzSelector holds every selector that is accepted to it that a host can have an
-// address which it means.
+// FuzzSelector checks that a host can have a matching address for every accepted selector.
 func FuzzSelector(f *testing.F) {
 	for _, text := range []string{"eth0", "eth0.100", "10.0.0.5", "fd00::/8", "0.0.0.0/0", "::/0", "::ffff:10.0.0.5", "fe80::1%eth0", "10.0.0.0/8 ", "10.0.0.5/24", "0.0.0.0/31", "::/126"} {
 		f.Add(text)
@@ -103,7 +102,7 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-// last is the last address of a network.
+// last returns the last address of a network.
 func last(cidr netip.Prefix) netip.Addr {
 	bytes := cidr.Addr().AsSlice()
 	for i := cidr.Bits(); i < cidr.Addr().BitLen(); i++ {

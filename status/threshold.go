@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Threshold is how much of something has to be left: an amount, or a part of
-// the whole. It is written as Kubernetes writes eviction thresholds: "100Mi" or
-// "10%". The zero value is 0, which nothing can fall below.
+// Threshold is how much of something must be left: an amount, or a share of the total. Its notation
+// is that of Kubernetes' eviction thresholds: "100Mi" or "10%". The zero value is 0, and no value
+// is below it.
 type Threshold struct {
 	amount  int64
 	percent float64
-	text    string // as it was written, for messages
+	text    string // the original text, for messages
 }
 
 // ParseThreshold parses a quantity, which must not be negative, or a percentage
@@ -44,15 +44,15 @@ func ParseThreshold(text string) (Threshold, error) {
 	return Threshold{amount: quantity.Value(), text: text}, nil
 }
 
-// Amount is the threshold of that much.
+// Amount returns a threshold of that amount.
 func Amount(n uint64) Threshold {
 	return Threshold{amount: int64(n), text: humanBytes(n)}
 }
 
-// Of returns how much the threshold is of a whole, in the whole's unit.
+// Of returns the threshold for a total, in the total's unit.
 func (t Threshold) Of(whole uint64) uint64 {
 	if t.isPercent() {
-		// Split, for a float has too few digits for large filesystems.
+		// Split into two parts, because a float has too few digits for large filesystems.
 		hundredth, rest := whole/100, whole%100
 		return uint64(float64(hundredth)*t.percent) + uint64(float64(rest)*t.percent/100)
 	}
@@ -61,7 +61,7 @@ func (t Threshold) Of(whole uint64) uint64 {
 
 func (t Threshold) isPercent() bool { return strings.HasSuffix(t.text, "%") }
 
-// String returns the threshold as it was written.
+// String returns the original text.
 func (t Threshold) String() string {
 	if t.text == "" {
 		return "0"
@@ -69,7 +69,7 @@ func (t Threshold) String() string {
 	return t.text
 }
 
-// MarshalText writes the threshold as it was written.
+// MarshalText returns the original text.
 func (t Threshold) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText is ParseThreshold.

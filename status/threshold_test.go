@@ -44,7 +44,7 @@ func TestThresholdOf(t *testing.T) {
 	}
 }
 
-func TestThresholdsThatAreNone(t *testing.T) {
+func TestInvalidThresholds(t *testing.T) {
 	for _, c := range []struct{ text, message string }{
 		{"", "neither"},
 		{"%", "not a percentage"},

@@ -2,20 +2,19 @@ package status
 
 import "hostler.io/hostler/status/probe"
 
-// Topology is the machine's layout as `hostler status -o json` shows it under
-// "topology".
+// Topology is the machine's layout under "topology" in `hostler status -o json`.
 type Topology struct {
 	CPUs        int               `json:"cpus"` // online logical CPUs
 	MemoryBytes uint64            `json:"memoryBytes"`
-	SwapBytes   uint64            `json:"swapBytes"` // 0 where swap is off
+	SwapBytes   uint64            `json:"swapBytes"` // 0 if swap is off
 	HugePages   []probe.HugePages `json:"hugepages,omitempty"`
-	NUMANodes   []probe.NUMANode  `json:"numaNodes"` // by ID; empty where the kernel knows no NUMA
-	// CgroupVersion is the version of /sys/fs/cgroup: 2, or 1 for the old and the hybrid hierarchy, 0
-	// if there is none.
+	NUMANodes   []probe.NUMANode  `json:"numaNodes"` // by ID; empty if the kernel has no NUMA
+	// CgroupVersion is the version of /sys/fs/cgroup: 2, or 1 for the legacy and the hybrid
+	// hierarchy, 0 if there is none.
 	CgroupVersion int `json:"cgroupVersion"`
 }
 
-// NewTopology takes the layout out of the facts.
+// NewTopology returns the layout in the facts.
 func NewTopology(facts Facts) Topology {
 	nodes := facts.Machine.NUMANodes
 	if nodes == nil {

@@ -6,14 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Transition is a condition whose status changed between two checks. For each
-// one the agent emits an Event, counts, and logs a line.
+// Transition is a condition whose status changed between two checks. For each, the agent records an
+// Event, counts, and logs a line.
 type Transition struct {
 	Old *corev1.NodeCondition // nil if the condition is new
 	New corev1.NodeCondition
 }
 
-// Transitions lists what changed, in the order of the new conditions.
+// Transitions returns the changes, in the order of the new conditions.
 func Transitions(before, after []corev1.NodeCondition) []Transition {
 	var result []Transition
 	for _, c := range after {
@@ -31,8 +31,7 @@ func Transitions(before, after []corev1.NodeCondition) []Transition {
 	return result
 }
 
-// Good reports whether the new status is the one that a healthy host has. Unknown
-// is not.
+// Good reports whether the new status is that of a healthy host. Unknown is not.
 func (t Transition) Good() bool {
 	switch t.New.Type {
 	case corev1.NodeReady, ShutdownProtected:
@@ -42,7 +41,7 @@ func (t Transition) Good() bool {
 	}
 }
 
-// EventType is the type of the Event: Normal for good news, else Warning.
+// EventType returns the type of the Event: Normal for a good status, else Warning.
 func (t Transition) EventType() string {
 	if t.Good() {
 		return corev1.EventTypeNormal
@@ -50,9 +49,9 @@ func (t Transition) EventType() string {
 	return corev1.EventTypeWarning
 }
 
-// EventReason is the reason of the Event, the same as kubelet's where it has
-// one, and the condition's own for a custom one that turns bad. An Unknown status counts as the bad one, except for a condition that
-// names a problem: its reason then says that it is not known.
+// EventReason returns the reason of the Event: kubelet's, if it has one; for a custom condition
+// that becomes bad, the condition's own. An Unknown status counts as the bad one, except for a
+// condition that names a problem: its Event says that the status is unknown.
 func (t Transition) EventReason() string {
 	names := map[corev1.NodeConditionType][2]string{ // True, False
 		corev1.NodeReady:              {"NodeReady", "NodeNotReady"},
@@ -68,7 +67,7 @@ func (t Transition) EventReason() string {
 	pair, found := names[t.New.Type]
 	switch {
 	case !found && t.New.Status == corev1.ConditionTrue && t.New.Reason != "":
-		return t.New.Reason // which its file names
+		return t.New.Reason // from the header of the check
 	case !found && t.New.Status != corev1.ConditionUnknown:
 		return "NodeConditionChanged"
 	case t.New.Status == corev1.ConditionTrue:
@@ -80,7 +79,7 @@ func (t Transition) EventReason() string {
 	}
 }
 
-// Message is the text of the Event and the log line.
+// Message returns the text of the Event and the log line.
 func (t Transition) Message() string {
 	before := "new"
 	if t.Old != nil {

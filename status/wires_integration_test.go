@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// wires is a network namespace of a test's own, for the thread that the test runs on.
+// wires is a test's network namespace, on the thread of the test.
 type wires struct{ t *testing.T }
 
 func newWires(t *testing.T) wires {
@@ -51,7 +51,7 @@ func (w wires) up(names ...string) {
 	}
 }
 
-// card makes interfaces with a cable plugged in.
+// card creates interfaces with a carrier.
 func (w wires) card(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
@@ -66,7 +66,7 @@ func (w wires) add(l netlink.Link) {
 	w.up(l.Attrs().Name)
 }
 
-// address adds one, of which change may say more.
+// address adds an address; change may modify it.
 func (w wires) address(iface, cidr string, change ...func(*netlink.Addr)) {
 	w.t.Helper()
 	a, err := netlink.ParseAddr(cidr)
@@ -80,7 +80,7 @@ func (w wires) address(iface, cidr string, change ...func(*netlink.Addr)) {
 	w.must(netlink.AddrAdd(w.link(iface), a))
 }
 
-// route adds one: "TO [via GATEWAY] [dev IFACE] [src IP] [metric N] [table N] [type N]".
+// route adds a route: "TO [via GATEWAY] [dev IFACE] [src IP] [metric N] [table N] [type N]".
 func (w wires) route(words string) {
 	w.t.Helper()
 	f := strings.Fields(words)
@@ -120,13 +120,13 @@ func (w wires) rule(change func(*netlink.Rule)) {
 	}
 }
 
-// sysctl sets one of IPv6 for an interface.
+// sysctl sets an IPv6 setting of an interface.
 func (w wires) sysctl(iface, key, value string) {
 	w.t.Helper()
 	w.must(os.WriteFile("/proc/sys/net/ipv6/conf/"+iface+"/"+key, []byte(value), 0))
 }
 
-// chosen reads the namespace and says which addresses a Node would have, and why.
+// chosen reads the namespace, and returns the Node's addresses with the reasons.
 func (w wires) chosen(o status.AddressOptions, controlPlane ...string) string {
 	w.t.Helper()
 	var to []netip.AddrPort

@@ -12,11 +12,11 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// alonePoll is how often a unit that stops is checked.
+// alonePoll is how often the state of a stopping unit is checked.
 const alonePoll = 50 * time.Millisecond
 
-// UnitRuns reports whether there is anything to stop of the unit of that name: whether it runs,
-// starts, stops, or has a start job that waits. Nothing has where there is no systemd.
+// UnitRuns reports whether a unit has anything to stop: whether it runs, starts, stops, or has a
+// queued start job. Without systemd, it returns false.
 func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
 	return orAbsent(false)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		done, err := isInactive(ctx, conn, name)
@@ -26,7 +26,7 @@ func (m *Manager) UnitRuns(ctx context.Context, name string) (bool, error) {
 
 // StopAlone stops this unit and no other, waits until it has ended or ctx ends, and reports whether
 // there was anything to stop. It also works while the whole system stops and the unit would stop
-// after this service: it joins the queued job, which then does not wait (mode ignore-dependencies
+// after this service. It joins the queued job, which then does not wait (mode ignore-dependencies
 // in org.freedesktop.systemd1(5)). A unit with Restart= stays down, and so does a unit that is
 // about to start: its job is replaced.
 func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err error) {
@@ -39,7 +39,7 @@ func (m *Manager) StopAlone(ctx context.Context, name string) (ran bool, err err
 		case !ran && !bus.Severed(err), ctx.Err() != nil, bus.ErrorName(err) != "":
 			return ran, fmt.Errorf("stop %s: %w", name, err)
 		}
-		// The connection is lost, as by a systemd that executes itself again.
+		// The connection was lost, for example because systemd re-executes itself.
 		select {
 		case <-time.After(alonePoll):
 		case <-ctx.Done():
@@ -71,7 +71,7 @@ func (m *Manager) stopAlone(ctx context.Context, name string) (ran bool, err err
 	return ran, err
 }
 
-// isInactive reports whether a unit does not run, and no start is requested.
+// isInactive reports whether a unit does not run, and has no job that starts it.
 func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || !over(active) || unit == "" {
@@ -84,22 +84,22 @@ func isInactive(ctx context.Context, conn *dbus.Conn, name string) (bool, error)
 	var kind string
 	err = bus.Property(ctx, conn, bus.Systemd, queued.Path, bus.Systemd+".Job", "JobType", &kind)
 	if bus.ErrorName(err) == "org.freedesktop.DBus.Error.UnknownObject" {
-		return isInactive(ctx, conn, name) // it is over now
+		return isInactive(ctx, conn, name) // the job is over
 	}
 	return kind == "stop", err
 }
 
-// job is a unit's, as its property has it; ID 0 is none.
+// job is a unit's property Job; ID 0 means no job.
 type job struct {
 	ID   uint32
 	Path dbus.ObjectPath
 }
 
-// conditionUnmet is what systemd says in its log alone.
+// conditionUnmet replaces a reason that systemd only logs.
 const conditionUnmet = "a dependency did not start, or a condition of the unit is not met"
 
-// UnitStart reports whether systemd starts the unit of that name, or has a job for it, and else, if
-// it has failed since somebody had it started, with what result, such as "exit-code".
+// UnitStart reports whether systemd starts a unit, or has a job for it. If not, and the unit has
+// failed after since, failed is the result, such as "exit-code".
 func (m *Manager) UnitStart(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error) {
 	unit, err := m.Unit(ctx, name)
 	switch {
@@ -115,7 +115,7 @@ func (m *Manager) UnitStart(ctx context.Context, name string, since time.Time) (
 	return false, "", nil
 }
 
-// UnitChanges reports whether the unit of that name still stops, or systemd has a job for it.
+// UnitChanges reports whether a unit is stopping, or systemd has a job for it.
 func (m *Manager) UnitChanges(ctx context.Context, name string) (bool, error) {
 	unit, err := m.Unit(ctx, name)
 	return unit.Job || unit.ActiveState == "deactivating", err

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-func TestAUnitIsStoppedAloneAndWaitedFor(t *testing.T) {
+func TestStopAlone(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	state := func(active string) {
 		fake.SetManager(systemdtest.ManagerState{SystemState: "stopping", Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})
@@ -56,13 +56,13 @@ func TestAUnitIsStoppedAloneAndWaitedFor(t *testing.T) {
 	if e := <-ended; !e.ran || e.err != nil {
 		t.Errorf("StopAlone() = %+v, want that it ran and has ended", e)
 	}
-	// In this mode the job waits for nobody, and least of all for hostler.
+	// In this mode the job waits for no other unit, and not for hostler.
 	if stopped := fake.StoppedUnits(); !slices.Equal(stopped, []string{"k3s.service ignore-dependencies"}) {
 		t.Errorf("stopped %v, want k3s.service alone", stopped)
 	}
 }
 
-// What waits to be started would be, in the middle of the drain.
+// A queued start would otherwise run in the middle of the drain.
 func TestAUnitThatIsAboutToStartIsStopped(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	m := systemd.NewManager(fake.ManagerSocket())
@@ -91,7 +91,7 @@ func TestAUnitThatIsAboutToStartIsStopped(t *testing.T) {
 	}
 }
 
-func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAgain(t *testing.T) {
+func TestAStopIsAwaitedWhileSystemdReexecutes(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	state := func(active string) {
 		fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})
@@ -111,7 +111,7 @@ func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAgain(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	fake.RestartManager(t)
-	for len(fake.StoppedUnits()) < 2 && ctx.Err() == nil { // asked again, for it may have forgotten
+	for len(fake.StoppedUnits()) < 2 && ctx.Err() == nil { // a manager that re-executed itself may have lost the first job
 		select {
 		case err := <-ended:
 			t.Fatalf("StopAlone() has ended with %v before the unit", err)
@@ -124,7 +124,7 @@ func TestAStopIsWaitedForAlsoWhileSystemdExecutesItselfAgain(t *testing.T) {
 	}
 }
 
-func TestAUnitThatDoesNotEndIsNotWaitedForForEver(t *testing.T) {
+func TestAUnitThatDoesNotEndIsAwaitedUntilTheDeadline(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
 	late := errors.New("it had not ended")
@@ -154,7 +154,7 @@ func TestAUnitIsStarted(t *testing.T) {
 	}
 }
 
-func TestHowAUnitFares(t *testing.T) {
+func TestUnitStart(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	m := systemd.NewManager(fake.ManagerSocket())
 	since := time.UnixMicro(2_000_000)
@@ -166,7 +166,7 @@ func TestHowAUnitFares(t *testing.T) {
 		{systemdtest.UnitState{"ActiveState": "active", "Result": "success"}, false, ""},
 		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success", "InactiveExitTimestamp": uint64(2_000_001)}, false, ""},
 		{systemdtest.UnitState{"ActiveState": "inactive", "Result": "success", "InactiveExitTimestamp": uint64(1_999_999)}, false, "a dependency did not start, or a condition of the unit is not met"},
-		{systemdtest.UnitState{"ActiveState": "activating", "Result": "exit-code"}, true, ""}, // RestartSec= passes
+		{systemdtest.UnitState{"ActiveState": "activating", "Result": "exit-code"}, true, ""}, // waiting for RestartSec=
 		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code", "Job": queuedJob()}, true, ""},
 		{systemdtest.UnitState{"ActiveState": "failed", "Result": "exit-code"}, false, "exit-code"},
 	} {

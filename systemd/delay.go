@@ -21,10 +21,10 @@ import (
 	"hostler.io/hostler/systemd/logindconf"
 )
 
-// DropInPath is where hostler raises logind's longest delay, while it runs: in
-// /run, so that it is gone after a boot, and with a name that sorts after what
-// packages ship (unattended-upgrades-logind-maxdelay.conf allows 30 s and beats
-// kubelet's 99-kubelet.conf, kubernetes#102818).
+// DropInPath is the drop-in with which hostler raises logind's InhibitDelayMaxSec while it runs. It
+// is in /run, so that it disappears with a reboot. Its name sorts after those of packages:
+// unattended-upgrades-logind-maxdelay.conf allows 30 s, and wins over kubelet's 99-kubelet.conf
+// (kubernetes#102818).
 const DropInPath = "/run/systemd/logind.conf.d/zz-hostler.conf"
 
 const (
@@ -33,16 +33,16 @@ const (
 	logindUnit     = "systemd-logind.service"
 )
 
-// longestDelay is the longest delay that logind grants, and the drop-in that raises it.
+// longestDelay is logind's InhibitDelayMaxSec, and the drop-in that raises it.
 type longestDelay struct {
 	bus  *bus.Connection
-	root string // the folder under which logind's configuration lies
+	root string // folder in which logind's configuration is
 
-	raising sync.Mutex   // one change of the drop-in at a time
-	seen    atomic.Int64 // the delay as RaiseMaxDelay found it last, in nanoseconds; zero before. follow reads it during a change
+	raising sync.Mutex   // allows one change of the drop-in at a time
+	seen    atomic.Int64 // last delay that RaiseMaxDelay found, in nanoseconds; 0 if none. follow reads it during a change
 }
 
-// MaxDelay is logind's InhibitDelayMaxUSec: 5 s unless configured.
+// MaxDelay returns logind's InhibitDelayMaxUSec, 5 s by default.
 func (m *longestDelay) MaxDelay(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
@@ -53,15 +53,14 @@ func (m *longestDelay) MaxDelay(ctx context.Context) (time.Duration, error) {
 	return fromMicroseconds(microseconds), nil
 }
 
-// Files is what logind's files say of its longest delay, now; logind may run with
-// an older reading.
+// Files returns what logind's files currently set; logind may have read an older version.
 func (m *longestDelay) Files() logindconf.Delay { return logindconf.ReadDelay(m.root, DropInPath) }
 
 // RaiseMaxDelay makes logind grant d, now and after it reads its files again. It writes the drop-in
 // DropInPath, unless another file sets as much, makes logind read its files, and waits for the
-// result. If another file overrides the drop-in, the error names it, and the granted delay is
-// returned with it. It is idempotent. It lowers the delay only if the file of another client that
-// set it was removed.
+// result. If another file overrides the drop-in, it returns the granted delay and an error that
+// names that file. It is idempotent. It lowers the delay only if another client removed the file
+// that had set it.
 func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (granted time.Duration, err error) {
 	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
@@ -72,7 +71,7 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	if err != nil {
 		return granted, err
 	}
-	// Before the files are opened, upon which follow compares it.
+	// Before the files are opened: that wakes follow, which compares this value.
 	m.seen.Store(int64(granted))
 	defer func() { m.seen.Store(int64(granted)) }()
 	changed, err := m.arrangeDropIn(d)
@@ -81,8 +80,8 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	}
 	files := m.Files()
 	expected := files.Effective.Max
-	// If logind would read less than it grants now, it is not reloaded, unless the lower value is
-	// enough: then the file with the larger value was removed.
+	// If a reload would lower the delay, logind is not reloaded, except if the lower value is
+	// enough. Then the file with the larger value was removed.
 	if lowers := expected < granted; expected > granted || changed && expected >= min(d, granted) {
 		if err := m.reload(ctx); err != nil {
 			return granted, short(granted, d, fmt.Errorf("%s: %w; run `systemctl restart %s`", shortage(granted, d), err, logindUnit))
@@ -104,8 +103,8 @@ func shortage(granted, needed time.Duration) string {
 	return fmt.Sprintf("logind grants only %v of the %v needed", granted, needed)
 }
 
-// writeHint says what to do about a drop-in that cannot be written. hostler.service may write to
-// its folder alone, and only if the folder was there when the service started.
+// writeHint returns the fix for a drop-in that cannot be written. hostler.service may write only to
+// its folder, and only if the folder existed when the service started.
 func writeHint(err error) string {
 	if errors.Is(err, unix.EROFS) {
 		return "run `systemd-tmpfiles --create hostler.conf`, then `systemctl restart hostler`"
@@ -113,7 +112,7 @@ func writeHint(err error) string {
 	return "make " + filepath.Dir(DropInPath) + " writable"
 }
 
-// short is err where less than d is granted, and nothing to tell elsewhere.
+// short returns err if less than d is granted, else nil.
 func short(granted, d time.Duration, err error) error {
 	if granted >= d {
 		return nil
@@ -122,8 +121,8 @@ func short(granted, d time.Duration, err error) error {
 }
 
 // arrangeDropIn writes the drop-in if the files set less than d. It removes it if other files set
-// as much or more, because the drop-in would lower that. A larger value in an old drop-in is
-// lowered to d. It reports whether it changed anything: an overridden drop-in stays as it is.
+// as much or more, because the drop-in would lower that. It lowers a larger value in an old drop-in
+// to d. It reports whether it changed anything; it does not change an overridden drop-in.
 func (m *longestDelay) arrangeDropIn(d time.Duration) (changed bool, err error) {
 	path := filepath.Join(m.root, DropInPath)
 	files := m.Files()
@@ -148,7 +147,7 @@ func removeDropIn(path string) (removed bool, err error) {
 	return err == nil, err
 }
 
-// dropIn is the text that has logind grant d.
+// dropIn returns the content of the drop-in for d.
 func dropIn(d time.Duration) string {
 	value := "infinity"
 	if d < math.MaxInt64 {
@@ -157,11 +156,10 @@ func dropIn(d time.Duration) string {
 	return "# Written by hostler while it runs, so that pods get their grace at shutdown.\n[Login]\nInhibitDelayMaxSec=" + value + "\n"
 }
 
-// YieldMaxDelay removes the drop-in where other files set as much as it does, or
-// more, and has logind read them: another owner of the shutdown, such as a
-// kubelet, set them for itself. Where the drop-in alone grants what is granted
-// it stays, for the other owner counts on that: a kubelet that finds enough
-// granted writes no file of its own.
+// YieldMaxDelay removes the drop-in if other files set as much or more, and makes logind read them.
+// Another owner of the shutdown, such as a kubelet, has written them. If the granted delay comes
+// only from the drop-in, it stays. The other owner depends on it: a kubelet that finds a sufficient
+// delay writes no file.
 func (m *longestDelay) YieldMaxDelay(ctx context.Context) error {
 	ctx, cancel := m.bus.Bounded(ctx)
 	defer cancel()
@@ -183,8 +181,8 @@ func (m *longestDelay) YieldMaxDelay(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until logind grants a delay that is as awaited: neither way of
-// reloading waits for the new configuration to count.
+// settle waits until awaited returns true for the granted delay, because no reload of logind waits
+// until the new configuration is effective.
 func (m *longestDelay) settle(ctx context.Context, awaited func(time.Duration) bool) (granted time.Duration, err error) {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		latest, err := m.MaxDelay(ctx)
@@ -200,8 +198,8 @@ func (m *longestDelay) settle(ctx context.Context, awaited func(time.Duration) b
 	}
 }
 
-// MaxDelaySource returns the file that sets the longest delay of logind; empty for the default. It
-// reads the current files: logind may not have read them yet.
+// MaxDelaySource returns the file that sets InhibitDelayMaxSec, or "" for the default. It reads the
+// current files, which logind may not have read yet.
 func (m *longestDelay) MaxDelaySource(context.Context) (string, error) {
 	files := m.Files()
 	if files.Unreadable != nil {
@@ -210,15 +208,14 @@ func (m *longestDelay) MaxDelaySource(context.Context) (string, error) {
 	return files.Effective.Source, nil
 }
 
-// restoreBound is how long RestoreMaxDelay waits for logind: it is called when the service
-// stops, also on a host that is busy.
+// restoreBound is how long RestoreMaxDelay waits for logind. It is called when the service stops,
+// even on a busy host.
 const restoreBound = 3 * time.Second
 
-// RestoreMaxDelay removes the drop-in, also one that a crashed process left,
-// has logind read its configuration again, and waits until it did: a
-// RaiseMaxDelay that follows must not find the delay of before. Where there is
-// no drop-in it does nothing. The file is gone even where an error reports that
-// logind was not reached.
+// RestoreMaxDelay removes the drop-in, even one of a crashed process, and makes logind read its
+// configuration. It waits for the result, so that a following RaiseMaxDelay does not find the old
+// delay. Without a drop-in it does nothing. If it cannot reach logind, it returns an error, but the
+// file is removed.
 func (m *longestDelay) RestoreMaxDelay(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreBound)
 	defer cancel()
@@ -243,12 +240,12 @@ func (m *longestDelay) RestoreMaxDelay(ctx context.Context) error {
 	return nil
 }
 
-// reload has logind read its configuration again: by its unit's reload where it
-// has one (Type=notify-reload), else by the SIGHUP that all of them understand.
+// reload makes logind read its configuration: by its unit's reload, if there is one
+// (Type=notify-reload), else by SIGHUP, which all versions support.
 //
-// Where logind is to be stopped, as in `systemctl isolate rescue.target`, there
-// is no reload to be had: one of mode "replace" would take the place of the stop
-// (seen on Debian 13), and logind would stay behind without a bus.
+// If logind is about to be stopped, as in `systemctl isolate rescue.target`, its unit cannot be
+// reloaded. A reload with mode "replace" would replace the stop (seen on Debian 13), and logind
+// would continue without a bus.
 func (m *longestDelay) reload(ctx context.Context) error {
 	conn, err := m.bus.Get(ctx)
 	if err != nil {
@@ -276,9 +273,9 @@ func (m *longestDelay) reload(ctx context.Context) error {
 	return nil
 }
 
-// sendHUP has logind read its configuration again by SIGHUP. Unlike a job of systemd's that is
-// not put off until hostler has stopped, which is ordered before it. One that is only starting
-// would die of it: a logind that has its name on the bus heeds the signal.
+// sendHUP makes logind read its configuration by SIGHUP. Unlike a reload job of systemd, the signal
+// does not wait until hostler has stopped, which is ordered before it. SIGHUP would kill a logind
+// that is still starting; once its name is on the bus, it handles the signal.
 func (m *longestDelay) sendHUP(ctx context.Context) error {
 	conn, err := m.bus.Get(ctx)
 	if err != nil {
@@ -294,7 +291,7 @@ func (m *longestDelay) sendHUP(ctx context.Context) error {
 	return nil
 }
 
-// managerFault is fault for calls to the manager, whose absence is not logind's.
+// managerFault is fault for calls to the manager: its absence is not an error of logind.
 func managerFault(operation string, err error) error {
 	if bus.Absent(err) {
 		return fmt.Errorf("%s: systemd is not on the system bus: %w; is the dbus service running?", operation, err)
@@ -302,8 +299,8 @@ func managerFault(operation string, err error) error {
 	return fault(operation, err)
 }
 
-// writeAtomically puts text where readers see all of it or nothing. It is not
-// synced: /run is memory.
+// writeAtomically writes a file so that readers see all of it or nothing. It does not sync, because
+// /run is in memory.
 func writeAtomically(path, text string) error {
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -321,8 +318,8 @@ func writeAtomically(path, text string) error {
 	return os.Rename(temporary.Name(), path)
 }
 
-// fromMicroseconds converts a duration of systemd's, whose infinity and other
-// values beyond time.Duration become the longest one.
+// fromMicroseconds converts a duration from systemd. Infinity and values beyond time.Duration
+// become the maximum.
 func fromMicroseconds(us uint64) time.Duration {
 	if us > math.MaxInt64/uint64(time.Microsecond) {
 		return math.MaxInt64

@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// frozenBus lets clients in, and then reads no more, as a dbus-daemon does that
-// is stopped or waits for a disk.
+// frozenBus accepts clients, and then reads nothing more, like a dbus-daemon that is stopped or
+// waits for a disk.
 func frozenBus(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bus")
@@ -67,7 +67,7 @@ func welcome(conn net.Conn) {
 	}
 }
 
-func TestABusThatFreezesForHoursBlocksNobody(t *testing.T) {
+func TestAFrozenBusBlocksNoCaller(t *testing.T) {
 	for name, ask := range map[string]func(context.Context, *systemd.Logind) error{
 		"a question": func(ctx context.Context, l *systemd.Logind) error {
 			_, err := l.MaxDelay(ctx)
@@ -84,7 +84,7 @@ func TestABusThatFreezesForHoursBlocksNobody(t *testing.T) {
 			logind := systemd.NewLogind(systemd.LogindOptions{Address: frozenBus(t)})
 			asked := make(chan struct{})
 			go func() {
-				for range 400 { // twice of what a socket takes
+				for range 400 { // twice what a socket can hold
 					ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 					if err := ask(ctx, logind); err == nil {
 						t.Errorf("%s was answered by a bus that is frozen", name)

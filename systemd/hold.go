@@ -14,13 +14,13 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// holdPoll is how often systemd is asked whether a hold has started.
+// holdPoll is how often systemd is asked whether the holder has started.
 const holdPoll = 5 * time.Millisecond
 
-// removeBound is how long the removal of a failed hold may take.
+// removeBound bounds the removal of a failed hold.
 const removeBound = time.Second
 
-// Hold is the stop of a unit that systemd has queued and has not started.
+// Hold is a queued stop of a unit that has not begun.
 type Hold struct {
 	manager *Manager
 	unit    string
@@ -28,12 +28,14 @@ type Hold struct {
 	job     dbus.ObjectPath
 }
 
-// HoldStop queues the stop of a unit, and has systemd begin it after Release, or once atMost has
-// passed. Until then systemd sends the unit's processes no signal, and does not start the unit again
-// if they end, whatever its Restart= says. It returns nil if the unit does not run or is being stopped,
-// and where there is no systemd. Right before the stop is queued it calls before, as StopUnit does.
+// HoldStop queues the stop of a unit, which systemd begins after Release, or once atMost has
+// passed. Until then systemd sends the unit's processes no signal, and does not restart the unit if
+// they end, whatever its Restart= says. HoldStop returns nil if the unit does not run or is being
+// stopped, or if there is no systemd. It calls before just before it queues the stop, as StopUnit
+// does.
 //
-// A unit of hostler's own that is ordered after the unit stops first, by a command that takes time.
+// The hold is a transient unit, ordered after the held unit, so that it stops first. Its ExecStop
+// takes time.
 func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (*Hold, error) {
 	h := &Hold{manager: m, unit: name, holder: "hostler-hold-" + name}
 	return orAbsent[*Hold](nil)(ask(ctx, m, "delay stop of "+name, func(ctx context.Context, conn *dbus.Conn) (*Hold, error) {
@@ -59,7 +61,8 @@ func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duratio
 	}))
 }
 
-// start starts the unit whose stop takes time, ordered after units, and waits until it has started.
+// start starts the holder, a unit whose stop takes time and which is ordered after units, and waits
+// until it is active.
 func (h *Hold) start(ctx context.Context, conn *dbus.Conn, units []string, atMost time.Duration) error {
 	type command struct {
 		Path    string
@@ -79,7 +82,7 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, units []string, atMos
 		{"Type", dbus.MakeVariant("oneshot")},
 		{"RemainAfterExit", dbus.MakeVariant(true)},
 		{"ExecStart", dbus.MakeVariant([]command{{"/bin/true", []string{"true"}, false}})},
-		{"ExecStop", dbus.MakeVariant([]command{{"/bin/sleep", []string{"sleep", seconds}, true}})}, // it is killed
+		{"ExecStop", dbus.MakeVariant([]command{{"/bin/sleep", []string{"sleep", seconds}, true}})}, // errors are ignored, because it is killed
 		{"TimeoutStopUSec", dbus.MakeVariant(uint64(math.MaxUint64))},
 	}
 	var job dbus.ObjectPath
@@ -105,7 +108,7 @@ func (h *Hold) start(ctx context.Context, conn *dbus.Conn, units []string, atMos
 	return err
 }
 
-// Release has systemd begin the stop.
+// Release begins the stop.
 func (h *Hold) Release(ctx context.Context) error {
 	_, err := ask(ctx, h.manager, "release delayed stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
 		return struct{}{}, h.kill(ctx, conn)
@@ -113,15 +116,15 @@ func (h *Hold) Release(ctx context.Context) error {
 	return err
 }
 
-// Cancel withdraws the stop.
+// Cancel cancels the stop.
 func (h *Hold) Cancel(ctx context.Context) error {
 	_, err := ask(ctx, h.manager, "cancel delayed stop of "+h.unit, func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
-		// A shutdown that has started meanwhile has taken the stop over.
-		if goes, err := shutdownQueued(ctx, conn); err != nil || goes {
+		// A shutdown that has begun meanwhile needs the stop.
+		if shuttingDown, err := shutdownQueued(ctx, conn); err != nil || shuttingDown {
 			return struct{}{}, errors.Join(err, h.kill(ctx, conn))
 		}
 		err := bus.Call(ctx, conn, bus.Systemd, h.job, bus.Systemd+".Job.Cancel", nil)
-		if err != nil && bus.ErrorName(err) != "org.freedesktop.DBus.Error.UnknownObject" { // it is over, or was replaced
+		if err != nil && bus.ErrorName(err) != "org.freedesktop.DBus.Error.UnknownObject" { // UnknownObject: the job is over, or was replaced
 			return struct{}{}, err
 		}
 		return struct{}{}, h.kill(ctx, conn)
@@ -129,7 +132,7 @@ func (h *Hold) Cancel(ctx context.Context) error {
 	return err
 }
 
-// kill ends the command that the stop waits for.
+// kill kills the command for which the stop waits.
 func (h *Hold) kill(ctx context.Context, conn *dbus.Conn) error {
 	err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".KillUnit", nil, h.holder, "all", int32(syscall.SIGTERM))
 	if name := bus.ErrorName(err); name == "org.freedesktop.systemd1.NoSuchUnit" || name == "org.freedesktop.systemd1.NoSuchProcess" {
@@ -138,8 +141,8 @@ func (h *Hold) kill(ctx context.Context, conn *dbus.Conn) error {
 	return err
 }
 
-// remove ends what is left of a hold that failed, also of one that an earlier process began. What it
-// cannot remove does nothing but end by itself.
+// remove removes the rest of a failed hold, including one of an earlier process. What it cannot
+// remove has no effect, and ends by itself.
 func (h *Hold) remove(ctx context.Context, conn *dbus.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, removeBound)
 	defer cancel()

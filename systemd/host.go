@@ -7,16 +7,16 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Run is how systemd runs a service, by what it has loaded.
+// Run is how systemd runs a service, according to the loaded unit.
 type Run struct {
 	Commands    [][]string    // of ExecStart=, each with its arguments
-	Environment []string      // of Environment=, as "NAME=value"; not what files hold
-	Watchdog    time.Duration // in which it has to be heard of; zero where nobody waits for that
+	Environment []string      // of Environment=, as "NAME=value"; without those of EnvironmentFile=
+	Watchdog    time.Duration // watchdog timeout; zero if there is none
 }
 
-// Run reports how a service is run, loading it if it is not; that starts nothing. It is
-// empty for a service that is not there. It asks systemd itself, which lets in root
-// alone. ErrNotSystemd where there is none.
+// Run reports how a service is run. It loads the unit if necessary, but starts nothing. For a
+// missing service it returns an empty Run. It queries systemd itself, which accepts only root.
+// Without systemd the error is ErrNotSystemd.
 func (m *Manager) Run(ctx context.Context, service string) (Run, error) {
 	return ask(ctx, m, "get properties of "+service, func(ctx context.Context, conn *dbus.Conn) (Run, error) {
 		return newTalk(conn).Run(ctx, service)
@@ -36,8 +36,8 @@ func (t *Talk) Run(ctx context.Context, service string) (Run, error) {
 	}, nil
 }
 
-// commands are the arguments of each command in a property such as ExecStart, whose other
-// fields report how it went.
+// commands returns the arguments of each command in a property such as ExecStart. It drops the
+// other fields, which describe the last run.
 func commands(property dbus.Variant) [][]string {
 	list, _ := property.Value().([][]any)
 	var all [][]string

@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// execution is a command as systemd tells it: path, arguments, whether its failure is
-// ignored, and how it went.
+// execution is a command in systemd's format: path, arguments, whether failures are ignored, and
+// the last run.
 type execution struct {
 	Path                                string
 	Arguments                           []string

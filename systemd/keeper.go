@@ -13,36 +13,36 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// dropBound is how long systemd is asked to drop a lock.
+// dropBound is how long systemd is asked to drop a lock from its store.
 const dropBound = 10 * time.Second
 
-// lockKeeper owns the locks that this process has, and sees to what systemd keeps of
-// them. It makes no call to the bus.
+// lockKeeper owns the locks of this process, and their duplicates in systemd's descriptor store. It
+// makes no calls to the bus.
 type lockKeeper struct {
 	notifier *notify.Notifier
 	log      *slog.Logger
-	closing  context.Context // ends drop
-	close    func()          // ends closing
+	closing  context.Context // cancels drop
+	close    func()          // cancels closing
 
 	mu       sync.Mutex
-	held     *lock      // guarded by mu: the lock handed out last, if still closed by nobody
-	kept     []*os.File // guarded by mu: locks of an earlier process, not yet read
-	unstored bool       // guarded by mu: systemd did not take the latest lock
-	stale    bool       // guarded by mu: it may keep locks that were let go
-	dropping bool       // guarded by mu: and drop sees to that
+	held     *lock      // guarded by mu: the lock handed out last, nil if it was closed
+	kept     []*os.File // guarded by mu: locks of an earlier process, not used yet
+	unstored bool       // guarded by mu: systemd did not store the latest lock
+	stale    bool       // guarded by mu: systemd may still store locks that were released
+	dropping bool       // guarded by mu: drop is running because of stale
 }
 
-// lock is what Inhibit hands out: a claim on the descriptor that logind waits
-// for. The claim handed out last owns the descriptor; closing an earlier one
-// does nothing, so that nobody closes what he no longer has.
+// lock is the result of Inhibit: a claim on the descriptor for which logind waits. The last claim
+// owns the descriptor. Closing an earlier claim does nothing, so that nobody closes a descriptor
+// that they no longer own.
 type lock struct {
 	keeper *lockKeeper
 	file   *os.File
-	stored bool // guarded by keeper.mu: systemd keeps a duplicate
+	stored bool // guarded by keeper.mu: systemd stores a duplicate
 }
 
-// Close lets the shutdown continue: logind sees the last descriptor closed. An
-// error says that systemd still keeps its own, for the moment.
+// Close lets the shutdown continue, because logind sees the last descriptor closed. An error means
+// that systemd still stores a duplicate, for the moment.
 func (l *lock) Close() error {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *lock) Close() error {
 		return nil
 	}
 	l.keeper.held = nil
-	return l.keeper.letGo(l.file)
+	return l.keeper.releaseFiles(l.file)
 }
 
 func newLockKeeper(notifier *notify.Notifier, kept []*os.File, log *slog.Logger) *lockKeeper {
@@ -64,14 +64,14 @@ func newLockKeeper(notifier *notify.Notifier, kept []*os.File, log *slog.Logger)
 	return k
 }
 
-// Held reports whether this process holds a lock that logind waits for.
+// Held reports whether this process holds a lock for which logind waits.
 func (k *lockKeeper) Held() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.held != nil && honoured(k.held.file)
 }
 
-// hold hands out a new lock, and has systemd keep it.
+// hold hands out a new lock, and makes systemd store it.
 func (k *lockKeeper) hold(file *os.File) *lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -80,10 +80,10 @@ func (k *lockKeeper) hold(file *os.File) *lock {
 	return k.held
 }
 
-// takeUp hands out the lock that is held or kept, if logind honours it, and
-// lets go of all others. listed is logind's word, given after the bus was up,
-// so a logind that was restarted has opened its end of the locks again.
-func (k *lockKeeper) takeUp(listed bool) *lock {
+// reuse hands out the held or stored lock if logind honors it, and releases all others. listed is
+// logind's answer after the bus was up, so a restarted logind has opened its end of the locks
+// again.
+func (k *lockKeeper) reuse(listed bool) *lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var candidates []*lock
@@ -96,21 +96,21 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 	k.held, k.kept = nil, nil
 
 	var good *lock
-	var useless []*os.File
+	var invalid []*os.File
 	for _, c := range candidates {
 		if good == nil && listed && honoured(c.file) {
 			good = c
 		} else {
-			useless = append(useless, c.file)
+			invalid = append(invalid, c.file)
 		}
 	}
-	if len(useless) > 0 {
-		if err := k.letGo(useless...); err != nil {
+	if len(invalid) > 0 {
+		if err := k.releaseFiles(invalid...); err != nil {
 			k.log.Warn("cannot remove stale shutdown lock", "error", err)
 		}
 		if good != nil {
-			// The store knows only names: removing the invalid descriptor removed the valid one,
-			// too.
+			// The store identifies descriptors only by name, so removing the invalid descriptor has
+			// also removed the valid one.
 			good.stored = false
 		}
 	}
@@ -122,8 +122,8 @@ func (k *lockKeeper) takeUp(listed bool) *lock {
 	return k.held
 }
 
-// store has systemd keep the lock that is held, unless it does. One
-// that it did not take is offered again by the next Inhibit. Called with mu held.
+// store makes systemd store the held lock, unless it does already. If that fails, the next Inhibit
+// tries again. The caller holds mu.
 func (k *lockKeeper) store() {
 	if k.held.stored {
 		return
@@ -141,8 +141,8 @@ func (k *lockKeeper) store() {
 	k.held.stored, k.unstored = err == nil, err != nil
 }
 
-// ReleaseAll gives up every lock of this service: the one held here and those
-// that systemd kept of an earlier process. It needs no bus.
+// ReleaseAll releases every lock of this service: the held one, and those that systemd stored from
+// an earlier process. It needs no bus.
 func (k *lockKeeper) ReleaseAll() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,14 +154,14 @@ func (k *lockKeeper) ReleaseAll() error {
 	if len(files) == 0 && !k.stale {
 		return nil
 	}
-	return k.letGo(files...)
+	return k.releaseFiles(files...)
 }
 
-// letGo closes descriptors here and in the store of systemd. The store comes first, because it is
-// slower: if the process dies in between, the lock must not be left without owner. If systemd does
-// not answer, a goroutine retries for some seconds: a stored lock delays the shutdown. Called with
-// mu held, so that no new lock is stored in between.
-func (k *lockKeeper) letGo(files ...*os.File) error {
+// releaseFiles closes descriptors here and in systemd's store. The store comes first, because it is
+// slower: if the process dies in between, the lock must not stay without an owner. If systemd does
+// not answer, a goroutine retries for some seconds, because a stored lock delays the shutdown. The
+// caller holds mu, so that no new lock is stored in between.
+func (k *lockKeeper) releaseFiles(files ...*os.File) error {
 	k.stale = true
 	errs := []error{k.unstore()}
 	if k.stale && !k.dropping {
@@ -176,8 +176,7 @@ func (k *lockKeeper) letGo(files ...*os.File) error {
 	return errors.Join(errs...)
 }
 
-// unstore has systemd drop what it keeps, if that is out of date.
-// Called with mu held.
+// unstore makes systemd drop its stored locks, if they are outdated. The caller holds mu.
 func (k *lockKeeper) unstore() error {
 	if !k.stale {
 		return nil
@@ -189,7 +188,7 @@ func (k *lockKeeper) unstore() error {
 	return nil
 }
 
-// drop tries unstore until it works, up to dropBound or closeHere.
+// drop retries unstore until it succeeds, for up to dropBound or until closeHere.
 func (k *lockKeeper) drop() {
 	end := time.Now().Add(dropBound)
 	for pause := 50 * time.Millisecond; bounded.Sleep(k.closing, pause) == nil; pause = min(2*pause, time.Second) {
@@ -199,7 +198,7 @@ func (k *lockKeeper) drop() {
 	}
 }
 
-// dropped makes one attempt, and reports whether no other one is to follow.
+// dropped makes one attempt, and reports whether it was the last one.
 func (k *lockKeeper) dropped(last bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -208,7 +207,7 @@ func (k *lockKeeper) dropped(last bool) bool {
 	case err == nil:
 		k.log.Info("systemd dropped the stored shutdown lock")
 		if k.held != nil {
-			k.store() // it was not, as long as an old one was there
+			k.store() // it was not stored while an old one was
 		}
 	case last:
 		k.log.Warn("systemd still stores an unused shutdown lock that delays shutdowns; run `systemctl stop hostler` to release it", "error", err)
@@ -219,7 +218,7 @@ func (k *lockKeeper) dropped(last bool) bool {
 	return true
 }
 
-// closeHere closes this process's descriptors. What systemd keeps stays effective.
+// closeHere closes this process's descriptors. Locks that systemd stores stay effective.
 func (k *lockKeeper) closeHere() error {
 	k.close()
 	k.mu.Lock()

@@ -26,12 +26,12 @@ func TestMain(m *testing.M) {
 // realBed is a real systemd-logind on a real dbus-daemon.
 type realBed struct {
 	login *lab.Login
-	seen  int // how many starts AwaitDown has told of
+	seen  int // number of starts that AwaitDown has returned
 }
 
 func newRealBed(t *testing.T) *realBed {
 	t.Helper()
-	// A logind takes up what an earlier one had scheduled.
+	// logind would restore a scheduled shutdown of an earlier logind.
 	check(t, os.RemoveAll("/run/systemd/shutdown"))
 	return &realBed{login: lab.LoginFor(t, lab.LoginOptions{})}
 }
@@ -107,7 +107,7 @@ func TestManagerReportsUnits(t *testing.T) {
 	check(t, bed.login.Bus.Kill())
 	manager := systemd.NewManager(lab.PrivateSocket)
 
-	bed.login.Manager.SetUnit("libpod-d.scope", nil) // of which hostler.service alone tells
+	bed.login.Manager.SetUnit("libpod-d.scope", nil) // its order is only in hostler.service
 	var got []systemd.Unit
 	var scopes map[string]bool
 	var scopesErr error

@@ -13,18 +13,18 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// StoredLock is the name under which systemd keeps the lock
-// (FDNAME=), so that a restart or crash of this service does not let a shutdown
-// through. The unit needs FileDescriptorStoreMax=.
+// StoredLock is the name of the lock in systemd's descriptor store (FDNAME=), so that a shutdown
+// cannot slip through during a restart or crash of this service. The unit needs
+// FileDescriptorStoreMax=.
 const StoredLock = "inhibit"
 
-// Inhibit takes a delay lock on shutdown. Where this process holds one already,
-// or systemd kept one of an earlier process, and logind still
-// honours it, that one is handed out again, and closers handed out before turn
-// void; if systemd did not take it, it is offered once more. So
-// Inhibit may be called after every loss of logind or the bus, and there is one
-// lock in the end. shutdown.ErrShutdownInProgress where logind refuses a new
-// lock because the shutdown has started.
+// Inhibit takes a delay lock on shutdown. If this process already holds one, or systemd stored one
+// of an earlier process, and logind still honors it, Inhibit returns that one. Closers from earlier
+// calls then have no effect. If systemd has not stored the lock, it tries again. So call Inhibit
+// after every loss of logind or the bus; there is only ever one lock.
+//
+// If logind refuses a new lock because the shutdown has begun, the error is
+// shutdown.ErrShutdownInProgress.
 func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
@@ -35,7 +35,7 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if again := l.takeUp(l.listed(locks)); again != nil {
+	if again := l.reuse(l.listed(locks)); again != nil {
 		return again, nil
 	}
 	file, err := l.newLock(ctx, why)
@@ -45,7 +45,7 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	return l.hold(file), nil
 }
 
-// listed reports whether logind knows of any delay lock on shutdown in our name.
+// listed reports whether logind has a delay lock on shutdown under our name.
 func (l *Logind) listed(locks []InhibitorLock) bool {
 	for _, k := range locks {
 		if k.Who == l.options.Who && k.Mode == "delay" && k.Inhibits("shutdown") {
@@ -55,8 +55,8 @@ func (l *Logind) listed(locks []InhibitorLock) bool {
 	return false
 }
 
-// newLock requests a lock from logind. ctx does not cancel the call: a late answer would carry a
-// descriptor that is never closed, and would delay the shutdown until this process ends.
+// newLock requests a lock from logind. ctx does not cancel the call: a late answer would contain a
+// descriptor that is never closed, and that delays the shutdown until this process ends.
 func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
 	conn, err := l.bus.Get(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
 		}
 		return file, nil
 	case <-ctx.Done():
-		go func() { // ends with the answer or with the connection
+		go func() { // ends with the answer or the connection
 			if file, err := lockFile(<-answer); err == nil {
 				file.Close()
 			}
@@ -87,8 +87,8 @@ func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
 	}
 }
 
-// lockFile puts the descriptor of an answer under the care of an os.File at
-// once: from here on no number is closed that another client has by then.
+// lockFile immediately wraps the descriptor of an answer in an os.File, so that no code closes a
+// number that was reused meanwhile.
 func lockFile(reply *dbus.Call) (*os.File, error) {
 	var fd dbus.UnixFD
 	if err := reply.Store(&fd); err != nil {
@@ -98,9 +98,9 @@ func lockFile(reply *dbus.Call) (*os.File, error) {
 	return os.NewFile(uintptr(fd), StoredLock), nil
 }
 
-// honoured reports whether file is a lock that logind still waits for: the write end of a fifo
-// (/run/systemd/inhibit/N.ref) whose read end is open. Poll reports an error after the last reader
-// has closed it.
+// honoured reports whether file is a lock for which logind still waits: the write end of a fifo
+// (/run/systemd/inhibit/N.ref) whose read end is open. After the last reader has closed it, poll
+// reports an error.
 func honoured(file *os.File) bool {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// ErrNoBus means that the system bus cannot be reached, or was lost under a
-// call. The caller may try again: every call connects again.
+// ErrNoBus means that the system bus cannot be reached, or that the connection broke during a call.
+// The caller may try again: every call connects if necessary.
 var ErrNoBus = bus.ErrUnreachable
 
-// ErrNoLogind means that the bus works but nobody on it is the login manager.
+// ErrNoLogind means that the bus works but there is no login manager on it.
 var ErrNoLogind = errors.New("systemd-logind is not on the system bus")
 
-// Absent reports whether err means that nothing on this host can delay a shutdown: there is
-// no bus, or no logind on it.
+// Absent reports whether err means that this host cannot delay a shutdown: there is no bus, or no
+// logind on it.
 func Absent(err error) bool { return errors.Is(err, ErrNoBus) || errors.Is(err, ErrNoLogind) }
 
 var (
@@ -43,43 +43,42 @@ const (
 	loginManager = "org.freedesktop.login1.Manager"
 )
 
-// LogindOptions says where logind is and under which name hostler locks. The
-// zero value is right for a service of the host.
+// LogindOptions say where logind is, and under which name hostler takes locks. The zero value is
+// for a service on the host.
 type LogindOptions struct {
 	// Address is the D-Bus address of the system bus. Default: bus.DefaultAddress.
 	Address string
-	// Root is the folder under which logind's configuration lies. Default: "/".
+	// Root is the folder in which logind's configuration is. Default: "/".
 	Root string
-	// Who is the name of the holder in the list of inhibitors. Default: "hostler".
+	// Who is the holder's name in the list of inhibitors. Default: "hostler".
 	Who string
 	// Timeout bounds calls whose context has no deadline. Default: 5 s.
 	Timeout time.Duration
-	// Notifier reaches systemd, which keeps the lock across a
-	// restart of this service. Nil: nobody keeps it.
+	// Notifier is the connection to systemd, which stores the lock across a restart of this
+	// service. Default: the lock is not stored.
 	Notifier *notify.Notifier
-	// Kept are the descriptors that systemd passed at start (see
-	// notify.PassedFiles). Those named StoredLock are taken over by NewLogind, and
-	// closed where they are invalid.
+	// Kept are the descriptors that systemd passed at the start (see notify.PassedFiles). NewLogind
+	// takes over those named StoredLock; invalid ones are closed.
 	Kept []*os.File
-	// Log receives what is returned to no caller. Default: none.
+	// Log receives problems that no call returns. Default: no logging.
 	Log *slog.Logger
 }
 
-// Logind is shutdown.Inhibitor over systemd-logind. Its methods are safe for
-// concurrent use. It connects at the first call and again after the bus came
-// back; between calls it costs nothing.
+// Logind implements shutdown.Inhibitor with systemd-logind. Its methods are safe for concurrent
+// use. It connects at the first call, and again after the bus was lost; between calls it costs
+// nothing.
 type Logind struct {
 	options LogindOptions
 	bus     *bus.Connection
 	log     *slog.Logger
 
-	locking sync.Mutex // one Inhibit at a time
+	locking sync.Mutex // allows one Inhibit at a time
 
 	*lockKeeper
 	*longestDelay
 }
 
-// NewLogind returns a Logind that has not connected yet. Close it.
+// NewLogind returns a Logind that has not connected yet. The caller closes it.
 func NewLogind(options LogindOptions) *Logind {
 	options.Address = cmp.Or(options.Address, bus.DefaultAddress)
 	options.Root = cmp.Or(options.Root, "/")
@@ -99,16 +98,15 @@ func NewLogind(options LogindOptions) *Logind {
 	}
 }
 
-// Close ends the connection and closes this process's descriptors of the lock.
-// What systemd keeps stays effective, for the next process of this
-// service; ReleaseAll gives that up too.
+// Close closes the connection and this process's descriptors of the lock. The lock in systemd's
+// store stays effective for the next process of this service; ReleaseAll releases that, too.
 func (l *Logind) Close() error {
 	l.bus.Close()
 	return l.closeHere()
 }
 
-// Preparing is logind's PreparingForShutdown. A logind that was restarted in
-// the middle of a shutdown has forgotten it, and says false.
+// Preparing returns logind's PreparingForShutdown. A logind that was restarted during a shutdown
+// has lost it, and returns false.
 func (l *Logind) Preparing(ctx context.Context) (bool, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
@@ -117,15 +115,15 @@ func (l *Logind) Preparing(ctx context.Context) (bool, error) {
 	return preparing, err
 }
 
-// PreparingKind is what logind's PreparingForShutdownWithMetadata says of the kind of the
-// shutdown, such as "reboot". On systemd before 257, which does not have it, ScheduledShutdown does.
+// PreparingKind returns the kind of the shutdown, such as "reboot", from logind's
+// PreparingForShutdownWithMetadata. Before systemd 257, it uses ScheduledShutdown.
 func (l *Logind) PreparingKind(ctx context.Context) (string, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	var metadata map[string]dbus.Variant
 	if err := get(ctx, l.bus, "PreparingForShutdownWithMetadata", &metadata); err != nil {
 		next, err := l.scheduled(ctx)
-		return next.begun(), err
+		return next.currentKind(), err
 	}
 	kind, _ := metadata["type"].Value().(string)
 	return kind, nil
@@ -137,53 +135,54 @@ type schedule struct {
 	Microseconds uint64
 }
 
-// scheduled reads it.
+// scheduled reads ScheduledShutdown.
 func (l *Logind) scheduled(ctx context.Context) (s schedule, err error) {
 	return s, get(ctx, l.bus, "ScheduledShutdown", &s)
 }
 
-// at is when it begins. A shutdown that was requested for now has the time 0.
+// at returns when the shutdown begins. A shutdown that was requested without a delay has the time
+// 0.
 func (s schedule) at() time.Time { return time.UnixMicro(int64(s.Microseconds)) }
 
-// begun is the kind of a shutdown that is not to begin later; empty if there is none. Before systemd
-// 255, the announcement of a shutdown does not have its kind.
-func (s schedule) begun() string {
-	kinds := []string{"reboot", "poweroff", "halt", "kexec", "soft-reboot"} // and no kind of sleep
+// currentKind returns the kind of a shutdown that is not in the future, or "". It is needed
+// because, before systemd 255, the announcement of a shutdown does not contain its kind.
+func (s schedule) currentKind() string {
+	kinds := []string{"reboot", "poweroff", "halt", "kexec", "soft-reboot"} // no kind of sleep
 	if s.at().After(time.Now()) || !slices.Contains(kinds, s.Kind) {
 		return ""
 	}
 	return s.Kind
 }
 
-// Scheduled is logind's ScheduledShutdown, as `shutdown +30` sets it: the kind, such as "reboot", and
-// when it is to begin; empty if none is scheduled.
+// Scheduled returns logind's ScheduledShutdown, set by commands such as `shutdown +30`: the kind,
+// such as "reboot", and the time. kind is "" if none is scheduled.
 func (l *Logind) Scheduled(ctx context.Context) (kind string, at time.Time, err error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
 	next, err := l.scheduled(ctx)
-	// A shutdown that is not to come later is in there, too.
+	// ScheduledShutdown also contains a shutdown that has already begun.
 	if err != nil || next.Kind == "" || !next.at().After(time.Now()) {
 		return "", time.Time{}, err
 	}
 	return next.Kind, next.at(), nil
 }
 
-// InhibitorLock is one lock as logind lists it.
+// InhibitorLock is a lock in logind's list.
 type InhibitorLock struct {
 	What string // what it inhibits, colon-separated: "shutdown:sleep"
-	Who  string // its holder's name: "kubelet"
-	Why  string // its holder's reason
+	Who  string // name of its holder: "kubelet"
+	Why  string // reason of its holder
 	Mode string // "block", "block-weak" or "delay"
-	UID  uint32 // the user who took it
-	PID  uint32 // the process that took it, which may have ended since
+	UID  uint32 // user who took it
+	PID  uint32 // process that took it, which may have ended
 }
 
-// Inhibits reports whether the lock is on what: "shutdown", "sleep", ...
+// Inhibits reports whether the lock inhibits what: "shutdown", "sleep", ...
 func (k InhibitorLock) Inhibits(what string) bool {
 	return strings.Contains(":"+k.What+":", ":"+what+":")
 }
 
-// ListInhibitors returns all locks that logind knows of, hostler's included.
+// ListInhibitors returns all locks of logind, including hostler's.
 func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
 	defer cancel()
@@ -200,8 +199,8 @@ func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {
 	return locks, nil
 }
 
-// Own returns those of locks that delay a shutdown in this service's name and
-// were taken by this user. The process that took one may be an earlier one.
+// Own returns the locks that delay a shutdown under this service's name and were taken by this
+// user, possibly by an earlier process.
 func (l *Logind) Own(locks []InhibitorLock) []InhibitorLock {
 	return slices.DeleteFunc(slices.Clone(locks), func(k InhibitorLock) bool {
 		return k.Who != l.options.Who || k.Mode != "delay" || !k.Inhibits("shutdown") || k.UID != uint32(os.Geteuid())
@@ -222,7 +221,7 @@ func get(ctx context.Context, b *bus.Connection, name string, answer any) error 
 	return nil
 }
 
-// fault names the operation and puts err into the class that callers know.
+// fault adds the operation and the error class to err.
 func fault(operation string, err error) error {
 	switch {
 	case bus.Absent(err):

@@ -25,7 +25,7 @@ import (
 
 const patience = 30 * time.Second
 
-// newLogind is a Logind on a fake, ended with the test.
+// newLogind returns a Logind for a fake, closed at the end of the test.
 func newLogind(t *testing.T, fake *systemdtest.Fake) *systemd.Logind {
 	t.Helper()
 	logind := systemd.NewLogind(systemd.LogindOptions{Address: fake.Address(), Root: fake.Root()})
@@ -33,7 +33,7 @@ func newLogind(t *testing.T, fake *systemdtest.Fake) *systemd.Logind {
 	return logind
 }
 
-// raise makes a lock that nobody releases outlast the test's patience.
+// raise makes a lock that nobody releases outlast the test.
 func raise(t *testing.T, logind *systemd.Logind) {
 	t.Helper()
 	if _, err := logind.RaiseMaxDelay(t.Context(), 5*time.Minute); err != nil {
@@ -50,7 +50,7 @@ func eventually(t *testing.T, what string, true func() bool) {
 	}
 }
 
-// startWatch returns once the Watch is in place; it ends with the test.
+// startWatch returns once the Watch has subscribed; it ends with the test.
 func startWatch(t *testing.T, logind *systemd.Logind) <-chan shutdown.Event {
 	t.Helper()
 	events := make(chan shutdown.Event)
@@ -80,7 +80,7 @@ func next(t *testing.T, events <-chan shutdown.Event) shutdown.Event {
 	}
 }
 
-func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
+func TestReloadUsesTheReloadOfLogindsUnit(t *testing.T) {
 	for name, c := range map[string]struct {
 		options systemdtest.FakeOptions
 		want    string
@@ -93,7 +93,7 @@ func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fake := systemdtest.NewFake(t, options)
 			logind := newLogind(t, fake)
-			for range 2 { // the second finds it done
+			for range 2 { // the second has nothing to do
 				if got, err := logind.RaiseMaxDelay(t.Context(), time.Minute); got != time.Minute || err != nil {
 					t.Fatalf("RaiseMaxDelay(1m) = %v, %v, want 1m", got, err)
 				}
@@ -105,8 +105,8 @@ func TestReloadUsesWhatLogindsUnitHas(t *testing.T) {
 	}
 }
 
-// A logind that is only starting would die of the signal, and reads its files anyway.
-func TestOnlyALogindThatAnswersToItsNameIsSignalled(t *testing.T) {
+// SIGHUP would kill a logind that is starting; such a logind reads its files anyway.
+func TestOnlyALogindWithItsBusNameIsSignalled(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{CanReload: true})
 	logind := newLogind(t, fake)
 	if _, err := logind.RaiseMaxDelay(t.Context(), time.Minute); err != nil {
@@ -124,7 +124,7 @@ func TestOnlyALogindThatAnswersToItsNameIsSignalled(t *testing.T) {
 	}
 }
 
-// systemd before 255 does not announce it, but has it in ScheduledShutdown.
+// Before systemd 255, the kind is not announced, but in ScheduledShutdown.
 func TestWatchReportsTheKind(t *testing.T) {
 	const want = "poweroff"
 	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
@@ -143,9 +143,9 @@ func TestWatchReportsTheKind(t *testing.T) {
 	}
 }
 
-// Seen on Debian 13, by an agent that had just been started: what is announced while it
-// subscribes is told with its kind, too.
-func TestWatchReportsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
+// Seen on Debian 13, with an agent that had just started: a shutdown that is announced while the
+// agent subscribes is reported with its kind, too.
+func TestWatchReportsTheKindOfAnAnnouncementDuringSubscription(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{Metadata: true})
 	var once sync.Once
 	fake.OnSubscribe(func(member string) {
@@ -163,7 +163,7 @@ func TestWatchReportsTheKindOfWhatIsAnnouncedWhileItSubscribes(t *testing.T) {
 	}
 }
 
-func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
+func TestPreparingKind(t *testing.T) {
 	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		logind := newLogind(t, fake)
@@ -179,8 +179,8 @@ func TestTheKindOfAShutdownIsReportedToWhoAsks(t *testing.T) {
 	}
 }
 
-// Seen on Debian 13: what is announced after that is no repetition.
-func TestWatchReportsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
+// Seen on Debian 13: an announcement after an unannounced cancellation is not a repetition.
+func TestWatchReportsAnAnnouncementAfterAnUnannouncedCancellation(t *testing.T) {
 	for _, options := range []systemdtest.FakeOptions{{}, {Metadata: true}} {
 		fake := systemdtest.NewFake(t, options)
 		events := startWatch(t, newLogind(t, fake))
@@ -194,8 +194,8 @@ func TestWatchReportsWhatIsAnnouncedAfterACancellationThatWasNot(t *testing.T) {
 	}
 }
 
-// A shutdown that is scheduled for later may have another kind than the one that is announced.
-func TestTheKindOfALaterShutdownIsNotThatOfTheAnnouncedOne(t *testing.T) {
+// A scheduled shutdown may have another kind than the announced one.
+func TestTheKindOfAScheduledShutdownIsNotUsed(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	call(t, fake, "ScheduleShutdown", "poweroff", uint64(time.Now().Add(time.Hour).UnixMicro()))
 	logind := newLogind(t, fake)
@@ -209,7 +209,7 @@ func TestTheKindOfALaterShutdownIsNotThatOfTheAnnouncedOne(t *testing.T) {
 	}
 }
 
-// call calls a method of logind's as another client on the bus.
+// call calls a method of logind, as another client on the bus.
 func call(t *testing.T, fake *systemdtest.Fake, method string, args ...any) {
 	t.Helper()
 	if err := request(fake, method, args...); err != nil {
@@ -229,7 +229,7 @@ func request(fake *systemdtest.Fake, method string, args ...any) error {
 	return nil
 }
 
-func TestWatchReportsACancellationOfWhatWasAnnouncedBefore(t *testing.T) {
+func TestWatchReportsACancellationOfAnEarlierAnnouncement(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	call(t, fake, "Reboot", false)
 	events := startWatch(t, newLogind(t, fake))
@@ -262,7 +262,7 @@ func TestWatchBelievesNobodyButLogind(t *testing.T) {
 		}
 	}
 	if err := tamperer.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.login1").Err; err != nil {
-		t.Fatal(err) // answered in order: now all lies are delivered
+		t.Fatal(err) // answers are in order, so all forged signals were delivered
 	}
 	fake.Announce(false)
 	if got := next(t, events); got.Type != shutdown.Cancel {
@@ -281,12 +281,12 @@ func TestALockThatComesTooLateIsClosed(t *testing.T) {
 		t.Fatalf("Inhibit() = %v, %v, want %v", lock, err, context.DeadlineExceeded)
 	}
 	release()
-	call(t, fake, "Reboot", false) // continues once nobody holds a lock
+	call(t, fake, "Reboot", false) // proceeds when nobody holds a lock
 	fake.AwaitDown(t)
 }
 
 func TestEveryCallIsBounded(t *testing.T) {
-	// systemd's socket for a dbus-daemon that is dead: it connects, and that is all.
+	// After dbus-daemon has died, systemd's socket for it accepts connections, and nothing more.
 	path := filepath.Join(t.TempDir(), "bus")
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -338,7 +338,7 @@ func TestCloseLeavesNothingRunning(t *testing.T) {
 	})
 }
 
-func TestConcurrentLocksAreOneInTheEnd(t *testing.T) {
+func TestConcurrentLocksBecomeOne(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind := newLogind(t, fake)
 	raise(t, logind)
@@ -383,7 +383,7 @@ func TestMaxDelaySourceNamesTheFileAndWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestHeldIsWhatLogindWaitsFor(t *testing.T) {
+func TestHeldIsTrueWhileLogindWaits(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind, other := newLogind(t, fake), newLogind(t, fake)
 	if logind.Held() {

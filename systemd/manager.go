@@ -16,32 +16,32 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// ErrNotSystemd means that this host is not run by systemd, or that its manager
-// cannot be reached from here.
+// ErrNotSystemd means that systemd does not run this host, or that its manager cannot be reached.
 var ErrNotSystemd = errors.New("no systemd manager found")
 
-// ManagerSocket is systemd's private socket, which works when the bus is gone.
+// ManagerSocket is systemd's private socket, which works even when the bus has stopped.
 const ManagerSocket = "/run/systemd/private"
 
-// managerTimeout bounds queries without deadline: they are made when little time is left.
+// managerTimeout bounds queries without a deadline. It is short, because queries are made when
+// little time is left.
 const managerTimeout = 2 * time.Second
 
-// redialPause is how long a socket on which nobody listens is left alone.
+// redialPause is the pause before another attempt if nobody listens on the socket.
 const redialPause = 20 * time.Millisecond
 
-// rebindBound is how long a socket may be missing that was there: a systemd that executes
-// itself again removes it before it makes it again.
+// rebindBound is how long an existing socket may be missing: when systemd re-executes itself, it
+// removes the socket before it creates it again.
 const rebindBound = 500 * time.Millisecond
 
-// Manager asks systemd itself, PID 1, over its private socket: the bus may be
-// stopped before the agent is. Only root is let in. It connects for each
-// question. Safe for concurrent use.
+// Manager queries systemd itself, PID 1, over its private socket, because the bus may be stopped
+// before the agent. The socket accepts only root. It connects for each query. It is safe for
+// concurrent use.
 type Manager struct {
 	dial func(context.Context) (*dbus.Conn, error)
-	was  bool // the socket was there at the start
+	was  bool // whether the socket existed at the start
 }
 
-// NewManager returns a Manager that asks at socket, ManagerSocket if empty.
+// NewManager returns a Manager for a socket, by default ManagerSocket.
 func NewManager(socket string) *Manager {
 	socket = cmp.Or(socket, ManagerSocket)
 	_, err := os.Stat(socket)
@@ -51,7 +51,7 @@ func NewManager(socket string) *Manager {
 }
 
 // NewManagerOver returns a Manager that uses streams of dial, one for each query. It is for tests
-// with their own time, which sockets do not follow.
+// with synthetic time, which sockets do not follow.
 func NewManagerOver(dial func(context.Context) (io.ReadWriteCloser, error)) *Manager {
 	return &Manager{dial: func(ctx context.Context) (*dbus.Conn, error) {
 		stream, err := dial(ctx)
@@ -62,9 +62,8 @@ func NewManagerOver(dial func(context.Context) (io.ReadWriteCloser, error)) *Man
 	}}
 }
 
-// Stopping reports whether the whole system is going down (to power off, reboot,
-// halt, kexec or soft-reboot), rather than this service alone. ErrNotSystemd
-// where there is no systemd to ask.
+// Stopping reports whether the whole system is shutting down (power-off, reboot, halt, kexec or
+// soft-reboot), rather than only this service. Without systemd the error is ErrNotSystemd.
 func (m *Manager) Stopping(ctx context.Context) (bool, error) {
 	return ask(ctx, m, "get system state from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		var state string
@@ -72,18 +71,18 @@ func (m *Manager) Stopping(ctx context.Context) (bool, error) {
 		if err != nil || state == "stopping" {
 			return err == nil, err
 		}
-		// While it still boots, systemd says "starting" whatever continues.
+		// During boot, SystemState is "starting" even if the system is about to shut down.
 		return shutdownQueued(ctx, conn)
 	})
 }
 
-// shutdownQueued reports whether shutdown.target, which every way down pulls in,
-// is active or about to be.
+// shutdownQueued reports whether shutdown.target, which is part of every kind of shutdown, is
+// active or has a job.
 func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 	var unit dbus.ObjectPath
 	err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".GetUnit", &unit, "shutdown.target")
 	if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" {
-		return false, nil // not even loaded
+		return false, nil // not loaded
 	}
 	if err != nil {
 		return false, err
@@ -105,9 +104,9 @@ func shutdownQueued(ctx context.Context, conn *dbus.Conn) (bool, error) {
 	return job.ID != 0, nil
 }
 
-// StartedAt is when this manager started user space. With the kernel's boot ID
-// it identifies a boot: a soft-reboot keeps the boot ID. It is the wall clock's
-// reading of then, which later steps of the clock do not change.
+// StartedAt returns when this manager started user space. With the kernel's boot ID it identifies a
+// boot, because a soft-reboot keeps the boot ID. It is the wall clock's time at that moment; later
+// changes of the clock do not affect it.
 func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
 	return ask(ctx, m, "get start time of systemd", func(ctx context.Context, conn *dbus.Conn) (time.Time, error) {
 		var microseconds uint64
@@ -116,8 +115,8 @@ func (m *Manager) StartedAt(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// ask queries the manager over a new connection. An error contains the operation, and there is no
-// answer then: ErrNotSystemd if systemd does not run.
+// ask queries the manager over a new connection. Errors contain the operation, and come without an
+// answer. If systemd does not run, the error is ErrNotSystemd.
 func ask[T any](ctx context.Context, m *Manager, operation string, question func(context.Context, *dbus.Conn) (T, error)) (T, error) {
 	var answer, none T
 	conn, ctx, closeAll, err := m.connect(ctx)
@@ -131,7 +130,7 @@ func ask[T any](ctx context.Context, m *Manager, operation string, question func
 	return answer, nil
 }
 
-// orAbsent has absent for an answer where there is no systemd.
+// orAbsent replaces the error ErrNotSystemd by the answer absent.
 func orAbsent[T any](absent T) func(T, error) (T, error) {
 	return func(answer T, err error) (T, error) {
 		if errors.Is(err, ErrNotSystemd) {
@@ -141,8 +140,8 @@ func orAbsent[T any](absent T) func(T, error) (T, error) {
 	}
 }
 
-// connect connects to the manager. Nobody may listen for a moment, while systemd executes
-// itself again, and for less than that there may be no socket: that is waited out.
+// connect connects to the manager. While systemd re-executes itself, nobody listens on the socket,
+// and for a shorter time it does not exist. connect waits for the end of that.
 func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, func(), error) {
 	cancel := func() {}
 	if _, ok := ctx.Deadline(); !ok {
@@ -155,7 +154,7 @@ func (m *Manager) connect(ctx context.Context) (*dbus.Conn, context.Context, fun
 			return conn, ctx, func() { conn.Close(); cancel() }, nil
 		}
 		missing := errors.Is(err, fs.ErrNotExist)
-		back := missing && m.was && time.Since(asked) < rebindBound // it may be, by and by
+		back := missing && m.was && time.Since(asked) < rebindBound // the socket may reappear
 		if errors.Is(err, unix.ECONNREFUSED) || back {
 			select {
 			case <-time.After(redialPause):

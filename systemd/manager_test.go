@@ -59,7 +59,7 @@ func TestManagerAnswersWithoutABus(t *testing.T) {
 	}
 }
 
-func TestManagerIsMissedByName(t *testing.T) {
+func TestAMissingManagerIsNamed(t *testing.T) {
 	manager := systemd.NewManager(filepath.Join(t.TempDir(), "none"))
 	if stopping, err := manager.Stopping(t.Context()); stopping || !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("Stopping() = %v, %v, want false, %v", stopping, err, systemd.ErrNotSystemd)
@@ -69,8 +69,8 @@ func TestManagerIsMissedByName(t *testing.T) {
 	}
 }
 
-// A systemd that executes itself again is one that does not listen for a moment.
-func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
+// While systemd re-executes itself, nobody listens for a moment.
+func TestASocketWithoutAListenerIsNotAMissingSystemd(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping", Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
 	socket := filepath.Join(filepath.Dir(fake.ManagerSocket()), "stale")
@@ -109,8 +109,8 @@ func TestASocketThatNobodyListensOnIsNoLackOfSystemd(t *testing.T) {
 	}
 }
 
-// A systemd that executes itself again removes its socket before it makes it again.
-func TestASocketThatIsMadeAgainIsWaitedFor(t *testing.T) {
+// When systemd re-executes itself, it removes its socket before it creates it again.
+func TestAMissingSocketIsAwaitedBriefly(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
 	socket := filepath.Join(t.TempDir(), "private")
@@ -150,9 +150,9 @@ func TestManagerThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 	}
 }
 
-// systemd reads the end of the authentication and what has come behind it at
-// once, and then reads that only when more comes.
-func TestManagerWakesASystemdThatHasReadTooMuch(t *testing.T) {
+// systemd reads the end of the authentication and the following data at once, and then handles the
+// data only when more arrives.
+func TestManagerWakesASystemdWithABufferedMessage(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "stopping"})
 	socket := filepath.Join(t.TempDir(), "private")
@@ -181,8 +181,7 @@ func TestManagerWakesASystemdThatHasReadTooMuch(t *testing.T) {
 	}
 }
 
-// sluggish copies what a client sends, but the first message, whole as it is,
-// only together with the second.
+// sluggish copies what a client sends, but holds the first message back until the second arrives.
 func sluggish(to io.Writer, from io.Reader) {
 	in := bufio.NewReader(from)
 	for {

@@ -12,16 +12,17 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// maxOrdered bounds how many units are read for the order of some: far more than a host
-// orders after one service.
+// maxOrdered bounds how many units are read to find the order. It is far more than a host orders
+// after one service.
 const maxOrdered = 500
 
-// OrderedAfter returns, by name, the services that run and that systemd stops before each of the
-// units when the host goes down, because they are ordered after it (After=, Before=), also by way
-// of other units such as targets; and the same for each of these services. Services without a process
-// are left out, unless their stop runs a command. Such a service does not count after a runtime, which
-// this service is ordered after: its command may be the one that stops containers, such as `docker
-// compose down`. What outlives this service itself is left out, too. Empty where there is no systemd.
+// OrderedAfter returns, for each of the units, the running services that systemd stops before it at
+// shutdown. They are ordered after it (After=, Before=), possibly through other units such as
+// targets. The result also has the same for each of these services. Services without a process are
+// omitted, unless their stop runs a command. Such a service does not count for a runtime, after
+// which this service is ordered. Its command may be the one that stops containers, such as `docker
+// compose down`. Units that stop after this service are omitted, too. Without systemd, the result
+// is empty.
 func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {
 	return orAbsent[map[string][]string](nil)(ask(ctx, m, "list units ordered after container units", func(ctx context.Context, conn *dbus.Conn) (map[string][]string, error) {
 		talk := newTalk(conn)
@@ -30,14 +31,14 @@ func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string
 			return nil, err
 		}
 		var outlive map[string]bool
-		if stops := func(u orderedUnit) bool { return u.works || u.command }; slices.ContainsFunc(slices.Collect(maps.Values(known)), stops) { // else nobody is to be stopped
+		if stops := func(u orderedUnit) bool { return u.hasProcess || u.command }; slices.ContainsFunc(slices.Collect(maps.Values(known)), stops) { // else there is nothing to stop
 			if outlive, err = outliving(ctx, talk, conn); err != nil {
 				return nil, err
 			}
 		}
 		after := map[string][]string{}
 		for name, unit := range known {
-			if slices.Contains(units, name) || (unit.works || unit.command) && !outlive[name] {
+			if slices.Contains(units, name) || (unit.hasProcess || unit.command) && !outlive[name] {
 				after[name] = workingAfter(name, known, outlive)
 			}
 		}
@@ -45,10 +46,10 @@ func (m *Manager) OrderedAfter(ctx context.Context, units ...string) (map[string
 	}))
 }
 
-// outliving are the units that systemd stops after this service, and this service.
+// outliving returns this service, and the units that systemd stops after it.
 func outliving(ctx context.Context, talk *Talk, conn *dbus.Conn) (map[string]bool, error) {
 	own, err := ownerOf(ctx, conn, os.Getpid())
-	if err != nil || own == "" { // it runs manually
+	if err != nil || own == "" { // the agent was started manually
 		return nil, err
 	}
 	values, err := talk.properties(ctx, own, systemdUnit)
@@ -64,23 +65,24 @@ func outliving(ctx context.Context, talk *Talk, conn *dbus.Conn) (map[string]boo
 	return outlive, nil
 }
 
-// orderedUnit is what counts of a unit for the order of others.
+// orderedUnit has the properties of a unit that matter for the order of others.
 type orderedUnit struct {
-	name    string
-	runs    bool
-	works   bool     // it is a service that has a process
-	command bool     // it is a service without a process whose stop runs a command
-	before  []string // units that are ordered after it
+	name       string
+	runs       bool
+	hasProcess bool     // a service that has a process
+	command    bool     // a service without a process whose stop runs a command
+	before     []string // units that are ordered after it
 }
 
-// ordered reads units, those that are ordered after them and run, those after these, and so on.
+// ordered reads the units, the running units that are ordered after them, those after these, and so
+// on.
 func ordered(ctx context.Context, talk *Talk, units []string) (map[string]orderedUnit, error) {
 	known := map[string]orderedUnit{}
 	seen := map[string]bool{}
 	for next := units; len(next) > 0 && len(known) < maxOrdered; {
-		read, err := sideBySide(next, func(name string) (orderedUnit, error) {
+		read, err := concurrently(next, func(name string) (orderedUnit, error) {
 			unit, err := readOrdered(ctx, talk, name)
-			return unit, about(name, err)
+			return unit, withUnit(name, err)
 		})
 		if err != nil {
 			return nil, err
@@ -101,12 +103,12 @@ func ordered(ctx context.Context, talk *Talk, units []string) (map[string]ordere
 	return known, nil
 }
 
-// readOrdered reads the few properties that count: the pods' time runs.
+// readOrdered reads only the necessary properties, because the pods' grace periods are running.
 func readOrdered(ctx context.Context, talk *Talk, name string) (orderedUnit, error) {
 	unit := orderedUnit{name: name}
 	var active string
 	if err := talk.property(ctx, name, systemdUnit, "ActiveState", &active); err != nil || over(active) {
-		if bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs" { // no name of a unit
+		if bus.ErrorName(err) == "org.freedesktop.DBus.Error.InvalidArgs" { // not a valid unit name
 			err = nil
 		}
 		return unit, err
@@ -120,12 +122,12 @@ func readOrdered(ctx context.Context, talk *Talk, name string) (orderedUnit, err
 	}
 	var pid uint32
 	if err := talk.property(ctx, name, systemdService, "MainPID", &pid); err != nil || pid != 0 {
-		unit.works = pid != 0
+		unit.hasProcess = pid != 0
 		return unit, err
 	}
 	var state string
 	if err := talk.property(ctx, name, systemdUnit, "SubState", &state); err != nil || state != "exited" {
-		unit.works = err == nil // its processes, as those of one of Type=forking whose main process is not known
+		unit.hasProcess = err == nil // it has processes, as with Type=forking without a known main process
 		return unit, err
 	}
 	var err error
@@ -133,8 +135,9 @@ func readOrdered(ctx context.Context, talk *Talk, name string) (orderedUnit, err
 	return unit, err
 }
 
-// runsAtStop reports whether the stop of a service runs a command. One of Type=oneshot with
-// RemainAfterExit= may, that has no process any more, and may need what it is ordered after.
+// runsAtStop reports whether the stop of a service runs a command. Type=oneshot with
+// RemainAfterExit= may have one without having a process, and the command may need the units after
+// which it is ordered.
 func runsAtStop(ctx context.Context, talk *Talk, name string) (bool, error) {
 	for _, property := range []string{"ExecStop", "ExecStopPost"} {
 		var commands [][]any
@@ -145,8 +148,8 @@ func runsAtStop(ctx context.Context, talk *Talk, name string) (bool, error) {
 	return false, nil
 }
 
-// workingAfter are the services among the known units that are ordered after one, by name, without
-// those that are to outlive this service.
+// workingAfter returns the known services that are ordered after a unit, sorted, without those that
+// must outlive this service.
 func workingAfter(name string, known map[string]orderedUnit, outlive map[string]bool) (services []string) {
 	seen := map[string]bool{name: true}
 	for ask := slices.Clone(known[name].before); len(ask) > 0; ask = ask[1:] {
@@ -156,7 +159,7 @@ func workingAfter(name string, known map[string]orderedUnit, outlive map[string]
 		}
 		seen[ask[0]] = true
 		ask = append(ask, unit.before...)
-		if (unit.works || unit.command && !outlive[name]) && !outlive[unit.name] {
+		if (unit.hasProcess || unit.command && !outlive[name]) && !outlive[unit.name] {
 			services = append(services, unit.name)
 		}
 	}

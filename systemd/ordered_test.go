@@ -17,7 +17,7 @@ func TestOrderedAfter(t *testing.T) {
 		maps.Copy(state, more)
 		return state
 	}
-	ended := func(more systemdtest.UnitState) systemdtest.UnitState { // of Type=oneshot with RemainAfterExit=yes
+	ended := func(more systemdtest.UnitState) systemdtest.UnitState { // Type=oneshot with RemainAfterExit=yes
 		state := service(systemdtest.UnitState{"SubState": "exited", "MainPID": uint32(0)})
 		maps.Copy(state, more)
 		return state

@@ -11,16 +11,15 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// stoppedWithBound is how long the stop of a unit waits until it is known who stops with it: that it is
-// stopped matters more.
+// stoppedWithBound bounds the search for units that stop together with a unit, because the stop
+// itself is more important.
 const stoppedWithBound = 500 * time.Millisecond
 
-// StopUnit begins to stop the unit of that name that a process is of, as `systemctl stop
-// --no-block`, and reports whether there was anything to stop: false where no such unit
-// runs, where the process is none of it, and where there is no systemd. Process 0 is of
-// any. Doing so while it stops changes nothing. Right before systemd is asked, which is only
-// where there is something to stop, it calls before with the names of that unit and of those
-// that systemd stops with it.
+// StopUnit begins to stop a unit, like `systemctl stop --no-block`. It does so only if the process
+// pid belongs to the unit; pid 0 skips this check. stopping is false if the unit does not run, if
+// the check fails, or if there is no systemd. If the unit is stopping already, another call has no
+// effect. Just before the request to systemd, it calls before with the names of that unit and of
+// those that systemd stops with it.
 func (m *Manager) StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error) {
 	return orAbsent(false)(ask(ctx, m, "stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		return stopUnit(ctx, conn, name, pid, before)
@@ -42,9 +41,9 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before
 	return true, bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
 }
 
-// stoppedWith returns the running units that systemd stops together with a unit, and those that it
-// stops with these, as far as systemd answers soon. Units that are stopping already are left out.
-// Targets are left out: they have no processes, and starting one again would start everything that
+// stoppedWith returns the running units that systemd stops together with a unit, those that it
+// stops with these, and so on, as far as systemd answers soon. It omits units that are stopping
+// already, and targets: they have no processes, and starting one again would start everything that
 // it wants.
 func stoppedWith(ctx context.Context, conn *dbus.Conn, name string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, stoppedWithBound)
@@ -68,9 +67,8 @@ func stoppedWith(ctx context.Context, conn *dbus.Conn, name string) (names []str
 	return names
 }
 
-// UnitStops reports whether the stop of a unit has started or is over, and not while it waits
-// for others to stop first. A unit that is not loaded, and any where there is no systemd,
-// has stopped.
+// UnitStops reports whether the stop of a unit has begun or is over. It is false while the unit
+// waits for others to stop first. It is true if the unit is not loaded, or if there is no systemd.
 func (m *Manager) UnitStops(ctx context.Context, name string) (bool, error) {
 	return orAbsent(true)(ask(ctx, m, "get state of "+name+" from systemd", func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		_, active, err := unitState(ctx, conn, name)
@@ -78,11 +76,11 @@ func (m *Manager) UnitStops(ctx context.Context, name string) (bool, error) {
 	}))
 }
 
-// unitState returns a unit's object and its ActiveState; none if it is not loaded.
+// unitState returns a unit's object and its ActiveState, or "" if the unit is not loaded.
 func unitState(ctx context.Context, conn *dbus.Conn, name string) (unit dbus.ObjectPath, active string, err error) {
 	err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".GetUnit", &unit, name)
 	if bus.ErrorName(err) == "org.freedesktop.systemd1.NoSuchUnit" {
-		return "", "", nil // not loaded, or no name of a unit
+		return "", "", nil // not loaded, or not a valid unit name
 	}
 	if err != nil {
 		return "", "", err
@@ -91,11 +89,11 @@ func unitState(ctx context.Context, conn *dbus.Conn, name string) (unit dbus.Obj
 	return unit, active, err
 }
 
-// over reports whether a unit of an ActiveState has nothing to stop.
+// over reports whether a unit with that ActiveState has nothing to stop.
 func over(active string) bool { return active == "" || active == "inactive" || active == "failed" }
 
-// MainOf names the service whose main process that is; none if it is of no service, or not the
-// main one, and where there is no systemd.
+// MainOf returns the service whose main process is pid. It returns "" if there is none, or if there
+// is no systemd.
 func (m *Manager) MainOf(ctx context.Context, pid int) (name string, err error) {
 	return orAbsent("")(ask(ctx, m, "find unit of main process", func(ctx context.Context, conn *dbus.Conn) (string, error) {
 		unit, err := ownerOf(ctx, conn, pid)
@@ -110,7 +108,7 @@ func (m *Manager) MainOf(ctx context.Context, pid int) (name string, err error) 
 	}))
 }
 
-// ownerOf is the unit that a process belongs to, if any.
+// ownerOf returns the unit to which a process belongs, or "".
 func ownerOf(ctx context.Context, conn *dbus.Conn, pid int) (unit dbus.ObjectPath, err error) {
 	err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".GetUnitByPID", &unit, uint32(pid))
 	if bus.ErrorName(err) == "org.freedesktop.systemd1.NoUnitForPID" {
@@ -119,17 +117,17 @@ func ownerOf(ctx context.Context, conn *dbus.Conn, pid int) (unit dbus.ObjectPat
 	return unit, err
 }
 
-// isMain reports whether a process is the main one of a unit, if that is a service.
+// isMain reports whether a unit is a service whose main process is pid.
 func isMain(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int) (bool, error) {
 	var main uint32
 	err := bus.Property(ctx, conn, bus.Systemd, unit, systemdService, "MainPID", &main)
-	if bus.ErrorName(err) != "" { // it is no service
+	if bus.ErrorName(err) != "" { // not a service
 		return false, nil
 	}
 	return main == uint32(pid), err
 }
 
-// isOf reports whether a process is in a unit's cgroup, or its main process elsewhere.
+// isOf reports whether a process is in a unit's cgroup, or is the unit's main process elsewhere.
 func isOf(ctx context.Context, conn *dbus.Conn, unit dbus.ObjectPath, pid int) (bool, error) {
 	if owner, err := ownerOf(ctx, conn, pid); err != nil || owner == unit {
 		return err == nil, err

@@ -59,10 +59,10 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 	}
 }
 
-// unreported is for stops that no one needs to know of.
+// unreported is for stops that need not be reported.
 func unreported(context.Context, []string) {}
 
-// queuedJob is a unit's property Job of which there is one.
+// queuedJob returns a unit's property Job with a job.
 func queuedJob() any {
 	return struct {
 		ID   uint32
@@ -70,8 +70,8 @@ func queuedJob() any {
 	}{7, "/org/freedesktop/systemd1/job/7"}
 }
 
-// systemd stops what needs a unit, or is part of it, with that.
-func TestWhoIsStoppedWithAUnit(t *testing.T) {
+// systemd also stops units that require a unit, or are part of it.
+func TestUnitsStoppedTogether(t *testing.T) {
 	unit := func(active string, more systemdtest.UnitState) systemdtest.UnitState {
 		state := systemdtest.UnitState{"ActiveState": active}
 		maps.Copy(state, more)
@@ -107,7 +107,7 @@ func TestTheServiceOfAMainProcess(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: systemdtest.ServiceState{Name: "web.service", ActiveState: "active", MainPID: 10, Members: []uint32{10, 11}}})
 	m := systemd.NewManager(fake.ManagerSocket())
-	for pid, want := range map[int]string{10: "web.service", 11: "", 12: ""} { // it, another one of it, and another client's
+	for pid, want := range map[int]string{10: "web.service", 11: "", 12: ""} { // the process, another one of the unit, and one of another unit
 		if got, err := m.MainOf(t.Context(), pid); got != want || err != nil {
 			t.Errorf("MainOf(%d) = %q, %v, want %q", pid, got, err, want)
 		}
@@ -117,7 +117,7 @@ func TestTheServiceOfAMainProcess(t *testing.T) {
 	}
 }
 
-func TestAUnitStopsOnceItIsItsTurn(t *testing.T) {
+func TestUnitStopsWhenOthersHaveStopped(t *testing.T) {
 	for active, want := range map[string]bool{"active": false, "activating": false, "reloading": false, "deactivating": true, "inactive": true, "failed": true} {
 		fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 		fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: systemdtest.ServiceState{Name: "web.service", ActiveState: active}})

@@ -12,7 +12,7 @@ func TestLogindOverTheFake(t *testing.T) {
 		"of systemd 257": {Metadata: true, CanReload: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // its cases wait most of the time
+			t.Parallel() // its cases mostly wait
 			systemdtest.Run(t, func(t *testing.T) systemdtest.Bed { return systemdtest.NewFake(t, options) })
 		})
 	}

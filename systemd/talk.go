@@ -11,23 +11,23 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// Talk is for many questions over one connection, each with an answer of its own: one that
-// systemd does not answer in time costs no other. Its methods are safe for concurrent use.
+// Talk runs many queries over one connection. If systemd does not answer one in time, the others
+// are not affected. Its methods are safe for concurrent use.
 type Talk struct {
 	conn *dbus.Conn
-	turn chan struct{} // has an element for each question in progress
+	turn chan struct{} // has an element for each query in progress
 }
 
-// questionsAtOnce is how many wait for systemd's answer together: where it or the host is
-// busy, what takes long is the way to and fro.
-const questionsAtOnce = 16
+// maxQueries bounds concurrent queries. Concurrency helps, because on a busy host the round
+// trips take most of the time.
+const maxQueries = 16
 
 func newTalk(conn *dbus.Conn) *Talk {
-	return &Talk{conn: conn, turn: make(chan struct{}, questionsAtOnce)}
+	return &Talk{conn: conn, turn: make(chan struct{}, maxQueries)}
 }
 
-// Ask runs queries to systemd itself, which accepts only root, and returns when they end. The error
-// reports that there is no answer: ErrNotSystemd without systemd.
+// Ask runs queries to systemd itself, which accepts only root, and returns when they end. An error
+// means that there are no answers: ErrNotSystemd if there is no systemd.
 func (m *Manager) Ask(ctx context.Context, questions func(context.Context, *Talk)) error {
 	_, err := ask(ctx, m, "query systemd", func(ctx context.Context, conn *dbus.Conn) (struct{}, error) {
 		questions(ctx, newTalk(conn))
@@ -36,7 +36,7 @@ func (m *Manager) Ask(ctx context.Context, questions func(context.Context, *Talk
 	return err
 }
 
-// call asks when it is this question's turn.
+// call makes a call when it has a free slot.
 func (t *Talk) call(ctx context.Context, path dbus.ObjectPath, method string, answer any, args ...any) error {
 	select {
 	case t.turn <- struct{}{}:
@@ -47,13 +47,14 @@ func (t *Talk) call(ctx context.Context, path dbus.ObjectPath, method string, an
 	return bus.Call(ctx, t.conn, bus.Systemd, path, method, answer, args...)
 }
 
-// properties are those of an interface of an object, or of all that it has where none is named.
+// properties returns the properties of an interface of an object, or of all its interfaces if of is
+// empty.
 func (t *Talk) properties(ctx context.Context, path dbus.ObjectPath, of string) (values map[string]dbus.Variant, err error) {
 	err = t.call(ctx, path, propertiesAll, &values, of)
 	return values, err
 }
 
-// property is one property of a unit.
+// property reads one property of a unit.
 func (t *Talk) property(ctx context.Context, name, of, property string, into any) error {
 	var value dbus.Variant
 	if err := t.call(ctx, unitPath(name), bus.Properties+".Get", &value, of, property); err != nil {
@@ -62,13 +63,13 @@ func (t *Talk) property(ctx context.Context, name, of, property string, into any
 	return value.Store(into)
 }
 
-// unit are the properties of a unit, of Unit and, for a service, of Service. One that is not
-// loaded systemd loads when it is asked of its object, as by LoadUnit; that starts nothing.
+// unit returns all properties of a unit, including those of its type, such as Service. If the unit
+// is not loaded, systemd loads it, as with LoadUnit, but starts nothing.
 func (t *Talk) unit(ctx context.Context, name string) (map[string]dbus.Variant, error) {
 	return t.properties(ctx, unitPath(name), "")
 }
 
-// unitPath is the object of a unit, whether or not it is loaded.
+// unitPath returns the object of a unit, even if it is not loaded.
 func unitPath(name string) dbus.ObjectPath {
 	var escaped strings.Builder
 	for i := range len(name) {
@@ -82,15 +83,15 @@ func unitPath(name string) dbus.ObjectPath {
 	return bus.SystemdPath + "/unit/" + dbus.ObjectPath(escaped.String())
 }
 
-// active lists the active units that match one of the patterns, as systemctl takes them.
+// active lists the active units that match one of the patterns, in systemctl's syntax.
 func (t *Talk) active(ctx context.Context, patterns ...string) (list []listedUnit, err error) {
 	err = t.call(ctx, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{"active"}, patterns)
 	return list, err
 }
 
-// sideBySide runs a query for each element in parallel. It returns the answers in order, and the
+// concurrently runs a query for each element concurrently. It returns the answers in order, and the
 // error of a query that failed, if any.
-func sideBySide[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
+func concurrently[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
 	answers, errs := make([]A, len(of)), make([]error, len(of))
 	var asking sync.WaitGroup
 	for i, each := range of {
@@ -109,8 +110,8 @@ func sideBySide[T, A any](of []T, question func(T) (A, error)) ([]A, error) {
 	return reported, failed
 }
 
-// about says of an error which unit it is about.
-func about(unit string, err error) error {
+// withUnit adds the unit's name to an error.
+func withUnit(unit string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", unit, err)
 	}

@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// Names with what object paths have to escape, and one that no unit has.
-func TestUnitsAreReportedWhateverTheirNames(t *testing.T) {
+// The names have characters that object paths must escape; one unit does not exist.
+func TestUnitsWithAnyNameAreReported(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{
 		"9p@-dev-disk-by\\x2dlabel_1.service": {"ActiveState": "active"},
@@ -44,7 +44,7 @@ func TestScopesAreDistinguished(t *testing.T) {
 	fake.SetManager(systemdtest.ManagerState{Units: map[string]systemdtest.UnitState{
 		"hostler.service":   {"After": []string{"docker-a.scope", "docker-gone.scope"}},
 		"docker-a.scope":    active(systemdtest.UnitState{"Before": []string{"hostler.service"}}),
-		"docker-late.scope": active(systemdtest.UnitState{"Before": []string{"hostler.service"}}), // of which hostler.service has not told
+		"docker-late.scope": active(systemdtest.UnitState{"Before": []string{"hostler.service"}}), // it is not in hostler.service's property After
 		"docker-b.scope":    active(systemdtest.UnitState{"Before": []string{"shutdown.target"}}),
 		"docker-end.scope":  {"ActiveState": "failed"},
 		"session-1.scope":   active(nil),
@@ -60,7 +60,7 @@ func TestScopesAreDistinguished(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatComesTooLateCostsNoOther(t *testing.T) {
+func TestALateAnswerDoesNotAffectOthers(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	units, names := map[string]systemdtest.UnitState{}, []string{}
 	for i := range 20 {

@@ -19,56 +19,54 @@ const (
 	propertiesAll  = bus.Properties + ".GetAll"
 )
 
-// Unit is what systemd has loaded of a unit, which may be an older reading than
-// its files (NeedDaemonReload), with a field for each property that hostler reads. See
-// org.freedesktop.systemd1(5).
+// Unit is a loaded unit, which may be older than its files (NeedDaemonReload). It has a field for
+// each property that hostler uses. See org.freedesktop.systemd1(5).
 type Unit struct {
 	Name          string
 	LoadState     string // "loaded", "not-found", "masked", ...
 	ActiveState   string // "active", "inactive", "failed", ...
-	UnitFileState string // "enabled", "disabled", ...; empty for one without a file
+	UnitFileState string // "enabled", "disabled", ...; empty without a file
 
-	FragmentPath     string   // its file
+	FragmentPath     string   // the unit file
 	DropInPaths      []string // and what adds to it
 	NeedDaemonReload bool
 	Before, After    []string
-	PulledInBy       []string // units that systemd starts it with: WantedBy, RequiredBy, TriggeredBy and the like
+	PulledInBy       []string // units with which systemd starts it: WantedBy, RequiredBy, TriggeredBy and the like
 	StoppedWithIt    []string // units that systemd stops with it: RequiredBy, ConsistsOf and the like
 	CanStart         bool
-	Began            time.Time // when it was last started to be started
+	Began            time.Time // when its last start began
 
-	Job        bool          // something is to be done with it, or is being done: a start, a stop, ...
-	JobTimeout time.Duration // how long a job of it may wait and run; zero for no limit
+	Job        bool          // it has a job: a start, a stop, ...
+	JobTimeout time.Duration // how long a job may wait and run; zero for no limit
 
-	// Of a service alone:
+	// Only for services:
 
 	Type                   string
-	RemainAfterExit        bool          // it is active, too, once its processes have ended
+	RemainAfterExit        bool          // it stays active after its processes have ended
 	NotifyAccess           string        // who may send notifications: "main", "none", ...
-	Restart                string        // when systemd starts it again by itself: "no", "on-failure", ...
+	Restart                string        // when systemd restarts it: "no", "on-failure", ...
 	TimeoutStop            time.Duration // zero for no limit
 	FileDescriptorStoreMax uint32
 	MainPID                uint32
 	Result                 string // of its last run: "success", "exit-code", ...
 
-	// Err is why systemd did not report it; all but Name is empty then.
+	// Err is why it could not be read; then all but Name is empty.
 	Err error
 }
 
-// Units reports units, in the order of names, loading those that are not; that
-// starts nothing.
+// Units returns units in the order of names. It loads them if necessary, but starts nothing.
 func (t *Talk) Units(ctx context.Context, names ...string) []Unit {
-	units, _ := sideBySide(names, func(name string) (Unit, error) { // each has its own error
+	units, _ := concurrently(names, func(name string) (Unit, error) { // errors are in the Units
 		values, err := t.unit(ctx, name)
 		if err != nil {
-			return Unit{Name: name, Err: about(name, err)}, nil
+			return Unit{Name: name, Err: withUnit(name, err)}, nil
 		}
 		return newUnit(name, values), nil
 	})
 	return units
 }
 
-// Unit reports one, loading it if it is not; that starts nothing.
+// Unit returns one unit. It loads the unit if necessary, but starts nothing.
 func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	return ask(ctx, m, "get properties of "+name, func(ctx context.Context, conn *dbus.Conn) (Unit, error) {
 		values, err := newTalk(conn).unit(ctx, name)
@@ -76,8 +74,8 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	})
 }
 
-// UnitsThatAre reports those units that there are, by name; of none where there is no
-// systemd. What cannot be the name of a unit is none.
+// UnitsThatAre returns the units that exist, by name. It skips invalid names, and returns none if
+// there is no systemd.
 func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string]Unit, error) {
 	return orAbsent[map[string]Unit](nil)(ask(ctx, m, "get properties of units", func(ctx context.Context, conn *dbus.Conn) (map[string]Unit, error) {
 		units := map[string]Unit{}
@@ -95,9 +93,9 @@ func (m *Manager) UnitsThatAre(ctx context.Context, names ...string) (map[string
 	}))
 }
 
-// AtBoot reports whether systemd starts the unit at boot, as with `systemctl enable`. Generated and
-// static units start if other units want them. A masked unit is still wanted by the same units as
-// before. A unit that is enabled only in /run is not enabled after the next boot.
+// AtBoot reports whether systemd starts the unit at boot, as after `systemctl enable`. Generated
+// and static units start if other units want them. A masked unit is still wanted by the same units
+// as before. A unit that is enabled only in /run is not enabled after the next boot.
 func (u Unit) AtBoot() bool {
 	switch {
 	case u.LoadState != "loaded", u.UnitFileState == "enabled-runtime":
@@ -109,16 +107,16 @@ func (u Unit) AtBoot() bool {
 // Runs reports whether there is anything to stop.
 func (u Unit) Runs() bool { return !over(u.ActiveState) }
 
-// Starts reports whether it is being started.
+// Starts reports whether the unit is starting.
 func (u Unit) Starts() bool { return u.ActiveState == "activating" }
 
-// FromTemplate reports whether it has no file of its own: with the template there is one of any
-// name.
+// FromTemplate reports whether the unit has no file of its own: its template provides a unit for
+// any instance name.
 func (u Unit) FromTemplate() bool {
 	return strings.HasSuffix(strings.TrimSuffix(u.FragmentPath, path.Ext(u.FragmentPath)), "@")
 }
 
-// readUnit loads a unit by its name, which systemd reads.
+// readUnit loads a unit by its name.
 func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 	var object dbus.ObjectPath
 	if err := bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".LoadUnit", &object, name); err != nil {
@@ -131,7 +129,7 @@ func readUnit(ctx context.Context, conn *dbus.Conn, name string) (Unit, error) {
 	return newUnit(name, values), nil
 }
 
-// newUnit is a unit by its properties.
+// newUnit returns the unit with these properties.
 func newUnit(name string, values map[string]dbus.Variant) Unit {
 	return Unit{
 		Name:                   name,
@@ -160,13 +158,13 @@ func newUnit(name string, values map[string]dbus.Variant) Unit {
 	}
 }
 
-// hasJob reports whether a unit's property Job, the number and the object of one, names any.
+// hasJob reports whether a unit's property Job, a job's number and object, names a job.
 func hasJob(property dbus.Variant) bool {
 	job, _ := property.Value().([]any)
 	return len(job) > 0 && job[0] != uint32(0)
 }
 
-// named are the units that some properties name.
+// named returns the units in some properties.
 func named(values map[string]dbus.Variant, properties ...string) (names []string) {
 	for _, property := range properties {
 		names = append(names, value[[]string](values, property)...)
@@ -174,13 +172,13 @@ func named(values map[string]dbus.Variant, properties ...string) (names []string
 	return names
 }
 
-// value is a property, or nothing where the unit has none of that name and type.
+// value returns a property, or the zero value if there is none of that name and type.
 func value[T any](values map[string]dbus.Variant, name string) T {
 	v, _ := values[name].Value().(T)
 	return v
 }
 
-// moment is a time of systemd's, which is zero for never.
+// moment converts a time from systemd; zero means never.
 func moment(microseconds uint64) time.Time {
 	if microseconds == 0 {
 		return time.Time{}
@@ -188,7 +186,7 @@ func moment(microseconds uint64) time.Time {
 	return time.UnixMicro(int64(microseconds))
 }
 
-// limit is a time-out of systemd's, whose infinity is no limit.
+// limit converts a timeout from systemd; infinity becomes 0, no limit.
 func limit(microseconds uint64) time.Duration {
 	if d := fromMicroseconds(microseconds); d < math.MaxInt64 {
 		return d
@@ -196,17 +194,17 @@ func limit(microseconds uint64) time.Duration {
 	return 0
 }
 
-// Scopes reports the active units that match one of the patterns (as systemctl
-// takes them) whether they are ordered before a unit, by name. With an error it is those
-// alone that systemd reported.
+// Scopes returns, for each active unit that matches one of the patterns (in systemctl's syntax),
+// whether it is ordered before a unit. With an error, the result has only the units that could be
+// read.
 func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (map[string]bool, error) {
 	list, err := t.active(ctx, patterns...)
 	if err != nil || len(list) == 0 {
 		return map[string]bool{}, err
 	}
 	ordered := map[string]bool{}
-	// Who is ordered before a unit is in that one's After: one answer for all of them, as a
-	// rule. Those that are not there, and all where it lacks, are asked themselves.
+	// Units that are ordered before a unit are in its property After, so one answer is usually
+	// enough. Units that are not in it, or all if it is missing, are queried individually.
 	var after dbus.Variant
 	if err := t.call(ctx, unitPath(before), bus.Properties+".Get", &after, systemdUnit, "After"); err == nil {
 		names, _ := after.Value().([]string)
@@ -225,17 +223,17 @@ func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (m
 	}
 	type order struct {
 		name string
-		gone bool // its container has ended meanwhile
+		gone bool // its container has ended
 		is   bool
 	}
-	answers, err := sideBySide(others, func(unit listedUnit) (order, error) {
+	answers, err := concurrently(others, func(unit listedUnit) (order, error) {
 		var precedes dbus.Variant
 		err := t.call(ctx, unit.Path, bus.Properties+".Get", &precedes, systemdUnit, "Before")
 		if name := bus.ErrorName(err); name == "org.freedesktop.systemd1.NoSuchUnit" || name == "org.freedesktop.DBus.Error.UnknownObject" {
 			return order{gone: true}, nil
 		}
 		names, _ := precedes.Value().([]string)
-		return order{name: unit.Name, is: slices.Contains(names, before)}, about(unit.Name, err)
+		return order{name: unit.Name, is: slices.Contains(names, before)}, withUnit(unit.Name, err)
 	})
 	for _, o := range answers {
 		if !o.gone {
@@ -245,7 +243,7 @@ func (t *Talk) Scopes(ctx context.Context, before string, patterns ...string) (m
 	return reported, err
 }
 
-// listedUnit is one of ListUnitsByPatterns' answer, field by field.
+// listedUnit is an element of the answer to ListUnitsByPatterns, field by field.
 type listedUnit struct {
 	Name, Description                string
 	LoadState, ActiveState, SubState string

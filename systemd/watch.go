@@ -21,12 +21,11 @@ const (
 	propertiesChanged   = "PropertiesChanged"
 )
 
-// Watch sends shutdown.Subscribed once the bus has confirmed the subscription,
-// then what logind announces, until ctx ends (ctx's error) or the bus is lost
-// (ErrNoBus). A logind that disappears and returns sends Lost and Returned;
-// an announcement is sent once, also by a logind that signals it in both ways.
-// Altered follows what happens to inhibitors, this service's own included, and to
-// the files that set the longest delay, no more often than once a second.
+// Watch sends shutdown.Subscribed once the bus has confirmed the subscription, then logind's
+// announcements, until ctx ends (ctx's error) or the bus is lost (ErrNoBus). If logind disappears
+// and returns, it sends Lost and Returned. It sends an announcement once, even if logind signals it
+// in two ways. It sends Altered after changes of inhibitors, including this service's own, and of
+// the files that set the maximum delay, at most once a second.
 func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error {
 	w := &watch{}
 	conn, signals, err := l.subscribe(ctx, w)
@@ -45,7 +44,7 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 			pending = append(pending, shutdown.Event{Type: shutdown.Altered})
 			altered, calm = false, time.After(quiet)
 		}
-		// Without a pending event the channel is nil, and never ready.
+		// If no event is pending, the channel is nil, and never ready.
 		var out chan<- shutdown.Event
 		var next shutdown.Event
 		if len(pending) > 0 {
@@ -77,11 +76,11 @@ func (l *Logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 	}
 }
 
-// kindBound is how long a shutdown waits for its kind, which only explains.
+// kindBound bounds how long a shutdown waits for its kind, which is only informative.
 const kindBound = 200 * time.Millisecond
 
-// kindNow is the kind of the shutdown that was just announced without it; empty if logind does not
-// answer at once.
+// kindNow returns the kind of a shutdown that was announced without it, or "" if logind does not
+// answer soon.
 func (l *Logind) kindNow(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, kindBound)
 	defer cancel()
@@ -89,11 +88,11 @@ func (l *Logind) kindNow(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	return next.begun()
+	return next.currentKind()
 }
 
-// startFollowing follows logind's files beside a Watch, until stop is called.
-// What happens to them after it has returned is told.
+// startFollowing follows logind's files until stop is called. Changes after it has returned are
+// reported.
 func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	reported, ended := make(chan struct{}, 1), make(chan struct{})
@@ -110,7 +109,7 @@ func (l *Logind) startFollowing(ctx context.Context) (changed <-chan struct{}, s
 	return reported, func() { cancel(); <-ended }
 }
 
-// subscribe returns once the bus will deliver every relevant signal, and w knows the bus name of
+// subscribe returns once the bus will deliver every relevant signal, and w has the bus name of
 // logind.
 func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbus.Signal, error) {
 	ctx, cancel := l.bus.Bounded(ctx)
@@ -127,11 +126,11 @@ func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbu
 	if err == nil {
 		err = bus.Call(ctx, conn, bus.Name, bus.Path, bus.Name+".GetNameOwner", &w.owner, loginName)
 		if bus.Absent(err) {
-			err = nil // it will return, or not
+			err = nil // logind is absent, and may return
 		}
 	}
 	if ctx.Err() != nil {
-		conn.Close() // all of this was for the bus to answer, and it did not
+		conn.Close() // the bus did not answer
 	}
 	if err != nil {
 		l.unsubscribe(conn, signals)
@@ -140,19 +139,19 @@ func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbu
 	return conn, signals, nil
 }
 
-// unsubscribe leaves the connection as it was before subscribe.
+// unsubscribe undoes subscribe.
 func (l *Logind) unsubscribe(conn *dbus.Conn, signals chan *dbus.Signal) {
 	conn.RemoveSignal(signals)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, rule := range rules() {
-		// A rule that stays behind costs a message nobody reads, no more.
+		// A remaining rule only costs messages that nobody reads.
 		_ = conn.RemoveMatchSignalContext(ctx, rule...)
 	}
 }
 
-// rules are narrow: the manager object of logind also signals every login. A change between two
-// signals is covered by the signal with more information.
+// rules returns narrow match rules, because logind's manager object also signals every login. If
+// there are two signals for a change, the one with more information is used.
 func rules() [][]dbus.MatchOption {
 	return [][]dbus.MatchOption{
 		{dbus.WithMatchSender(bus.Name), dbus.WithMatchInterface(bus.Name), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)},
@@ -162,16 +161,16 @@ func rules() [][]dbus.MatchOption {
 	}
 }
 
-// watch turns signals into events. One goroutine has it.
+// watch turns signals into events. One goroutine owns it.
 type watch struct {
-	owner string // logind's unique name, empty while it is away
+	owner string // logind's unique name; empty while it is absent
 	// Prepare or Cancel, if it was announced with metadata and its plain signal has not arrived
 	// yet; otherwise Subscribed.
 	sent shutdown.EventType
 }
 
-// event reports what a signal means, if anything. The bus lets every user send
-// signals to one connection, so the sender and all types are read.
+// event returns the event of a signal, if any. The bus lets every user send signals to one
+// connection, so the sender and all types are checked.
 func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 	switch {
 	case signal.Sender == bus.Name && signal.Name == bus.Name+"."+ownerChanged:
@@ -202,8 +201,8 @@ func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 		event.Type = shutdown.Prepare
 		event.Kind, _ = metadata["type"].Value().(string)
 	}
-	// logind sends the signal with metadata first, then the plain one. Of two
-	// announcements both count: a cancellation in between may not be told.
+	// logind sends the signal with metadata first, then the plain one. If an announcement is
+	// repeated, both are reported, because a cancellation between them may not be signaled.
 	reported := w.sent
 	w.sent = shutdown.Subscribed
 	switch {

@@ -1,7 +1,7 @@
-// Package atomicfile writes files that root alone reads and that outlive a crash or a power
-// cut at any moment: there is the old one or the new one, whole.
+// Package atomicfile writes files that only root can read. After a crash or a power cut at any
+// moment, either the whole old file or the whole new file exists.
 //
-// It owns how that is done. It refuses to know what is in them.
+// It owns the procedure and ignores the content.
 package atomicfile
 
 import (
@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file of these parts in place of the one at path, if there is one, and makes
-// the folder where there is none. After an error there is the old one, or, where only the folder could
-// not be synced, the new one, in whose place a power cut may bring back the old.
+// Replace writes the concatenated parts to path, replaces an existing file, and creates the folder
+// if it is missing. After an error, path usually has its old content. If only the sync of the
+// folder failed, path has the new content, but a power cut may restore the old one.
 func Replace(path string, parts ...[]byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	// Always of the same name: what a crash leaves is written over, and does not pile up.
+	// The name is fixed, so that the next write overwrites a temporary file left by a crash.
 	temporary, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func Replace(path string, parts ...[]byte) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// SyncFolder has the names in a folder outlive a power cut.
+// SyncFolder syncs a folder, so that its entries survive a power cut.
 func SyncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "below", "file")
 	for _, text := range []string{"a long one", "short", ""} {
-		// As a crash may have left it.
+		// A crash may leave such a file.
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new", []byte("torn, and readable by all"), 0o644)); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package bounded waits no longer than a context lasts.
+// Package bounded makes calls and waits that end with their context.
 package bounded
 
 import (

@@ -12,8 +12,8 @@ import (
 
 var errLate = errors.New("late")
 
-// measured runs a wait in a bubble, with a context that ends after a second, and returns how long
-// it took.
+// measured runs a wait in a synctest bubble, with a context that ends after a second, and returns
+// how long it took.
 func measured(t *testing.T, wait func(ctx context.Context) error) (took time.Duration, err error) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errLate)
@@ -21,7 +21,7 @@ func measured(t *testing.T, wait func(ctx context.Context) error) (took time.Dur
 		began := time.Now()
 		err = wait(ctx)
 		took = time.Since(began)
-		time.Sleep(2 * time.Hour) // for calls that were given up
+		time.Sleep(2 * time.Hour) // lets abandoned calls return
 	})
 	return took, err
 }

@@ -42,7 +42,8 @@ func moment(t testing.TB, text string) time.Time {
 	return at
 }
 
-// list is the next windows in UTC, as "START to END", where END has no date if it is START's.
+// list returns the next windows in UTC, as "START to END". END has no date if it is on START's
+// date.
 func list(ws calendar.Windows, from time.Time, most int) (all []string) {
 	for len(all) < most {
 		start, end, found := ws.Next(from, 0)
@@ -69,7 +70,7 @@ func TestWindows(t *testing.T) {
 		want    []string
 	}{
 		"no windows are always open": {nil, "2026-11-27 12:00:00", []string{"2026-11-27 12:00:00 on"}},
-		"a range of weekdays": {[]string{"Mon..Fri 02:00-05:00"}, "2026-11-26 06:00:00", // a Thursday
+		"a range of weekdays": {[]string{"Mon..Fri 02:00-05:00"}, "2026-11-26 06:00:00", // from is a Thursday
 			[]string{"2026-11-27 02:00:00 to 05:00:00", "2026-11-30 02:00:00 to 05:00:00", "2026-12-01 02:00:00 to 05:00:00"}},
 		"an open window starts now": {
 			[]string{"Mon..Fri 02:00-05:00"},
@@ -116,7 +117,7 @@ func TestWindows(t *testing.T) {
 			"2026-11-27 00:00:00",
 			[]string{"2027-01-10 03:00:00 to 06:00:30", "2027-01-15 03:00:00 to 06:00:30", "2027-01-20 03:00:00 to 06:00:30", "2027-01-31 03:00:00 to 06:00:30", "2027-07-10 03:00:00 to 06:00:30"},
 		},
-		"29 February": {[]string{"2-29 03:00-06:00"}, "2096-03-01 00:00:00", // 2100 has none
+		"29 February": {[]string{"2-29 03:00-06:00"}, "2096-03-01 00:00:00", // 2100 is not a leap year
 			[]string{"2104-02-29 03:00:00 to 06:00:00"}},
 		"a year that is over":     {[]string{"2020-*-* 03:00-06:00"}, "2026-11-27 00:00:00", []string{"none"}},
 		"a day that no month has": {[]string{"2-30 03:00-06:00"}, "2026-11-27 00:00:00", []string{"none"}},
@@ -343,9 +344,9 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// rule is a window apart from its notation.
+// rule describes a window without its notation.
 type rule struct {
-	weekdays   string // of time.Weekday's numbers; empty for each
+	weekdays   string // digits of time.Weekday; empty for every day
 	start, end int    // minutes since midnight of the day on which it starts
 	zone       *time.Location
 }
@@ -365,9 +366,9 @@ func randomRule(rng *rand.Rand, loc *time.Location) (rule, string) {
 	return r, text
 }
 
-// TestWindowsAgreeWithAClock checks each minute of some days against what clocks show: a window is
-// open once they have shown its start or later, and as long as they are still to show an earlier
-// time than its end.
+// TestWindowsAgreeWithAClock checks each minute of some days against what clocks show. A window
+// must be open from when clocks have shown its start or a later time, until they no longer show a
+// time before its end.
 func TestWindowsAgreeWithAClock(t *testing.T) {
 	changes := []string{ // in UTC
 		"Europe/Berlin 2026-03-29 01:00:00", "Europe/Berlin 2026-10-25 01:00:00",
@@ -381,8 +382,8 @@ func TestWindowsAgreeWithAClock(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 31))
 		name, at, _ := strings.Cut(changes[rng.IntN(len(changes))], " ")
 		loc, first := zone(t, name), moment(t, at).Add(-(before+margin)*time.Minute)
-		// shown[i] is what clocks show in minute i, as if in UTC; earliest and latest are what they
-		// show from then on, and have shown until then.
+		// shown[i] is what clocks show in minute i, as if in UTC. earliest[i] is the minimum from
+		// minute i on, latest[i] the maximum up to it.
 		shown := make([]time.Time, before+after+2*margin)
 		for i := range shown {
 			l := first.Add(time.Duration(i) * time.Minute).In(loc)

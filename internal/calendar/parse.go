@@ -12,14 +12,14 @@ import (
 // example is in each error of Parse.
 const example = "Mon..Fri 02:00-05:00 Europe/Berlin"
 
-// Parse reads a window: [WEEKDAYS] [[YEAR-]MONTH-DAY] START-END [ZONE]. Weekdays and dates are those
-// of systemd.time(7), with lists, ranges, steps and "~" for days from the end of the month. START and
-// END are times of day. The date is that of the start: an END before START is on the next day.
-// Without a zone, the times are those of local.
+// Parse reads a window: [WEEKDAYS] [[YEAR-]MONTH-DAY] START-END [ZONE]. Weekdays and dates have the
+// syntax of systemd.time(7), with lists, ranges, steps, and "~" for days counted from the end of
+// the month. START and END are times of day. The date is the date of the start: an END before START
+// is on the next day. Without a zone, the times are in local.
 //
-// When clocks change, a window starts as soon as they show its start or a later time, and ends when
-// they no longer show an earlier time than its end. Unlike a timer of systemd, it is not dropped
-// if clocks skip its start.
+// When clocks change, a window starts as soon as they show its start or a later time. It ends when
+// they no longer show an earlier time than its end. A systemd timer whose time the clocks skip is
+// dropped; a window is not.
 func Parse(text string, local *time.Location) (Window, error) {
 	fields := strings.Fields(text)
 	w := Window{text: strings.Join(fields, " "), zone: local}
@@ -56,7 +56,7 @@ func (w *Window) parse(fields []string) (err error) {
 
 func isName(field string) bool { c := field[0] | 0x20; return c >= 'a' && c <= 'z' }
 
-// notOfZone reports whether no time zone has that character in its name.
+// notOfZone reports whether a character cannot be part of the name of a time zone.
 func notOfZone(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_+-/", c))
 }
@@ -101,7 +101,7 @@ func parseWeekdays(text string) (values, error) {
 	return all, nil
 }
 
-// weekday is 1 for Monday, and 0 for what is no weekday.
+// weekday returns 1 for Monday, and 0 if the text is not a weekday.
 func weekday(text string) int {
 	for day := 1; day <= 7; day++ {
 		name := strings.ToLower(time.Weekday(day % 7).String())
@@ -129,14 +129,14 @@ func (w *Window) parseDate(text string) (err error) {
 	}
 	last := 31
 	if w.fromEnd = text[i] == '~'; w.fromEnd {
-		last = 28 // each month has it
+		last = 28 // every month has 28 days
 	}
 	w.days, err = parseValues("day", text[i+1:], 1, last, w.fromEnd)
 	return err
 }
 
-// parseValues reads a list of numbers, ranges and steps. A step without a range leads to the end of
-// the year or month, which is at the lowest number if days are counted from the end.
+// parseValues reads a list of numbers, ranges and steps. A step without a range continues to the
+// end of the year or month. If days are counted from the end, that is the lowest number.
 func parseValues(what, text string, lowest, highest int, fromEnd bool) (values, error) {
 	if text == "*" {
 		return nil, nil
@@ -177,7 +177,7 @@ func parseValues(what, text string, lowest, highest int, fromEnd bool) (values, 
 }
 
 func parseNumber(what, text string, lowest, highest int) (int, error) {
-	n, err := strconv.ParseUint(text, 10, 16) // without a sign
+	n, err := strconv.ParseUint(text, 10, 16) // not ParseInt: no sign is allowed
 	if err != nil || int(n) < lowest || int(n) > highest {
 		return 0, fmt.Errorf("%s %q: want a number from %d to %d", what, text, lowest, highest)
 	}

@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// TestWindowsStartWhenSystemdSays compares the starts of windows with the times at which
-// systemd's calendar events elapse. The windows last a minute: so those whose start clocks skip are
-// empty, and systemd passes over them too. America/Havana is not among the zones: systemd 257 is an hour
-// off there.
+// TestWindowsStartWhenSystemdSays compares the starts of windows with the times at which systemd's
+// calendar events elapse. The windows last one minute. So a window whose start is skipped by the
+// clocks is empty, and systemd skips its event, too. America/Havana is omitted, because systemd 257
+// is an hour off there.
 func TestWindowsStartWhenSystemdSays(t *testing.T) {
 	tools, err := lab.Fetch(t.Context(), lab.FetchOptions{Kits: []lab.Kit{lab.KitLogin}}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
@@ -111,7 +111,7 @@ func randomDay(rng *rand.Rand) string {
 		parts = append(parts, numbers(1, 12)+"-"+numbers(1, 31))
 	case 1:
 		parts = append(parts, numbers(2026, 2040)+"-"+numbers(1, 12)+"-"+numbers(1, 31))
-	case 2: // systemd lowers the highest day, 28, by 3 for each further item of a list
+	case 2: // for each further list item, systemd lowers the highest day, 28, by 3
 		parts = append(parts, fmt.Sprintf("*-%s~%s", numbers(1, 12), numbers(1, 10)))
 	}
 	return strings.Join(parts, " ")
@@ -122,7 +122,7 @@ const (
 	instant = "2006-01-02 15:04:05 UTC"
 )
 
-// starts are the next times at which a window starts.
+// starts returns the next times at which a window starts.
 func starts(w calendar.Window, base time.Time) (all []string) {
 	for from := base; len(all) < most; {
 		start, end, found := calendar.Windows{w}.Next(from, 0)
@@ -137,7 +137,8 @@ func starts(w calendar.Window, base time.Time) (all []string) {
 	return all
 }
 
-// elapses are the next times at which a timer elapses, as far as windows are searched.
+// elapses returns the next times at which a timer elapses, within the range that windows are
+// searched.
 func elapses(t *testing.T, analyze lab.Tool, event string, base time.Time) (all []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), analyze.Path, "calendar", fmt.Sprint("--iterations=", most), "--base-time="+base.Format(instant), event)

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	// yearsAhead is how far windows are searched: far enough for each 29 February.
+	// yearsAhead limits the search for windows. Within ten years there is a 29 February.
 	yearsAhead = 10
-	// endless is how far ahead an end is searched.
+	// endless limits the search for the end of a window.
 	endless = 60 * 24 * time.Hour
 )
 
-// Window is a time that recurs, from Parse.
+// Window is a recurring time, parsed by Parse.
 type Window struct {
 	text     string
 	weekdays values // Monday is 1, Sunday is 7
 	years    values
 	months   values
 	days     values
-	fromEnd  bool // days are counted from the end of the month, and its last day is 1
-	// start and end are since midnight of the day on which the window starts; end is up to 48 hours.
+	fromEnd  bool // days are counted from the end of the month; the last day is 1
+	// start and end are offsets from midnight of the day on which the window starts; end is at most
+	// 48 hours.
 	start, end time.Duration
 	zone       *time.Location
 }
@@ -35,11 +36,11 @@ type values []int
 
 func (v values) match(n int) bool { return v == nil || slices.Contains(v, n) }
 
-// String is the window as it was written.
+// String returns the text that was parsed.
 func (w Window) String() string { return w.text }
 
-// Windows are open while one of them is. Windows that overlap or touch are one. No windows at all
-// are always open.
+// Windows are open while at least one of them is open. Windows that overlap or touch count as one.
+// An empty list is always open.
 type Windows []Window
 
 // Open reports whether a window is open, and until when. The zero time means that it stays open for
@@ -54,9 +55,9 @@ func (ws Windows) Open(now time.Time) (until time.Time, open bool) {
 	return time.Time{}, false
 }
 
-// Next returns the next time in which need fits: it starts now if a window is open that ends late
-// enough. The zero end means that it lasts at least 60 days. Next finds nothing if there is no such
-// time in the next ten years.
+// Next returns the next time that is at least need long. If a window is open now and ends late
+// enough, start is now. A zero end means at least 60 days. found is false if there is no such time
+// in the next ten years.
 func (ws Windows) Next(now time.Time, need time.Duration) (start, end time.Time, found bool) {
 	for s := range ws.spans(now) {
 		start := later(now, s.start)
@@ -67,11 +68,11 @@ func (ws Windows) Next(now time.Time, need time.Duration) (start, end time.Time,
 	return time.Time{}, time.Time{}, false
 }
 
-// span is one time for which windows are open. The end does not belong to it.
+// span is one period in which windows are open, without its end.
 type span struct{ start, end time.Time }
 
-// spans returns when windows are open, in order, beginning with the first span that ends after now.
-// The end of one that lasts 60 days or longer is zero, and it is the last.
+// spans returns the periods in which windows are open, in order, from the first one that ends after
+// now. If a period lasts 60 days or longer, its end is zero and it is the last one.
 func (ws Windows) spans(now time.Time) iter.Seq[span] {
 	return func(yield func(span) bool) {
 		if len(ws) == 0 {
@@ -128,7 +129,8 @@ func earliest(spans []*span) (first *span) {
 // after returns the window's first span that ends after t, or nil if none starts before the limit.
 func (w Window) after(t, limit time.Time) *span {
 	year, month, day := t.In(w.zone).Date()
-	// What started the day before yesterday may be open still, if clocks are set back to yesterday.
+	// A window that started the day before yesterday may still be open if clocks are set back to
+	// yesterday.
 	for date := time.Date(year, month, day-2, 0, 0, 0, 0, time.UTC); date.Before(limit); date = date.AddDate(0, 0, 1) {
 		if !w.starts(date) {
 			continue
@@ -152,14 +154,14 @@ func (w Window) starts(date time.Time) bool {
 		w.weekdays.match((int(date.Weekday())+6)%7+1)
 }
 
-// shown returns when clocks in a zone first show a date and time or a later one, and the end of the
-// last time at which they show an earlier one. The two differ if clocks are set back over it. They are
-// the moment of the change if clocks are set forward over it. wall is the date and time, in UTC.
+// shown returns when clocks in a zone first show the date and time wall (in UTC) or a later one.
+// last is the end of the last period in which they show an earlier one. If clocks are set back over
+// wall, the two differ. If clocks are set forward over wall, both are the moment of the change.
 func shown(wall time.Time, zone *time.Location) (first, last time.Time) {
-	const most = 26 * time.Hour // further than clocks of any zone are from UTC
+	const most = 26 * time.Hour // clocks of every zone are closer to UTC than this
 	for t := wall.Add(-most); ; {
 		_, offset := t.In(zone).Zone()
-		from, to := t.In(zone).ZoneBounds() // zero where there is none
+		from, to := t.In(zone).ZoneBounds() // zero if there is no change
 		at := wall.Add(-time.Duration(offset) * time.Second)
 		if first.IsZero() && (to.IsZero() || at.Before(to)) {
 			first = later(at, from)

@@ -6,12 +6,12 @@ import "context"
 
 type key struct{}
 
-// With returns a context of a request by that person.
+// With returns a context that carries the name of the user.
 func With(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, key{}, name)
 }
 
-// Name is the person behind a request, or "unknown user".
+// Name returns the user behind a request, or "unknown user".
 func Name(ctx context.Context) string {
 	if name, known := ctx.Value(key{}).(string); known {
 		return name

@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/internal/field"
 )
 
-// Checker collects faults of values that could be read. A fault has the line that set the value, or else
-// the section around it, and no line if no file sets either.
+// Checker collects faults of values that could be read. A fault has the line that set the value or,
+// if no file sets it, the line of its section. If no file sets either, it has no line.
 type Checker struct {
 	origin origins
 	unread []string // fields that could not be read
@@ -32,8 +32,8 @@ func (k *Checker) Sound(section string) bool {
 	return true
 }
 
-// Require records a fault at a field unless ok. A fault that may only follow from a field that could
-// not be read is not recorded.
+// Require records a fault at a field unless ok. It skips a fault that may be a consequence of a
+// field that could not be read.
 func (k *Checker) Require(ok bool, field, format string, args ...any) {
 	if ok {
 		return
@@ -46,8 +46,9 @@ func (k *Checker) Require(ok bool, field, format string, args ...any) {
 	k.faults = append(k.faults, Fault{File: at.file, Line: at.line, Field: field, Problem: problem})
 }
 
-// follows reports whether a fault may follow from a field that could not be read: it is at the field,
-// it names the field or one beside it, or it is at a value beside it that no file sets.
+// follows reports whether a fault may be a consequence of a field that could not be read. It may be
+// if it is at that field, or if it names that field or one beside it. It may also be if it is at a
+// value beside it that no file sets.
 func (k *Checker) follows(field, problem string) bool {
 	for _, unread := range k.unread {
 		section := parent(unread)
@@ -62,13 +63,13 @@ func (k *Checker) follows(field, problem string) bool {
 	return false
 }
 
-// within reports whether a field is another one, or inside it.
+// within reports whether field equals outer or is inside it.
 func within(field, outer string) bool {
 	rest, found := strings.CutPrefix(field, outer)
 	return found && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// Accept records the errors of a validation: each at the field that it names, or else at path.
+// Accept records the errors of a validation, each at the field that it names, or else at path.
 func (k *Checker) Accept(err error, path string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -82,7 +83,7 @@ func (k *Checker) Accept(err error, path string) {
 	k.Require(err == nil, path, "%v", err)
 }
 
-// AtLeast records a duration that is too short.
+// AtLeast records a fault if a duration is too short.
 func (k *Checker) AtLeast(d Duration, least time.Duration, field string) {
 	k.Require(time.Duration(d) >= least, field, "%s is shorter than %s", d, Duration(least))
 }
@@ -101,7 +102,7 @@ func (k *Checker) Own(field string, value any) string {
 	return fmt.Sprintf("%v, its default,", value)
 }
 
-// Other returns the same for another field, with its name.
+// Other is Own for another field, and includes the field's name.
 func (k *Checker) Other(field string, value any) string {
 	return fmt.Sprintf("%s (%s)", field, strings.TrimSuffix(k.Own(field, value), ","))
 }

@@ -12,16 +12,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// position is where a value was last set.
+// position is the file and line that last set a value.
 type position struct {
 	file string
 	line int
 }
 
-// origins are the positions of fields; the last file that sets a field counts.
+// origins are the positions of fields. The last file that sets a field wins.
 type origins map[string]position
 
-// of returns the position of a field, or else of the section around it.
+// of returns the position of a field, or else of its section.
 func (o origins) of(field string) position {
 	for ; field != ""; field = parent(field) {
 		if p, known := o[field]; known {
@@ -31,25 +31,26 @@ func (o origins) of(field string) position {
 	return o[""]
 }
 
-// Custom is a value with a notation of its own. It counts as one key.
+// Custom is a value with its own notation. It counts as one key.
 type Custom interface {
-	// Decode reads the value from a node.
+	// Decode reads the value from a YAML node.
 	Decode(d Decoding, n *yaml.Node)
-	// Schema returns its part of the schema; list is the schema of a list of a type.
+	// Schema returns the JSON schema of the value. list returns the schema of a list of a type.
 	Schema(list func(reflect.Type) (map[string]any, error)) (map[string]any, error)
 }
 
-// Decoding is where a Custom value is read.
+// Decoding lets a Custom value read its parts and report faults.
 type Decoding interface {
-	// Fault records what is wrong at a node, in the value or, with a suffix such as "[1]", in a part of it.
+	// Fault records a problem of the value at a node. A suffix such as "[1]" names the part that
+	// has the problem.
 	Fault(n *yaml.Node, suffix, format string, args ...any)
 	// Value reads a part of the value into a pointer.
 	Value(n *yaml.Node, into any)
-	// Pairs calls each for the entries of a map, with where a value is read.
+	// Pairs calls each for every entry of a map, with the Decoding of its value.
 	Pairs(n *yaml.Node, each func(key string, d Decoding, value *yaml.Node))
 }
 
-// decoding is the decoder at a path.
+// decoding implements Decoding for one path.
 type decoding struct {
 	*decoder
 	path string
@@ -73,14 +74,14 @@ func (d decoding) Pairs(n *yaml.Node, each func(key string, d Decoding, value *y
 // isCustom reports whether a type implements Custom.
 func isCustom(t reflect.Type) bool { return reflect.PointerTo(t).Implements(reflect.TypeFor[Custom]()) }
 
-// decoder applies files to a configuration, one after the other, and collects faults. It walks the YAML
-// tree along the struct, because errors of the yaml package do not name the field.
+// decoder applies files to a configuration, one after the other, and collects faults. It walks the
+// YAML tree parallel to the struct, because errors of the yaml package do not name the field.
 type decoder struct {
 	config reflect.Value
 	origin origins
 	faults Faults
 	name   string   // the file being read
-	broken bool     // a file is no YAML, so that its values are unknown
+	broken bool     // a file is not YAML, so its values are unknown
 	unread []string // fields whose values are unknown
 }
 
@@ -98,7 +99,7 @@ func (d *decoder) file(name string, data []byte) {
 	d.value(root, d.config, "")
 }
 
-// finish checks the values as far as they could be read, once every file is read.
+// finish runs check on the values that could be read. It is called after the last file.
 func (d *decoder) finish(check func(*Checker)) {
 	if !d.broken {
 		k := &Checker{origin: d.origin, unread: d.unread}
@@ -116,9 +117,9 @@ func (d *decoder) fault(n *yaml.Node, path, format string, args ...any) {
 	d.faults = append(d.faults, Fault{File: d.name, Line: n.Line, Field: path, Problem: fmt.Sprintf(format, args...)})
 }
 
-// value decodes n into v: types with their own notation by themselves, then structs, maps and lists.
+// value decodes n into v: first types with their own notation, then structs, maps and lists.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
-	if n.Kind == yaml.AliasNode { // could refer to itself, and has no position of its own
+	if n.Kind == yaml.AliasNode { // an alias could refer to itself, and has no position of its own
 		d.fault(n, path, "YAML aliases are not supported; write the value out")
 		return
 	}
@@ -154,7 +155,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		v.Set(merged)
 	case reflect.Slice:
 		if n.Kind == yaml.ScalarNode && v.Type().Elem().Kind() == reflect.String {
-			n = &yaml.Node{Kind: yaml.SequenceNode, Line: n.Line, Content: []*yaml.Node{n}} // one is a list of one
+			n = &yaml.Node{Kind: yaml.SequenceNode, Line: n.Line, Content: []*yaml.Node{n}} // a single value is a list of one
 		}
 		if !d.kind(n, yaml.SequenceNode, path, "a list") {
 			return
@@ -191,8 +192,8 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 	})
 }
 
-// pairs calls f for each key of a mapping, and refuses a key that is set twice. The position of a field
-// is that of its key: the value may begin on the next line.
+// pairs calls f for each key of a mapping, and refuses a key that is set twice. A field has the
+// position of its key, because the value may begin on the next line.
 func (d *decoder) pairs(n *yaml.Node, path string, f func(key, val *yaml.Node)) {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -211,7 +212,7 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, val *yaml.Node)) 
 func (d *decoder) kind(n *yaml.Node, want yaml.Kind, path, what string) bool {
 	if n.Kind != want {
 		hint := ""
-		// Without the value, which may be a password of a key that is unknown here.
+		// The message omits the value: it may be the password of a key that is unknown here.
 		if key, _, found := strings.Cut(n.Value, ":"); found && want == yaml.MappingNode && n.Kind == yaml.ScalarNode {
 			hint = fmt.Sprintf("; write a blank behind the colon of %q", key+":")
 		}
@@ -268,7 +269,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// suggest returns the known field that a person most likely meant; empty if none is similar.
+// suggest returns the known field that the user most likely meant, or "" if none is similar.
 func suggest(key string, known []string) string {
 	for _, k := range known {
 		if strings.EqualFold(strings.ReplaceAll(key, "_", ""), k) || levenshtein.ComputeDistance(strings.ToLower(key), strings.ToLower(k)) <= 2 {

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML writes a configuration as a file. Load reads the same values from it.
+// YAML encodes a configuration. Load reads the same values from the result.
 func YAML(config any) ([]byte, error) { return write(config) }
 
 func write(v any) ([]byte, error) {
@@ -22,7 +22,7 @@ func write(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Documented writes the defaults with each key's meaning above it.
+// Documented returns the default configuration with each key's documentation above it.
 func (s Spec[T]) Documented() ([]byte, error) {
 	var root yaml.Node
 	if err := root.Encode(s.Default()); err != nil {
@@ -32,7 +32,7 @@ func (s Spec[T]) Documented() ([]byte, error) {
 	return write(&root)
 }
 
-// comment writes the doc tags of the fields of t above their keys in n.
+// comment adds the doc tags of the fields of t as comments above their keys in n.
 func comment(n *yaml.Node, t reflect.Type, top bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		f, found := fieldOf(t, n.Content[i].Value)
@@ -61,12 +61,12 @@ func fieldOf(t reflect.Type, key string) (f reflect.StructField, found bool) {
 	return f, false
 }
 
-// Key is a key of the configuration, for its documentation.
+// Key documents one key of the configuration.
 type Key struct {
 	Path    string // such as imageGC.interval
-	Default string // as YAML on one line; empty for one that only holds others
+	Default string // as YAML on one line; empty for a section
 	Doc     string
-	Live    bool // a reload takes it up; of one that holds others, all that it holds
+	Live    bool // a reload applies it and, for a section, everything inside it
 }
 
 // Reload returns a sentence that says whether a reload applies the key.
@@ -77,7 +77,7 @@ func (k Key) Reload() string {
 	return "A change takes a restart."
 }
 
-// Keys lists every key in the order of Documented, each before the keys inside it.
+// Keys lists all keys in the order of Documented; a section comes before its keys.
 func (s Spec[T]) Keys() ([]Key, error) {
 	var root yaml.Node
 	if err := root.Encode(s.Default()); err != nil {
@@ -86,7 +86,7 @@ func (s Spec[T]) Keys() ([]Key, error) {
 	return keys("", &root, reflect.TypeFor[T](), false)
 }
 
-// keys lists those of n, which is a value of type t, below a path.
+// keys lists the keys below a path; n is a value of type t.
 func keys(path string, n *yaml.Node, t reflect.Type, live bool) ([]Key, error) {
 	var all []Key
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -1,6 +1,7 @@
-// Package configfile reads a configuration of one file and a folder of drop-ins, strictly. It owns the
-// notation, the faults with file, line and field, and what is derived from the tags of keys: the
-// documented defaults and the schema. The keys and their meaning belong to its callers.
+// Package configfile reads a configuration from a file and a folder of drop-ins, and refuses
+// unknown keys. It owns the notation, the faults with file, line and field, and everything that is
+// generated from the tags of keys: the documented defaults and the schema. Its callers own the keys
+// and their meaning.
 package configfile
 
 import (
@@ -26,11 +27,11 @@ import (
 type Fault struct {
 	File    string // empty if the fault is in no file
 	Line    int
-	Field   string // path such as imageGC.highThresholdPercent; empty for a file that is not YAML
+	Field   string // path such as imageGC.highThresholdPercent; empty if the file is not YAML
 	Problem string
 }
 
-// String writes the fault as file:line: field: problem.
+// String formats the fault as file:line: field: problem.
 func (f Fault) String() string {
 	var b strings.Builder
 	if f.File != "" {
@@ -45,7 +46,7 @@ func (f Fault) String() string {
 // Faults are all faults, in the order of files and lines.
 type Faults []Fault
 
-// Error returns one fault on each line.
+// Error returns the faults, one on each line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
@@ -68,21 +69,21 @@ func (f Faults) Error() string {
 type Spec[T any] struct {
 	Title         string // of the schema
 	ManualPage    string
-	File, DropIns string // the default places
+	File, DropIns string // the default paths
 	Default       func() T
-	// Check validates values that could be read, and sets values that are derived from others.
+	// Check validates the values that could be read, and sets values that are derived from others.
 	Check func(*Checker, *T)
 }
 
-// Source is where the values of a configuration came from.
+// Source says which files a configuration came from.
 type Source struct {
 	Files []string // the files read, in the order in which they were applied
-	// Ignored are files that are not read because their names end in .yml or in capitals.
+	// Ignored are files that are not read because their names end in .yml or in uppercase.
 	Ignored []string
 	origin  origins
 }
 
-// Located returns an error with the file and line that set the field it names, like a Fault.
+// Located adds to an error the file and line that set the field it names, like a Fault.
 func (l Source) Located(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var located []error
@@ -103,12 +104,12 @@ func (l Source) Located(err error) error {
 	return fmt.Errorf("%s:%d: %w", at.file, at.line, err)
 }
 
-// NotRead is why an ignored file does not count.
+// NotRead is the reason why an ignored file is not read.
 const NotRead = "not read, as its name does not end in .yaml"
 
-// Load reads file, and then the drop-ins of folder in lexical order: maps merge, lists replace. An empty
-// name is skipped, and so is a missing file or folder at its default place. Another file must exist.
-// Faults of the content have type Faults; Ignored is set in this case, too.
+// Load reads file, then the drop-ins of folder in lexical order: maps merge, lists replace. It
+// skips an empty name, and a missing file or folder at its default path. Any other file must exist.
+// Errors in the content have type Faults; Ignored is set even then.
 //
 // A file that users other than root can change is a fault.
 func (s Spec[T]) Load(file, folder string) (T, Source, error) {
@@ -137,7 +138,7 @@ func (s Spec[T]) load(file, folder string, read func(name string) ([]byte, error
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return none, Source{}, fmt.Errorf("read drop-ins: %w", err)
 		}
-		for _, e := range entries { // ReadDir sorts by name
+		for _, e := range entries { // os.ReadDir sorts by name
 			switch name := e.Name(); {
 			case strings.HasPrefix(name, "."):
 			case filepath.Ext(name) == ".yaml":
@@ -154,7 +155,7 @@ func (s Spec[T]) load(file, folder string, read func(name string) ([]byte, error
 		data, err := read(name)
 		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
 			d.faults = append(d.faults, Fault{File: name, Line: 1, Problem: fmt.Sprintf("refused, since %v: %s", untrusted, untrusted.Hint)})
-			if data, err = trust.ReadUntrusted(name); err != nil { // to report the other faults as well
+			if data, err = trust.ReadUntrusted(name); err != nil { // to report the other faults, too
 				continue
 			}
 		}

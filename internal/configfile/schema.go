@@ -14,18 +14,19 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// node is a part of a JSON schema.
+// node is part of a JSON schema.
 type node = map[string]any
 
-// SchemaReload is the annotation that says whether a reload applies a key: "live", or "restart" if the
-// agent must be restarted.
+// SchemaReload is the annotation that says whether a reload applies a key: "live", or "restart" if
+// the agent must be restarted.
 const SchemaReload = "x-hostler-reload"
 
-// Schema returns a JSON schema (draft 2020-12) of the configuration, with which editors complete and
-// check files. Like hostler.yaml(5), it is generated from the tags of Config.
+// Schema returns a JSON schema (draft 2020-12) of the configuration, with which editors complete
+// and check files. Like hostler.yaml(5), it is generated from the tags of Config.
 //
-// Load refuses every file that the schema refuses. Only Load checks what depends on other keys, other
-// files or the host. A key without a value keeps the default, so every value may be null.
+// Load refuses every file that the schema refuses. Only Load checks rules that depend on other
+// keys, other files or the host. A key without a value keeps the default, so every value may be
+// null.
 func (s Spec[T]) Schema() ([]byte, error) {
 	var defaults yaml.Node
 	if err := defaults.Encode(s.Default()); err != nil {
@@ -55,10 +56,10 @@ const digits = `([0-9]+(\.[0-9]*)?|\.[0-9]+)`
 // percent matches a percentage from 0% to 100%.
 const percent = `\+?(0*100(\.0*)?|0*[0-9]{1,2}(\.[0-9]*)?|\.[0-9]+)%`
 
-// scalars are the types that are valid for text: a name of digits needs no quotes.
+// scalars returns the JSON types that are valid for a text: a name of digits needs no quotes.
 func scalars(more ...string) []string { return append(more, "string", "number", "boolean", "null") }
 
-// shapes are schemas of notations, by their names in types and tags.
+// shapes returns the schemas of notations, by the names used in types and tags.
 func shapes() node {
 	whole := `\+?` + digits + `([KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]+)?`
 	amount := func(pattern, description string) node {
@@ -83,7 +84,7 @@ func shapes() node {
 	}
 }
 
-// shapeOf returns the name of the notation of a field; empty if the kind of the field determines it.
+// shapeOf returns the name of a field's notation, or "" if the field's kind determines it.
 func shapeOf(t reflect.Type, tag reflect.StructTag) string {
 	if shape := tag.Get("shape"); shape != "" {
 		return shape
@@ -142,7 +143,7 @@ func property(f reflect.StructField, value *yaml.Node, live bool) (node, error) 
 		return nil, err
 	}
 	n["description"] = f.Tag.Get("doc")
-	if value == nil { // a field of an entry in a list
+	if value == nil { // a field of a list entry has no default
 		return n, nil
 	}
 	var standard any
@@ -180,7 +181,8 @@ func values(f reflect.StructField) (node, error) {
 	return number(f)
 }
 
-// list returns the schema of a list of values or of sections. A single text is a list of one.
+// list returns the schema of a list of values or of sections. A single text counts as a list of
+// one.
 func list(t reflect.Type, shape string) (node, error) {
 	if t.Elem().Kind() == reflect.Struct {
 		items, err := object(t.Elem(), nil, false)
@@ -196,7 +198,7 @@ func list(t reflect.Type, shape string) (node, error) {
 	return n, nil
 }
 
-// number is a whole number, or one with a fraction.
+// number returns the schema of an integer or a number with a fraction.
 func number(f reflect.StructField) (node, error) {
 	n := node{"type": []string{"integer", "null"}}
 	if f.Type.Kind() == reflect.Float64 {
@@ -205,7 +207,7 @@ func number(f reflect.StructField) (node, error) {
 	if f.Type.Kind() == reflect.Int32 {
 		n["minimum"], n["maximum"] = math.MinInt32, math.MaxInt32
 	}
-	for tag, keyword := range map[string]string{"least": "minimum", "most": "maximum"} {
+	for tag, key := range map[string]string{"least": "minimum", "most": "maximum"} {
 		text, given := f.Tag.Lookup(tag)
 		if !given {
 			continue
@@ -214,12 +216,12 @@ func number(f reflect.StructField) (node, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tag %s: %w", tag, err)
 		}
-		n[keyword] = bound
+		n[key] = bound
 	}
 	return n, nil
 }
 
-// valueOf finds the value of a key in a map, or nil.
+// valueOf returns the value of a key in a map, or nil.
 func valueOf(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n != nil && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {

@@ -13,7 +13,7 @@ import (
 )
 
 // Shown returns the YAML for callers who may not read the files, such as group hostler and network
-// clients. The only secrets in a configuration are passwords in URLs: keys name files instead.
+// clients. A configuration has no secrets except passwords in URLs: keys name files instead.
 func Shown(config any) ([]byte, error) {
 	var root yaml.Node
 	if err := root.Encode(config); err != nil {
@@ -29,16 +29,16 @@ func concealValues(n *yaml.Node) {
 		concealValues(held)
 	}
 	if strings.Contains(n.Value, "@") {
-		// In quotes a URL may have blanks.
-		n.Value, _ = strconv.Unquote(sanitize.Userinfo(strconv.Quote(n.Value))) // of what was quoted
+		// A URL in quotes may contain blanks.
+		n.Value, _ = strconv.Unquote(sanitize.Userinfo(strconv.Quote(n.Value))) // cannot fail: the input is quoted
 	}
 }
 
-// repeated matches a value that a fault repeats.
+// repeated matches a value that a fault quotes.
 var repeated = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// conceal returns the problem of a field for callers who may not read the files. The value may be a
-// secret that belongs into a file, so that a value is repeated only if it is a path.
+// conceal returns the problem of a field for callers who may not read the files. A value may be a
+// secret that belongs in a file, so conceal keeps the value only if it is a path.
 func conceal(t reflect.Type, field, problem string) string {
 	problem = sanitize.Userinfo(problem)
 	if f, found := lookUp(t, field); !found || f.Tag.Get("secret") != "file" {

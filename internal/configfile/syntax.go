@@ -10,28 +10,28 @@ import (
 // yamlLine finds the line in an error of the yaml package.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxFault returns the fault of a file that is not valid YAML. Its message needs no knowledge of the
-// grammar of YAML.
+// syntaxFault returns the fault of a file that is not valid YAML. Its message is clear to readers
+// who do not know the grammar of YAML.
 func syntaxFault(name string, data []byte, err error) Fault {
 	output := yamlLine.ReplaceAllString(err.Error(), "")
 	line := faultyLine(data)
 	if m := yamlLine.FindStringSubmatch(err.Error()); line == 0 && m != nil {
-		line, _ = strconv.Atoi(m[1]) // of no number is 0
+		line, _ = strconv.Atoi(m[1]) // 0 if there is no number
 	}
 	f := Fault{File: name, Line: max(1, line), Problem: "not valid YAML: " + output}
-	if why := plainly(output, text(data, f.Line)); why != "" {
+	if why := explain(output, text(data, f.Line)); why != "" {
 		f.Problem = "not valid YAML: " + why
 	}
 	return f
 }
 
-// longestFile is how many lines of a file are searched for a fault: the search parses the file up to
-// each line.
+// longestFile is the most lines of a file that are searched for a fault. The search parses the file
+// once for each line.
 const longestFile = 1000
 
-// faultyLine returns the line that makes data invalid: the first one after the longest valid beginning.
-// It returns 0 if the search would take too long. The yaml package reports the beginning of the
-// section, the line before, or none.
+// faultyLine returns the line that makes data invalid: the first line after the longest valid
+// beginning. It returns 0 if the search would take too long. The yaml package may report the
+// beginning of the section, the line before, or no line.
 func faultyLine(data []byte) int {
 	ends := lineEnds(data)
 	if len(ends) > longestFile {
@@ -64,9 +64,9 @@ func text(data []byte, line int) string {
 	return lines[min(line, len(lines))-1]
 }
 
-// plainly explains an error of the yaml package about a line. It returns nothing if the text of the
-// package is clear.
-func plainly(output, line string) string {
+// explain explains an error of the yaml package about a line. It returns "" if the error is clear
+// already.
+func explain(output, line string) string {
 	content := strings.TrimLeft(line, " \t")
 	indent := line[:len(line)-len(content)]
 	value := content
@@ -76,7 +76,7 @@ func plainly(output, line string) string {
 	value = strings.TrimLeft(strings.TrimPrefix(value, "- "), " ")
 	const place = "this line does not fit to those above it: indent it as far as the keys beside it"
 	switch {
-	case strings.HasPrefix(output, "unknown anchor"): // which it repeats
+	case strings.HasPrefix(output, "unknown anchor"): // the error repeats the anchor
 		return `a value that begins with * must stand in quotes, such as "*/pause"`
 	case strings.Contains(indent, "\t"):
 		return "the line begins with a tab; indent with blanks"

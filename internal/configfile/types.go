@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Duration is a length of time, written as Kubernetes writes it: 90s, 5m, 1h30m.
+// Duration is a length of time in the notation of Kubernetes: 90s, 5m, 1h30m.
 type Duration time.Duration
 
-// UnmarshalYAML reads a duration; a number without a unit is refused.
+// UnmarshalYAML reads a duration, and refuses a number without a unit.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
@@ -43,12 +43,12 @@ func (d Duration) String() string {
 	return s
 }
 
-// Switch says whether hostler does a job: on, off or auto, which decides by the host.
+// Switch says whether hostler does a job: on, off, or auto, which depends on the host.
 type Switch string
 
 // The values of a Switch.
 const (
-	Auto Switch = "auto" // unless somebody else on this host does it
+	Auto Switch = "auto" // on, unless another program on this host does the job
 	On   Switch = "true"
 	Off  Switch = "false"
 )
@@ -71,11 +71,10 @@ func (s Switch) MarshalYAML() (any, error) {
 	return string(s), nil
 }
 
-// Quantity is an amount as Kubernetes writes it, such as 500m or 1Gi; empty is
-// none.
+// Quantity is an amount in the notation of Kubernetes, such as 500m or 1Gi, or "".
 type Quantity string
 
-// UnmarshalYAML reads a quantity that is neither negative nor too large to count.
+// UnmarshalYAML reads a quantity, and refuses a negative one and one that overflows.
 func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode && n.Value == "" {
 		*q = ""
@@ -89,14 +88,14 @@ func (q *Quantity) UnmarshalYAML(n *yaml.Node) error {
 	case v.Sign() < 0:
 		return fmt.Errorf("%s is negative", n.Value)
 	case v.Cmp(*resource.NewQuantity(math.MaxInt64, resource.DecimalSI)) >= 0:
-		// What it cannot hold ParseQuantity silently takes for the most that it can.
+		// ParseQuantity silently replaces a value that overflows by its maximum.
 		return fmt.Errorf("%s is too large to count; it is to be less than 8Ei", n.Value)
 	}
 	*q = Quantity(n.Value)
 	return nil
 }
 
-// Value returns the quantity, or zero if none is set.
+// Value returns the quantity, or zero if it is empty.
 func (q Quantity) Value() resource.Quantity {
 	if q == "" {
 		return resource.Quantity{}
@@ -104,7 +103,7 @@ func (q Quantity) Value() resource.Quantity {
 	return resource.MustParse(string(q))
 }
 
-// NotWhole says why a quantity is not a number of whole units, such as bytes; empty if it is.
+// NotWhole returns why a quantity is not a whole number of units, such as bytes, or "".
 func (q Quantity) NotWhole() string { return inParts(string(q)) }
 
 // Threshold is a quantity, or a percentage of the capacity.

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// These functions say why a value is not valid, and which value was probably meant.
+// The functions of this file explain why a value is invalid, and which value was probably meant.
 
 const oneValue = "must be a single value"
 
-// quoted reports whether a value is in quotes, which make it a text.
+// quoted reports whether a value is in quotes, which make it a string.
 func quoted(n *yaml.Node) bool { return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 }
 
 func noBool(n *yaml.Node) string {
@@ -26,7 +26,7 @@ func noBool(n *yaml.Node) string {
 	return fmt.Sprintf("%q is neither true nor false", n.Value)
 }
 
-// noInteger says why n is not an integer of that many bits.
+// noInteger returns why n is not an integer of that many bits.
 func noInteger(n *yaml.Node, bits int) string {
 	number, err := strconv.ParseInt(n.Value, 0, bits)
 	whole, percent := strings.CutSuffix(n.Value, "%")
@@ -80,7 +80,7 @@ func noDuration(n *yaml.Node) string {
 		if !known {
 			return fmt.Sprintf("%q is not a duration: there is no unit %s; %s", n.Value, part[2], units)
 		}
-		number, _ := strconv.ParseFloat(part[1], 64) // infinite where it is too large
+		number, _ := strconv.ParseFloat(part[1], 64) // infinite if it is too large
 		meant += number * float64(unit)
 	}
 	const longest = 1<<63 - 1
@@ -93,16 +93,16 @@ func noDuration(n *yaml.Node) string {
 // quantityPart matches a number and a suffix, in any spelling.
 var quantityPart = regexp.MustCompile(`^(\d+(?:\.\d+)?)\s*([a-zA-Z]*)$`)
 
-// noQuantity says why n is not a quantity. wrong is how the message begins without a suggestion.
+// noQuantity returns why n is not a quantity. wrong says what it is instead.
 func noQuantity(n *yaml.Node, wrong string) string {
 	if n.Kind != yaml.ScalarNode {
 		return oneValue + ", such as 500m, 2 or 1Gi"
 	}
 	if m := quantityPart.FindStringSubmatch(strings.TrimSpace(n.Value)); m != nil {
-		suffix := strings.TrimSuffix(strings.ToLower(m[2]), "b") // bytes are what it counts anyway
+		suffix := strings.TrimSuffix(strings.ToLower(m[2]), "b") // quantities are in bytes anyway
 		suffix = strings.ToUpper(suffix[:min(1, len(suffix))]) + suffix[min(1, len(suffix)):]
 		if suffix == "K" {
-			suffix = "k" // as of 1000; that of 1024 is Ki
+			suffix = "k" // k is 1000; Ki is 1024
 		}
 		for _, meant := range []string{m[1] + m[2], m[1] + suffix} {
 			if _, err := resource.ParseQuantity(meant); err == nil {
@@ -113,8 +113,8 @@ func noQuantity(n *yaml.Node, wrong string) string {
 	return fmt.Sprintf("%q is %s; write it as 500m, 2 or 1Gi", n.Value, wrong)
 }
 
-// inParts says why a quantity is not a number of whole units, such as bytes. In Kubernetes 500m is half
-// a byte; its author probably means 500 megabytes. A fraction such as 1.3Gi is allowed.
+// inParts returns why a quantity is not a whole number of units, such as bytes. In Kubernetes, 500m
+// is half a byte; the author probably means 500 megabytes. A fraction such as 1.3Gi is allowed.
 func inParts(text string) string {
 	for suffix, part := range map[string]string{"m": "thousandths", "u": "millionths", "n": "billionths"} {
 		if number, found := strings.CutSuffix(text, suffix); found {

@@ -1,4 +1,4 @@
-// Package few names some of many in a message.
+// Package few shortens long lists of names in messages.
 package few
 
 import (

@@ -1,9 +1,9 @@
-// Package field holds the error that names the field of the configuration it is about.
+// Package field has the error type that names a field of the configuration.
 package field
 
 import "fmt"
 
-// Error is what is wrong with one field of the configuration.
+// Error is a problem with one field of the configuration.
 type Error struct {
 	Field string // its path, such as "node.address.internal[1]"
 	Err   error
@@ -14,8 +14,8 @@ func Errorf(path, format string, args ...any) error {
 	return &Error{path, fmt.Errorf(format, args...)}
 }
 
-// Error is an error of one field of the configuration.
+// Error returns the path of the field and the problem.
 func (e *Error) Error() string { return e.Field + ": " + e.Err.Error() }
 
-// Unwrap returns what is wrong with it.
+// Unwrap returns the problem without the path.
 func (e *Error) Unwrap() error { return e.Err }

@@ -1,15 +1,15 @@
-// Package hint has the error type with a hint for the user. The API passes it on unchanged.
+// Package hint has the error type with a hint for the user. The API sends it to clients unchanged.
 package hint
 
-// Error is why something was not done, and what to do about it.
+// Error says why a request failed, and what the user can do.
 type Error struct {
 	Message string `json:"error"`
 	Hint    string `json:"hint,omitempty"` // begins with a verb
-	// Status is the HTTP status of the answer; 0 for 500, where the caller is not at fault.
+	// Status is the HTTP status of the response. 0 means 500: the caller did nothing wrong.
 	Status int `json:"-"`
 }
 
-// Error writes the message and, on a line of its own, the hint.
+// Error returns the message and, on the next line, the hint.
 func (e *Error) Error() string {
 	if e.Hint == "" {
 		return e.Message

@@ -1,6 +1,6 @@
-// Package listen serves callers: it bounds the connections of each, and serves TLS with files that
-// are read again when they change. It owns listeners, certificates and authorities. It does not
-// know what is served, nor who may call what.
+// Package listen has listeners with limits: it bounds the connections of each caller, and serves
+// TLS from files that it reads again when they change. It owns listeners, certificates and
+// authorities. It does not know what is served, nor who may call what.
 package listen
 
 import (
@@ -15,37 +15,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds are of the connections that may be open at a time, and how callers are told
-// apart. golang.org/x/net/netutil's LimitListener counts all callers as one: one that
-// hangs would lock out all others, root's `hostler status` with them.
+// Bounds limit the open connections of each caller and of all callers. LimitListener of
+// golang.org/x/net/netutil counts all callers as one: one caller that hangs would lock out all
+// others, including root's `hostler status`.
 type Bounds struct {
 	Each int // for one caller
-	All  int // for all together, but those whom Who calls own
-	// Who names the caller, by a value that can be compared; own is one who is never kept
-	// out by others.
+	All  int // for all callers for which Who does not return own
+	// Who returns a comparable value that identifies the caller. All does not apply to a caller
+	// that is own.
 	Who func(net.Conn) (caller any, own bool)
 	// Refuse answers a caller whose connection is refused; may be nil. It must not block.
 	Refuse func(net.Conn)
-	// First keeps a descriptor open so that a connection can be accepted when the process
-	// has no other left.
+	// First keeps a spare descriptor open, so that a connection can be accepted after the process
+	// has used all others.
 	First bool
 	Log   *slog.Logger
 }
 
-// share is the part of the process's descriptors that the connections of one listener may
-// take: one of so many. The others are for the agent's own work.
+// share limits the connections of a listener to this fraction (1/share) of the process's
+// descriptors. The agent needs the others for its own work.
 const share = 16
 
 const (
-	// firstPause and otherPause are between attempts to accept in a shortage.
+	// firstPause and otherPause are the pauses between attempts to accept while descriptors or
+	// memory are short.
 	firstPause = 20 * time.Millisecond
 	otherPause = time.Second
-	// quietTime is how long a caller is not kept out until that counts as over: one who connects
-	// again and again does not fill the log.
+	// quietTime is how long after its last refused connection a caller counts as accepted again. It
+	// keeps a caller that connects repeatedly from filling the log.
 	quietTime = time.Minute
 )
 
-// within lowers the bounds where the process may have few descriptors.
+// within lowers the bounds to fit the process's limit of descriptors.
 func (b Bounds) within(descriptors uint64) Bounds {
 	if most := int(min(descriptors/share, uint64(b.All))); most < b.All {
 		b.Each, b.All = max(1, b.Each*most/b.All), max(1, most)
@@ -53,8 +54,8 @@ func (b Bounds) within(descriptors uint64) Bounds {
 	return b
 }
 
-// Bound returns l, closing at once whatever is too much. Accept waits where there are no
-// descriptors or there is no memory, see accept(2).
+// Bound returns l with bounds: connections beyond them are closed at once. Accept waits while there
+// are no descriptors or no memory, see accept(2).
 func Bound(l net.Listener, b Bounds) net.Listener {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
@@ -69,16 +70,16 @@ func Bound(l net.Listener, b Bounds) net.Listener {
 type bounded struct {
 	net.Listener
 	Bounds
-	spare  *os.File      // for First; only Accept has it, which one goroutine calls
-	short  bool          // of descriptors or memory, at the last Accept
-	closed chan struct{} // by Close
+	spare  *os.File      // for First; used only by Accept, which one goroutine calls
+	short  bool          // whether descriptors or memory were short at the last Accept
+	closed chan struct{} // closed by Close
 	quiet  time.Duration // see quietTime
 	ending sync.Once
 
-	mu      sync.Mutex        // guards what follows
+	mu      sync.Mutex        // guards the fields below
 	open    map[any]int       // by caller
-	others  int               // of those that are not own
-	refused map[any]time.Time // when callers were last kept out
+	others  int               // connections of callers that are not own
+	refused map[any]time.Time // when a connection of each caller was last refused
 }
 
 // Accept implements net.Listener.
@@ -103,11 +104,11 @@ func (l *bounded) Accept() (net.Conn, error) {
 func (l *bounded) accept() (net.Conn, error) {
 	for {
 		if l.First && l.spare == nil {
-			l.spare, _ = os.Open(os.DevNull) // where that fails, the next round tries again
+			l.spare, _ = os.Open(os.DevNull) // if this fails, the next round tries again
 		}
 		c, err := l.Listener.Accept()
 		if isShortage(err) && l.spare != nil {
-			_ = l.spare.Close() // to have its descriptor
+			_ = l.spare.Close() // to free its descriptor
 			l.spare = nil
 			c, err = l.Listener.Accept()
 		}
@@ -128,7 +129,7 @@ func (l *bounded) accept() (net.Conn, error) {
 	}
 }
 
-// pause is between two attempts to accept: the listener that is first tries more often.
+// pause returns the pause between two attempts to accept. A listener with First tries more often.
 func (l *bounded) pause() time.Duration {
 	if l.First {
 		return firstPause
@@ -148,8 +149,8 @@ func (l *bounded) note(err error) {
 	l.short = short
 }
 
-// isShortage reports whether Accept failed for what the process or the host has too little
-// of at the moment, see accept(2).
+// isShortage reports whether Accept failed because the process or the host has too few descriptors
+// or too little memory, see accept(2).
 func isShortage(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
 }
@@ -160,8 +161,8 @@ func (l *bounded) Close() error {
 	return l.Listener.Close()
 }
 
-// enter counts a connection, unless it is too much. Trouble is logged when it begins, and with
-// the first connection after it is over.
+// enter counts a connection and returns true, or returns false if it exceeds the bounds. It logs
+// the first refused connection of a caller, and later that the caller is accepted again.
 func (l *bounded) enter(caller any, own bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +184,7 @@ func (l *bounded) enter(caller any, own bool) bool {
 	switch {
 	case known:
 		l.refused[caller] = now
-	case len(l.refused) < l.All: // addresses are many
+	case len(l.refused) < l.All: // bounded, because there may be many addresses
 		l.refused[caller] = now
 		l.Log.Warn("refusing connections: too many are open", "caller", fmt.Sprint(caller), "open", l.open[caller], "all", l.others)
 	}
@@ -214,7 +215,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets an HTTP server end an answer in good order, where the connection can.
+// CloseWrite lets an HTTP server end a response cleanly, if the connection supports it.
 func (c *conn) CloseWrite() error {
 	if half, able := c.Conn.(interface{ CloseWrite() error }); able {
 		return half.CloseWrite()
@@ -222,5 +223,5 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// NetConn is the connection that is counted, as of a tls.Conn.
+// NetConn returns the inner connection, as tls.Conn does.
 func (c *conn) NetConn() net.Conn { return c.Conn }

@@ -13,11 +13,12 @@ import (
 	"hostler.io/hostler/internal/logtest"
 )
 
-// bound is how long an event may take that normally takes milliseconds.
+// bound is the timeout for events that normally take milliseconds.
 const bound = 20 * time.Second
 
-// door is a bounded listener whose callers say who they are, in a line, before they are
-// let in; what it accepts it answers, and keeps open until its caller goes.
+// door is a bounded listener. A caller sends its name in a line before its connection is counted.
+// The door answers the connections that it accepts, and keeps them open until the caller closes
+// them.
 type door struct {
 	t    *testing.T
 	path string
@@ -58,7 +59,7 @@ func open(t *testing.T, each, all int, calm time.Duration) *door {
 	return d
 }
 
-// calls dials as somebody, and returns what they hear.
+// calls dials with that name, and returns the connection and the answer.
 func (d *door) calls(who string) (net.Conn, string) {
 	d.t.Helper()
 	c, err := net.Dial("unix", d.path)
@@ -79,7 +80,7 @@ func (d *door) calls(who string) (net.Conn, string) {
 	return c, strings.TrimSpace(received)
 }
 
-// expects calls as somebody who is to hear that.
+// expects calls with that name, and checks the answer.
 func (d *door) expects(who, want string) net.Conn {
 	d.t.Helper()
 	c, received := d.calls(who)
@@ -89,7 +90,7 @@ func (d *door) expects(who, want string) net.Conn {
 	return c
 }
 
-func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
+func TestACallerThatHangsDoesNotBlockOthers(t *testing.T) {
 	d := open(t, 2, 5, time.Hour)
 	first := d.expects("prometheus", "come in")
 	d.expects("prometheus", "come in")
@@ -100,7 +101,7 @@ func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
 		t.Errorf("the log tells %d times that connections are refused, want once:\n%s", got, d.log.String())
 	}
 	first.Close()
-	for end := time.Now().Add(bound); ; { // the other end has to see it
+	for end := time.Now().Add(bound); ; { // until the server sees the close
 		if _, received := d.calls("prometheus"); received == "come in" {
 			break
 		}
@@ -108,14 +109,14 @@ func TestOneWhoHangsKeepsOutNobodyElse(t *testing.T) {
 			t.Fatal("prometheus is not let in again")
 		}
 	}
-	d.expects("prometheus", "full") // one has left, if twice
-	// One who connects again and again would fill the log.
+	d.expects("prometheus", "full") // one connection was closed, though twice
+	// A caller that connects repeatedly must not fill the log.
 	if refused, over := d.log.Count("refusing connections"), d.log.Count("accepting connections again"); refused != 1 || over != 0 {
 		t.Errorf("the log tells %d times that connections are refused, and %d times that it is over, want once and never:\n%s", refused, over, d.log.String())
 	}
 }
 
-func TestTheLogReportsThatNobodyIsKeptOutAnyMore(t *testing.T) {
+func TestTheLogReportsThatConnectionsAreAcceptedAgain(t *testing.T) {
 	d := open(t, 1, 5, 0)
 	first := d.expects("prometheus", "come in")
 	d.expects("prometheus", "full")
@@ -135,5 +136,5 @@ func TestManyWhoHangDoNotKeepRootOut(t *testing.T) {
 	d.expects("root", "come in")
 	d.expects("root", "come in")
 	d.expects("root", "full")
-	d.expects("d", "full") // root's are not of those either
+	d.expects("d", "full") // root's connections do not make room either
 }

@@ -16,8 +16,9 @@ func PlainTCP(l net.Listener, log *slog.Logger) net.Listener {
 	return Bound(l, Bounds{Each: perUser, All: allUsers, Who: caller, Log: log})
 }
 
-// caller groups TCP connections by caller: on this host by user, elsewhere by address, or by
-// network for IPv6, where a host can have any number of addresses. Root has its own group.
+// caller returns the group of a TCP connection: the user for a connection from this host, else the
+// IP address. For IPv6 it is the network, because a host can have many addresses there. Root has
+// its own group.
 func caller(c net.Conn) (who any, own bool) {
 	from, to := address(c.RemoteAddr()), address(c.LocalAddr())
 	ip := from.Addr()
@@ -36,9 +37,9 @@ func caller(c net.Conn) (who any, own bool) {
 	return ip, false
 }
 
-// address is that of one end of a TCP connection, of IPv4 as such.
-func address(of net.Addr) netip.AddrPort {
-	tcp, is := of.(*net.TCPAddr)
+// address returns the address of one end of a TCP connection, with IPv4-mapped addresses as IPv4.
+func address(addr net.Addr) netip.AddrPort {
+	tcp, is := addr.(*net.TCPAddr)
 	if !is {
 		return netip.AddrPort{}
 	}
@@ -55,8 +56,8 @@ const (
 	inodeAt      = unix.NLMSG_HDRLEN + 68
 )
 
-// ownerOf returns the user of the socket at the other end of a local connection. /proc/net/tcp has
-// it, too, but each read lists all sockets.
+// ownerOf returns the user of the socket at the other end of a local connection. /proc/net/tcp also
+// has it, but each read lists all sockets.
 func ownerOf(end, peer netip.AddrPort) (uid uint32, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
@@ -75,13 +76,13 @@ func ownerOf(end, peer netip.AddrPort) (uid uint32, err error) {
 	if n < answerBytes || binary.NativeEndian.Uint16(answer[4:]) != unix.SOCK_DIAG_BY_FAMILY {
 		return 0, errors.New("the kernel does not know the socket")
 	}
-	if binary.NativeEndian.Uint32(answer[inodeAt:]) == 0 { // of one that is closed the user would be 0, that is, root
+	if binary.NativeEndian.Uint32(answer[inodeAt:]) == 0 { // the user of a closed socket reads as 0, that is, root
 		return 0, errors.New("the socket is closed")
 	}
 	return binary.NativeEndian.Uint32(answer[uidAt:]), nil
 }
 
-// question requests the one socket with these addresses.
+// question returns a request for the one socket with these addresses.
 func question(end, peer netip.AddrPort) []byte {
 	family := byte(unix.AF_INET)
 	if end.Addr().Is6() {

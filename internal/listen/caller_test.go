@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/internal/logtest"
 )
 
-// from is a connection from there.
+// from is a connection from an address.
 type from struct {
 	net.Conn
 	ip string
@@ -44,7 +44,7 @@ func TestAHostIsOneCallerWhateverItsAddressIs(t *testing.T) {
 	}
 }
 
-// dialAs connects as another user, by a thread that ends with that.
+// dialAs connects as another user, on a thread that ends afterwards.
 func dialAs(t *testing.T, uid int, network, address string) net.Conn {
 	t.Helper()
 	type result struct {
@@ -53,7 +53,7 @@ func dialAs(t *testing.T, uid int, network, address string) net.Conn {
 	}
 	dialled := make(chan result)
 	go func() {
-		goruntime.LockOSThread() // and never unlocked
+		goruntime.LockOSThread() // never unlocked, so that the thread ends
 		var r result
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
 			r.err = errno
@@ -100,7 +100,7 @@ func TestUsersOfTheHostAreDistinguished(t *testing.T) {
 			if who, own := listen.Caller(c); who != fmt.Sprintf("uid %d", uid) || own != (uid == 0) {
 				t.Errorf("user %d, who connects to %s at %s, is %v, own %t", uid, listens.dials, listens.at, who, own)
 			}
-			// The kernel says of a socket without a process that it is root's.
+			// For a socket without a process, the kernel reports root.
 			if err := caller.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ func TestUsersOfTheHostAreDistinguished(t *testing.T) {
 	}
 }
 
-func TestAUserOfTheHostHasSoManyConnections(t *testing.T) {
+func TestConnectionsOfAUserAreBounded(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -162,8 +162,8 @@ func TestAListenerTakesASmallPartOfFewDescriptors(t *testing.T) {
 	}
 }
 
-// queue opens a bounded listener on which callers wait to be accepted, accepts the first of
-// them, and then takes all descriptors that the process may have. free gives one back.
+// queue opens a bounded listener on which callers wait, accepts the first of them, and then uses up
+// all descriptors of the process. free closes one of these.
 func queue(t *testing.T, first bool, log *logtest.Book) (l net.Listener, free func()) {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Caller tells callers by TCP apart.
+// Caller returns the caller of a TCP connection.
 func Caller(c net.Conn) (who any, own bool) { return caller(c) }
 
-// SetCalm changes how long a caller is not kept out until that counts as over.
+// SetCalm changes quietTime for a listener.
 func SetCalm(l net.Listener, d time.Duration) { l.(*bounded).quiet = d }
 
-// Within lowers bounds where there are few descriptors.
+// Within lowers the bounds to a limit of descriptors.
 func (b Bounds) Within(descriptors uint64) Bounds { return b.within(descriptors) }

@@ -18,46 +18,46 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Paths are the files of a listener, all of PEM. Without a ClientCA, clients need no certificate.
+// Paths are the PEM files of a listener. Without a ClientCA, clients need no certificate.
 type Paths struct {
 	Certificate, Key, ClientCA string
-	Section                    string // of the configuration, that names the files
+	Section                    string // the section of the configuration that names the files
 }
 
-// Files are what is in them: with every connection they are read again. What makes no
-// sense leaves effective what did. They are safe for concurrent use.
+// Files hold the certificates of a listener. Every connection reads the files again. If the new
+// content is invalid, the previous content stays effective. Files are safe for concurrent use.
 type Files struct {
 	paths Paths
 	log   *slog.Logger
 
-	mu      sync.Mutex // guards what follows
-	inForce *tls.Config
-	read    [3][]byte         // what it is made of: certificate, key and authorities
-	leaf    *x509.Certificate // that of it
-	fault   error             // why what was read last is not effective, or invalid; nil if all is well
+	mu        sync.Mutex // guards the fields below
+	effective *tls.Config
+	read      [3][]byte         // the sources of the effective configuration: certificate, key and authorities
+	leaf      *x509.Certificate // the certificate in it
+	fault     error             // why the last content is not effective, or is invalid; nil if there is no problem
 }
 
-// NewFiles returns the files at those paths, of which none is read yet.
+// NewFiles returns the files at those paths, without reading them.
 func NewFiles(p Paths, log *slog.Logger) *Files { return &Files{paths: p, log: log} }
 
-// FilesError is why the files cannot be used as they are, or are not valid for callers.
+// FilesError says why the files cannot be used, or why callers would not accept them.
 type FilesError struct{ Err error }
 
-// Error names the file and what to do.
+// Error names the file and the fix.
 func (e *FilesError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *FilesError) Unwrap() error { return e.Err }
 
-// Refresh takes up what the files hold now, and returns why that, or the certificate that
-// is effective, is invalid. Trouble is logged when it begins and when it ends.
+// Refresh loads the current content of the files. It returns why that content, or the effective
+// certificate, is invalid. It logs when a problem begins and when it ends.
 func (f *Files) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, now := f.fault, time.Now()
 	trouble := "cannot load certificates of the network API"
-	if f.fault = f.takeUp(now); f.fault == nil {
-		trouble, f.fault = "certificate of the network API is not valid", f.age(f.leaf, now)
+	if f.fault = f.load(now); f.fault == nil {
+		trouble, f.fault = "certificate of the network API is not valid", f.checkValidity(f.leaf, now)
 	}
 	if f.fault != nil {
 		f.fault = &FilesError{f.fault}
@@ -66,25 +66,26 @@ func (f *Files) Refresh() error {
 	case f.fault == nil && before != nil:
 		f.log.Info("certificates of the network API valid again")
 	case f.fault != nil && (before == nil || before.Error() != f.fault.Error()):
-		f.log.Error(trouble, "error", f.fault, "kept", f.inForce != nil)
+		f.log.Error(trouble, "error", f.fault, "kept", f.effective != nil)
 	}
 	return f.fault
 }
 
-// takeUp has f.mu. A certificate that is over, or not good yet, takes no good one's place.
-func (f *Files) takeUp(now time.Time) error {
+// load loads the files if they changed. A certificate that is expired or not yet valid does not
+// replace a valid one. The caller holds f.mu.
+func (f *Files) load(now time.Time) error {
 	var texts [3][]byte
 	for i, path := range []string{f.paths.Certificate, f.paths.Key, f.paths.ClientCA} {
 		if path == "" {
 			continue
 		}
-		text, err := trust.ReadRegularFile(path) // status would wait for a FIFO as well
+		text, err := trust.ReadRegularFile(path) // not ReadFile: status would wait for a FIFO, too
 		if err != nil {
-			return field.Errorf(f.paths.Section, "%w: %s", err, absent(path, err))
+			return field.Errorf(f.paths.Section, "%w: %s", err, missingHint(path, err))
 		}
 		texts[i] = text
 	}
-	if f.inForce != nil && slices.EqualFunc(texts[:], f.read[:], bytes.Equal) {
+	if f.effective != nil && slices.EqualFunc(texts[:], f.read[:], bytes.Equal) {
 		return nil
 	}
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
@@ -103,26 +104,26 @@ func (f *Files) takeUp(now time.Time) error {
 	if err != nil {
 		return field.Errorf(f.paths.Section+".certificate", "%s: %w: %s", f.paths.Certificate, err, hint(err))
 	}
-	if f.inForce != nil {
-		if err := f.age(leaf, now); err != nil && f.age(f.leaf, now) == nil {
+	if f.effective != nil {
+		if err := f.checkValidity(leaf, now); err != nil && f.checkValidity(f.leaf, now) == nil {
 			return err
 		}
 		f.log.Info("loaded certificates of the network API", "ends", leaf.NotAfter)
 	}
 	f.read, f.leaf = texts, leaf
-	f.inForce = &tls.Config{
+	f.effective = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{pair},
 		ClientAuth:   callers,
 		ClientCAs:    authorities,
-		NextProtos:   []string{"http/1.1"}, // what bounds connections bounds requests
+		NextProtos:   []string{"http/1.1"}, // HTTP/2 would allow more requests than connections
 
-		SessionTicketsDisabled: true, // a ticket would outlive the authorities it was given by
+		SessionTicketsDisabled: true, // a ticket would stay valid after its authority is removed
 	}
 	return nil
 }
 
-// pool is that of all certificates in a text, which holds nothing else.
+// pool returns the certificates of a text, which must contain nothing else.
 func pool(text []byte) (*x509.CertPool, error) {
 	p, found := x509.NewCertPool(), false
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -139,8 +140,8 @@ func pool(text []byte) (*x509.CertPool, error) {
 	return p, nil
 }
 
-// age is what is wrong with a certificate at a time.
-func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
+// checkValidity returns an error if a certificate is expired or not yet valid.
+func (f *Files) checkValidity(leaf *x509.Certificate, now time.Time) error {
 	const fix = "replace it and its key; hostler reloads them"
 	switch {
 	case now.After(leaf.NotAfter):
@@ -151,7 +152,7 @@ func (f *Files) age(leaf *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Life is when the certificate in use begins and ends; zero while none is.
+// Life returns the validity period of the certificate in use, or zero times if there is none.
 func (f *Files) Life() (begins, ends time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,28 +162,29 @@ func (f *Files) Life() (begins, ends time.Time) {
 	return f.leaf.NotBefore, f.leaf.NotAfter
 }
 
-// config is for a listener: each handshake goes by what the files hold then.
+// config returns a configuration for a listener. Each handshake uses the current content of the
+// files.
 func (f *Files) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		err := f.Refresh()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.inForce == nil {
+		if f.effective == nil {
 			return nil, err
 		}
-		return f.inForce, nil
+		return f.effective, nil
 	}}
 }
 
-// absent says what to do about a file that cannot be read.
-func absent(path string, err error) string {
+// missingHint returns how to fix a file that cannot be read.
+func missingHint(path string, err error) string {
 	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(path, "/tmp/") || strings.HasPrefix(path, "/var/tmp/")) {
 		return hint(err) + "; not below /tmp, because the service has its own /tmp"
 	}
 	return hint(err)
 }
 
-// hint says what to do about a file that is invalid.
+// hint returns how to fix an invalid file.
 func hint(err error) string {
 	untrusted, ok := errors.AsType[*trust.Error](err)
 	switch {

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// ServeMetrics serves GET /metrics at a loopback address, by plain HTTP, until ctx ends; up is called once
-// it listens. A port that is taken is an error, after which it may be called again, and so is
-// another address: localhost is what the host's resolver makes of it.
+// ServeMetrics serves GET /metrics at a loopback address, by plain HTTP, until ctx ends. It calls
+// up once it listens. If the port is in use, or the address is not loopback, it returns an error,
+// and may be called again. The host's resolver decides what localhost is.
 func ServeMetrics(ctx context.Context, h http.Handler, address string, log *slog.Logger, up func()) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)
 	return ServePlain(ctx, mux, address, false, log, up)
 }
 
-// ServePlain is ServeMetrics of any handler. If beyond is set, it serves other addresses, too, and so
-// everybody who can connect.
+// ServePlain is ServeMetrics for any handler. If beyond is set, it also serves addresses beyond
+// loopback, to everybody who can connect.
 func ServePlain(ctx context.Context, h http.Handler, address string, beyond bool, log *slog.Logger, up func()) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// peerKey is the context key of who is at the other end of a unix socket: a *unix.Ucred.
+// peerKey is the context key of the caller of a unix socket, a *unix.Ucred.
 type peerKey struct{}
 
-// WithPeer stores the caller of a unix connection in its context, as the kernel knows it. It is for
-// http.Server.ConnContext.
+// WithPeer stores the kernel's credentials of the caller of a unix connection in its context. It is
+// for http.Server.ConnContext.
 func WithPeer(ctx context.Context, c net.Conn) context.Context {
 	if counted, is := c.(interface{ NetConn() net.Conn }); is {
 		c = counted.NetConn()
@@ -29,7 +29,7 @@ func WithPeer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// WithCredentials is WithPeer for a caller that is known already.
+// WithCredentials is WithPeer for credentials that are known already.
 func WithCredentials(ctx context.Context, cred *unix.Ucred) context.Context {
 	return context.WithValue(ctx, peerKey{}, cred)
 }
@@ -40,14 +40,16 @@ func Peer(ctx context.Context) *unix.Ucred {
 	return cred
 }
 
-// IsOwn reports whether a request is by root or by the user of this process, over a unix socket.
+// IsOwn reports whether a request came over a unix socket from root or from the user of this
+// process.
 func IsOwn(ctx context.Context) bool {
 	cred := Peer(ctx)
 	return cred != nil && trust.IsOwn(cred.Uid)
 }
 
-// UserOf names the person behind a request over a unix socket: the user who logged in, also behind sudo
-// (the audit system's loginuid, see pam_loginuid(8)), else the user of the command.
+// UserOf returns the name of the user behind a request over a unix socket. It prefers the user who
+// logged in (the audit system's loginuid, see pam_loginuid(8)), which sudo does not change, to the
+// user of the process.
 func UserOf(ctx context.Context) string {
 	cred := Peer(ctx)
 	if cred == nil {

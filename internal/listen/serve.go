@@ -16,33 +16,33 @@ import (
 )
 
 const (
-	// perAddress and altogether bound connections over the network: some programs a host,
-	// some hosts.
+	// perAddress and maxConnections bound connections over the network. They allow several programs
+	// on a host, and several hosts.
 	perAddress     = 32
 	maxConnections = 128
-	// perUser and allUsers bound connections to what is served on loopback alone: some
-	// programs of this host.
+	// perUser and allUsers bound connections to what is served only on loopback. They allow several
+	// programs on this host.
 	perUser  = 8
 	allUsers = 32
-	// checkTime is how often the files are read while nobody calls.
+	// checkTime is how often the files are read while there are no connections.
 	checkTime = 10 * time.Second
-	// closeTime bounds how long requests may continue when the server is to end.
+	// closeTime bounds how long requests may continue after ctx has ended.
 	closeTime = 2 * time.Second
 )
 
-// Network says where something is served over the network.
+// Network serves HTTP over the network.
 type Network struct {
-	Key     string // of the configuration, that says the address
+	Key     string // the configuration key of the address
 	Address string
-	Files   *Files // nil to serve without TLS
+	Files   *Files // nil for no TLS
 	// Beyond allows addresses beyond loopback without TLS.
 	Beyond bool
 	Log    *slog.Logger
-	// Heartbeat hears how the files are, at the start and then every few seconds.
+	// Heartbeat receives the state of the files, at the start and then every few seconds.
 	Heartbeat func(error)
 }
 
-// Serve runs the server until ctx ends, and then finishes requests in progress. If the
+// Serve runs the server until ctx ends, and then lets requests finish for a short time. If the
 // address is in use, or the files are invalid at the start, it returns an error, and may be called
 // again with another server. Each connection serves one request, so that each request is checked
 // against the current certificates.
@@ -59,7 +59,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 		return fmt.Errorf("serve %s: %s is %s, which is beyond loopback; set it to 127.0.0.1 with a port", n.Key, n.Address, l.Addr())
 	}
 	server.SetKeepAlivesEnabled(false)
-	server.ErrorLog = log.New(complaints{n.Log}, "", 0)
+	server.ErrorLog = log.New(serverErrors{n.Log}, "", 0)
 	defer server.Close()
 	n.Log.Info("serving network API", "address", l.Addr())
 	closed := make(chan struct{})
@@ -67,14 +67,14 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 		defer close(closed)
 		closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 		defer done()
-		_ = server.Shutdown(closing) // what still runs is ended above
+		_ = server.Shutdown(closing) // requests that still run are ended above
 	})
 	defer stop()
 	var checks sync.WaitGroup
-	defer checks.Wait() // else a late beat would say that all is well when it is not
-	looking, end := context.WithCancel(ctx)
+	defer checks.Wait() // else a late heartbeat could report success after a failure
+	checking, end := context.WithCancel(ctx)
 	defer end()
-	checks.Go(func() { n.check(looking) })
+	checks.Go(func() { n.check(checking) })
 	l = Bound(l, Bounds{Each: perAddress, All: maxConnections, Who: caller, Log: n.Log})
 	if n.Files != nil {
 		l = tls.NewListener(l, n.Files.config())
@@ -86,7 +86,7 @@ func (n Network) Serve(ctx context.Context, server *http.Server) error {
 	return ctx.Err()
 }
 
-// usable returns why the files cannot be used at all.
+// usable returns an error if the files cannot be used at all.
 func (n Network) usable() error {
 	if n.Files == nil {
 		return nil
@@ -98,7 +98,7 @@ func (n Network) usable() error {
 	return nil
 }
 
-// fix says what to do about an address that cannot be listened at.
+// fix returns how to fix an address at which hostler cannot listen.
 func fix(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -111,7 +111,7 @@ func fix(err error) string {
 	return "set another address or port"
 }
 
-// check reports how the files are.
+// check passes the state of the files to Heartbeat until ctx ends.
 func (n Network) check(ctx context.Context) {
 	tick := time.NewTicker(checkTime)
 	defer tick.Stop()
@@ -129,12 +129,12 @@ func (n Network) check(ctx context.Context) {
 	}
 }
 
-// complaints are those of an HTTP server. A handshake that fails is no trouble of this
-// host, and anybody can have as many as they like.
-type complaints struct{ log *slog.Logger }
+// serverErrors logs the errors of an HTTP server. Failed handshakes are at debug level, because
+// they are not a problem of this host and anybody can cause any number of them.
+type serverErrors struct{ log *slog.Logger }
 
 // Write implements io.Writer.
-func (c complaints) Write(line []byte) (int, error) {
+func (c serverErrors) Write(line []byte) (int, error) {
 	level := slog.LevelWarn
 	if bytes.Contains(line, []byte("TLS handshake error")) {
 		level = slog.LevelDebug

@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// rig is a network API server error, with its files and two authorities.
+// rig is a network API server with its files and two authorities.
 type rig struct {
 	t              *testing.T
 	own, other     *lab.Authority
@@ -31,7 +31,7 @@ type rig struct {
 	log            logtest.Book
 	heartbeats     chan error
 	address        string
-	patience       time.Duration // with who says nothing
+	patience       time.Duration // timeout for clients that send nothing
 }
 
 func newRig(t *testing.T) *rig {
@@ -65,7 +65,7 @@ func (h *rig) write(path string, text []byte) {
 	}
 }
 
-// install gives the server a certificate that ends then, and returns its serial number.
+// install installs a certificate with that lifetime, and returns its serial number.
 func (h *rig) install(life time.Duration) string {
 	h.t.Helper()
 	template := lab.Leaf("server", x509.ExtKeyUsageServerAuth, life)
@@ -78,7 +78,7 @@ func (h *rig) install(life time.Duration) string {
 	return template.SerialNumber.String()
 }
 
-// client makes a certificate for somebody.
+// client creates a client certificate.
 func (h *rig) client(by *lab.Authority, life time.Duration, use x509.ExtKeyUsage) *tls.Certificate {
 	h.t.Helper()
 	pair, err := by.Sign(lab.Leaf("prometheus", use, life))
@@ -92,12 +92,12 @@ func (h *rig) client(by *lab.Authority, life time.Duration, use x509.ExtKeyUsage
 	return &c
 }
 
-// friend is a certificate that the server is to accept.
+// friend returns a certificate that the server accepts.
 func (h *rig) friend() *tls.Certificate {
 	return h.client(h.own, time.Hour, x509.ExtKeyUsageClientAuth)
 }
 
-// serves has the server run until the test ends, and waits until it does.
+// serves runs the server until the test ends, and waits until it serves.
 func (h *rig) serves() {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
@@ -131,8 +131,8 @@ func (h *rig) network() listen.Network {
 	return listen.Network{Key: "api.listen", Address: h.address, Files: h.files, Log: h.log.Logger(), Heartbeat: func(err error) { h.heartbeats <- err }}
 }
 
-// asks makes a request over a connection of its own, and returns the answer and the
-// serial number of the server's certificate.
+// asks makes a request over a new connection, and returns the response and the serial number of the
+// server's certificate.
 func (h *rig) asks(with *tls.Certificate, change func(*tls.Config)) (text, serial string, err error) {
 	h.t.Helper()
 	roots := x509.NewCertPool()
@@ -184,8 +184,8 @@ func TestOnlyVerifiedClientsAreServed(t *testing.T) {
 	}
 }
 
-// Else one would come in by authorities that have gone since.
-func TestNobodyComesInByAConnectionOfBefore(t *testing.T) {
+// Otherwise, a client could use authorities that were removed meanwhile.
+func TestEachConnectionUsesTheCurrentAuthorities(t *testing.T) {
 	h := newRig(t)
 	h.serves()
 	known := tls.NewLRUClientSessionCache(10)
@@ -219,7 +219,7 @@ func TestOneHostHasSoManyConnections(t *testing.T) {
 	}
 }
 
-func TestOneWhoSaysNothingIsLeft(t *testing.T) {
+func TestSilentConnectionsAreClosed(t *testing.T) {
 	h := newRig(t)
 	h.patience = 200 * time.Millisecond
 	h.serves()
@@ -236,7 +236,7 @@ func TestOneWhoSaysNothingIsLeft(t *testing.T) {
 	}
 }
 
-func TestFilesAreTakenUpAsTheyChange(t *testing.T) {
+func TestChangedFilesAreLoaded(t *testing.T) {
 	h := newRig(t)
 	friend := h.friend()
 	h.serves()
@@ -261,7 +261,7 @@ func TestFilesAreTakenUpAsTheyChange(t *testing.T) {
 	}
 }
 
-func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
+func TestAnInvalidFileLeavesTheOldOneEffective(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(h *rig)
 		want   string
@@ -302,8 +302,8 @@ func TestABrokenFileLeavesTheOldOneInForce(t *testing.T) {
 	}
 }
 
-// A FIFO would be waited for, and zeros have no end.
-func TestOnlyFilesThatEndAreRead(t *testing.T) {
+// Reading a FIFO would block, and reading zeros would never end.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
 	h := newRig(t)
 	fifo, long := filepath.Join(t.TempDir(), "fifo"), filepath.Join(t.TempDir(), "long")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -330,7 +330,7 @@ func TestOnlyFilesThatEndAreRead(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsOverIsReported(t *testing.T) {
+func TestAnExpiredCertificateIsReported(t *testing.T) {
 	h := newRig(t)
 	h.install(-time.Hour)
 	if err := h.files.Refresh(); err == nil || !strings.Contains(err.Error(), h.paths.Certificate+" expired on ") || !strings.Contains(err.Error(), "replace it and its key") {
@@ -357,7 +357,7 @@ func TestACertificateThatIsOverIsReported(t *testing.T) {
 	<-ended
 }
 
-func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
+func TestErrorsOfServeHaveAHint(t *testing.T) {
 	h := newRig(t)
 	taken, err := net.Listen("tcp", h.address)
 	if err != nil {
@@ -381,7 +381,7 @@ func TestWhatCannotBeServedSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// listening waits until somebody listens, or nobody any more.
+// listening waits until the server listens, or until it has stopped.
 func (h *rig) listening(want bool) {
 	h.t.Helper()
 	for end := time.Now().Add(bound); time.Now().Before(end); {
@@ -396,13 +396,13 @@ func (h *rig) listening(want bool) {
 	h.t.Errorf("that somebody listens is not %t", want)
 }
 
-func TestWhoHasAskedIsAnswered(t *testing.T) {
+func TestRequestsInProgressAreAnswered(t *testing.T) {
 	h := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, beaten := make(chan error, 1), false
 	release := make(chan struct{})
 	n := h.network()
-	n.Heartbeat = func(error) { <-release; beaten = true } // as one that is late
+	n.Heartbeat = func(error) { <-release; beaten = true } // like a slow heartbeat
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		cancel()
 		h.listening(false)

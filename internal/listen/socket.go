@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group may read the APIs.
+// Group is the group whose members may read the APIs.
 const Group = "hostler"
 
-// lookupGroup returns the ID of the group, and false where it does not exist.
+// lookupGroup returns the ID of Group, and false if the group does not exist.
 func lookupGroup() (gid int, found bool) {
 	g, err := user.LookupGroup(Group)
 	if err != nil {
@@ -28,18 +28,18 @@ func lookupGroup() (gid int, found bool) {
 	return gid, err == nil
 }
 
-// listenHint ends an error of who may not open the socket.
+// listenHint ends an error about missing permission to create the socket.
 const listenHint = "; run it as root, or set api.socket"
 
-// Socket opens a unix socket: 0660 for group hostler where that group exists, else
-// 0600. A socket that no process serves any more is replaced; one that is served
-// is an error. Closing the listener removes the socket.
+// Socket listens on a unix socket with mode 0660 and group hostler, or mode 0600 if that group does
+// not exist. It replaces a socket that no process serves. If a process serves it, Socket returns an
+// error. Closing the listener removes the socket.
 func Socket(path string) (net.Listener, error) {
 	gid, found := lookupGroup()
 	return SocketFor(path, gid, found)
 }
 
-// SocketFor opens a socket to the group of that ID, if there is one.
+// SocketFor is Socket with the group's ID, and whether there is a group.
 func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of API socket: %w%s", err, listenHint)
@@ -53,8 +53,9 @@ func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	}
 	mode := os.FileMode(0o600)
 	if group {
-		// Of who is no root, and not in the group, the socket stays closed.
-		if of(path, gid) || os.Chown(path, -1, gid) == nil {
+		// If the process may not give the socket to the group, the socket stays closed to the
+		// group.
+		if belongsTo(path, gid) || os.Chown(path, -1, gid) == nil {
 			mode = 0o660
 		}
 	}
@@ -65,24 +66,24 @@ func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	return l, nil
 }
 
-// of reports whether a file has that group: a service whose group it is may not be allowed to call
-// chown(2).
-func of(path string, gid int) bool {
+// belongsTo reports whether a file already belongs to the group. A service that runs with this
+// group may be forbidden to call chown(2).
+func belongsTo(path string, gid int) bool {
 	var stat unix.Stat_t
 	return unix.Stat(path, &stat) == nil && int(stat.Gid) == gid
 }
 
-// bind makes the socket, where it may, of the group from the first moment on: to give it
-// one later takes CAP_CHOWN, which hostler.service does without.
+// bind creates the socket with the group from the start, if that is permitted. Changing the group
+// later needs CAP_CHOWN, which hostler.service does not have.
 func bind(path string, gid int, group bool) (l net.Listener, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The group that a thread makes files with is its own (setfsgid(2)). This one is
-		// never unlocked, and ends with the goroutine.
+		// A thread creates files with its own group (setfsgid(2)). The thread is never unlocked, so
+		// it ends with the goroutine.
 		goruntime.LockOSThread()
 		if group {
-			_ = unix.Setfsgid(gid) // refusal is what Chown finds
+			_ = unix.Setfsgid(gid) // if this fails, Chown reports it
 		}
 		l, err = net.Listen("unix", path)
 	}()
@@ -90,7 +91,7 @@ func bind(path string, gid int, group bool) (l net.Listener, err error) {
 	return l, err
 }
 
-// removeStale removes a socket that nobody serves.
+// removeStale removes a socket that no process serves.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// perSocketUser bounds the connections of one user to the socket, root among them, so that
-	// a program that hangs keeps out no other user.
+	// perSocketUser bounds the connections of one user, root included, so that a program that hangs
+	// does not lock out other users.
 	perSocketUser = 32
-	// allSocketUsers bounds those of all users but root and the agent's own.
+	// allSocketUsers bounds the connections of all users except root and the agent's own.
 	allSocketUsers = 128
 )
 
-// crowded is what one hears whose connection is too much.
-const crowded = `{"error":"too many connections to this socket are open","hint":"see which programs of yours hold some: ` + "`ss -xp`" + `"}` + "\n"
+// tooManyConnections is the response to a connection beyond the bounds.
+const tooManyConnections = `{"error":"too many connections to this socket are open","hint":"see which programs of yours hold some: ` + "`ss -xp`" + `"}` + "\n"
 
 // Users bounds the connections of each user to a unix socket.
 func Users(l net.Listener, log *slog.Logger) net.Listener {
@@ -30,7 +30,7 @@ func Users(l net.Listener, log *slog.Logger) net.Listener {
 		}
 		return "uid " + strconv.FormatUint(uint64(cred.Uid), 10), trust.IsOwn(cred.Uid)
 	}, Refuse: func(c net.Conn) {
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // it fits into the socket's buffer
-		_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(crowded), crowded)
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // does not block: the response fits into the socket's buffer
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(tooManyConnections), tooManyConnections)
 	}})
 }

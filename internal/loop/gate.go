@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// Gate lets loops work while it is open, and rest for a reason while it is shut.
-// It is safe for concurrent use.
+// Gate lets loops run while it is open, and pauses them for a reason while it is shut. It is safe
+// for concurrent use.
 type Gate struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	reason  string     // why it is shut; empty while it is open
 	changed chan struct{}
-	inside  int           // how many run
-	idle    chan struct{} // closed when nobody runs; nil if nobody waits for that
+	inside  int           // how many loops run
+	idle    chan struct{} // closed when no loop runs; nil if nobody waits for that
 }
 
-// NewGate returns a gate that is shut for that reason, or open if it is empty.
+// NewGate returns a gate that is shut for that reason, or open if the reason is empty.
 func NewGate(reason string) *Gate { return &Gate{reason: reason, changed: make(chan struct{})} }
 
-// Set shuts the gate for that reason, or opens it if the reason is empty. What runs
-// is told to end, and not waited for.
+// Set shuts the gate for that reason, or opens it if the reason is empty. Shutting cancels loops
+// that run, and does not wait for them.
 func (g *Gate) Set(reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,15 +32,14 @@ func (g *Gate) Set(reason string) {
 	g.changed = make(chan struct{})
 }
 
-// Reason is why the gate is shut; empty while it is open.
+// Reason returns why the gate is shut, or "" if it is open.
 func (g *Gate) Reason() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.reason
 }
 
-// Idle returns when nothing runs any more behind a gate that was shut, or says that
-// ctx ended before.
+// Idle waits until no loop runs behind a shut gate. It returns an error if ctx ends first.
 func (g *Gate) Idle(ctx context.Context) error {
 	g.mu.Lock()
 	if g.inside == 0 {
@@ -60,8 +59,8 @@ func (g *Gate) Idle(ctx context.Context) error {
 	}
 }
 
-// While runs as long as the gate is open, and lets the loop rest while it is shut.
-// It returns when ctx ends, or the run does by itself.
+// While calls run while the gate is open, and pauses the loop while it is shut. It returns when ctx
+// ends, or when run returns by itself.
 func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) error) error {
 	for {
 		entered, changed := g.enter()
@@ -77,7 +76,7 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 		l.Wake()
 		err := g.untilShut(ctx, changed, run)
 		select {
-		case <-changed: // also if it is open again now
+		case <-changed: // even if it is open again by now
 			if ctx.Err() == nil {
 				continue
 			}
@@ -87,8 +86,8 @@ func (g *Gate) While(ctx context.Context, l *Loop, run func(context.Context) err
 	}
 }
 
-// enter reports whether the gate is open, and counts the caller. The channel is closed at the next
-// change.
+// enter reports whether the gate is open, and counts the caller if it is. The channel is closed at
+// the next change.
 func (g *Gate) enter() (open bool, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,7 +98,7 @@ func (g *Gate) enter() (open bool, changed <-chan struct{}) {
 	return true, g.changed
 }
 
-// untilShut runs until the gate is shut.
+// untilShut calls run, and cancels it when the gate is shut.
 func (g *Gate) untilShut(ctx context.Context, changed <-chan struct{}, run func(context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	watched := make(chan struct{})

@@ -22,7 +22,7 @@ func TestALoopIsPausedWhileItsGateIsShut(t *testing.T) {
 				running.Add(1)
 				defer running.Add(-1)
 				<-ctx.Done()
-				time.Sleep(time.Second) // it takes its time to end
+				time.Sleep(time.Second) // the run takes a second to end
 				return ctx.Err()
 			})
 		})

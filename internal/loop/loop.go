@@ -15,14 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Loop is one of the agent's controllers: a run function that is started again
-// whenever it ends, and what is known of its health. It may be run only once;
-// all other methods are safe for concurrent use.
+// Loop is one of the agent's controllers: a run function that is restarted whenever it returns, and
+// its health. It may be run only once; all other methods are safe for concurrent use.
 type Loop struct {
 	name string
 	run  func(ctx context.Context) error
 
-	mu            sync.Mutex    // guards what follows
+	mu            sync.Mutex    // guards the fields below
 	patience      time.Duration // see New
 	lastHeartbeat time.Time     // by the monotonic clock
 	lastSuccess   time.Time
@@ -32,25 +31,25 @@ type Loop struct {
 	restarts      int
 }
 
-// New returns a loop that is not started. Patience is how long it may go without a
-// Beat before it counts as stuck; zero for one that rightly waits for events alone.
+// New returns a loop that is not started. If it has no Heartbeat for longer than patience, it
+// counts as stuck. A loop that only waits for events has patience 0.
 func New(name string, patience time.Duration, run func(ctx context.Context) error) *Loop {
 	return &Loop{name: name, patience: patience, run: run}
 }
 
-// Do says what a loop does that was made without a run function, so that what it runs can be
-// made with its Beat, and returns the loop, which run gets too. It is called before Supervise.
+// Do sets the run function of a loop that was made without one, and returns the loop. Use it if run
+// needs parts that are built with the loop's Heartbeat. Call it before Supervise.
 func (l *Loop) Do(run func(ctx context.Context, l *Loop) error) *Loop {
 	l.run = func(ctx context.Context) error { return run(ctx, l) }
 	return l
 }
 
-// Name is what `hostler status` calls the loop.
+// Name returns the name that `hostler status` shows.
 func (l *Loop) Name() string { return l.name }
 
-// Heartbeat records that the loop did one round of its work, and how it ended. It
-// does not log: each package logs when trouble begins and ends. A person may
-// request a round while the loop rests; no other follows from that.
+// Heartbeat records that the loop finished one round, and the round's error. It does not log: each
+// package logs when a problem begins and ends. A round that a person requests while the loop is
+// paused does not start the patience: no round follows it.
 func (l *Loop) Heartbeat(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,22 +63,22 @@ func (l *Loop) Heartbeat(err error) {
 	}
 }
 
-// Pause notes that the loop waits in good order while another owner does its job.
+// Pause records that the loop waits because another owner does its job.
 func (l *Loop) Pause() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lastHeartbeat, l.paused, l.failing, l.lastError = time.Time{}, true, false, nil
 }
 
-// Wake counts the loop's patience from now.
+// Wake ends a pause and restarts the patience.
 func (l *Loop) Wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lastHeartbeat, l.paused = time.Now(), false
 }
 
-// pause notes that the loop is about to be started again after err. What is
-// known to have failed is not stuck.
+// pause records that the loop failed with err and is about to restart. A loop that failed does not
+// count as stuck.
 func (l *Loop) pause(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +86,7 @@ func (l *Loop) pause(err error) {
 	l.restarts++
 }
 
-// Allow changes the loop's patience, which is counted from now.
+// Allow changes the patience and restarts it.
 func (l *Loop) Allow(patience time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,23 +103,23 @@ func (l *Loop) Stuck(now time.Time) bool {
 	return l.patience > 0 && !l.lastHeartbeat.IsZero() && now.Sub(l.lastHeartbeat) > l.patience
 }
 
-// Err is how the loop's last round failed; nil if it did not.
+// Err returns the error of the last round.
 func (l *Loop) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastError
 }
 
-// Health is how a loop is, as `hostler status` shows it.
+// Health is the health of a loop, as `hostler status` shows it.
 type Health struct {
 	Name        string     `json:"name"`
 	Healthy     bool       `json:"healthy"`
-	LastSuccess *time.Time `json:"lastSuccess"` // null before the first one
+	LastSuccess *time.Time `json:"lastSuccess"` // null before the first success
 	LastError   string     `json:"lastError"`
 	Restarts    int        `json:"restarts"`
 }
 
-// Health is how the loop is.
+// Health returns the loop's health.
 func (l *Loop) Health(now time.Time) Health {
 	stuck := l.Stuck(now)
 	l.mu.Lock()
@@ -139,16 +138,16 @@ func (l *Loop) Health(now time.Time) Health {
 	return s
 }
 
-// steady is how long a loop has to run before its next end is a new trouble.
+// steady is how long a loop must run until its failure counts as a new problem.
 const steady = time.Minute
 
-// Supervise runs the loop until ctx ends. A run that returns or panics is
-// started again after a pause that grows from one second to one minute. Why is
-// logged once, and again when the loop runs steadily.
+// Supervise runs the loop until ctx ends. If it returns or panics, Supervise restarts it after a
+// pause that grows from one second to one minute. It logs each cause once, and logs when the loop
+// runs steadily again.
 func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
 	pause := fresh
-	trouble := "" // what was logged and is not over
+	trouble := "" // the error that was logged and is not over
 	for {
 		l.Wake()
 		before := trouble
@@ -184,7 +183,7 @@ func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// protected turns a panic of a loop into an error with its stack, so that the other loops continue.
+// protected turns a panic of a loop into an error with its stack, so that other loops continue.
 func (l *Loop) protected(ctx context.Context) (stack string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -194,10 +193,10 @@ func (l *Loop) protected(ctx context.Context) (stack string, err error) {
 	return "", l.run(ctx)
 }
 
-// Set is all loops of an agent, in the order in which `hostler status` shows them.
+// Set is all loops of the agent, in the order in which `hostler status` shows them.
 type Set []*Loop
 
-// Stuck names the loops that make no progress.
+// Stuck returns the names of the loops that make no progress.
 func (s Set) Stuck() []string {
 	now := time.Now()
 	var stuck []string
@@ -209,7 +208,7 @@ func (s Set) Stuck() []string {
 	return stuck
 }
 
-// Healthy is an error that names the loops that make no progress; nil if all do.
+// Healthy returns an error that names the loops that make no progress, or nil.
 func (s Set) Healthy() error {
 	if stuck := s.Stuck(); len(stuck) > 0 {
 		return errors.New("no progress: " + strings.Join(stuck, ", "))
@@ -217,9 +216,10 @@ func (s Set) Healthy() error {
 	return nil
 }
 
-// Feed calls feed twice in each interval while every loop makes progress, until ctx ends; an interval of
-// 0 is for a service manager without a watchdog. A call that fails in time is progress: a restart would
-// not help, and a fleet of them would be a storm when the control plane is back.
+// Feed calls feed twice in each interval while every loop makes progress, until ctx ends. An
+// interval of 0 means that the service manager has no watchdog. A round that fails in time counts
+// as progress. A restart would not help, and restarts of a whole fleet would overload a control
+// plane that recovers.
 func (s Set) Feed(ctx context.Context, interval time.Duration, feed func(), log *slog.Logger) {
 	if interval == 0 {
 		return

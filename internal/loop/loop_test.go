@@ -17,7 +17,7 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// supervised runs the loop in the background of a bubble until the test ends.
+// supervised runs the loop in the background of a synctest bubble until the test ends.
 func supervised(t *testing.T, l *loop.Loop, log *slog.Logger) {
 	t.Helper()
 	var done sync.WaitGroup
@@ -26,7 +26,7 @@ func supervised(t *testing.T, l *loop.Loop, log *slog.Logger) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
+func TestALoopThatEndsIsRestartedAfterGrowingPauses(t *testing.T) {
 	for name, end := range map[string]func() error{
 		"by an error": func() error { return errors.New("lost the runtime") },
 		"by itself":   func() error { return nil },
@@ -44,7 +44,7 @@ func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
 				}
 				want := time.Second
 				for i := range starts[1:] {
-					// A tenth of jitter is added.
+					// A pause has up to a tenth of jitter.
 					if pause := starts[i+1].Sub(starts[i]); pause < want || pause > want*11/10 {
 						t.Errorf("pause %d = %v, want %v and a little", i+1, pause, want)
 					}
@@ -58,7 +58,7 @@ func TestALoopThatEndsIsStartedAgainEverMoreSeldom(t *testing.T) {
 	}
 }
 
-func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
+func TestALoopThatRanSteadilyIsRestartedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var starts []time.Time
 		l := loop.New("lease", 0, func(context.Context) error {
@@ -77,7 +77,7 @@ func TestALoopThatWorkedForAWhileIsStartedAgainSoon(t *testing.T) {
 	})
 }
 
-// A port that is taken stays so for weeks.
+// A port may be in use for weeks.
 func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logtest.Book
@@ -107,7 +107,7 @@ func TestWhyALoopEndsIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// The person sees one line of a panic; where it came from is for the log.
+// `hostler status` shows one line of a panic; the stack is only in the log.
 func TestAPanicIsOneLineAndItsStackIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logtest.Book

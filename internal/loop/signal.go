@@ -1,16 +1,16 @@
 package loop
 
-// Signal wakes a loop because something has changed. There may be any number of senders. Several
+// Signal wakes a loop when something has changed. It may have any number of senders. Several
 // signals that were not received yet count as one.
 type Signal chan struct{}
 
-// NewSignal returns a signal that was not sent.
+// NewSignal returns a Signal without a pending signal.
 func NewSignal() Signal { return make(Signal, 1) }
 
 // Send sends the signal. It does not block.
 func (s Signal) Send() {
 	select {
 	case s <- struct{}{}:
-	default: // one is there already
+	default: // a signal is already pending
 	}
 }

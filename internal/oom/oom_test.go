@@ -24,7 +24,7 @@ func TestAChildIsNoBetterProtectedThanOthers(t *testing.T) {
 			}
 		}
 		oom.Reset(proc, 42)
-		oom.Reset(proc, 43) // which has ended
+		oom.Reset(proc, 43) // process 43 has ended
 		got, err := os.ReadFile(filepath.Join(proc, "42", "oom_score_adj"))
 		if err != nil {
 			t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package outbox hands values to a receiver that may be slow or hang, and never makes the
-// sender wait. It keeps a bounded number of values and counts those that do not fit.
+// Package outbox delivers values to a receiver that may be slow or hang, without blocking the
+// sender. It queues a bounded number of values and counts those that it drops.
 package outbox
 
 import (
@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// Box delivers values in order, on a goroutine of its own. Put is safe for concurrent use.
+// Box delivers values in order, on its own goroutine. Put is safe for concurrent use.
 type Box[T any] struct {
 	queue chan T
-	lost  atomic.Uint64 // values that did not fit since the last delivery
-	close chan struct{} // holds one token when Close was called
-	ended chan struct{} // closed when the goroutine has ended
+	lost  atomic.Uint64 // values dropped since the last delivery
+	close chan struct{} // receives one token from Close
+	ended chan struct{} // closed when the goroutine ends
 }
 
-// New starts the delivery. The box holds up to size values. deliver may block; lost is the
-// number of values that were dropped since the last call.
+// New starts the delivery. The queue holds up to size values. deliver may block; lost is the number
+// of values that were dropped since its last call.
 func New[T any](size int, deliver func(value T, lost uint64)) *Box[T] {
 	b := &Box[T]{queue: make(chan T, size), close: make(chan struct{}, 1), ended: make(chan struct{})}
 	go b.run(deliver)
@@ -32,8 +32,8 @@ func (b *Box[T]) Put(value T) {
 	}
 }
 
-// Close ends the delivery after the values that are queued. It waits for that until ctx
-// ends, and returns the cause if it gave up. Call it once.
+// Close delivers the queued values, then ends the delivery. If ctx ends first, it returns the
+// cause. Call it once.
 func (b *Box[T]) Close(ctx context.Context) error {
 	b.close <- struct{}{}
 	select {
@@ -51,7 +51,7 @@ func (b *Box[T]) run(deliver func(T, uint64)) {
 		case value := <-b.queue:
 			deliver(value, b.lost.Swap(0))
 		case <-b.close:
-			for len(b.queue) > 0 { // nobody else receives
+			for len(b.queue) > 0 { // no other goroutine receives
 				deliver(<-b.queue, b.lost.Swap(0))
 			}
 			return

@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/internal/outbox"
 )
 
-// A receiver that hangs holds nobody up, and gets what fitted, in order, with the number of
-// what did not.
+// A receiver that hangs does not block senders. It gets the values that fitted, in order, with the
+// number of dropped values.
 func TestAReceiverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []int
@@ -23,7 +23,7 @@ func TestAReceiverThatHangs(t *testing.T) {
 			got, missing = append(got, value), append(missing, lost)
 		})
 		box.Put(0)
-		synctest.Wait() // it is being delivered
+		synctest.Wait() // until the first value is being delivered
 		for i := range 9 {
 			box.Put(i + 1)
 		}
@@ -54,7 +54,7 @@ func TestCloseDeliversWhatIsQueued(t *testing.T) {
 			t.Errorf("Close() = %v after %d values, want none and 100", err, count)
 		}
 		for range 200 {
-			box.Put(0) // of a loop that outlives the log: nobody waits
+			box.Put(0) // a loop may log after the log has closed; it must not block
 		}
 	})
 }

@@ -9,29 +9,29 @@ import (
 	"strings"
 )
 
-// Bounds of what enters, in bytes.
+// Limits for text from outside, in bytes.
 const (
 	// MaxName bounds a name: a field called Name or Namespace.
 	MaxName = 256
-	// MaxKey bounds the key of a map, such as a label's: Kubernetes allows 253 for the prefix, 63 for
-	// the name, and the slash.
+	// MaxKey bounds the key of a map. Kubernetes allows 253 bytes for the prefix of a label, 63 for
+	// its name, and the slash.
 	MaxKey = 317
 	// MaxText bounds any other text.
 	MaxText = 4 << 10
 	// maxLabels bounds the keys and values of one map of strings.
 	maxLabels = 64 << 10
-	// maxAllLabels bounds the labels of all maps in one Clean, such as the labels of all pods of a
-	// runtime. Above it, maps keep only the keys that hostler uses.
+	// maxAllLabels bounds the labels of all maps in one Clean, such as those of all pods of a
+	// runtime. Beyond it, maps keep only the keys that hostler uses.
 	maxAllLabels = 16 << 20
 )
 
-// ownPrefix begins the keys that hostler uses, which are the last to be left out.
+// ownPrefix begins the keys that hostler uses. They are dropped last.
 const ownPrefix = "hostler.io/"
 
 // wellKnown are prefixes of keys with which runtimes and orchestrators identify a container.
 var wellKnown = []string{"io.kubernetes.", "com.docker.compose.", "io.podman.", "PODMAN_SYSTEMD_UNIT"}
 
-// rank orders keys by how much depends on them. Within a rank short values are kept first.
+// rank orders keys by importance. Within a rank, short values are kept first.
 func rank(key string) int {
 	switch {
 	case strings.HasPrefix(key, ownPrefix):
@@ -42,11 +42,12 @@ func rank(key string) int {
 	return 2
 }
 
-// LeftOut is the key that says what of a map was left out because it had too many bytes.
+// LeftOut is the key that says which entries of a map were dropped because it was too large.
 const LeftOut = "sanitize.hostler.io/left-out"
 
-// Clean returns a value that another client has made, in which every text is printable, on one line
-// and bounded. What is cut says so. Values are copied where they change: v stays as it is.
+// Clean returns a copy of a value from another program in which every text is printable, on one
+// line, and bounded. Text that is cut says so. Unchanged values are shared with v, which is not
+// modified.
 func Clean[T any](v T) T {
 	c := cleaner{left: maxAllLabels}
 	clean, changed := c.value(reflect.ValueOf(&v).Elem(), MaxText)
@@ -56,9 +57,10 @@ func Clean[T any](v T) T {
 	return clean.Interface().(T)
 }
 
-type cleaner struct{ left int } // bytes that maps may still have
+type cleaner struct{ left int } // bytes that are left for maps
 
-// value returns a clean copy, or v itself and false if it is clean. limit is that of a text.
+// value returns a clean copy of v and true, or v itself and false if it is clean. limit bounds each
+// text.
 func (c *cleaner) value(v reflect.Value, limit int) (reflect.Value, bool) {
 	switch v.Kind() {
 	case reflect.String:
@@ -139,7 +141,7 @@ func (c *cleaner) slice(v reflect.Value, limit int) (reflect.Value, bool) {
 	return clean, changed
 }
 
-// entries cleans a map whose values are no strings.
+// entries cleans a map whose values are not strings.
 func (c *cleaner) entries(v reflect.Value, limit int) (reflect.Value, bool) {
 	clean, changed := reflect.MakeMapWithSize(v.Type(), v.Len()), false
 	for _, key := range v.MapKeys() {
@@ -154,7 +156,7 @@ func (c *cleaner) entries(v reflect.Value, limit int) (reflect.Value, bool) {
 	return clean, true
 }
 
-// labels cleans labels, annotations and the like.
+// labels cleans a map such as labels or annotations.
 func (c *cleaner) labels(labels map[string]string) (map[string]string, bool) {
 	size, changed := 0, false
 	for key, value := range labels {

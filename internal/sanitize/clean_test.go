@@ -25,7 +25,7 @@ func TestText(t *testing.T) {
 		"Größe 5 µs":            "Größe 5 µs",
 		"a\nb\tc\r":             "a b c ",
 		"\x1b[31mred":           "?[31mred",
-		"\u009b31mred":          "?31mred", // the same in one character
+		"\u009b31mred":          "?31mred", // the same sequence, begun by a single character
 		"a\u202egnp.exe":        "a?gnp.exe",
 		"a\u200bb":              "a?b",
 		"a\xffb":                "a?b",

@@ -5,15 +5,16 @@ import (
 	"log/slog"
 )
 
-// Handler passes records on to another handler, with texts that are printable and bounded.
+// Handler makes texts of log records printable and bounded, and passes the records to another
+// handler.
 type Handler struct {
 	slog.Handler
-	// Conceal, if set, returns a text without its secrets. Values of types that slog does not know are
+	// Conceal, if set, removes secrets from a text. Values of types that slog does not know are
 	// then logged as text.
 	Conceal func(text string) string
 }
 
-// Handle passes a record on.
+// Handle cleans a record and passes it on.
 func (h Handler) Handle(ctx context.Context, r slog.Record) error {
 	clean := slog.NewRecord(r.Time, r.Level, h.text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -23,7 +24,7 @@ func (h Handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, clean)
 }
 
-// WithAttrs returns a Handler that logs attrs with each record.
+// WithAttrs returns a Handler that adds attrs to each record.
 func (h Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return Handler{h.Handler.WithAttrs(h.attrs(attrs)), h.Conceal}
 }

@@ -1,10 +1,10 @@
-// Package sanitize is where text of others enters, and where text leaves for a terminal or a log.
+// Package sanitize cleans text from outside, and text for a terminal or a log.
 //
-// Names, labels, annotations and messages come from whoever built an image, made a pod, or runs
-// another host. Clean bounds all text of a value that a runtime or a control plane returned, and
-// leaves nothing in it that a terminal obeys or that misleads a reader. Line does so for the output
-// of a program. Writer and Handler are the last barrier: what enters at another place, such as the
-// text of an error, does not reach a terminal or a log raw either.
+// Names, labels, annotations and messages come from the authors of images and pods, and from other
+// hosts. Clean bounds all text of a value that a runtime or a control plane returned. It removes
+// control characters and sequences that a terminal obeys or that mislead a reader. Line does the
+// same for the output of a program. Writer and Handler are the last barrier before a terminal or a
+// log. They clean text that came another way, such as the text of an error.
 package sanitize
 
 import (
@@ -15,11 +15,11 @@ import (
 	"unicode/utf8"
 )
 
-// escapes are the sequences by which a program colours a terminal, or worse (ECMA-48).
+// escapes matches the sequences that control a terminal, such as colors (ECMA-48).
 var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
 
-// Text is the text with a blank instead of each character that ends a line, and a question mark
-// instead of each other one that is not printable. A text of more than maxBytes is cut, and says so.
+// Text replaces each character that ends a line by a blank, and each other character that is not
+// printable by a question mark. It cuts a text of more than maxBytes, and says so in the text.
 func Text(text string, maxBytes int) string {
 	if len(text) > maxBytes {
 		mark := fmt.Sprintf("…(cut, %d bytes)", len(text))
@@ -28,8 +28,8 @@ func Text(text string, maxBytes int) string {
 	return printable(text)
 }
 
-// isPrintable is false for what a terminal obeys, what ends a line, what turns the direction of
-// writing, and what cannot be seen.
+// isPrintable returns false for characters that control a terminal, end a line, change the writing
+// direction, or are invisible.
 func isPrintable(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= ' ' && r != 0x7f
@@ -37,7 +37,8 @@ func isPrintable(r rune) bool {
 	return unicode.IsPrint(r)
 }
 
-// printable returns a text that is no longer than the one given, and the same one if that is printable.
+// printable returns the text with characters replaced; it is never longer. If the text is
+// printable, it is returned unchanged.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -50,8 +51,8 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// Line is the text without what a terminal obeys, or what turns the direction of
-// writing, on one line, and cut to that many bytes.
+// Line returns the text on one line, cut to maxBytes, without terminal sequences and characters
+// that change the writing direction.
 func Line(text string, maxBytes int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	text = escapes.ReplaceAllString(text, "")
@@ -59,7 +60,7 @@ func Line(text string, maxBytes int) string {
 		switch {
 		case unicode.IsSpace(r), unicode.IsControl(r):
 			return ' '
-		case !unicode.IsPrint(r): // such as those that turn the direction of writing
+		case !unicode.IsPrint(r): // such as characters that change the writing direction
 			return -1
 		}
 		return r

@@ -6,7 +6,7 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-func TestNoUserAndPasswordOfAURLIsRepeated(t *testing.T) {
+func TestUserinfoIsRemovedFromURLs(t *testing.T) {
 	for in, want := range map[string]string{
 		"https://root:secret@host:6443/x":             "https://…@host:6443/x",
 		"https://token@host":                          "https://…@host",

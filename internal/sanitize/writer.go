@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Writer passes text on to a terminal or a file. Of control characters it lets through only newlines,
-// tabs and the sequences that the program itself uses.
+// Writer passes text on to a terminal or a file. It removes control characters except newlines,
+// tabs and the sequences of the program itself.
 type Writer struct {
 	W     io.Writer
-	Allow []string // sequences of the program's own, such as a colour
+	Allow []string // sequences of the program itself, such as colors
 }
 
-// Write writes p, cleaned. p must not end within a character or a sequence.
+// Write cleans p and writes it. p must not end within a character or a sequence.
 func (w Writer) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(w.W, w.clean(string(p))); err != nil {
 		return 0, err

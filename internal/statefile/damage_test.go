@@ -15,7 +15,7 @@ import (
 
 var sampleValues = map[string]string{"a": strings.Repeat("v", 50), "b": "\x00ü\n"}
 
-// sample is the content of a state file of sampleValues.
+// sample returns a state file that contains sampleValues.
 func sample(t testing.TB) []byte {
 	t.Helper()
 	path := t.TempDir()
@@ -29,8 +29,8 @@ func sample(t testing.TB) []byte {
 	return content
 }
 
-// survive opens, reads, writes, closes and opens again a file of that content. What is read
-// of it is all of the sample, or the file is set aside.
+// survive opens a file with that content, reads, writes, closes and opens it again. It must read
+// the whole sample, or the file must be renamed.
 func survive(t testing.TB, content []byte, what string) (setAside bool) {
 	t.Helper()
 	path, err := os.MkdirTemp(t.TempDir(), "")
@@ -77,7 +77,7 @@ func TestAFileThatIsCutAnywhereIsSetAside(t *testing.T) {
 	}
 }
 
-// A flipped byte may leave a header that says the same, such as a key in capitals.
+// A flipped byte may leave an equivalent header, such as a key in uppercase.
 func TestAByteThatIsFlippedAnywhereIsNoticed(t *testing.T) {
 	content := sample(t)
 	for i := range content {
@@ -105,13 +105,13 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// sealed is a file of that version whose checksum is right.
+// sealed returns a file of that version with a correct checksum.
 func sealed(version int, value string) []byte {
 	value += "\n"
 	return fmt.Appendf(nil, "{\"version\":%d,\"sha256\":\"%x\"}\n%s", version, sha256.Sum256([]byte(value)), value)
 }
 
-func TestAFileThatMakesNoSenseIsSetAside(t *testing.T) {
+func TestAnInvalidFileIsSetAside(t *testing.T) {
 	for name, content := range map[string][]byte{
 		"zeros":                   make([]byte, 4096),
 		"text":                    []byte("this was a state file once\n"),
@@ -128,7 +128,7 @@ func TestAFileThatMakesNoSenseIsSetAside(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsSetAside(t *testing.T) {
+func TestWhatIsNotAFileIsSetAside(t *testing.T) {
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "a.state"), 0o700); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestACrashBetweenWriteAndRenameLosesNothing(t *testing.T) {
 	}
 }
 
-// A loop of links is what root cannot read either.
+// Even root cannot read a loop of links.
 func TestAFileThatCannotBeReadIsNotWrittenOver(t *testing.T) {
 	path := t.TempDir()
 	file := filepath.Join(path, "a.state")

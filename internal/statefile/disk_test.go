@@ -10,9 +10,8 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-// A limit on the size of files that a process may write is what comes nearest to
-// a full disk without root. It affects all that the process writes, so that the test
-// runs in a process of its own.
+// A limit on the size of files is the closest to a full disk without root. It affects the whole
+// process, so the test runs in a separate process.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	if os.Getenv(child) == "" {
 		if out, err := inChild(t, "full disk"); err != nil || !strings.Contains(out, "--- PASS: TestAFullDiskLosesNothing") {
@@ -67,8 +66,8 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	}
 }
 
-// limitFileSize makes writes beyond size fail, until the returned function is
-// called. Go's runtime takes no harm from SIGXFSZ, which comes with it.
+// limitFileSize makes writes beyond size fail until restore is called. Go's runtime survives the
+// SIGXFSZ that such writes cause.
 func limitFileSize(t *testing.T, size uint64) (restore func()) {
 	t.Helper()
 	var old syscall.Rlimit

@@ -1,6 +1,6 @@
 package statefile
 
-// Timings and limits that tests hold the package to.
+// Timings and limits that tests check.
 const (
 	SaveDelay  = saveDelay
 	LazyDelay  = lazyDelay

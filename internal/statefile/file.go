@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// version is that of the format and of all values. A newer one is what this hostler
-	// would misread.
+	// version is the version of the format and of all values. This hostler could misread a newer
+	// one.
 	version = 1
 
-	// maxBytes bounds a file. Owners bound what they keep, which comes to a few MiB.
+	// maxBytes bounds a file. Owners limit their state to a few MiB.
 	maxBytes = 64 << 20
-	// maxNotesBytes is far above what a few small values can fill.
+	// maxNotesBytes is far above the size of a few small values.
 	maxNotesBytes = 1 << 20
 
-	// keptAside is how many files that were set aside are kept beside each live one.
+	// keptAside is how many damaged files are kept beside each state file.
 	keptAside = 3
 )
 
 // header is the first line of a file.
 type header struct {
 	Version int    `json:"version"`
-	SHA256  string `json:"sha256"` // of all that follows the line
+	SHA256  string `json:"sha256"` // of everything after this line
 }
 
-// unusableError is why a file has to be set aside.
+// unusableError says why a file must be renamed.
 type unusableError struct {
-	suffix string // what its new name says of it
+	suffix string // added to its new name
 	why    string
 }
 
@@ -51,21 +51,21 @@ func damaged(format string, args ...any) error {
 	return &unusableError{"corrupt", "damaged: " + fmt.Sprintf(format, args...)}
 }
 
-// File is the store of one kind of state, of which its owner has the only copy in memory.
-// All methods are safe for concurrent use.
+// File stores one kind of state. Its owner has the only copy in memory. All methods are safe for
+// concurrent use.
 type File struct {
 	folder *Folder
 	name   string
-	plain  bool  // text for people, without a header
-	unread error // why a file that may be whole could not be read; guarded by folder.disk
+	plain  bool  // readable text, without a header
+	unread error // why a file that may be intact could not be read; guarded by folder.disk
 
 	snapshot func() any // returns the latest value; guarded by folder.mu
-	due      time.Time  // when it has to be written; zero if it is; guarded by folder.mu
+	due      time.Time  // when it must be written; zero if nothing is pending; guarded by folder.mu
 }
 
-// Load reads what was saved last into the value that into points to. It leaves the value
-// as it is where nothing was saved, and where a file cannot be used: that one is set
-// aside, with a warning.
+// Load decodes the last saved value into the variable that into points to. If nothing was saved,
+// the variable is unchanged. If the file cannot be used, the variable is unchanged, too, and the
+// file is renamed with a warning.
 func (f *File) Load(into any) {
 	f.folder.disk.Lock()
 	defer f.folder.disk.Unlock()
@@ -83,7 +83,7 @@ func (f *File) Load(into any) {
 		return
 	}
 	if err == nil {
-		fresh := reflect.New(reflect.TypeOf(into).Elem()) // what is wrong shows halfway through
+		fresh := reflect.New(reflect.TypeOf(into).Elem()) // decoding may fail after it has set some fields
 		if err = json.Unmarshal(value, fresh.Interface()); err == nil {
 			reflect.ValueOf(into).Elem().Set(fresh.Elem())
 			return
@@ -102,17 +102,17 @@ func (f *File) Load(into any) {
 	}
 }
 
-// Save has the state written within seconds, as snapshot returns it then. snapshot is called
-// from another goroutine, later than Save returns, and returns a value that does not change
-// any more, for encoding/json. Save does not wait for the disk.
+// Save writes the state within seconds. Another goroutine calls snapshot later, and encodes its
+// result with encoding/json, so the result must not change any more. Save does not wait for the
+// disk.
 func (f *File) Save(snapshot func() any) { f.save(snapshot, saveDelay) }
 
-// SaveLazily is Save for changes that matter little, such as a heartbeat: they are written
-// within half a minute.
+// SaveLazily is Save for unimportant changes, such as a heartbeat. They are written within half a
+// minute.
 func (f *File) SaveLazily(snapshot func() any) { f.save(snapshot, lazyDelay) }
 
-// SaveNow is Save for changes that are rare and that a power cut should not lose: they are
-// written next. It does not wait for that either.
+// SaveNow is Save for rare changes that a power cut should not lose. They are written immediately,
+// but SaveNow does not wait for the disk either.
 func (f *File) SaveNow(snapshot func() any) { f.save(snapshot, 0) }
 
 func (f *File) save(snapshot func() any, delay time.Duration) {
@@ -125,8 +125,8 @@ func (f *File) save(snapshot func() any, delay time.Duration) {
 	}
 }
 
-// again has the state written with the next attempt, after one that failed.
-func (f *File) again() {
+// markPending marks the state as pending after a failed write.
+func (f *File) markPending() {
 	f.folder.mu.Lock()
 	defer f.folder.mu.Unlock()
 	f.due = time.Now()
@@ -149,7 +149,7 @@ func (f *File) read() ([]byte, error) {
 		return nil, damaged("not a regular file")
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		_ = file.Chmod(0o600) // best effort: the folder is closed to others anyway
+		_ = file.Chmod(0o600) // best effort: other users cannot open the folder anyway
 	}
 	limit := maxBytes
 	if f.plain {
@@ -169,7 +169,7 @@ func (f *File) read() ([]byte, error) {
 	return valueOf(text)
 }
 
-// valueOf returns what follows the header, if that is what the header says.
+// valueOf returns the value after the header, if the header's version and checksum match.
 func valueOf(text []byte) ([]byte, error) {
 	line, value, found := bytes.Cut(text, []byte("\n"))
 	var h header
@@ -190,7 +190,7 @@ func valueOf(text []byte) ([]byte, error) {
 
 func checksum(value []byte) string { return fmt.Sprintf("%x", sha256.Sum256(value)) }
 
-// write replaces the file by what the owner has now. The caller holds disk.
+// write replaces the file with the owner's current state. The caller holds disk.
 func (f *File) write() error {
 	f.folder.mu.Lock()
 	snapshot := f.snapshot
@@ -200,7 +200,7 @@ func (f *File) write() error {
 		err = f.replace(snapshot())
 	}
 	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) { // which says the path again
+	if errors.As(err, &pathErr) { // the error would repeat the path
 		err = pathErr.Err
 	}
 	if err != nil {
@@ -232,8 +232,8 @@ func (f *File) replace(value any) error {
 	return atomicfile.Replace(f.path(), first, []byte("\n"), text)
 }
 
-// clearPath sets a file aside that could not be read: a person may have more luck with it.
-// The caller holds disk.
+// clearPath renames a file that could not be read, so that a person can try to read it. The caller
+// holds disk.
 func (f *File) clearPath() error {
 	if f.unread == nil {
 		return nil
@@ -245,8 +245,8 @@ func (f *File) clearPath() error {
 	return nil
 }
 
-// moveAside renames the file to name.suffix-time and keeps only the latest few of such
-// files. The caller holds disk.
+// moveAside renames the file to name.suffix-time, and deletes all but the latest few renamed files.
+// The caller holds disk.
 func (f *File) moveAside(suffix string, why error) error {
 	to := f.path() + "." + suffix + "-" + time.Now().UTC().Format("20060102T150405.000000000Z")
 	if err := os.Rename(f.path(), to); err != nil {
@@ -258,15 +258,15 @@ func (f *File) moveAside(suffix string, why error) error {
 	f.folder.log.Warn("moved unusable state file aside, starting with an empty one", "path", f.path(), "moved_to", to, "reason", why)
 	old, err := filepath.Glob(f.path() + ".*-[0-9]*T[0-9]*Z")
 	if err != nil {
-		return nil // a path with a pattern in it: nothing to tidy
+		return nil // the path contains glob characters: delete nothing
 	}
-	old = slices.DeleteFunc(old, func(name string) bool { return name == to }) // the latest, whatever the clock says
+	old = slices.DeleteFunc(old, func(name string) bool { return name == to }) // the newest one, even if the clock was set back
 	slices.SortFunc(old, func(a, b string) int { return strings.Compare(asideTime(a), asideTime(b)) })
 	for _, name := range old[:max(0, len(old)+1-keptAside)] {
-		_ = os.Remove(name) // tried again with the next one set aside
+		_ = os.Remove(name) // tried again after the next rename
 	}
 	return atomicfile.SyncFolder(f.folder.path)
 }
 
-// asideTime is the part of the name from the time on, which sorts by age.
+// asideTime returns the time in a name, so that names can be sorted by age.
 func asideTime(path string) string { return path[strings.LastIndexByte(path, '-'):] }

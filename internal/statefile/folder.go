@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long a change may wait in memory before it is written.
+// How long a change may wait in memory until it is written.
 const (
 	saveDelay  = 5 * time.Second  // after File.Save
 	lazyDelay  = 30 * time.Second // after File.SaveLazily
-	retryDelay = 30 * time.Second // after a write that failed
+	retryDelay = 30 * time.Second // after a failed write
 )
 
 const (
@@ -27,51 +27,51 @@ const (
 	lockRetry   = 50 * time.Millisecond
 )
 
-// formerFile is where builds before this format kept their state. Nothing reads it.
+// formerFile is the state file of older builds. It is not read.
 const formerFile = "state.db"
 
-// ErrLocked means that another process uses the folder: a second agent runs on this host.
+// ErrLocked means that another process, such as a second agent on this host, uses the folder.
 var ErrLocked = errors.New("state directory is in use by another hostler agent")
 
 var errClosed = errors.New("state is closed")
 
-// Health is how well the state is kept.
+// Health says whether state reaches the disk.
 type Health struct {
-	// Persisted is whether the files can be written. It turns false with the first write
-	// that fails and true again once everything is written.
+	// Persisted says whether the files can be written. It becomes false with the first failed
+	// write, and true again once everything is written.
 	Persisted bool
-	// Message says why not Persisted, such as "not persisted: write
-	// /var/lib/hostler/nodes.state: no space left on device"; else empty.
+	// Message says why Persisted is false, such as "not persisted: write
+	// /var/lib/hostler/nodes.state: no space left on device". It is empty if Persisted is true.
 	Message string
-	// SetAside is where the latest file that could not be used was moved to,
-	// empty if none was since Open.
+	// SetAside is the new name of the last file that was renamed because it could not be used. It
+	// is empty if none was renamed since Open.
 	SetAside string
 }
 
 // Folder is the folder of all state files. All methods are safe for concurrent use.
 type Folder struct {
-	path string // empty: memory only, by choice
+	path string // empty for memory only
 	log  *slog.Logger
 	wake chan struct{} // holds one token when a file's due time has changed
 
-	// disk is held across work on files, which may block for as long as the disk does. It is
-	// taken before mu, never while mu is held.
+	// disk is held during file operations, which may block as long as the disk does. It is locked
+	// before mu, never while mu is held.
 	disk   sync.Mutex
-	locked *os.File // the folder with its lock; nil while it could not be locked
+	locked *os.File // the folder with its flock; nil while it could not be locked
 
-	mu       sync.Mutex // guards all below, and what Files say; held for moments only
+	mu       sync.Mutex // guards the fields below, and the fields of Files that name it; held briefly
 	files    []*File
 	retry    time.Time // when to write again after an error
-	err      error     // why the files cannot be written
+	err      error     // why the last write failed
 	setAside string
 	closed   bool
 }
 
-// Open locks the folder at path, and creates it (0700) where it is missing. The only error
-// is ErrLocked: in every other case the Folder works, from memory if it must, and Health
-// says so.
+// Open locks the folder at path, and creates it (0700) if it is missing. The only error is
+// ErrLocked. In all other cases the Folder works, if necessary from memory, and Health reports
+// problems.
 //
-// The caller runs Run to have changes written, and Close at the end.
+// The caller runs Run, which writes changes, and calls Close at the end.
 func Open(path string, log *slog.Logger) (*Folder, error) {
 	f := &Folder{path: path, log: log.With("component", "state"), wake: make(chan struct{}, 1)}
 	f.disk.Lock()
@@ -90,12 +90,12 @@ func Open(path string, log *slog.Logger) (*Folder, error) {
 	return f, nil
 }
 
-// NewMemory returns a Folder that never touches a disk, for callers that want none.
+// NewMemory returns a Folder that never uses a disk.
 func NewMemory() *Folder {
 	return &Folder{log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
 }
 
-// File returns the store of one kind of state, whose name is a constant of its owner.
+// File returns the store of one kind of state. The name is a constant of its owner.
 func (f *Folder) File(name string) *File {
 	return f.file(name + ".state")
 }
@@ -113,7 +113,7 @@ func (f *Folder) file(name string) *File {
 	return file
 }
 
-// Health returns how well the state is kept.
+// Health returns whether state reaches the disk, and problems.
 func (f *Folder) Health() Health {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,8 +127,8 @@ func (f *Folder) Health() Health {
 	return h
 }
 
-// Run writes changes behind until ctx ends, and returns why it ended. It writes nothing
-// while nothing changes. What is pending at the end is left to Close.
+// Run writes changes until ctx ends, and returns the cause. It writes nothing while nothing
+// changes. Changes that are pending when it returns are written by Close.
 func (f *Folder) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -146,19 +146,19 @@ func (f *Folder) Run(ctx context.Context) error {
 		case wait > 0:
 			timer.Reset(wait)
 		default:
-			_ = f.write(false) // reported by Health and in the log
+			_ = f.write(false) // the error is in Health and in the log
 			timer.Reset(0)
 		}
 	}
 }
 
-// due is when to write next; zero if nothing is pending.
+// due returns when to write next, or zero if nothing is pending.
 func (f *Folder) due() (next time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.path == "":
-		return time.Time{} // nothing will ever be written
+		return time.Time{} // nothing can be written any more
 	case f.err != nil:
 		return f.retry
 	}
@@ -170,12 +170,12 @@ func (f *Folder) due() (next time.Time) {
 	return next
 }
 
-// Flush writes all pending changes now and returns once they are synced. After an error
-// they stay pending.
+// Flush writes all pending changes, and returns after they are synced. After an error they stay
+// pending.
 func (f *Folder) Flush() error { return f.write(true) }
 
-// write writes the files that are due, or all that are pending. After an error it tries all
-// of them, so that Health speaks for all.
+// write writes the files that are due, or all pending ones. After an error it tries all files, so
+// that Health covers all of them.
 func (f *Folder) write(all bool) error {
 	if f.path == "" {
 		return nil
@@ -203,14 +203,14 @@ func (f *Folder) write(all bool) error {
 	errs := make([]error, len(files))
 	var writes sync.WaitGroup
 	for i, file := range files {
-		// Side by side: the file system syncs what is written at the same time at once.
+		// Concurrent writes are faster, because the file system syncs them together.
 		writes.Go(func() {
 			errs[i] = unwritable
 			if unwritable == nil {
 				errs[i] = file.write()
 			}
 			if errs[i] != nil {
-				file.again()
+				file.markPending()
 			}
 		})
 	}
@@ -232,8 +232,8 @@ func (f *Folder) write(all bool) error {
 	return nil
 }
 
-// Close writes what is pending and unlocks the folder. It is called once, after all owners
-// of state have ended: what they save afterwards is not written.
+// Close writes pending changes and unlocks the folder. Call it once, after all owners of state have
+// ended: changes that they save later are not written.
 func (f *Folder) Close() error {
 	err := f.Flush()
 	f.disk.Lock()
@@ -248,8 +248,8 @@ func (f *Folder) Close() error {
 	return err
 }
 
-// prepare locks the folder, which is created where it is missing, and returns why no files
-// can be written there. The caller holds disk.
+// prepare locks the folder, and creates it if it is missing. It returns why files cannot be written
+// there. The caller holds disk.
 func (f *Folder) prepare() error {
 	if err := os.MkdirAll(f.path, 0o700); err != nil {
 		return err
@@ -265,8 +265,8 @@ func (f *Folder) prepare() error {
 	return nil
 }
 
-// lock takes the lock of the folder, flock(2), which ends with the process. It needs no file,
-// so that it works where the disk is full or read-only. The caller holds disk.
+// lock takes an flock(2) on the folder itself. It ends with the process and needs no file, so it
+// works if the disk is full or read-only. The caller holds disk.
 func (f *Folder) lock() error {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockRetry) {
 		folder, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
@@ -280,7 +280,7 @@ func (f *Folder) lock() error {
 			}
 			continue
 		}
-		if err != nil { // NFS locks no folders
+		if err != nil { // NFS cannot lock folders
 			f.log.Warn("cannot lock state directory, a second agent is not detected", "path", f.path, "error", err)
 		}
 		f.locked = folder
@@ -288,7 +288,7 @@ func (f *Folder) lock() error {
 	}
 }
 
-// failed notes that files cannot be written, and logs it when it begins.
+// failed records a failed write, and logs the first one.
 func (f *Folder) failed(err error) {
 	f.mu.Lock()
 	began := f.err == nil
@@ -300,10 +300,10 @@ func (f *Folder) failed(err error) {
 	}
 }
 
-// trigger has Run look when to write next. The caller holds mu.
+// trigger wakes Run, which then computes the next write. The caller holds mu.
 func (f *Folder) trigger() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // the token of an earlier change is still there
+	default: // an earlier token is still there
 	}
 }

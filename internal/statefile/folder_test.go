@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-// journal is what a Folder has logged.
+// journal collects what a Folder logs.
 type journal struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -59,7 +59,7 @@ func closed(t testing.TB, folder *statefile.Folder) {
 	}
 }
 
-// owner has a value, and counts how often it is written.
+// owner has a value, and counts the snapshots of it.
 type owner struct {
 	mu      sync.Mutex
 	value   map[string]string
@@ -88,7 +88,7 @@ func (o *owner) writes() int {
 	return o.written
 }
 
-// save has values saved.
+// save saves values.
 func save(file *statefile.File, values map[string]string) {
 	file.Save((&owner{value: values}).snapshot)
 }
@@ -102,7 +102,7 @@ func want(t testing.TB, when string, file *statefile.File, values map[string]str
 	}
 }
 
-// run has the folder write behind until the end of the test's bubble.
+// run runs the folder until the end of the test's bubble.
 func run(t *testing.T, folder *statefile.Folder) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -151,10 +151,10 @@ func TestStateSurvivesARestart(t *testing.T) {
 	}
 }
 
-// child is set in the environment of a process that plays a part of a test.
+// child is set in the environment of a process that runs a part of a test.
 const child = "STATEFILE_TEST_CHILD"
 
-// inChild runs the test again in a process of its own, with that part to play.
+// inChild runs the test again in a separate process, with that part.
 func inChild(t *testing.T, part string, how ...func(*exec.Cmd)) (out string, err error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
@@ -192,7 +192,7 @@ func TestASecondProcessIsLockedOut(t *testing.T) {
 	want(t, "in the second", second.File("a"), map[string]string{"k": "v"})
 }
 
-func TestWritesAreBehind(t *testing.T) {
+func TestWritesAreDelayed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		save  func(*statefile.File, func() any)
 		delay time.Duration
@@ -208,7 +208,7 @@ func TestWritesAreBehind(t *testing.T) {
 				var o owner
 				stop := run(t, folder)
 				started := time.Now()
-				for i := range 100 { // and each no more often than that
+				for i := range 100 { // each file is still written at most that often
 					o.set("i", fmt.Sprint(i))
 					tc.save(folder.File("a"), o.snapshot)
 					if tc.delay == 0 {
@@ -245,7 +245,7 @@ func TestWritesAreBehind(t *testing.T) {
 	}
 }
 
-func TestAChangeThatCannotWaitIsWrittenBeforeThoseThatCan(t *testing.T) {
+func TestUrgentChangesAreWrittenFirst(t *testing.T) {
 	path := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		folder := open(t, path)
@@ -263,8 +263,8 @@ func TestAChangeThatCannotWaitIsWrittenBeforeThoseThatCan(t *testing.T) {
 	})
 }
 
-// A file where the folder should be is what neither root nor anyone else can write into.
-func TestGoesOnFromMemoryWhereNoFolderCanBe(t *testing.T) {
+// Not even root can write into a file that is in the place of the folder.
+func TestWorksFromMemoryWithoutAFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -353,8 +353,8 @@ func TestAFileThatCannotBeWrittenBlocksNoOther(t *testing.T) {
 	}
 }
 
-func TestMemoryKeepsWhatIsSavedAndIsNotWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where a loop without a pause lets no time pass, and hangs
+func TestAMemoryFolderWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // without a pause between attempts, the bubble's time would stand still and the test would hang
 		folder := statefile.NewMemory()
 		save(folder.File("a"), map[string]string{"k": "v"})
 		if err := folder.Notes("node").Write(map[string][]byte{"cordon": []byte("1")}, nil); err != nil {

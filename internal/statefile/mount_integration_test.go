@@ -15,10 +15,10 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-// The filesystems are mounted in a mount namespace of the test's own process.
-func TestFilesystemsThatTakeNothing(t *testing.T) {
+// The filesystems are mounted in the mount namespace of the test's process.
+func TestUnwritableFilesystems(t *testing.T) {
 	if os.Getenv(child) == "" {
-		if out, err := inChild(t, "mounts", private); err != nil || !strings.Contains(out, "--- PASS: TestFilesystemsThatTakeNothing") {
+		if out, err := inChild(t, "mounts", private); err != nil || !strings.Contains(out, "--- PASS: TestUnwritableFilesystems") {
 			t.Errorf("in a process of its own: %v\n%s", err, out)
 		}
 		return
@@ -87,7 +87,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// private has a child's mounts be its own.
+// private gives a child its own mount namespace.
 func private(child *exec.Cmd) {
 	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 }

@@ -8,23 +8,22 @@ import (
 	"sync"
 )
 
-// Values are few small values by key, which are kept in memory and in one file. All methods
-// are safe for concurrent use and none waits for the disk.
+// Values are a few small values by key, kept in memory and in one file. All methods are safe for
+// concurrent use, and do not wait for the disk.
 type Values struct {
 	file *File
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	values map[string]json.RawMessage
 }
 
-// Values returns the values in the state file of that name, which is a constant of their
-// owner.
+// Values returns the values in the state file of that name, which is a constant of their owner.
 func (f *Folder) Values(name string) *Values { return open(f.File(name)) }
 
-// Notes returns the values in the file name.json. They are there also where state files are
-// not, because these are damaged, or a newer hostler has written them: the file is text, one
-// JSON object, whose shape has no version. Keys are only ever added, none changes its
-// meaning, and those of a later hostler are kept as they stand.
+// Notes returns the values in the file name.json. They are readable even if state files are damaged
+// or from a newer hostler, because the file is one plain JSON object without a version. In later
+// versions, keys may be added, but never change their meaning. Keys of a later hostler are kept
+// unchanged.
 func (f *Folder) Notes(name string) *Values {
 	file := f.file(name + ".json")
 	file.plain = true
@@ -38,12 +37,12 @@ func open(file *File) *Values {
 		v.values = map[string]json.RawMessage{}
 	}
 	for key, value := range v.values {
-		if isNull(value) { // a person's way to remove one
+		if isNull(value) { // a person can set null to remove a value
 			delete(v.values, key)
 			continue
 		}
 		var compact bytes.Buffer
-		_ = json.Compact(&compact, value) // it has been read as JSON
+		_ = json.Compact(&compact, value) // cannot fail: it was parsed as JSON
 		v.values[key] = compact.Bytes()
 	}
 	return v
@@ -51,8 +50,7 @@ func open(file *File) *Values {
 
 func isNull(value []byte) bool { return string(bytes.TrimSpace(value)) == "null" }
 
-// Load returns all keys with their latest values, written or not, which are the caller's
-// to keep. It never fails.
+// Load returns copies of all values, including those that are not on disk yet. It never fails.
 func (v *Values) Load() (map[string][]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -63,16 +61,15 @@ func (v *Values) Load() (map[string][]byte, error) {
 	return values, nil
 }
 
-// Write puts and removes keys, all or none of them, and has them in the file within seconds,
-// or with Folder.Flush. The values are JSON, other than null, and copied; removing a missing
-// key succeeds. The error is about a value that is no JSON; whether the file can be written
-// is in Folder.Health.
+// Write puts and removes keys atomically. The file has them within seconds, or after Folder.Flush.
+// Values are JSON other than null, and are copied. Removing a missing key succeeds. The error is
+// about a value that is not JSON; Folder.Health says whether the file can be written.
 func (v *Values) Write(put map[string][]byte, remove []string) error {
 	return v.change(put, remove, v.file.Save)
 }
 
-// WriteNow is Write for changes that are rare and that a power cut should not lose: they are
-// written next. It does not wait for that either.
+// WriteNow is Write for rare changes that a power cut should not lose. They are written
+// immediately, but WriteNow does not wait for the disk either.
 func (v *Values) WriteNow(put map[string][]byte, remove []string) error {
 	return v.change(put, remove, v.file.SaveNow)
 }

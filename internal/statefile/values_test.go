@@ -127,7 +127,7 @@ func TestNotesAreWrittenWithinSecondsAndOnlyIfTheyChange(t *testing.T) {
 	})
 }
 
-func TestNotesThatMakeNoSenseAreSetAside(t *testing.T) {
+func TestInvalidNotesAreSetAside(t *testing.T) {
 	for name, content := range map[string]string{
 		"empty":     "",
 		"cut":       `{"cordon": {"by": "al`,

@@ -1,9 +1,8 @@
-// Package tree reads folders that users other than root may control, such as folders that
-// containers write.
+// Package tree reads folders that users other than root may control, such as folders of containers.
 //
-// It opens them by descriptor, one name at a time and without following links, so that nobody can
-// redirect a reader by replacing a folder. It reads in batches, with bounded memory and
-// descriptors. It does not judge what it finds.
+// It opens them by descriptor, one name at a time and without following links, so that replacing a
+// folder cannot redirect it. It reads in batches, with bounded memory and descriptors. It does not
+// judge the content.
 package tree
 
 import (
@@ -18,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// atOnce is how many entries of a folder are read together: a folder may hold millions.
-const atOnce = 256
+// batchSize is the batch size for entries: a folder may contain millions.
+const batchSize = 256
 
-// Dir is an open folder. A name in it is one step: no link is followed.
+// Dir is an open folder. Names are single path elements, and links are not followed.
 type Dir struct {
 	file *os.File
-	// Self is what the folder was when it was opened, with the ID of its mount (Linux 5.8).
+	// Self is the result of statx on the open folder, with its mount ID (Linux 5.8).
 	Self unix.Statx_t
 }
 
-// Open opens a folder by its path. It follows links, so the path must be one that only root can change.
+// Open opens a folder by its path. It follows links, so only root may be able to change the path.
 func Open(path string) (*Dir, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -37,21 +36,21 @@ func Open(path string) (*Dir, error) {
 	return New(f)
 }
 
-// New is the Dir of a folder that is open. It closes the file if it fails.
+// New returns a Dir for an open folder. It closes the file on error.
 func New(folder *os.File) (*Dir, error) {
 	d := &Dir{file: folder}
 	var err error
 	if d.Self, err = d.Stat(""); err != nil {
-		_ = folder.Close() // it was only read
+		_ = folder.Close() // opened only to read
 		return nil, err
 	}
 	return d, nil
 }
 
-// Open opens a folder in d. It fails if that is a link.
+// Open opens a subfolder. It fails if the name is a link.
 func (d *Dir) Open(name string) (*Dir, error) { return d.openAs(filepath.Join(d.Name(), name), name) }
 
-// openAs is Open of a folder that is then called so.
+// openAs is Open with the path that Name returns.
 func (d *Dir) openAs(called, name string) (*Dir, error) {
 	fd, err := d.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -60,7 +59,7 @@ func (d *Dir) openAs(called, name string) (*Dir, error) {
 	return New(os.NewFile(uintptr(fd), called))
 }
 
-// OpenFile opens an existing file in d with these flags. It fails if that is a link.
+// OpenFile opens an existing file with these flags. It fails if the name is a link.
 func (d *Dir) OpenFile(name string, flags int) (*os.File, error) {
 	fd, err := d.open(name, flags)
 	if err != nil {
@@ -80,13 +79,13 @@ func (d *Dir) open(name string, flags int) (fd int, err error) {
 	return fd, nil
 }
 
-// Name is the path by which the folder was opened.
+// Name returns the path by which the folder was opened.
 func (d *Dir) Name() string { return d.file.Name() }
 
 // Close closes the folder.
-func (d *Dir) Close() { _ = d.file.Close() } // it was only read
+func (d *Dir) Close() { _ = d.file.Close() } // opened only to read
 
-// Names reads the names in the folder in batches, in no order. An error is the last element.
+// Names yields the names in the folder, unordered, read in batches. An error is the last element.
 func (d *Dir) Names() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if _, err := d.file.Seek(0, io.SeekStart); err != nil {
@@ -94,7 +93,7 @@ func (d *Dir) Names() iter.Seq2[string, error] {
 			return
 		}
 		for {
-			names, err := d.file.Readdirnames(atOnce)
+			names, err := d.file.Readdirnames(batchSize)
 			for _, name := range names {
 				if !yield(name, nil) {
 					return
@@ -110,7 +109,7 @@ func (d *Dir) Names() iter.Seq2[string, error] {
 	}
 }
 
-// Stat inspects an entry; with an empty name, the folder itself.
+// Stat returns the statx result of an entry, or of the folder itself if name is empty.
 func (d *Dir) Stat(name string) (unix.Statx_t, error) {
 	var st unix.Statx_t
 	err := retry(func() error {
@@ -122,7 +121,7 @@ func (d *Dir) Stat(name string) (unix.Statx_t, error) {
 	return st, nil
 }
 
-// Remove removes an entry; flags are those of unlinkat(2).
+// Remove removes an entry. flags are those of unlinkat(2).
 func (d *Dir) Remove(name string, flags int) error {
 	if err := unix.Unlinkat(d.fd(), name, flags); err != nil {
 		return d.fault("remove", name, err)
@@ -130,7 +129,7 @@ func (d *Dir) Remove(name string, flags int) error {
 	return nil
 }
 
-// Readlink returns where a link in the folder leads.
+// Readlink returns the target of a link.
 func (d *Dir) Readlink(name string) (string, error) {
 	text := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(d.fd(), name, text)
@@ -146,7 +145,7 @@ func (d *Dir) fault(operation, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", operation, filepath.Join(d.Name(), name), err)
 }
 
-// Names reads the names in the folder at a path, as Open and Dir.Names do.
+// Names is Open and Dir.Names for a path.
 func Names(path string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		d, err := Open(path)
@@ -159,16 +158,16 @@ func Names(path string) iter.Seq2[string, error] {
 	}
 }
 
-// Device is the number of the device that an entry is on.
+// Device returns the device number of an entry.
 func Device(st unix.Statx_t) uint64 { return unix.Mkdev(st.Dev_major, st.Dev_minor) }
 
-// Gone reports whether an error says that an entry is not there any more, or was replaced by something
-// else than the folder that it was.
+// Gone reports whether an error means that an entry was removed, or that a folder was replaced by
+// something else.
 func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// retry repeats a call that a signal has interrupted, as may happen on FUSE and network file systems.
+// retry repeats a call while signals interrupt it, which happens on FUSE and network file systems.
 func retry(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

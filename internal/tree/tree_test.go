@@ -22,7 +22,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// makeAll makes folders, and files where the path ends in no slash.
+// makeAll creates folders for paths that end in a slash, and files for others.
 func makeAll(t *testing.T, root string, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -44,7 +44,7 @@ func open(t *testing.T, path string) *tree.Dir {
 	return d
 }
 
-// paths walks a tree, and lists what was visited below the root.
+// paths walks a tree, and lists the visited entries below the root.
 func paths(t *testing.T, root string, maxBytes int, then func(path string)) (found []string, whole bool) {
 	t.Helper()
 	whole = tree.Walk(open(t, root), maxBytes, func(e tree.Entry) (enter, goOn bool) {
@@ -64,8 +64,7 @@ func paths(t *testing.T, root string, maxBytes int, then func(path string)) (fou
 	return found, whole
 }
 
-// chain makes a folder in a folder so many times, which no path may be long enough for, and returns the
-// last one.
+// chain creates nested folders, deeper than any path can be long, and returns the innermost.
 func chain(t *testing.T, root, name string, depth int) *os.File {
 	t.Helper()
 	at, err := os.Open(root)
@@ -81,7 +80,7 @@ func chain(t *testing.T, root, name string, depth int) *os.File {
 	return at
 }
 
-// held is what is in memory and in use.
+// held returns the memory in use.
 func held() int {
 	var m goruntime.MemStats
 	goruntime.GC()
@@ -89,7 +88,7 @@ func held() int {
 	return int(m.HeapAlloc)
 }
 
-func TestWhatIsInFewFoldersIsVisitedFirst(t *testing.T) {
+func TestEntriesAreVisitedLevelByLevel(t *testing.T) {
 	root := t.TempDir()
 	makeAll(t, root, "a/b/c/d", "a/e", "f", "g/")
 	check(t, os.Symlink("/", filepath.Join(root, "a", "everything")))
@@ -128,7 +127,7 @@ func TestAVisitDecidesWhatIsEnteredAndWhenToEnd(t *testing.T) {
 	}
 }
 
-// A swap between the visit of a folder and its reading leads nobody elsewhere.
+// A folder may be replaced by a link between its visit and its reading.
 func TestAFolderThatIsSwappedForALinkIsNotFollowed(t *testing.T) {
 	tests := []struct{ name, when, swapped string }{
 		{"the folder itself", "a", "a"},
@@ -179,7 +178,7 @@ func TestALinkIsNotOpenedAsAFolder(t *testing.T) {
 	if leads, err := folder.Readlink("link"); err != nil || leads != "file" {
 		t.Errorf("Readlink() = %q, %v, want file", leads, err)
 	}
-	for range 2 { // from the beginning each time
+	for range 2 { // each walk starts at the beginning
 		var names []string
 		for name, err := range folder.Names() {
 			check(t, err)
@@ -191,7 +190,7 @@ func TestALinkIsNotOpenedAsAFolder(t *testing.T) {
 	}
 }
 
-// Paths of 3.7 kB are not held, and of names a bounded part.
+// Paths of 3.7 kB must not be in memory, and names only up to the bound.
 func TestDeepLongPathsTakeBoundedMemory(t *testing.T) {
 	const folders = 4000
 	root := t.TempDir()
@@ -221,8 +220,8 @@ func TestDeepLongPathsTakeBoundedMemory(t *testing.T) {
 	}
 }
 
-// What was read is not held any more, however much it was.
-func TestManyFoldersInFewAtATimeAreWalkedWhole(t *testing.T) {
+// Entries that were read must not stay in memory.
+func TestManyFoldersAreWalkedWithinMaxBytes(t *testing.T) {
 	const levels, each = 40, 20
 	root := t.TempDir()
 	at := root
@@ -240,12 +239,12 @@ func TestManyFoldersInFewAtATimeAreWalkedWhole(t *testing.T) {
 	}
 }
 
-// limitFiles lowers how many files this process may have open, to so many more than it has.
+// limitFiles lowers the limit of open files to the current number plus more.
 func limitFiles(t *testing.T, more int) {
 	t.Helper()
 	var limit unix.Rlimit
 	check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	next, err := os.Open("/dev/null") // the lowest number that is free, above which few are used
+	next, err := os.Open("/dev/null") // the lowest free number; few descriptors have higher numbers
 	check(t, err)
 	lower := limit
 	lower.Cur = uint64(next.Fd()) + 1 + uint64(more)
@@ -254,7 +253,7 @@ func limitFiles(t *testing.T, more int) {
 	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) })
 }
 
-func TestATreeIsDeeperThanThereAreDescriptors(t *testing.T) {
+func TestATreeMayBeDeeperThanTheDescriptorLimit(t *testing.T) {
 	const depth = 500
 	root := t.TempDir()
 	chain(t, root, "deep", depth)
@@ -273,7 +272,7 @@ func TestATreeIsDeeperThanThereAreDescriptors(t *testing.T) {
 	}
 }
 
-func TestAWalkWithoutDescriptorsSaysThatItIsNotWhole(t *testing.T) {
+func TestAWalkWithoutDescriptorsIsNotWhole(t *testing.T) {
 	root := t.TempDir()
 	makeAll(t, root, "a/b/c/d/e")
 	limitFiles(t, 8)

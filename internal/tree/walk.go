@@ -7,24 +7,26 @@ import (
 )
 
 const (
-	// mostOpen bounds the descriptors that a walk holds. A deeper tree takes more calls instead.
+	// mostOpen bounds the open descriptors of a walk. In a deeper tree, the walk opens folders
+	// again.
 	mostOpen = 16
-	// folderBytes is what a Folder takes without its name, with what lists and the allocator add.
+	// folderBytes is the memory for a Folder without its name, including lists and the allocator's
+	// overhead.
 	folderBytes = 96
 )
 
-// Folder is a folder that a walk has found.
+// Folder is a folder that a walk found.
 type Folder struct {
 	Parent *Folder // nil for the root
-	Name   string  // the path of the root
+	Name   string  // the path if it is the root
 	Depth  int     // 0 for the root
 
 	device, mount uint64
-	unread        int // folders below it that are not read yet, and itself if it is not
+	unread        int // folders not read yet among this folder and those below it
 }
 
-// Path is the folder's path. It is made when it is requested: a tree's paths may be many times as
-// long as its names.
+// Path returns the folder's path. It is built on each call, because all paths of a tree may take
+// many times as much memory as the names.
 func (f *Folder) Path() string {
 	if f.Parent == nil {
 		return f.Name
@@ -32,25 +34,25 @@ func (f *Folder) Path() string {
 	return filepath.Join(f.Parent.Path(), f.Name)
 }
 
-// Bytes is about what the folder takes in memory.
+// Bytes estimates the folder's memory.
 func (f *Folder) Bytes() int { return folderBytes + len(f.Name) }
 
-// Entry is what a walk has found in a folder, or the root.
+// Entry is an entry that a walk found in a folder, or the root itself.
 type Entry struct {
-	In     *Folder // the folder that it is in; nil for the root
-	Dir    *Dir    // In, open until the visit returns, and called by its last name only
+	In     *Folder // the folder that contains it; nil for the root
+	Dir    *Dir    // In, open until the visit returns; its Name is only the last element
 	Name   string  // in that folder
 	Stat   unix.Statx_t
 	Folder *Folder // the entry itself if it is a folder, else nil
 }
 
-// Walk visits root and all that is below it level by level, so that what is in few folders comes
-// first. A visit says whether to enter the entry if it is a folder, and whether to continue. The walk
-// follows no link, and does not enter a folder that is on another mount than when it was visited.
+// Walk visits root and everything below it level by level, so that folders with few entries come
+// first. visit returns whether to enter the entry, if it is a folder, and whether to continue. The
+// walk follows no links. It skips a folder that is on another mount than at its visit.
 //
-// Folders that are still to be read take at most maxBytes. Walk returns false if there is more below
-// root than was visited: because of maxBytes or of a visit, or because something could not be read.
-// What was removed or replaced meanwhile does not count.
+// Folders that still have to be read take at most maxBytes of memory. whole is false if entries
+// below root were not visited: because of maxBytes, of a visit's result, or of an error. Entries
+// that were removed or replaced during the walk do not count.
 func Walk(root *Dir, maxBytes int, visit func(Entry) (enter, goOn bool)) (whole bool) {
 	top := newFolder(nil, root.Name(), root.Self)
 	w := walk{open: []opened{{top, root}}, whole: true}
@@ -98,7 +100,7 @@ func newFolder(in *Folder, name string, st unix.Statx_t) *Folder {
 	return f
 }
 
-// opened is a folder and its descriptor.
+// opened is a folder with its open Dir.
 type opened struct {
 	folder *Folder
 	dir    *Dir
@@ -106,14 +108,14 @@ type opened struct {
 
 // walk is a walk in progress.
 type walk struct {
-	// open is the root, and what is open on the way to the folder that was read last: each is below
-	// the one before.
+	// open has the root and the open folders on the path to the folder that was read last. Each is
+	// below the previous one.
 	open  []opened
-	whole bool // as far as it could be read
+	whole bool // false if something could not be read
 }
 
-// read calls visit for each entry of a folder, and returns false if visit did. What cannot be read is
-// left out.
+// read calls visit for each entry of a folder, and returns false if visit did. It skips what cannot
+// be read.
 func (w *walk) read(f *Folder, visit func(Entry) bool) (goOn bool) {
 	dir, err := w.reach(f)
 	if err != nil {
@@ -141,17 +143,17 @@ func (w *walk) read(f *Folder, visit func(Entry) bool) (goOn bool) {
 	return true
 }
 
-// missed notes what could not be read.
+// missed records that something could not be read, unless it is gone.
 func (w *walk) missed(err error) {
 	if !Gone(err) {
 		w.whole = false
 	}
 }
 
-// reach opens a folder from the nearest one above it that is open.
+// reach opens a folder, starting from its nearest ancestor that is open.
 func (w *walk) reach(f *Folder) (*Dir, error) {
 	last := len(w.open) - 1
-	var way []*Folder
+	var missing []*Folder
 	for at := f; ; at = at.Parent {
 		for w.open[last].folder.Depth > at.Depth {
 			last--
@@ -159,34 +161,34 @@ func (w *walk) reach(f *Folder) (*Dir, error) {
 		if w.open[last].folder == at {
 			break
 		}
-		way = append(way, at)
+		missing = append(missing, at)
 	}
 	w.closeBelow(last)
 	dir := w.open[last].dir
-	for i := len(way) - 1; i >= 0; i-- {
-		next, err := dir.openAs(way[i].Name, way[i].Name) // a path may be long
+	for i := len(missing) - 1; i >= 0; i-- {
+		next, err := dir.openAs(missing[i].Name, missing[i].Name) // by name only, because a path may be long
 		if err != nil {
 			return nil, err
 		}
-		if !way[i].isAt(next) {
+		if !missing[i].isAt(next) {
 			next.Close()
 			return nil, unix.ENOENT
 		}
 		if len(w.open) == mostOpen {
 			w.closeBelow(mostOpen - 2)
 		}
-		w.open = append(w.open, opened{way[i], next})
+		w.open = append(w.open, opened{missing[i], next})
 		dir = next
 	}
 	return dir, nil
 }
 
-// isAt reports whether a folder is on the mount on which it was visited.
+// isAt reports whether a folder is still on the mount on which it was visited.
 func (f *Folder) isAt(d *Dir) bool {
 	return f.mount == d.Self.Mnt_id && f.device == Device(d.Self)
 }
 
-// closeBelow closes what is open below one of those.
+// closeBelow closes the open folders after index last.
 func (w *walk) closeBelow(last int) {
 	for _, o := range w.open[last+1:] {
 		o.dir.Close()

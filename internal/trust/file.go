@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many links are followed to one file, as by the kernel.
+// maxLinks bounds the links that are followed to one file, like the kernel's limit.
 const maxLinks = 40
 
-// maxBytes is the most that is read of a file of the configuration or of credentials.
+// maxBytes bounds the size of configuration and credential files.
 const maxBytes = 1 << 20
 
-// Path follows a path, link by link, and returns where it leads. It fails with an *Error if others
-// than root can change the file there or put another in its place: the file itself, a folder on the
-// way, or one that a link on the way lies in. Of a folder with the sticky bit, such as /tmp, others
-// cannot remove what is not theirs.
+// Path resolves all links of a path, and returns the real path. It fails with an *Error if users
+// other than root can change the file or replace it. It checks the file, every folder on the path,
+// and every folder that contains a link on the path. In a folder with the sticky bit, such as /tmp,
+// users can only remove their own files.
 //
-// As long as root changes nothing, the path that is returned leads to the same file: execute a program
-// by that path.
+// As long as root changes nothing, the returned path leads to the same file. Use it to execute a
+// program.
 func Path(path string) (real string, info fs.FileInfo, err error) {
 	f, real, err := find(path)
 	if err != nil {
@@ -36,17 +36,17 @@ func Path(path string) (real string, info fs.FileInfo, err error) {
 	return real, info, closing(f, err)
 }
 
-// Open opens a regular file that only root can change, to read it. The file that is checked, as by
-// Path, is the one that is opened.
+// Open opens a regular file that only root can change, for reading. It checks the file as Path
+// does, and opens exactly the file that it checked.
 func Open(path string) (*os.File, error) {
 	return open(path, isRegular)
 }
 
-// ReadRegularFile reads a file that Open opens, of up to 1 MiB.
+// ReadRegularFile reads a file as Open opens it, of up to 1 MiB.
 func ReadRegularFile(path string) ([]byte, error) { return readAll(Open(path)) }
 
-// ReadFile is ReadRegularFile of a file of any type. It blocks until a FIFO is written, or a mount
-// that hangs recovers.
+// ReadFile is ReadRegularFile for files of any type. It blocks until a FIFO is written, or until a
+// mount that hangs recovers.
 func ReadFile(path string) ([]byte, error) {
 	return readAll(open(path, func(fs.FileInfo) error { return nil }))
 }
@@ -63,8 +63,9 @@ func readAll(f *os.File, err error) ([]byte, error) {
 	return text, closing(f, err)
 }
 
-// ReadUntrusted reads a regular file of up to 1 MiB that anybody may change, such as to report what is
-// wrong with it. It opens nothing else: a FIFO would block, and a device may do something.
+// ReadUntrusted reads a regular file of up to 1 MiB that any user may change, for example to report
+// its faults. It opens no other type of file: a FIFO would block, and opening a device may have
+// side effects.
 func ReadUntrusted(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -73,7 +74,7 @@ func ReadUntrusted(path string) ([]byte, error) {
 	return readAll(reopen(os.NewFile(uintptr(fd), path), path, isRegular))
 }
 
-// isRegular refuses everything but regular files.
+// isRegular returns an error if a file is not a regular file.
 func isRegular(info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("it is not a regular file (%v)", info.Mode())
@@ -81,7 +82,7 @@ func isRegular(info fs.FileInfo) error {
 	return nil
 }
 
-// open opens a file that only root can change and that check allows.
+// open opens a file that only root can change and that check accepts.
 func open(path string, check func(fs.FileInfo) error) (*os.File, error) {
 	found, _, err := find(path)
 	if err != nil {
@@ -90,7 +91,7 @@ func open(path string, check func(fs.FileInfo) error) (*os.File, error) {
 	return reopen(found, path, check)
 }
 
-// reopen opens to read what is open only to inspect it, if check allows it, and closes the latter.
+// reopen opens a file for reading that is open with O_PATH, if check accepts it. It closes found.
 func reopen(found *os.File, path string, check func(fs.FileInfo) error) (*os.File, error) {
 	info, err := found.Stat()
 	if err == nil {
@@ -107,14 +108,14 @@ func reopen(found *os.File, path string, check func(fs.FileInfo) error) (*os.Fil
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// closing closes a file that was only read, and returns err.
+// closing closes a file that was opened only to read, and returns err.
 func closing(f *os.File, err error) error {
 	_ = f.Close()
 	return err
 }
 
-// find opens what a path leads to, only to inspect it, and returns the path without links. An error
-// names the path as it was given.
+// find opens a path with O_PATH, and returns the path without links. Errors name the path that was
+// passed.
 func find(path string) (found *os.File, real string, err error) {
 	found, real, err = walk(path)
 	if missing, ok := errors.AsType[*fs.PathError](err); ok {
@@ -123,7 +124,7 @@ func find(path string) (found *os.File, real string, err error) {
 	return found, real, err
 }
 
-// walk is find, whose errors name the file or the folder at which it failed.
+// walk is find with errors that name the file or folder at which it failed.
 func walk(path string) (found *os.File, real string, err error) {
 	if !filepath.IsAbs(path) {
 		here, err := os.Getwd()
@@ -154,7 +155,7 @@ func walk(path string) (found *os.File, real string, err error) {
 		}
 		name := rest[0]
 		rest = rest[1:]
-		target := filepath.Dir(at) // of ".."
+		target := filepath.Dir(at) // for ".."
 		if name != ".." {
 			var next *os.File
 			if next, target, err = step(f, at, name); err == nil && target == "" {
@@ -180,25 +181,24 @@ func walk(path string) (found *os.File, real string, err error) {
 	}
 }
 
-// hint is what a person does about a file or a folder at a place on the way to a path.
+// hint returns the fix for a file or a folder at the path at, which was found while resolving path.
 func hint(at, path string, info fs.FileInfo) string {
 	if info.IsDir() && at != filepath.Clean(path) {
 		return fmt.Sprintf("check its content, then move %s to a folder that only root can change, or let only root change %s", path, at)
 	}
-	if info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe) != 0 { // others need it as it is, such as /dev/null
+	if info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe) != 0 { // such as /dev/null: others need its permissions as they are
 		return fmt.Sprintf("use a regular file instead of %s", path)
 	}
 	return fmt.Sprintf("check its content, then run chown root %s && chmod go-w %[1]s", at)
 }
 
-// elements are the names in a path, as the kernel takes them: what ".." is depends on the links
-// before it.
+// elements splits a path without resolving "..", whose meaning depends on the links before it.
 func elements(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" || s == "." })
 }
 
-// step opens what a folder has by a name. If that is a link, it returns where that leads instead,
-// and fails if others than root can lead it elsewhere.
+// step opens an entry of a folder. If it is a link, step returns its target instead, or an error if
+// users other than root can change the link.
 func step(folder *os.File, at, name string) (f *os.File, target string, err error) {
 	path := filepath.Join(at, name)
 	if f, err = openAt(folder, name, path); err != nil {
@@ -225,9 +225,9 @@ func step(folder *os.File, at, name string) (f *os.File, target string, err erro
 	return nil, string(text[:n]), closing(f, nil)
 }
 
-// openAt opens what a folder has by a name, without following a link, only to inspect it; without a
-// folder, the root of the host. path is how an error names it. A folder is opened to read it, which
-// has systemd mount what is behind an automount.
+// openAt opens an entry of a folder with O_PATH, without following a link. If folder is nil, it
+// opens the root of the host. Errors name path. It opens folders for reading, because that makes
+// systemd mount an automount.
 func openAt(folder *os.File, name, path string) (*os.File, error) {
 	at := unix.AT_FDCWD
 	if folder != nil {

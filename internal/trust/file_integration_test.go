@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// A file, a folder or a link of another user is refused, whatever its mode is.
-func TestWhatBelongsToAnotherUserIsRefused(t *testing.T) {
+// A file, a folder or a link of another user is refused, whatever its mode.
+func TestFilesOfOtherUsersAreRefused(t *testing.T) {
 	const nobody = 65534
 	for name, c := range map[string]struct {
 		lay func(folder string) error
-		at  string // what is named, below the folder
+		at  string // the path that the error names, below the folder
 	}{
 		"a file":     {func(f string) error { return os.Chown(f+"/x", nobody, nobody) }, "/x"},
 		"its folder": {func(f string) error { return os.Chown(f, nobody, nobody) }, ""},

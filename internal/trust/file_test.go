@@ -17,11 +17,11 @@ func check(t *testing.T, errs ...error) {
 	}
 }
 
-// Whose a file is that another user owns is tested as root, see the integration test.
+// Files of another user are tested as root, in the integration test.
 func TestFilesThatOthersCanChangeAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
-		lay     func(t *testing.T, folder string) // makes "x" in the folder
-		at      string                            // what is named in the error, below the folder
+		lay     func(t *testing.T, folder string) // creates "x" in the folder
+		at      string                            // the path that the error names, below the folder
 		message string
 	}{
 		"a file":                          {lay: func(*testing.T, string) {}},
@@ -92,8 +92,8 @@ func TestPathReturnsWhereLinksLead(t *testing.T) {
 	}
 }
 
-// No look leaves a descriptor behind, whatever it finds.
-func TestLooksLeaveNoDescriptor(t *testing.T) {
+// A check must not leak descriptors, whatever its result.
+func TestChecksLeakNoDescriptors(t *testing.T) {
 	folder := t.TempDir()
 	check(t, os.WriteFile(folder+"/x", nil, 0o666), os.Chmod(folder+"/x", 0o666), os.WriteFile(folder+"/ok", nil, 0o600), os.Symlink("l", folder+"/l"), os.Symlink("ok", folder+"/link"))
 	count := func() int {
@@ -113,8 +113,8 @@ func TestLooksLeaveNoDescriptor(t *testing.T) {
 	}
 }
 
-// The way to make such a file root's alone would be to break the host.
-func TestADeviceIsNotToBeChanged(t *testing.T) {
+// Changing the permissions of a device would break the host.
+func TestTheHintForADeviceIsAnotherFile(t *testing.T) {
 	_, err := ReadRegularFile("/dev/null")
 	if refused, ok := errors.AsType[*Error](err); !ok || refused.Hint != "use a regular file instead of /dev/null" {
 		t.Errorf("ReadRegularFile(/dev/null) = %v, want it refused with a hint that harms nothing", err)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer returns the process at the other end of a unix connection: the one that connected or, for a
-// connection made from here, the one that listens. It fails for other connections.
+// Peer returns the process at the other end of a unix connection: the process that connected or,
+// for an outgoing connection, the process that listens. It fails for other connections.
 func Peer(conn net.Conn) (*unix.Ucred, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -25,8 +25,8 @@ func Peer(conn net.Conn) (*unix.Ucred, error) {
 	return peer, errors.Join(err, asked)
 }
 
-// ServedByRoot fails with an *Error if users other than root, or than hostler's own, listen at the
-// other end of a connection to the socket at a path.
+// ServedByRoot fails with an *Error unless root or hostler's own user listens on the socket at a
+// path, to which conn is a connection.
 func ServedByRoot(conn net.Conn, path string) error {
 	peer, err := Peer(conn)
 	if err != nil {

@@ -13,41 +13,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root is the number of the user root.
+// root is the user ID of root.
 const root = "0"
 
-// Process is what the kernel says of a process, all of the same one.
+// Process is what /proc reports about one process.
 type Process struct {
 	PID  int
-	Name string // of its program, or what it calls itself
-	User string // its number, or several if its user IDs differ
-	// Service is the system service whose cgroup it is in, such as "kubelet.service"; empty if it is
-	// in none.
+	Name string // of its program, or the name that it chose
+	User string // its user ID, or all if they differ
+	// Service is the system service in whose cgroup the process is, such as "kubelet.service", or
+	// "".
 	Service string
-	// Nested reports that it is in a cgroup below that of its service, like a process of a
+	// Nested is true if the process is in a cgroup below that of its service, like a process of a
 	// container that the service runs.
 	Nested bool
-	// Contained says that it is in another PID namespace than the host's, as in a container.
+	// Contained is true if the process is in another PID namespace than PID 1, as in a container.
 	Contained bool
-	// Untrusted returns why a process is not trusted on this host; empty if it is trusted. A
-	// trusted process runs as root on the host itself, not in a container or user session. Only
-	// root can change its program, and the program gives other users no rights of root.
+	// Untrusted is why the process is not trusted, or "". A trusted process runs as root on the
+	// host itself, not in a container or user session. Only root can change its program, and the
+	// program gives other users no rights of root.
 	Untrusted string
 }
 
-// IsRoots reports whether a process runs as root.
+// IsRoots reports whether the process runs as root.
 func (p Process) IsRoots() bool { return p.User == root }
 
 func (p Process) String() string { return fmt.Sprintf("process %s, pid %d", p.Name, p.PID) }
 
-// Inspect reads what the kernel says of a process below proc, the proc file system of the host. It
-// fails if there is none, or if it becomes another program meanwhile.
+// Inspect reads a process from proc, the mount point of the host's proc file system. It fails if
+// the process does not exist, or if it executes another program meanwhile.
 func Inspect(proc string, pid int) (Process, error) {
-	folder, err := os.Open(filepath.Join(proc, strconv.Itoa(pid))) // which stays that of this process
+	folder, err := os.Open(filepath.Join(proc, strconv.Itoa(pid))) // it stays the folder of this process even if the PID is reused
 	if err != nil {
 		return Process{}, err
 	}
-	defer func() { _ = folder.Close() }() // only read
+	defer func() { _ = folder.Close() }() // opened only to read
 	name, err := text(folder, "comm")
 	if err != nil {
 		return Process{}, err
@@ -76,15 +76,15 @@ func Inspect(proc string, pid int) (Process, error) {
 	return p, nil
 }
 
-// isElsewhere reports whether a process is in another namespace of a kind than PID 1. Where that
-// cannot be read, which takes CAP_SYS_PTRACE, it is not.
+// isElsewhere reports whether a process is in another namespace of that kind than PID 1. It returns
+// false if it cannot read the namespace, which needs CAP_SYS_PTRACE.
 func isElsewhere(folder *os.File, proc, kind string) bool {
 	theirs, err := link(folder, "ns/"+kind)
 	hosts, hostErr := os.Readlink(filepath.Join(proc, "1/ns", kind))
 	return err == nil && hostErr == nil && theirs != hosts
 }
 
-// untrusted returns why a process is not trusted, if all facts are known.
+// untrusted returns why a process is not trusted, or "". A fact that cannot be read is not a reason.
 func (p Process) untrusted(folder *os.File, proc, cgroup string) string {
 	if !p.IsRoots() {
 		return fmt.Sprintf("runs as user %s, not as root", p.User)
@@ -97,7 +97,7 @@ func (p Process) untrusted(folder *os.File, proc, cgroup string) string {
 		return fmt.Sprintf(elsewhere, "user")
 	case isUsers(cgroup):
 		return "is in a user session or user service, not in a system service"
-	// A service may have mounts of its own (systemd.exec(5)); so have containers, below a service or
+	// A service may have its own mounts (systemd.exec(5)). So may containers, below a service or
 	// beside it.
 	case isElsewhere(folder, proc, "mnt") && (p.Service == "" || p.Nested):
 		return fmt.Sprintf(elsewhere, "mount")
@@ -109,13 +109,13 @@ func (p Process) untrusted(folder *os.File, proc, cgroup string) string {
 	return ""
 }
 
-// onlyRoots reports whether nobody but root can change a program, or have it run as root.
+// onlyRoots reports whether only root can change a program and run it as root.
 func onlyRoots(program unix.Stat_t) bool {
 	return program.Uid == 0 && program.Mode&(0o022|unix.S_ISUID|unix.S_ISGID) == 0
 }
 
-// user is the user of a process by its status file: the one number of its real, effective, saved and
-// file system user, or all of them.
+// user returns the user of a process from its status file: one ID if its four IDs (real, effective,
+// saved, file system) are equal, else all of them.
 func user(status string) string {
 	for line := range strings.Lines(status) {
 		if numbers, found := strings.CutPrefix(line, "Uid:"); found {
@@ -125,14 +125,15 @@ func user(status string) string {
 	return "unknown"
 }
 
-// RunsAsRoot reports whether a process runs as root. The owner of its folder in proc does not show
-// that: any process can make root the owner, by prctl(PR_SET_DUMPABLE).
+// RunsAsRoot reports whether a process runs as root. The owner of its folder in /proc does not show
+// this: prctl(PR_SET_DUMPABLE) can make root the owner.
 func RunsAsRoot(proc string, pid int) bool {
 	status, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
 	return err == nil && user(string(status)) == root
 }
 
-// MayOpen reports whether a process may write to a file, such as a socket, by its user and groups.
+// MayOpen reports whether the user and groups of a process permit it to write to a file, such as a
+// socket.
 func MayOpen(proc string, pid int, path string) bool {
 	status, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
 	if err != nil {
@@ -162,8 +163,8 @@ func MayOpen(proc string, pid int, path string) bool {
 	return file.Mode&0o002 != 0
 }
 
-// ServiceNamePattern is what systemd takes for the name of a service (systemd.unit(5)), except a
-// template, which does not run.
+// ServiceNamePattern matches the names that systemd accepts for a service (systemd.unit(5)), except
+// templates, which do not run.
 const ServiceNamePattern = `^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\@-]+)?\.service$`
 
 var serviceName = regexp.MustCompile(ServiceNamePattern)
@@ -171,8 +172,8 @@ var serviceName = regexp.MustCompile(ServiceNamePattern)
 // IsServiceName reports whether a text, such as a container's label, can name a service.
 func IsServiceName(text string) bool { return len(text) <= 255 && serviceName.MatchString(text) }
 
-// Service names the system service that a process belongs to; empty if it is of none, as what runs
-// in a container or a session, or is a service of a user's.
+// Service returns the system service of a process, or "". Processes of containers, sessions and
+// user services have none.
 func Service(proc string, pid int) string {
 	cgroup, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -182,7 +183,7 @@ func Service(proc string, pid int) string {
 	return service
 }
 
-// serviceIn is Service by the text of /proc/PID/cgroup, and what is below that in its cgroup.
+// serviceIn is Service for the text of /proc/PID/cgroup. below is the rest of the cgroup path.
 func serviceIn(text string) (service string, below []string) {
 	for _, groups := range cgroups(text) {
 		if service, below := serviceOf(groups); service != "" {
@@ -192,7 +193,7 @@ func serviceIn(text string) (service string, below []string) {
 	return "", nil
 }
 
-// isUsers reports whether a process is in a scope, as sessions and containers are, or below
+// isUsers reports whether a process is in a scope, like sessions and containers, or below
 // user.slice.
 func isUsers(text string) bool {
 	for _, groups := range cgroups(text) {
@@ -203,7 +204,7 @@ func isUsers(text string) bool {
 	return false
 }
 
-// cgroups are the paths in the text of /proc/PID/cgroup that systemd makes, by their names.
+// cgroups returns the elements of the paths in /proc/PID/cgroup that systemd manages.
 func cgroups(text string) (list [][]string) {
 	for line := range strings.Lines(text) {
 		_, hierarchy, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -215,7 +216,8 @@ func cgroups(text string) (list [][]string) {
 	return list
 }
 
-// serviceOf is the service in the path of a cgroup that only slices enclose, and what is below it.
+// serviceOf returns the service in a cgroup path, if only slices are above it, and the rest of the
+// path.
 func serviceOf(groups []string) (service string, below []string) {
 	for i, group := range groups {
 		switch {

@@ -64,7 +64,7 @@ func TestWhichProcessesAreTrusted(t *testing.T) {
 	}
 }
 
-// The host's own /proc is read as the trees of tests are.
+// The host's own /proc must be readable like those of other tests.
 func TestThisProcessIsInspected(t *testing.T) {
 	p, err := Inspect("/proc", os.Getpid())
 	if err != nil || p.PID != os.Getpid() || p.Name == "" {
@@ -72,7 +72,7 @@ func TestThisProcessIsInspected(t *testing.T) {
 	}
 }
 
-func TestAProcessDoesAsItsProgramSays(t *testing.T) {
+func TestProgramsThatOnlyRootControls(t *testing.T) {
 	const nobody = 65534
 	for _, test := range []struct {
 		owner uint32

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// call makes one CRI call with a deadline. Its error has the operation and an error class, and
-// hides the error of gRPC.
+// call makes one CRI call with a deadline. Its error has the operation and an error class, and does
+// not wrap the gRPC error.
 func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Duration, rpc func(context.Context) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -29,24 +29,24 @@ func (r *Runtime) call(ctx context.Context, method, what string, timeout time.Du
 	return err
 }
 
-// deadlineSlack is how much earlier than ours a runtime's own copy of the
-// deadline may run out. What it then answers, with whatever code, is our deadline.
+// deadlineSlack is how much earlier than ours the runtime's own copy of the deadline may expire.
+// Any error within this time counts as our deadline.
 const deadlineSlack = 50 * time.Millisecond
 
-// classify translates a gRPC error. ctx is the one that the call was made with,
-// started the moment before. received is false if the runtime was gone before the call.
+// classify translates a gRPC error of a call with ctx that began at started. received is false if
+// the runtime had closed the connection before the call.
 func (r *Runtime) classify(ctx context.Context, err error, started time.Time, received bool) error {
 	took := time.Since(started)
 	s := status.Convert(err)
 	code, message := s.Code(), s.Message()
 	at, bounded := ctx.Deadline()
 	switch {
-	case code == codes.NotFound: // an answer, however late
+	case code == codes.NotFound: // a valid answer, however late
 	case ctx.Err() == context.Canceled:
 		code = codes.Canceled
 	case bounded && time.Until(at) < deadlineSlack:
 		code = codes.DeadlineExceeded
-		took = at.Sub(started) // the whole of it, so that the text is the same each time
+		took = at.Sub(started) // the full timeout, so that the text is always the same
 	}
 	switch code {
 	case codes.Canceled:
@@ -59,12 +59,12 @@ func (r *Runtime) classify(ctx context.Context, err error, started time.Time, re
 			runtime.ErrUnavailable, r.path, took.Round(time.Millisecond), context.DeadlineExceeded)
 	case codes.Unavailable:
 		class := runtime.ErrUnavailable
-		if received && strings.Contains(message, "error reading from server") { // and not in the beginning, as its preface
+		if received && strings.Contains(message, "error reading from server") { // later than the first message of the connection
 			class = runtime.ErrLost
 		}
 		return fmt.Errorf("%w: %s; is a runtime running at %s?", class, dialMessage(message), r.path)
 	case codes.ResourceExhausted:
-		// Both sides have a limit, and both say "larger than max".
+		// Both the client and the server have a limit, and both say "larger than max".
 		if strings.Contains(message, "larger than max") {
 			return fmt.Errorf("%w: %s; remove dead containers and unused images with the runtime's own tool, such as crictl",
 				runtime.ErrTooLarge, message)
@@ -85,18 +85,18 @@ func (r *Runtime) classify(ctx context.Context, err error, started time.Time, re
 	return fmt.Errorf("%s (%s)", message, s.Code())
 }
 
-// errNotFound means that an object does not exist. It does not leave the package: a stop or removal
-// of a missing object has succeeded.
+// errNotFound means that an object does not exist. The package does not return it: stopping or
+// removing a missing object succeeds.
 var errNotFound = fmt.Errorf("not found")
 
-// saysInUse recognises refusals for which CRI has no code: CRI-O's "image is in
-// use by a container", Docker's "image is being used by running container".
+// saysInUse recognizes refusals for which CRI has no code: CRI-O's "image is in use by a
+// container", Docker's "image is being used by running container".
 func saysInUse(message string) bool {
 	return strings.Contains(message, "in use by") || strings.Contains(message, "being used by") ||
 		strings.Contains(message, "image used by")
 }
 
-// dialMessage drops what gRPC wraps around the reason of a failed connection.
+// dialMessage returns the reason of a failed connection without gRPC's text around it.
 func dialMessage(message string) string {
 	_, reason, found := strings.Cut(message, "Error while dialing: ")
 	if !found {

@@ -20,8 +20,8 @@ func (d serverDriver) Crash(t testing.TB) (restart func()) {
 	return func() { d.s.serve(t) }
 }
 
-// TestConforms runs the suite through a socket against servers that behave as
-// several runtimes do. The real one has its turn in the integration test.
+// TestConforms runs the suite through a socket with servers that imitate several runtimes. The
+// integration test uses real ones.
 func TestConforms(t *testing.T) {
 	for name, f := range map[string]flavour{
 		"containerd 1.6":            containerd16,

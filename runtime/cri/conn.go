@@ -19,8 +19,8 @@ func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, nil
 }
 
-// closedByRuntime returns the current connection if the runtime has closed its end of it, and nil
-// otherwise. gRPC may take a moment longer to notice. A call on such a connection reaches nobody.
+// closedByRuntime returns the current connection if the runtime has closed its end, else nil. gRPC
+// may notice that a moment later. A call on such a connection does not reach the runtime.
 func (r *Runtime) closedByRuntime() *net.UnixConn {
 	conn := r.last.Load()
 	if conn == nil {
@@ -36,7 +36,7 @@ func (r *Runtime) closedByRuntime() *net.UnixConn {
 		_, err := unix.Poll(poll, 0)
 		closed = err == nil && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 	}); err != nil || !closed {
-		return nil // if Control fails, gRPC has closed the connection and makes a new one
+		return nil // if Control fails, gRPC has closed the connection and will open a new one
 	}
 	return conn
 }

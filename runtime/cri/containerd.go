@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/runtime/cri/containerd"
 )
 
-// containerd is its own services, which are on CRI's socket.
+// containerd returns containerd's own services, which are on the same socket as CRI.
 func (r *Runtime) containerd() *containerd.Services {
 	return &containerd.Services{
 		Conn: r.conn, Images: r.Images,
@@ -21,15 +21,15 @@ func (r *Runtime) containerd() *containerd.Services {
 	}
 }
 
-// mayBeContainerd reports whether containerd's own services are worth asking: nobody
-// else has them.
+// mayBeContainerd reports whether it makes sense to call containerd's own services: no other
+// runtime has them.
 func (r *Runtime) mayBeContainerd() bool {
 	a, known := r.fresh()
 	return !known || a.name == "containerd"
 }
 
-// records lists containerd's own records of images. It is runtime.ErrUnsupported
-// where the socket is not containerd's.
+// records lists containerd's own records of images. It returns runtime.ErrUnsupported if the socket
+// is not containerd's.
 func (r *Runtime) records(ctx context.Context, filters ...string) ([]*images.Image, error) {
 	if !r.mayBeContainerd() {
 		return nil, fmt.Errorf("list image records: %w: the runtime is not containerd", runtime.ErrUnsupported)
@@ -39,8 +39,8 @@ func (r *Runtime) records(ctx context.Context, filters ...string) ([]*images.Ima
 
 var _ runtime.ImageUsers = (*Runtime)(nil)
 
-// OtherImageUsers lists who uses images that containerd's CRI holds and is not in
-// its lists. It is runtime.ErrUnsupported where the socket is not containerd's.
+// OtherImageUsers lists users of CRI's images that are not in the lists of CRI. It returns
+// runtime.ErrUnsupported if the socket is not containerd's.
 func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	if !r.mayBeContainerd() {
 		return nil, fmt.Errorf("list users of images: %w: the runtime is not containerd", runtime.ErrUnsupported)

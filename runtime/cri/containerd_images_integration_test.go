@@ -34,7 +34,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// services connects to containerd's own services, as others than CRI use them.
+// services connects to containerd's own services, like clients other than CRI.
 func services(t *testing.T, d labDriver) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(d.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -49,7 +49,7 @@ func in(ctx context.Context, namespace string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-func TestContainerdReportsWhenImagesCameAndTheirLabels(t *testing.T) {
+func TestContainerdReportsTimesAndLabelsOfImages(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	begin := time.Now()
 	for name, labels := range map[string]map[string]string{
@@ -86,8 +86,7 @@ func TestContainerdReportsWhenImagesCameAndTheirLabels(t *testing.T) {
 		}
 	}
 
-	// What a pull changes is seen, also by who was not there; a mere restart of
-	// containerd changes nothing.
+	// A pull changes the times even if hostler was not connected; a restart of containerd does not.
 	if err := d.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +117,7 @@ func TestContainerdReportsWhoUsesImagesInOtherNamespaces(t *testing.T) {
 	if _, err := namespaces.NewNamespacesClient(conn).Create(in(t.Context(), "default"), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: "default"}}); err != nil {
 		t.Fatal(err)
 	}
-	// There it goes by another name.
+	// In that namespace, the image has another name.
 	if _, err := store.Create(in(t.Context(), "default"), &images.CreateImageRequest{Image: &images.Image{Name: "localhost/mine:1", Target: here.GetImage().GetTarget()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +143,7 @@ func TestContainerdReportsWhoUsesImagesInOtherNamespaces(t *testing.T) {
 	}
 }
 
-// gate is a registry whose layers wait until it is opened.
+// gate is a registry that does not send layers until it is opened.
 type gate struct {
 	opened chan struct{}
 	once   sync.Once
@@ -152,8 +151,8 @@ type gate struct {
 
 func (g *gate) open() { g.once.Do(func() { close(g.opened) }) }
 
-// gatedRegistry serves a registry through a gate: large blobs wait, small ones,
-// which are configurations, do not.
+// gatedRegistry serves a registry through a gate: large blobs wait; small ones, which are
+// configurations, do not.
 func gatedRegistry(t *testing.T) (*lab.Registry, *gate) {
 	t.Helper()
 	behind, err := lab.StartRegistry()
@@ -182,7 +181,7 @@ func gatedRegistry(t *testing.T) (*lab.Registry, *gate) {
 	return &lab.Registry{Address: strings.TrimPrefix(server.URL, "http://")}, g
 }
 
-// A pull holds the image from its first byte on, before any list shows it.
+// A pull holds the image from its first byte, before a list shows it.
 func TestContainerdReportsPullsUnderWay(t *testing.T) {
 	registry, gate := gatedRegistry(t)
 	r, d := startContainerd(t, lab.ContainerdOptions{Registry: registry})
@@ -218,12 +217,12 @@ func TestContainerdReportsPullsUnderWay(t *testing.T) {
 	}
 }
 
-// What an unpack by itself, or a container that is being made, is about is told from
-// the label that every unpacked image has.
-func TestContainerdReportsWhatIsBeingMade(t *testing.T) {
+// The image of an unpack, or of a container that is being created, is found through the label of
+// every unpacked image.
+func TestContainerdReportsImagesOfUnpacksAndNewContainers(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/pulled:1")
-	layer, err := lab.RandomLayer(1 << 10) // or both images would be one snapshot
+	layer, err := lab.RandomLayer(1 << 10) // else both images would be one snapshot
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +245,7 @@ func TestContainerdReportsWhatIsBeingMade(t *testing.T) {
 	if got, err := r.OtherImageUsers(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("OtherImageUsers() = %+v, %v where all images are unpacked, want none", got, err)
 	}
-	// The same of a container that is being made.
+	// The same for a container that is being created.
 	var parent, owner string
 	for _, info := range contentOf(t, conn) {
 		if chain := info.GetLabels()["containerd.io/gc.ref.snapshot."+d.Snapshotter]; chain != "" {
@@ -264,7 +263,7 @@ func TestContainerdReportsWhatIsBeingMade(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var config string // of one image, whose label is taken off
+	var config string // of the image whose label is removed
 	for _, img := range detailed(t, r) {
 		config = img.ID
 	}
@@ -280,7 +279,7 @@ func TestContainerdReportsWhatIsBeingMade(t *testing.T) {
 	}
 }
 
-// contentOf lists all of containerd's content in CRI's namespace.
+// contentOf lists all content in CRI's namespace.
 func contentOf(t *testing.T, conn *grpc.ClientConn) []*content.Info {
 	t.Helper()
 	stream, err := content.NewContentClient(conn).List(in(t.Context(), "k8s.io"), &content.ListContentRequest{})

@@ -28,7 +28,7 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// labDriver drives a real containerd.
+// labDriver is the Driver of a real containerd.
 type labDriver struct {
 	*lab.Containerd
 	version string
@@ -82,7 +82,7 @@ func (d labDriver) Hang(t testing.TB) (resume func()) {
 	if err := d.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	// The signal only begins to stop the threads, and each can still answer.
+	// The signal stops threads one after the other, and until then each can still answer.
 	for deadline := time.Now().Add(patience); !stopped(t, d.PID()); goruntime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("containerd is not stopped within %v", patience)
@@ -95,8 +95,7 @@ func (d labDriver) Hang(t testing.TB) (resume func()) {
 	}
 }
 
-// stopped reports whether every thread of a process is, by the state after the
-// name in proc_pid_stat(5).
+// stopped reports whether every thread of a process is stopped, by the state in proc_pid_stat(5).
 func stopped(t testing.TB, pid int) bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -125,13 +124,13 @@ func (d labDriver) Crash(t testing.TB) (restart func()) {
 	}
 }
 
-// startContainerd makes a real containerd and an adapter to it.
+// startContainerd starts a real containerd, and returns an adapter for it.
 func startContainerd(t *testing.T, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
 	t.Helper()
 	return startIn(t, lab.In(t), o)
 }
 
-// startIn makes them of what a lab has.
+// startIn is startContainerd in a lab.
 func startIn(t *testing.T, l *lab.Lab, o lab.ContainerdOptions) (*cri.Runtime, labDriver) {
 	t.Helper()
 	d := labDriver{Containerd: l.ContainerdFor(t, o)}
@@ -186,14 +185,14 @@ func TestContainerdReportsItsSandboxImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whoever protects it matches this name against names of images.
+	// Protection compares this name with names of images.
 	if !slices.ContainsFunc(images, func(i runtime.Image) bool { return slices.Contains(i.Tags, info.SandboxImage) }) {
 		t.Errorf("Images() = %+v, want one named %s", images, info.SandboxImage)
 	}
 }
 
-// TestContainerdRemovesImagesInUse holds down the fact that protection of
-// images in use is hostler's own task: containerd removes them.
+// TestContainerdRemovesImagesInUse shows why hostler itself must protect images in use: containerd
+// removes them.
 func TestContainerdRemovesImagesInUse(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/a:1")
@@ -217,7 +216,7 @@ func TestContainerdRemovesImagesInUse(t *testing.T) {
 	}
 }
 
-// A container that CRI does not know keeps its image all the same.
+// A container that is unknown to CRI also keeps its image.
 func TestContainerdReportsWhoElseUsesImages(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
 	d.AddImage(t, "docker.io/library/a:1")

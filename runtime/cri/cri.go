@@ -1,15 +1,13 @@
-// Package cri drives a container runtime that speaks CRI v1 over gRPC on a unix
-// socket: containerd, CRI-O, cri-dockerd.
+// Package cri drives a container runtime that serves CRI v1 over gRPC on a unix socket: containerd,
+// CRI-O, cri-dockerd.
 //
-// It owns the translation between CRI and package runtime, and what versions of
-// these runtimes do differently. It refuses to create anything: no pulls, no
-// pods, no exec.
+// It owns the translation between CRI and package runtime, and the differences between versions of
+// these runtimes. It never creates anything: no pulls, no pods, no exec.
 //
-// It calls little. A list of pods is two calls, plus one for each container that
-// has died since the last list; a list of images and a status are one each; what
-// cannot change while the runtime's process lives is asked once a connection.
-// Where the socket is containerd's own, package containerd asks its services for what
-// CRI does not report it.
+// It makes few calls. A list of pods takes two calls, and one for each container that has died
+// since the last list. A list of images and a status take one each. Data that cannot change while
+// the runtime's process lives is requested once for each connection. If the socket is containerd's,
+// package containerd calls containerd's own services for data that CRI lacks.
 package cri
 
 import (
@@ -31,17 +29,17 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// MaxAnswerBytes is the largest answer that the adapter receives. It is what
-// containerd and CRI-O send at most by default.
+// MaxAnswerBytes is the largest response that the adapter accepts. containerd and CRI-O send no
+// larger ones by default.
 const MaxAnswerBytes = 16 << 20
 
-// maxReconnectDelay bounds how long a runtime that returned goes unnoticed.
+// maxReconnectDelay bounds how long it takes to notice that a runtime is back.
 const maxReconnectDelay = 3 * time.Second
 
-// Options say which runtime to talk to, and how.
+// Options select a runtime, and set limits for its calls.
 type Options = local.Options
 
-// Runtime is one runtime behind a CRI socket. It is safe for concurrent use.
+// Runtime is a runtime behind a CRI socket. It is safe for concurrent use.
 type Runtime struct {
 	name     string
 	path     string // of the socket
@@ -54,7 +52,7 @@ type Runtime struct {
 	conn  *grpc.ClientConn
 	cri   criapi.RuntimeServiceClient
 	image criapi.ImageServiceClient
-	dials atomic.Uint64 // connections made so far: a new one may be a new runtime
+	dials atomic.Uint64 // connections made so far; after a new one, the runtime may be another process
 	last  atomic.Pointer[net.UnixConn]
 
 	aboutMu sync.Mutex
@@ -66,9 +64,8 @@ type Runtime struct {
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// New prepares a runtime without talking to it: the first call connects, and
-// the connection is made again whenever it is lost, at most 3 s after the
-// runtime is back. It fails on an endpoint that cannot be a unix socket.
+// New prepares a runtime without connecting: the first call connects. A lost connection is opened
+// again at most 3 s after the runtime is back. New fails if the endpoint is not a unix socket.
 func New(opts Options) (*Runtime, error) {
 	opts, path, err := opts.Complete(NameOf)
 	if err != nil {
@@ -87,8 +84,8 @@ func New(opts Options) (*Runtime, error) {
 	}
 	retry := backoff.DefaultConfig
 	retry.MaxDelay = maxReconnectDelay
-	// The target is a placeholder, and becomes the HTTP/2 authority. The dialer has the socket, and
-	// no proxy of the environment is used.
+	// The target is a placeholder that becomes the HTTP/2 authority. The dialer knows the socket,
+	// and proxy variables of the environment are not used.
 	r.conn, err = grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(r.dial),
@@ -104,11 +101,11 @@ func New(opts Options) (*Runtime, error) {
 	return r, nil
 }
 
-// Name is the name that every listed object carries.
+// Name returns the name that every listed object carries.
 func (r *Runtime) Name() string { return r.name }
 
-// Endpoint is the socket as a URL, such as unix:///run/containerd/containerd.sock.
+// Endpoint returns the socket as a URL, such as unix:///run/containerd/containerd.sock.
 func (r *Runtime) Endpoint() string { return "unix://" + r.path }
 
-// Close ends the connection. Calls in progress end with runtime.ErrUnavailable.
+// Close closes the connection. Calls in progress end with runtime.ErrUnavailable.
 func (r *Runtime) Close() error { return r.conn.Close() }

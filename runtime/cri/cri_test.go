@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// patience bounds waits for what has to come.
+// patience bounds waits for events that must occur.
 const patience = 20 * time.Second
 
 func TestNewRefusesAFaultyEndpoint(t *testing.T) {
@@ -35,7 +35,7 @@ func TestNewRefusesNegativeTimeouts(t *testing.T) {
 	}
 }
 
-func TestErrorsAreClassedAndHelp(t *testing.T) {
+func TestErrorsHaveAClassAndAHint(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		class   error
@@ -91,11 +91,11 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 	}
 }
 
-// The text of a condition is made of such errors, and each change of it is a
-// write to the control plane.
+// Messages of conditions contain such errors, and each change of a message is a write to the
+// control plane.
 func TestATimeoutIsNamedByItsBound(t *testing.T) {
 	s := newServer(t, containerd16)
-	// The runtime's copy of the deadline may run out a little before ours.
+	// The runtime's copy of the deadline may expire slightly before ours.
 	s.set(func() {
 		s.before = func(context.Context, string, string) error {
 			return status.Error(codes.DeadlineExceeded, "context deadline exceeded")
@@ -144,7 +144,7 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(resp any)
 		call  func(context.Context, *cri.Runtime) error
@@ -283,7 +283,7 @@ func TestStopHasADeadlineBeyondTheGrace(t *testing.T) {
 func TestObjectsWithoutIDAreRefused(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
-	// An empty ID means "any" to some runtimes' lookups by prefix.
+	// For some runtimes' lookups by prefix, an empty ID matches any object.
 	for what, err := range map[string]error{
 		"StopContainer":   r.StopContainer(t.Context(), runtime.Container{}, 0),
 		"StopPod":         r.StopPod(t.Context(), runtime.Pod{}),
@@ -316,7 +316,7 @@ func TestRemoveContainerOfUnknownState(t *testing.T) {
 	}
 }
 
-func TestImagesLeaveOutNoNames(t *testing.T) {
+func TestImagesOmitMissingNames(t *testing.T) {
 	s := newServer(t, containerd16)
 	s.fake.AddImage(runtimetest.ImageSpec{ID: "a", Tags: []string{"<none>:<none>"}, Digests: []string{"b@<none>"}, Pinned: true})
 	images, err := s.client(t, nil).Images(t.Context())

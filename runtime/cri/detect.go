@@ -9,11 +9,11 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Type is what candidates of this adapter are marked with.
+// Type is the type of this adapter's candidates.
 const Type = "cri"
 
-// DefaultCandidates are the sockets of the runtimes that hostler knows, where
-// their packages put them, the most likely first.
+// DefaultCandidates returns the default sockets of the runtimes that hostler knows, the most likely
+// first.
 func DefaultCandidates() []local.Candidate {
 	return []local.Candidate{
 		{Type: Type, Name: "containerd", Path: "/run/containerd/containerd.sock"},
@@ -26,11 +26,11 @@ func DefaultCandidates() []local.Candidate {
 	}
 }
 
-// NameOf is the name of the runtime at an endpoint.
+// NameOf returns the name of the runtime at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// ErrSwitchedOff means that what answers is a containerd without CRI, as Docker's own packages
-// bring it. It has no pods. It comes with runtime.ErrUnsupported.
+// ErrSwitchedOff means that the socket is served by a containerd without CRI, such as the one of
+// Docker's packages. It has no pods. The error also wraps runtime.ErrUnsupported.
 var ErrSwitchedOff = errors.New("CRI of containerd is disabled")
 
 // Ask is a local.Ask for runtimes that speak CRI.

@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	// factsAtOnce bounds the questions that one list of pods asks at a time.
+	// factsAtOnce bounds concurrent requests for one list of pods.
 	factsAtOnce = 4
-	// askAgainAfter is the pause after a question that failed, so that one
-	// broken container does not cost a call with each list.
-	askAgainAfter = time.Minute
+	// retryAfter is the pause after a failed request, so that one broken container does not cost
+	// a call for each list.
+	retryAfter = time.Minute
 )
 
-// fact is what a list of containers lacks and what never changes once known:
-// the image, and from death on the end.
+// fact has what a list of containers lacks and what never changes once it is known: the image and,
+// for a dead container, its end.
 type fact struct {
 	imageID string
 
-	ended      bool // finishedAt and exitCode are the runtime's answer
+	ended      bool // finishedAt and exitCode are known
 	finishedAt time.Time
 	exitCode   int32
 
-	failedAt time.Time // of the last question, if that failed
+	failedAt time.Time // of the last request, if it failed
 }
 
-// facts keeps them for the containers of the last list.
+// facts has the facts about the containers of the last list.
 type facts struct {
 	mu   sync.Mutex
 	byID map[string]fact
 }
 
-// complete returns the facts about each container. It queries the runtime for new containers. Facts
-// that it does not return stay unknown until a later list: no single container can make a list
-// fail.
+// complete returns the facts about each container, and queries the runtime for new containers.
+// Facts that the runtime does not return stay unknown until a later list, so that no single
+// container makes a list fail.
 func (f *facts) complete(ctx context.Context, r *Runtime, containers []*criapi.Container) map[string]fact {
 	known := make(map[string]fact, len(containers))
 	var ask []*criapi.Container
@@ -55,7 +55,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, containers []*criapi.C
 			old.imageID = id
 		}
 		known[c.GetId()] = old
-		if old.isIncomplete(c) && time.Since(old.failedAt) >= askAgainAfter {
+		if old.isIncomplete(c) && time.Since(old.failedAt) >= retryAfter {
 			ask = append(ask, c)
 		}
 	}
@@ -64,7 +64,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, containers []*criapi.C
 	if len(ask) > 0 {
 		f.ask(ctx, r, ask, known)
 	}
-	// Containers that are not in the list were removed: forget them.
+	// Containers that are not in the list were removed.
 	f.mu.Lock()
 	f.byID = known
 	f.mu.Unlock()
@@ -76,8 +76,8 @@ func (k fact) isIncomplete(c *criapi.Container) bool {
 	return k.imageID == "" || !k.ended && c.GetState() == criapi.ContainerState_CONTAINER_EXITED
 }
 
-// ask fills in known. It gives up as soon as the runtime stops answering, which
-// would cost a deadline for each container.
+// ask requests missing facts and stores them in known. It gives up as soon as the runtime stops
+// answering, because every further container would cost a deadline.
 func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, known map[string]fact) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -87,7 +87,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 	for i, c := range ask {
 		answers[i] = known[c.GetId()]
 		if ctx.Err() != nil {
-			continue // calls that would not be made are not to be counted as failed
+			continue // a call that is not made does not count as failed
 		}
 		group.Go(func() error {
 			err := answers[i].ask(ctx, r, c)
@@ -116,13 +116,13 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 	}
 }
 
-// ask completes one container's fact. What of it fails does not keep the rest.
+// ask completes one container's fact. If one part fails, the other is kept.
 func (k *fact) ask(ctx context.Context, r *Runtime, c *criapi.Container) error {
 	return errors.Join(k.queryEnd(ctx, r, c), k.queryImage(ctx, r, c))
 }
 
-// queryEnd learns when and how the container ended. One that vanished meanwhile is
-// no failure: it will not be in the next list.
+// queryEnd requests when and how the container ended. A container that was removed meanwhile is not
+// an error: it will not be in the next list.
 func (k *fact) queryEnd(ctx context.Context, r *Runtime, c *criapi.Container) error {
 	if k.ended || c.GetState() != criapi.ContainerState_CONTAINER_EXITED {
 		return nil
@@ -140,8 +140,8 @@ func (k *fact) queryEnd(ctx context.Context, r *Runtime, c *criapi.Container) er
 	return nil
 }
 
-// queryImage learns which image a container's reference leads to. A tag is asked
-// only where there is nothing better, because it may have moved since.
+// queryImage requests the image of a container's reference. It uses a tag only if there is no
+// better reference, because the tag may point to another image by now.
 func (k *fact) queryImage(ctx context.Context, r *Runtime, c *criapi.Container) error {
 	ref := cmp.Or(c.GetImageRef(), c.GetImage().GetImage())
 	if k.imageID != "" || ref == "" {
@@ -173,8 +173,8 @@ func (r *Runtime) containerStatus(ctx context.Context, id, name string) (*criapi
 }
 
 // reportedImageID returns the image ID if the list has it. The field image_id exists since
-// Kubernetes 1.29. Before, image_ref is the ID in containerd, cri-dockerd and old CRI-O, but a name
-// with a digest in later CRI-O.
+// Kubernetes 1.29. Without it, image_ref is the ID in containerd, cri-dockerd and old CRI-O, but a
+// name with a digest in later CRI-O.
 func reportedImageID(c *criapi.Container) string {
 	if id := c.GetImageId(); id != "" {
 		return id
@@ -188,7 +188,7 @@ func reportedImageID(c *criapi.Container) string {
 	return ""
 }
 
-// isImageID reports whether a reference is an ID: a SHA-256, with or without its prefix.
+// isImageID reports whether a reference is an ID: a SHA-256 digest, with or without its prefix.
 func isImageID(ref string) bool {
 	hex := strings.TrimPrefix(ref, "sha256:")
 	return len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""

@@ -10,9 +10,9 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// ImageFilesystems names where the runtime keeps images. containerd tells its
-// snapshotter's folder and calls it a mount point; the answer here is resolved
-// to the mount that really holds it, or will hold it while it does not exist.
+// ImageFilesystems returns the filesystems of the runtime's images. containerd reports the folder
+// of its snapshotter and calls it a mount point. This method returns the mount that contains that
+// folder, or will contain it once it exists.
 func (r *Runtime) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
 	const what = "list image filesystems"
 	var resp *criapi.ImageFsInfoResponse

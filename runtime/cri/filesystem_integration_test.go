@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// bench is a folder with mounts in it, which go with the test.
+// bench is a folder with mounts that the test removes.
 type bench struct {
 	t    *testing.T
 	root string
@@ -41,7 +41,7 @@ func newBench(t *testing.T) *bench {
 	return &bench{t, root}
 }
 
-// dir makes a folder and returns its path.
+// dir creates a folder and returns its path.
 func (b *bench) dir(name string) string {
 	b.t.Helper()
 	path := filepath.Join(b.root, name)
@@ -65,14 +65,14 @@ func (b *bench) tmpfs(name string, mebibytes int) string {
 	return b.mount("tmpfs-"+name, name, "tmpfs", 0, fmt.Sprintf("size=%dm", mebibytes))
 }
 
-// overlay mounts one whose layers are folders of the bench.
+// overlay mounts an overlay of folders of the bench.
 func (b *bench) overlay(name, lower, upper string) string {
 	b.t.Helper()
 	return b.mount("overlay", name, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", b.dir(lower), b.dir(upper+"/up"), b.dir(upper+"/work")))
 }
 
-// The mounts that hold image folders, however they lie: the adapter, the meter of
-// collections and the probe of the Node's conditions must all mean the same one.
+// For any arrangement of mounts, the adapter, the meter of collections and the probe of the Node's
+// conditions must find the same mount for an image folder.
 func TestImageFilesystemOfRealMounts(t *testing.T) {
 	const inside = "lib/containerd/overlayfs"
 	for name, lay := range map[string]func(b *bench) (folder, mountpoint, device string){
@@ -133,7 +133,7 @@ func TestImageFilesystemOfRealMounts(t *testing.T) {
 			}
 			want := runtime.Filesystem{Runtime: "under-test", Path: real, Mountpoint: mountpoint, Device: device}
 			if len(got) == 1 {
-				want.ID = got[0].ID // below
+				want.ID = got[0].ID // checked below
 			}
 			if err != nil || len(got) != 1 || got[0] != want {
 				t.Fatalf("ImageFilesystems() = %+v, %v, want %+v", got, err, want)
@@ -146,7 +146,7 @@ func TestImageFilesystemOfRealMounts(t *testing.T) {
 	}
 }
 
-// Two runtimes may have one filesystem at two places.
+// Two runtimes may have the same filesystem at two mount points.
 func TestOneFilesystemAtTwoPlaces(t *testing.T) {
 	b := newBench(t)
 	b.tmpfs("disk", 16)
@@ -165,7 +165,7 @@ func TestOneFilesystemAtTwoPlaces(t *testing.T) {
 	}
 }
 
-// agree checks that all who measure measure the filesystem that was named.
+// agree checks that all three measure the filesystem that the adapter returned.
 func agree(t *testing.T, fs runtime.Filesystem) {
 	t.Helper()
 	var at unix.Statfs_t
@@ -186,7 +186,7 @@ func agree(t *testing.T, fs runtime.Filesystem) {
 	}
 }
 
-// probed is what the probe of the Node's conditions finds.
+// probed returns what the probe of the Node's conditions finds.
 func probed(t *testing.T, folder string) []probe.Filesystem {
 	t.Helper()
 	r, err := probe.New("/")
@@ -196,8 +196,8 @@ func probed(t *testing.T, folder string) []probe.Filesystem {
 	return r.Usage(t.Context(), folder).Filesystems
 }
 
-// Some filesystems tell nothing, and others nothing for a while after boot: then
-// nothing is computed from it.
+// Some filesystems report no capacity, or none for a while after boot. Nothing may be computed from
+// that.
 func TestAFilesystemWithoutCapacity(t *testing.T) {
 	got, err := filesystems(t, "/proc/sys", "")
 	if err != nil || len(got) != 1 || got[0].Mountpoint != "/proc" || got[0].Device != "proc" {
@@ -245,8 +245,8 @@ func TestContainerdFilesystemIsTheMountOfItsRoot(t *testing.T) {
 	}
 }
 
-// Images and containers may lie apart, as with CRI-O's imagestore: what images
-// leave free is measured where they are.
+// Images and containers may be on different filesystems, as with CRI-O's imagestore. The free space
+// for images is measured where images are.
 func TestSplitImageFilesystem(t *testing.T) {
 	b := newBench(t)
 	images, writable := b.tmpfs("images", 16), b.tmpfs("containers", 8)

@@ -12,8 +12,7 @@ import (
 	"hostler.io/hostler/runtime/cri"
 )
 
-// filesystems asks a server that tells folder, with the given mountinfo or the
-// machine's own.
+// filesystems queries a server that reports folder, with the given mountinfo or the machine's own.
 func filesystems(t *testing.T, folder, mountinfo string) ([]runtime.Filesystem, error) {
 	t.Helper()
 	s := newServer(t, containerd16)
@@ -38,7 +37,7 @@ func filesystems(t *testing.T, folder, mountinfo string) ([]runtime.Filesystem, 
 	}).ImageFilesystems(t.Context())
 }
 
-// mounts writes mountinfo of lines "id parent mountpoint source".
+// mounts returns mountinfo for lines of "id parent mountpoint source".
 func mounts(lines ...string) string {
 	var b strings.Builder
 	for _, l := range lines {

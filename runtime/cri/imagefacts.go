@@ -19,38 +19,38 @@ import (
 )
 
 const (
-	// labelPrefix is what labels of images are kept for; the rest is not read.
+	// labelPrefix begins the labels of images that are kept. Others are dropped.
 	labelPrefix = "hostler.io/"
-	// fewImages is up to how many images containerd is asked about by name.
+	// fewImages is up to how many images are requested from containerd by name.
 	fewImages = 32
-	// labelAttempts is how many lists may not get to read the labels of an image
-	// before it counts as having none: a fault may pass, a damaged image stays so.
+	// labelAttempts is after how many failed attempts an image counts as having no labels. A fault
+	// may be temporary, but a damaged image stays damaged.
 	labelAttempts = 10
 )
 
 var _ runtime.ImageDetailer = (*Runtime)(nil)
 
-// imageFact is what a list of images lacks.
+// imageFact has what a list of images lacks.
 type imageFact struct {
-	id     string            // as the first list gave it, so that all lists share its memory
-	came   int64             // in nanoseconds since 1970; 0 if unknown
-	labels map[string]string // of the image's configuration, which its ID stands for
-	timed  bool              // came is the runtime's answer
-	read   bool              // labels are the runtime's answer
-	seen   bool              // in the list that is being completed
-	failed uint8             // lists in a row for which the labels could not be read
+	id           string            // from the first list, so that all lists share its memory
+	createdNanos int64             // in nanoseconds since 1970; 0 if unknown
+	labels       map[string]string // from the image's configuration, which never changes for an ID
+	timed        bool              // createdNanos is known
+	read         bool              // labels are known
+	seen         bool              // the image is in the list that is being completed
+	failed       uint8             // consecutive lists for which the labels could not be read
 }
 
-// imageFacts keeps them for the images of the last list.
+// imageFacts has the facts about the images of the last list.
 type imageFacts struct {
-	turn  chan struct{} // held while the facts are used
+	turn  chan struct{} // held while facts are used
 	byID  map[string]imageFact
-	dials uint64 // the connection on which the times were asked
+	dials uint64 // the connection on which the times were requested
 }
 
 // DetailedImages lists the images with the labels of their configuration, which take one call for
-// each new image. With containerd it adds the labels and creation times of the records. If the
-// labels take more than half of the available time, the rest is left to later lists.
+// each new image. For containerd it adds the labels and creation times of the records. If the
+// labels take more than half of the available time, later lists read the rest.
 func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	list, err := r.Images(ctx)
 	if err != nil {
@@ -76,14 +76,14 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	return sanitize.Clean(list), nil
 }
 
-// begin applies a list: facts of images that are not in it are forgotten.
+// begin removes facts about images that are not in a list.
 func (f *imageFacts) begin(list []runtime.Image, dials uint64) {
 	for _, img := range list {
 		fact := f.byID[img.ID]
 		if fact.id == "" {
 			fact.id = img.ID
 		}
-		// Who was not connected may have missed a pull.
+		// Without a connection, a pull may have been missed.
 		fact.timed = fact.timed && f.dials == dials
 		fact.seen = true
 		f.byID[fact.id] = fact
@@ -99,7 +99,7 @@ func (f *imageFacts) begin(list []runtime.Image, dials uint64) {
 	}
 }
 
-// fill writes what is known into a list.
+// fill copies the known facts into a list.
 func (f *imageFacts) fill(list []runtime.Image) {
 	now := time.Now()
 	for i := range list {
@@ -107,15 +107,14 @@ func (f *imageFacts) fill(list []runtime.Image) {
 		list[i].ID = fact.id
 		list[i].Labels, list[i].LabelsUnknown = fact.labels, !fact.read
 		// If the clock was ahead when the image was created, the time is useless.
-		if came := time.Unix(0, fact.came); fact.came != 0 && !came.After(now) {
-			list[i].CreatedAt = came
+		if createdNanos := time.Unix(0, fact.createdNanos); fact.createdNanos != 0 && !createdNanos.After(now) {
+			list[i].CreatedAt = createdNanos
 		}
 	}
 }
 
-// queryLabels reads the configuration of images that are new. It gives up as soon
-// as the runtime stops answering; a single image that cannot be read, list after
-// list, has no labels.
+// queryLabels reads the configuration of new images. It gives up as soon as the runtime stops
+// answering. An image that cannot be read for several lists counts as having no labels.
 func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
 	limit := r.timeouts.Query
 	if end, bounded := ctx.Deadline(); bounded {
@@ -158,7 +157,7 @@ func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime
 	}
 }
 
-// imageLabels reads hostler's labels in an image's configuration.
+// imageLabels returns hostler's labels from an image's configuration.
 func (r *Runtime) imageLabels(ctx context.Context, img *runtime.Image) (map[string]string, error) {
 	config, err := r.imageConfig(ctx, img.ID, img.Names()[0])
 	return config.labels(), err
@@ -166,21 +165,21 @@ func (r *Runtime) imageLabels(ctx context.Context, img *runtime.Image) (map[stri
 
 var _ runtime.StopSignaler = (*Runtime)(nil)
 
-// StopSignal reads it in an image's configuration: CRI itself tells it of no image, and of
-// containers only from 1.33 on.
+// StopSignal returns the stop signal from an image's configuration. CRI does not report it for
+// images, and for containers only since Kubernetes 1.33.
 func (r *Runtime) StopSignal(ctx context.Context, imageID string) (string, error) {
 	config, err := r.imageConfig(ctx, imageID, imageID)
 	return config.StopSignal, err
 }
 
-// imageConfig is what hostler reads of an image's configuration.
+// imageConfig is the part of an image's configuration that hostler reads.
 type imageConfig struct {
 	Labels     map[string]string
 	StopSignal string
 }
 
-// imageConfig requests the configuration of an image. The verbose part of an image status is not
-// specified; containerd and CRI-O put the configuration there. Otherwise it is empty.
+// imageConfig requests the configuration of an image. It is in the verbose part of containerd's and
+// CRI-O's image status, which CRI does not specify. For other runtimes it is empty.
 func (r *Runtime) imageConfig(ctx context.Context, id, name string) (imageConfig, error) {
 	var resp *criapi.ImageStatusResponse
 	err := r.call(ctx, "ImageStatus", "get status of "+local.Named("image", name, ""), r.timeouts.Query,
@@ -200,7 +199,7 @@ func (r *Runtime) imageConfig(ctx context.Context, id, name string) (imageConfig
 	return verbose.ImageSpec.Config, nil
 }
 
-// labels are hostler's.
+// labels returns hostler's labels.
 func (c imageConfig) labels() map[string]string {
 	var labels map[string]string
 	for key, value := range c.Labels {
@@ -217,7 +216,7 @@ func (c imageConfig) labels() map[string]string {
 // queryTimes requests the creation times of new images or, on a new connection, of all images. Only
 // containerd has them.
 func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.Image) error {
-	names := map[string]string{} // to the ID
+	names := map[string]string{} // name to ID
 	var filters []string
 	unknown := 0
 	for _, img := range list {
@@ -237,7 +236,7 @@ func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.
 		return nil
 	}
 	if unknown > fewImages {
-		// Tags and IDs; the records by digest are as many again, and tell no more.
+		// Tags and IDs. The records by digest would double the list and add nothing.
 		filters = []string{`name~="/[^@/]*$"`, `name~="^sha256:"`}
 	}
 	records, err := r.records(ctx, filters...)
@@ -246,7 +245,7 @@ func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.
 	}
 	for _, id := range names {
 		fact := f.byID[id]
-		fact.timed, fact.came = true, 0
+		fact.timed, fact.createdNanos = true, 0
 		f.byID[id] = fact
 	}
 	for _, record := range records {
@@ -255,7 +254,7 @@ func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.
 			continue
 		}
 		for _, at := range []interface{ AsTime() time.Time }{record.GetCreatedAt(), record.GetUpdatedAt()} {
-			fact.came = max(fact.came, at.AsTime().UnixNano())
+			fact.createdNanos = max(fact.createdNanos, at.AsTime().UnixNano())
 		}
 		f.byID[fact.id] = fact
 	}
@@ -263,7 +262,7 @@ func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.
 }
 
 // recordLabels adds labels that were set on the image record, as with `ctr --namespace k8s.io
-// images label NAME hostler.io/keep=true`. They may change at any time, and are few. "false" does
+// images label NAME hostler.io/keep=true`. They may change at any time, but are few. "false" does
 // not override a label of the image itself.
 func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error {
 	records, err := r.records(ctx, fmt.Sprintf("labels.%q", runtime.LabelKeep))
@@ -273,7 +272,7 @@ func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error 
 	if len(records) == 0 {
 		return nil
 	}
-	kept, byDigest := make(map[string]string, len(records)), make(map[string]string) // by name
+	kept, byDigest := make(map[string]string, len(records)), make(map[string]string) // kept is by name
 	var filters []string
 	for _, record := range records {
 		if value, set := record.GetLabels()[runtime.LabelKeep]; set && value != "false" {
@@ -285,7 +284,7 @@ func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error 
 	if len(filters) == 0 {
 		return nil
 	}
-	// A label on one name protects the image with all its names, of which CRI may list others.
+	// A label on one name protects all names of the image. CRI may list another name.
 	siblings, err := r.records(ctx, filters...)
 	if err != nil {
 		return err
@@ -306,7 +305,7 @@ func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error 
 			if value == "" {
 				continue
 			}
-			img.Labels = maps.Clone(img.Labels) // of the fact, which is not the record's
+			img.Labels = maps.Clone(img.Labels) // the fact shares this map, but has no labels of records
 			if img.Labels == nil {
 				img.Labels = make(map[string]string, 1)
 			}

@@ -74,7 +74,7 @@ func TestDetailedImages(t *testing.T) {
 	}
 	s.count()
 
-	// What cannot have changed is not asked again; what may is one call.
+	// Facts that cannot have changed are not requested again; the others take one call.
 	s.set(func() { s.store.images["k8s.io"][5].Labels = nil })
 	got = detailed(t, r)
 	if calls, want := s.count(), map[string]int{"ListImages": 1, "List": 1}; !maps.Equal(calls, want) {
@@ -87,7 +87,7 @@ func TestDetailedImages(t *testing.T) {
 		t.Errorf("DetailedImages() has %+v, want it with its own label still", img)
 	}
 
-	// A new image is requested by name, and on a new connection all are.
+	// A new image is requested by name; on a new connection, all are.
 	s.store.filters = nil
 	d := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/d:1"}})
 	s.store.images["k8s.io"] = append(s.store.images["k8s.io"], record(d.ID, "sha256:d", later, nil))
@@ -102,7 +102,7 @@ func TestDetailedImages(t *testing.T) {
 	s.grpc.Stop()
 	s.store.images["k8s.io"][1] = record("docker.io/library/a:1", "sha256:a", pulled, nil)
 	s.serve(t)
-	// The client connects again by itself, after a while.
+	// The client connects again by itself after a while.
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); goruntime.Gosched() {
 		if _, err := r.Info(t.Context()); err == nil {
 			break
@@ -153,7 +153,7 @@ func TestDetailsOfManyImagesAreOneList(t *testing.T) {
 	}
 }
 
-func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
+func TestLabelsThatTakeTooLongStayUnknown(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, containerd16)
 	for i := range 40 {
@@ -182,9 +182,9 @@ func TestLabelsThatTakeTooLongAreUnknownYet(t *testing.T) {
 	}
 }
 
-// An image whose configuration is gone or damaged must not stay for ever, and one
-// that the runtime once could not read must not lose its label for ever.
-func TestAnImageThatCannotBeReadHasNoLabelsInTheEnd(t *testing.T) {
+// An image whose configuration is missing or damaged must not stay forever. An image that could not
+// be read once must not lose its label forever.
+func TestAnUnreadableImageEndsUpWithoutLabels(t *testing.T) {
 	s := newServer(t, flavour{name: "cri-o", version: "1.30.0", images: idAndDigest, criEvents: true})
 	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/a:1"}})
 	s.set(func() {

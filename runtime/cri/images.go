@@ -44,11 +44,11 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	return sanitize.Clean(images), nil
 }
 
-// isNoName recognises the "<none>:<none>" that Docker and its heirs print.
+// isNoName recognizes "<none>:<none>", with which Docker and its successors mark a missing name.
 func isNoName(ref string) bool { return ref == "" || strings.Contains(ref, "<none>") }
 
-// RemoveImage removes the image with all its names, whatever uses it: containerd
-// does not refuse, even while a container runs from it. CRI-O does.
+// RemoveImage removes the image with all its names. containerd does not refuse this even if a
+// container uses the image; CRI-O does.
 func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	what := local.Named("remove image", img.Names()[0], "")
 	if img.ID == "" {
@@ -57,7 +57,7 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	if err := r.writeNamesInFull(ctx, img.ID); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	// By ID every name goes; by name only that one would, in some runtimes.
+	// By ID, all names are removed. By name, some runtimes would remove only that name.
 	err := r.call(ctx, "RemoveImage", what, r.timeouts.Remove, func(ctx context.Context) error {
 		_, err := r.image.RemoveImage(ctx, &criapi.RemoveImageRequest{Image: &criapi.ImageSpec{Image: img.ID}})
 		return err
@@ -68,9 +68,9 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	return err
 }
 
-// writeNamesInFull replaces names of an image that containerd has without a registry, as
-// `ctr images tag` writes them, by those that CRI lists instead. CRI cannot remove the former:
-// it removes what it lists, finds nothing, and the image stays.
+// writeNamesInFull gives image names without a registry, as `ctr images tag` creates them, the full
+// form that CRI lists. Otherwise CRI could not remove the image: it removes the listed names, does
+// not find them, and the image stays.
 func (r *Runtime) writeNamesInFull(ctx context.Context, id string) error {
 	own, err := r.records(ctx, containerd.Equals("name", id))
 	if errors.Is(err, runtime.ErrUnsupported) || err == nil && len(own) == 0 {
@@ -92,7 +92,7 @@ func (r *Runtime) writeNamesInFull(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if !renamed { // CRI lists the name already, of this image or of another one
+		if !renamed { // CRI lists the name already, for this image or another one
 			continue
 		}
 		if err := r.awaitName(ctx, name, id); err != nil {
@@ -102,11 +102,10 @@ func (r *Runtime) writeNamesInFull(ctx context.Context, id string) error {
 	return nil
 }
 
-// namePause is the time between two questions whether CRI has taken in a name.
+// namePause is the pause between two checks of awaitName.
 const namePause = 20 * time.Millisecond
 
-// awaitName waits until CRI has taken in that a name leads to an image, of which containerd
-// informs it by an event.
+// awaitName waits until CRI has learned from containerd's event that a name belongs to an image.
 func (r *Runtime) awaitName(ctx context.Context, name, id string) error {
 	what := "wait for " + local.Named("image", name, "")
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)

@@ -17,20 +17,20 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// aboutAge is how long what a runtime says of itself is believed on the same
-// connection. CRI-O takes a new pause image on SIGHUP, which breaks none.
+// aboutAge is how long data about the runtime stays valid on one connection. CRI-O applies a new
+// pause image on SIGHUP, which breaks no connection.
 const aboutAge = 10 * time.Minute
 
-// about is what changes only with the runtime's process or configuration.
+// about has data that changes only with the runtime's process or configuration.
 type about struct {
-	dials        uint64 // the connection it was asked on
+	dials        uint64 // the connection on which it was requested
 	askedAt      time.Time
-	name         string // as the runtime calls itself: containerd, cri-o, docker
+	name         string // the runtime's own name: containerd, cri-o, docker
 	version      string
 	sandboxImage string
 }
 
-// fresh returns what is known if it is still to be believed.
+// fresh returns the known data, and whether it is still valid.
 func (r *Runtime) fresh() (about, bool) {
 	r.aboutMu.Lock()
 	defer r.aboutMu.Unlock()
@@ -38,15 +38,15 @@ func (r *Runtime) fresh() (about, bool) {
 	return a, !a.askedAt.IsZero() && a.dials == r.dials.Load() && time.Since(a.askedAt) < aboutAge
 }
 
-// Info requests the runtime's status: one call, two or three after a connection
-// was made. Name in the answer is the runtime's own, such as "containerd".
+// Info requests the runtime's status. It takes one call, or two or three on a new connection. Name
+// in the result is the runtime's own name, such as "containerd".
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if a, ok := r.fresh(); ok {
 		resp, err := r.status(ctx, false)
 		if err != nil {
 			return runtime.Info{}, err
 		}
-		// The call may have reconnected, to whatever stands there now.
+		// The call may have connected again, to another process.
 		if _, ok := r.fresh(); ok {
 			return sanitize.Clean(r.info(a, resp)), nil
 		}
@@ -55,7 +55,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if err != nil {
 		return runtime.Info{}, err
 	}
-	// A verbose status carries the whole configuration, some 10 kB.
+	// A verbose status includes the whole configuration, about 10 kB.
 	resp, err := r.status(ctx, true)
 	if err != nil {
 		return runtime.Info{}, err
@@ -112,8 +112,8 @@ func (r *Runtime) version(ctx context.Context) (about, error) {
 	}, nil
 }
 
-// conditions fills in readiness. Conditions beyond the two that CRI requires
-// are warnings, such as containerd's ContainerdHasNoDeprecationWarnings.
+// conditions sets readiness. Conditions other than the two that CRI requires are warnings, such as
+// containerd's ContainerdHasNoDeprecationWarnings.
 func conditions(info *runtime.Info, list []*criapi.RuntimeCondition) {
 	info.Message = "the runtime does not report " + criapi.RuntimeReady
 	info.NetworkMessage = "the runtime does not report " + criapi.NetworkReady
@@ -135,7 +135,7 @@ func conditions(info *runtime.Info, list []*criapi.RuntimeCondition) {
 	}
 }
 
-// explain says why a condition does not hold; nothing if it does.
+// explain returns why a condition is not true, or "" if it is.
 func explain(c *criapi.RuntimeCondition) string {
 	if c.GetStatus() {
 		return ""
@@ -150,10 +150,9 @@ func explain(c *criapi.RuntimeCondition) string {
 	return reason + ": " + c.GetMessage()
 }
 
-// sandboxImage finds the sandbox image in a verbose status. containerd 1,
-// CRI-O and cri-dockerd put it into the JSON object under "config", which kubeadm
-// reads as well. containerd 2 does not tell it any more, but pins it:
-// https://github.com/kubernetes/kubeadm/issues/3146.
+// sandboxImage returns the sandbox image from a verbose status. containerd 1, CRI-O and cri-dockerd
+// have it in the JSON object under "config", which kubeadm also reads. containerd 2 does not return
+// it any more, but pins the image: https://github.com/kubernetes/kubeadm/issues/3146.
 func sandboxImage(info map[string]string) string {
 	var config struct {
 		SandboxImage string `json:"sandboxImage"`
@@ -164,9 +163,9 @@ func sandboxImage(info map[string]string) string {
 	return fullReference(config.SandboxImage)
 }
 
-// sandboxImageInUse asks the youngest sandbox what it is made from, where the
-// runtime does not report what the next one will be; containerd 2 is like that. It
-// is empty where there is no sandbox, or none that reports it.
+// sandboxImageInUse returns the image of the youngest sandbox. It is for runtimes such as
+// containerd 2 that do not report which image the next sandbox will use. It returns "" if there is
+// no sandbox, or none that reports its image.
 func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	var list *criapi.ListPodSandboxResponse
 	err := r.call(ctx, "ListPodSandbox", "list sandboxes", r.timeouts.Query, func(ctx context.Context) (err error) {
@@ -189,7 +188,7 @@ func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	if errors.Is(err, runtime.ErrUnavailable) {
 		return "", err
 	}
-	// One that is gone meanwhile, or cannot be read, reports nothing.
+	// A sandbox that was removed meanwhile, or cannot be read, reports nothing.
 	var info struct {
 		Image string `json:"image"`
 	}
@@ -202,9 +201,8 @@ func (r *Runtime) sandboxImageInUse(ctx context.Context) (string, error) {
 	return fullReference(info.Image), nil
 }
 
-// fullReference writes a reference as image lists do: with its registry, and
-// with a tag or a digest. A configuration may say "busybox" and mean
-// docker.io/library/busybox:latest.
+// fullReference returns a reference in the form of image lists: with its registry, and with a tag
+// or a digest. "busybox" in a configuration means docker.io/library/busybox:latest.
 func fullReference(ref string) string {
 	if ref == "" {
 		return ""
@@ -222,7 +220,7 @@ func fullReference(ref string) string {
 	return ref + ":latest"
 }
 
-// withRegistry is the reference with its registry, as CRI lists it; nothing else is added.
+// withRegistry returns the reference with its registry, as CRI lists it. It adds nothing else.
 func withRegistry(ref string) string {
 	host, rest, found := strings.Cut(ref, "/")
 	if found && host == "index.docker.io" {

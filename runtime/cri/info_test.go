@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-func TestInfoAsksOnceAConnection(t *testing.T) {
+func TestInfoQueriesOncePerConnection(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	info, err := r.Info(t.Context())
@@ -33,7 +33,7 @@ func TestInfoAsksOnceAConnection(t *testing.T) {
 		t.Errorf("second Info() made calls %v, want %v", got, want)
 	}
 
-	// Another runtime may stand behind the socket after a restart.
+	// After a restart, another runtime may serve the socket.
 	s.grpc.Stop()
 	s.version, s.config = "1.7.27", `{"sandboxImage":"registry.k8s.io/pause:3.10"}`
 	s.serve(t)
@@ -80,7 +80,7 @@ func TestSandboxImage(t *testing.T) {
 	}
 }
 
-// containerd 2 does not tell the sandbox image, but every sandbox tells its own.
+// containerd 2 does not report the sandbox image, but every sandbox reports its own.
 func TestSandboxImageInUse(t *testing.T) {
 	id := "sha256:" + strings.Repeat("ab", 32)
 	for name, c := range map[string]struct{ sandbox, want string }{

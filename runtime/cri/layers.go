@@ -12,8 +12,8 @@ import (
 
 var _ runtime.LayerLister = (*Runtime)(nil)
 
-// Layers asks containerd for what it keeps of images, and reads what CRI-O does. It is
-// runtime.ErrUnsupported elsewhere.
+// Layers lists the layers of images, from containerd's services or from CRI-O's files. It returns
+// runtime.ErrUnsupported for other runtimes.
 func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	if a, known := r.fresh(); known && a.name == "cri-o" {
 		root, driver, err := r.storage(ctx)

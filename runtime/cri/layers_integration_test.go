@@ -41,7 +41,7 @@ func TestContainerdsLayersAreKnown(t *testing.T) {
 	runtimetest.CheckLayers(t, r, first, second, container)
 	runtimetest.CheckOwnedSpace(t, r, container)
 
-	// Another namespace with the image keeps its blobs, and not its snapshots.
+	// Another namespace with the image keeps its blobs, but not its snapshots.
 	conn := services(t, d)
 	here, err := images.NewImagesClient(conn).Get(in(t.Context(), "k8s.io"), &images.GetImageRequest{Name: "docker.io/library/second:1"})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 var _ runtime.LogReader = (*Runtime)(nil)
 
-// Log reads the file that the runtime says it keeps.
+// Log reads the log file that the runtime names.
 func (r *Runtime) Log(ctx context.Context, c runtime.Container, lines, maxBytes int) ([]byte, error) {
 	what := "read log of " + local.Named("container", c.Name, c.ID)
 	status, err := r.containerStatus(ctx, c.ID, c.Name)

@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/runtime/cri"
 )
 
-// A call that follows the end of its runtime at once has not reached it: whoever makes it must not
-// believe that the container was sent its stop signal.
+// A call right after the end of the runtime has not reached it. The caller must not assume that the
+// container was sent its stop signal.
 func TestACallAfterTheEndOfTheRuntimeIsNotLost(t *testing.T) {
 	s := newServer(t, containerd16)
 	for i := range 50 {
@@ -38,7 +38,7 @@ func TestACallAfterTheEndOfTheRuntimeIsNotLost(t *testing.T) {
 	}
 }
 
-// relay connects the one connection that l accepts with a socket, and hands it out.
+// relay connects the connection that l accepts with a socket, and sends it on accepted.
 func relay(l net.Listener, socket string, accepted chan<- net.Conn) {
 	conn, err := l.Accept()
 	if err != nil {

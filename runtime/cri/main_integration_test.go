@@ -18,7 +18,8 @@ var update = flag.Bool("update", false, "write what became of the suite's cases 
 
 func TestMain(m *testing.M) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// In the lab there is no network, and it is in the cache. Who is not root is told so below.
+	// The lab has no network, so modules must be in the cache. Without root, the test fails below
+	// with an explanation.
 	if os.Geteuid() == 0 {
 		if _, err := debian.PrepareRuntimes(context.Background(), log); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -20,8 +20,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// named gives an image another name in containerd, as `ctr images tag` does, and waits until
-// CRI lists it.
+// named gives an image another name in containerd, like `ctr images tag`, and waits until CRI lists
+// it.
 func named(t *testing.T, d labDriver, image, name string, labels map[string]string) {
 	t.Helper()
 	store := images.NewImagesClient(services(t, d))
@@ -42,7 +42,7 @@ func named(t *testing.T, d labDriver, image, name string, labels map[string]stri
 	})
 }
 
-// await waits until something has come that has to.
+// await waits until here returns true.
 func await(t *testing.T, what string, here func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !here(); goruntime.Gosched() {
@@ -52,9 +52,9 @@ func await(t *testing.T, what string, here func() bool) {
 	}
 }
 
-// CRI lists names of containerd's in full, and finds none that is not written so.
+// CRI lists names of containerd in full, and cannot find names that are not in full.
 func TestAnImageNamedWithoutARegistryIsOneImage(t *testing.T) {
-	for _, single := range []bool{true, false} { // is that the only name
+	for _, single := range []bool{true, false} { // whether that is the only name
 		r, d := startContainerd(t, lab.ContainerdOptions{})
 		if _, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/app-0:1"}}); err != nil {
 			t.Fatal(err)
@@ -92,11 +92,11 @@ func TestAnImageNamedWithoutARegistryIsOneImage(t *testing.T) {
 	}
 }
 
-// A container that CRI does not know is made from what its snapshot is made on, wherever the
-// name leads now.
+// A container that is unknown to CRI uses the image on which its snapshot is based, whatever image
+// the name refers to now.
 func TestContainerdReportsWhoUsesAnImageWhoseNameHasMoved(t *testing.T) {
 	r, d := startContainerd(t, lab.ContainerdOptions{})
-	layer, err := lab.RandomLayer(1 << 10) // or both images would be one snapshot
+	layer, err := lab.RandomLayer(1 << 10) // else both images would be one snapshot
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,21 +14,21 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Labels that kubelet sets on every container. With them a container without its sandbox still has
-// its pod.
+// Labels that kubelet sets on every container. They identify the pod of a container without a
+// sandbox.
 const (
 	labelPodName      = "io.kubernetes.pod.name"
 	labelPodNamespace = "io.kubernetes.pod.namespace"
 	labelPodUID       = "io.kubernetes.pod.uid"
 )
 
-// Pods lists sandboxes with their containers, by creation time. It takes two calls, one more for
-// each container that has died since the last list, and one for each new container whose image ID
-// is not in the list. A container without its sandbox is in a pod that is not ready, with the ID of
-// the removed sandbox.
+// Pods lists sandboxes with their containers, by creation time. It takes two calls, and one for
+// each container that has died since the last list. A new container whose image ID is not in the
+// list takes one more. A container without its sandbox is in a pod that is not ready and has the ID
+// of the removed sandbox.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
-	// Containers first: one that is in the list cannot have a sandbox that is
-	// not yet in the later one, so that only true orphans look like orphans.
+	// Containers first: if a listed container has a sandbox, the later list has it. So only true
+	// orphans look like orphans.
 	containers, err := r.listContainers(ctx)
 	if err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func (r *Runtime) listSandboxes(ctx context.Context) ([]*criapi.PodSandbox, erro
 	return resp.GetItems(), nil
 }
 
-// checkIDs rejects a list in which an object has no ID or a duplicate one: decisions would apply to
-// the wrong object.
+// checkIDs rejects a list in which an object has no ID, or the ID of another object. Otherwise a
+// decision could apply to the wrong object.
 func checkIDs[T interface{ GetId() string }](kind string, list []T) error {
 	seen := make(map[string]bool, len(list))
 	for _, o := range list {
@@ -129,7 +129,7 @@ func (r *Runtime) pod(s *criapi.PodSandbox) *runtime.Pod {
 	}
 }
 
-// orphanPod stands in for the sandbox that c belonged to.
+// orphanPod returns a pod in place of the missing sandbox of c.
 func (r *Runtime) orphanPod(c runtime.Container) *runtime.Pod {
 	return &runtime.Pod{
 		Runtime:   r.name,
@@ -173,7 +173,7 @@ func containerState(s criapi.ContainerState) runtime.ContainerState {
 	return runtime.Unknown
 }
 
-// nanoTime reads CRI's nanoseconds since 1970, in which nothing is no time.
+// nanoTime converts CRI's nanoseconds since 1970. 0 means that there is no time.
 func nanoTime(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
@@ -212,5 +212,5 @@ func (r *Runtime) PodNetwork(ctx context.Context, p runtime.Pod) (runtime.PodNet
 	return network, nil
 }
 
-// mostIPs bounds the addresses of a pod: Kubernetes has one for each family.
+// mostIPs bounds the addresses of a pod. Kubernetes has one for each IP family.
 const mostIPs = 8

@@ -20,7 +20,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// dead adds a pod of n dead containers, which ended at finished, to the server.
+// dead adds a pod of n dead containers that ended at finished.
 func dead(s *server, n int, finished time.Time) runtime.Pod {
 	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}})
 	spec := runtimetest.PodSpec{Name: "horse", Namespace: "barn"}
@@ -41,7 +41,7 @@ func pods(t *testing.T, r *cri.Runtime, n int) []runtime.Pod {
 	return list
 }
 
-func TestDeadContainersAreAskedOnce(t *testing.T) {
+func TestDeadContainersAreQueriedOnce(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	finished := time.Unix(1_700_000_000, 123)
@@ -64,7 +64,7 @@ func TestDeadContainersAreAskedOnce(t *testing.T) {
 		t.Errorf("second Pods() made calls %v, want %v", got, lists)
 	}
 
-	// A container that the list once lacked is another one, even of that ID.
+	// If a container was missing in a list and returns, it is another one, even with the same ID.
 	spec := runtimetest.ContainerSpec{ID: p.Containers[0].ID, Name: "a", Image: "a:1", State: runtime.Exited, FinishedAt: finished.Add(time.Hour)}
 	if err := s.fake.RemoveContainer(t.Context(), p.Containers[0]); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestOneBrokenContainerDoesNotFailTheList(t *testing.T) {
 	}
 }
 
-func TestAHangWhileAskingCostsOneDeadline(t *testing.T) {
+func TestAHangDuringQueriesCostsOneDeadline(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, containerd16)
 	var observed atomic.Int32
@@ -152,12 +152,12 @@ func TestAHangWhileAskingCostsOneDeadline(t *testing.T) {
 	}
 }
 
-func TestQuestionsAreBounded(t *testing.T) {
+func TestConcurrentQueriesAreBounded(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	dead(s, 50, time.Now())
 	at, most := 0, 0
-	two := make(chan struct{}) // closed once two are asked at a time
+	two := make(chan struct{}) // closed once two requests run concurrently
 	s.set(func() {
 		s.before = func(ctx context.Context, method, _ string) error {
 			if method != "ContainerStatus" {
@@ -276,7 +276,7 @@ func TestStatesOfContainers(t *testing.T) {
 	}
 }
 
-func TestAContextThatEndsWhileAsking(t *testing.T) {
+func TestAContextThatEndsDuringQueries(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -297,9 +297,9 @@ func TestAContextThatEndsWhileAsking(t *testing.T) {
 func TestAPodIsRemovedOnlyWhenAllAgree(t *testing.T) {
 	tests := []struct {
 		name   string
-		answer func(method string) error // before the server's own
+		answer func(method string) error // called before the server's own method
 		ready  bool
-		want   error // nil: any at all
+		want   error // nil: any error
 		text   string
 	}{
 		{name: "its status is not told", text: "status lost", answer: func(method string) error {

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// forward hands the Fake's events to send until the stream ends.
+// forward passes the Fake's events to send until the stream ends.
 func (s *server) forward(ctx context.Context, send func(runtime.Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -73,8 +73,8 @@ func (e eventServer) Subscribe(req *events.SubscribeRequest, stream events.Event
 	})
 }
 
-// envelopes is what containerd publishes for an event, and about it: the end of
-// an exec'd process on the same topic, the same in another client's namespace.
+// envelopes returns containerd's messages for an event, and similar ones that must be ignored: the
+// end of an exec'd process on the same topic, and the event in another namespace.
 func envelopes(e runtime.Event) []*types.Envelope {
 	pack := func(namespace, topic string, body any) *types.Envelope {
 		packed, err := typeurl.MarshalAny(body)

@@ -20,9 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// store is containerd's own services on the socket of its CRI, by namespace. They
-// do not filter, as if they understood filters otherwise: a filter spares work,
-// and what is right must not hang on it.
+// store implements containerd's own services on the socket of its CRI, by namespace. It ignores
+// filters, because results must be correct even if containerd interprets a filter differently.
 type store struct {
 	containers map[string][]*containers.Container
 	images     map[string][]*images.Image
@@ -30,7 +29,7 @@ type store struct {
 	resources  map[string][]*leases.Resource // by lease
 	content    []*content.Info
 	snapshots  map[string]string // parent by key
-	filters    [][]string        // of the lists of images
+	filters    [][]string        // of the requests for images
 }
 
 func (s *store) register(to *grpc.Server) {
@@ -47,10 +46,10 @@ func record(name, digest string, created time.Time, labels map[string]string) *i
 	return &images.Image{Name: name, Target: &types.Descriptor{Digest: digest}, Labels: labels, CreatedAt: timestamppb.New(created), UpdatedAt: timestamppb.New(created)}
 }
 
-// labelStopSignal is on images in these tests whose configuration has a stop signal.
+// labelStopSignal marks images in these tests whose configuration has a stop signal.
 const labelStopSignal = "test.stop-signal"
 
-// imageInfo is what a verbose image status reports of a configuration.
+// imageInfo returns the configuration in a verbose image status.
 func imageInfo(labels map[string]string) string {
 	config := map[string]any{"Labels": labels, "Cmd": []string{"sh"}}
 	if signal := labels[labelStopSignal]; signal != "" {
@@ -125,7 +124,7 @@ type contentServer struct {
 	s *store
 }
 
-// List sends in several messages, as containerd does.
+// List sends several messages, like containerd.
 func (c contentServer) List(_ *content.ListContentRequest, stream content.Content_ListServer) error {
 	for _, info := range c.s.content {
 		if err := stream.Send(&content.ListContentResponse{Info: []*content.Info{info}}); err != nil {

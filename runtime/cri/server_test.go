@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// flavour is what kinds and versions of runtimes do differently.
+// flavour has the differences between kinds and versions of runtimes.
 type flavour struct {
 	name, version string
 	config        string // JSON under "config" in a verbose status
@@ -31,14 +31,14 @@ type flavour struct {
 	criEvents     bool // GetContainerEvents
 }
 
-// imageStyle is how a list of containers names the image.
+// imageStyle is the form of an image in a list of containers.
 type imageStyle int
 
 const (
-	refIsID     imageStyle = iota // containerd 1.6: image_ref holds the ID, no image_id
+	refIsID     imageStyle = iota // containerd 1.6: image_ref is the ID, no image_id
 	idAndDigest                   // CRI-O 1.30: image_id, and image_ref is a digest
 	digestOnly                    // CRI-O 1.2x: image_ref is a digest, no image_id
-	nameIsID                      // only the image spec, holding the ID
+	nameIsID                      // only the image spec, with the ID
 )
 
 var containerd16 = flavour{
@@ -46,30 +46,29 @@ var containerd16 = flavour{
 	config: `{"containerd":{"snapshotter":"overlayfs"},"sandboxImage":"registry.k8s.io/pause:3.6","maxConcurrentDownloads":3}`,
 }
 
-// server speaks CRI on a socket of its own and has a Fake behind it. It is
-// strict where real ones are: what is missing is NotFound, and RemoveContainer
-// kills what runs.
+// server serves CRI on its own socket, with a Fake behind it. It is as strict as real runtimes: a
+// missing object is NotFound, and RemoveContainer kills a running container.
 type server struct {
 	criapi.UnimplementedRuntimeServiceServer
 	criapi.UnimplementedImageServiceServer
 	flavour
 	fake   *runtimetest.Fake
-	store  store // containerd's own, where it is one
+	store  store // containerd's own services, if it is one
 	socket string
 	grpc   *grpc.Server
 
 	mu    sync.Mutex
 	calls map[string]int
 	stops []*criapi.StopContainerRequest
-	// before runs ahead of each call, and answer may change what it returns.
+	// before is called before each call, and answer may change its result.
 	before func(ctx context.Context, method, subject string) error
 	answer func(method string, resp any)
-	gone   map[string]bool // sandboxes that lists leave out
+	gone   map[string]bool // sandboxes that are not listed
 }
 
 func newServer(t *testing.T, f flavour) *server {
 	t.Helper()
-	// t.TempDir would be longer than a socket's path may be.
+	// t.TempDir may be too long for a socket's path.
 	dir, err := os.MkdirTemp("", "cri")
 	if err != nil {
 		t.Fatal(err)
@@ -128,14 +127,14 @@ func (s *server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	return resp, err
 }
 
-// set changes the server's behaviour under its lock.
+// set changes the server under its lock.
 func (s *server) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// count returns how often each method was called since the last count.
+// count returns the number of calls of each method since the last count.
 func (s *server) count() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +155,7 @@ func toStatus(err error) error {
 	return err
 }
 
-// client makes the adapter under test; change may be nil.
+// client returns the adapter under test; change may be nil.
 func (s *server) client(t *testing.T, change func(*cri.Options)) *cri.Runtime {
 	t.Helper()
 	opts := cri.Options{Endpoint: s.socket, Name: "under-test"}
@@ -221,7 +220,7 @@ func criState(s runtime.ContainerState) criapi.ContainerState {
 	return criapi.ContainerState_CONTAINER_UNKNOWN
 }
 
-// digestOf is the reference with a digest under which the server knows an image.
+// digestOf returns the server's reference with a digest for an image.
 func digestOf(id string) string { return "localhost/by-digest@" + id }
 
 func (s *server) ListContainers(ctx context.Context, req *criapi.ListContainersRequest) (*criapi.ListContainersResponse, error) {
@@ -336,7 +335,7 @@ func (s *server) StopPodSandbox(ctx context.Context, req *criapi.StopPodSandboxR
 	return &criapi.StopPodSandboxResponse{}, s.fake.StopPod(ctx, p)
 }
 
-// RemovePodSandbox takes everything in the sandbox with it, as CRI says.
+// RemovePodSandbox removes everything in the sandbox, as CRI specifies.
 func (s *server) RemovePodSandbox(ctx context.Context, req *criapi.RemovePodSandboxRequest) (*criapi.RemovePodSandboxResponse, error) {
 	p, err := s.sandbox(ctx, req.GetPodSandboxId())
 	if status.Code(err) == codes.NotFound {

@@ -13,9 +13,9 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// What is kept of images between lists has to stay small beside what the tracker
-// of their use keeps: both together are to be under 5 MB for 10,000 images, or 500 bytes each.
-func TestWhatIsKeptOfThousandsOfImagesIsSmall(t *testing.T) {
+// The adapter and the tracker of last use together must take less than 5 MB for 10,000 images, or
+// 500 bytes for each.
+func TestFactsOfThousandsOfImagesAreSmall(t *testing.T) {
 	const (
 		count = 3_000
 		most  = count * 260 // bytes
@@ -24,7 +24,7 @@ func TestWhatIsKeptOfThousandsOfImagesIsSmall(t *testing.T) {
 	for i := range count {
 		s.fake.AddImage(runtimetest.ImageSpec{ID: fmt.Sprintf("sha256:%064x", i), Tags: []string{fmt.Sprintf("registry.example.com/team/app-%d:1", i)}})
 	}
-	s.set(func() { // the Fake would look through all images to answer for one
+	s.set(func() { // for a single image, the Fake would search all
 		s.before = func(_ context.Context, method, _ string) error {
 			if method == "ImageStatus" {
 				return status.Error(codes.Unknown, "no such blob")
@@ -32,7 +32,7 @@ func TestWhatIsKeptOfThousandsOfImagesIsSmall(t *testing.T) {
 			return nil
 		}
 	})
-	// The first adapter pays for what server and connection need.
+	// The first adapter causes allocations of the server and the connection.
 	if n := len(detailed(t, s.client(t, nil))); n != count {
 		t.Fatalf("DetailedImages() = %d images, want %d", n, count)
 	}

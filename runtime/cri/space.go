@@ -13,7 +13,8 @@ import (
 
 var _ runtime.SpaceOwner = (*Runtime)(nil)
 
-// OwnedSpace asks containerd, or reads what CRI-O keeps. It is runtime.ErrUnsupported elsewhere.
+// OwnedSpace returns what containerd reports, or what is in CRI-O's files. It returns
+// runtime.ErrUnsupported for other runtimes.
 func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	if a, known := r.fresh(); known && a.name == "cri-o" {
 		root, driver, err := r.storage(ctx)
@@ -30,8 +31,8 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	return sanitize.Clean(list), err
 }
 
-// storage is where CRI-O keeps its store. It names the folder DRIVER-images there as where
-// images are.
+// storage returns the folder and the driver of CRI-O's store. CRI-O reports the folder
+// DRIVER-images inside it as the place of images.
 func (r *Runtime) storage(ctx context.Context) (root, driver string, err error) {
 	list, err := r.ImageFilesystems(ctx)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 )
 
 // StopContainer sends the stop signal, and kills the container after grace. CRI uses whole seconds:
-// a grace is rounded up, and only zero or less kills at once. A missing container is stopped. If
-// ctx ends before the grace, the error is context.DeadlineExceeded, which is not a fault of the
-// runtime. containerd then does not kill the container.
+// a grace is rounded up, and only zero or less kills at once. Stopping a missing container
+// succeeds. If ctx ends before the grace, the error is context.DeadlineExceeded, which is not a
+// fault of the runtime. containerd then does not kill the container.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
@@ -27,7 +27,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	if grace%time.Second != 0 {
 		seconds++
 	}
-	// containerd multiplies by a second once more, which must not overflow.
+	// containerd converts the seconds to a time.Duration, which must not overflow.
 	seconds = min(seconds, math.MaxInt32)
 	timeout := time.Duration(seconds)*time.Second + r.timeouts.StopMargin
 	start := time.Now()
@@ -45,8 +45,8 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return err
 }
 
-// StopPod stops the sandbox, which kills what still runs in it and gives back
-// the network. A pod that is gone is stopped.
+// StopPod stops the sandbox: this kills its containers and frees its network. Stopping a missing
+// pod succeeds.
 func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	what := local.Named("stop pod", p.Name, p.ID)
 	if p.ID == "" {
@@ -62,10 +62,10 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	return err
 }
 
-// RemoveContainer removes a dead or never started container. CRI's own call
-// kills one that runs, so the state is asked just before; a container that is
-// started between the two calls is lost, which CRI cannot prevent. A container
-// of unknown state may run: ErrInUse, until it has been stopped.
+// RemoveContainer removes a container that is dead or was never started. CRI's own call kills a
+// running container, so the state is checked just before. CRI cannot prevent the loss of a
+// container that is started between the two calls. A container of unknown state may run, so the
+// result is ErrInUse until it was stopped.
 func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("remove container", c.Name, c.ID)
 	if c.ID == "" {
@@ -97,8 +97,8 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 }
 
 // RemovePod removes the sandbox of a dead and empty pod. CRI kills and removes everything in the
-// sandbox, so both are checked right before. Runtimes create no container in a sandbox that is not
-// ready, so that none can appear in between.
+// sandbox, so both are checked just before. Runtimes create no container in a sandbox that is not
+// ready, so none can appear after the check.
 func (r *Runtime) RemovePod(ctx context.Context, p runtime.Pod) error {
 	what := local.Named("remove pod", p.Name, p.ID)
 	if p.ID == "" {
@@ -106,7 +106,7 @@ func (r *Runtime) RemovePod(ctx context.Context, p runtime.Pod) error {
 	}
 	err := r.checkRemovable(ctx, what, p.ID)
 	if err == nil {
-		// As kubelet does: what of its network a crash left behind goes first.
+		// As kubelet does: free network resources that were left by a crash.
 		err = r.StopPod(ctx, p)
 	}
 	if err == nil {
@@ -121,7 +121,7 @@ func (r *Runtime) RemovePod(ctx context.Context, p runtime.Pod) error {
 	return err
 }
 
-// checkRemovable refuses a sandbox that is ready or that has containers.
+// checkRemovable returns an error for a sandbox that is ready or has containers.
 func (r *Runtime) checkRemovable(ctx context.Context, what, id string) error {
 	var sandbox *criapi.PodSandboxStatusResponse
 	err := r.call(ctx, "PodSandboxStatus", what+": get its status", r.timeouts.Query, func(ctx context.Context) (err error) {

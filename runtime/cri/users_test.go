@@ -69,7 +69,7 @@ func TestOtherImageUsers(t *testing.T) {
 		t.Errorf("OtherImageUsers() = %+v, %v, want %+v", got, err, want)
 	}
 
-	// Who cannot tell them all must not be taken for one without any.
+	// A runtime that cannot list all users must not count as one without users.
 	for _, method := range []string{"ListResources", "List"} {
 		s.set(func() {
 			s.before = func(_ context.Context, called, _ string) error {
@@ -100,8 +100,8 @@ func TestOtherImageUsersOfOthersThanContainerd(t *testing.T) {
 	}
 }
 
-// An unpack that is not a pull's names no image: it may be any that has no
-// snapshot yet.
+// An unpack that is not part of a pull does not name its image: it may be any that has no snapshot
+// yet.
 func TestOtherImageUsersWhileAnImportIsUnpacked(t *testing.T) {
 	s := newServer(t, containerd16)
 	done := s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{"docker.io/library/done:1"}})
@@ -130,7 +130,7 @@ func TestOtherImageUsersWhileAnImportIsUnpacked(t *testing.T) {
 	}
 }
 
-// CRI lists a container only once it is made. Until then a lease holds its snapshot.
+// CRI lists a container only after its creation. Until then, a lease holds its snapshot.
 func TestOtherImageUsersWhileAContainerIsMade(t *testing.T) {
 	s := newServer(t, containerd16)
 	expires := map[string]string{"containerd.io/gc.expire": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}

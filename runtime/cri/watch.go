@@ -16,15 +16,14 @@ import (
 	"hostler.io/hostler/runtime/cri/containerd"
 )
 
-// Watch delivers events of the runtime until ctx ends or the stream does.
+// Watch delivers events of the runtime until ctx or the stream ends.
 //
-// containerd's own event service is preferred wherever the socket offers it: it
-// exists in all versions and reports images, and its events are small. Else it
-// is CRI's GetContainerEvents, from the versions on in which it is sound.
-// Neither confirms a subscription: what happens in the first moments may go
-// unseen, and a caller lists after it began to watch, and now and then.
+// It prefers containerd's own event service, if the socket has it: it exists in all versions,
+// reports images, and its events are small. Otherwise, it uses CRI's GetContainerEvents in versions
+// in which that is reliable. Neither confirms a subscription, so the first events may be missed.
+// Callers list after they begin to watch, and regularly.
 //
-// A ContainerID may be that of a sandbox, which is a container to both services.
+// A ContainerID may be the ID of a sandbox, because both services treat a sandbox as a container.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	err := r.watchContainerd(ctx, out)
 	if errors.Is(err, runtime.ErrUnsupported) {
@@ -53,7 +52,7 @@ func (r *Runtime) watchCRI(ctx context.Context, out chan<- runtime.Event) error 
 		func(ctx context.Context) (grpc.ServerStreamingClient[criapi.ContainerEventResponse], error) {
 			return r.cri.GetContainerEvents(ctx, &criapi.GetEventsRequest{})
 		}, criEvent)
-	// CRI-O without enable_pod_events ends the stream, or says so since 1.29:
+	// CRI-O without enable_pod_events ends the stream or, since 1.29, returns an error:
 	// https://github.com/cri-o/cri-o/issues/7164
 	if err != nil && (errors.Is(err, io.EOF) || strings.Contains(err.Error(), "not enabled")) {
 		return fmt.Errorf("%s: %w: %v; enable_pod_events may be false in its configuration", what, runtime.ErrUnsupported, err)
@@ -61,10 +60,9 @@ func (r *Runtime) watchCRI(ctx context.Context, out chan<- runtime.Event) error 
 	return err
 }
 
-// hasSoundCRIEvents reports whether every reader of GetContainerEvents gets every
-// event. Before containerd 2 and CRI-O 1.28 the readers, kubelet among them,
-// took them from each other: https://github.com/containerd/containerd/issues/7318,
-// https://github.com/cri-o/cri-o/issues/6466.
+// hasSoundCRIEvents reports whether every reader of GetContainerEvents gets every event. Before
+// containerd 2 and CRI-O 1.28, each event reached only one reader, and kubelet is a reader:
+// https://github.com/containerd/containerd/issues/7318, https://github.com/cri-o/cri-o/issues/6466.
 func hasSoundCRIEvents(name, version string) bool {
 	parts := strings.SplitN(version, ".", 3)
 	major, err := strconv.Atoi(parts[0])
@@ -73,7 +71,7 @@ func hasSoundCRIEvents(name, version string) bool {
 	}
 	minor := 0
 	if len(parts) > 1 {
-		// A minor that is no number counts as 0: the older behaviour.
+		// A minor version that is not a number counts as 0, with the older behavior.
 		minor, _ = strconv.Atoi(parts[1])
 	}
 	switch name {
@@ -85,8 +83,7 @@ func hasSoundCRIEvents(name, version string) bool {
 	return false
 }
 
-// watch opens a stream within the deadline of a query and hands its events on
-// for as long as it lasts.
+// watch opens a stream within the deadline of a query, and passes its events on until it ends.
 func watch[T any](ctx context.Context, r *Runtime, what string, out chan<- runtime.Event,
 	open func(context.Context) (grpc.ServerStreamingClient[T], error), convert func(*T) (runtime.Event, bool),
 ) error {
@@ -126,7 +123,7 @@ func watch[T any](ctx context.Context, r *Runtime, what string, out chan<- runti
 	return fmt.Errorf("%s: %w", what, r.classify(streamCtx, err, start, true))
 }
 
-// criEvent translates one event of CRI, which has none for images.
+// criEvent translates an event of CRI, which has no events of images.
 func criEvent(e *criapi.ContainerEventResponse) (runtime.Event, bool) {
 	event := runtime.Event{ContainerID: e.GetContainerId(), Time: nanoTime(e.GetCreatedAt())}
 	switch e.GetContainerEventType() {

@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// watchFor runs Watch while do makes things happen again and again, until want
-// comes, and returns what came before it.
+// watchFor runs Watch while do causes events, until a wanted one arrives, and returns the events
+// before it.
 func watchFor(t *testing.T, r *cri.Runtime, do func(i int), want func(runtime.Event) bool) []runtime.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -47,7 +47,7 @@ func watchFor(t *testing.T, r *cri.Runtime, do func(i int), want func(runtime.Ev
 func TestEventsOfEachService(t *testing.T) {
 	for name, c := range map[string]struct {
 		flavour
-		images bool // events of images come too
+		images bool // whether there are events of images
 	}{
 		"containerd 1.6 by its own service":               {containerd16, true},
 		"containerd 2, which has both, by its own":        {flavour{name: "containerd", version: "v2.1.0", nativeEvents: true, criEvents: true}, true},
@@ -100,7 +100,7 @@ func TestEventsOfEachService(t *testing.T) {
 
 func TestRuntimesWithoutEvents(t *testing.T) {
 	for name, f := range map[string]flavour{
-		// Its readers take events from each other, and kubelet would miss some.
+		// Each event reaches only one reader, so kubelet would miss some.
 		"containerd 1.7 without its own service": {name: "containerd", version: "1.7.24", criEvents: true},
 		"CRI-O 1.26":                             {name: "cri-o", version: "1.26.3", criEvents: true},
 		"a version that is no number":            {name: "containerd", version: "devel", criEvents: true},
@@ -122,7 +122,7 @@ func TestWatchEndsWithTheRuntime(t *testing.T) {
 	watchFor(t, r, func(int) { s.fake.AddImage(runtimetest.ImageSpec{}) }, func(runtime.Event) bool { return true })
 	end := make(chan error, 1)
 	go func() { end <- r.Watch(t.Context(), make(chan runtime.Event, 100)) }()
-	// Whether this cuts the stream or its opening off, the watch has to end.
+	// Whether this ends the stream or its opening, Watch must end.
 	s.grpc.Stop()
 	select {
 	case err := <-end:
@@ -134,7 +134,7 @@ func TestWatchEndsWithTheRuntime(t *testing.T) {
 	}
 }
 
-// hangingSocket listens on a socket and never says a word, as a stopped process does.
+// hangingSocket listens on a socket and never answers, like a stopped process.
 func hangingSocket(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cri")

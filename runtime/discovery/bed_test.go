@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// bed is one container runtime, which was asked once. It lives in a bubble.
+// bed has one container runtime that was checked once. It lives in a synctest bubble.
 type bed struct {
 	runtimes *Runtimes
 	runtime  *runtimetest.Fake
@@ -33,7 +33,7 @@ func bubble(t *testing.T, test func(t *testing.T, b *bed)) {
 	})
 }
 
-// opened are the runtimes at these sockets.
+// opened returns Runtimes for these sockets.
 func opened(t *testing.T, sockets ...string) *Runtimes {
 	t.Helper()
 	var configured []local.Candidate
@@ -52,7 +52,7 @@ func opened(t *testing.T, sockets ...string) *Runtimes {
 	return r
 }
 
-// folder is short, for a socket's path has 107 bytes at the most.
+// folder returns a short path, because a socket's path has at most 107 bytes.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "host")

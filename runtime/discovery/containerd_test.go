@@ -12,14 +12,14 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// containerd is a runtime behind a socket of its own.
+// containerd is a runtime behind its own socket.
 type containerd struct {
 	criapi.UnimplementedRuntimeServiceServer
 	criapi.UnimplementedImageServiceServer
 	socket    string
 	server    *grpc.Server
 	hangs     atomic.Bool
-	starts    atomic.Bool // it is not ready yet, as containerd 1.x says it
+	starts    atomic.Bool // it is not ready yet, as containerd 1.x reports it
 	sandboxes []*criapi.PodSandbox
 }
 

@@ -8,16 +8,16 @@ import (
 	"hostler.io/hostler/runtime/docker"
 )
 
-// criDockerd is the candidate that drives a Docker.
+// criDockerd is the name of the candidate that drives a Docker.
 const criDockerd = "cri-dockerd"
 
-// driver is cri-dockerd. It has its own pods, but the images of its Docker. While that Docker is
-// managed too, images are left to it, because it knows shared sizes and users. Otherwise each image
+// driver is cri-dockerd. It has its own pods, but lists the images of its Docker. If that Docker is
+// in the set, driver lists no images: Docker knows shared sizes and users. Otherwise each image
 // would be listed twice, and images that users build in that Docker would be removed without a
 // request.
 type driver struct {
 	*cri.Runtime
-	hasDocker func() bool // a Docker is looked after, too
+	hasDocker func() bool // whether a Docker is in the set
 }
 
 var (
@@ -25,7 +25,8 @@ var (
 	_ runtime.ImageDetailer = driver{}
 )
 
-// Info names it cri-dockerd if its Docker is managed, too: its own name is that of Docker.
+// Info names the runtime cri-dockerd if its Docker is in the set, because cri-dockerd reports the
+// name of Docker.
 func (d driver) Info(ctx context.Context) (runtime.Info, error) {
 	info, err := d.Runtime.Info(ctx)
 	if err == nil && d.hasDocker() {
@@ -34,7 +35,7 @@ func (d driver) Info(ctx context.Context) (runtime.Info, error) {
 	return info, err
 }
 
-// Images are its Docker's to list.
+// Images returns no images if Docker lists them.
 func (d driver) Images(ctx context.Context) ([]runtime.Image, error) {
 	if d.hasDocker() {
 		return nil, nil
@@ -42,7 +43,7 @@ func (d driver) Images(ctx context.Context) ([]runtime.Image, error) {
 	return d.Runtime.Images(ctx)
 }
 
-// DetailedImages are, too.
+// DetailedImages returns no images if Docker lists them.
 func (d driver) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	if d.hasDocker() {
 		return nil, nil
@@ -50,7 +51,7 @@ func (d driver) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	return d.Runtime.DetailedImages(ctx)
 }
 
-// ImageFilesystems are its Docker's to tell.
+// ImageFilesystems returns none if Docker reports them.
 func (d driver) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
 	if d.hasDocker() {
 		return nil, nil

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Both list the same images, and either may be found first.
+// Docker and cri-dockerd list the same images, and either may be found first.
 func TestImagesOfCRIDockerdAreItsDockers(t *testing.T) {
 	both := []local.Candidate{
 		{Type: cri.Type, Name: criDockerd, Path: filepath.Join(folder(t), "cri-dockerd.sock")},
@@ -37,7 +37,7 @@ func TestImagesOfCRIDockerdAreItsDockers(t *testing.T) {
 				}
 				return errs
 			}
-			// Nobody serves either socket, so that whoever asks hears of it.
+			// Nobody serves either socket, so a call to the runtime fails.
 			wants := func(when string, answers []error, fail []bool) {
 				t.Helper()
 				if len(answers) != len(fail) {
@@ -50,9 +50,9 @@ func TestImagesOfCRIDockerdAreItsDockers(t *testing.T) {
 				}
 			}
 			wants("beside its Docker", asked(), []bool{false, false, false, true})
-			r.learned.mu.Lock()
+			r.results.mu.Lock()
 			r.remove(r.at(both[1].Path))
-			r.learned.mu.Unlock()
+			r.results.mu.Unlock()
 			wants("alone", asked(), []bool{true, true, true, true})
 		})
 	}

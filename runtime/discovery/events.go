@@ -9,13 +9,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// streamSteady is how long a stream of events has to last to count as open: some runtimes confirm
-// none, and one that is down ends each at once.
+// streamSteady is how long an event stream must last to count as open. Some runtimes do not confirm
+// a stream, and the stream of a stopped runtime ends at once.
 const streamSteady = 200 * time.Millisecond
 
-// Watch hands every runtime's events to receive until ctx ends, and calls blind
-// when a runtime's stream has opened, and when it has ended or does not open. A stream that breaks
-// is opened again; a runtime without one is left to those who poll.
+// Watch passes the events of all runtimes to receive until ctx ends. It calls blind with false when
+// a runtime's stream has opened, and with true when it has ended or does not open. It opens a
+// stream again after it ends. A runtime without event streams must be polled by others.
 func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind func(runtime string, blind bool)) error {
 	watched, lost := map[string]bool{}, map[string]bool{}
 	events := make(chan runtime.Event, 64)
@@ -29,7 +29,7 @@ func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind
 	start := func() {
 		for name := range lost {
 			if delete(lost, name); !r.member(name) {
-				blind(name, false) // it is let go: nobody waits for its events
+				blind(name, false) // the runtime was removed, so nobody waits for its events
 			}
 		}
 		for _, m := range r.set.Members() {
@@ -42,7 +42,7 @@ func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind
 				blind(m.Name(), true)
 				r.log.Debug("event stream ended", "runtime", m.Name(), "error", err)
 				if errors.Is(err, runtime.ErrUnsupported) {
-					<-ctx.Done() // asking again would not help
+					<-ctx.Done() // another attempt would not help
 				}
 				select {
 				case ended <- m.Name():
@@ -68,7 +68,8 @@ func (r *Runtimes) Watch(ctx context.Context, receive func(runtime.Event), blind
 	}
 }
 
-// watch hands on a runtime's events until its stream ends, and calls opened once that is open.
+// watch passes on a runtime's events until its stream ends. It calls opened when the stream is
+// open.
 func watch(ctx context.Context, m runtime.Runtime, events chan<- runtime.Event, opened func()) error {
 	ended := make(chan error, 1)
 	go func() { ended <- m.Watch(ctx, events) }()

@@ -17,44 +17,44 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// absence is how long a runtime that was searched for, and whose service has ended, is
-// expected back: longer than an upgrade of its package takes, and shorter than a cluster
-// waits before it takes the pods of a NotReady Node elsewhere.
-const absence = 2 * time.Minute
+// goneAfter is how long a discovered runtime whose service has ended is expected to return. It is
+// longer than an upgrade of its package, and shorter than a cluster waits before it evicts the pods
+// of a NotReady Node.
+const goneAfter = 2 * time.Minute
 
-// Gone is a runtime that was found and is not expected any more: a person has stopped or
+// Gone is a runtime that was in the set and is not expected any more, because somebody stopped or
 // removed it.
 type Gone struct {
 	Name, Endpoint string
 	Since          time.Time
 }
 
-// Gone are those that have not return since.
+// Gone returns the runtimes that have not returned since.
 func (r *Runtimes) Gone() []Gone {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.learned.gone), func(g Gone) bool { return r.member(g.Name) })
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.results.gone), func(g Gone) bool { return r.member(g.Name) })
 }
 
-// letGo removes runtimes from the set that were discovered, have been down for long, and have no
-// running container. Otherwise the Node would stay NotReady because of a runtime that is not used
-// any more. A search finds it again when it returns. The caller holds mu.
-func (r *Runtimes) letGo(now time.Time) {
+// removeGone removes discovered runtimes that have been down for long and have no running
+// container. Otherwise a runtime that is not used any more would keep the Node NotReady. If it
+// returns, a search finds it again. The caller holds mu.
+func (r *Runtimes) removeGone(now time.Time) {
 	if r.candidates == nil {
-		return // a person has named it, and takes it out
+		return // configured runtimes stay until the configuration changes
 	}
 	for _, m := range r.set.Members() {
-		s, known := r.learned.states[m.Name()]
-		if !known || s.Ready || now.Sub(s.Since) < absence || !ended(m, kinds()[r.learned.types[m.Name()]].running) {
+		s, known := r.results.states[m.Name()]
+		if !known || s.Ready || now.Sub(s.Since) < goneAfter || !ended(m, kinds()[r.results.types[m.Name()]].running) {
 			continue
 		}
 		r.log.Info("runtime stopped, no longer expected", "name", m.Name(), "endpoint", m.Endpoint(), "since", s.Since)
-		r.learned.gone = append(slices.DeleteFunc(r.learned.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
+		r.results.gone = append(slices.DeleteFunc(r.results.gone, func(g Gone) bool { return g.Name == m.Name() }), Gone{m.Name(), m.Endpoint(), s.Since})
 		r.remove(m)
 	}
 }
 
-// ended reports whether nobody serves a runtime's socket, and no container of it runs.
+// ended reports whether no process serves a runtime's socket and none of its containers runs.
 func ended(m runtime.Runtime, running []string) bool {
 	if len(running) == 0 || (&local.Activation{Path: socket(m.Endpoint())}).Served() {
 		return false
@@ -65,13 +65,13 @@ func ended(m runtime.Runtime, running []string) bool {
 	})
 }
 
-// remove takes a runtime out of the set. The caller holds mu.
+// remove removes a runtime from the set. The caller holds mu.
 func (r *Runtimes) remove(m runtime.Runtime) {
 	r.set.Remove(m.Name())
-	delete(r.learned.states, m.Name())
-	delete(r.learned.faults, m.Name())
-	delete(r.learned.types, m.Name())
-	_ = m.Close() // nothing is left to give back where that fails
+	delete(r.results.states, m.Name())
+	delete(r.results.faults, m.Name())
+	delete(r.results.types, m.Name())
+	_ = m.Close() // if this fails, there is nothing left to close
 }
 
 // member reports whether a runtime of that name is in the set.
@@ -79,13 +79,13 @@ func (r *Runtimes) member(name string) bool {
 	return slices.ContainsFunc(r.set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
 }
 
-// borrowed reports whether a socket of Docker's leads to another client's: package
-// podman-docker has a link to Podman's there.
-func borrowed(c local.Candidate) bool {
+// isForeignSocket reports whether Docker's socket is a link to another socket: package
+// podman-docker links it to Podman's.
+func isForeignSocket(c local.Candidate) bool {
 	return c.Type == docker.Type && filepath.Base(socket(c.Path)) != filepath.Base(c.Path)
 }
 
-// withoutRuntimeText says where deserted finds one.
+// withoutRuntimeText describes the first runtime of withoutRuntime, or is "".
 func (r *Runtimes) withoutRuntimeText() string {
 	if left := r.withoutRuntime(); len(left) > 0 {
 		return "the runtime at " + left[0].Path + " does not exist, but its containers run"
@@ -93,23 +93,23 @@ func (r *Runtimes) withoutRuntimeText() string {
 	return ""
 }
 
-// withoutRuntime are the runtimes that were stopped before they were found, while their pods run
-// on: containerd leaves no socket then, but beside it a folder for each container, which
-// stays where nobody sees its end.
+// withoutRuntime returns the runtimes that were stopped before they were found, while their pods
+// still run. A stopped containerd leaves no socket, but a folder for each container. Without
+// containerd, the folder stays even after the container ends.
 func (r *Runtimes) withoutRuntime() []local.Candidate {
 	return slices.DeleteFunc(slices.Clone(r.usual), func(c local.Candidate) bool {
-		if r.at(c.Path) != nil { // which is so at nearly every look
+		if r.at(c.Path) != nil { // true in nearly every call
 			return true
 		}
 		left, _ := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "io.containerd.runtime.v2.task", "k8s.io", "*"))
-		return !slices.ContainsFunc(left, runs)
+		return !slices.ContainsFunc(left, isRunning)
 	})
 }
 
-// runs reports whether the process lives whose ID is in a container's folder: runc's shim has
-// the container's in init.pid, Kata's its own in shim.pid, where runc's may have one, too,
-// that outlives the container.
-func runs(folder string) bool {
+// isRunning reports whether the process runs whose ID is in a container's folder. runc's shim
+// writes the container's process to init.pid. Kata's shim writes its own to shim.pid. runc's may
+// also have a shim.pid, but that process outlives the container.
+func isRunning(folder string) bool {
 	text, err := os.ReadFile(filepath.Join(folder, "init.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = os.ReadFile(filepath.Join(folder, "shim.pid"))

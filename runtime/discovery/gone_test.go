@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-func TestDockerIsLookedForAfterCRI(t *testing.T) {
+func TestDockerIsSearchedForAfterCRI(t *testing.T) {
 	r, err := New(Options{Auto: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -31,20 +31,20 @@ func TestDockerIsLookedForAfterCRI(t *testing.T) {
 	}
 }
 
-// away is a set of one runtime, found at path and not ready since.
-func away(t *testing.T, path, kind string, since time.Time) *Runtimes {
+// removedRuntime returns a set with one runtime that was found at path and is not ready since then.
+func removedRuntime(t *testing.T, path, kind string, since time.Time) *Runtimes {
 	t.Helper()
 	r := opened(t)
 	r.candidates = []local.Candidate{{Type: kind, Name: kind, Path: path}}
 	if err := r.open(r.candidates[0]); err != nil {
 		t.Fatal(err)
 	}
-	r.learned.states[kind] = runtime.Health{Since: since}
+	r.results.states[kind] = runtime.Health{Since: since}
 	return r
 }
 
 func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
-	long := time.Now().Add(-2 * absence)
+	long := time.Now().Add(-2 * goneAfter)
 	served := func(t *testing.T) string {
 		path := filepath.Join(folder(t), "docker.sock")
 		l, err := net.Listen("unix", path)
@@ -68,15 +68,15 @@ func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
 		"a containerd":                {none, cri.Type, long, nil, false},
 		"one that somebody has named": {none, docker.Type, long, func(r *Runtimes) { r.candidates = nil }, false},
 		"one that is ready": {none, docker.Type, long, func(r *Runtimes) {
-			r.learned.states[docker.Type] = runtime.Health{Info: runtime.Info{Ready: true}, Since: long}
+			r.results.states[docker.Type] = runtime.Health{Info: runtime.Info{Ready: true}, Since: long}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := away(t, tt.path(t), tt.kind, tt.since)
+			r := removedRuntime(t, tt.path(t), tt.kind, tt.since)
 			if tt.change != nil {
 				tt.change(r)
 			}
-			r.letGo(time.Now())
+			r.removeGone(time.Now())
 			if gone := !r.member(tt.kind); gone != tt.gone || (len(r.Gone()) > 0) != tt.gone {
 				t.Errorf("gone: %t, %+v; want %t", gone, r.Gone(), tt.gone)
 			}
@@ -85,7 +85,7 @@ func TestADockerThatHasEndedIsNotExpectedForEver(t *testing.T) {
 }
 
 func TestADockerWhoseContainersRunIsExpected(t *testing.T) {
-	r := away(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
+	r := removedRuntime(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
 	tasks := folder(t)
 	m := r.set.Members()[0]
 	if !ended(m, []string{filepath.Join(tasks, "*")}) {
@@ -99,7 +99,7 @@ func TestADockerWhoseContainersRunIsExpected(t *testing.T) {
 	}
 }
 
-// Package podman-docker puts a link where Docker has its socket.
+// Package podman-docker puts a link at Docker's socket.
 func TestASocketOfPodmansIsNotDockers(t *testing.T) {
 	dir := folder(t)
 	link := filepath.Join(dir, "docker.sock")
@@ -109,29 +109,29 @@ func TestASocketOfPodmansIsNotDockers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "podman.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !borrowed(local.Candidate{Type: docker.Type, Path: link}) || borrowed(local.Candidate{Type: docker.Type, Path: filepath.Join(dir, "other", "docker.sock")}) {
+	if !isForeignSocket(local.Candidate{Type: docker.Type, Path: link}) || isForeignSocket(local.Candidate{Type: docker.Type, Path: filepath.Join(dir, "other", "docker.sock")}) {
 		t.Error("borrowed() takes one for the other")
 	}
 }
 
 func TestThePodsOfANodeAreThoseOfCRI(t *testing.T) {
-	r := away(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
-	r.learned.states[docker.Type] = runtime.Health{Info: runtime.Info{Name: "docker"}}
+	r := removedRuntime(t, filepath.Join(folder(t), "docker.sock"), docker.Type, time.Now())
+	r.results.states[docker.Type] = runtime.Health{Info: runtime.Info{Name: "docker"}}
 	if err := r.open(local.Candidate{Type: cri.Type, Name: "containerd", Path: filepath.Join(folder(t), "containerd.sock")}); err != nil {
 		t.Fatal(err)
 	}
-	r.learned.states["containerd"] = runtime.Health{Info: runtime.Info{Name: "containerd"}}
+	r.results.states["containerd"] = runtime.Health{Info: runtime.Info{Name: "containerd"}}
 	if states, _ := r.Current(); len(states) != 2 || states[0].Name != "containerd" {
 		t.Errorf("Current() = %+v, want containerd first, which came later", states)
 	}
-	r.candidates = nil // a person has given the order
+	r.candidates = nil // the order is configured
 	if states, _ := r.Current(); len(states) != 2 || states[0].Name != "docker" {
 		t.Errorf("Current() = %+v, want the order of those who are configured", states)
 	}
 }
 
-// Whoever polls because a runtime sends no events does so no longer for one that is let go.
-func TestNobodyWaitsForTheEventsOfOneThatIsGone(t *testing.T) {
+// If a runtime sends no events, others poll. They must stop when it is removed.
+func TestEventsOfARemovedRuntimeAreNotAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := opened(t)
 		fake := runtimetest.NewFake(runtimetest.Options{Name: "docker"})

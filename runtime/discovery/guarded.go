@@ -10,18 +10,18 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// Guarded is the set as the shutdown guard sees it.
+// Guarded is the set of runtimes for the shutdown guard.
 type Guarded struct {
 	*runtime.Set
 	runtimes *Runtimes
 }
 
-// Guarded is the set for the shutdown guard.
+// Guarded returns the set for the shutdown guard.
 func (r *Runtimes) Guarded() Guarded { return Guarded{r.set, r} }
 
 // Pods lists the pods of all runtimes for the shutdown guard. A runtime that is still starting must
-// not count as one without pods: while an unknown runtime may exist, or runc may have its first
-// container, it searches first, and the error names runtimes that do not answer.
+// not count as one without pods. So if an unknown runtime may exist, or runc may have its first
+// container, Pods searches before it returns. The error names runtimes that do not answer.
 func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	known := len(g.Members())
 	pods, err := g.Set.Pods(ctx)
@@ -32,7 +32,7 @@ func (g Guarded) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if len(g.Members()) > known {
 		pods, err = g.Set.Pods(ctx)
 	}
-	return pods, together(err, g.runtimes.Complete())
+	return pods, joinErrors(err, g.runtimes.Complete())
 }
 
 // hasUnknownRoot reports whether a state root that was not found yet has containers.
@@ -42,11 +42,11 @@ func (r *Runtimes) hasUnknownRoot() bool {
 	})
 }
 
-// together is both errors, and one that names all runtimes where both name some.
-func together(a, b error) error {
-	failed, deserted := (*runtime.SetError)(nil), (*runtime.SetError)(nil)
-	if errors.As(a, &failed) && errors.As(b, &deserted) {
-		return &runtime.SetError{Failed: slices.Concat(failed.Failed, deserted.Failed)}
+// joinErrors joins two errors. If both name runtimes, the result names them all.
+func joinErrors(a, b error) error {
+	failed, unlisted := (*runtime.SetError)(nil), (*runtime.SetError)(nil)
+	if errors.As(a, &failed) && errors.As(b, &unlisted) {
+		return &runtime.SetError{Failed: slices.Concat(failed.Failed, unlisted.Failed)}
 	}
 	switch {
 	case a == nil:
@@ -54,5 +54,5 @@ func together(a, b error) error {
 	case b == nil:
 		return a
 	}
-	return errors.Join(a, b) // which names not all
+	return errors.Join(a, b) // a joined error would name only some
 }

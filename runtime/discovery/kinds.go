@@ -13,21 +13,21 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// kind is how runtimes of one type are found and opened.
+// kind says how runtimes of one type are found and opened.
 type kind struct {
 	candidates func() []local.Candidate
 	ask        local.Ask
 	open       func(local.Options) (runtime.Runtime, error)
-	// asked reports that users build images and keep stopped containers in this type: nothing is
+	// asked is true if users build images and keep stopped containers in this type. Then nothing is
 	// removed without a request.
 	asked bool
-	// running are patterns of folders that are there while containers of it run. One that
-	// was searched for, has ended and left none is not expected back for ever; where there
-	// are no patterns it is.
+	// running are patterns of folders that exist while containers of the type run. If a discovered
+	// runtime has ended and no such folder exists, it is not expected to return. A type without
+	// patterns is always expected to return.
 	running []string
 }
 
-// kinds are the types of runtimes, by the name that configurations give them.
+// kinds returns the types of runtimes, by their names in the configuration.
 func kinds() map[string]kind {
 	return map[string]kind{
 		cri.Type:    {candidates: cri.DefaultCandidates, ask: cri.Ask, open: func(o local.Options) (runtime.Runtime, error) { return cri.New(o) }},
@@ -37,15 +37,14 @@ func kinds() map[string]kind {
 	}
 }
 
-// usualCandidates are where runtimes usually are, the likeliest to hold a Node's pods
-// first. Package podman-docker has Docker's socket lead to Podman's, which is found as
-// what it is.
+// usualCandidates returns where runtimes usually are, the most likely to run a Node's pods first.
+// Package podman-docker links Docker's socket to Podman's, which is found as Podman.
 func usualCandidates() []local.Candidate {
 	return slices.Concat(cri.DefaultCandidates(), podman.DefaultCandidates(), docker.DefaultCandidates(), runc.DefaultCandidates())
 }
 
-// detect searches for runtimes of all types: for those behind sockets, and for state roots of
-// runc and crun with containers that are nobody else's.
+// detect searches for runtimes of all types: for runtimes behind sockets, and for state roots of
+// runc and crun with containers that no other runtime manages.
 func (r *Runtimes) detect(ctx context.Context, candidates []local.Candidate) []local.Detected {
 	var roots []local.Detected
 	sockets := slices.DeleteFunc(slices.Clone(candidates), func(c local.Candidate) bool {

@@ -11,17 +11,16 @@ import (
 	"hostler.io/hostler/runtime/podman"
 )
 
-// Podmans is what is known of a host's Podmans without asking any.
+// Podmans describes a host's Podmans without calling them.
 type Podmans struct {
-	// Unreachable is the socket at which the host's would be asked, where there are
-	// containers of it and nobody listens there; empty elsewhere.
+	// Unreachable is the socket of the host's Podman, if it has containers but nobody listens
+	// there; else "".
 	Unreachable string
-	// Users are the IDs of those who have containers of their own.
+	// Users are the IDs of users who have their own containers.
 	Users []string
 }
 
-// FindPodmans searches for what Podmans have written below root, which is "/" but in
-// tests.
+// FindPodmans searches for files of Podmans below root, which is "/" except in tests.
 func FindPodmans(root string) (p Podmans) {
 	for _, c := range podman.DefaultCandidates() {
 		socket := local.Activation{ProcRoot: filepath.Join(root, "proc"), Path: c.Path}
@@ -37,7 +36,7 @@ func FindPodmans(root string) (p Podmans) {
 	for name := range users.Names() {
 		user, err := users.Open(name)
 		if err != nil {
-			continue // has logged out
+			continue // the user has logged out
 		}
 		if holdsContainers(user.Open("containers")) {
 			p.Users = append(p.Users, name)
@@ -49,13 +48,14 @@ func FindPodmans(root string) (p Podmans) {
 }
 
 const (
-	// mostEntries and mostBytes bound what is read of a run root, which may be a user's.
+	// mostEntries and mostBytes limit how much of a run root is read, because a user may control
+	// it.
 	mostEntries = 10_000
 	mostBytes   = 1 << 20
 )
 
-// holdsContainers reports whether there is a container of Podman's below a run root that was opened, if
-// it was. It closes the run root. One that holds too much to read has some.
+// holdsContainers reports whether a run root of Podman has a container, and closes it. It returns
+// true if the run root is too large to read, and false if it could not be opened (err).
 func holdsContainers(runRoot *tree.Dir, err error) (holds bool) {
 	if err != nil {
 		return false

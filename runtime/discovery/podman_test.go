@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
+func TestPodmansAreFoundByTheirFiles(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
@@ -44,8 +44,8 @@ func TestPodmansAreFoundByWhatTheyWrite(t *testing.T) {
 	expect("whose Podman can be asked", "", "1001")
 }
 
-// A user owns the run root in which their Podman writes, and may put anything there.
-func TestNoLinkOfAUsersIsFollowedToFindPodman(t *testing.T) {
+// A user owns the run root of their Podman, and may put anything there.
+func TestLinksOfUsersAreNotFollowedToFindPodman(t *testing.T) {
 	root, elsewhere := t.TempDir(), t.TempDir()
 	check := func(err error) {
 		t.Helper()

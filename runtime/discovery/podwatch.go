@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// podsGather is how long a change is waited with: pods come with several events,
-	// and in swarms.
+	// podsGather is the delay after a change. A pod causes several events, and pods often change
+	// together.
 	podsGather = time.Second
-	// podsInterval is how often pods are listed where all runtimes report a change.
+	// podsInterval is the interval of lists while all runtimes send events.
 	podsInterval = time.Minute
-	// podsPause is how many times as long as a list took nothing is listed again, up to
-	// Interval: where pods come and go without end, that is not what the host is there for.
+	// podsPause times the duration of a list is the pause after it, up to Interval. It limits the
+	// load if pods change all the time.
 	podsPause = 10
 )
 
-// PodWatch lists pods soon after a change, and regularly, for users that need the list when a
-// runtime hangs or after a power cut.
+// PodWatch lists pods soon after a change, and regularly. Its users need a list if a runtime hangs,
+// or after a power cut.
 type PodWatch struct {
 	pods    func(context.Context) ([]runtime.Pod, error)
 	observe func([]runtime.Pod)
@@ -28,7 +28,7 @@ type PodWatch struct {
 	changed chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	blind map[string]bool // guarded by mu: runtimes that send no events now
+	blind map[string]bool // guarded by mu: runtimes without an open event stream
 }
 
 // NewPodWatch returns a PodWatch that lists with pods. It calls observe with each list, and change
@@ -37,18 +37,18 @@ func NewPodWatch(pods func(context.Context) ([]runtime.Pod, error), observe func
 	return &PodWatch{pods: pods, observe: observe, change: change, changed: make(chan struct{}, 1), blind: map[string]bool{}}
 }
 
-// Notice takes in an event of a runtime. It never blocks.
+// Notice receives an event of a runtime. It never blocks.
 func (w *PodWatch) Notice(e runtime.Event) {
 	switch e.Type {
-	case runtime.ImageAdded, runtime.ImageRemoved, runtime.ContainerCreated: // nothing runs for it
+	case runtime.ImageAdded, runtime.ImageRemoved, runtime.ContainerCreated: // does not change what runs
 		return
 	}
 	w.trigger()
 }
 
-// SetBlind says whether a runtime sends no events now. No event reports what happened before its
-// stream opened, or after it broke: pods are listed then. A stream that does not open has them
-// listed once, however often it is tried.
+// SetBlind sets whether a runtime has no open event stream. Events before its stream opened or
+// after it ended are lost, so both cause a list. A stream that fails to open repeatedly causes only
+// one list.
 func (w *PodWatch) SetBlind(name string, blind bool) {
 	w.mu.Lock()
 	missed := !blind || !w.blind[name]
@@ -68,12 +68,12 @@ func (w *PodWatch) trigger() {
 	case w.changed <- struct{}{}:
 	default: // one is pending
 	}
-	w.change() // last: the list that is being observed does not have it
+	w.change() // called last: the list that is being observed lacks the change
 }
 
-// Run lists until ctx ends.
+// Run lists pods until ctx ends.
 func (w *PodWatch) Run(ctx context.Context) error {
-	failed := 0 // lists in a row
+	failed := 0 // consecutive failed lists
 	for {
 		began := time.Now()
 		pods, err := w.pods(ctx)
@@ -83,7 +83,7 @@ func (w *PodWatch) Run(ctx context.Context) error {
 		rest := max(podsGather, min(podsPause*time.Since(began), Interval))
 		if err == nil {
 			w.observe(pods)
-			if len(w.changed) > 0 { // while it was being made
+			if len(w.changed) > 0 { // changed while the list was made
 				w.change()
 			}
 		}
@@ -101,9 +101,9 @@ func (w *PodWatch) Run(ctx context.Context) error {
 	}
 }
 
-// interval is the time to the next list if no event reports a change, after some failed lists in a
-// row. A runtime that fails for long does not have the others listed more often: its events report
-// when it is back.
+// interval returns the time to the next list if there is no event. failed is the number of
+// consecutive failed lists. The interval grows with it, because a runtime that is back is reported
+// by its event stream.
 func (w *PodWatch) interval(failed int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

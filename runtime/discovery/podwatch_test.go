@@ -14,10 +14,10 @@ import (
 
 func TestWhenPodsAreListed(t *testing.T) {
 	for name, tt := range map[string]struct {
-		takes  time.Duration // a list
+		takes  time.Duration // duration of a list
 		err    error
 		steps  func(*PodWatch)
-		within time.Duration // from the story's end until pods are listed again
+		within time.Duration // time from the story's end until the next list
 	}{
 		"soon after a container started":                            {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerStarted}) }, within: time.Second},
 		"once for a swarm":                                          {steps: func(w *PodWatch) { swarm(w, 100) }, within: time.Second},
@@ -66,7 +66,7 @@ func TestWhenPodsAreListed(t *testing.T) {
 	}
 }
 
-func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
+func TestOutdatedListsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported := make(chan string, 100)
 		w := NewPodWatch(func(context.Context) ([]runtime.Pod, error) {
@@ -76,13 +76,13 @@ func TestWhatIsListedIsCalledOutdatedWhenItIs(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.Run(ctx) }()
-		for _, at := range []time.Duration{500 * time.Millisecond, 20 * time.Second} { // in a list, and between two
+		for _, at := range []time.Duration{500 * time.Millisecond, 20 * time.Second} { // during a list, and between two lists
 			time.AfterFunc(at, func() { swarm(w, 1) })
 		}
 		time.Sleep(21 * time.Second)
 		cancel()
 		<-ended
-		synctest.Wait() // for those who tell
+		synctest.Wait() // for the events
 		close(reported)
 		var all []string
 		for what := range reported {
@@ -100,13 +100,13 @@ func swarm(w *PodWatch, n int) {
 	}
 }
 
-// settle waits until a list that was requested is made.
+// settle waits until a requested list is complete.
 func settle() {
 	time.Sleep(podsGather)
 	synctest.Wait()
 }
 
-func TestARuntimeThatFailsHasTheOthersListedNoMoreOften(t *testing.T) {
+func TestAFailingRuntimeDoesNotCauseMoreLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := 0
 		down := errors.New("down")
@@ -117,7 +117,7 @@ func TestARuntimeThatFailsHasTheOthersListedNoMoreOften(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.Run(ctx) }()
-		for range 60 { // as its stream is tried again and again
+		for range 60 { // its stream fails repeatedly
 			time.Sleep(Interval)
 			w.SetBlind("crio", true)
 		}

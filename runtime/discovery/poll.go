@@ -7,13 +7,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// retryPause is how soon runtimes are asked again that did not answer: they may
-// just be starting.
+// retryPause is the first pause after a runtime did not answer: it may just be starting.
 const retryPause = 200 * time.Millisecond
 
-// Run checks the health of the runtimes until ctx ends. beat is called with the result of each
-// round. changed is called after the first round, and when runtimes appeared, disappeared or
-// changed their health.
+// Run checks the health of the runtimes until ctx ends. It calls heartbeat with the result of each
+// round. It calls changed after the first round, and when runtimes appeared, disappeared or changed
+// their health.
 func (r *Runtimes) Run(ctx context.Context, heartbeat func(error), changed func(before, after []runtime.Health)) error {
 	var retry time.Duration
 	before, asked := r.Current()
@@ -33,13 +32,13 @@ func (r *Runtimes) Run(ctx context.Context, heartbeat func(error), changed func(
 		} else {
 			retry = 0
 		}
-		if err := r.searchUntil(ctx, began.Add(pause)); err != nil { // one that hangs has cost time
+		if err := r.searchUntil(ctx, began.Add(pause)); err != nil { // a runtime that hangs has taken time already
 			return err
 		}
 	}
 }
 
-// searchUntil searches for runtimes that came until it is time, or until one may have.
+// searchUntil searches for new runtimes until over, or until Search finds one.
 func (r *Runtimes) searchUntil(ctx context.Context, over time.Time) error {
 	for {
 		left := time.Until(over)
@@ -54,7 +53,7 @@ func (r *Runtimes) searchUntil(ctx context.Context, over time.Time) error {
 	}
 }
 
-// differ reports whether runtimes came, went, or changed their mind.
+// differ reports whether runtimes appeared, disappeared or changed their health.
 func differ(before, after []runtime.Health) bool {
 	if len(before) != len(after) {
 		return true

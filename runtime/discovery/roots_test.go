@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// Where nobody has a container of runc's own there is no runc to be shown, and none that
-// could be missed; Podman keeps its containers in the same roots.
+// Without a container that runc alone manages, no runc runtime must be shown as present or missing;
+// Podman uses the same roots.
 func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	root := filepath.Join(folder(t), "runc")
 	write := func(id, label string) {

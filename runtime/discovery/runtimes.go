@@ -1,8 +1,8 @@
-// Package discovery finds the container runtimes of this host, asks each how it is, and
-// follows its events.
+// Package discovery finds the container runtimes of this host, checks their health, and follows
+// their events.
 //
-// It owns how often it searches and asks, and which runtimes belong to the set. It does not
-// judge what a runtime reports.
+// It owns the intervals of searches and checks, and decides which runtimes belong to the set. It
+// does not judge what a runtime reports.
 package discovery
 
 import (
@@ -20,68 +20,66 @@ import (
 )
 
 const (
-	// Interval is how often runtimes are asked how they are: one that disappears or
-	// returns is noticed within it.
+	// Interval is how often the health of runtimes is checked. A change is noticed within it.
 	Interval = 10 * time.Second
-	// searchInterval is the interval of searches by Look or Search. A late runtime has half of
+	// searchInterval is the interval of searches. A runtime that starts late still has half of
 	// Interval to answer, so that it is known within Interval.
 	searchInterval = Interval / 2
 )
 
-// patience is how long one check waits for a runtime that was asked before.
+// patience is how long a round waits for a runtime whose health is known already.
 const patience = 4 * time.Second
 
-// Runtimes keeps the set of this host's container runtimes: finds them, asks
-// them how they are, and follows what happens in them. A runtime that was found
-// once stays in the set when it is down, for a host without its runtime is not
-// ready. It is safe for concurrent use.
+// Runtimes is the set of this host's container runtimes. It finds them, checks their health, and
+// follows their events. A runtime that was found stays in the set when it stops, because a host
+// without its runtime is not ready. Runtimes is safe for concurrent use.
 type Runtimes struct {
 	set        *runtime.Set
-	candidates []local.Candidate // where to look; nil where the runtimes are configured
-	usual      []local.Candidate // where there may be some of CRI all the same
+	candidates []local.Candidate // where to search; nil if the runtimes are configured
+	usual      []local.Candidate // usual places of CRI runtimes, even if the runtimes are configured
 	observe    func(runtime, method string, took time.Duration, err error)
 	units      local.Units
 	log        *slog.Logger
-	found      chan struct{} // holds one token when the set has grown
+	found      chan struct{} // has a token if the set has grown
 
-	discovering chan struct{} // one token, whose holder may search
+	discovering chan struct{} // has one token; its holder may search
 	sockets     local.Detector
-	roots       runc.Finder // of containers of runc and crun alone
+	roots       runc.Finder // finds containers that only runc or crun manages
 	asks        sync.WaitGroup
 
-	learned learned
+	results results
 }
 
-// learned is what calls to the runtimes and searches have shown.
-type learned struct {
-	mu           sync.Mutex // guards what follows
+// results has the results of calls to the runtimes and of searches.
+type results struct {
+	mu           sync.Mutex // guards the fields below
 	asked        bool
-	searched     bool                      // for candidates, once or more
+	searched     bool                      // at least one search for candidates has finished
 	types        map[string]string         // by name in the set
 	states       map[string]runtime.Health // by name in the set
-	faults       map[string]error          // why they have not said how they are, likewise
+	faults       map[string]error          // errors of health checks, by name in the set
 	pending      map[runtime.Runtime]<-chan struct{}
-	dead         []Dead   // those that are invalid now
-	unresponsive []string // those among them behind which there may be a runtime with pods
-	others       []Dead   // those that answered, but not as a runtime, whether reported or not
-	gone         []Gone   // those that were found and are not expected any more
+	dead         []Dead   // candidates without a usable runtime
+	unresponsive []string // paths of dead candidates behind which there may be a runtime with pods
+	others       []Dead   // candidates that answered, but not as a runtime, even those that are not in dead
+	gone         []Gone   // runtimes that were in the set and are not expected any more
 	unreachable  []runtime.Health
 }
 
 // Options say which runtimes there are.
 type Options struct {
-	Auto bool // search for them where they usually are
-	// Configured are they else: their types and sockets. They need no names.
+	Auto bool // search at the usual places
+	// Configured are the runtimes if Auto is false, with types and sockets. They need no names.
 	Configured []local.Candidate
-	// Observe is called for each call to a runtime.
+	// Observe is called after each call to a runtime.
 	Observe func(runtime, method string, took time.Duration, err error)
-	// Units are those of systemd; nil where there is none.
+	// Units are the units of systemd; nil if there is no systemd.
 	Units local.Units
 	Log   *slog.Logger
 }
 
-// New opens the runtimes that a person names, or none yet: they are found
-// by Look. Close them.
+// New opens the configured runtimes. With Auto it opens none: Refresh finds them. Close closes
+// them.
 func New(o Options) (*Runtimes, error) {
 	set, err := runtime.NewSet()
 	if err != nil {
@@ -90,7 +88,7 @@ func New(o Options) (*Runtimes, error) {
 	r := &Runtimes{
 		set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"),
 		found: make(chan struct{}, 1), discovering: make(chan struct{}, 1),
-		learned: learned{
+		results: results{
 			types: map[string]string{}, states: map[string]runtime.Health{}, faults: map[string]error{},
 			pending: map[runtime.Runtime]<-chan struct{}{},
 		},
@@ -108,7 +106,7 @@ func New(o Options) (*Runtimes, error) {
 	return r, nil
 }
 
-// Set is all of them used as one.
+// Set returns all runtimes as one.
 func (r *Runtimes) Set() *runtime.Set { return r.set }
 
 // Close closes all connections, and returns when no request is in progress.
@@ -117,22 +115,22 @@ func (r *Runtimes) Close() error {
 	return r.set.Close()
 }
 
-// OnRequest returns the runtimes, in order of the set, in which users build images and keep stopped
-// containers: nothing is removed there without a request.
+// OnRequest returns the runtimes in which users build images and keep stopped containers, in the
+// order of the set. Nothing is removed there without a request.
 func (r *Runtimes) OnRequest() []string {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
 	var names []string
 	for _, m := range r.set.Members() {
-		if kinds()[r.learned.types[m.Name()]].asked {
+		if kinds()[r.results.types[m.Name()]].asked {
 			names = append(names, m.Name())
 		}
 	}
 	return names
 }
 
-// LeftAlone returns the runtimes from which a job removes nothing automatically: those of
-// OnRequest, unless the job is enabled explicitly.
+// LeftAlone returns the runtimes from which a job removes nothing automatically. These are the
+// runtimes of OnRequest, unless the job is enabled explicitly.
 func (r *Runtimes) LeftAlone(switchedOn bool) []string {
 	if switchedOn {
 		return nil
@@ -141,8 +139,8 @@ func (r *Runtimes) LeftAlone(switchedOn bool) []string {
 }
 
 // Refresh searches for new runtimes and checks the health of all. The error names runtimes that do
-// not answer. A hanging runtime delays only one Refresh: its late answer is recorded, or its
-// time-out.
+// not answer. A runtime that hangs delays only one Refresh: its late answer or timeout is recorded
+// later.
 func (r *Runtimes) Refresh(ctx context.Context) error {
 	r.discover(ctx)
 	brief, cancel := context.WithTimeout(ctx, patience)
@@ -163,37 +161,37 @@ func (r *Runtimes) Refresh(ctx context.Context) error {
 		}
 	}
 
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	r.learned.asked = true
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	r.results.asked = true
 	var errs []error
 	for _, m := range members {
-		if err := r.learned.faults[m.Name()]; err != nil {
+		if err := r.results.faults[m.Name()]; err != nil {
 			errs = append(errs, runtime.MemberError{Runtime: m.Name(), Err: err})
 		}
 	}
-	r.letGo(time.Now())
+	r.removeGone(time.Now())
 	return errors.Join(errs...)
 }
 
-// known reports whether a runtime has said how it is, or failed to.
+// known reports whether the first health check of a runtime has ended.
 func (r *Runtimes) known(m runtime.Runtime) bool {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	_, known := r.learned.states[m.Name()]
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	_, known := r.results.states[m.Name()]
 	return known
 }
 
 // ask requests the health of a runtime, and closes answered once it is recorded. While a request is
-// in progress, there is no second one.
+// in progress, it sends no second one.
 func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan struct{}) {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	if asked, pending := r.learned.pending[m]; pending {
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	if asked, pending := r.results.pending[m]; pending {
 		return asked
 	}
 	done := make(chan struct{})
-	r.learned.pending[m] = done
+	r.results.pending[m] = done
 	r.asks.Go(func() {
 		info, err := m.Info(ctx)
 		r.note(m, info, err)
@@ -202,18 +200,18 @@ func (r *Runtimes) ask(ctx context.Context, m runtime.Runtime) (answered <-chan 
 	return done
 }
 
-// note takes in what a runtime has said of itself, or why it has not.
+// note records the health that a runtime returned, or its error.
 func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	now := time.Now()
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	delete(r.learned.pending, m)
-	if !slices.Contains(r.set.Members(), m) { // it was let go meanwhile
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	delete(r.results.pending, m)
+	if !slices.Contains(r.set.Members(), m) { // removed meanwhile
 		return
 	}
 	name := m.Name()
 	next := runtime.Health{Info: info, Since: now}
-	before, known := r.learned.states[name]
+	before, known := r.results.states[name]
 	if err != nil {
 		next.Info = runtime.Info{Name: name, Endpoint: m.Endpoint(), Message: err.Error()}
 		if known {
@@ -223,39 +221,39 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 	if known && before.Ready == next.Ready {
 		next.Since = before.Since
 	}
-	if !known { // the condition Ready reports it
+	if !known { // later changes are reported by the condition Ready
 		r.log.Info("found runtime", "name", next.Name, "version", next.Version, "endpoint", next.Endpoint, "ready", next.Ready, "message", next.Message)
 	}
-	r.learned.states[name], r.learned.faults[name] = next, err
+	r.results.states[name], r.results.faults[name] = next, err
 }
 
-// Current returns the last health of every runtime, in order of the set; discovered CRI runtimes
-// come first, because the Node runs their pods. It also reports whether all have been checked.
+// Current returns the last health of every runtime, in the order of the set. If runtimes are
+// discovered, CRI runtimes come first, because they run the Node's pods. asked is true once all
+// runtimes have been checked.
 func (r *Runtimes) Current() (states []runtime.Health, asked bool) {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
 	var others []runtime.Health
 	for _, m := range r.set.Members() {
-		s, known := r.learned.states[m.Name()]
+		s, known := r.results.states[m.Name()]
 		switch {
 		case !known:
-		case r.candidates != nil && r.learned.types[m.Name()] != cri.Type:
+		case r.candidates != nil && r.results.types[m.Name()] != cri.Type:
 			others = append(others, s)
 		default:
 			states = append(states, s)
 		}
 	}
-	return append(states, others...), r.learned.asked
+	return append(states, others...), r.results.asked
 }
 
-// Named is as Current, but by the names that pods, containers and images carry, of
-// which no two runtimes have the same.
+// Named is Current with the names that pods, containers and images carry. These names are unique.
 func (r *Runtimes) Named() []runtime.Health {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
 	var list []runtime.Health
 	for _, m := range r.set.Members() {
-		if s, known := r.learned.states[m.Name()]; known {
+		if s, known := r.results.states[m.Name()]; known {
 			s.Name = m.Name()
 			list = append(list, s)
 		}

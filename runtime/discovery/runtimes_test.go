@@ -63,7 +63,7 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 	}
 }
 
-// Whoever takes what no runtime lists for gone has to know that all were asked.
+// Before unlisted pods count as gone, all runtimes must have been queried.
 func TestPodsMayBeUnseen(t *testing.T) {
 	configured, other := newContainerd(t), newContainerd(t)
 	dead := filepath.Join(folder(t), "crio.sock")
@@ -100,7 +100,7 @@ func TestPodsMayBeUnseen(t *testing.T) {
 		t.Errorf("Unseen() = %q, want the runtime that does not answer", why)
 	}
 
-	// One that was stopped before the agent came has no socket, but its pods run on.
+	// A runtime that was stopped before the agent started has no socket, but its pods still run.
 	r = opened(t)
 	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}}
 	r.discover(t.Context())
@@ -114,7 +114,7 @@ func TestPodsMayBeUnseen(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := filepath.Join(task, "init.pid")
-	for _, ended := range []string{"", "none", "0", fmt.Sprint(1<<22 + 1)} { // beyond the greatest
+	for _, ended := range []string{"", "none", "0", fmt.Sprint(1<<22 + 1)} { // larger than any PID
 		if err := os.WriteFile(pid, []byte(ended), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -131,23 +131,23 @@ func TestPodsMayBeUnseen(t *testing.T) {
 			t.Errorf("Unseen() with %s = %q, want the runtime whose containers run without it", name, why)
 		}
 	}
-	// Its pods are not protected, which somebody has to know.
+	// Its pods are not protected, which must be reported.
 	r.discover(t.Context())
 	if list := r.Unreachable(); len(list) != 1 || list[0].Name != "k3s" || list[0].Ready || !strings.Contains(list[0].Message, stopped) {
 		t.Errorf("Unreachable() = %+v, want the runtime that is not there", list)
 	}
-	if away := r.OutOfReach(); !strings.HasPrefix(away, "k3s: ") || !strings.Contains(away, stopped) {
-		t.Errorf("OutOfReach() = %q, want the runtime that is not there", away)
+	if failed := r.OutOfReach(); !strings.HasPrefix(failed, "k3s: ") || !strings.Contains(failed, stopped) {
+		t.Errorf("OutOfReach() = %q, want the runtime that is not there", failed)
 	}
-	// Nor is a guard to believe that they have ended.
-	var away *runtime.SetError
-	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &away) || len(away.Failed) != 1 || away.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {
+	// The guard must not assume that they have ended, either.
+	var failed *runtime.SetError
+	if _, err := r.Guarded().Pods(t.Context()); !errors.As(err, &failed) || len(failed.Failed) != 1 || failed.Failed[0].Runtime != "k3s" || !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Pods() = %v, want an error that names the runtime that is not there", err)
 	}
 }
 
-// A guard that is asked to drain in the first moments of a boot must not believe
-// that nothing runs: containerd says that it is up before it knows its pods.
+// A guard that must drain right after boot must not assume that nothing runs: containerd reports
+// that it has started before it has loaded its pods.
 func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	s := newContainerd(t)
 	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
@@ -174,8 +174,8 @@ func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	}
 }
 
-// A drain gives a list a second. One that waited for a search at a socket that
-// never answers would come too late, with the pods of those that do.
+// A drain bounds a list to one second. If a list waited for a search at a socket that never
+// answers, even the pods of other runtimes would come too late.
 func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	s := newContainerd(t)
 	s.sandboxes = []*criapi.PodSandbox{{Id: "web", Metadata: &criapi.PodSandboxMetadata{Name: "web", Namespace: "default"}, State: criapi.PodSandboxState_SANDBOX_READY}}
@@ -191,7 +191,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	}
 	defer listener.Close()
 	r.candidates = append(r.candidates, local.Candidate{Type: cri.Type, Name: "cri-o", Path: hung})
-	r.learned.unresponsive = []string{hung}
+	r.results.unresponsive = []string{hung}
 
 	searching, stop := context.WithCancel(t.Context())
 	searched := make(chan struct{})
@@ -219,8 +219,8 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	}
 }
 
-// One that hangs says nothing for as long as a call may take.
-func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
+// A runtime that hangs does not answer until a call times out.
+func TestANewRuntimeIsKnownDespiteOneThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 10 * time.Second
 		r := opened(t)
@@ -252,7 +252,7 @@ func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
 		check(false, 0, "old true")
 		hang := old.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
 		add("new")
-		check(false, patience, "old true, new true") // which may only be slow
+		check(false, patience, "old true, new true") // it may just be slow
 		time.Sleep(bound)
 		check(true, patience, "old false, new true")
 		add("newer")
@@ -265,14 +265,14 @@ func TestWhoComesBesideOneThatHangsIsKnownAtOnce(t *testing.T) {
 		}
 		dead := add("dead")
 		dead.Inject(runtimetest.Info, runtimetest.Fault{Hang: true})
-		check(true, bound, "old true, new true, newer true, dead false") // nobody knows it yet
+		check(true, bound, "old true, new true, newer true, dead false") // its health is not known yet
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// counted is a listener that counts who came.
+// counted is a listener that counts connections.
 type counted struct {
 	net.Listener
 	came *atomic.Int32
@@ -286,14 +286,14 @@ func (l counted) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func TestASearchAsksNobodyTwiceWhoIsNoRuntime(t *testing.T) {
+func TestASearchSkipsSocketsThatAreNoRuntimes(t *testing.T) {
 	path := filepath.Join(folder(t), "containerd.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var came atomic.Int32
-	server := grpc.NewServer() // as a containerd without CRI
+	server := grpc.NewServer() // like a containerd without CRI
 	go func() { _ = server.Serve(counted{l, &came}) }()
 	t.Cleanup(server.Stop)
 	r := opened(t)

@@ -10,17 +10,17 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Unreachable are discovered runtimes that did not answer the last search while containers of them
-// run: a shutdown would cut these off. A leftover socket without containers does not count.
-// Configured runtimes are in the set, and not here.
+// Unreachable returns discovered runtimes that did not answer the last search while their
+// containers run: a shutdown would kill these. A leftover socket without containers does not count.
+// Configured runtimes are in the set, and never here.
 func (r *Runtimes) Unreachable() []runtime.Health {
-	r.learned.mu.Lock()
-	defer r.learned.mu.Unlock()
-	return r.learned.unreachable
+	r.results.mu.Lock()
+	defer r.results.mu.Unlock()
+	return r.results.unreachable
 }
 
-// OutOfReach says which runtimes are unheard: what their containers are is not known. Empty if
-// none is.
+// OutOfReach describes the runtimes of Unreachable, whose containers are unknown. It returns "" if
+// there are none.
 func (r *Runtimes) OutOfReach() string {
 	var all []string
 	for _, u := range r.Unreachable() {
@@ -29,8 +29,8 @@ func (r *Runtimes) OutOfReach() string {
 	return strings.Join(all, "; ")
 }
 
-// unanswered searches for them among candidates. Containers do not show which instance of a type
-// runs them, so that one instance that answers is enough.
+// unanswered returns the runtimes for Unreachable. Containers do not show which instance of a type
+// runs them, so it is enough if one instance of the type answers.
 func (r *Runtimes) unanswered() (list []runtime.Health) {
 	if r.candidates == nil {
 		return nil
@@ -38,7 +38,7 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	var unresponsive []local.Candidate
 	for _, c := range r.candidates {
 		reported := slices.ContainsFunc(unresponsive, func(s local.Candidate) bool { return s.Type == c.Type })
-		if !reported && !r.has(c.Type) && !borrowed(c) && slices.ContainsFunc(kinds()[c.Type].running, hasContainers) {
+		if !reported && !r.has(c.Type) && !isForeignSocket(c) && slices.ContainsFunc(kinds()[c.Type].running, hasContainers) {
 			unresponsive = append(unresponsive, c)
 		}
 	}
@@ -50,14 +50,14 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	return list
 }
 
-// hasContainers reports whether a process of a container runs: a conmon whose ID is in the file of
-// Podman, or a container of runc. Files of ended containers stay until the containers are removed,
-// and another process may have the ID.
+// hasContainers reports whether a container's process runs at a path of pattern: for Podman a
+// conmon whose ID is in the file, else a container of runc. Files of ended containers stay until
+// the containers are removed, and another process may have the ID.
 func hasContainers(pattern string) bool {
 	left, _ := filepath.Glob(pattern)
 	return slices.ContainsFunc(left, func(path string) bool {
 		if filepath.Base(path) != "conmon.pid" {
-			return runs(path)
+			return isRunning(path)
 		}
 		id, err := os.ReadFile(path)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Files of containers that have ended stay, and a process ID is given again.
+// Files of ended containers stay, and process IDs are reused.
 func TestAContainerOfPodmansRunsWhileItsConmonDoes(t *testing.T) {
 	root := t.TempDir()
 	program := filepath.Join(root, "conmon")
@@ -45,7 +45,7 @@ func TestAContainerOfPodmansRunsWhileItsConmonDoes(t *testing.T) {
 	expect("that has ended", fmt.Sprint(conmon.Process.Pid), false)
 }
 
-// Folders of containers of Docker's stay where their shim was killed with them.
+// A folder of a Docker container stays if its shim was killed with it.
 func TestAContainerOfDockersRunsWhileItsProcessDoes(t *testing.T) {
 	root := t.TempDir()
 	folder := filepath.Join(root, "0123456789ab")

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// DefaultCandidates are the sockets of Docker where its packages put them. Those of
-// users' own dockerds, in their runtime folders, are theirs.
+// DefaultCandidates returns the default sockets of Docker. Sockets of rootless dockerds, in the
+// runtime folders of users, are not included.
 func DefaultCandidates() []local.Candidate {
 	return []local.Candidate{
 		{Type: Type, Name: "docker", Path: "/run/docker.sock"},
@@ -24,9 +24,9 @@ func DefaultCandidates() []local.Candidate {
 	}
 }
 
-// Running are patterns of the folders that there are while containers of Docker run, also
-// where dockerd does not (live restore): those of containerd, Debian's and Docker's own. Before
-// Docker 20.10 the shim was another.
+// Running returns patterns of the folders that exist while Docker's containers run, even if dockerd
+// does not run (live restore). They are for Debian's containerd and for Docker's own. Docker before
+// 20.10 used another shim.
 func Running() []string {
 	var patterns []string
 	for _, state := range []string{"/run/containerd", "/run/docker/containerd/daemon", "/run/snap.docker/containerd/daemon"} {
@@ -37,7 +37,7 @@ func Running() []string {
 	return patterns
 }
 
-// NameOf is the name of the Docker at an endpoint.
+// NameOf returns the name of the Docker at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
 // Ask is a local.Ask for Docker.
@@ -48,8 +48,8 @@ func Ask(ctx context.Context, c local.Candidate) (name, version string, err erro
 	return "docker", v.Version, err
 }
 
-// queryVersion refuses what is no Docker: package podman-docker puts a link to Podman's
-// socket where Docker has its own.
+// queryVersion returns an error if the daemon is not Docker: package podman-docker links Docker's
+// socket to Podman's.
 func queryVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (client.ServerVersionResult, error) {
 	const what = "get runtime version"
 	v, err := engine.Get(ctx, conn, "ServerVersion", what, timeout, func(ctx context.Context, c *client.Client) (client.ServerVersionResult, error) {

@@ -1,12 +1,12 @@
 // Package docker drives a Docker Engine over its API.
 //
-// It owns the translation between Docker's containers and package runtime: a Compose
-// project is a pod, and so is a container that belongs to none. It refuses to create
-// anything, and to touch volumes, networks and build caches.
+// It owns the translation between Docker's containers and package runtime: a Compose project is a
+// pod, and so is a container without a project. It never creates anything, and does not touch
+// volumes, networks and build caches.
 //
-// It calls little. A list of pods is one call, plus one for each container that is new,
-// has ended or was changed since the last list; a list of images is one; what cannot change while
-// dockerd lives is asked once in its life. Package engine is the connection.
+// It makes few calls. A list of pods takes one call, and one for each container that is new, has
+// ended or has changed since the last list. A list of images takes one. Data that cannot change
+// while dockerd runs is requested once for each start of dockerd. Package engine is the connection.
 package docker
 
 import (
@@ -18,10 +18,10 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Type is what candidates of this adapter are marked with.
+// Type is the type of this adapter's candidates.
 const Type = "docker"
 
-// Options say which Docker to talk to, and how.
+// Options select a Docker, and set limits for its calls.
 type Options = local.Options
 
 // Runtime is one Docker Engine. It is safe for concurrent use.
@@ -32,7 +32,7 @@ type Runtime struct {
 	timeouts local.Timeouts
 	procRoot string
 	conn     *engine.Conn
-	units    local.Units // nil where no service manager runs
+	units    local.Units // nil if there is no service manager
 
 	aboutMu sync.Mutex
 	about   about
@@ -47,8 +47,8 @@ var (
 	_ runtime.Starter = (*Runtime)(nil)
 )
 
-// New prepares a runtime without talking to it: the first call connects. It fails on an
-// endpoint that cannot be a unix socket.
+// New prepares a runtime without connecting: the first call connects. It fails if the endpoint is
+// not a unix socket.
 func New(o Options) (*Runtime, error) {
 	o, path, err := o.Complete(NameOf)
 	if err != nil {
@@ -61,11 +61,11 @@ func New(o Options) (*Runtime, error) {
 	}, nil
 }
 
-// Name is the name that every listed object carries.
+// Name returns the name that every listed object carries.
 func (r *Runtime) Name() string { return r.name }
 
-// Endpoint is the socket as a URL, such as unix:///run/docker.sock.
+// Endpoint returns the socket as a URL, such as unix:///run/docker.sock.
 func (r *Runtime) Endpoint() string { return "unix://" + r.path }
 
-// Close ends the connection. Later calls end with runtime.ErrUnavailable.
+// Close closes the connection. Later calls fail with runtime.ErrUnavailable.
 func (r *Runtime) Close() error { return r.conn.Close() }

@@ -22,10 +22,10 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// patience bounds waits for what has to come.
+// patience bounds waits for events that must occur.
 const patience = 30 * time.Second
 
-// labDriver drives a real dockerd.
+// labDriver is the Driver of a real dockerd.
 type labDriver struct{ *lab.Docker }
 
 func (d labDriver) Abilities() runtimetest.Abilities {
@@ -99,7 +99,7 @@ func (d labDriver) Rerun(t testing.TB, id string) {
 	}
 }
 
-// startDocker makes a real Docker and an adapter to it.
+// startDocker starts a real Docker, and returns an adapter for it.
 func startDocker(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver) {
 	t.Helper()
 	d := labDriver{lab.DockerFor(t, o)}
@@ -121,7 +121,7 @@ func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 	return r
 }
 
-// onEachDocker tries each version of Docker that there is, with the options that start it.
+// onEachDocker runs a test with each available version of Docker.
 func onEachDocker(t *testing.T, try func(t *testing.T, o lab.DockerOptions)) {
 	t.Helper()
 	trixie, err := debian.PrepareDockerd(t.Context(), slog.New(slog.DiscardHandler))
@@ -139,22 +139,22 @@ func onEachDocker(t *testing.T, try func(t *testing.T, o lab.DockerOptions)) {
 	}
 }
 
-// inContainerd has Docker keep its images in containerd, where the version can.
+// inContainerd starts a Docker that stores its images in containerd, if its version can.
 func inContainerd(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver) {
 	t.Helper()
 	o.ContainerdStore = true
 	r, d := startDocker(t, o)
-	const place = "/run/containerd/containerd.sock" // Docker 26 does not report where its containerd is
+	const place = "/run/containerd/containerd.sock" // Docker 26 does not report containerd's socket
 	check(t, os.MkdirAll(filepath.Dir(place), 0o755))
 	check(t, os.Symlink(strings.TrimPrefix(d.Containerd.Endpoint, "unix://"), place))
 	t.Cleanup(func() { check(t, os.Remove(place)) })
 	return r, d
 }
 
-// Its pods are Compose projects. Where its images are makes no difference.
+// Its pods are Compose projects. The image store makes no difference.
 func TestDockerConforms(t *testing.T) {
 	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
-		old := o.Dockerd == "" // too old for images in containerd
+		old := o.Dockerd == "" // too old to store images in containerd
 		if old && os.Getenv("HOSTLER_TEST_LONG") == "" {
 			t.Skip("takes minutes: run make test-long")
 		}

@@ -17,7 +17,7 @@ import (
 
 type object = map[string]any
 
-// fails answers with a status and Docker's kind of message.
+// fails returns an error with a status and Docker's format.
 func fails(code int, message string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -26,8 +26,8 @@ func fails(code int, message string) http.HandlerFunc {
 	}
 }
 
-// Whatever way a container needs another one by, it names that as it was told to.
-func TestWhomAContainerNeeds(t *testing.T) {
+// A container's dependencies have the names from its configuration, whatever their kind.
+func TestDependenciesOfAContainer(t *testing.T) {
 	const vpn = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for name, tt := range map[string]struct {
 		host     object
@@ -70,7 +70,7 @@ func TestWhomAContainerNeeds(t *testing.T) {
 	}
 }
 
-func TestErrorsAreClassedAndHelp(t *testing.T) {
+func TestErrorsHaveAClassAndAHint(t *testing.T) {
 	for name, tt := range map[string]struct {
 		answer  http.HandlerFunc
 		class   error
@@ -90,7 +90,7 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 		}, runtime.ErrTooLarge, "docker system prune"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newServer(t, "1.45", object{"/containers/json": tt.answer}).client(t, func(o *docker.Options) { o.Timeouts.Query = time.Minute }) // 17 MB are read on a busy machine
+			r := newServer(t, "1.45", object{"/containers/json": tt.answer}).client(t, func(o *docker.Options) { o.Timeouts.Query = time.Minute }) // reading 17 MB takes long on a busy machine
 			_, err := r.Pods(t.Context())
 			if err == nil || tt.class != nil && !errors.Is(err, tt.class) || !strings.HasPrefix(err.Error(), "list containers: ") || !strings.Contains(err.Error(), tt.message) {
 				t.Errorf("Pods() = %v, want %v, saying %q", err, tt.class, tt.message)
@@ -99,7 +99,7 @@ func TestErrorsAreClassedAndHelp(t *testing.T) {
 	}
 }
 
-// dockerd is upgraded, or downgraded, while the agent runs.
+// dockerd is upgraded or downgraded while the agent runs.
 func TestAnotherVersionIsNegotiated(t *testing.T) {
 	s := newServer(t, "1.41", object{"/containers/json": []any{}, "/images/json": []any{}})
 	r := s.client(t)
@@ -140,9 +140,9 @@ func TestARestartIsNoticed(t *testing.T) {
 	}
 }
 
-// A Docker that is too old, or too new, is told for what it is: nobody waits for it to
-// start answering.
-func TestADockerOfAnotherAgeIsNotOneThatIsStarting(t *testing.T) {
+// A Docker that is too old or too new is reported as such, and does not count as one that is
+// starting.
+func TestAnUnsupportedDockerDoesNotCountAsStarting(t *testing.T) {
 	for name, version := range map[string]struct{ api, minimum, message string }{
 		"too old": {"1.39", "1.12", "API version 1.39 is not supported"},
 		"too new": {"1.99", "1.98", "too old"},
@@ -166,7 +166,7 @@ func TestPodmanIsNotTakenForDocker(t *testing.T) {
 	}
 }
 
-// listed is a container as lists have it.
+// listed returns a container as in lists.
 func listed(id string, state string, labels object) object {
 	if labels == nil {
 		labels = object{}
@@ -246,7 +246,7 @@ func TestComposeProjectsArePods(t *testing.T) {
 	}
 }
 
-func TestAContainerThatEndedAgainIsAskedAgain(t *testing.T) {
+func TestAContainerThatEndedAgainIsInspectedAgain(t *testing.T) {
 	ended := func(status string) []any {
 		c := listed("a", "exited", nil)
 		c["Status"] = status
@@ -279,7 +279,7 @@ func TestAContainerThatEndedAgainIsAskedAgain(t *testing.T) {
 	end(again)
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path   string
 		answer any
@@ -302,8 +302,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-// Docker's lists are made from a copy that is behind for a moment: seen in 26.1.
-func TestAStopIsOverWhenListsSaySo(t *testing.T) {
+// Docker makes lists from a copy that is briefly outdated (seen in 26.1).
+func TestAStopEndsWhenListsShowIt(t *testing.T) {
 	lists := 0
 	s := newServer(t, "1.45", object{
 		"/containers/a/json": inspected("2026-11-20T10:00:00Z", time.Time{}, object{}),

@@ -23,53 +23,53 @@ import (
 )
 
 const (
-	// factsAtOnce bounds the questions that one list of pods asks at a time.
+	// factsAtOnce bounds concurrent requests for one list of pods.
 	factsAtOnce = 4
-	// patienceShare is the part of the time for all questions that one may take: Docker
-	// reports a container only when what is done to it, such as a start that hangs
-	// while it mounts a volume, is done.
+	// patienceShare is the share of the total time that one request may take (1/patienceShare).
+	// Docker does not answer while it changes the container, such as a start that hangs while it
+	// mounts a volume.
 	patienceShare = 5
-	// askAgainAfter is the pause after a question that failed, so that one
-	// broken container does not cost a call with each list.
-	askAgainAfter = time.Minute
+	// retryAfter is the pause after a failed request, so that one broken container does not cost
+	// a call for each list.
+	retryAfter = time.Minute
 )
 
-// fact is what a list of containers lacks.
+// fact has what a list of containers lacks.
 type fact struct {
-	created     time.Time // to the nanosecond; zero until asked
+	created     time.Time // to the nanosecond; zero until known
 	stopSignal  string    // name or number; empty for SIGTERM
 	stopTimeout *time.Duration
 	restart     runtime.Restart
-	joins       []string // IDs or names of containers without which it cannot be started
-	uses        []string // those of others that it needs
+	joins       []string // IDs or names of containers without which it cannot start
+	uses        []string // other containers that it needs
 
-	// How it ended the last time that was asked. It may have been started since.
+	// Its end at the last request. It may have been started since.
 	finishedAt time.Time
 	exitCode   int32
 
-	// As of the moment of the question. Of one that has ended it is when that run began.
+	// At the time of the request. If it has ended, startedAt is the start of its last run.
 	running   bool
 	startedAt time.Time
 
-	client   unitclient.Client // that runs it, as part of a service, as of the last list; zero if there is none
-	soughtAt time.Time         // when the client was searched for; zero if not since the question
+	client     unitclient.Client // its client, if it is part of a service, at the last list; else zero
+	searchedAt time.Time         // last search for the client; zero if there was none since the request
 
-	failedAt time.Time // of the last question, if that failed
-	changed  int       // the last change reported before the request
+	failedAt time.Time // of the last request, if it failed
+	changed  int       // number of the last change before the request
 }
 
-// facts keeps them for the containers of the last list.
+// facts has the facts about the containers of the last list.
 type facts struct {
 	mu          sync.Mutex
 	byID        map[string]fact
-	watchers    int            // event streams that are open: without one each list asks again
-	changeCount int            // changes, of whichever container
-	changes     map[string]int // the last of each container: after one it is asked of again
-	gap         int            // the last change that may have been missed, of any container
+	watchers    int            // open event streams; without one, each list requests all facts
+	changeCount int            // changes of all containers
+	changes     map[string]int // last change of each container, after which it is requested again
+	gap         int            // last change at which events of any container may have been missed
 }
 
-// watch notes that an event stream has opened (1) or ended (-1). No event reports
-// what happened before it opened, or happens after it ended.
+// watch records that an event stream has opened (1) or ended (-1). Events before the start or after
+// the end of a stream are missed.
 func (f *facts) watch(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,8 +78,8 @@ func (f *facts) watch(n int) {
 	f.gap = f.changeCount
 }
 
-// change records that a container has changed, by `docker update --restart` or a start: facts about
-// its end are outdated, also if the next list looks the same.
+// change records that a container has changed, by `docker update --restart` or a start. Facts about
+// its end are outdated, even if the next list looks the same.
 func (f *facts) change(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,20 +90,21 @@ func (f *facts) change(id string) {
 	f.changes[id] = f.changeCount
 }
 
-// complete returns the facts about each container. It queries Docker for new containers. Facts that
-// it does not return stay unknown until a later list: no single container can make a list fail.
+// complete returns the facts about each container, and queries Docker for new containers. Facts
+// that Docker does not return stay unknown until a later list, so that no single container makes a
+// list fail.
 func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summary) map[string]fact {
 	known := make(map[string]fact, len(list))
 	var ask []*container.Summary
-	var changes []int // of each that is asked
+	var changes []int // for each container in ask
 	f.mu.Lock()
 	for i := range list {
 		c := &list[i]
 		old := f.byID[c.ID]
 		known[c.ID] = old
-		// What has changed may answer now: a start that holds its container up is over.
+		// After a change, Docker may answer again: a start that blocked the container is over.
 		now, stale := max(f.changes[c.ID], f.gap), f.watchers == 0 || old.lacks(c)
-		if now != old.changed || stale && time.Since(old.failedAt) >= askAgainAfter {
+		if now != old.changed || stale && time.Since(old.failedAt) >= retryAfter {
 			ask, changes = append(ask, c), append(changes, now)
 		}
 	}
@@ -112,7 +113,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		f.ask(ctx, r, ask, changes, known)
 	}
 	r.findClients(ctx, list, known)
-	// Containers that are not in the list were removed: forget them.
+	// Containers that are not in the list were removed.
 	f.mu.Lock()
 	f.byID = known
 	maps.DeleteFunc(f.changes, func(id string, _ int) bool { _, there := known[id]; return !there })
@@ -124,9 +125,9 @@ func (f fact) lacks(c *container.Summary) bool {
 	return f.created.IsZero() || !f.failedAt.IsZero() || state(c.State) == runtime.Exited && !f.endFits(c)
 }
 
-// endFits reports whether the end that is known is that which the list has, as
-// "Exited (137) 5 minutes ago": a container may have been started again since, and have
-// ended again. The words are those of the package that Docker makes them with.
+// endFits reports whether the known end matches the one in the list, such as "Exited (137) 5
+// minutes ago". If not, the container was started again and has ended again. Docker formats the
+// text with the same package.
 func (f fact) endFits(c *container.Summary) bool {
 	if f.finishedAt.IsZero() {
 		return false
@@ -136,7 +137,7 @@ func (f fact) endFits(c *container.Summary) bool {
 		return true
 	}
 	age := time.Since(f.finishedAt)
-	// The list was made a moment ago.
+	// The list is up to two seconds old.
 	for _, late := range []time.Duration{0, time.Second, 2 * time.Second} {
 		if ago == fmt.Sprintf("Exited (%d) %s", f.exitCode, units.HumanDuration(max(0, age-late))) {
 			return true
@@ -145,8 +146,9 @@ func (f fact) endFits(c *container.Summary) bool {
 	return false
 }
 
-// ask fills in known. Requests that were cut off are repeated. It stops as soon as Docker itself
-// does not answer, because each container would cost a deadline.
+// ask requests missing facts and stores them in known. Requests that timed out are sent again with
+// the next list. It stops as soon as Docker itself does not answer, because every further container
+// would cost a deadline.
 func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, changes []int, known map[string]fact) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -156,13 +158,13 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 	for i, c := range ask {
 		answers[i] = known[c.ID]
 		if ctx.Err() != nil {
-			continue // calls that would not be made are not to be counted as failed
+			continue // a call that is not made does not count as failed
 		}
 		group.Go(func() error {
 			own, cancel := context.WithTimeout(ctx, r.timeouts.Query/patienceShare)
 			defer cancel()
 			answer, err := r.ask(own, "get status of "+local.Named("container", name(c), c.ID), c.ID)
-			alone := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // out of time
+			alone := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil // only this request timed out
 			switch {
 			case err == nil:
 				if !answers[i].failedAt.IsZero() {
@@ -170,7 +172,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*container.Summary, c
 				}
 				answers[i] = answer
 				answers[i].changed = changes[i]
-			case errors.Is(err, engine.ErrNotFound): // it will not be in the next list
+			case errors.Is(err, engine.ErrNotFound): // removed: it will not be in the next list
 			case errors.Is(err, runtime.ErrUnavailable) && !alone || ctx.Err() != nil:
 				return err
 			default:
@@ -217,7 +219,7 @@ func (r *Runtime) ask(ctx context.Context, what, id string) (fact, error) {
 	return f, nil
 }
 
-// parseTime reads Docker's times, in which the year 1 is no time.
+// parseTime parses Docker's times. Year 1 means that there is no time.
 func parseTime(text string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || t.Year() <= 1 {
@@ -226,8 +228,8 @@ func parseTime(text string) time.Time {
 	return t
 }
 
-// restart translates a container's restart policy. dockerd judges those with on-failure
-// by their exit code when it starts, whoever has stopped them (moby#47846).
+// restart translates a container's restart policy. When dockerd starts, it starts containers with
+// on-failure again depending on their exit code, whoever stopped them (moby#47846).
 func restart(c *container.HostConfig) runtime.Restart {
 	switch {
 	case c == nil:
@@ -240,15 +242,15 @@ func restart(c *container.HostConfig) runtime.Restart {
 	return runtime.RestartNever
 }
 
-// failed reports whether a container that has ended and has the restart policy on-failure is
-// started by a dockerd that starts.
+// failed reports whether dockerd, when it starts, starts an ended container with the restart policy
+// on-failure.
 func failed(c container.InspectResponse) bool {
 	most := c.HostConfig.RestartPolicy.MaximumRetryCount
 	return c.State.ExitCode != 0 && (most == 0 || c.RestartCount < most)
 }
 
-// others returns the containers, by ID or name, whose namespaces a container shares or that it
-// links to, without which dockerd does not start it, and those whose volumes it uses.
+// others returns containers, by ID or name. Without those in joins, whose namespaces or links the
+// container uses, dockerd does not start it. uses are those whose volumes it uses.
 func others(c container.InspectResponse) (joins, uses []string) {
 	h := c.HostConfig
 	if h == nil {
@@ -263,7 +265,7 @@ func others(c container.InspectResponse) (joins, uses []string) {
 	if c.NetworkSettings != nil {
 		for _, network := range c.NetworkSettings.Networks {
 			if network != nil {
-				links = append(links, network.Links...) // "db:alias", of networks that a person has made
+				links = append(links, network.Links...) // "db:alias", in user-defined networks
 			}
 		}
 	}
@@ -278,8 +280,8 @@ func others(c container.InspectResponse) (joins, uses []string) {
 	return joins, uses
 }
 
-// stopTimeout translates what a container was created with: nothing, or seconds, of
-// which a negative number is for ever.
+// stopTimeout translates the timeout with which a container was created. nil means none, and a
+// negative number means forever.
 func stopTimeout(seconds *int) *time.Duration {
 	if seconds == nil {
 		return nil

@@ -33,7 +33,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// containers are those that are listed, by name.
+// containers returns the listed containers by name.
 func containers(t *testing.T, r *docker.Runtime) map[string]runtime.Container {
 	t.Helper()
 	pods, err := r.Pods(t.Context())
@@ -47,7 +47,7 @@ func containers(t *testing.T, r *docker.Runtime) map[string]runtime.Container {
 	return list
 }
 
-// A container's own signal ends it, and no restart policy brings it back.
+// A container's own stop signal ends it, and no restart policy starts it again.
 func TestDockerStopsByTheContainersOwnSignal(t *testing.T) {
 	r, d := startDocker(t, lab.DockerOptions{})
 	d.AddImage(t, image)
@@ -69,8 +69,8 @@ func TestDockerStopsByTheContainersOwnSignal(t *testing.T) {
 	}
 }
 
-// One that Docker starts again and again is stopped between two attempts, too.
-func TestDockerStopsWhatCrashes(t *testing.T) {
+// A container that Docker restarts repeatedly can be stopped between two attempts, too.
+func TestDockerStopsACrashingContainer(t *testing.T) {
 	r, d := startDocker(t, lab.DockerOptions{})
 	d.AddImage(t, image)
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ExitWith(1), Restart: "always"})
@@ -92,8 +92,8 @@ func TestDockerStopsWhatCrashes(t *testing.T) {
 	}
 }
 
-// One that somebody has paused continues, and hears that it is to end.
-func TestDockerStopsWhatIsPaused(t *testing.T) { onEachDocker(t, testPaused) }
+// A paused container is resumed, and handles its stop signal.
+func TestDockerStopsAPausedContainer(t *testing.T) { onEachDocker(t, testPaused) }
 
 func testPaused(t *testing.T, o lab.DockerOptions) {
 	r, d := startDocker(t, o)
@@ -131,8 +131,8 @@ func TestDockerReportsTheLatestEnd(t *testing.T) {
 	}
 }
 
-// Where containerd keeps them, what was pulled cannot be told from what was built here: both
-// count as built here.
+// In containerd's store, pulled images cannot be distinguished from local builds. Both count as
+// built here.
 func TestImagesOfDockersInContainerdCarryNoDigests(t *testing.T) {
 	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
 		if o.Dockerd == "" { // too old
@@ -196,7 +196,7 @@ func testDockersImages(t *testing.T, o lab.DockerOptions) {
 		t.Errorf("ImageFilesystems() = %+v, %v, want the storage driver's folder on Docker's own filesystem", list, err)
 	}
 
-	// What a container that never ran uses stays, with all its names.
+	// The image of a container that never ran stays, with all its names.
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "waiting", Image: one, Unstarted: true})
 	check(t, err)
 	if err := r.RemoveImage(t.Context(), img); !errors.Is(err, runtime.ErrInUse) || !strings.Contains(err.Error(), `"waiting"`) {
@@ -215,8 +215,7 @@ func testDockersImages(t *testing.T, o lab.DockerOptions) {
 	}
 }
 
-// Docker keeps images in a containerd whose folder is not the usual one, as on hosts with
-// a disk for it.
+// containerd's folder may be configured, for example on a separate disk.
 func TestContainerdReportsWhereDockersImagesAre(t *testing.T) {
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 64 << 20})
 	store := map[string]any{
@@ -228,7 +227,7 @@ func TestContainerdReportsWhereDockersImagesAre(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Mountpoint != c.Root || list[0].Path != filepath.Join(c.Root, "io.containerd.snapshotter.v1.overlayfs") {
 		t.Errorf("ImageFilesystems() = %+v, %v, want the snapshotter's folder below %s", list, err, c.Root)
 	}
-	// While Docker is what it was, containerd is not asked again.
+	// While Docker has not changed, containerd is not queried again.
 	check(t, c.Stop(t.Context()))
 	if again, err := r.ImageFilesystems(t.Context()); err != nil || !slices.Equal(again, list) {
 		t.Errorf("ImageFilesystems() without containerd = %+v, %v, want %+v", again, err, list)
@@ -245,7 +244,7 @@ func testDependents(t *testing.T, o lab.DockerOptions) {
 	r, d := startDocker(t, o)
 	d.AddImage(t, image)
 	services := map[string][]string{"db": nil, "cache": nil, "api": {"db", "cache"}, "web": {"api", "ghost"}, "mail": nil}
-	for _, name := range []string{"db", "cache", "api", "web", "mail"} { // as Compose starts them
+	for _, name := range []string{"db", "cache", "api", "web", "mail"} { // in the order in which Compose starts them
 		_, err := d.Run(t.Context(), lab.DockerContainer{Project: "shop", Name: name, DependsOn: services[name], Image: image, Command: lab.ServeFor(time.Second), Ready: "ready"})
 		check(t, err)
 	}
@@ -262,7 +261,7 @@ func testDependents(t *testing.T, o lab.DockerOptions) {
 			t.Errorf("%s is %v with code %d, want it to have ended by itself", name, c.State, c.ExitCode)
 		}
 		for _, needed := range services[name] {
-			// It takes each a second to end.
+			// Each takes a second to end.
 			if n, there := ended[needed]; there && n.FinishedAt.Before(c.FinishedAt.Add(time.Second)) {
 				t.Errorf("%s ended at %v, and %s, which needs it, at %v: want it asked after that", needed, n.FinishedAt, name, c.FinishedAt)
 			}
@@ -273,7 +272,7 @@ func testDependents(t *testing.T, o lab.DockerOptions) {
 	}
 }
 
-// dockerd is restarted under containers that live on, and is found again, with its events.
+// dockerd is restarted while its containers still run, and is found again, with its events.
 func TestDockerIsFoundAgain(t *testing.T) { onEachDocker(t, testFoundAgain) }
 
 func testFoundAgain(t *testing.T, o lab.DockerOptions) {
@@ -305,7 +304,7 @@ func testFoundAgain(t *testing.T, o lab.DockerOptions) {
 		t.Errorf("Pods() = %+v, want the container as it was", after)
 	}
 	events, ended := watch()
-	// When the subscription works nobody tells: images are added until an event comes.
+	// No answer confirms a subscription, so images are added until an event arrives.
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -322,9 +321,9 @@ func testFoundAgain(t *testing.T, o lab.DockerOptions) {
 	}
 }
 
-// Where Docker and CRI have one containerd, as on Debian, neither sees the other's, and
-// what is removed through CRI is not Docker's.
-func TestDockersContainerdIsNotCollectedBehindItsBack(t *testing.T) {
+// If Docker and CRI share one containerd, as on Debian, neither lists the other's images, and
+// removals through CRI do not affect Docker's.
+func TestDockersImagesInContainerdAreNotCollectedThroughCRI(t *testing.T) {
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	r, d := startDocker(t, lab.DockerOptions{Containerd: c})
 	d.AddImage(t, image)

@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// ImageFilesystems names where Docker keeps images: the folder of its storage driver,
-// or, where containerd keeps them, that of containerd's snapshotter.
+// ImageFilesystems returns the filesystem of Docker's images: the folder of its storage driver or,
+// if containerd stores them, of containerd's snapshotter.
 func (r *Runtime) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
 	const what = "list image filesystems"
 	a, err := r.describe(ctx)

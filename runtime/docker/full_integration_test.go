@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// fill writes to a folder until its filesystem is full to the last byte.
+// fill writes to a folder until its filesystem has no free byte.
 func fill(t *testing.T, folder string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(folder, "data"))
@@ -31,8 +31,8 @@ func fill(t *testing.T, folder string) {
 	check(t, f.Sync())
 }
 
-// Docker has removed a name once it finds that it cannot write so down, and reports an error.
-func TestDockersImagesGoFromAFullDisk(t *testing.T) {
+// On a full disk, Docker removes a name, then cannot save that, and returns an error.
+func TestDockersImagesAreRemovedFromAFullDisk(t *testing.T) {
 	onEachDocker(t, func(t *testing.T, o lab.DockerOptions) {
 		for _, names := range [][]string{{"docker.io/library/app:1"}, {"docker.io/library/app:1", "docker.io/library/other:2", "docker.io/team/third:3"}} {
 			o.ImageFSBytes = 64 << 20

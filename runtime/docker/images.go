@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// labelPrefix is what labels of images are kept for; the rest is not read.
+	// labelPrefix begins the labels of images that are kept. Others are dropped.
 	labelPrefix = "hostler.io/"
-	// identityVersion is the first version of the API that reports where an image that
-	// containerd keeps has come from.
+	// identityVersion is the first API version that reports the origin of an image in containerd's
+	// store.
 	identityVersion = "1.54"
 )
 
-// Images lists all images in one call. Intermediate images of a build are in it only after the
-// final image is removed. Docker has no creation times in the store.
+// Images lists all images in one call. Intermediate images of a build are listed only after the
+// final image was removed. Docker does not report when an image was stored.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	const what = "list images"
 	a, err := r.describe(ctx)
@@ -52,9 +52,9 @@ func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	return sanitize.Clean(images), nil
 }
 
-// image translates one. With Docker's own image store a digest says that an image was
-// pulled or pushed, so that a registry has it; containerd's gives every image one, those
-// that were built here as well, and there only what Docker says of its origin counts.
+// image translates one image. In Docker's own store, a digest means that the image was pulled or
+// pushed, so that a registry has it. containerd's store gives every image a digest, even if it was
+// built here. There, only the origin that Docker reports counts.
 func (r *Runtime) image(img *image.Summary, ofContainerd bool) runtime.Image {
 	converted := runtime.Image{
 		Runtime: r.name, ID: img.ID,
@@ -69,8 +69,8 @@ func (r *Runtime) image(img *image.Summary, ofContainerd bool) runtime.Image {
 	return converted
 }
 
-// wasPulled reports whether Docker says that the image, or one of its platforms, came from
-// a registry or was pushed to one.
+// wasPulled reports whether, according to Docker, the image or one of its platforms was pulled from
+// a registry or pushed to one.
 func wasPulled(img *image.Summary) bool {
 	return slices.ContainsFunc(img.Manifests, func(m image.ManifestSummary) bool {
 		return m.ImageData != nil && m.ImageData.Identity != nil && len(m.ImageData.Identity.Pull) > 0

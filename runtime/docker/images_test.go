@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime/docker"
 )
 
-func TestOnlyWhatARegistryHasCarriesADigest(t *testing.T) {
+func TestOnlyImagesOfARegistryHaveDigests(t *testing.T) {
 	image := func(id string, identity any) object {
 		img := object{"Id": id, "RepoTags": []any{id + ":1", "<none>:<none>"}, "RepoDigests": []any{id + "@sha256:1", "<none>@<none>"}, "Size": 7, "Labels": object{"hostler.io/keep": "true", "other": "x"}}
 		if identity != nil {
@@ -75,7 +75,7 @@ func TestOnlyWhatARegistryHasCarriesADigest(t *testing.T) {
 	}
 }
 
-func TestSharedSizesAreAskedForWhenImagesCome(t *testing.T) {
+func TestSharedSizesAreQueriedWhenImagesAppear(t *testing.T) {
 	images := func(n int) []any {
 		list := []any{}
 		for i := range n {
@@ -104,13 +104,13 @@ func TestSharedSizesAreAskedForWhenImagesCome(t *testing.T) {
 			detailed(true, false)
 			s.set("/images/json", images(3))
 			s.set("/system/df", object{"Images": images(3)})
-			// What makes Docker walk through its volumes is not requested again so soon.
+			// A request for which Docker walks through its volumes is not repeated so soon.
 			detailed(api == "1.45", api == "1.45")
 		})
 	}
 }
 
-func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
+func TestMissingSizesAreNotAnError(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "1.41", object{"/images/json": []any{object{"Id": "a", "Size": 100}}})
 	s.set("/system/df", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
@@ -126,8 +126,8 @@ func TestSizesThatDoNotComeAreDoneWithout(t *testing.T) {
 	}
 }
 
-// Who is in a hurry neither requests what costs Docker much, nor decides for others.
-func TestSizesAreAskedForByThoseWhoHaveTime(t *testing.T) {
+// A caller with little time neither sends a costly request, nor delays that of others.
+func TestSizesAreQueriedByCallersWithTime(t *testing.T) {
 	const df = "/system/df"
 	asking, answer := make(chan struct{}), make(chan struct{})
 	s := newServer(t, "1.41", object{"/images/json": []any{object{"Id": "a", "Size": 100}}})
@@ -159,19 +159,18 @@ func TestSizesAreAskedForByThoseWhoHaveTime(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("DetailedImages() = %v, and did not ask", err)
 	}
-	hurried() // while another client asks
+	hurried() // while another caller's request is in progress
 	close(answer)
 	if err := <-done; err != nil {
 		t.Errorf("DetailedImages() = %v, want what the image shares", err)
 	}
 }
 
-// names are those of images that a server has, and what they lead to. All that is asked of
-// an image by its ID is up to the test.
+// names maps the names of a server's images to images. The test itself handles requests by ID.
 type names map[string]string
 
-// serve has the server answer for names, and take those that a tag gives back. removed is
-// told before a name goes, and may move others.
+// serve makes the server answer for names, and add tags. removed is called before a name is
+// removed, and may move other names.
 func (n names) serve(s *server, removed func(name string)) {
 	for name := range n {
 		s.set("/images/"+name+"/json", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -189,10 +188,10 @@ func (n names) serve(s *server, removed func(name string)) {
 	}
 }
 
-// An image does not lose its names where it does not go, and nobody else's go with them.
-func TestNamesAreGivenBack(t *testing.T) {
+// If an image cannot be removed, it keeps its names. Names of other images are never removed.
+func TestNamesAreRestored(t *testing.T) {
 	const a, b = "sha256:a", "sha256:b"
-	type moves = map[string]map[string]string // when a name is removed: what others lead to
+	type moves = map[string]map[string]string // name that is removed: which images other names refer to then
 	for name, tt := range map[string]struct {
 		names names
 		then  moves
@@ -239,7 +238,7 @@ func TestNamesAreGivenBack(t *testing.T) {
 				case isTag:
 					acts = append(acts, "TAG "+strings.ReplaceAll(tag, "&tag=", " "))
 				case isRemoval:
-					// Never by force, and never with images that this one is made of.
+					// Removal never uses force, and never removes the image's parents.
 					if act, noprune := strings.CutSuffix(act, "?noprune=1"); noprune {
 						acts = append(acts, "DELETE "+act)
 						continue
@@ -256,7 +255,7 @@ func TestNamesAreGivenBack(t *testing.T) {
 	}
 }
 
-// Docker removes by its ID an image that a container mounts.
+// Docker itself would remove, by ID, an image that a container mounts.
 func TestAnImageThatIsMountedIsInUse(t *testing.T) {
 	mounting := listed("web", "exited", nil)
 	mounting["Mounts"] = []any{object{"Type": "volume", "Name": "data"}, object{"Type": "image", "Name": "gone:1"}, object{"Type": "image", "Name": "tools"}}

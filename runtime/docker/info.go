@@ -14,24 +14,24 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// aboutAge is how long what Docker says of itself is believed in one life of dockerd.
+// aboutAge is how long data about Docker stays valid while dockerd runs.
 const aboutAge = 10 * time.Minute
 
-// about is what changes only with dockerd's process or configuration. To request it
-// costs Docker more than any list: it runs runc and docker-init for their versions.
+// about has data that changes only with dockerd's process or configuration. Its request costs
+// Docker more than any list, because Docker runs runc and docker-init for their versions.
 type about struct {
 	life    uint64
 	askedAt time.Time
 	version string
 
 	root       string // its data folder
-	driver     string // storage driver, or snapshotter where containerd keeps the images
-	containerd bool   // containerd keeps the images
+	driver     string // storage driver, or containerd's snapshotter
+	containerd bool   // containerd stores the images
 	address    string // containerd's socket, if Docker reports it
 	snapshots  string // folder of containerd's snapshotter, once it is known
 }
 
-// fresh returns what is known if it is still to be believed.
+// fresh returns the known data, and whether it is still valid.
 func (r *Runtime) fresh() (about, bool) {
 	r.aboutMu.Lock()
 	defer r.aboutMu.Unlock()
@@ -39,7 +39,7 @@ func (r *Runtime) fresh() (about, bool) {
 	return a, !a.askedAt.IsZero() && a.life == r.conn.Life() && time.Since(a.askedAt) < aboutAge
 }
 
-// Info asks whether dockerd answers: one call, three in the first of its life.
+// Info checks whether dockerd answers. It takes one call, or three after a start of dockerd.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	if _, known := r.fresh(); known {
 		err := r.conn.Call(ctx, "Ping", "get runtime status", r.timeouts.Query, func(ctx context.Context, c *client.Client) error {
@@ -57,7 +57,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	return sanitize.Clean(runtime.Info{Name: "docker", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}), nil
 }
 
-// describe asks Docker what it is, unless that is known.
+// describe requests data about Docker, unless it is known.
 func (r *Runtime) describe(ctx context.Context) (about, error) {
 	if a, known := r.fresh(); known {
 		return a, nil
@@ -77,7 +77,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 		return about{}, fmt.Errorf("ask runtime status: %w: its data folder %q is not an absolute path", runtime.ErrInvalidAnswer, info.Info.DockerRootDir)
 	}
 	a.version, a.root, a.driver = v.Version, info.Info.DockerRootDir, info.Info.Driver
-	// So Docker reports where containerd keeps the images: docker info, "driver-type".
+	// `docker info` reports in "driver-type" that containerd stores the images.
 	a.containerd = slices.Contains(info.Info.DriverStatus, [2]string{"driver-type", "io.containerd.snapshotter.v1"})
 	if c := info.Info.Containerd; c != nil {
 		a.address = c.Address

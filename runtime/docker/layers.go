@@ -22,11 +22,11 @@ import (
 
 var _ runtime.LayerLister = (*Runtime)(nil)
 
-// mobyNamespace is the namespace of containerd's that dockerd uses unless it is configured otherwise.
+// mobyNamespace is dockerd's default namespace in containerd.
 const mobyNamespace = "moby"
 
-// Layers reads what Docker's own image store keeps, or asks containerd where that keeps the
-// images. Docker's API reports what images share, but not with which others.
+// Layers reads the files of Docker's own image store, or calls containerd if that stores the
+// images. Docker's API reports how much images share, but not with which others.
 func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	list, err := r.Images(ctx)
 	if err != nil {
@@ -64,8 +64,8 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	return sanitize.Clean(layers), err
 }
 
-// storedLayers reads the layers of images from the folder in which Docker keeps their
-// configurations and its layers: by the digest of their contents and all below.
+// storedLayers reads the layers of images from the folder of Docker's image configurations and
+// layers. A layer's name is the digest of its content and of all layers below it.
 func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, error) {
 	tree := local.NewLayerTree()
 	layers := filepath.Join(folder, "layerdb")
@@ -76,7 +76,7 @@ func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, er
 	for _, e := range entries {
 		at := filepath.Join(layers, "sha256", e.Name())
 		size, err := strconv.ParseUint(smallFile(filepath.Join(at, "size")), 10, 64)
-		if err == nil { // else it is being made or removed
+		if err == nil { // else the image is being created or removed
 			tree.Add("sha256:"+e.Name(), smallFile(filepath.Join(at, "parent")), size, 0)
 		}
 	}
@@ -102,8 +102,8 @@ func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, er
 
 var _ runtime.SpaceOwner = (*Runtime)(nil)
 
-// OwnedSpace lists the folders of containers: of what they write, with Docker's own image
-// store, and of their logs.
+// OwnedSpace lists the folders of containers: of their writable layers, if Docker's own store is
+// used, and of their logs.
 func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -127,13 +127,13 @@ func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	return sanitize.Clean(owned), nil
 }
 
-// smallFile is the content of a file, empty if it is not there.
+// smallFile returns the content of a file, or "" if it does not exist.
 func smallFile(path string) string {
 	text, _ := os.ReadFile(path)
 	return string(bytes.TrimSpace(text))
 }
 
-// topLayer is the chain ID of an image's uppermost layer:
+// topLayer returns the chain ID of an image's top layer:
 // https://github.com/opencontainers/image-spec/blob/main/config.md#layer-chainid.
 func topLayer(config string) (string, error) {
 	text, err := os.ReadFile(config)

@@ -17,7 +17,8 @@ import (
 
 var _ runtime.LogReader = (*Runtime)(nil)
 
-// Log asks Docker, who alone knows the files of its log drivers, and may have none.
+// Log requests the log from Docker, because only Docker knows the files of its log drivers. A
+// driver may have no log to read.
 func (r *Runtime) Log(ctx context.Context, c runtime.Container, lines, maxBytes int) ([]byte, error) {
 	what := "read log of " + local.Named("container", c.Name, c.ID)
 	about, err := engine.Get(ctx, r.conn, "ContainerInspect", what, r.timeouts.Query, func(ctx context.Context, cl *client.Client) (client.ContainerInspectResult, error) {
@@ -36,7 +37,7 @@ func (r *Runtime) Log(ctx context.Context, c runtime.Container, lines, maxBytes 
 		}
 		defer stream.Close()
 		end := &end{most: maxBytes}
-		if about.Container.Config.Tty { // one stream as it is
+		if about.Container.Config.Tty { // a TTY has a single stream without headers
 			_, err = io.Copy(end, stream)
 		} else {
 			_, err = stdcopy.StdCopy(end, end, stream)
@@ -45,7 +46,7 @@ func (r *Runtime) Log(ctx context.Context, c runtime.Container, lines, maxBytes 
 	})
 }
 
-// end keeps the last of what is written.
+// end keeps the last bytes that are written.
 type end struct {
 	text []byte
 	most int
@@ -54,7 +55,7 @@ type end struct {
 // Write implements io.Writer.
 func (e *end) Write(p []byte) (int, error) {
 	e.text = append(e.text, p...)
-	if len(e.text) > 2*e.most { // not with each line
+	if len(e.text) > 2*e.most { // not after every line
 		e.text = append(e.text[:0], e.text[len(e.text)-e.most:]...)
 	}
 	return len(p), nil

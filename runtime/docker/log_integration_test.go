@@ -16,7 +16,7 @@ func TestALogIsReadFromDocker(t *testing.T) {
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: []string{"sh", "-c", "echo one; echo two >&2; echo ready; exec sleep 86400"}, Ready: "ready"})
 	check(t, err)
 	c := runtime.Container{ID: id, Name: "web"}
-	// The two streams come to Docker by pipes of their own.
+	// Docker reads the two streams from separate pipes.
 	if text, err := r.Log(t.Context(), c, 10, 1<<20); err != nil || len(text) != len("one\ntwo\nready\n") {
 		t.Errorf("Log() = %q, %v, want what both streams have", text, err)
 	}

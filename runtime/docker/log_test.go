@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// frame is a part of a stream, 1 or 2, as Docker sends them together.
+// frame is a part of stream 1 or 2 in Docker's multiplexed format.
 func frame(stream byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{stream, 0, 0, 0}, uint32(len(text))), text...)
 }

@@ -16,12 +16,12 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// labelCRI is what cri-dockerd puts on what it makes: "podsandbox" or "container".
+// labelCRI is set by cri-dockerd: "podsandbox" or "container".
 const labelCRI = "io.kubernetes.docker.type"
 
-// Pods lists Compose projects and lone containers, by time of creation: one call, and
-// one more for each container that is new or has ended since the last list. What
-// cri-dockerd has made is in its own lists, as the pods that it is.
+// Pods lists Compose projects and single containers, by creation time. It takes one call, and one
+// for each container that is new or has ended since the last list. It omits containers of
+// cri-dockerd, which cri-dockerd lists as pods.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -36,13 +36,13 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 		containers[i] = r.container(&list[i], f)
 		containers[i].Joins = find(list, list[i].ID, f.joins)
 		containers[i].StopsBefore = append(slices.Clone(containers[i].Joins), find(list, list[i].ID, f.uses)...)
-		ofUnit(&containers[i], f, units)
+		setUnit(&containers[i], f, units)
 	}
 	return sanitize.Clean(compose.Pods(containers)), nil
 }
 
-// list lists all containers. One without an ID, or with another one's, is refused:
-// whoever decides upon such a list would decide on the wrong container.
+// list lists all containers. It refuses a list in which a container has no ID, or the ID of another
+// container. Otherwise a decision could apply to the wrong container.
 func (r *Runtime) list(ctx context.Context) ([]container.Summary, error) {
 	const what = "list containers"
 	resp, err := engine.Get(ctx, r.conn, "ContainerList", what, r.timeouts.Query, func(ctx context.Context, c *client.Client) (client.ContainerListResult, error) {
@@ -65,10 +65,10 @@ func (r *Runtime) list(ctx context.Context) ([]container.Summary, error) {
 	return resp.Items, nil
 }
 
-// shortID is how much of an ID people write at least.
+// shortID is the minimum length of an abbreviated ID.
 const shortID = 12
 
-// find returns the IDs of the containers that IDs or names mean, except one's own.
+// find returns the IDs of the containers with the IDs or names in meant, except own.
 func find(list []container.Summary, own string, meant []string) (ids []string) {
 	for _, other := range meant {
 		i := slices.IndexFunc(list, func(c container.Summary) bool {
@@ -112,8 +112,7 @@ func (r *Runtime) container(c *container.Summary, f fact) runtime.Container {
 	return converted
 }
 
-// name is what `docker ps` shows: of several, of which the others are those of links,
-// the one without a second slash.
+// name returns the name that `docker ps` shows. Names with a second slash are names of links.
 func name(c *container.Summary) string {
 	for _, n := range c.Names {
 		if own := strings.TrimPrefix(n, "/"); !strings.Contains(own, "/") {
@@ -123,8 +122,8 @@ func name(c *container.Summary) string {
 	return c.ID[:min(len(c.ID), 12)]
 }
 
-// state translates Docker's. A container that is between two attempts of its restart
-// policy runs again if nobody stops it.
+// state translates Docker's state. A container between two attempts of its restart policy counts as
+// running, because it runs again unless somebody stops it.
 func state(s container.ContainerState) runtime.ContainerState {
 	switch s {
 	case container.StateCreated:

@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// RemoveImage removes the image with all its names. Docker refuses what a container
-// uses, running or not, and so does this.
+// RemoveImage removes the image with all its names. Like Docker, it refuses to remove an image that
+// a container uses, running or not.
 func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	what := local.Named("remove image", img.Names()[0], "")
 	if img.ID == "" {
@@ -28,8 +28,8 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 
 func (r *Runtime) images() engine.Images { return engine.Images{Conn: r.conn, Timeouts: r.timeouts} }
 
-// checkUnused searches for containers, since names would be gone before Docker does, which
-// also does not mind those that mount an image removed by its ID.
+// checkUnused searches for containers that use the image. Docker's own check comes after names were
+// removed, and ignores containers that mount the image.
 func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -38,11 +38,11 @@ func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	for i := range list {
 		uses := list[i].ImageID == id
 		for _, mounted := range mountedImages(&list[i]) {
-			led, err := r.images().Inspect(ctx, what, mounted)
+			resolved, err := r.images().Inspect(ctx, what, mounted)
 			if engine.Gone(err) != nil {
 				return err
 			}
-			uses = uses || err == nil && led.ID == id
+			uses = uses || err == nil && resolved.ID == id
 		}
 		if uses {
 			return fmt.Errorf("%s: %w: used by %s, which is %s", what, runtime.ErrInUse, local.Named("container", name(&list[i]), ""), list[i].State)
@@ -51,8 +51,8 @@ func (r *Runtime) checkUnused(ctx context.Context, what, id string) error {
 	return nil
 }
 
-// mountedImages are those that a container mounts (docker run --mount type=image), by
-// the names that it was given.
+// mountedImages returns the images that a container mounts (docker run --mount type=image), by the
+// names in its configuration.
 func mountedImages(c *container.Summary) []string {
 	var names []string
 	for _, m := range c.Mounts {
@@ -65,8 +65,8 @@ func mountedImages(c *container.Summary) []string {
 
 var _ runtime.ImageUsers = (*Runtime)(nil)
 
-// OtherImageUsers lists the containers that mount images, and those of cri-dockerd, which
-// Pods leaves to its own list.
+// OtherImageUsers lists the containers that mount images, and the containers of cri-dockerd, which
+// Pods omits.
 func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	list, err := r.list(ctx)
 	if err != nil {

@@ -17,15 +17,14 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// server answers as a Docker Engine of a version of the API does. What a test does not
-// set is the answer of one without containers and images.
+// server imitates a Docker Engine with one API version. By default it has no containers and images.
 type server struct {
 	socket string
 	http   *http.Server
 
 	mu      sync.Mutex
 	api     string // its version
-	minimum string // the oldest that it speaks
+	minimum string // the oldest version that it supports
 	answers map[string]any
 	calls   []string // "GET /images/json?shared-size=1"
 	slow    map[string]time.Duration
@@ -61,14 +60,14 @@ func (s *server) serve(t *testing.T) {
 	go func() { _ = s.http.Serve(l) }()
 }
 
-// set changes what is answered.
+// set changes an answer.
 func (s *server) set(path string, answer any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[path] = answer
 }
 
-// asked returns the calls so far, and forgets them.
+// asked returns the calls since the last asked.
 func (s *server) asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +122,7 @@ func minor(version string) (n int) {
 	return n
 }
 
-// client is an adapter to the server.
+// client returns an adapter for the server.
 func (s *server) client(t *testing.T, change ...func(*docker.Options)) *docker.Runtime {
 	t.Helper()
 	o := docker.Options{Endpoint: s.socket, Name: "docker", Timeouts: local.Timeouts{Query: 10 * time.Second}}
@@ -138,7 +137,7 @@ func (s *server) client(t *testing.T, change ...func(*docker.Options)) *docker.R
 	return r
 }
 
-// streamOf is a stream of events, until a nil ends it.
+// streamOf is an event stream that a nil event ends.
 func streamOf(events <-chan any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
@@ -157,7 +156,7 @@ func streamOf(events <-chan any) http.HandlerFunc {
 	}
 }
 
-// watch has r watch a server with a streamOf events, and returns once it does.
+// watch lets r watch a server with a streamOf events, and returns once it does.
 func watch(t *testing.T, r *docker.Runtime, events chan<- any) (ended <-chan error) {
 	t.Helper()
 	got, end := make(chan runtime.Event), make(chan error, 1)

@@ -15,31 +15,29 @@ import (
 )
 
 const (
-	// sharedVersion is the first version of the API that reports shared sizes in lists
-	// of images. Before, they come with the whole of `docker system df`, for which
-	// Docker walks through all volumes.
+	// sharedVersion is the first API version that reports shared sizes in lists of images. Before,
+	// only `docker system df` reports them, for which Docker walks through all volumes.
 	sharedVersion = "1.42"
-	// sizesBackoff is how long Docker is not asked again for sizes that cost it much.
+	// sizesBackoff is the pause after a costly request for sizes.
 	sizesBackoff = 10 * time.Minute
-	// sizesPause is the same after it did not answer in time.
+	// sizesPause is the pause after a request that timed out.
 	sizesPause = time.Hour
 )
 
 var _ runtime.ImageDetailer = (*Runtime)(nil)
 
-// sizes are what images share with others.
+// sizes has the bytes that each image shares with others.
 type sizes struct {
-	turn chan struct{} // held while they are requested
+	turn chan struct{} // held during a request
 
-	mu     sync.Mutex        // guards what follows
-	shared map[string]uint64 // by image ID, of the images that there were when asked
-	notYet time.Time         // when they may be requested again
+	mu        sync.Mutex        // guards the fields below
+	shared    map[string]uint64 // by image ID, for the images at the last request
+	notBefore time.Time         // time of the next request
 }
 
-// DetailedImages is Images with what each shares with others, as far as that is known:
-// it is requested when images have come or gone, in half of the time that there is, and
-// where that makes Docker walk through all that it has, every ten minutes at most, and by
-// no one in a hurry.
+// DetailedImages is Images with the bytes that each image shares with others, if known. It requests
+// them after images were added or removed, within half of the available time. If the request is
+// costly for Docker, it is sent at most every ten minutes, and not by callers with little time.
 func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	list, err := r.Images(ctx)
 	if err != nil {
@@ -51,18 +49,18 @@ func (r *Runtime) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 			r.querySizes(ctx)
 		}
 		<-r.sizes.turn
-	default: // another client asks, and what is known will do until then
+	default: // another caller requests sizes; the known ones are good enough
 	}
 	r.sizes.fill(list)
 	return sanitize.Clean(list), nil
 }
 
-// outdated reports whether images have come or gone, so that those that stay share with
-// others, and Docker may be asked.
+// outdated reports whether images were added or removed, so that shared sizes may have changed, and
+// whether a request is allowed.
 func (s *sizes) outdated(list []runtime.Image) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Now().Before(s.notYet) {
+	if time.Now().Before(s.notBefore) {
 		return false
 	}
 	if len(s.shared) != len(list) {
@@ -76,8 +74,8 @@ func (s *sizes) outdated(list []runtime.Image) bool {
 	return false
 }
 
-// fill writes what is known into a list. Of images that have come or gone since, what
-// the others share may be another size now: these are estimates in any case.
+// fill copies the known sizes into a list. If images were added or removed since, the sizes of
+// others may have changed; they are estimates anyway.
 func (s *sizes) fill(list []runtime.Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,10 +85,10 @@ func (s *sizes) fill(list []runtime.Image) {
 	}
 }
 
-// errNoTime says that there is no time for what costs Docker much.
+// errNoTime means that there is not enough time for a costly request.
 var errNoTime = errors.New("no time left to query sizes")
 
-// querySizes asks Docker for them. Without them whole sizes count.
+// querySizes requests shared sizes from Docker. Without them, full sizes count.
 func (r *Runtime) querySizes(ctx context.Context) {
 	limit := r.timeouts.Query
 	if end, bounded := ctx.Deadline(); bounded {
@@ -122,17 +120,17 @@ func (r *Runtime) querySizes(ctx context.Context) {
 	switch {
 	case err != nil && ctx.Err() == nil && !hurried:
 		r.log.Debug("cannot read shared sizes of images", "error", err)
-		r.sizes.notYet = time.Now().Add(sizesPause)
+		r.sizes.notBefore = time.Now().Add(sizesPause)
 		return
-	case err != nil: // that says nothing of Docker
+	case err != nil: // does not mean that Docker is slow
 		return
 	case costly:
-		r.sizes.notYet = time.Now().Add(sizesBackoff)
+		r.sizes.notBefore = time.Now().Add(sizesBackoff)
 	}
 	r.sizes.shared = shared
 }
 
-// supports reports whether the daemon speaks a version of the API or a later one.
+// supports reports whether the daemon has an API version or a later one.
 func supports(c *client.Client, version string) bool {
 	return versions.GreaterThanOrEqualTo(c.ClientVersion(), version)
 }

@@ -17,14 +17,14 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// containerdSockets are where containerd listens where Docker does not say so, as before API
-// 1.46: dockerd's own first, which is there only while dockerd runs one.
+// containerdSockets are containerd's sockets if Docker does not report one, as before API 1.46.
+// dockerd's own is first; it exists only while dockerd runs its own containerd.
 var containerdSockets = []string{"/run/docker/containerd/containerd.sock", "/run/containerd/containerd.sock"}
 
-// snapshots is the folder of the snapshots that images are made of where containerd keeps
-// them: containerd tells, Docker does not. To free another filesystem than that would
-// remove images in vain, so nothing is assumed. What it
-// said is believed as long as what Docker says is.
+// snapshots returns the folder of images' snapshots if containerd stores the images. Only
+// containerd knows it, not Docker. There is no default: if hostler freed space on another
+// filesystem, it would remove images in vain. The result stays valid as long as the other data
+// about Docker.
 func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
 	if a.snapshots != "" {
 		return a.snapshots, nil
@@ -48,7 +48,7 @@ func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
 	return folder, nil
 }
 
-// dialContainerd connects to the containerd that keeps Docker's images.
+// dialContainerd connects to the containerd that stores Docker's images.
 func (r *Runtime) dialContainerd(a about) (*grpc.ClientConn, error) {
 	socket := strings.TrimPrefix(a.address, "unix://")
 	if socket == "" {
@@ -70,7 +70,7 @@ func (r *Runtime) dialContainerd(a about) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// snapshotsOf asks containerd for the folder of a snapshotter.
+// snapshotsOf requests the folder of a snapshotter from containerd.
 func snapshotsOf(ctx context.Context, conn *grpc.ClientConn, snapshotter string) (string, error) {
 	answer, err := introspection.NewIntrospectionClient(conn).Plugins(ctx, &introspection.PluginsRequest{
 		Filters: []string{fmt.Sprintf("type==io.containerd.snapshotter.v1,id==%q", snapshotter)},

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// StartContainer starts a container. Docker continues with it, whatever became of who asked
-// for it; for one that runs already it does nothing.
+// StartContainer starts a container. Docker continues even if the caller cancels. If the container
+// runs already, Docker does nothing.
 func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("start container", c.Name, c.ID)
 	if c.ID == "" {
@@ -26,7 +26,7 @@ func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error
 	})
 }
 
-// StartNeeds returns the folders that a container is bound to, its devices, and what its local
+// StartNeeds returns the folders that are bound into a container, its devices, and what its local
 // volumes are mounted from.
 func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs runtime.StartNeeds, err error) {
 	what := "read dependencies of " + local.Named("container", c.Name, c.ID)

@@ -22,14 +22,14 @@ func ended(policy string) object {
 	}
 }
 
-// exited is listed by an hour-old end.
+// exited is listed as ended an hour ago.
 func exited(id string) object {
 	c := listed(id, "exited", nil)
 	c["Status"] = "Exited (3) About an hour ago"
 	return c
 }
 
-// The folders of Docker 19.03, and of later ones.
+// Docker 19.03 and later versions have different folders.
 func TestContainersThatRunAreSeenByTheirShims(t *testing.T) {
 	for _, folder := range []string{
 		"/run/containerd/io.containerd.runtime.v1.linux/moby/30d09f47dfb5",
@@ -43,7 +43,7 @@ func TestContainersThatRunAreSeenByTheirShims(t *testing.T) {
 	}
 }
 
-func TestWhoStartsAContainerAgain(t *testing.T) {
+func TestRestartOfAContainer(t *testing.T) {
 	for policy, want := range map[string]runtime.Restart{
 		"": runtime.RestartNever, "no": runtime.RestartNever, "always": runtime.RestartByRuntime,
 		"on-failure": runtime.RestartByRuntime, "unless-stopped": runtime.RestartUnlessStopped,
@@ -72,8 +72,8 @@ func TestAContainerBetweenTwoAttemptsIsReported(t *testing.T) {
 	}
 }
 
-// docker update --restart changes a policy, and nothing else.
-func TestAChangedContainerIsAskedAgain(t *testing.T) {
+// `docker update --restart` changes only the policy.
+func TestAChangedContainerIsInspectedAgain(t *testing.T) {
 	event := make(chan any)
 	s := newServer(t, "1.45", object{
 		"/containers/json": []any{exited("a")}, "/containers/a/json": ended("no"),
@@ -99,7 +99,7 @@ func TestAChangedContainerIsAskedAgain(t *testing.T) {
 	if e := <-events; e.Type != runtime.Changed || e.ContainerID != "a" {
 		t.Errorf("event = %+v, want that a has changed", e)
 	}
-	// A Docker that breaks off has not told; the next list asks again.
+	// If Docker closes the connection, the fact stays unknown, and the next list requests it again.
 	s.set("/containers/a/json", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
 			_ = conn.Close()
@@ -112,7 +112,7 @@ func TestAChangedContainerIsAskedAgain(t *testing.T) {
 	if got := policy(); got != runtime.RestartUnlessStopped {
 		t.Errorf("Restart = %v after an update, want %v", got, runtime.RestartUnlessStopped)
 	}
-	// Somebody starts it, and it ends in the same way: the words are the same in an hour.
+	// Somebody starts it, and it ends in the same way: an hour later, the list has the same text.
 	s.set("/containers/a/json", ended("always"))
 	event <- object{"Type": "container", "Action": "start", "Actor": object{"ID": "a"}}
 	if e := <-events; e.Type != runtime.ContainerStarted {
@@ -121,7 +121,7 @@ func TestAChangedContainerIsAskedAgain(t *testing.T) {
 	if got := policy(); got != runtime.RestartByRuntime {
 		t.Errorf("Restart = %v after a start, want it asked again: %v", got, runtime.RestartByRuntime)
 	}
-	// It runs, and runs again between two lists: when its latest run began is told.
+	// It is started twice between two lists: the start of its latest run must be reported.
 	s.set("/containers/json", []any{listed("a", "running", nil)})
 	for _, began := range []string{"2026-11-21T10:00:00.000000001Z", "2026-11-21T11:00:00.000000002Z"} {
 		running := ended("always")
@@ -157,9 +157,9 @@ func TestStartContainer(t *testing.T) {
 	}
 }
 
-// Events that nobody got are no reason to believe what was known before: not while no stream
-// is open, and not after one was opened again.
-func TestContainersAreAskedAgainAfterAGapInEvents(t *testing.T) {
+// Facts are outdated if events may have been missed: while no stream is open, and after a stream
+// was opened again.
+func TestContainersAreInspectedAgainAfterAGapInEvents(t *testing.T) {
 	event := make(chan any)
 	s := newServer(t, "1.45", object{
 		"/containers/json": []any{exited("a")}, "/containers/a/json": ended("no"),
@@ -194,7 +194,7 @@ func TestContainersAreAskedAgainAfterAGapInEvents(t *testing.T) {
 	lists("after a change in between", runtime.RestartByRuntime)
 }
 
-// dockerd starts what has on-failure if it has failed, and not too often yet.
+// dockerd starts a container with on-failure if it failed, and has not failed too often.
 func TestOnFailureIsJudgedByTheEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code, most, restarts int
@@ -217,14 +217,14 @@ func TestOnFailureIsJudgedByTheEnd(t *testing.T) {
 	}
 }
 
-func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
+func TestStartNeedsOfAContainer(t *testing.T) {
 	about := ended("unless-stopped")
 	about["Mounts"] = []any{
 		object{"Type": "bind", "Source": "/mnt/nas/db"},
 		object{"Type": "tmpfs"},
 		object{"Type": "volume", "Name": "disk", "Source": "/var/lib/docker/volumes/disk/_data"},
 		object{"Type": "volume", "Name": "share"},
-		object{"Type": "volume", "Name": "cloud", "Driver": "plugin"}, // which does not answer
+		object{"Type": "volume", "Name": "cloud", "Driver": "plugin"}, // a plugin, which does not answer
 	}
 	about["HostConfig"] = object{"Devices": []any{object{"PathOnHost": "/dev/ttyUSB0"}}}
 	s := newServer(t, "1.45", object{

@@ -18,11 +18,11 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// StopContainer sends the container's own stop signal, and kills it after grace. It does
-// so itself: Docker's stop continues, and kills, whatever became of who requested it.
-// Docker takes either signal as a person's stop, so that no restart policy starts the
-// container again before dockerd or the host does. A systemd unit that runs the container by a
-// client would start it again, and is stopped as well.
+// StopContainer sends the container's own stop signal, and kills it after grace. It does not use
+// Docker's stop, which would continue, and kill, even if the caller cancels. After either signal,
+// Docker counts the container as stopped by a person, so no restart policy starts it before dockerd
+// or the host restarts. A systemd unit that runs the container through a client would start it
+// again, so the unit is stopped, too.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
@@ -35,7 +35,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return err
 }
 
-// stop is StopContainer without its unit. It returns whether the container was killed.
+// stop is StopContainer without the unit. It returns whether the container was killed.
 func (r *Runtime) stop(ctx context.Context, what string, c runtime.Container, grace time.Duration) (killed bool, err error) {
 	if grace > 0 {
 		ended, err := r.terminate(ctx, what, c, grace)
@@ -50,7 +50,7 @@ func (r *Runtime) stopping() engine.Stopping {
 	return engine.Stopping{Conn: r.conn, AwaitEnd: r.awaitEnd, Margin: r.timeouts.StopMargin}
 }
 
-// terminate asks a container to end, and reports whether it has within its grace.
+// terminate sends a container its stop signal, and reports whether it ended within its grace.
 func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Container, grace time.Duration) (ended bool, err error) {
 	asked := time.Now()
 	signal, err := r.stopSignal(ctx, c)
@@ -68,9 +68,9 @@ func (r *Runtime) terminate(ctx context.Context, what string, c runtime.Containe
 	})
 }
 
-// awaitEndOf is awaitEnd of a container that was sent a signal, and continues when dockerd
-// disappears meanwhile and returns: to some programs a second signal is an order to
-// drop everything. Only a process that was started since has not had it.
+// awaitEndOf is awaitEnd for a container that was sent a signal. It continues if dockerd stops
+// meanwhile and restarts. It sends the signal again only to a process that was started since: some
+// programs exit at once on a second signal.
 func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Container, signal string, sent time.Time, timeout time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, c.ID, timeout)
@@ -88,7 +88,7 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what string, c runtime.Contain
 	}
 }
 
-// stopSignal is what the container is to be stopped with.
+// stopSignal returns the container's stop signal.
 func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, error) {
 	r.facts.mu.Lock()
 	f, known := r.facts.byID[c.ID]
@@ -102,12 +102,12 @@ func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, 
 	return cmp.Or(f.stopSignal, "SIGTERM"), nil
 }
 
-// listLag is how long Docker's lists may be behind, which are made from a copy of what
-// it knows: milliseconds.
+// listLag bounds how long Docker's lists are behind its state, usually milliseconds: Docker makes
+// them from a copy.
 const listLag = 2 * time.Second
 
-// awaitEnd waits until a container does not run, and lists say so. It is an error where
-// somebody has started it again meanwhile.
+// awaitEnd waits until a container does not run and lists show that. It fails if the container was
+// started again meanwhile.
 func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Duration) error {
 	if err := r.wait(ctx, what, id, timeout); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 		running := slices.ContainsFunc(list.Items, func(c container.Summary) bool { return state(c.State) == runtime.Running })
 		switch {
 		case err != nil || !running:
-			return nil // it has ended, whatever becomes of the list
+			return nil // it has ended, even if the list failed
 		case time.Now().Add(pause).After(until):
 			return r.checkEnded(ctx, what, id)
 		}
@@ -132,7 +132,7 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 	}
 }
 
-// checkEnded asks of a container that lists show as running.
+// checkEnded inspects a container that lists show as running.
 func (r *Runtime) checkEnded(ctx context.Context, what, id string) error {
 	now, err := r.ask(ctx, what, id)
 	if err == nil && now.running {
@@ -157,9 +157,9 @@ func (r *Runtime) wait(ctx context.Context, what, id string, timeout time.Durati
 	})
 }
 
-// StopPod kills what still runs of the containers that p has. One that joined the project
-// since has had no grace yet, and is none of them. There is nothing else to tear down:
-// networks stay for the next start.
+// StopPod kills the running containers of p. It ignores containers that joined the project since,
+// because they had no grace yet. There is nothing else to tear down: networks stay for the next
+// start.
 func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	what := local.Named("stop pod", p.Name, p.ID)
 	if p.ID == "" {
@@ -177,7 +177,7 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 		c := &list[i]
 		known := slices.ContainsFunc(p.Containers, func(known runtime.Container) bool { return known.ID == c.ID })
 		if known && compose.PodID(c.Labels, c.ID) == p.ID && !ofCRI(*c) && state(c.State) == runtime.Running {
-			// All at once: Docker waits for the end of each, and one may never end.
+			// In parallel, because Docker waits until each has ended, and one may never end.
 			kills.Go(func() {
 				errs[i] = r.stopping().Kill(ctx, what+": "+local.Named("container", name(c), c.ID), c.ID, r.timeouts.Teardown)
 			})
@@ -187,8 +187,8 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	return errors.Join(errs...)
 }
 
-// RemoveContainer removes a container that does not run; Docker itself refuses others.
-// Its anonymous volumes stay.
+// RemoveContainer removes a container that does not run; Docker refuses others. Its anonymous
+// volumes stay.
 func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("remove container", c.Name, c.ID)
 	if c.ID == "" {
@@ -200,7 +200,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 	}))
 }
 
-// RemovePod is runtime.ErrUnsupported: a pod goes with the last of its containers.
+// RemovePod returns runtime.ErrUnsupported: a pod disappears with its last container.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
 	return fmt.Errorf("%s: %w: it is removed with its containers", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }

@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// dockerd dies under a container that is ending and lives on, and returns: that is
-// waited for, and the container has its signal once.
+// dockerd dies while a container is stopping, and restarts. The stop must wait for that, and must
+// not send the signal twice.
 func TestAStopOutlivesDockerd(t *testing.T) { onEachDocker(t, testStopOutlives) }
 
 func testStopOutlives(t *testing.T, o lab.DockerOptions) {
@@ -37,7 +37,7 @@ func testStopOutlives(t *testing.T, o lab.DockerOptions) {
 		case method == "ContainerWait" && errors.Is(err, runtime.ErrUnavailable):
 			select {
 			case lost <- struct{}{}:
-			default: // told already
+			default: // already received
 			}
 		}
 	}})

@@ -15,7 +15,7 @@ import (
 // done answers a signal.
 func done(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
-// lists answers for all containers, and for single ones that they have ended.
+// lists answers lists of all containers. In lists of single containers, they have ended.
 func lists(all ...any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("filters") != "" {
@@ -25,12 +25,12 @@ func lists(all ...any) http.HandlerFunc {
 	}
 }
 
-// started is a container that runs since then.
+// started is a container that has run since then.
 func started(at time.Time) object {
 	return object{"Created": "2026-11-20T10:00:00Z", "State": object{"Running": true, "StartedAt": at.Format(time.RFC3339Nano)}, "Config": object{}}
 }
 
-// signals are those that a server was asked to send, in order.
+// signals returns the signals that a server was asked to send, in order.
 func signals(s *server) (sent []string) {
 	for _, call := range s.asked() {
 		if name, of, is := strings.Cut(strings.TrimPrefix(call, "POST /containers/"), "/kill?signal="); is {
@@ -40,8 +40,8 @@ func signals(s *server) (sent []string) {
 	return sent
 }
 
-// One process that does not go keeps no other from its end, and who joined the project
-// later has a turn of its own.
+// A process that does not end must not block the kill of others. Containers that joined the project
+// later are not killed.
 func TestStopPodKillsWhatItIsGiven(t *testing.T) {
 	var all []any
 	for _, id := range []string{"stuck", "other", "late"} {
@@ -73,7 +73,7 @@ func TestStopPodKillsWhatItIsGiven(t *testing.T) {
 	}
 }
 
-func TestAWaitThatFailedIsNoEnd(t *testing.T) {
+func TestAFailedWaitIsNotAnEnd(t *testing.T) {
 	s := newServer(t, "1.45", object{
 		"/containers/json": lists(), "/containers/a/kill": http.HandlerFunc(done), "/containers/a/json": started(time.Now()),
 		"/containers/a/wait": object{"StatusCode": -1, "Error": object{"Message": "lost the shim"}},
@@ -85,7 +85,7 @@ func TestAWaitThatFailedIsNoEnd(t *testing.T) {
 	}
 }
 
-// Lists may be behind; a container that runs again is told from that.
+// Lists may be outdated; a container that was started again must be distinguished from that.
 func TestAContainerThatRunsAgainIsNotStopped(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -109,7 +109,7 @@ func TestAContainerThatRunsAgainIsNotStopped(t *testing.T) {
 	}
 }
 
-// dockerd disappears under a container that is ending, and returns.
+// dockerd stops while a container is stopping, and restarts.
 func TestASignalIsSentOnceToAProcess(t *testing.T) {
 	for name, tt := range map[string]struct {
 		since time.Time
@@ -144,7 +144,7 @@ func TestASignalIsSentOnceToAProcess(t *testing.T) {
 	}
 }
 
-// A container whose start hangs does not report itself, and others do.
+// A container whose start hangs cannot be inspected; others can.
 func TestAContainerThatHangsHidesNoOther(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "1.45", object{

@@ -17,11 +17,11 @@ import (
 	"hostler.io/hostler/runtime/unitclient"
 )
 
-// clientBound is how long after the start of a container a service's client of it may come, such as
-// `docker wait` after `docker start`. No event reports it.
+// clientBound is how long after a container's start a service may start its client, such as `docker
+// wait` after `docker start`. No event reports that.
 const clientBound = time.Minute
 
-// findClients notes which of the containers a service runs by a client.
+// findClients records which containers a service runs through a client.
 func (r *Runtime) findClients(ctx context.Context, list []container.Summary, known map[string]fact) {
 	var lacking []*container.Summary
 	for i := range list {
@@ -49,7 +49,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 	}
 	for _, c := range lacking {
 		f := known[c.ID]
-		f.client, f.soughtAt = unitclient.Client{}, now
+		f.client, f.searchedAt = unitclient.Client{}, now
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
 			f.client = clients[i]
 		}
@@ -57,19 +57,19 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 	}
 }
 
-// lacksClient reports whether the client of a container is to be searched for.
+// lacksClient reports whether to search for the client of a container.
 func (r *Runtime) lacksClient(f fact) bool {
 	switch {
 	case !f.running:
 		return false
-	case f.client.Service != "": // its service may have another client now
+	case f.client.Service != "": // its service may have restarted the client
 		return !f.client.Alive(r.procRoot)
 	}
-	return f.soughtAt.Before(f.startedAt.Add(clientBound))
+	return f.searchedAt.Before(f.startedAt.Add(clientBound))
 }
 
-// queryUnits asks systemd about the services that run containers by a client. Those about which it
-// does not answer are missing.
+// queryUnits requests the services that run containers through a client. Services for which systemd
+// does not answer are missing in the result.
 func (r *Runtime) queryUnits(ctx context.Context, known map[string]fact) map[string]local.Unit {
 	names := map[string]bool{}
 	for _, f := range known {
@@ -84,26 +84,27 @@ func (r *Runtime) queryUnits(ctx context.Context, known map[string]fact) map[str
 	return units
 }
 
-// ofUnit adds to a container which unit runs it.
-func ofUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
+// setUnit sets the unit that runs a container.
+func setUnit(c *runtime.Container, f fact, units map[string]local.Unit) {
 	if c.State != runtime.Running || f.client.Service == "" {
 		return
 	}
 	unit, known := units[f.client.Service]
 	switch {
-	case !known: // systemd did not answer: it may be the unit that starts it again
+	case !known: // systemd did not answer: the unit may start the container again
 		c.Restart = runtime.RestartUnknown
 		return
 	case !unit.Runs:
 		return
 	}
 	c.Unit = f.client.Service
-	if unit.AtBoot && c.Restart != runtime.RestartByRuntime { // dockerd starts that one before its unit can
+	if unit.AtBoot && c.Restart != runtime.RestartByRuntime { // else dockerd starts it before its unit can
 		c.Restart = runtime.RestartByUnit
 	}
 }
 
-// unitOf is the service that runs a container by a client which lives; empty if there is none.
+// unitOf returns the service that runs a container through a client, if that client is alive, or
+// "".
 func (r *Runtime) unitOf(id string) (unit string, client unitclient.Client) {
 	r.facts.mu.Lock()
 	client = r.facts.byID[id].client
@@ -114,12 +115,13 @@ func (r *Runtime) unitOf(id string) (unit string, client unitclient.Client) {
 	return client.Service, client
 }
 
-// stopOfUnit stops a container that a service runs by a client, and the service. A client that
-// passes SIGTERM on, where that is the container's stop signal, is stopped with its service, and
-// ends the container. Any other container is sent the stop signal first: Compose, to which systemd sends two
-// signals, would kill them. Before the last ones are asked, the stop of the service is queued, and it
-// begins as soon as they have ended. What a
-// service leaves running is stopped as any other container, with what is left of the grace.
+// stopOfUnit stops a container that a service runs through a client, and the service. If the client
+// passes SIGTERM on and that is the container's stop signal, it stops the service, which ends the
+// container. Otherwise it sends the stop signal to the container first: systemd sends Compose two
+// signals, after which Compose would kill the containers. Before it stops the service's last
+// containers, it queues the stop of the service, which begins as soon as they have ended. A
+// container that survives the stop of its service is stopped like any other, within the rest of its
+// grace.
 func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Container, grace time.Duration, client unitclient.Client) error {
 	signal, err := r.stopSignal(ctx, c)
 	if err != nil {
@@ -138,7 +140,7 @@ func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Contain
 			grace = left
 		}
 	}
-	runtime.ReportUnitStops(ctx, []string{client.Service}) // which may end with its container
+	runtime.ReportUnitStops(ctx, []string{client.Service}) // the service may end with its container
 	killed := false
 	held, err := r.unitStops.Stop(ctx, r.stopOf(client.Service), c.ID, grace, r.runningOf(client.Service), func() (err error) {
 		killed, err = r.stop(ctx, what, c, grace)
@@ -153,7 +155,7 @@ func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Contain
 	return err
 }
 
-// runningOf are the containers of a service that run by the last list, by ID, with their starts.
+// runningOf returns the running containers of a service at the last list: IDs and start times.
 func (r *Runtime) runningOf(unit string) map[string]time.Time {
 	r.facts.mu.Lock()
 	defer r.facts.mu.Unlock()
@@ -166,8 +168,8 @@ func (r *Runtime) runningOf(unit string) map[string]time.Time {
 	return running
 }
 
-// stopUnit begins to stop the service that has run a container which has ended, unless it runs
-// others that have not: its client may end, and systemd start both again.
+// stopUnit begins to stop the service of an ended container, unless other containers of the service
+// still run. Without the stop, its client could end and systemd would start both again.
 func (r *Runtime) stopUnit(ctx context.Context, what, unit string) error {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -189,12 +191,12 @@ func (r *Runtime) stopOf(unit string) local.UnitStop {
 	return local.UnitStop{Units: r.units, Name: unit, Query: r.timeouts.Query, Log: r.log}
 }
 
-// errUnitOver ends the wait for a container whose unit has stopped before it.
+// errUnitOver ends the wait for a container whose unit has stopped first.
 var errUnitOver = errors.New("its unit has stopped")
 
-// awaitUnit waits for the end of a container whose unit is being stopped, for as long as its grace
-// lasts from when that begins. It returns false, and how much is left of the grace, if the unit
-// has stopped and the container runs on: the client has not passed the signal on.
+// awaitUnit waits for the end of a container whose unit is being stopped. The grace begins when the
+// unit's stop begins. If the unit has stopped and the container still runs, the client has not
+// passed the signal on: awaitUnit returns false and the rest of the grace.
 func (r *Runtime) awaitUnit(ctx context.Context, what, id, unit string, grace time.Duration) (ended bool, left time.Duration, err error) {
 	stop := r.stopOf(unit)
 	began, err := stop.AwaitTurn(ctx, what, time.Now())
@@ -229,8 +231,8 @@ func (r *Runtime) awaitUnit(ctx context.Context, what, id, unit string, grace ti
 	return false, 0, err
 }
 
-// endOf is runtime.ErrKilled if a container that has ended was killed, as far as Docker still
-// knows that.
+// endOf returns runtime.ErrKilled if a container that has ended was killed, if Docker still knows
+// that.
 func (r *Runtime) endOf(ctx context.Context, what, id string) error {
 	if now, err := r.ask(ctx, what, id); err == nil && !now.running && now.exitCode == exitKilled {
 		return fmt.Errorf("%s: %w", what, runtime.ErrKilled)
@@ -238,5 +240,5 @@ func (r *Runtime) endOf(ctx context.Context, what, id string) error {
 	return nil
 }
 
-// exitKilled is the exit code of what SIGKILL has ended.
+// exitKilled is the exit code after SIGKILL.
 const exitKilled = 128 + int32(unix.SIGKILL)

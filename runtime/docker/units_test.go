@@ -22,13 +22,13 @@ type others = local.Units
 
 // manager is a service manager with one service, whose main process is 7.
 type manager struct {
-	others // what no test requests
+	others // not used by tests
 	fails  error
 	atBoot bool
 
 	mu      sync.Mutex
-	stopped int    // how often it was asked to stop
-	stop    func() // what that does, once; it has stopped then
+	stopped int    // number of requested stops
+	stop    func() // what the first stop does; the service has stopped then
 }
 
 const shopUnit = "shop.service"
@@ -58,7 +58,7 @@ func (m *manager) Units(context.Context, ...string) (map[string]local.Unit, erro
 	return map[string]local.Unit{shopUnit: {Runs: m.stopped == 0, AtBoot: m.atBoot}}, m.fails
 }
 
-// runBy is a proc file system with one process, 7, of the service.
+// runBy returns a proc file system with process 7 of the service.
 func runBy(t *testing.T, command string) (procRoot string) {
 	t.Helper()
 	procRoot = t.TempDir()
@@ -71,7 +71,7 @@ func runBy(t *testing.T, command string) (procRoot string) {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{"cwd": "/", "exe": "/bin/sh"} { // which is root's
+	for link, to := range map[string]string{"cwd": "/", "exe": "/bin/sh"} { // owned by root
 		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func runBy(t *testing.T, command string) (procRoot string) {
 	return procRoot
 }
 
-// one is a Docker with one container, shop, that ends when end is called, or by a signal.
+// one is a Docker with one container, shop, that ends when end is called, or after a signal.
 type one struct {
 	*server
 	mu   sync.Mutex
@@ -98,7 +98,7 @@ func (o *one) end(code int) {
 	}
 }
 
-// state is "running" or "exited", and its exit code.
+// state returns "running" or "exited", and the exit code.
 func (o *one) state() (string, int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,7 +110,7 @@ func (o *one) state() (string, int) {
 	}
 }
 
-// newOne also lists another container of its labels that runs, if there is one.
+// If other is set, newOne also lists another running container with these labels.
 func newOne(t *testing.T, labels object, other bool) *one {
 	o := &one{over: make(chan struct{})}
 	answer := func(value func() any) http.HandlerFunc {
@@ -158,11 +158,11 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 	project := object{"com.docker.compose.project": "shop", "com.docker.compose.project.working_dir": "/"}
 	for name, test := range map[string]struct {
 		command string
-		other   bool // another container of the project runs
-		exit    int  // the code with which its client ends it as the service stops; 0 if it runs on
+		other   bool // another container of the project is running
+		exit    int  // exit code when the service is stopped; 0 if the container keeps running
 		fails   error
 		grace   time.Duration
-		unit    string // that is listed
+		unit    string // unit in the list
 		signal  string
 		stopped bool
 		want    error
@@ -217,7 +217,7 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 	}
 }
 
-// A client that has ended, as with a service that was restarted, is none.
+// A client that has ended, as after a restart of the service, does not count.
 func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
 	s := newOne(t, nil, false)
 	units := &manager{}
@@ -238,11 +238,11 @@ func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
 	}
 }
 
-// A service may start its container by one client, and wait for it by another. The list of a
-// moment may have a container as ended that has been started when it is asked about itself.
+// A service may start its container with one client, and wait for it with another. A list may show
+// the container as ended although it has been started by the time it is inspected.
 func TestTheClientOfAServiceMayChange(t *testing.T) {
 	for name, test := range map[string]struct {
-		first string // what lists say of the container at first
+		first string // state in the first lists
 		then  []string
 	}{
 		"another client":             {first: "running", then: []string{"docker start shop", "docker wait shop"}},
@@ -260,7 +260,7 @@ func TestTheClientOfAServiceMayChange(t *testing.T) {
 			r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, root })
 			events := make(chan any)
 			s.set("/events", streamOf(events))
-			_ = watch(t, r, events) // else each list asks again
+			_ = watch(t, r, events) // else each list requests all facts
 			unit := ""
 			for _, command := range test.then {
 				if err := os.RemoveAll(root); err != nil {

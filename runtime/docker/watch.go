@@ -12,18 +12,18 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// means says what an event of Docker's is to hostler.
-type means struct {
+// eventMapping maps an event of Docker to an event of hostler.
+type eventMapping struct {
 	kind   events.Type
 	action events.Action
 	event  runtime.EventType
 }
 
-// meanings are the events that change what a list says. Others are not even sent: each
-// health check of each container would be three. Where BuildKit or `docker commit` have
-// made an image, a tag or a container's commit reports it.
-func meanings() []means {
-	return []means{
+// eventMappings returns the events after which a list changes. Docker does not send others, because
+// each health check would cause three. If BuildKit or `docker commit` creates an image, the event
+// is a tag or a container's commit.
+func eventMappings() []eventMapping {
+	return []eventMapping{
 		{events.ContainerEventType, events.ActionCreate, runtime.ContainerCreated},
 		{events.ContainerEventType, events.ActionStart, runtime.ContainerStarted},
 		{events.ContainerEventType, events.ActionAttach, runtime.Changed},
@@ -41,20 +41,20 @@ func meanings() []means {
 	}
 }
 
-// Watch delivers events of Docker until ctx ends or the stream does, as it does when
-// dockerd is restarted. A caller lists after it began to watch, and now and then.
+// Watch delivers Docker's events until ctx or the stream ends. A restart of dockerd ends the
+// stream. Callers list after they begin to watch, and regularly.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
-	list := meanings()
+	list := eventMappings()
 	filters := client.Filters{}
 	for _, m := range list {
 		filters.Add("type", string(m.kind)).Add("event", string(m.action))
 	}
 	open := func(ctx context.Context, c *client.Client) (client.EventsResult, error) {
-		// dockerd answers a moment before it subscribes; it repeats what came since.
+		// dockerd answers just before it subscribes. With since, it repeats the events between.
 		since := strconv.FormatFloat(float64(time.Now().UnixMilli())/1000, 'f', 3, 64)
 		stream := c.Events(ctx, client.EventsListOptions{Since: since, Filters: filters})
 		select {
-		case err := <-stream.Err: // it was never opened
+		case err := <-stream.Err: // the stream did not open
 			return stream, err
 		default:
 			return stream, nil
@@ -87,8 +87,8 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	})
 }
 
-// translate says what an event means; false if it is none of ours.
-func translate(msg events.Message, list []means) (runtime.Event, bool) {
+// translate returns hostler's event, and false if hostler does not use this one.
+func translate(msg events.Message, list []eventMapping) (runtime.Event, bool) {
 	event := runtime.Event{Time: time.Unix(0, msg.TimeNano)}
 	for _, m := range list {
 		if m.kind != msg.Type || m.action != msg.Action {

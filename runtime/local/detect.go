@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// DetectTimeout bounds how long Detect waits for a socket to say which runtime it is.
+	// DetectTimeout bounds how long Detect waits for a socket's answer.
 	DetectTimeout = 3 * time.Second
-	// AnswerTimeout bounds how long the question stays open: a service that has to be
-	// started for it takes longer than that on a busy host.
+	// AnswerTimeout bounds one request to a socket. It is longer than the start of a service on a
+	// busy host, which the request may cause.
 	AnswerTimeout = 30 * time.Second
 )
 
-// Candidate is a socket behind which a runtime may be.
+// Candidate is a socket that may belong to a runtime.
 type Candidate struct {
-	Type string // of adapter, such as "cri"
-	Name string // what to call the runtime, unique among candidates
+	Type string // of the adapter, such as "cri"
+	Name string // name of the runtime, unique among candidates
 	Path string
-	// Wakes reports that whoever connects starts its service, as is meant: its containers
-	// run without one, so that it may have some although nobody answers yet.
+	// Wakes means that hostler may connect even if that starts the service. The containers of such
+	// a runtime run without a service, so they may exist although nobody answers yet.
 	Wakes bool
 }
 
-// NameOf is the name of the runtime at an endpoint: a candidate's, or one made
-// of the socket's file name.
+// NameOf returns the name of the runtime at an endpoint: the name of a candidate, or one derived
+// from the socket's file name.
 func NameOf(candidates []Candidate, endpoint string) string {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	for _, c := range candidates {
@@ -49,50 +49,49 @@ func NameOf(candidates []Candidate, endpoint string) string {
 // Detected is a candidate whose socket exists.
 type Detected struct {
 	Candidate
-	// RuntimeName and Version are what answers behind it; empty if Err is set.
+	// RuntimeName and Version come from the runtime. They are empty if Err is set.
 	RuntimeName string
 	Version     string
-	// Err says why it is not usable now: runtime.ErrUnsupported where something
-	// else answers, runtime.ErrUnavailable where nothing does (yet).
+	// Err is why the runtime is not usable now: runtime.ErrUnsupported if something else answers,
+	// runtime.ErrUnavailable if nothing answers (yet).
 	Err error
-	// NotRunning reports that its service does not run, and would be started by whoever
-	// connects, which Detect does not but where that is meant.
+	// NotRunning means that the service does not run and would be started by a connection. Then
+	// Detect does not connect, except as Wakes permits.
 	NotRunning bool
-	// Listens reports that there is somebody at the socket, who may have pods. A
-	// socket file outlives who made it.
+	// Listens means that a process listens on the socket, so it may have pods. A socket file may
+	// outlive its process.
 	Listens bool
 }
 
-// NoAnswer reports that there may be a runtime that does not answer yet, or does not
-// any more: containerd 1.x serves before it has loaded its pods, says that it is
-// "not initialized yet" until then, and its unit counts as started.
+// NoAnswer reports that there may be a runtime that does not answer yet or any more. containerd 1.x
+// serves before it has loaded its pods. Until then it returns "not initialized yet", although its
+// unit counts as started.
 func (d Detected) NoAnswer() bool {
 	return d.Listens && d.Err != nil && !errors.Is(d.Err, runtime.ErrUnsupported)
 }
 
-// Ask asks the runtime at a candidate's socket for its own name and its version. It is
-// runtime.ErrUnsupported where something else answers.
+// Ask requests the name and version of the runtime at a candidate's socket. It returns
+// runtime.ErrUnsupported if something else answers.
 type Ask func(ctx context.Context, c Candidate) (name, version string, err error)
 
-// Detector searches for runtimes, again and again. Who has not answered when Detect returns is
-// not asked again as long as the question is open, and a late answer is the next Detect's. Its
-// zero value is ready, and it is safe for concurrent use.
+// Detector searches for runtimes repeatedly. While a socket's answer is pending after Detect has
+// returned, it sends no second request; the next Detect returns the late answer. Its zero value is
+// ready to use. It is safe for concurrent use.
 type Detector struct {
 	mu   sync.Mutex
 	open map[string]*question // by path; guarded by mu
 }
 
-// question is put to a socket once.
+// question is a request to a socket.
 type question struct {
 	answered chan struct{}
-	answer   Detected // then
+	answer   Detected // valid once answered is closed
 	at       time.Time
 }
 
-// Detect finds the candidates whose socket exists and asks each, all at once,
-// which runtime it is. Two paths to the same socket count once. It takes at most
-// 3 s, however many of them hang. Where units report that the host goes down, it starts
-// nobody; they may be nil.
+// Detect finds the candidates whose socket exists, and asks all of them concurrently which runtime
+// they are. Two paths to the same socket count once. It takes at most 3 s, however many of them
+// hang. If units report that the host is shutting down, it starts no service. units may be nil.
 func (l *Detector) Detect(ctx context.Context, candidates []Candidate, units Units, ask Ask) []Detected {
 	return l.detect(ctx, "/proc", candidates, units, ask)
 }
@@ -126,8 +125,8 @@ func (l *Detector) detect(ctx context.Context, procRoot string, candidates []Can
 	return found
 }
 
-// await is the answer to the question that is open, or else is put now, if there is one in
-// time. Whose service does not run is not asked.
+// await returns the answer to the pending request, or to a new one, if there is an answer in time.
+// It sends no request to a service that does not run.
 func (l *Detector) await(ctx context.Context, of Detected, procRoot string, units Units, ask Ask) Detected {
 	waiting, cancel := context.WithTimeout(ctx, DetectTimeout)
 	defer cancel()
@@ -139,7 +138,7 @@ func (l *Detector) await(ctx context.Context, of Detected, procRoot string, unit
 		of.NotRunning = true
 		return of
 	}
-	if waiting.Err() == nil { // else nobody is to be started, either
+	if waiting.Err() == nil { // else do not start a service, either
 		q := l.question(ctx, of, ask)
 		select {
 		case <-q.answered:
@@ -152,13 +151,13 @@ func (l *Detector) await(ctx context.Context, of Detected, procRoot string, unit
 		case <-waiting.Done():
 		}
 	}
-	of.Listens = true // who does not is told at once
+	of.Listens = true // a socket without a listener fails immediately
 	of.Err = fmt.Errorf("get runtime version: %w: no answer from %s within %v; it may hang: see its log", runtime.ErrUnavailable, of.Path, DetectTimeout)
 	return of
 }
 
-// question returns that which is open, or puts one: also where nobody has waited for the
-// answer to the last, and that was a failure or is old.
+// question returns the pending request, or starts one. It also starts one if the last answer was
+// not read and is an error or old.
 func (l *Detector) question(ctx context.Context, of Detected, ask Ask) *question {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +187,7 @@ func (l *Detector) question(ctx context.Context, of Detected, ask Ask) *question
 }
 
 func (d *Detected) ask(ctx context.Context, ask Ask) {
-	// Nobody at all is told at once, and by this alone.
+	// Only this connection shows at once that nobody listens.
 	conn, err := Dial(ctx, d.Path)
 	if d.Listens = !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT); err == nil {
 		_ = conn.Close() // nothing was sent

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// downing is a service manager of a host that goes down, or does not.
+// downing is a service manager that reports whether the host is shutting down.
 type downing bool
 
 func (d downing) StopUnit(context.Context, string, int, func(context.Context, []string)) (bool, error) {
@@ -30,7 +30,7 @@ func (d downing) Units(context.Context, ...string) (map[string]local.Unit, error
 }
 func (d downing) Stopping(context.Context) (bool, error) { return bool(d), nil }
 
-// listened is a socket at which somebody listens, who takes nothing up.
+// listened returns a listening socket that never answers.
 func listened(t *testing.T) (path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "local")
@@ -47,8 +47,8 @@ func listened(t *testing.T) (path string) {
 	return path
 }
 
-// A service that is started cancels a shutdown.
-func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
+// Starting a service would cancel a shutdown.
+func TestDetectStartsNoServiceDuringAShutdown(t *testing.T) {
 	path := listened(t)
 	for name, c := range map[string]struct {
 		holders []int
@@ -77,8 +77,8 @@ func TestWhoLooksForRuntimesStartsNoneDuringAShutdown(t *testing.T) {
 	}
 }
 
-// A service that takes long to start is asked once, and found by a later look.
-func TestALateAnswerIsTakenUp(t *testing.T) {
+// A service that starts slowly gets one request, and a later Detect finds it.
+func TestALateAnswerIsUsed(t *testing.T) {
 	path := listened(t)
 	var detector local.Detector
 	asked, answer := make(chan struct{}), make(chan error)
@@ -95,7 +95,7 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 	}
 	hasty, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	for range 2 { // the second is not to ask again
+	for range 2 { // the second must not send a request
 		if d := check(hasty); !d.NoAnswer() || !errors.Is(d.Err, runtime.ErrUnavailable) {
 			t.Errorf("Detect() = %+v before it has answered, want somebody who is silent", d)
 		}
@@ -105,7 +105,7 @@ func TestALateAnswerIsTakenUp(t *testing.T) {
 		t.Errorf("Detect() = %+v, want what answered late", d)
 	}
 
-	// What was found is asked again, and so is who has failed meanwhile.
+	// A known runtime is queried again, and so is one that has failed since.
 	hasty, cancel = context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	if d := check(hasty); !d.NoAnswer() {

@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Dial connects to the socket of a runtime. It fails with runtime.ErrUnavailable if neither root nor
-// the user whom hostler runs as serves it: hostler believes what a runtime says of containers.
+// Dial connects to the socket of a runtime. Because hostler trusts what a runtime reports, it fails
+// with runtime.ErrUnavailable unless root or hostler's own user serves the socket.
 func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {

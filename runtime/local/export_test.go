@@ -8,7 +8,7 @@ var (
 	DetectIn     = (&Detector{}).detect
 )
 
-// Answered is closed once the question that is open has been answered.
+// Answered is closed once the pending request has been answered.
 func (l *Detector) Answered(path string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// ProtectHome= and the like make mounts that the agent alone sees.
+// ProtectHome= and similar settings create mounts that only the agent sees.
 func TestFilesystemsAreNamedAsTheHostMountsThem(t *testing.T) {
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

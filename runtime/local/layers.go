@@ -6,35 +6,35 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// LayerTree collects the layers of a store, each of which is made on a parent, and what holds
-// them. Who holds a layer holds its parents as well.
+// LayerTree collects the layers of a store and their users. Each layer has a parent. A user of a
+// layer also uses its parents.
 type LayerTree struct {
 	layers  map[string]*runtime.Layer
 	parents map[string]string
 }
 
-// NewLayerTree makes one without layers.
+// NewLayerTree returns an empty tree.
 func NewLayerTree() *LayerTree {
 	return &LayerTree{layers: make(map[string]*runtime.Layer), parents: make(map[string]string)}
 }
 
-// Add adds a layer. Its parent, empty if it has none, may be added later.
+// Add adds a layer. The parent, "" if there is none, may be added later.
 func (t *LayerTree) Add(key, parent string, bytes, inodes uint64) {
 	t.layers[key], t.parents[key] = &runtime.Layer{Bytes: bytes, Inodes: inodes}, parent
 }
 
-// HoldByImage notes that an image holds a layer.
+// HoldByImage records that an image uses a layer.
 func (t *LayerTree) HoldByImage(key, id string) {
 	t.hold(key, func(l *runtime.Layer) *[]string { return &l.Images }, id)
 }
 
-// HoldByUser notes that something else does.
+// HoldByUser records that something else than an image uses a layer.
 func (t *LayerTree) HoldByUser(key, user string) {
 	t.hold(key, func(l *runtime.Layer) *[]string { return &l.Users }, user)
 }
 
 func (t *LayerTree) hold(key string, holders func(*runtime.Layer) *[]string, holder string) {
-	for steps := 0; t.layers[key] != nil && steps <= len(t.layers); steps++ { // a damaged store may have a circle
+	for steps := 0; t.layers[key] != nil && steps <= len(t.layers); steps++ { // a damaged store may have a cycle
 		if list := holders(t.layers[key]); !slices.Contains(*list, holder) {
 			*list = append(*list, holder)
 		}
@@ -42,8 +42,8 @@ func (t *LayerTree) hold(key string, holders func(*runtime.Layer) *[]string, hol
 	}
 }
 
-// List returns the layers of a runtime that images hold. Layers that no image holds, such as
-// those of a build, hold their parents.
+// List returns the layers that images use. Other layers, such as those of a build, count as users
+// of their parents.
 func (t *LayerTree) List(runtimeName string) []runtime.Layer {
 	var rest []string
 	for key, l := range t.layers {

@@ -54,7 +54,7 @@ func TestStorageLayers(t *testing.T) {
 }
 
 // A damaged store may name a layer as its own parent.
-func TestLayerTreeEndsInACircle(t *testing.T) {
+func TestLayerTreeSurvivesACycle(t *testing.T) {
 	tree := local.NewLayerTree()
 	tree.Add("a", "b", 1, 1)
 	tree.Add("b", "a", 1, 1)

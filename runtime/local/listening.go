@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is a unix socket that listens, and the path that it was bound to.
+// listener is a listening unix socket with the path to which it was bound.
 type listener struct{ inode, path string }
 
-// listening returns the sockets that listen in the network namespace of this process.
+// listening returns the listening sockets in the network namespace of this process.
 func listening(root string) ([]listener, error) {
 	if root == hostProc {
 		if list, err := askListening(); err == nil {
@@ -27,11 +27,12 @@ func listening(root string) ([]listener, error) {
 	return readListening(root)
 }
 
-// hostProc is the proc filesystem of the host; tests have others.
+// hostProc is the host's proc filesystem; tests use others.
 const hostProc = "/proc"
 
-// readListening reads the table of proc_pid_net(5). Any user can forge lines of it: the kernel writes
-// the name of a socket as it is, with its line breaks. It is for kernels without CONFIG_UNIX_DIAG.
+// readListening reads the table of proc_pid_net(5). Any user can forge lines of it, because the
+// kernel writes a socket's name unchanged, including line breaks. It is used for kernels without
+// CONFIG_UNIX_DIAG.
 func readListening(root string) (list []listener, err error) {
 	f, err := os.Open(filepath.Join(root, "net", "unix"))
 	if err != nil {
@@ -62,7 +63,7 @@ const (
 	buffer = 64 << 10
 )
 
-// askListening asks the kernel by sock_diag(7).
+// askListening requests the sockets from the kernel with sock_diag(7).
 func askListening() (list []listener, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -73,7 +74,7 @@ func askListening() (list []listener, err error) {
 		return nil, err
 	}
 	for answer := make([]byte, buffer); ; {
-		n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT) // the kernel answers at once (netlink(7))
+		n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT) // the kernel has answered already (netlink(7))
 		if err == unix.EINTR {
 			continue
 		}
@@ -92,14 +93,14 @@ func askListening() (list []listener, err error) {
 				if l, named := listenerOf(m.Data); named {
 					list = append(list, l)
 				}
-			default: // NLMSG_ERROR where the kernel cannot say
+			default: // NLMSG_ERROR: the kernel does not support the request
 				return nil, fmt.Errorf("the kernel does not list unix sockets (message %d)", m.Header.Type)
 			}
 		}
 	}
 }
 
-// listRequest requests all unix sockets that listen, with their names.
+// listRequest returns a request for all listening unix sockets with their names.
 func listRequest() []byte {
 	b := make([]byte, 0, requestBytes)
 	b = binary.NativeEndian.AppendUint32(b, requestBytes)
@@ -113,8 +114,8 @@ func listRequest() []byte {
 	return binary.NativeEndian.AppendUint64(b, ^uint64(0)) // no cookie
 }
 
-// listenerOf reads one socket of the response. One without a name, or with a name that is no path, is
-// not named.
+// listenerOf parses one socket of the response. It returns false if the socket has no name, or a
+// name that is not a path.
 func listenerOf(answer []byte) (l listener, named bool) {
 	if len(answer) < messageBytes {
 		return listener{}, false

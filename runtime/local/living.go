@@ -11,9 +11,9 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// Living returns the IDs of containers of which a process lives, by the proc filesystem procRoot:
-// the container's own, which its cgroup names, or its monitor, whose command line does, as those of
-// containerd's shims and of conmon do. It asks no runtime.
+// Living returns the IDs of containers that have a running process, from the proc filesystem
+// procRoot. The process is the container's own, whose cgroup contains the ID, or its monitor, whose
+// command line does, such as containerd's shims and conmon. It calls no runtime.
 func Living(procRoot string) (map[string]bool, error) {
 	living := map[string]bool{}
 	for name, err := range tree.Names(procRoot) {
@@ -24,7 +24,8 @@ func Living(procRoot string) (map[string]bool, error) {
 		if err != nil {
 			continue
 		}
-		// Users name cgroups of their own, and write any command line. What cannot be read has ended.
+		// Users can create cgroups with any name below user.slice, and write any command line. A
+		// process that cannot be read has ended.
 		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cgroup")); err == nil && !bytes.Contains(text, []byte("/user.slice/")) {
 			addIDs(living, text)
 		}
@@ -35,10 +36,10 @@ func Living(procRoot string) (map[string]bool, error) {
 	return living, nil
 }
 
-// idLength is that of an ID, in hexadecimal digits.
+// idLength is the length of an ID in hexadecimal digits.
 const idLength = 64
 
-// addIDs adds all that are in a text.
+// addIDs adds all IDs in a text.
 func addIDs(ids map[string]bool, text []byte) {
 	for from := 0; from < len(text); {
 		to := from

@@ -20,7 +20,7 @@ func TestContainersLiveAsLongAsAProcessOfTheirsDoes(t *testing.T) {
 		"12":  {"cgroup": "0::/system.slice/containerd.service\n", "cmdline": "containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00" + id("c") + "\x00", "status": "Uid:\t0\t0\t0\t0\n"},
 		"13":  {"cgroup": "0::/web.service/libpod-payload-" + id("d") + "\n"},
 		"14":  {"cmdline": id("e") + "0\x00"},
-		"15":  {"cmdline": "conmon\x00" + id("1") + "\x00", "status": "Uid:\t1000\t1000\t1000\t1000\n"}, // a user's
+		"15":  {"cmdline": "conmon\x00" + id("1") + "\x00", "status": "Uid:\t1000\t1000\t1000\t1000\n"}, // a user's process
 		"16":  {"cgroup": "0::/user.slice/user-1000.slice/user@1000.service/" + id("2") + "\n"},
 		"net": {"cmdline": id("f")},
 	} {

@@ -1,7 +1,7 @@
-// Package local has what adapters of runtimes on this host share: their unix sockets, options and
-// timeouts, and the mounts and contents of the folders that runtimes report.
+// Package local has what the adapters of local runtimes share: unix sockets, options and timeouts,
+// and the mounts and contents of folders that runtimes report.
 //
-// It does not know any runtime by name.
+// It does not depend on any particular runtime.
 package local
 
 import (
@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// maxSocketPathBytes is sun_path less its final zero, see unix(7).
+// maxSocketPathBytes is the size of sun_path without its final zero, see unix(7).
 const maxSocketPathBytes = 107
 
-// ParseEndpoint returns the path of the socket that an endpoint names, which is
-// unix:///path or an absolute path. It refuses all else.
+// ParseEndpoint returns the socket path of an endpoint, which is unix:///path or an absolute path.
+// It refuses all others.
 func ParseEndpoint(endpoint string) (string, error) {
 	path, isURL := strings.CutPrefix(endpoint, "unix://")
 	switch {
@@ -34,24 +34,23 @@ func ParseEndpoint(endpoint string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// Timeouts bound each kind of call where the caller's context does not bound it
-// more narrowly.
+// Timeouts bound calls. The caller's context may have an earlier deadline.
 type Timeouts struct {
 	// Query bounds each list, status and version call: 10 s.
 	Query time.Duration
-	// StopMargin is added to a container's grace for the kill that follows it
-	// and for the runtime's own work: 15 s.
+	// StopMargin is added to a container's grace, for the kill after it and for the runtime's own
+	// work: 15 s.
 	StopMargin time.Duration
-	// Teardown bounds StopPod, which runs network plugins: 30 s.
+	// Teardown bounds StopPod, which calls network plugins: 30 s.
 	Teardown time.Duration
-	// Start bounds the start of a container, for which a runtime may have to mount and
-	// to set up networks: 2 min.
+	// Start bounds the start of a container, for which a runtime may have to mount filesystems and
+	// set up networks: 2 min.
 	Start time.Duration
-	// Remove bounds each removal, in which the runtime deletes files: 2 min.
+	// Remove bounds each removal, because the runtime deletes files: 2 min.
 	Remove time.Duration
 }
 
-// WithDefaults fills in what is zero, and refuses what is negative.
+// WithDefaults replaces zero values by defaults, and refuses negative ones.
 func (t Timeouts) WithDefaults() (Timeouts, error) {
 	for _, f := range []struct {
 		name  string
@@ -74,7 +73,7 @@ func (t Timeouts) WithDefaults() (Timeouts, error) {
 	return t, nil
 }
 
-// Named is how errors call an object: its name, or its ID where it has none.
+// Named returns how errors refer to an object: by its name or, if it has none, its ID.
 func Named(kind, name, id string) string {
 	if name == "" {
 		name = id
@@ -82,7 +81,7 @@ func Named(kind, name, id string) string {
 	return fmt.Sprintf("%s %q", kind, name)
 }
 
-// Existing is the folder, or the nearest one above it that is there.
+// Existing returns the folder, or its nearest ancestor that exists.
 func Existing(folder string) string {
 	for {
 		if _, err := os.Stat(folder); err == nil || folder == filepath.Dir(folder) {

@@ -14,10 +14,10 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Filesystems resolves the folders that a runtime of that name keeps images in to the
-// mounts that really hold them, or will hold them while they do not exist, each once.
-// procRoot is the proc filesystem whose self/mountinfo names the mounts, and 1/mountinfo, if
-// it can be read, as the host knows them: a unit's own mounts nobody else sees.
+// Filesystems returns the mounts that contain a runtime's image folders, or will contain them once
+// they exist, without duplicates. procRoot is a proc filesystem: self/mountinfo has the mounts.
+// 1/mountinfo, if readable, has their names on the host, because the unit has its own mount
+// namespace.
 func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.Filesystem, error) {
 	mounts, err := readMounts(filepath.Join(procRoot, "self", "mountinfo"))
 	if err != nil {
@@ -25,7 +25,7 @@ func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.File
 	}
 	host, err := readMounts(filepath.Join(procRoot, "1", "mountinfo"))
 	if err != nil {
-		host = nil // without the right to, their own names have to do
+		host = nil // without permission to read it, use our own names
 	}
 	var list []runtime.Filesystem
 	for _, folder := range folders {
@@ -70,9 +70,8 @@ func readMounts(path string) ([]*mountinfo.Info, error) {
 	return mounts, nil
 }
 
-// mountOf walks down from the root mount as the kernel does when it resolves a
-// path: at each step into the mount that is met first. A longest-prefix match
-// would find mounts that a later one hides.
+// mountOf follows a path from the root mount as the kernel does: at each step into the mount that
+// it meets first. The longest matching mount point could be hidden by a later mount.
 func mountOf(mounts []*mountinfo.Info, path string) *mountinfo.Info {
 	var at *mountinfo.Info
 	for _, m := range mounts {
@@ -102,15 +101,15 @@ func isBelow(path, folder string) bool {
 	return path == folder || folder == "/" || strings.HasPrefix(path, folder+"/")
 }
 
-// maxLinks is how many dangling links realPath follows, as many as the kernel
-// follows of any (path_resolution(7)).
+// maxLinks bounds the dangling links that realPath follows, like the kernel's limit for links
+// (path_resolution(7)).
 const maxLinks = 40
 
-// realPath resolves symbolic links, of missing folders too: what exists of the
-// path is resolved, and the rest appended.
+// realPath resolves symbolic links, even if the path does not exist: it resolves the existing part
+// and appends the rest.
 func realPath(path string) (string, error) {
 	rest := ""
-	for range maxLinks * 10 { // more rounds than a path has components and links
+	for range maxLinks * 10 { // more than any path has components and links
 		resolved, err := filepath.EvalSymlinks(path)
 		if err == nil {
 			return filepath.Join(resolved, rest), nil
@@ -118,7 +117,7 @@ func realPath(path string) (string, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("resolve folder %s: %w", path, err)
 		}
-		// A link that leads nowhere yet still says where the folder will be.
+		// The target of a dangling link is where the folder will be.
 		if target, err := os.Readlink(path); err == nil {
 			if !filepath.IsAbs(target) {
 				target = filepath.Join(filepath.Dir(path), target)

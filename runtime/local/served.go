@@ -13,22 +13,23 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Activation reports whether a socket is served by whom it is meant for, or whether init
-// alone listens at it: systemd starts the service of a socket unit, such as docker.socket,
-// for whoever connects (systemd.socket(5)), and a service that a person has stopped, or
-// that nobody has needed yet, is not hostler's to start. It is safe for concurrent use.
+// Activation reports whether a service serves a socket, or only init listens on it. For a socket
+// unit, such as docker.socket, systemd starts the service when a client connects
+// (systemd.socket(5)). hostler must not start a service that somebody has stopped, or that nobody
+// has needed yet. Activation is safe for concurrent use.
 type Activation struct {
 	ProcRoot string // the proc filesystem; "/proc" if empty
 	Path     string // of the socket
 
-	server atomic.Int64 // who served last
+	server atomic.Int64 // process that served it last
 }
 
-// Check returns nil if a connection starts nobody, as far as that can be told, and
+// Check returns nil if a connection starts no service, as far as that can be known, and
 // runtime.ErrUnavailable if it would.
 func (a *Activation) Check() error {
 	root := cmp.Or(a.ProcRoot, hostProc)
-	// A process with mounts of its own may have bound a socket to the same path: init's counts.
+	// A process in another mount namespace may have bound a socket to the same path. Only init's
+	// counts.
 	inodes := listeners(root, a.Path)
 	i := slices.IndexFunc(inodes, func(inode string) bool { return holds(root, 1, inode) })
 	if i < 0 {
@@ -40,7 +41,7 @@ func (a *Activation) Check() error {
 	}
 	for name, err := range tree.Names(root) {
 		if err != nil {
-			return nil // it is unknown who listens
+			return nil // unknown
 		}
 		if pid, err := strconv.ParseInt(name, 10, 64); err == nil && pid != 1 && holds(root, pid, inode) {
 			a.server.Store(pid)
@@ -50,14 +51,15 @@ func (a *Activation) Check() error {
 	return fmt.Errorf("%w: its service does not run; hostler does not connect to %s because systemd would then start the service", runtime.ErrUnavailable, a.Path)
 }
 
-// Served reports whether somebody listens at the socket who is not init, without asking it.
+// Served reports whether a process other than init listens on the socket. It does not connect.
 func (a *Activation) Served() bool {
 	root := cmp.Or(a.ProcRoot, hostProc)
 	return len(listeners(root, a.Path)) > 0 && a.Check() == nil
 }
 
-// Listener reports who listens at the socket, init included, without asking: empty if nobody
-// does, and another text each time that it is bound again, as by an upgrade.
+// Listener identifies the sockets that listen at the path, including init's, without connecting. It
+// returns "" if there are none, and another text each time the path is bound again, as in an
+// upgrade.
 func (a *Activation) Listener() string {
 	return strings.Join(listeners(cmp.Or(a.ProcRoot, hostProc), a.Path), " ")
 }
@@ -79,14 +81,14 @@ func listeners(root, path string) (inodes []string) {
 	return inodes
 }
 
-// sameSocket compares the path that a socket was bound to, which may have been written
-// by way of /var/run.
+// sameSocket reports whether a socket was bound to the path, possibly by another name, such as
+// below /var/run.
 func sameSocket(bound, path string) bool {
 	if bound == path {
 		return true
 	}
-	// A name that is a link cannot be bound to. Others are not even looked up: they may
-	// be on a file server that hangs.
+	// A socket cannot be bound to a name that is a link, so the base names must be equal. Other
+	// paths are not resolved: they may be on a file server that hangs.
 	if filepath.Base(bound) != filepath.Base(path) {
 		return false
 	}
@@ -98,12 +100,12 @@ func sameSocket(bound, path string) bool {
 func holds(root string, pid int64, inode string) bool {
 	dir, err := tree.Open(filepath.Join(root, strconv.FormatInt(pid, 10), "fd"))
 	if err != nil {
-		return false // it is gone
+		return false // the process has ended
 	}
 	defer dir.Close()
 	for name, err := range dir.Names() {
 		if err != nil {
-			break // likewise
+			break // the process has ended
 		}
 		if target, err := dir.Readlink(name); err == nil && target == "socket:["+inode+"]" {
 			return true

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// proc makes a proc filesystem in which processes hold the listening socket at path. Process 8, which
-// has mounts of its own, listens at a path of the same name.
+// proc creates a proc filesystem in which processes hold the listening socket at path. Process 8,
+// in another mount namespace, listens at a path of the same name.
 func proc(t *testing.T, path string, pids ...int) string {
 	t.Helper()
 	root := t.TempDir()
@@ -28,7 +28,7 @@ func proc(t *testing.T, path string, pids ...int) string {
 		dir := filepath.Join(root, fmt.Sprint(pid), "fd")
 		inode := 4711
 		switch pid {
-		case 7: // a client of it
+		case 7: // a client
 			inode = 4710
 		case 8:
 			inode = 4709
@@ -40,11 +40,11 @@ func proc(t *testing.T, path string, pids ...int) string {
 	return root
 }
 
-func TestNobodyIsStartedByBeingAsked(t *testing.T) {
+func TestDetectStartsNoService(t *testing.T) {
 	const path = "/run/docker.sock"
 	for name, c := range map[string]struct {
 		holders []int
-		other   string // path that is requested, if another one
+		other   string // requested path, if it differs
 		starts  bool
 	}{
 		"a daemon that made its socket itself": {holders: []int{12}},
@@ -65,7 +65,7 @@ func TestNobodyIsStartedByBeingAsked(t *testing.T) {
 			}
 		})
 	}
-	// It is seen when the service stops, too.
+	// The end of the service is noticed, too.
 	root := proc(t, path, 1, 12)
 	a := local.Activation{ProcRoot: root, Path: path}
 	if err := a.Check(); err != nil {
@@ -79,7 +79,7 @@ func TestNobodyIsStartedByBeingAsked(t *testing.T) {
 	}
 }
 
-// The kernel writes its tables as this expects it.
+// This checks the format of the kernel's tables.
 func TestARealListenerIsFound(t *testing.T) {
 	path := listened(t)
 	if got := local.Listeners("/proc", path); len(got) != 1 || !local.Holds("/proc", int64(os.Getpid()), got[0]) {
@@ -87,7 +87,7 @@ func TestARealListenerIsFound(t *testing.T) {
 	}
 }
 
-// A name with a line break is a line of its own in proc_pid_net(5), which any user can have there.
+// A name with a line break looks like another line in proc_pid_net(5), and any user can create one.
 func TestNobodyForgesAListener(t *testing.T) {
 	if _, err := local.AskListening(); err != nil {
 		t.Skipf("this kernel does not list unix sockets (CONFIG_UNIX_DIAG): %v", err)

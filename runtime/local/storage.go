@@ -12,11 +12,11 @@ import (
 )
 
 // StorageLayers reads the layers of a store of github.com/containers/storage, which Podman and
-// CRI-O use: the folder is its root, and the driver the one that its folders are named after.
+// CRI-O use. root is its folder; driver is part of the names of its subfolders.
 func StorageLayers(runtimeName, root, driver string) ([]runtime.Layer, error) {
 	var layers, temporary []struct {
 		ID, Parent string
-		Size       int64 `json:"diff-size"` // 0 where it is not known; -1 in some versions
+		Size       int64 `json:"diff-size"` // 0 if unknown; -1 in some versions
 	}
 	var images []struct {
 		ID, Layer string
@@ -48,7 +48,7 @@ func StorageLayers(runtimeName, root, driver string) ([]runtime.Layer, error) {
 	return tree.List(runtimeName), nil
 }
 
-// StorageSpace lists the folders of containers in such a store: what they write, and their logs.
+// StorageSpace lists the folders of containers in such a store: their writable layers and logs.
 func StorageSpace(root, driver string) ([]runtime.Owned, error) {
 	containers, err := storedContainers(root, driver)
 	if err != nil {
@@ -63,7 +63,7 @@ func StorageSpace(root, driver string) ([]runtime.Owned, error) {
 	return owned, nil
 }
 
-// LayerFolder is where a storage driver keeps a layer, in the store of Docker as in that of
+// LayerFolder returns the folder of a layer, in the store of Docker or of
 // github.com/containers/storage.
 func LayerFolder(root, driver, layer string) string {
 	switch driver {
@@ -75,10 +75,10 @@ func LayerFolder(root, driver, layer string) string {
 	return filepath.Join(root, driver, layer)
 }
 
-// storedContainer is a container in such a store, and the layer that it writes to.
+// storedContainer is a container in such a store, with its writable layer.
 type storedContainer struct{ ID, Layer string }
 
-// storedContainers are all of a store, also those that do not outlive a boot.
+// storedContainers returns all containers of a store, including those that are removed at boot.
 func storedContainers(root, driver string) ([]storedContainer, error) {
 	var containers, volatile []storedContainer
 	for name, into := range map[string]any{"containers.json": &containers, "volatile-containers.json": &volatile} {
@@ -89,7 +89,7 @@ func storedContainers(root, driver string) ([]storedContainer, error) {
 	return append(containers, volatile...), nil
 }
 
-// readStore reads one list of a store; a list that is not there has no entries.
+// readStore reads a list of a store. A missing list is empty.
 func readStore(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {

@@ -11,12 +11,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// unitsBound is how long systemd may take to answer about units: a list of what runs does not
-// depend on it, and while systemd reads its units again it answers nobody.
+// unitsBound bounds how long to wait for systemd's answer about units. While systemd reloads its
+// units it does not answer, and a list of containers must not wait for that.
 const unitsBound = 2 * time.Second
 
-// QueryUnits asks about the units of the names, for a list of containers. It takes no more than a
-// quarter of the time that ctx leaves.
+// QueryUnits requests units by name, for a list of containers. It takes at most a quarter of the
+// time until ctx's deadline.
 func QueryUnits(ctx context.Context, units Units, names map[string]bool) (map[string]Unit, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -30,19 +30,19 @@ func QueryUnits(ctx context.Context, units Units, names map[string]bool) (map[st
 	return units.Units(ctx, slices.Sorted(maps.Keys(names))...)
 }
 
-// unitPoll is how often systemd is asked how far the stop of a unit is.
+// unitPoll is the interval of requests for the progress of a stop.
 const unitPoll = 200 * time.Millisecond
 
 // UnitStop is the stop of a unit that runs a container.
 type UnitStop struct {
 	Units Units
-	Name  string        // of the unit
-	Query time.Duration // how long one question may take
+	Name  string        // unit name
+	Query time.Duration // timeout of one request
 	Log   *slog.Logger
 }
 
-// Begin has systemd begin to stop the unit, if it runs and a process is of it, unless that is 0, and
-// reports whether it does. what is being done is named in the error.
+// Begin begins to stop the unit, if it runs and the process pid belongs to it, and reports whether
+// it did. pid 0 skips the check of the process. Errors begin with what.
 func (s UnitStop) Begin(ctx context.Context, what string, pid int) (stopping bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Query)
 	defer cancel()
@@ -52,13 +52,13 @@ func (s UnitStop) Begin(ctx context.Context, what string, pid int) (stopping boo
 	return stopping, nil
 }
 
-// holdMargin is how much longer than its grace a container may take to end while the stop of its unit
-// is held.
+// holdMargin is added to a container's grace as the maximum time for which the stop of its unit is
+// held.
 const holdMargin = 30 * time.Second
 
-// Hold queues the stop of the unit before its last containers are requested to end, so that systemd
-// does not start them again in the moment in which they have ended. The function that it returns
-// begins the stop, or withdraws it. It is nil if systemd does not hold the stop.
+// Hold queues the stop of the unit before its last containers are stopped. Otherwise systemd could
+// start them again when they end. end begins the stop, or cancels it. It is nil if systemd does not
+// hold the stop.
 func (s UnitStop) Hold(ctx context.Context, grace time.Duration) (end func(begin bool)) {
 	asking, cancel := context.WithTimeout(ctx, s.Query)
 	defer cancel()
@@ -82,10 +82,10 @@ func (s UnitStop) Hold(ctx context.Context, grace time.Duration) (end func(begin
 	}
 }
 
-// AwaitTurn waits until the stop begins, which was requested at a moment: systemd stops others
-// first that are ordered after the unit, and a container of it has not been sent the stop signal before
-// that. It returns the last moment at which the stop had not started, and fails if ctx ends first:
-// what is being done is named in the error. Where systemd does not answer, nobody waits for it.
+// AwaitTurn waits until the stop begins that was requested at asked. systemd first stops units that
+// are ordered after this one; until then, its containers get no stop signal. before is the last
+// time at which the stop had not begun. If ctx ends first, it returns an error that begins with
+// what. If systemd does not answer, AwaitTurn does not wait.
 func (s UnitStop) AwaitTurn(ctx context.Context, what string, asked time.Time) (before time.Time, err error) {
 	for before = asked; ; {
 		now := time.Now()
@@ -105,7 +105,7 @@ func (s UnitStop) AwaitTurn(ctx context.Context, what string, asked time.Time) (
 	}
 }
 
-// AwaitOver waits until the unit does not run any more, and returns false if ctx ends first, or
+// AwaitOver waits until the unit does not run any more. It returns false if ctx ends first, or if
 // systemd does not answer.
 func (s UnitStop) AwaitOver(ctx context.Context) bool {
 	for {

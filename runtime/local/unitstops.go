@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// UnitStops are the services whose containers are being stopped. The stop of a service is held while
-// its last containers end. It is safe for concurrent use.
+// UnitStops are the services whose containers are being stopped. While a service's last containers
+// end, the stop of the service is held. It is safe for concurrent use.
 type UnitStops struct {
 	mu     sync.Mutex
 	byUnit map[string]*unitEnds
 }
 
-// unitEnds are the ends of the containers of one service, by their IDs.
+// unitEnds records the stops of one service's containers, by container ID.
 type unitEnds struct {
-	asked  map[string]time.Time // when they were requested to end
-	ending map[string]time.Time // when their grace ends, of those that have not ended
-	failed map[string]bool      // those that run on
+	asked  map[string]time.Time // when the stop was requested
+	ending map[string]time.Time // when the grace ends; only containers that have not ended
+	failed map[string]bool      // containers that survived their stop
 	end    func(begin bool)     // ends the hold; nil if there is none
 }
 
-// Stop stops a container of a service by stop, and holds the stop of the service if no other container
-// of it continues running: running are the starts of those that the last list has, by ID. Once the last
-// one has ended, the stop of the service begins. If one runs on, it is withdrawn. Stop reports whether
-// there was a hold.
+// Stop calls stop to stop a container of a service. running are the start times of the service's
+// containers in the last list, by ID. If all of them are being stopped, it also holds the stop of
+// the service until the last one has ended, and then lets it begin. If one survives, it cancels the
+// stop of the service. held reports whether there was a hold.
 func (u *UnitStops) Stop(ctx context.Context, s UnitStop, id string, grace time.Duration, running map[string]time.Time, stop func() error) (held bool, err error) {
 	if holdFor, last := u.begin(s.Name, id, grace, running); last {
 		u.hold(s.Name, s.Hold(ctx, holdFor))
@@ -37,8 +37,8 @@ func (u *UnitStops) Stop(ctx context.Context, s UnitStop, id string, grace time.
 	return held, err
 }
 
-// begin notes that a container is stopped now. If no other container continues running, it returns how
-// long those that are ending may take, and true.
+// begin records that a container is being stopped. If no other container keeps running, it returns
+// true and how long the containers may take to end.
 func (u *UnitStops) begin(unit, id string, grace time.Duration, running map[string]time.Time) (holdFor time.Duration, last bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -64,15 +64,15 @@ func (u *UnitStops) begin(unit, id string, grace time.Duration, running map[stri
 	return holdFor, s.end == nil
 }
 
-// hold notes how to end the hold of a unit's stop.
+// hold stores the function that ends the hold of a unit's stop.
 func (u *UnitStops) hold(unit string, end func(begin bool)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.byUnit[unit].end = end
 }
 
-// finish notes that a stop is over. It reports whether the unit's stop is held, and returns how to end
-// the hold with the last stop; nil before that.
+// finish records that the stop of a container is over. held reports whether the unit's stop is
+// held. After the last stop, end ends the hold; before, it is nil.
 func (u *UnitStops) finish(unit, id string, ended bool) (held bool, end func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

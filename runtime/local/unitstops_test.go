@@ -32,7 +32,7 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 		}
 	}
 	begin("web", time.Minute, false)
-	finish("web", true, false, false) // the list still has it
+	finish("web", true, false, false) // the list still has the container
 	begin("db", 10*time.Minute, false)
 	if holdFor := begin("cache", time.Minute, true); holdFor < 9*time.Minute {
 		t.Errorf("the stop is held for %v, want as long as the longest grace that is under way", holdFor)
@@ -46,7 +46,7 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 		t.Errorf("the hold ended with %v, want once, with the stop of the service", ends)
 	}
 
-	// One that does not end takes the service's stop back.
+	// A container that does not end cancels the stop of the service.
 	running = map[string]time.Time{"web": time.Now(), "db": time.Now()}
 	begin("web", time.Minute, false)
 	begin("db", time.Minute, true)
@@ -56,7 +56,8 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 		t.Errorf("the hold ended with %v, want the stop withdrawn", ends)
 	}
 
-	// One that ends at a second try does not, whether there was a hold by then or not.
+	// If it ends at a second attempt, the stop is not cancelled, whether or not there was a hold by
+	// then.
 	begin("web", time.Minute, false)
 	finish("web", false, false, false)
 	if _, last := u.begin(unit, "db", time.Minute, running); last {
@@ -69,7 +70,7 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 		t.Errorf("the hold ended with %v, want the stop of the service", ends)
 	}
 
-	// One that did not end in an earlier drain, and has gone since, takes nothing back.
+	// A container that did not end in an earlier drain, and is gone since, cancels nothing.
 	begin("web", time.Minute, false)
 	finish("web", false, false, false)
 	delete(running, "web")
@@ -80,7 +81,7 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 	}
 	running["web"] = time.Now()
 
-	// One that was started again counts as running.
+	// A container that was started again counts as running.
 	begin("web", time.Minute, false)
 	finish("web", true, false, false)
 	running["web"] = time.Now().Add(time.Second)

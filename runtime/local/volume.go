@@ -2,8 +2,8 @@ package local
 
 import "path/filepath"
 
-// VolumePaths returns what a volume is mounted from, of the options that Docker and Podman give
-// their local driver: a device, or a folder that is bound. What is on another host is no path.
+// VolumePaths returns the local paths from which a volume is mounted: a device or a folder in the
+// options of Docker's and Podman's local driver. It returns none for a volume on another host.
 func VolumePaths(driver string, options map[string]string) []string {
 	if device := options["device"]; IsLocalVolume(driver) && filepath.IsAbs(device) {
 		return []string{device}
@@ -11,6 +11,6 @@ func VolumePaths(driver string, options map[string]string) []string {
 	return nil
 }
 
-// IsLocalVolume reports whether a volume is of the runtime's own driver, and not of a plugin, which
-// the runtime asks about the volume and which may not answer.
+// IsLocalVolume reports whether a volume belongs to the runtime's own driver. For other drivers the
+// runtime calls a plugin, which may not answer.
 func IsLocalVolume(driver string) bool { return driver == "local" || driver == "" }

@@ -20,7 +20,7 @@ import (
 
 const image = "docker.io/library/web:1"
 
-// orphanage is a real containerd that is going to die, and who stands in for it.
+// orphanage is a real containerd that will be killed, and the Stopper that replaces it.
 type orphanage struct {
 	*lab.Containerd
 	in   *orphans.Stopper
@@ -28,7 +28,7 @@ type orphanage struct {
 	id   string // of the only container
 }
 
-// adopted runs a script in a container, which prints "ready", and has it adopted.
+// adopted runs a script in a container, which prints "ready", and calls Adopt.
 func adopted(t *testing.T, script string) *orphanage {
 	t.Helper()
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
@@ -53,7 +53,7 @@ func adopted(t *testing.T, script string) *orphanage {
 	return &orphanage{c, in, pods, pod.Containers["main"]}
 }
 
-// exitCode is what containerd reports of the container once it is back.
+// exitCode returns the container's exit code according to containerd after its restart.
 func (o *orphanage) exitCode(t *testing.T) int32 {
 	t.Helper()
 	o.in.Release()
@@ -64,8 +64,8 @@ func (o *orphanage) exitCode(t *testing.T) int32 {
 	return status.ExitCode
 }
 
-// Ten times what its pipe and that of its shim hold.
-func TestAContainerLogsAsMuchAsItLikesOnceContainerdIsGone(t *testing.T) {
+// Ten times what the pipes of the container and its shim can hold.
+func TestOutputIsDiscardedOnceContainerdIsGone(t *testing.T) {
 	o := adopted(t, `trap 'i=0; while [ $i -lt 20000 ]; do echo "line $i of what it has to say before it ends, and more of it"; i=$((i+1)); done; exit 7' TERM
 		echo ready; while :; do sleep 86400 & wait $!; done`)
 	must(t, o.Kill())
@@ -75,7 +75,7 @@ func TestAContainerLogsAsMuchAsItLikesOnceContainerdIsGone(t *testing.T) {
 	}
 }
 
-func TestAContainerWhoseContainerdGoesInTheMiddleIsAskedOnce(t *testing.T) {
+func TestAContainerWhoseContainerdStopsInAStopIsSignalledOnce(t *testing.T) {
 	o := adopted(t, `trap 'n=$((n+1)); echo asked; [ $n -lt 2 ] || exit 9' TERM
 		echo ready; while :; do sleep 86400 & wait $!; done`)
 	stopped := make(chan error, 1)

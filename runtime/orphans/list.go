@@ -11,24 +11,24 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Annotations that containerd's CRI gives a container (pkg/cri/annotations).
+// Annotations that containerd's CRI sets on a container (pkg/cri/annotations).
 const (
 	annotationSandbox   = "io.kubernetes.cri.sandbox-id"
 	annotationNamespace = "io.kubernetes.cri.sandbox-namespace"
 	annotationPod       = "io.kubernetes.cri.sandbox-name"
-	annotationUID       = "io.kubernetes.cri.sandbox-uid" // from containerd 1.6 on
+	annotationUID       = "io.kubernetes.cri.sandbox-uid" // since containerd 1.6
 	annotationContainer = "io.kubernetes.cri.container-name"
 	annotationImage     = "io.kubernetes.cri.image-name"
 )
 
-// state is a container as runc keeps it.
+// state is a container in runc's state.
 type state struct {
 	runtime.Container
-	pod  string // ID of its sandbox; its own where it is one
-	name string // in its pod
+	pod  string // ID of its sandbox; its own ID if it is a sandbox
+	name string // name in its pod
 }
 
-// states are the containers of the root, by ID.
+// states returns the containers in the state root, by ID.
 func (s *Stopper) states(ctx context.Context) (map[string]state, error) {
 	listed, err := s.runc.Pods(ctx)
 	if err != nil {
@@ -36,14 +36,15 @@ func (s *Stopper) states(ctx context.Context) (map[string]state, error) {
 	}
 	states := map[string]state{}
 	for _, p := range listed {
-		c := p.Containers[0] // which each has
+		c := p.Containers[0] // each pod has one
 		states[c.ID] = state{Container: c, pod: cmp.Or(c.Labels[annotationSandbox], c.ID), name: cmp.Or(c.Labels[annotationContainer], c.ID)}
 	}
 	return states, nil
 }
 
-// Pods lists what the runtimes do. Of one that it stands in for and that does not answer it
-// lists what was known, each container as runc has it now, and what has come since.
+// Pods lists the pods of the runtimes. For an adopted runtime that does not answer, it returns the
+// known pods, with containers in the state that runc has now, and containers that were created
+// since.
 func (s *Stopper) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	pods, err := s.options.Runtime.Pods(ctx)
 	s.mu.Lock()
@@ -61,18 +62,18 @@ func (s *Stopper) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if unread != nil {
 		return pods, errors.Join(err, unread)
 	}
-	orphans := newFamily(unresponsive, known, kept, states)
+	orphans := newOrphanPods(unresponsive, known, kept, states)
 	for _, p := range pods {
-		orphans.leave(p.ID)
+		orphans.dropSandbox(p.ID)
 	}
-	orphans.takeIn(unresponsive[0])
+	orphans.addRemaining(unresponsive[0])
 	found := orphans.pods()
 	s.discardLogs(found, err)
 	return append(pods, found...), without(err, unresponsive)
 }
 
-// discardLogs has nobody of these pods wait for somebody who reads what it logs, where their
-// runtime is gone. One that hangs may still do so itself.
+// discardLogs discards the output of these pods' containers if their runtime is gone. A runtime
+// that hangs may still read it.
 func (s *Stopper) discardLogs(orphans []runtime.Pod, err error) {
 	for _, p := range orphans {
 		if s.options.Member(p.Runtime) && !gone(memberError(err, p.Runtime)) {
@@ -86,7 +87,7 @@ func (s *Stopper) discardLogs(orphans []runtime.Pod, err error) {
 	}
 }
 
-// discardLog reads away what a container logs, unless its runtime is about to do so again.
+// discardLog discards a container's output, unless its runtime may read it again.
 func (s *Stopper) discardLog(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,12 +97,12 @@ func (s *Stopper) discardLog(id string) {
 	s.logs.discard(id, func() string { return s.runc.Bundle(id) })
 }
 
-// gone reports whether a runtime that has failed so is not there, rather than slow.
+// gone reports whether an error means that a runtime does not exist, rather than that it is slow.
 func gone(err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// memberError is why a runtime has failed, by the error of a list of all.
+// memberError returns the error of one runtime in the error of a list.
 func memberError(err error, name string) error {
 	if set := (*runtime.SetError)(nil); errors.As(err, &set) {
 		for _, f := range set.Failed {
@@ -113,8 +114,8 @@ func memberError(err error, name string) error {
 	return nil
 }
 
-// unreachable names the runtimes that do not answer, in order: those that failed, and those that
-// nobody finds any more.
+// unreachable returns the names of the known runtimes that failed or are not in the set any more,
+// sorted.
 func (s *Stopper) unreachable(known map[string][]runtime.Pod, err error) (names []string) {
 	failed := map[string]bool{}
 	if set := (*runtime.SetError)(nil); errors.As(err, &set) {
@@ -130,7 +131,7 @@ func (s *Stopper) unreachable(known map[string][]runtime.Pod, err error) (names 
 	return names
 }
 
-// without is what is left of an error of a list once these runtimes are stood in for.
+// without removes the errors of these runtimes from the error of a list.
 func without(err error, unresponsive []string) error {
 	switch e := err.(type) {
 	case *runtime.SetError:
@@ -139,7 +140,7 @@ func without(err error, unresponsive []string) error {
 			return nil
 		}
 		return &runtime.SetError{Failed: rest}
-	case interface{ Unwrap() []error }: // as errors.Join makes them
+	case interface{ Unwrap() []error }: // from errors.Join
 		var rest []error
 		for _, one := range e.Unwrap() {
 			rest = append(rest, without(one, unresponsive))
@@ -149,17 +150,17 @@ func without(err error, unresponsive []string) error {
 	return err
 }
 
-// family is the pods of runtimes that are gone.
-type family struct {
-	states map[string]state // those that are yet to be placed
+// orphanPods builds the pods of runtimes that are gone.
+type orphanPods struct {
+	states map[string]state // not assigned to a pod yet
 	byID   map[string]*runtime.Pod
 }
 
-// newFamily takes the pods that were known, each container as it is now. Of one that runc
-// never kept anything of nobody can tell more than was known; one that it kept and does not
-// any more has ended, though nobody knows how.
-func newFamily(unresponsive []string, known map[string][]runtime.Pod, kept map[string]bool, states map[string]state) *family {
-	f := &family{states: maps.Clone(states), byID: map[string]*runtime.Pod{}}
+// newOrphanPods returns the known pods, with each container's current state. If runc never had a
+// state of a container, the known state stays. If runc had one and has none now, the container has
+// ended, and its exit code is unknown.
+func newOrphanPods(unresponsive []string, known map[string][]runtime.Pod, kept map[string]bool, states map[string]state) *orphanPods {
+	f := &orphanPods{states: maps.Clone(states), byID: map[string]*runtime.Pod{}}
 	for _, name := range unresponsive {
 		for _, p := range known[name] {
 			p.Containers = slices.Clone(p.Containers)
@@ -188,14 +189,14 @@ func stateOf(id string, known runtime.ContainerState, kept map[string]bool, stat
 	return known
 }
 
-// leave leaves the pod of a sandbox to its runtime, which answers.
-func (f *family) leave(sandbox string) {
+// dropSandbox drops the containers of a sandbox whose runtime answers.
+func (f *orphanPods) dropSandbox(sandbox string) {
 	maps.DeleteFunc(f.states, func(_ string, s state) bool { return s.pod == sandbox })
 }
 
-// takeIn places what nobody has told of: in its pod, or in one of that runtime which is made
-// of what its annotations say.
-func (f *family) takeIn(runtimeName string) {
+// addRemaining adds the remaining containers: to their pod, or to a new pod of that runtime with
+// the data of their annotations.
+func (f *orphanPods) addRemaining(runtimeName string) {
 	for _, id := range slices.Sorted(maps.Keys(f.states)) {
 		s := f.states[id]
 		text := s.Labels
@@ -218,8 +219,8 @@ func (f *family) takeIn(runtimeName string) {
 	}
 }
 
-// pods are all of them, by time of creation.
-func (f *family) pods() (list []runtime.Pod) {
+// pods returns all pods, sorted by creation time.
+func (f *orphanPods) pods() (list []runtime.Pod) {
 	for _, p := range f.byID {
 		list = append(list, *p)
 	}

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logs reads away what containers log whose runtime is gone, which nobody else does: a
-// container is held up in a write once its pipe is full, and heeds no signal there.
+// logs discards the output of containers whose runtime is gone. Without a reader, a container
+// blocks in a write when its pipe is full, and then does not handle signals.
 type logs struct {
 	mu   sync.Mutex
-	open map[string][]*os.File // guarded by mu: by ID of the container, also where there is none
+	open map[string][]*os.File // guarded by mu; by container ID, even if it has no pipes
 }
 
-// discard begins to read the pipes of a container, once. It does not wait.
+// discard starts to read the pipes of a container, once. It does not block.
 func (l *logs) discard(id string, bundle func() string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,31 +31,31 @@ func (l *logs) discard(id string, bundle func() string) {
 	for _, path := range pipes(id, bundle()) {
 		pipe, err := openPipe(path)
 		if err != nil {
-			continue // its shim has tidied up
+			continue // the shim has removed it
 		}
 		l.open[id] = append(l.open[id], pipe)
 		go func() {
-			_, _ = io.Copy(io.Discard, pipe) // until its shim or the reading ends
+			_, _ = io.Copy(io.Discard, pipe) // until the shim closes it, or end does
 			_ = pipe.Close()
 		}()
 	}
 }
 
-// end has nothing read any more: the runtime does, which returns.
+// end stops all reading, because the runtime returns and reads again.
 func (l *logs) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, pipes := range l.open {
 		for _, pipe := range pipes {
-			_ = pipe.Close() // or was, at its end
+			_ = pipe.Close() // may be closed already
 		}
 	}
 	l.open = nil
 }
 
-// pipes are the FIFOs by which containerd's shim hands on what a container writes. CRI keeps
-// them in a folder with a random name, beside those of the shims, in one of which is the
-// container's bundle (NewFIFOSetInDir in containerd's pkg/cio, NewContainerIO in its CRI).
+// pipes returns the FIFOs through which containerd's shim passes on a container's output. They are
+// in a folder of CRI with a random name, next to the shims' folders, which contain the container's
+// bundle. See NewFIFOSetInDir in containerd's pkg/cio, and NewContainerIO in its CRI.
 func pipes(id, bundle string) (paths []string) {
 	state, _, found := strings.Cut(bundle, "/io.containerd.runtime.v")
 	if !found {
@@ -74,7 +74,7 @@ func pipes(id, bundle string) (paths []string) {
 	return paths
 }
 
-// openPipe opens a FIFO and nothing else for reading, without waiting for a writer.
+// openPipe opens a FIFO for reading, without waiting for a writer. It refuses other files.
 func openPipe(path string) (*os.File, error) {
 	pipe, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipe is the FIFO of a container's output, as containerd's CRI and its shim have it: the
-// shim keeps both ends open.
+// pipe creates the FIFO of a container's output like containerd's CRI and its shim: the shim keeps
+// both ends open.
 func (h *host) pipe(id string) *os.File {
 	h.t.Helper()
 	folder := filepath.Join(h.state, "io.containerd.grpc.v1.cri", "containers", id, "io", "1234567")
@@ -24,7 +24,7 @@ func (h *host) pipe(id string) *os.File {
 	return shim
 }
 
-// write writes more than a pipe holds, and fails where nobody reads it for long.
+// write writes more than a pipe holds, and fails if nobody reads within the time.
 func write(pipe *os.File, within time.Duration) error {
 	if err := pipe.SetWriteDeadline(time.Now().Add(within)); err != nil {
 		return err
@@ -33,28 +33,28 @@ func write(pipe *os.File, within time.Duration) error {
 	return err
 }
 
-func TestWhatContainersLogIsReadAwayWhileTheirRuntimeIsGone(t *testing.T) {
+func TestOutputIsDiscardedWhileTheRuntimeIsGone(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	pipe := h.pipe("web-c")
-	h.goes()
+	h.stopK3s()
 	h.seen()
 	if err := write(pipe, 30*time.Second); err != nil {
 		t.Errorf("a container's write ended with %v, want somebody to read it", err)
 	}
-	// The runtime returns, and reads it itself.
+	// The runtime returns, and reads the output itself.
 	h.in.Release()
 	if err := write(pipe, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a container's write ended with %v after Release, want it to wait for the runtime", err)
 	}
 }
 
-// No list is requested in between.
-func TestWhatAContainerLogsIsReadAwayWhileItStops(t *testing.T) {
+// No list is requested between start and end of the stop.
+func TestOutputIsDiscardedDuringAStop(t *testing.T) {
 	h := newHost(t)
-	h.pod("web", "image-SIGWINCH") // which it ignores
+	h.pod("web", "image-SIGWINCH") // it ignores SIGWINCH
 	pipe := h.pipe("web-c")
-	h.goes()
+	h.stopK3s()
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 100*time.Millisecond) }()
 	if err := write(pipe, 30*time.Second); err != nil {
@@ -63,9 +63,9 @@ func TestWhatAContainerLogsIsReadAwayWhileItStops(t *testing.T) {
 	must(t, <-stopped)
 }
 
-// Whatever is in the place of a pipe is not opened, and a runtime that only fails reads for
-// itself.
-func TestNothingButPipesOfRuntimesThatAreGoneIsRead(t *testing.T) {
+// A file in the place of a pipe must not be opened. A runtime that only fails still reads the
+// output itself.
+func TestOnlyPipesOfGoneRuntimesAreRead(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	pipe := h.pipe("web-c")

@@ -1,11 +1,11 @@
-// Package orphans stops containers whose runtime has stopped while they still run. An example is the
-// containerd of k3s, RKE2 or k0s: it is a child of their service and stops with it, but its shims
-// keep the containers alive and nothing serves CRI any more.
+// Package orphans stops containers whose runtime has stopped while they still run. An example is
+// the containerd of k3s, RKE2 or k0s, which is a child of their service and stops with it. Its
+// shims keep the containers alive, but nothing serves CRI any more.
 //
-// It owns what is known of such containers: what their runtime listed before it stopped, and the
-// state of runc or crun in containerd's state root. It stops them through package runc, with the
-// stop signal of their image, and discards their output. It touches no container of a
-// running runtime, and only containers of runc and crun.
+// It owns the known data of such containers: the last list of their runtime, and the state of runc
+// or crun in containerd's state root. It stops them through package runc, with the stop signal of
+// their image, and discards their output. It does not touch containers of a running runtime, and
+// supports only containers of runc and crun.
 package orphans
 
 import (
@@ -25,43 +25,43 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// DefaultRoot is where containerd's shim has runc keep the state of CRI's containers. It is
-// the same wherever containerd keeps its own, as below /run/k3s (RuncRoot in containerd's
+// DefaultRoot is the state root that containerd's shim passes to runc for CRI's containers. It does
+// not depend on the place of containerd's own state, such as /run/k3s (RuncRoot in containerd's
 // pkg/process, and CRI's namespace).
 const DefaultRoot = "/run/containerd/runc/k8s.io"
 
 const (
-	// learnAtOnce bounds parallel image requests to a runtime, and learnBound their total time: the
-	// caller waits for them.
+	// learnAtOnce bounds parallel image requests to a runtime, and learnBound their total time,
+	// because the caller waits for them.
 	learnAtOnce = 8
 	learnBound  = 2 * time.Second
-	// readBound is how long it may take to read what runc keeps.
+	// readBound bounds reading runc's state.
 	readBound = time.Second
 )
 
-// Runtime is the set of runtimes of the host, which is used first.
+// Runtime is the set of the host's runtimes. It is always called first.
 type Runtime interface {
 	runtime.PodLister
 	runtime.Stopper
 }
 
-// Options are the runtimes that are used first. Runtime, Member and Log are required.
+// Options configure a Stopper. Runtime, Member and Log are required.
 type Options struct {
 	Runtime Runtime
-	// Member reports whether a runtime of that name is among them now.
+	// Member reports whether the set has a runtime of that name now.
 	Member func(name string) bool
-	// StopSignal asks a runtime for the stop signal of an image; nil if none reports it.
+	// StopSignal requests the stop signal of an image from a runtime; nil if no runtime reports it.
 	StopSignal func(ctx context.Context, runtime, imageID string) (string, error)
-	// Discover searches for runtimes that have just appeared, as during boot, and reports whether
-	// it found any; nil if not supported.
+	// Discover searches for runtimes that have just started, as during boot, and reports whether it
+	// found any; nil if not supported.
 	Discover func(ctx context.Context) bool
-	// Root is the state root of the containers; DefaultRoot if empty.
+	// Root is the state root of the containers. The default is DefaultRoot.
 	Root string
 	Log  *slog.Logger
 }
 
-// Stopper lists and stops pods as the runtimes do, and in their stead once they are gone. It
-// is safe for concurrent use.
+// Stopper lists and stops pods through the runtimes, and by itself if their runtime is gone. It is
+// safe for concurrent use.
 type Stopper struct {
 	options Options
 	log     *slog.Logger
@@ -69,17 +69,17 @@ type Stopper struct {
 	logs    logs // of containers whose runtime is gone
 
 	mu      sync.Mutex
-	on      bool                     // guarded by mu: runtimes may be gone
-	known   map[string][]runtime.Pod // guarded by mu: pods of each runtime before; their slices are never changed
-	kept    map[string]bool          // guarded by mu: IDs of containers of which runc kept a state; never changed
-	asked   map[string]string        // guarded by mu: by which signal containers are sent the stop signal, by ID
-	signals map[image]string         // guarded by mu: as runtimes reported them
+	on      bool                     // guarded by mu: between Adopt and Release
+	known   map[string][]runtime.Pod // guarded by mu: last known pods of each runtime; slices are never modified
+	kept    map[string]bool          // guarded by mu: IDs of containers of which runc had a state; never modified, only replaced
+	asked   map[string]string        // guarded by mu: stop signals by container ID
+	signals map[image]string         // guarded by mu: stop signals that runtimes reported
 }
 
-// image is one of a runtime.
+// image identifies an image of a runtime.
 type image struct{ runtime, id string }
 
-// New makes a Stopper that passes all on until Adopt.
+// New returns a Stopper that only calls the runtimes until Adopt.
 func New(o Options) (*Stopper, error) {
 	if o.Root == "" {
 		o.Root = DefaultRoot
@@ -90,8 +90,8 @@ func New(o Options) (*Stopper, error) {
 	return s, err
 }
 
-// Learn records which containers of these pods runc has a state of, and requests the stop signals
-// of new images, as long as a runtime answers.
+// Learn records which containers of these pods have a state of runc. It requests the stop signals
+// of new images while a runtime still answers.
 func (s *Stopper) Learn(ctx context.Context, pods []runtime.Pod) {
 	s.note(ctx, pods)
 	if s.options.StopSignal == nil {
@@ -107,7 +107,7 @@ func (s *Stopper) Learn(ctx context.Context, pods []runtime.Pod) {
 	}
 	s.mu.Lock()
 	var unknown []image
-	signals := map[image]string{} // those of images that are gone are forgotten
+	signals := map[image]string{} // forgets images that are gone
 	for i := range used {
 		if signal, known := s.signals[i]; known {
 			signals[i] = signal
@@ -126,7 +126,7 @@ func (s *Stopper) Learn(ctx context.Context, pods []runtime.Pod) {
 			signal, err := s.options.StopSignal(ctx, i.runtime, i.id)
 			if err != nil {
 				s.log.Debug("cannot read stop signal of image", "runtime", i.runtime, "image", i.id, "error", err)
-				return nil // the others' are
+				return nil // other images may succeed
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -134,15 +134,15 @@ func (s *Stopper) Learn(ctx context.Context, pods []runtime.Pod) {
 			return nil
 		})
 	}
-	_ = asking.Wait() // none fails
+	_ = asking.Wait() // no function returns an error
 }
 
-// note notes of which containers runc keeps a state: one of them that is gone later has ended,
-// and is none of another program's. What is no longer listed is forgotten.
+// note records which containers have a state of runc. If such a container has none later, it has
+// ended. Containers that are not listed any more are forgotten.
 func (s *Stopper) note(ctx context.Context, pods []runtime.Pod) {
 	states, err := s.states(ctx)
 	if err != nil {
-		return // Adopt reports it if it matters
+		return // Adopt logs this if it matters
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,19 +166,19 @@ func (s *Stopper) note(ctx context.Context, pods []runtime.Pod) {
 	s.keep(states)
 }
 
-// signalOf is the stop signal of a container; empty where it is not known.
+// signalOf returns the stop signal of a container, or "" if it is unknown.
 func (s *Stopper) signalOf(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[id]
 }
 
-// Adopt makes it manage the pods of each sandbox runtime that does not answer from now on: the pods
-// in the last list or, without a list, those that an earlier process recorded. Later containers,
-// and containers of recorded pods, are found in the state of runc. Adopt returns known stop signals
-// of containers, by ID; known are those of an earlier process.
+// Adopt makes the Stopper manage the pods of sandbox runtimes that do not answer from now on. These
+// are the pods in the last list or, if a runtime has none there, the pods that an earlier process
+// recorded. Later containers, and containers of recorded pods, are found in runc's state. Adopt
+// returns the known stop signals by container ID; known are those of an earlier process.
 func (s *Stopper) Adopt(ctx context.Context, listed, recorded []runtime.Pod, known map[string]string) (signals map[string]string) {
-	if s.options.Discover != nil && s.options.Discover(ctx) { // nobody could find its pods later
+	if s.options.Discover != nil && s.options.Discover(ctx) { // later its pods could not be found
 		if now, err := s.options.Runtime.Pods(ctx); err == nil {
 			listed = now
 		}
@@ -194,7 +194,7 @@ func (s *Stopper) Adopt(ctx context.Context, listed, recorded []runtime.Pod, kno
 		}
 	}
 	s.Learn(ctx, pods)
-	here, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBound) // however long others took to answer
+	here, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBound) // independent of the time that others took
 	defer cancel()
 	states, err := s.states(here)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Stopper) Adopt(ctx context.Context, listed, recorded []runtime.Pod, kno
 			adopted[p.Runtime] = append(adopted[p.Runtime], p)
 		}
 	}
-	if len(adopted) == 0 { // whatever runc keeps is of one that was never found
+	if len(adopted) == 0 { // runc's state belongs to a runtime that was never found
 		adopted[runc.Containerd] = []runtime.Pod{}
 	}
 	s.mu.Lock()
@@ -227,9 +227,9 @@ func (s *Stopper) Adopt(ctx context.Context, listed, recorded []runtime.Pod, kno
 	return maps.Clone(signals)
 }
 
-// keep notes of which containers runc keeps a state. Called with mu held.
+// keep records which containers have a state of runc. The caller holds mu.
 func (s *Stopper) keep(states map[string]state) {
-	kept := maps.Clone(s.kept) // what was handed out stays as it is
+	kept := maps.Clone(s.kept) // copied, because Pods uses the old map
 	if kept == nil {
 		kept = map[string]bool{}
 	}
@@ -239,7 +239,7 @@ func (s *Stopper) keep(states map[string]state) {
 	s.kept = kept
 }
 
-// Release has it pass all on again: the runtimes are coming back.
+// Release makes the Stopper only call the runtimes again, because they return.
 func (s *Stopper) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,16 +247,16 @@ func (s *Stopper) Release() {
 	s.logs.end()
 }
 
-// adopted reports whether it stands in for that runtime where it does not answer.
+// adopted reports whether the Stopper manages that runtime's pods if it does not answer.
 func (s *Stopper) adopted(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.on && s.known[name] != nil
 }
 
-// StopContainer uses the runtime as long as it answers, and otherwise stops the processes. If the
-// runtime stops answering in between, the container has been sent the stop signal: it keeps the
-// rest of its grace, and gets no second signal.
+// StopContainer calls the runtime and, if that does not answer, stops the processes. If the
+// connection is lost during the call, the container has already been sent the stop signal. Then it
+// keeps the rest of its grace, and gets no second signal.
 func (s *Stopper) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	began := time.Now()
 	err := s.options.Runtime.StopContainer(ctx, c, grace)
@@ -275,8 +275,8 @@ func (s *Stopper) StopContainer(ctx context.Context, c runtime.Container, grace 
 	})
 }
 
-// StopPod uses the runtime, too, or ends the remaining processes of the pod. Only the runtime can
-// tear down the network, which ends with the host.
+// StopPod calls the runtime and, if that does not answer, kills the remaining processes of the pod.
+// Only the runtime can tear down the network, which disappears with the host's shutdown.
 func (s *Stopper) StopPod(ctx context.Context, p runtime.Pod) error {
 	err := s.options.Runtime.StopPod(ctx, p)
 	if !s.takesOver(ctx, p.Runtime, err) {
@@ -296,12 +296,12 @@ func (s *Stopper) StopPod(ctx context.Context, p runtime.Pod) error {
 	return errors.Join(append(errs, s.stop(ctx, p.ID, local.Named("stop pod", p.Name, p.ID), kill))...)
 }
 
-// takesOver reports whether a call that ended so is to be made in the runtime's stead.
+// takesOver reports whether, after this error of the runtime, the Stopper acts by itself.
 func (s *Stopper) takesOver(ctx context.Context, name string, err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && ctx.Err() == nil && s.adopted(name)
 }
 
-// stop ends a container by what runc keeps of it.
+// stop ends a container that is in runc's state.
 func (s *Stopper) stop(ctx context.Context, id, what string, end func(runtime.Container) error) error {
 	states, err := s.states(ctx)
 	if err != nil {
@@ -312,7 +312,7 @@ func (s *Stopper) stop(ctx context.Context, id, what string, end func(runtime.Co
 	s.mu.Unlock()
 	if _, there := states[id]; !there {
 		if kept {
-			return nil // it has ended, and its shim has tidied up
+			return nil // it has ended, and its shim has removed the state
 		}
 		return fmt.Errorf("%s: %w: its runtime has stopped, and %s has no state of runc or crun", what, runtime.ErrUnsupported, s.options.Root)
 	}

@@ -25,20 +25,20 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// errGone is what a runtime says whose socket nobody serves.
+// errGone is the error of a runtime whose socket nobody serves.
 var errGone = fmt.Errorf("dial: %w", runtime.ErrUnavailable)
 
-// host is one whose runtimes are k3s, which disappears, and docker, which stays.
+// host has two runtimes: k3s, which stops, and docker, which stays.
 type host struct {
 	t      *testing.T
 	gone   bool // k3s does not answer
-	lost   bool // nor is it found any more
+	lost   bool // k3s is not in the set any more
 	slow   bool // k3s answers too late
 	broken error
-	stops  func() error // what a stop does, and how it ends, where it is in progress when k3s goes
+	stops  func() error // result of a stop that is in progress when k3s stops
 	pods   []runtime.Pod
 	docker []runtime.Pod
-	asked  []string // what the runtimes were asked
+	asked  []string // calls to the runtimes
 	root   string
 	state  string // folder of k3s's containerd
 	in     *orphans.Stopper
@@ -99,13 +99,13 @@ func (h *host) StopPod(_ context.Context, p runtime.Pod) error {
 	return nil
 }
 
-// process is the first one of a container, which only a signal ends.
+// process is the first process of a container, which ends only by a signal.
 type process struct {
 	*exec.Cmd
 	ended chan error
 }
 
-// runs has runc keep a container with a process, as containerd's shim has it.
+// runs adds a container with a process to runc's state, like containerd's shim.
 func (h *host) runs(id string, annotations ...string) process {
 	h.t.Helper()
 	p := process{exec.Command("sleep", "86400"), make(chan error, 1)}
@@ -128,7 +128,7 @@ func (h *host) runs(id string, annotations ...string) process {
 	return p
 }
 
-// end waits for the end of a process, and says how it came about.
+// end waits for the end of a process, and returns how it ended.
 func (p process) end(t *testing.T) string {
 	t.Helper()
 	select {
@@ -140,7 +140,7 @@ func (p process) end(t *testing.T) string {
 	}
 }
 
-// pod is one of k3s with a container, both running.
+// pod adds a pod of k3s with a container, both running.
 func (h *host) pod(name, image string) (sandbox, container process) {
 	h.t.Helper()
 	sandbox = h.runs(name)
@@ -152,15 +152,15 @@ func (h *host) pod(name, image string) (sandbox, container process) {
 	return sandbox, container
 }
 
-// goes has k3s go away once it is adopted.
-func (h *host) goes() {
+// stopK3s adopts k3s and then stops it.
+func (h *host) stopK3s() {
 	pods, err := h.in.Pods(h.t.Context())
 	must(h.t, err)
 	h.in.Adopt(h.t.Context(), pods, nil, nil)
 	h.gone = true
 }
 
-// seen says what is listed, in a line.
+// seen returns the listed pods in one line.
 func (h *host) seen() string {
 	h.t.Helper()
 	pods, err := h.in.Pods(h.t.Context())
@@ -176,7 +176,7 @@ func (h *host) seen() string {
 	return strings.Join(list, "; ")
 }
 
-func TestARuntimeThatAnswersIsAsked(t *testing.T) {
+func TestARuntimeThatAnswersIsUsed(t *testing.T) {
 	h := newHost(t)
 	_, c := h.pod("web", "image-")
 	pods, err := h.in.Pods(t.Context())
@@ -193,7 +193,7 @@ func TestARuntimeThatAnswersIsAsked(t *testing.T) {
 	}
 }
 
-func TestARuntimeThatFailsIsNotStoodInForBefore(t *testing.T) {
+func TestAFailingRuntimeIsNotReplacedBeforeAdopt(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.gone = true
@@ -210,13 +210,13 @@ func TestAPodOutlivesItsRuntimeAndIsStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			sandbox, container := h.pod("web", "image-SIGQUIT")
-			h.goes()
+			h.stopK3s()
 			h.lost = lost
 			if got, want := h.seen(), "k3s//web ready=true priority=7: main=Running"; got != want {
 				t.Fatalf("Pods() = %s, want %s", got, want)
 			}
 			must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
-			if got := container.end(t); !strings.HasPrefix(got, "signal: quit") { // and the core dumped, where that is allowed
+			if got := container.end(t); !strings.HasPrefix(got, "signal: quit") { // with a core dump, if that is allowed
 				t.Errorf("the container ended with %q, want its image's stop signal", got)
 			}
 			if got, want := h.seen(), "k3s//web ready=true priority=7: main=Exited"; got != want {
@@ -229,19 +229,19 @@ func TestAPodOutlivesItsRuntimeAndIsStopped(t *testing.T) {
 			if got, want := h.seen(), "k3s//web ready=false priority=7: main=Exited"; got != want {
 				t.Errorf("Pods() = %s, want %s", got, want)
 			}
-			// What its shim tidied up has ended.
+			// A container whose state its shim has removed has ended.
 			must(t, os.RemoveAll(filepath.Join(h.root, "web-c")))
 			must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], time.Minute))
 		})
 	}
 }
 
-// The end of a sandbox is the last resort for what is in it.
-func TestThePodTakesItsContainersAlong(t *testing.T) {
+// As a last resort, ending the sandbox ends its containers.
+func TestASandboxEndsItsContainers(t *testing.T) {
 	h := newHost(t)
 	sandbox, container := h.pod("web", "image-")
 	_, other := h.pod("db", "image-")
-	h.goes()
+	h.stopK3s()
 	must(t, h.in.StopPod(t.Context(), h.pods[0]))
 	if a, b := container.end(t), sandbox.end(t); a != "signal: killed" || b != "signal: killed" {
 		t.Errorf("container and sandbox ended with %q and %q, want them killed", a, b)
@@ -250,20 +250,20 @@ func TestThePodTakesItsContainersAlong(t *testing.T) {
 	other.end(t)
 }
 
-// Between the last list and the end of the runtime something may have come.
-func TestWhatNobodyHasReportedIsFound(t *testing.T) {
+// Between the last list and the end of the runtime, containers may have been created.
+func TestUnlistedContainersAreFound(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
-	h.goes()
+	h.stopK3s()
 	h.runs("late", "io.kubernetes.cri.sandbox-id=web", "io.kubernetes.cri.container-name=second")
 	h.runs("new", "io.kubernetes.cri.sandbox-id=fresh", "io.kubernetes.cri.container-name=main", "io.kubernetes.cri.sandbox-name=api", "io.kubernetes.cri.sandbox-namespace=shop")
-	// With its annotations alone, the sandbox of the second one is made up.
+	// The second container's sandbox is built only from annotations.
 	if got := h.seen(); !strings.Contains(got, "k3s//web ready=true priority=7: main=Running second=Running") || !strings.Contains(got, "k3s/shop/api ready=false priority=: main=Running") {
 		t.Errorf("Pods() = %s, want both containers that came late", got)
 	}
 }
 
-// It may have gone before anybody had found it.
+// The runtime may have stopped before it was found.
 func TestPodsOfARuntimeThatNobodyHasFoundAreStopped(t *testing.T) {
 	h := newHost(t)
 	h.lost = true
@@ -282,11 +282,11 @@ func TestPodsOfARuntimeThatNobodyHasFoundAreStopped(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherProgramRunsIsNotTakenForStopped(t *testing.T) {
+func TestContainersOfOtherProgramsDoNotCountAsStopped(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
 	h.pods = append(h.pods, runtime.Pod{Runtime: "k3s", ID: "vm", Name: "vm", Sandbox: true, Ready: true, Containers: []runtime.Container{{Runtime: "k3s", ID: "vm-c", Name: "main", State: runtime.Running}}})
-	h.goes()
+	h.stopK3s()
 	if got := h.seen(); !strings.Contains(got, "k3s//vm ready=true priority=: main=Running") {
 		t.Errorf("Pods() = %s, want vm as it was known", got)
 	}
@@ -299,12 +299,12 @@ func TestWhatAnotherProgramRunsIsNotTakenForStopped(t *testing.T) {
 	}
 }
 
-// One of another runtime is that one's, also where it fails.
-func TestOtherRuntimesSpeakForThemselves(t *testing.T) {
+// A pod of another runtime belongs to that runtime, even if it fails.
+func TestOtherRuntimesAreNotReplaced(t *testing.T) {
 	h := newHost(t)
 	h.docker = []runtime.Pod{{Runtime: "docker", ID: "shop", Name: "shop", Ready: true}}
 	h.pod("web", "image-")
-	h.goes()
+	h.stopK3s()
 	if got := h.seen(); !strings.Contains(got, "docker//shop") || !strings.Contains(got, "k3s//web") {
 		t.Errorf("Pods() = %s, want those of both", got)
 	}
@@ -316,23 +316,23 @@ func TestOtherRuntimesSpeakForThemselves(t *testing.T) {
 	}
 }
 
-func TestTheRuntimeIsBack(t *testing.T) {
+func TestReleaseUsesTheRuntimeAgain(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")
-	h.goes()
+	h.stopK3s()
 	h.in.Release()
 	if _, err := h.in.Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Pods() = %v, want the runtime's own error again", err)
 	}
 }
 
-// It was asked, and to some programs a second signal is an order to drop everything.
-func TestAContainerWhoseRuntimeGoesInTheMiddleIsAskedOnce(t *testing.T) {
+// The container was already sent its signal, and some programs exit at once on a second one.
+func TestAContainerWhoseRuntimeStopsInAStopIsSignalledOnce(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")
-	h.goes()
+	h.stopK3s()
 	h.stops = func() error {
-		time.Sleep(time.Millisecond) // as long as the runtime has waited
+		time.Sleep(time.Millisecond) // time that the runtime has taken
 		return fmt.Errorf("stop: %w: error reading from server: EOF", runtime.ErrLost)
 	}
 	must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 50*time.Millisecond))
@@ -341,11 +341,11 @@ func TestAContainerWhoseRuntimeGoesInTheMiddleIsAskedOnce(t *testing.T) {
 	}
 }
 
-// Its grace has started when the runtime was asked.
+// Its grace began with the call to the runtime.
 func TestAGraceIsNotGivenTwice(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")
-	h.goes()
+	h.stopK3s()
 	const grace = 10 * time.Millisecond
 	h.stops = func() error {
 		time.Sleep(grace)
@@ -357,7 +357,7 @@ func TestAGraceIsNotGivenTwice(t *testing.T) {
 	}
 }
 
-// One of which runc kept a state before is none of another program's.
+// A container that once had a state of runc does not belong to another program.
 func TestAContainerThatEndedBeforeItWasAdoptedIsGone(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-")
@@ -365,14 +365,14 @@ func TestAContainerThatEndedBeforeItWasAdoptedIsGone(t *testing.T) {
 	must(t, container.Process.Kill())
 	container.end(t)
 	must(t, os.RemoveAll(filepath.Join(h.root, "web-c")))
-	h.goes() // by a list from before
+	h.stopK3s() // with an earlier list
 	if got, want := h.seen(), "k3s//web ready=true priority=7: main=Exited"; got != want {
 		t.Errorf("Pods() = %s, want %s", got, want)
 	}
 	must(t, h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 0))
 }
 
-// What an earlier process knew of stop signals, nobody else does once the runtime is gone.
+// Once the runtime is gone, only an earlier process knew the stop signals.
 func TestTheStopSignalOutlivesTheProcess(t *testing.T) {
 	h := newHost(t)
 	_, container := h.pod("web", "image-SIGQUIT")
@@ -390,8 +390,8 @@ func TestTheStopSignalOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-// What a runtime lists is newer than what is on record of its pods.
-func TestRecordedPodsAreThoseOfRuntimesThatListNone(t *testing.T) {
+// A runtime's list is newer than the recorded pods.
+func TestRecordedPodsAreUsedForRuntimesWithoutAList(t *testing.T) {
 	for name, lists := range map[string]bool{"k3s lists some": true, "k3s lists none": false} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -411,7 +411,7 @@ func TestRecordedPodsAreThoseOfRuntimesThatListNone(t *testing.T) {
 	}
 }
 
-// Once a runtime's service has stopped nobody could find it.
+// Once a runtime's service has stopped, it could not be found any more.
 func TestARuntimeThatWasJustFoundIsAdopted(t *testing.T) {
 	h := newHost(t)
 	h.pod("web", "image-")

@@ -14,30 +14,30 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// api is the version of Podman's own API that is spoken, which later ones speak, too.
+// api is the version of Podman's own API that hostler uses. Later versions of Podman serve it, too.
 const api = "/v4.0.0/libpod"
 
-// DefaultCandidates are the sockets of a host's Podman. Those of users' own, in their
-// runtime folders, are theirs.
+// DefaultCandidates returns the socket of the host's Podman. Sockets of rootless Podmans, in the
+// runtime folders of users, are not included.
 func DefaultCandidates() []local.Candidate {
 	return []local.Candidate{{Type: Type, Name: "podman", Path: "/run/podman/podman.sock", Wakes: true}}
 }
 
-// Running are patterns of the files that there are while containers of Podman run.
+// Running returns patterns of the files that exist while Podman's containers run.
 func Running() []string { return []string{Started("/run/containers/storage")} }
 
-// Started is the pattern of the files by which containers are known that Podman keeps
-// below what it calls its run root: each has one from its first start until it is removed
-// or the host goes down. CRI-O's containers, which may be there, too, have none.
+// Started returns the pattern of the files that identify Podman's containers below its run root.
+// Each container has one from its first start until it is removed or the host shuts down. CRI-O's
+// containers, which may be in the same folder, have none.
 func Started(runRoot string) string {
 	return filepath.Join(runRoot, "*-containers", "*", userdata, conmonPidFile)
 }
 
-// NameOf is the name of the Podman at an endpoint.
+// NameOf returns the name of the Podman at an endpoint.
 func NameOf(endpoint string) string { return local.NameOf(DefaultCandidates(), endpoint) }
 
-// Ask is a local.Ask for Podman. It starts the service: whether it may, who searches for
-// runtimes has found out.
+// Ask is a local.Ask for Podman. It starts the service. The caller has checked that this is
+// allowed.
 func Ask(ctx context.Context, c local.Candidate) (name, version string, err error) {
 	conn := engine.NewWaking(&local.Activation{Path: c.Path}, func(string, time.Duration, error) {}, func(context.Context) error { return nil })
 	defer conn.Close()
@@ -45,10 +45,10 @@ func Ask(ctx context.Context, c local.Candidate) (name, version string, err erro
 	return "podman", version, err
 }
 
-// engineComponent is what Podman calls itself among the components of its version.
+// engineComponent is the name of Podman's own component in its version.
 const engineComponent = "Podman Engine"
 
-// queryVersion refuses what is no Podman.
+// queryVersion returns an error if the daemon is not Podman.
 func queryVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration) (string, error) {
 	const what = "get runtime version"
 	type component struct{ Name, Version string }
@@ -69,7 +69,7 @@ func queryVersion(ctx context.Context, conn *engine.Conn, timeout time.Duration)
 	return answer.Components[i].Version, nil
 }
 
-// get asks Podman's own API.
+// get sends a request to Podman's own API.
 func (r *Runtime) get(ctx context.Context, method, what, path string, query url.Values, answer any) error {
 	return r.conn.Ask(ctx, method, what, r.timeouts.Query, engine.Request{Verb: http.MethodGet, Path: api + path, Query: query}, answer)
 }

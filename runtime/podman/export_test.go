@@ -2,10 +2,10 @@ package podman
 
 import "time"
 
-// WatchExits has r watch another folder than Exits, and wait for nothing to settle.
+// WatchExits replaces the folder Exits, and sets settling to 0.
 func (r *Runtime) WatchExits(folder string) { r.exits, r.changes.settling = folder, 0 }
 
-// Age makes all that r knows of containers older.
+// Age makes all facts about containers older.
 func (r *Runtime) Age(by time.Duration) {
 	r.facts.mu.Lock()
 	defer r.facts.mu.Unlock()

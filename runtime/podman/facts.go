@@ -19,32 +19,32 @@ import (
 )
 
 const (
-	// factsAtOnce bounds the questions that one list of pods asks at a time.
+	// factsAtOnce bounds concurrent requests for one list of pods.
 	factsAtOnce = 4
 	// defaultStopTimeout is the stop timeout of containers without an explicit one. Podman does not
 	// report whether it was set explicitly.
 	defaultStopTimeout = 10 * time.Second
 )
 
-// fact is what a list of containers lacks.
+// fact has what a list of containers lacks.
 type fact struct {
-	// What does not change while the container is there.
+	// Facts that do not change while the container exists.
 
 	stopTimeout *time.Duration
 	needs       []string // IDs
-	volumes     []string // IDs or names of containers whose volumes it has
+	volumes     []string // IDs or names of containers whose volumes it mounts
 	annotations map[string]string
-	removed     bool // when it has ended (--rm)
-	service     bool // holds a unit of pods together (podman kube play), and does nothing else
+	removed     bool // removed when it ends (--rm)
+	service     bool // service container of pods (podman kube play), which only holds their unit
 
-	// Facts of the run in the list at that time.
+	// Facts about the run that was in the list at that time.
 
 	of         run
 	askedAt    time.Time
-	policy     string // by which it is restarted, which a person may change
+	policy     string // its restart policy, which `podman update` can change
 	startedAt  time.Time
 	finishedAt time.Time
-	monitor    int // its conmon; 0 if it did not run
+	monitor    int // PID of its conmon; 0 if it did not run
 }
 
 // run identifies the latest run of a container in a list.
@@ -62,13 +62,13 @@ func (c *container) run() run {
 	return latest
 }
 
-// startNoted bounds how long it takes until Podman has noted that a container has started:
-// shorter runs have an end before that, which is the time of conmon's file.
+// startNoted bounds how long Podman takes to record a start. The end of a shorter run, which is the
+// time of conmon's file, may be before its recorded start.
 const startNoted = time.Minute
 
-// times are the start and end of the latest run of a container. Inspected times are exact. In a
-// list the start is missing, and the end has whole seconds. An end before the start belongs to an
-// earlier run: Podman did not see the end of this one, as in a power cut.
+// times returns the start and end of the latest run of a container. Inspected times are exact. A
+// list has no start, and its end has whole seconds. An end before the start belongs to an earlier
+// run: Podman did not see the end of this run, as in a power cut.
 func (f fact) times(c *container) (began, ended time.Time) {
 	asked := f.of == c.run() && f.startedAt.Unix() == c.StartedAt
 	ends := c.state() == runtime.Exited && c.ExitedAt > 0 && c.StartedAt-c.ExitedAt <= int64(startNoted/time.Second)
@@ -83,7 +83,7 @@ func (f fact) times(c *container) (began, ended time.Time) {
 	return time.Time{}, time.Time{}
 }
 
-// facts keeps them for the containers of the last list.
+// facts has the facts about the containers of the last list.
 type facts struct {
 	mu   sync.Mutex
 	byID map[string]fact
@@ -96,9 +96,9 @@ func (f *facts) get(id string) (fact, bool) {
 	return known, there
 }
 
-// complete returns the facts about each container. It queries Podman for new containers and new
-// runs. Facts that it does not return stay unknown until a later list: no single container can make
-// a list fail.
+// complete returns the facts about each container, and queries Podman for new containers and new
+// runs. Facts that Podman does not return stay unknown until a later list, so that no single
+// container makes a list fail.
 func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map[string]fact {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
@@ -114,9 +114,9 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 			switch {
 			case err == nil:
 				answers[i], reported[i] = about.fact(c.run()), true
-			case errors.Is(err, runtime.ErrUnavailable): // so are the others'
+			case errors.Is(err, runtime.ErrUnavailable): // the other requests will fail, too
 				return err
-			case !errors.Is(err, engine.ErrNotFound): // else it will not be in the next list
+			case !errors.Is(err, engine.ErrNotFound): // removed: it will not be in the next list
 				r.log.Debug("cannot inspect container", "container", c.name(), "id", c.ID, "error", err)
 			}
 			return nil
@@ -131,17 +131,17 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 			known[c.ID] = answers[i]
 		}
 		if answers[i].of != c.run() {
-			r.changes.note() // the next list is to ask again
+			r.changes.note() // makes the next list request it again
 		}
 	}
-	// Containers that are not in the list were removed: forget them.
+	// Containers that are not in the list were removed.
 	f.mu.Lock()
 	f.byID = known
 	f.mu.Unlock()
 	return known
 }
 
-// inspected is what Podman says of one container.
+// inspected is Podman's description of one container.
 type inspected struct {
 	IsService    bool
 	Dependencies []string
@@ -159,22 +159,22 @@ type inspected struct {
 	}
 	Config struct {
 		StopTimeout *int64          // seconds
-		StopSignal  json.RawMessage // a number, and a name from Podman 5 on
+		StopSignal  json.RawMessage // a number; since Podman 5 a name
 		Annotations map[string]string
 	}
 }
 
-// stopSignal is what the container is stopped with.
+// stopSignal returns the container's stop signal.
 func (i inspected) stopSignal() string {
 	switch signal := strings.Trim(string(i.Config.StopSignal), `"`); signal {
-	case "", "null", "0": // nobody says
+	case "", "null", "0": // unknown
 		return "SIGTERM"
 	default:
 		return signal
 	}
 }
 
-// inspect asks one container of itself.
+// inspect requests the description of one container.
 func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, error) {
 	var answer inspected
 	err := r.get(ctx, "InspectContainer", what, "/containers/"+id+"/json", nil, &answer)
@@ -184,14 +184,14 @@ func (r *Runtime) inspect(ctx context.Context, what, id string) (inspected, erro
 	return answer, err
 }
 
-// fact is what an answer says about the run in a list.
+// fact converts a description of the run of.
 func (i inspected) fact(of run) fact {
 	f := fact{
 		needs: i.Dependencies, annotations: sanitize.Clean(i.Config.Annotations), service: i.IsService, removed: i.HostConfig.AutoRemove,
 		of: of, askedAt: time.Now(), policy: cmp.Or(i.HostConfig.RestartPolicy.Name, policyNone), startedAt: i.State.StartedAt, finishedAt: i.State.FinishedAt,
 		monitor: i.State.ConmonPid,
 	}
-	for _, from := range i.HostConfig.VolumesFrom { // "db:ro,cache", or each for itself
+	for _, from := range i.HostConfig.VolumesFrom { // "db:ro,cache", or one entry for each
 		for text := range strings.FieldsFuncSeq(from, func(r rune) bool { return r == ',' || r == ';' }) {
 			other, _, _ := strings.Cut(text, ":")
 			f.volumes = append(f.volumes, other)

@@ -22,7 +22,7 @@ import (
 
 const built = "localhost/hostler/program:1"
 
-// contains returns the containers of all pods by their names.
+// containers returns the containers of all pods by name.
 func containers(t *testing.T, r *podman.Runtime) map[string]runtime.Container {
 	t.Helper()
 	pods, err := r.Pods(t.Context())
@@ -36,14 +36,14 @@ func containers(t *testing.T, r *podman.Runtime) map[string]runtime.Container {
 	return byName
 }
 
-// counts is the command of a container that ends by the second signal at once, and by the
-// first in a second.
+// counts is the command of a container that ends at once after the second signal, and within a
+// second after the first.
 func counts() []string {
 	return []string{"sh", "-c", "trap 'echo signal; n=$((n+1)); [ $n = 1 ] || exit 9' TERM; echo ready; while [ \"$n\" != 1 ]; do sleep 0.1; done; for i in 0 1 2 3 4 5 6 7 8 9; do sleep 0.2; done; exit 4"}
 }
 
-// What is stopped stays so, regardless of its restart policy, is asked once, and may be gone
-// afterwards.
+// A stopped container stays stopped, whatever its restart policy is. It gets one signal, and may be
+// removed afterwards.
 func TestPodmansContainersStayStopped(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	d.AddImage(t, built)
@@ -77,7 +77,7 @@ func TestPodmansContainersStayStopped(t *testing.T) {
 			}
 		})
 	}
-	// The service dies while a container takes its time, and another client starts it.
+	// The service dies while a container is stopping, and another client starts the service.
 	stops.Go(func() {
 		if err := r.StopContainer(t.Context(), all["once"], patience); err != nil {
 			t.Errorf("StopContainer(once) = %v", err)
@@ -100,9 +100,9 @@ func TestPodmansContainersStayStopped(t *testing.T) {
 	}
 }
 
-// A Podman that is killed between resuming a container and writing that down takes it for
-// paused from then on: it can neither resume nor stop it.
-func TestWhatPodmanTakesForPausedIsAskedToEnd(t *testing.T) {
+// If Podman is killed after it resumed a container and before it saved that, it calls the container
+// paused from then on. It can neither resume nor stop it.
+func TestAContainerThatPodmanCallsPausedIsSignalled(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	d.AddImage(t, built)
 	for name, c := range map[string]lab.PodmanContainer{
@@ -139,14 +139,14 @@ func TestWhatPodmanTakesForPausedIsAskedToEnd(t *testing.T) {
 	}
 }
 
-// An image that was built here has digests as well, which say nothing.
-func TestOnlyWhatPodmanHasPulledCarriesADigest(t *testing.T) {
+// An image that was built here also has digests, which mean nothing.
+func TestOnlyImagesThatPodmanPulledHaveDigests(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	pulled := d.Registry.Address + "/shop/app:1"
 	id, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{pulled, d.Registry.Address + "/other/app:2"}})
 	check(t, err)
 	d.AddImage(t, "docker.io/library/built:1")
-	// Podman commits what runs as Buildah does what it builds.
+	// A commit by Podman has the same format as a build by Buildah.
 	_, err = d.Run(t.Context(), lab.PodmanContainer{Name: "base", Image: pulled, Command: lab.ExitWith(0)})
 	check(t, err)
 	_, err = d.Command(t.Context(), "commit", "--quiet", "--change", "LABEL hostler.io/keep=true", "base", "docker.io/library/committed:1")
@@ -181,7 +181,7 @@ func TestOnlyWhatPodmanHasPulledCarriesADigest(t *testing.T) {
 	}
 }
 
-// Layers of an archive of OCI's are compressed as those of a registry are.
+// Layers of an OCI archive are compressed like those of a registry.
 func TestAnArchiveThatPodmanLoadsIsNotPulled(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	d.AddImage(t, built)
@@ -214,8 +214,8 @@ func TestAnArchiveThatPodmanLoadsIsNotPulled(t *testing.T) {
 	expect(fromList, true)
 }
 
-// What was pulled by a tag and by a digest goes, and leaves what it was made of.
-func TestPodmansImagesGoWithTheirDigests(t *testing.T) {
+// An image that was pulled by tag and by digest is removed, and its parents stay.
+func TestPodmansImagesAreRemovedWithTheirDigests(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	pulled := d.Registry.Address + "/shop/app:1"
 	id, err := d.Pull(t.Context(), lab.ImageSpec{Names: []string{pulled}})
@@ -254,7 +254,7 @@ func TestPodmansImagesGoWithTheirDigests(t *testing.T) {
 	}
 }
 
-// slowUnit is of a container whose unit's own stop takes longer than anybody has.
+// slowUnit is the unit of a container; its own stop takes longer than any grace.
 type slowUnit struct {
 	holdsNothing
 	*lab.Podman
@@ -262,7 +262,7 @@ type slowUnit struct {
 }
 
 func (u slowUnit) StopUnit(ctx context.Context, name string, pid int, _ func(context.Context, []string)) (bool, error) {
-	go func() { // its ExecStop=
+	go func() { // like its ExecStop=
 		_, _ = u.Command(context.WithoutCancel(ctx), "stop", "--time", "3600", "web")
 	}()
 	u.stopped <- name
@@ -295,8 +295,8 @@ func TestAUnitsStopIsCutAtTheGrace(t *testing.T) {
 	}
 }
 
-// The service ends itself, and is started by no more than a question that is new.
-func TestPodmanIsNotWokenInVain(t *testing.T) {
+// The service exits by itself, and only a new request starts it.
+func TestPodmanIsNotStartedWithoutNeed(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true, Idle: time.Second})
 	_, err := p.Load(t.Context(), lab.ImageSpec{Names: []string{built}})
 	check(t, err)

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-func TestPodmansImagesGoFromAFullDisk(t *testing.T) {
+func TestPodmansImagesAreRemovedFromAFullDisk(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{ImageFSBytes: 64 << 20})
 	layer, err := lab.RandomLayer(8 << 20)
 	check(t, err)

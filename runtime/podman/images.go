@@ -16,21 +16,22 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// labelPrefix is what labels of images are kept for; the rest is not read.
+// labelPrefix begins the labels of images that are kept. Others are dropped.
 const labelPrefix = "hostler.io/"
 
-// image is one of Podman's list.
+// image is an image in Podman's list.
 type image struct {
 	ID                    string `json:"Id"`
 	RepoTags, RepoDigests []string
-	Names                 []string // that it was given; RepoDigests has some that it was not
+	Names                 []string // names that were set; RepoDigests also has others
 	Size                  int64
 	Labels                map[string]string
-	ReadOnly              bool // of an additional store, which is another client's
+	ReadOnly              bool // in an additional store, which belongs to another client
 }
 
-// Images lists all images in one call, and in none if nothing has changed. Intermediate images of a
-// build are in it only after the final image is removed. Podman has no creation times in the store.
+// Images lists all images in one call, or in none if nothing has changed. Intermediate images of a
+// build are listed only after the final image was removed. Podman does not report when an image was
+// stored.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	if err := r.check(ctx, "list images"); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (r *Runtime) queryImages(ctx context.Context) ([]runtime.Image, error) {
 			Runtime: r.name, ID: img.ID, Tags: engine.Named(img.RepoTags), SizeBytes: uint64(max(img.Size, 0)), Pinned: img.ReadOnly, Labels: maps.Clone(img.Labels),
 		}
 		maps.DeleteFunc(images[i].Labels, func(key, _ string) bool { return !strings.HasPrefix(key, labelPrefix) })
-		// Podman makes up digests for the names of all images.
+		// Podman lists digests even for images that have none in a registry.
 		if wasPulled(filepath.Join(folder, img.ID), img.ID) {
 			images[i].Digests = engine.Named(img.RepoDigests)
 		}
@@ -73,13 +74,14 @@ func (r *Runtime) listImages(ctx context.Context, what string) ([]image, error) 
 	if err := r.get(ctx, "ListImages", what, "/images/json", url.Values{"all": {"false"}}, &list); err != nil {
 		return nil, err
 	}
-	list = together(list)
+	list = mergeDuplicates(list)
 	return list, distinct(what, "image", list, func(img *image) string { return img.ID })
 }
 
-// together merges duplicates. Podman lists an image once for each store that has it. All but one
-// store belong to other clients, and a request may get any of them: such an image counts as theirs.
-func together(list []image) []image {
+// mergeDuplicates merges duplicates. Podman lists an image once for each store that has it. All but
+// one store belong to other clients, and a request may affect any store. So such an image counts as
+// belonging to others.
+func mergeDuplicates(list []image) []image {
 	at := make(map[string]int, len(list))
 	var once []image
 	for _, img := range list {
@@ -96,7 +98,7 @@ func together(list []image) []image {
 	return once
 }
 
-// union is the first list with what it lacks of the second.
+// union appends the elements of b that a lacks.
 func union(a, b []string) []string {
 	for _, name := range b {
 		if !slices.Contains(a, name) {
@@ -106,10 +108,11 @@ func union(a, b []string) []string {
 	return a
 }
 
-// wasPulled reports whether an image came from a registry, by the data of Podman. Registries have
-// compressed layers, so that the manifest has other digests than the configuration. Locally built
-// images have no compressed layers. A loaded OCI archive may have, but has no list for several
-// platforms, and never the media type of Docker. If unknown, the image counts as not pulled.
+// wasPulled reports whether an image came from a registry, judging by Podman's files. Registries
+// have compressed layers, so the layers' digests in the manifest differ from those in the
+// configuration. Locally built images have no compressed layers. A loaded OCI archive may have
+// some, but has no manifest list, and never the media type of Docker. If unknown, the image counts
+// as not pulled.
 func wasPulled(folder, id string) bool {
 	var manifest struct {
 		MediaType string
@@ -120,8 +123,8 @@ func wasPulled(folder, id string) bool {
 			DiffIDs []string `json:"diff_ids"`
 		} `json:"rootfs"`
 	}
-	// So containers/storage names what is named like no file: its big data, see
-	// images.go there.
+	// containers/storage encodes the names of big data that are not valid file names this way, see
+	// its images.go.
 	configFile := "=" + base64.StdEncoding.EncodeToString([]byte(digestPrefix+id))
 	if !read(filepath.Join(folder, "manifest"), &manifest) || !read(filepath.Join(folder, configFile), &config) {
 		return false
@@ -132,13 +135,13 @@ func wasPulled(folder, id string) bool {
 	return compressed && (manifest.MediaType == dockerManifest || fromList(folder))
 }
 
-// dockerManifest is the media type of the manifest of an image of Docker's kind.
+// dockerManifest is the media type of the manifest of a Docker image.
 const dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 
-// fromList reports whether an image was chosen from a list of images for several platforms,
-// which is kept beside its own manifest.
+// fromList reports whether an image was chosen from a manifest list, which is stored beside its own
+// manifest.
 func fromList(folder string) bool {
-	entries, _ := os.ReadDir(folder) // there is none of one that is gone
+	entries, _ := os.ReadDir(folder) // fails if the image was removed
 	for _, e := range entries {
 		encoded, _ := strings.CutPrefix(e.Name(), "=")
 		var list struct{ Manifests []json.RawMessage }
@@ -150,7 +153,7 @@ func fromList(folder string) bool {
 	return false
 }
 
-// maxRecordBytes bounds what is read of an image's record; manifests have at most 4 MiB.
+// maxRecordBytes bounds the files of an image that are read; manifests have at most 4 MiB.
 const maxRecordBytes = 8 << 20
 
 func read(path string, into any) bool {

@@ -11,22 +11,22 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// aboutAge is how long the answer of Podman about itself is used: each request starts another
+// aboutAge is how long data about Podman stays valid. It is long, because each request starts a
 // process.
 const aboutAge = time.Hour
 
-// about is what changes only with Podman's version or configuration.
+// about has data that changes only with Podman's version or configuration.
 type about struct {
 	askedAt time.Time
-	socket  string // who listened then: an upgrade has another one listen
+	socket  string // the listening socket at the request; it changes with an upgrade
 	version string
-	root    string // where images and containers are kept
-	run     string // where their state is, which a boot removes
-	driver  string // of its storage, by which folders are named
+	root    string // folder of images and containers
+	run     string // folder of their state, which a boot removes
+	driver  string // storage driver, part of the names of folders
 }
 
-// Info reports whether Podman can be queried: whether its socket has a listener. It sends no
-// request, which would start the service, except for missing facts.
+// Info checks whether Podman's socket has a listener. It sends no request, which would start the
+// service, unless data about Podman is missing.
 func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	const what = "get runtime status"
 	if err := r.check(ctx, what); err != nil {
@@ -39,7 +39,8 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	return sanitize.Clean(runtime.Info{Name: "podman", Version: a.version, Endpoint: r.Endpoint(), Ready: true, NetworkReady: true}), nil
 }
 
-// check is for cached answers: it fails if the caller has gone, or Podman cannot be queried.
+// check is called before a cached answer is used. It fails if ctx has ended or Podman cannot be
+// queried.
 func (r *Runtime) check(ctx context.Context, what string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
@@ -50,7 +51,7 @@ func (r *Runtime) check(ctx context.Context, what string) error {
 	return nil
 }
 
-// describe asks Podman what it is, unless that is known.
+// describe requests data about Podman, unless it is known.
 func (r *Runtime) describe(ctx context.Context) (about, error) {
 	r.aboutMu.Lock()
 	a, socket := r.about, r.socket.Listener()
@@ -83,7 +84,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	return a, nil
 }
 
-// ImageFilesystems names where Podman keeps images.
+// ImageFilesystems returns the filesystem of Podman's images.
 func (r *Runtime) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
 	const what = "list image filesystems"
 	if err := r.check(ctx, what); err != nil {

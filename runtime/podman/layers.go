@@ -10,7 +10,7 @@ import (
 
 var _ runtime.LayerLister = (*Runtime)(nil)
 
-// Layers reads Podman's store: its API reports what images share, but not with which others.
+// Layers reads Podman's store: its API reports how much images share, but not with which others.
 func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	if err := r.check(ctx, "list layers"); err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (r *Runtime) Layers(ctx context.Context) ([]runtime.Layer, error) {
 
 var _ runtime.SpaceOwner = (*Runtime)(nil)
 
-// OwnedSpace reads Podman's store.
+// OwnedSpace lists the folders of containers in Podman's store.
 func (r *Runtime) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	if err := r.check(ctx, "list owned space"); err != nil {
 		return nil, err

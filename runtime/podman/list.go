@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/runtime/docker/compose"
 )
 
-// container is one of Podman's list.
+// container is a container in Podman's list.
 type container struct {
 	ID             string `json:"Id"`
 	Names          []string
@@ -22,22 +22,21 @@ type container struct {
 	Created        time.Time
 	Pid            int
 	StartedAt      int64
-	ExitedAt       int64 // of an earlier run, if Podman has not seen the latest end
+	ExitedAt       int64 // of an earlier run, if Podman has not seen the end of the latest
 	ExitCode       int32
 	Labels         map[string]string
 }
 
 const (
-	// stateStorage is that of what other tools, such as Buildah, keep in Podman's
-	// storage.
+	// stateStorage is the state of containers of other tools, such as Buildah, in Podman's storage.
 	stateStorage = "storage"
-	// stateStopping is that of a container that was sent the stop signal and has not.
+	// stateStopping is the state of a container that was sent the stop signal and has not ended.
 	stateStopping = "stopping"
 	statePaused   = "paused"
 	// stateCreated is the state of a container that was created, or whose start failed or was
 	// interrupted.
 	stateCreated = "created"
-	// stateInitialized is that of a container that was made ready to start.
+	// stateInitialized is the state of a container that is ready to start.
 	stateInitialized = "initialized"
 )
 
@@ -50,7 +49,7 @@ func (c *container) name() string {
 	return strings.TrimPrefix(c.Names[0], "/")
 }
 
-// state is the container's own, of which an earlier run is a part.
+// state returns the container's state. A created container that has run before counts as exited.
 func (c *container) state() runtime.ContainerState {
 	if c.State == stateCreated && c.StartedAt > 0 {
 		return runtime.Exited
@@ -58,8 +57,8 @@ func (c *container) state() runtime.ContainerState {
 	return state(c.State)
 }
 
-// podID is the ID of the pod that a container is of: Podman's, a Compose project's, or
-// its own.
+// podID returns the ID of the container's pod: of Podman's pod, of a Compose project, or the
+// container's own.
 func (c *container) podID() string {
 	if c.Pod != "" {
 		return c.Pod
@@ -67,7 +66,7 @@ func (c *container) podID() string {
 	return compose.PodID(c.Labels, c.ID)
 }
 
-// list lists all containers, of pods' infrastructure and those of other tools, too.
+// list lists all containers, including infra containers and those of other tools.
 func (r *Runtime) list(ctx context.Context) ([]container, error) {
 	var list []container
 	err := r.get(ctx, "ListContainers", "list containers", "/containers/json", url.Values{"all": {"true"}, "external": {"true"}}, &list)
@@ -77,8 +76,8 @@ func (r *Runtime) list(ctx context.Context) ([]container, error) {
 	return list, distinct("list containers", "container", list, func(c *container) string { return c.ID })
 }
 
-// distinct rejects a list in which an object has no ID or a duplicate one: decisions would apply to
-// the wrong object.
+// distinct rejects a list in which an object has no ID, or the ID of another object. Otherwise a
+// decision could apply to the wrong object.
 func distinct[T any](what, kind string, list []T, id func(*T) string) error {
 	seen := make(map[string]bool, len(list))
 	for i := range list {
@@ -94,7 +93,7 @@ func distinct[T any](what, kind string, list []T, id func(*T) string) error {
 	return nil
 }
 
-// state translates Podman's, as libpod/define/containerstate.go has them.
+// state translates Podman's states of libpod/define/containerstate.go.
 func state(s string) runtime.ContainerState {
 	switch s {
 	case stateCreated, stateInitialized, "configured":

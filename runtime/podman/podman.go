@@ -1,15 +1,14 @@
-// Package podman drives a Podman of the whole host over its API.
+// Package podman drives the host's Podman over its API.
 //
-// It owns the translation between Podman's pods and containers and package runtime: a
-// Podman pod is a pod, a Compose project is one, and so is each container that is of
-// neither. Infra containers are not shown as containers: they are what makes a pod ready.
-// A container that is a systemd unit's is stopped by stopping the unit. It refuses to
-// create anything, and to touch volumes, networks and users' own Podmans.
+// It owns the translation between Podman's pods and containers and package runtime. A Podman pod is
+// a pod, and so is a Compose project, and each other container. Infra containers are not listed as
+// containers: they decide whether a pod is ready. A container of a systemd unit is stopped by
+// stopping the unit. The package never creates anything, and does not touch volumes, networks and
+// the Podmans of users.
 //
-// Podman's containers run without a daemon: who asks its API starts a service, which ends
-// itself seconds later. So nothing is asked twice: while a Watch is in progress, which sees
-// in Podman's folders whatever begins and ends, lists are answered from memory until
-// something has happened.
+// Podman's containers run without a daemon: a request to its API starts a service, which exits
+// seconds later. So no request is repeated without need. A Watch sees in Podman's folders what
+// starts and ends. While it runs, lists come from a cache until something has changed.
 package podman
 
 import (
@@ -22,10 +21,10 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Type is what candidates of this adapter are marked with.
+// Type is the type of this adapter's candidates.
 const Type = "podman"
 
-// Options say which Podman to talk to, and how.
+// Options select a Podman, and set limits for its calls.
 type Options = local.Options
 
 // Runtime is one Podman. It is safe for concurrent use.
@@ -38,7 +37,7 @@ type Runtime struct {
 	units    local.Units
 	conn     *engine.Conn
 	socket   *local.Activation
-	exits    string // Exits, but in tests
+	exits    string // Exits, except in tests
 
 	aboutMu sync.Mutex
 	about   about
@@ -49,17 +48,17 @@ type Runtime struct {
 	answers  answers
 }
 
-// answers holds what Podman reported last, for as long as nothing changes.
+// answers caches Podman's answers while nothing changes.
 type answers struct {
-	pods   remembered[[]runtime.Pod]
-	images remembered[[]runtime.Image]
-	others remembered[[]runtime.ImageUser]
+	pods   cached[[]runtime.Pod]
+	images cached[[]runtime.Image]
+	others cached[[]runtime.ImageUser]
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// New prepares a runtime without talking to it: the first call connects. It fails on an
-// endpoint that cannot be a unix socket.
+// New prepares a runtime without connecting: the first call connects. It fails if the endpoint is
+// not a unix socket.
 func New(o Options) (*Runtime, error) {
 	o, path, err := o.Complete(NameOf)
 	if err != nil {
@@ -74,11 +73,11 @@ func New(o Options) (*Runtime, error) {
 	}, nil
 }
 
-// Name is the name that every listed object carries.
+// Name returns the name that every listed object carries.
 func (r *Runtime) Name() string { return r.name }
 
-// Endpoint is the socket as a URL, such as unix:///run/podman/podman.sock.
+// Endpoint returns the socket as a URL, such as unix:///run/podman/podman.sock.
 func (r *Runtime) Endpoint() string { return "unix://" + r.path }
 
-// Close ends the connection. Later calls end with runtime.ErrUnavailable.
+// Close closes the connection. Later calls fail with runtime.ErrUnavailable.
 func (r *Runtime) Close() error { return r.conn.Close() }

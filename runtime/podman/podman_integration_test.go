@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// labDriver drives a real Podman, whose pods are its own or, where projects is set,
+// labDriver is the Driver of a real Podman, whose pods are Podman pods or, if projects is set,
 // Compose projects.
 type labDriver struct {
 	*lab.Podman
@@ -36,7 +36,7 @@ func (d labDriver) AddImage(t testing.TB, tags ...string) {
 	check(t, err)
 }
 
-// AddPinnedImage has it in a folder of others' images as well, which Podman may not change.
+// AddPinnedImage also adds the image to an additional store, which Podman may not change.
 func (d labDriver) AddPinnedImage(t testing.TB, tag string) {
 	t.Helper()
 	d.AddImage(t, tag)
@@ -96,13 +96,13 @@ func (d labDriver) Rerun(t testing.TB, id string) {
 	check(t, err)
 }
 
-// startPodman makes a real Podman and an adapter to it.
+// startPodman starts a real Podman, and returns an adapter for it.
 func startPodman(t *testing.T, o lab.PodmanOptions) (*podman.Runtime, labDriver) {
 	t.Helper()
 	return startIn(t, lab.In(t), o)
 }
 
-// startIn makes them of what a lab has.
+// startIn is startPodman in a lab.
 func startIn(t *testing.T, l *lab.Lab, o lab.PodmanOptions) (*podman.Runtime, labDriver) {
 	t.Helper()
 	d := labDriver{Podman: l.PodmanFor(t, o)}
@@ -126,7 +126,7 @@ func TestPodmanConforms(t *testing.T) {
 	})
 }
 
-// Debian 13's keeps its containers in another database, and runs them with crun.
+// Debian 13's Podman has another database for its containers, and runs them with crun.
 func TestPodmanOfDebian13Conforms(t *testing.T) {
 	tree, err := debian.PrepareRuntimes(t.Context(), slog.New(slog.DiscardHandler))
 	check(t, err)

@@ -16,10 +16,10 @@ import (
 	"hostler.io/hostler/runtime/podman"
 )
 
-// never is the second of no time, as Podman lists it.
+// never is the zero time in Podman's lists.
 const never = -62135596800
 
-// listed is a container as lists have it, made at a second of a day.
+// listed returns a container as in lists, created at that second.
 func listed(id, state string, second int, more object) object {
 	c := object{
 		"Id": id, "Names": []string{"name-" + id}, "Image": "localhost/app:1", "ImageID": "image", "State": state,
@@ -31,13 +31,13 @@ func listed(id, state string, second int, more object) object {
 	return c
 }
 
-// inspected is a container as Podman returns it.
+// inspected returns a container as Podman's inspect does.
 func inspected(status string, config object, needs ...string) object {
 	return object{"State": object{"Status": status, "ConmonPid": 4711, "StartedAt": time.Now().Add(-time.Hour)}, "Config": config, "Dependencies": needs}
 }
 
-// fleet has a pod with two containers, an empty one, two Compose projects, a lone
-// container, and one of Buildah's.
+// fleet has a pod with two containers, an empty pod, two Compose projects, a single container, and
+// a container of Buildah.
 func fleet() map[string]any {
 	ten := object{"StopTimeout": 10}
 	return map[string]any{
@@ -112,9 +112,9 @@ func TestPodsProjectsAndLoneContainersArePods(t *testing.T) {
 	}
 }
 
-// Podman has one for each `podman kube play` of a unit (Quadlet's .kube): its end takes
-// the unit down.
-func TestWhatHoldsAUnitOfPodsTogetherIsNoPod(t *testing.T) {
+// Podman has one for each `podman kube play` of a unit (Quadlet's .kube): when it ends, the unit
+// stops.
+func TestAServiceContainerIsNotAPod(t *testing.T) {
 	service := inspected("running", nil)
 	service["IsService"] = true
 	s := newServer(t, map[string]any{
@@ -132,7 +132,7 @@ func TestWhatHoldsAUnitOfPodsTogetherIsNoPod(t *testing.T) {
 	}
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	for name, answers := range map[string]map[string]any{
 		"a container without an ID":  {"/libpod/containers/json": []any{listed("", "running", 1, nil)}},
 		"a container that is twice":  {"/libpod/containers/json": []any{listed("a", "running", 1, nil), listed("a", "exited", 1, nil)}},
@@ -153,7 +153,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-// Podman lists such an image for each of its stores.
+// Podman lists such an image once for each of its stores.
 func TestAnImageThatOthersHaveAsWellIsReportedOnceAndKept(t *testing.T) {
 	own, theirs := object{"Id": "a", "Size": 2, "RepoTags": []string{"a:1", "a:2"}}, object{"Id": "a", "Size": 1, "RepoTags": []string{"a:2", "a:3"}, "ReadOnly": true}
 	for name, list := range map[string][]any{
@@ -175,7 +175,7 @@ func TestAnImageThatOthersHaveAsWellIsReportedOnceAndKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotPodmanIsRefused(t *testing.T) {
+func TestOtherDaemonsAreRefused(t *testing.T) {
 	s := newServer(t, map[string]any{"/version": object{"Version": "26.1.5", "Components": []any{object{"Name": "Engine", "Version": "26.1.5"}}}})
 	if _, _, err := podman.Ask(t.Context(), local.Candidate{Path: s.socket}); !errors.Is(err, runtime.ErrUnsupported) {
 		t.Errorf("Ask() of a Docker = %v, want %v", err, runtime.ErrUnsupported)
@@ -204,8 +204,8 @@ func TestAnUpgradeIsReported(t *testing.T) {
 	}
 }
 
-// While somebody watches, Podman is asked again only once something has happened.
-func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
+// While there is a Watch, Podman is queried again only after a change.
+func TestNothingIsQueriedWhileNothingChanges(t *testing.T) {
 	s := newServer(t, fleet())
 	m := &manager{units: map[string]int{"container-web.service": 1}, starts: true}
 	r := s.openIn(t, withMonitor(t, "conmon -c alone", inService), m)
@@ -240,8 +240,8 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 		}
 		return runtime.Event{}
 	}
-	// The watch has started when it sees something, and is done with it when it sees the
-	// last.
+	// The first event shows that the Watch has started; the last one, that it has handled
+	// everything.
 	var id string
 	for n, seen := 0, false; !seen; n++ {
 		id = fmt.Sprintf("%064x", n)
@@ -255,7 +255,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 			}
 		}
 	}
-	// No file reports when what is ready to start does.
+	// No file shows when a container that is ready to start has started.
 	ask()
 	s.asked()
 	ask()
@@ -264,7 +264,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	}
 	list := s.answers["/libpod/containers/json"].([]any)
 	s.set("/libpod/containers/json", slices.DeleteFunc(slices.Clone(list), func(c any) bool { return c.(object)["State"] == "initialized" }))
-	// Nor when systemd knows the main process of what it starts.
+	// Nor when systemd knows the main process of a unit that is starting.
 	ask()
 	s.asked()
 	ask()
@@ -325,7 +325,7 @@ func TestNothingIsAskedWhileNothingHappens(t *testing.T) {
 	}
 }
 
-// rename writes a file as Podman does its lists.
+// rename writes a file as Podman writes its lists.
 func rename(path string) error {
 	temporary := filepath.Join(filepath.Dir(path), ".tmp-file")
 	return errors.Join(os.WriteFile(temporary, nil, 0o644), os.Rename(temporary, path))
@@ -353,7 +353,7 @@ func TestARunningContainerIsNotRemoved(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherToolUsesStays(t *testing.T) {
+func TestImagesThatOtherToolsUseStay(t *testing.T) {
 	s := newServer(t, fleet())
 	for _, id := range []string{"base", "pause", "image"} {
 		if err := s.open(t, nil).RemoveImage(t.Context(), runtime.Image{ID: id}); !errors.Is(err, runtime.ErrInUse) {

@@ -11,9 +11,9 @@ import (
 	"hostler.io/hostler/runtime/docker/compose"
 )
 
-// Pods lists Podman's pods, Compose projects and lone containers, by time of creation:
-// one call, one more where there are pods of Podman's, and one for each container that
-// is new, has started or has ended; none while nothing has happened.
+// Pods lists Podman's pods, Compose projects and single containers, by creation time. It takes one
+// call, one more if there are Podman pods, and one for each container that is new, has started or
+// has ended. While nothing changes, it takes none.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	if err := r.check(ctx, "list pods"); err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return clone(pods), err
 }
 
-// clone copies what callers may sort or cut.
+// clone copies the lists that callers may modify.
 func clone(pods []runtime.Pod) []runtime.Pod {
 	pods = slices.Clone(pods)
 	for i := range pods {
@@ -44,7 +44,7 @@ func (r *Runtime) queryPods(ctx context.Context) ([]runtime.Pod, error) {
 	known := r.facts.complete(ctx, r, slices.Concat(own, ofUnits))
 	own = slices.DeleteFunc(own, func(c *container) bool { return known[c.ID].service })
 	if slices.ContainsFunc(list, func(c container) bool { return c.State == stateInitialized }) {
-		r.changes.note() // no file reports that it starts
+		r.changes.note() // no file shows when it starts
 	}
 	reported := r.queryUnits(ctx, own, ofUnits, known)
 	containers := make([]runtime.Container, len(own))
@@ -62,7 +62,7 @@ func (r *Runtime) queryPods(ctx context.Context) ([]runtime.Pod, error) {
 	return r.withPods(ctx, pods, infra)
 }
 
-// split returns what holds pods together, by pod, and what else is Podman's own.
+// split returns the infra containers by pod, and Podman's other containers.
 func split(list []container) (infra map[string]*container, own []*container) {
 	infra = map[string]*container{}
 	for i := range list {
@@ -77,8 +77,8 @@ func split(list []container) (infra map[string]*container, own []*container) {
 	return infra, own
 }
 
-// dependencies has of what containers need those that are listed: of what holds a pod together all
-// containers of that pod, except those of the pod itself.
+// dependencies removes containers that are not listed from what containers need. It replaces an
+// infra container by all containers of its pod, or by none if the container belongs to that pod.
 func dependencies(containers []runtime.Container, infra map[string]*container) {
 	podOf, ofPod, held := map[string]string{}, map[string][]string{}, map[string]string{}
 	for i := range containers {
@@ -98,13 +98,13 @@ func dependencies(containers []runtime.Container, infra map[string]*container) {
 			case holds && pod != c.PodID:
 				c.StopsBefore = append(c.StopsBefore, ofPod[pod]...)
 			case podOf[id] != "":
-				c.StopsBefore, c.Joins = append(c.StopsBefore, id), append(c.Joins, id) // Podman starts it, too
+				c.StopsBefore, c.Joins = append(c.StopsBefore, id), append(c.Joins, id) // Podman starts them together
 			}
 		}
 	}
 }
 
-// find returns the IDs of the containers that IDs or names mean, except one's own.
+// find returns the IDs of the containers with the IDs or names in meant, except own.
 func find(list []*container, own string, meant []string) (ids []string) {
 	for _, other := range meant {
 		for _, c := range list {
@@ -116,7 +116,7 @@ func find(list []*container, own string, meant []string) (ids []string) {
 	return ids
 }
 
-// pod is one of Podman's list.
+// pod is a pod in Podman's list.
 type pod struct {
 	ID      string `json:"Id"`
 	Name    string
@@ -124,8 +124,8 @@ type pod struct {
 	Labels  map[string]string
 }
 
-// withPods says of Podman's pods what their containers do not, and adds those that have
-// no container but that which holds them together.
+// withPods adds data of Podman's pods that their containers lack, and pods that have only an infra
+// container.
 func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[string]*container) ([]runtime.Pod, error) {
 	const what = "list pods"
 	var list []pod
@@ -140,7 +140,7 @@ func (r *Runtime) withPods(ctx context.Context, pods []runtime.Pod, infra map[st
 		ready := c != nil && state(c.State) == runtime.Running
 		i := slices.IndexFunc(pods, func(known runtime.Pod) bool { return known.ID == p.ID })
 		if i < 0 {
-			if c == nil { // it is but a name
+			if c == nil { // a pod without containers runs nothing
 				continue
 			}
 			pods = append(pods, runtime.Pod{Runtime: r.name, ID: p.ID, UID: p.ID})

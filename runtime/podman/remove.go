@@ -15,8 +15,7 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// RemoveContainer removes a container that does not run; Podman itself refuses others.
-// Its volumes stay.
+// RemoveContainer removes a container that does not run; Podman refuses others. Its volumes stay.
 func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("remove container", c.Name, c.ID)
 	if c.ID == "" {
@@ -28,21 +27,21 @@ func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) erro
 	if err == nil {
 		return nil
 	}
-	// It gives no class for that.
+	// Podman's error has no class for this.
 	if running, _, asked := r.running(ctx, what, c.ID); asked == nil && running {
 		return fmt.Errorf("%w: %w", runtime.ErrInUse, err)
 	}
 	return err
 }
 
-// RemovePod is runtime.ErrUnsupported: a pod is what somebody has made to start again.
+// RemovePod returns runtime.ErrUnsupported: a stopped pod can be started again.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
 	return fmt.Errorf("%s: %w: use podman pod rm", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }
 
-// RemoveImage removes the image with all its names. Podman refuses what a container uses,
-// running or not, also one of another tool such as Buildah, and so does this, since names
-// would be gone before Podman does.
+// RemoveImage removes the image with all its names. Like Podman, it refuses an image that a
+// container uses, running or not, even a container of another tool such as Buildah. Podman's own
+// check comes after names were removed.
 func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 	what := local.Named("remove image", img.Names()[0], "")
 	if img.ID == "" {
@@ -58,14 +57,14 @@ func (r *Runtime) RemoveImage(ctx context.Context, img runtime.Image) error {
 		}
 	}
 	defer r.changes.note()
-	images := engine.Images{Conn: r.conn, Timeouts: r.timeouts, Spare: r.spareNames, Delete: r.deleteImage}
+	images := engine.Images{Conn: r.conn, Timeouts: r.timeouts, ExtraNames: r.extraNames, Delete: r.deleteImage}
 	return images.Remove(ctx, what, digestPrefix+strings.TrimPrefix(img.ID, digestPrefix))
 }
 
-// spareNames are all names of an image but one, with which Podman removes it by its ID. A
-// digest by which it was pulled is such a name, and does not go with its repository's last
-// tag; those that Podman makes up for each name are none.
-func (r *Runtime) spareNames(ctx context.Context, what, id string) ([]string, error) {
+// extraNames returns all names of an image except one, with which Podman removes the image by its
+// ID. A digest by which the image was pulled is a name, and stays when its repository's last tag is
+// removed. Digests that Podman adds for each name do not count.
+func (r *Runtime) extraNames(ctx context.Context, what, id string) ([]string, error) {
 	list, err := r.listImages(ctx, what)
 	if err != nil {
 		return nil, err
@@ -76,21 +75,21 @@ func (r *Runtime) spareNames(ctx context.Context, what, id string) ([]string, er
 			names = engine.Named(list[i].Names)
 		}
 	}
-	// Tags last: they can be given back.
+	// Tags last, because only tags can be restored.
 	slices.SortStableFunc(names, func(a, b string) int {
 		return cmp.Compare(strings.Count(b, "@"), strings.Count(a, "@"))
 	})
 	return names[:max(len(names)-1, 0)], nil
 }
 
-// Exit codes of podman-rmi(1), which Podman's API has as well.
+// Exit codes of podman-rmi(1), which Podman's API also uses.
 const (
 	exitNoImage = 1
 	exitInUse   = 2
 )
 
-// deleteImage removes one name, or the image by its ID. It uses the API of Podman: the Docker API
-// of Podman 4 ignores noprune, without which untagged parent images are removed, too.
+// deleteImage removes one name, or the image by its ID. It uses Podman's own API, because the
+// Docker API of Podman 4 ignores noprune: it would also remove untagged parent images.
 func (r *Runtime) deleteImage(ctx context.Context, what, name string) error {
 	var answer struct {
 		ExitCode int
@@ -111,13 +110,13 @@ func (r *Runtime) deleteImage(ctx context.Context, what, name string) error {
 	return fmt.Errorf("%s: %s", what, text)
 }
 
-// digestPrefix is what images' IDs begin with behind Docker's API.
+// digestPrefix begins the IDs of images in Docker's API.
 const digestPrefix = "sha256:"
 
 var _ runtime.ImageUsers = (*Runtime)(nil)
 
-// OtherImageUsers lists what holds pods and units of pods together, and containers of
-// other tools than Podman, such as builds in progress.
+// OtherImageUsers lists infra containers, service containers, and containers of other tools than
+// Podman, such as builds in progress.
 func (r *Runtime) OtherImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	if err := r.check(ctx, "list users of images"); err != nil {
 		return nil, err

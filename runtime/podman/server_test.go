@@ -14,19 +14,19 @@ import (
 	"hostler.io/hostler/runtime/podman"
 )
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
-// server answers as Podman's service does, and is asked whether it was asked. What a test
-// does not set is the answer of one without containers and images.
+// server imitates Podman's service, and records its calls. By default it has no containers and
+// images.
 type server struct {
 	root, run, exits, socket string
-	exitCode                 int // of containers that are waited for
+	exitCode                 int // of containers for which a caller waits
 
 	mu      sync.Mutex
 	answers map[string]any // by path without its version
 	calls   []string       // "POST /libpod/containers/a/wait"
-	upgrade func()         // has another Podman listen
+	upgrade func()         // lets another Podman listen
 }
 
 func newServer(t *testing.T, answers map[string]any) *server {
@@ -51,7 +51,7 @@ func newServer(t *testing.T, answers map[string]any) *server {
 	return s
 }
 
-// listen answers at the socket until stop is called, or the test ends.
+// listen serves the socket until stop is called, or the test ends.
 func (s *server) listen(t *testing.T) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", s.socket)
@@ -62,13 +62,13 @@ func (s *server) listen(t *testing.T) (stop func()) {
 	return func() { check(t, h.Close()) }
 }
 
-// open returns an adapter to it.
+// open returns an adapter for the server.
 func (s *server) open(t *testing.T, units local.Units) *podman.Runtime {
 	t.Helper()
 	return s.openIn(t, "/proc", units)
 }
 
-// openIn is open where processes are those of another proc filesystem.
+// openIn is open with another proc filesystem.
 func (s *server) openIn(t *testing.T, proc string, units local.Units) *podman.Runtime {
 	t.Helper()
 	return s.openWith(t, podman.Options{Units: units, ProcRoot: proc})
@@ -90,7 +90,7 @@ func (s *server) set(path string, answer any) {
 	s.answers[path] = answer
 }
 
-// asked returns the calls so far, and forgets them.
+// asked returns the calls since the last asked.
 func (s *server) asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *server) asked() []string {
 	return calls
 }
 
-// ServeHTTP answers, with what is set or as what that is: a status, a function.
+// ServeHTTP returns the answer that is set; a number is a status, and a function is called.
 func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	path := req.URL.Path
 	if strings.HasPrefix(path, "/v") && path != "/version" {

@@ -13,9 +13,9 @@ import (
 
 var _ runtime.Starter = (*Runtime)(nil)
 
-// StartContainer starts a container, after what it needs: what holds its pod together, and
-// what it was made to require (--requires), which Podman starts if it does not run. For one
-// that runs already it does nothing.
+// StartContainer starts a container after its dependencies: the infra container of its pod, and
+// required containers (--requires), which Podman starts if they do not run. If the container runs
+// already, it does nothing.
 func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("start container", c.Name, c.ID)
 	if c.ID == "" {
@@ -27,9 +27,9 @@ func (r *Runtime) StartContainer(ctx context.Context, c runtime.Container) error
 	return r.conn.Ask(ctx, "StartContainer", what, r.timeouts.Start, request, nil)
 }
 
-// restartUnit is the service that starts containers with restart policy always at boot, also those
-// that were stopped manually. Since Podman 5.8 it also starts unless-stopped, unless they were
-// stopped manually. A stop by hostler counts as manual.
+// restartUnit is the service that starts containers with restart policy always at boot, even if
+// they were stopped manually. Since Podman 5.8 it also starts those with unless-stopped, except if
+// they were stopped manually. A stop by hostler counts as manual.
 const restartUnit = "podman-restart.service"
 
 // Restart policies, of podman-run(1).
@@ -41,17 +41,17 @@ const (
 )
 
 // restart returns who starts a container again after a boot. Unlike dockerd, Podman does not start
-// on-failure then.
+// containers with on-failure then.
 func (r *Runtime) restart(c *container, f fact, reported unitCache) runtime.Restart {
 	policy, units := f.policy, r.unitsOf(c)
-	if reported.isMain(c, f) { // it does not say of which unit it is
+	if reported.isMain(c, f) { // the container does not name its unit
 		units = append(units, reported.serviceOf[c.ID])
 	}
 	if policy == "" || !reported.answered && (len(units) > 0 || policy == policyAlways) {
 		return runtime.RestartUnknown
 	}
 	for _, name := range units {
-		// An instance of a template is one of any name: podman-compose names one.
+		// An instance of a template exists for any name: podman-compose names one.
 		if unit, there := reported.byName[name]; there && (unit.AtBoot || !unit.Instance) {
 			return runtime.RestartByUnit
 		}
@@ -68,8 +68,8 @@ func (r *Runtime) restart(c *container, f fact, reported unitCache) runtime.Rest
 	return runtime.RestartNever
 }
 
-// StartNeeds returns the folders that a container is bound to, its devices, what its local
-// volumes are mounted from, and Podman's own service that starts it.
+// StartNeeds returns the folders that are bound into a container, its devices, what its local
+// volumes are mounted from, and the Podman service that starts it at boot.
 func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs runtime.StartNeeds, err error) {
 	what := "read dependencies of " + local.Named("container", c.Name, c.ID)
 	about, err := r.inspect(ctx, what, c.ID)

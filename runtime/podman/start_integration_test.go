@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// shop runs a pod of two containers, of which web needs db, and one that stands alone.
+// shop runs a pod of two containers, of which web needs db, and a single container.
 func shop(t *testing.T, d labDriver) {
 	t.Helper()
 	d.AddImage(t, built)
@@ -29,7 +29,7 @@ func shop(t *testing.T, d labDriver) {
 	}
 }
 
-// stopAll stops a pod after another, as a shutdown does.
+// stopAll stops one pod after the other, as a shutdown does.
 func stopAll(t *testing.T, r *podman.Runtime) {
 	t.Helper()
 	pods, err := r.Pods(t.Context())
@@ -42,8 +42,8 @@ func stopAll(t *testing.T, r *podman.Runtime) {
 	}
 }
 
-// After a boot each container has the run that it had before, and one that is started has
-// what it needs running.
+// After a boot, each container still has its last run. A container that is started has its
+// dependencies running.
 func TestPodmansContainersAreStartedAfterABoot(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	shop(t, d)
@@ -76,8 +76,8 @@ func TestPodmansContainersAreStartedAfterABoot(t *testing.T) {
 	}
 }
 
-// Of a container that goes down with the host Podman knows when its run began.
-func TestTheRunOfAContainerThatWentDownWithItsHostIsKnown(t *testing.T) {
+// If a container ended with the host, Podman knows when its run began.
+func TestTheRunOfAContainerThatEndedWithItsHostIsKnown(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	shop(t, d)
 	before := containers(t, r)
@@ -89,8 +89,8 @@ func TestTheRunOfAContainerThatWentDownWithItsHostIsKnown(t *testing.T) {
 	}
 }
 
-// A start that fails leaves a container that can be started later.
-func TestAStartOfPodmansThatFailsIsTriedAgain(t *testing.T) {
+// A container whose start failed can be started later.
+func TestAFailedStartOfPodmanIsTriedAgain(t *testing.T) {
 	r, d := startPodman(t, lab.PodmanOptions{})
 	d.AddImage(t, built)
 	volume := filepath.Join(t.TempDir(), "volume")

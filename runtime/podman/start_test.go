@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
+func TestRestartOfAContainer(t *testing.T) {
 	unit := func(name string) object { return object{"PODMAN_SYSTEMD_UNIT": name} }
 	const service = "podman-restart.service"
 	enabled := &manager{units: map[string]int{service: 0, "web.service": 0}, boots: []string{service}}
@@ -63,7 +63,7 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 			}
 		})
 	}
-	// What nobody knows says nothing.
+	// Unknown facts are not reported.
 	s := newServer(t, map[string]any{"/libpod/containers/json": []any{listed("web", "running", 1, nil)}, "/libpod/containers/web/json": 500})
 	pods, err := s.open(t, enabled).Pods(t.Context())
 	check(t, err)
@@ -75,8 +75,8 @@ func TestWhoStartsAContainerOfPodmansAgain(t *testing.T) {
 	}
 }
 
-// Podman shows nowhere that `podman update --restart` has changed a container.
-func TestAPolicyIsAskedAgainAfterAWhile(t *testing.T) {
+// No folder of Podman shows `podman update --restart`.
+func TestAPolicyIsQueriedAgainAfterAWhile(t *testing.T) {
 	web := func(policy string) object {
 		w := inspected("running", nil)
 		w["HostConfig"] = object{"RestartPolicy": object{"Name": policy}}
@@ -104,7 +104,7 @@ func TestAPolicyIsAskedAgainAfterAWhile(t *testing.T) {
 	}
 }
 
-// A list has seconds. Each run is asked of once.
+// A list has whole seconds. Each run is inspected once.
 func TestRunsOfPodmansContainersAreReportedExactly(t *testing.T) {
 	began := time.Date(2026, 11, 22, 10, 0, 0, 700, time.UTC)
 	ended := began.Add(time.Minute)
@@ -176,13 +176,13 @@ func TestStartContainer(t *testing.T) {
 	}
 }
 
-func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
+func TestStartNeedsOfAContainer(t *testing.T) {
 	about := inspected("exited", nil)
 	about["Mounts"] = []any{
 		object{"Type": "bind", "Source": "/mnt/nas/db"},
 		object{"Type": "volume", "Name": "disk", "Source": "/var/lib/containers/storage/volumes/disk/_data"},
 		object{"Type": "volume", "Name": "share"},
-		object{"Type": "volume", "Name": "cloud", "Driver": "plugin"}, // which does not answer
+		object{"Type": "volume", "Name": "cloud", "Driver": "plugin"}, // a plugin, which does not answer
 	}
 	about["HostConfig"] = object{"Devices": []any{object{"PathOnHost": "/dev/ttyUSB0"}}}
 	s := newServer(t, map[string]any{
@@ -199,8 +199,8 @@ func TestWhatAContainerNeedsOfItsHost(t *testing.T) {
 	}
 }
 
-// What holds a pod together goes with the pod's containers, and volumes need no container that runs.
-func TestWhomAContainerOfPodmansNeeds(t *testing.T) {
+// An infra container stops with its pod's containers, and volumes do not need a running container.
+func TestDependenciesOfAContainer(t *testing.T) {
 	web := inspected("running", object{}, "infra", "db")
 	web["HostConfig"] = object{"VolumesFrom": []string{"name-files:ro,gone"}}
 	s := newServer(t, map[string]any{

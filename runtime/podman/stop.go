@@ -19,12 +19,13 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// StopContainer has Podman send the container's own stop signal, and kills it after grace.
-// Podman takes either as a person's stop, so that no restart policy starts the container
-// again. A container of a systemd unit is stopped by stopping that, which systemd would
-// start again otherwise: how it is sent the stop signal is the unit's own affair, and it is killed
-// after grace all the same, which counts from when the unit begins to stop, as does the
-// time-out of that stop.
+// StopContainer makes Podman send the container's own stop signal, and kills it after grace. After
+// either signal, Podman counts the container as stopped by a person, so no restart policy starts it
+// again.
+//
+// For a container of a systemd unit it stops the unit, because otherwise systemd would start the
+// container again. The unit decides how the container gets its stop signal. The grace begins when
+// the unit's stop begins, as does the unit's own stop timeout.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	what := local.Named("stop container", c.Name, c.ID)
 	if c.ID == "" {
@@ -44,7 +45,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 				return err
 			}
 		}
-		asked := time.Now() // it has heard nothing before
+		asked := time.Now() // until now, it was sent nothing
 		var code int
 		ended, err := engine.Within(ctx, what, asked, grace, func(ctx context.Context) (err error) {
 			if unit != "" {
@@ -67,7 +68,7 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	if unit == "" && c.Unit == "" {
 		return r.kill(ctx, what, c.ID, r.timeouts.StopMargin)
 	}
-	if running, _, err := r.running(ctx, what, c.ID); !running && engine.Gone(err) == nil { // it was quicker
+	if running, _, err := r.running(ctx, what, c.ID); !running && engine.Gone(err) == nil { // it has ended meanwhile
 		return nil
 	}
 	if err := r.kill(ctx, what, c.ID, r.timeouts.StopMargin); err != nil {
@@ -76,11 +77,11 @@ func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return killed(what)
 }
 
-// killed is what StopContainer says of a container of a unit that was killed.
+// killed returns StopContainer's error for a killed container of a unit.
 func killed(what string) error { return fmt.Errorf("%s: %w", what, runtime.ErrKilled) }
 
-// kill ends a container with SIGKILL. If Podman's service ends meanwhile, it is tried again for as long
-// as timeout. Podman has no class for the error that a container does not run.
+// kill sends SIGKILL to a container. If Podman's service exits meanwhile, it tries again until
+// timeout. Podman has no error class for a container that does not run.
 func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Duration) error {
 	soon, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -103,12 +104,12 @@ func (r *Runtime) kill(ctx context.Context, what, id string, timeout time.Durati
 	return err
 }
 
-// never is longer than any grace, in seconds, and no overflow in Podman.
+// never is a timeout in seconds: longer than any grace, and without overflow in Podman.
 const never = 1 << 31
 
-// terminate has Podman stop a container, without ever killing it, and waits until it has
-// ended. A mere signal is no stop: Podman 4.3 forgets that somebody has sent one, and its
-// restart policy has the container run again.
+// terminate stops a container through Podman, without ever killing it, and waits until it has
+// ended. A signal alone is not enough: Podman 4.3 forgets who sent it, and its restart policy
+// starts the container again.
 func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Duration) error {
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/stop", Query: url.Values{"timeout": {strconv.Itoa(never)}}}
 	signalled := false
@@ -123,9 +124,9 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 		}
 		now, asked := r.inspect(ctx, what, id)
 		switch {
-		case errors.Is(asked, engine.ErrNotFound): // it is removed, which a stop reports in other words
+		case errors.Is(asked, engine.ErrNotFound): // removed; Podman's error for the stop does not say that
 			return asked
-		case asked == nil && now.State.Status == statePaused: // it hears nothing
+		case asked == nil && now.State.Status == statePaused: // a paused container handles no signal
 			unresumed := r.resume(ctx, what, id)
 			if unresumed == nil && signalled {
 				return r.awaitEndOf(ctx, what, id, grace)
@@ -134,14 +135,14 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 				continue
 			}
 			if !signalled && !errors.Is(unresumed, runtime.ErrUnavailable) {
-				signalled = r.queryPaused(ctx, what, id)
+				signalled = r.signalPaused(ctx, what, id)
 			}
 			if !engine.AwaitAgain(ctx) {
 				return err
 			}
 		case asked == nil && now.State.Status == stateStopping:
-			// To some programs a second signal is an order to drop everything. Podman says
-			// that a container is stopping before it sends the first.
+			// Some programs exit at once on a second signal. Podman sets the state to stopping
+			// before it sends the first.
 			return r.awaitEndOf(ctx, what, id, grace)
 		case !broke:
 			return err
@@ -151,8 +152,8 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 	}
 }
 
-// terminateRemoved is terminate of a container that Podman removes when it has ended: who already
-// waits for its end then learns how it ended.
+// terminateRemoved is terminate for a container that Podman removes when it ends (--rm). Only a
+// wait that began before returns the exit code.
 func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace time.Duration) error {
 	if running, _, err := r.running(ctx, what, id); err != nil || !running {
 		return err
@@ -180,13 +181,13 @@ func (r *Runtime) terminateRemoved(ctx context.Context, what, id string, grace t
 	return nil
 }
 
-// exitMargin is how long Podman may take to return how a container has ended.
+// exitMargin is how long Podman may take to return the exit code.
 const exitMargin = time.Second
 
-// queryPaused sends the stop signal to a container that Podman takes for paused after it failed
-// to resume it, and reports whether it did: one that died in the middle of resuming it takes it
-// for paused from then on, and neither resumes nor stops it, but passes signals on.
-func (r *Runtime) queryPaused(ctx context.Context, what, id string) bool {
+// signalPaused sends the stop signal to a container that Podman calls paused although it cannot
+// resume it, and reports whether it did. If Podman dies while it resumes a container, it calls it
+// paused from then on. It neither resumes nor stops it, but passes signals on.
+func (r *Runtime) signalPaused(ctx context.Context, what, id string) bool {
 	now, err := r.inspect(ctx, what, id)
 	if err != nil || now.State.Status != statePaused { // another client has resumed it
 		return false
@@ -195,13 +196,13 @@ func (r *Runtime) queryPaused(ctx context.Context, what, id string) bool {
 	return r.conn.Ask(ctx, "SignalContainer", what, r.timeouts.StopMargin, request, nil) == nil
 }
 
-// resume has a container continue that somebody has paused.
+// resume resumes a paused container.
 func (r *Runtime) resume(ctx context.Context, what, id string) error {
 	return r.conn.Ask(ctx, "ResumeContainer", what, r.timeouts.StopMargin, engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/unpause"}, nil)
 }
 
 // awaitEndOf is awaitEnd for a container that was sent the stop signal. It continues if Podman's
-// service exits and starts again.
+// service exits and restarts.
 func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Duration) error {
 	for {
 		err := r.awaitEnd(ctx, what, id, grace+r.timeouts.StopMargin)
@@ -211,16 +212,16 @@ func (r *Runtime) awaitEndOf(ctx context.Context, what, id string, grace time.Du
 	}
 }
 
-// exitKilled is the exit code of what SIGKILL has ended.
+// exitKilled is the exit code after SIGKILL.
 const exitKilled = 128 + int(unix.SIGKILL)
 
-// awaitUnit is awaitExit of what its unit ends, which continues whatever Podman says meanwhile: it
-// complains where the container's monitor is killed as well.
+// awaitUnit is awaitExit for a container that its unit stops. It continues after errors of Podman,
+// which returns one if the container's monitor is killed, too.
 func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Duration) (code int, err error) {
 	for {
 		code, err = r.awaitExit(ctx, what, id, grace+r.timeouts.StopMargin)
 		if errors.Is(err, runtime.ErrNotRunning) {
-			if known, _ := r.facts.get(id); !r.monitors(known.monitor, id) { // it ends with its container
+			if known, _ := r.facts.get(id); !r.monitors(known.monitor, id) { // the monitor ends with its container
 				return 0, nil
 			}
 		}
@@ -230,7 +231,7 @@ func (r *Runtime) awaitUnit(ctx context.Context, what, id string, grace time.Dur
 	}
 }
 
-// running asks whether a container runs, and since when.
+// running returns whether a container runs, and since when.
 func (r *Runtime) running(ctx context.Context, what, id string) (running bool, since time.Time, err error) {
 	now, err := r.inspect(ctx, what, id)
 	return state(now.State.Status) == runtime.Running, now.State.StartedAt, err
@@ -242,16 +243,16 @@ func (r *Runtime) awaitEnd(ctx context.Context, what, id string, timeout time.Du
 	return err
 }
 
-// awaitExit is awaitEnd, and returns the exit code if Podman reports it. It asks Podman's own
-// API: behind Docker's a Podman 4 waits by asking itself without a pause.
+// awaitExit is awaitEnd, and returns the exit code if Podman reports it. It uses Podman's own API,
+// because a wait in Podman 4's Docker API polls without a pause.
 func (r *Runtime) awaitExit(ctx context.Context, what, id string, timeout time.Duration) (code int, err error) {
 	if running, _, err := r.running(ctx, what, id); err != nil || !running {
-		return 0, err // what was never started would be waited for in vain
+		return 0, err // a wait for a container that was never started would not end
 	}
 	return r.awaitStopped(ctx, what, id, timeout)
 }
 
-// awaitStopped is awaitExit of a container that runs.
+// awaitStopped is awaitExit for a running container.
 func (r *Runtime) awaitStopped(ctx context.Context, what, id string, timeout time.Duration) (code int, err error) {
 	request := engine.Request{Verb: http.MethodPost, Path: api + "/containers/" + id + "/wait", Query: url.Values{"condition": {"stopped", "exited"}}}
 	waited := r.conn.Ask(ctx, "WaitContainer", what, timeout, request, &code)
@@ -260,7 +261,7 @@ func (r *Runtime) awaitStopped(ctx context.Context, what, id string, timeout tim
 	}
 	running, since, err := r.running(ctx, what, id)
 	switch {
-	case waited != nil && (err != nil || running): // else its monitor was killed, and the wait ends with a complaint
+	case waited != nil && (err != nil || running): // else its monitor was killed, for which the wait returns an error
 		return 0, waited
 	case err == nil && running:
 		return 0, fmt.Errorf("%s: it was started again at %s", what, since.Format(time.RFC3339))
@@ -268,9 +269,8 @@ func (r *Runtime) awaitStopped(ctx context.Context, what, id string, timeout tim
 	return code, err
 }
 
-// StopPod kills what still runs of the containers that p has, and that which holds a pod
-// of Podman's together, with its network. One that joined the pod since has had no grace
-// yet, and is none of them.
+// StopPod kills the running containers of p, and the infra container of a Podman pod with its
+// network. It ignores containers that joined the pod since, because they had no grace yet.
 func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	what := local.Named("stop pod", p.Name, p.ID)
 	if p.ID == "" {
@@ -292,7 +292,7 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	errs := make([]error, len(list))
 	for i := range list {
 		c := &list[i]
-		kills.Go(func() { // all at once: one may never end
+		kills.Go(func() { // in parallel, because one may never end
 			errs[i] = r.takeDown(ctx, what+": "+local.Named("container", c.name(), c.ID), p, c)
 		})
 	}
@@ -300,12 +300,12 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	return errors.Join(errs...)
 }
 
-// unitMargin is how long the unit of a pod may take to end what holds the pod together, before
-// that is killed: the unit would have failed then.
+// unitMargin is how long the unit of a pod may take to stop the infra container. If the infra
+// container were killed earlier, the unit would fail.
 const unitMargin = 10 * time.Second
 
-// takeDown kills a container of a pod whose time is over; what holds the pod together only after
-// half of the time that there is, if its unit does not end it.
+// takeDown kills a container of a pod. It kills an infra container only if its unit does not stop
+// it within unitMargin, or half of the remaining time.
 func (r *Runtime) takeDown(ctx context.Context, what string, p runtime.Pod, c *container) error {
 	asked, margin := time.Now(), unitMargin
 	if deadline, bounded := ctx.Deadline(); bounded {

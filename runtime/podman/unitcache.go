@@ -9,17 +9,17 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// unitCache are what systemd reports of the units of containers.
+// unitCache has what systemd reports about the units of containers.
 type unitCache struct {
-	byName   map[string]local.Unit // those that there are
-	answered bool                  // or there is no systemd
-	// serviceOf is in which service's cgroup a container's monitor is, by the container's ID.
+	byName   map[string]local.Unit // units that exist
+	answered bool                  // systemd answered, or there is no systemd
+	// serviceOf maps a container's ID to the service in whose cgroup its monitor is.
 	serviceOf map[string]string
-	monitors  map[string]int // of containers that run, by their IDs
+	monitors  map[string]int // PIDs, of running containers, by container ID
 }
 
-// queryUnits asks systemd about the units that containers and infra containers of pods name or are in,
-// and about Podman's own if that matters.
+// queryUnits requests the units that containers and infra containers name or run in, and Podman's
+// own units if they matter.
 func (r *Runtime) queryUnits(ctx context.Context, own, infra []*container, known map[string]fact) unitCache {
 	reported := unitCache{answered: true, serviceOf: map[string]string{}, monitors: map[string]int{}}
 	if r.units == nil {
@@ -41,12 +41,12 @@ func (r *Runtime) queryUnits(ctx context.Context, own, infra []*container, known
 	units, err := local.QueryUnits(ctx, r.units, ask)
 	if err != nil {
 		r.log.Debug("cannot read units of containers from systemd", "error", err)
-		r.changes.note() // the next list is to ask again
+		r.changes.note() // makes the next list request it again
 	}
 	reported.byName, reported.answered = units, err == nil
 	for id, service := range reported.serviceOf {
 		if unit := units[service]; unit.Starts && !unit.Oneshot && unit.Main != known[id].monitor {
-			r.changes.note() // no file reports when it has started
+			r.changes.note() // no file shows when it has started
 		}
 	}
 	return reported
@@ -58,14 +58,15 @@ func (reported unitCache) isMain(c *container, f fact) bool {
 	return service != "" && reported.byName[service].Main == f.monitor
 }
 
-// isOf reports whether the monitor of a pod's infra container is of the unit that the container names.
+// isOf reports whether the monitor of a pod's infra container belongs to the unit that the infra
+// container names.
 func (reported unitCache) isOf(pod podUnit) bool {
 	monitor := reported.monitors[pod.infra]
 	return pod.name != "" && monitor != 0 && (reported.serviceOf[pod.infra] == pod.name || reported.byName[pod.name].Main == monitor)
 }
 
-// unit names the unit by whose stop a container that runs is stopped, as stopUnit finds it then,
-// and the time-out of that stop; nil for no limit.
+// unit returns the unit whose stop stops a running container, found as in stopUnit, and the unit's
+// stop timeout; nil means no limit.
 func (r *Runtime) unit(c *container, f fact, reported unitCache) (name string, grace *time.Duration) {
 	if c.state() != runtime.Running {
 		return "", nil

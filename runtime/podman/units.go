@@ -17,13 +17,12 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// labelUnit names the systemd unit that a container is of: Podman writes it for whoever
-// runs it with a variable of that name, as the services of Quadlet and of `podman
-// generate systemd` do, for pods on what holds them together. podman-compose writes it in
-// any case, and an image may hold it.
+// labelUnit names a container's systemd unit. Podman sets it if it runs with a variable of that
+// name, as in services of Quadlet and `podman generate systemd`; for pods, it is on the infra
+// container. podman-compose always sets it, and an image may contain it.
 const labelUnit = "PODMAN_SYSTEMD_UNIT"
 
-// unitOf is the service that labels name; empty if they name none.
+// unitOf returns the service that labels name, or "".
 func unitOf(labels map[string]string) string {
 	if unit := labels[labelUnit]; trust.IsServiceName(unit) {
 		return unit
@@ -34,16 +33,16 @@ func unitOf(labels map[string]string) string {
 // podUnit is the unit that a pod's infra container names.
 type podUnit struct {
 	name  string // empty if it names none
-	infra string // the ID of the infra container
+	infra string // ID of the infra container
 }
 
-// podUnits are the units of pods of the last list, by the pods' IDs.
+// podUnits has the units of pods in the last list, by pod ID.
 type podUnits struct {
 	mu   sync.Mutex
 	byID map[string]podUnit
 }
 
-// set records the infra containers of pods, by the pods' IDs, and returns those that name a unit.
+// set records the infra containers of pods, by pod ID, and returns those that name a unit.
 func (u *podUnits) set(infra map[string]*container) (of []*container) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -63,16 +62,16 @@ func (u *podUnits) get(id string) podUnit {
 	return u.byID[id]
 }
 
-// unitsOf are the units that a container says it is of, and its pod.
+// unitsOf returns the units that a container and its pod name.
 func (r *Runtime) unitsOf(c *container) []string {
 	units := []string{unitOf(c.Labels), r.podUnits.get(c.podID()).name}
 	return slices.DeleteFunc(units, func(unit string) bool { return unit == "" })
 }
 
-// stopUnit begins to stop the unit that a container is of, or its pod, if there is one
-// that runs, and names it. A unit that a container or a pod's infra container names, as their images
-// may, counts only if the container's monitor is of that unit. A container that names none is stopped
-// as one of no unit if Podman does not soon name its monitor: its grace period has started.
+// stopUnit begins to stop the unit of a container or of its pod, if it runs, and returns its name.
+// An image can contain a unit's name, so a named unit counts only if the monitor of the container
+// or of the infra container belongs to it. If a container names no unit and Podman does not return
+// its monitor soon, it counts as having no unit, because its grace period has begun.
 func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (stops string, err error) {
 	if r.units == nil {
 		return "", nil
@@ -92,7 +91,7 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 		if err != nil {
 			return "", engine.Gone(err)
 		}
-		if monitor == 0 { // it does not run
+		if monitor == 0 { // the container does not run
 			return "", nil
 		}
 		main := r.mainOf(ctx, id, monitor)
@@ -110,7 +109,8 @@ func (r *Runtime) stopUnit(ctx context.Context, what, id, unit, podID string) (s
 	return r.stopIf(ctx, what, "its pod", pod.name, monitor)
 }
 
-// stopIf begins to stop a unit if it runs and a process is of it, and names it then.
+// stopIf begins to stop a unit if it runs and the process pid belongs to it. If so, it returns the
+// unit's name.
 func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int) (stops string, err error) {
 	stopping, err := r.units.StopUnit(ctx, unit, pid, runtime.ReportUnitStops)
 	switch {
@@ -122,10 +122,10 @@ func (r *Runtime) stopIf(ctx context.Context, what, whose, unit string, pid int)
 	return "", nil
 }
 
-// monitorBound is how long Podman may take to return the monitor of a container without unit label.
+// monitorBound bounds the request for the monitor of a container without unit label.
 const monitorBound = 2 * time.Second
 
-// serviceOf returns the service of a container without unit label, and its monitor, if known.
+// serviceOf returns the service and the monitor of a container without unit label, if known.
 func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, monitor int) {
 	soon, cancel := context.WithTimeout(ctx, monitorBound)
 	defer cancel()
@@ -137,8 +137,8 @@ func (r *Runtime) serviceOf(ctx context.Context, what, id string) (unit string, 
 	return r.mainOf(ctx, id, monitor), monitor
 }
 
-// monitorOf returns the PID of the monitor of a container, conmon; 0 if the container does not run.
-// A busy Podman is not queried again if the last list is still valid.
+// monitorOf returns the PID of a container's monitor (conmon), or 0 if the container does not run.
+// It uses the last list if that is still valid, because Podman may be busy.
 func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 	if known, _ := r.facts.get(id); r.monitors(known.monitor, id) {
 		return known.monitor, nil
@@ -147,10 +147,9 @@ func (r *Runtime) monitorOf(ctx context.Context, what, id string) (int, error) {
 	return now.State.ConmonPid, err
 }
 
-// mainOf returns the service whose main process is the monitor of a container: containers of
-// `podman generate systemd` without --new have no unit label. It is empty if systemd does not
-// report it. Monitors outside of the cgroups of services, such as those in scopes, are not looked
-// up.
+// mainOf returns the service whose main process is the monitor of a container, or "" if systemd
+// reports none. Containers of `podman generate systemd` without --new have no unit label. Monitors
+// outside of the cgroups of services, such as in scopes, are skipped.
 func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	if r.serviceWith(monitor, id) == "" {
 		return ""
@@ -162,7 +161,7 @@ func (r *Runtime) mainOf(ctx context.Context, id string, monitor int) string {
 	return unit
 }
 
-// serviceWith is the service in whose cgroup a container's monitor is, if it is in any.
+// serviceWith returns the service in whose cgroup a container's monitor is, or "".
 func (r *Runtime) serviceWith(monitor int, id string) string {
 	if monitor == 0 || !r.monitors(monitor, id) {
 		return ""
@@ -171,7 +170,7 @@ func (r *Runtime) serviceWith(monitor int, id string) string {
 }
 
 // monitors reports whether a process is the monitor of a container. Podman may not have noticed
-// that it has died, and its number may be another's now.
+// that the monitor died, and another process may have its PID.
 func (r *Runtime) monitors(pid int, id string) bool {
 	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))
 	arguments := strings.Split(string(line), "\x00")

@@ -20,30 +20,31 @@ import (
 	"hostler.io/hostler/runtime/podman"
 )
 
-// patience bounds waits for what has to come.
+// patience bounds waits for events that must occur.
 const patience = time.Minute
 
-// manager is a service manager with some units.
+// manager is a service manager with several units.
 type manager struct {
 	holdsNothing
-	units  map[string]int // and a process that is of each; 0 if there is none
-	main   string         // the one of which a container's monitor is the main process, if any
-	boots  []string       // which of them it starts at boots
-	goes   bool           // down, with the host
-	starts bool           // each of them, just now
-	once   bool           // each of them, as Type=oneshot has it
-	fails  error
+	units        map[string]int // by name, with a process of the unit, or 0
+	main         string         // the unit whose main process is a container's monitor, if any
+	boots        []string       // units that it starts at boot
+	shuttingDown bool           // the host is shutting down
+	starts       bool           // whether all units are starting
+	once         bool           // whether all units are starting and have Type=oneshot
+	fails        error
 
-	timeout time.Duration // of the stop of each of them
+	timeout time.Duration // stop timeout of all units
 
 	mu      sync.Mutex
 	stopped []string
 	stop    func()
-	waits   int    // how often a unit is to be requested before it is its turn to stop; never if negative
-	turn    func() // when it is
+	waits   int    // after how many requests the stop of a unit begins; never if negative
+	turn    func() // called when it begins
 }
 
-// holdsNothing is a service manager that Podman requests no hold: it stops containers by their units.
+// holdsNothing is part of a service manager that Podman does not use: it stops containers by their
+// units.
 type holdsNothing struct{}
 
 func (holdsNothing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
@@ -102,9 +103,9 @@ func (m *manager) Units(_ context.Context, names ...string) (map[string]local.Un
 	return known, nil
 }
 
-func (m *manager) Stopping(context.Context) (bool, error) { return m.goes, nil }
+func (m *manager) Stopping(context.Context) (bool, error) { return m.shuttingDown, nil }
 
-// sent are the stops and the signals that Podman was to send.
+// sent returns the stops and the signals in calls.
 func sent(calls []string) (sent []string) {
 	for _, c := range calls {
 		if strings.Contains(c, "/kill ") {
@@ -116,8 +117,8 @@ func sent(calls []string) (sent []string) {
 	return sent
 }
 
-// running has one container that ends when it is asked to or, where it is stubborn, when
-// it is killed.
+// running returns a server with one container. It ends when it is sent a stop signal or, if it is
+// stubborn, when it is killed.
 func running(t *testing.T, labels, infra object, stubborn bool) (s *server, end func()) {
 	t.Helper()
 	s = newServer(t, map[string]any{"/libpod/containers/a/json": inspected("running", nil)})
@@ -166,9 +167,9 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 	cases := []struct {
 		name          string
 		labels, infra object
-		in            string // the service in whose cgroup its monitor is
+		in            string // service in whose cgroup its monitor is
 		units         map[string]int
-		ends          bool // when its unit is stopped
+		ends          bool // the container ends when its unit is stopped
 		stubborn      bool
 		grace         time.Duration
 		stopped       []string
@@ -208,13 +209,13 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 			if !slices.Equal(m.stopped, c.stopped) || !slices.Equal(sent, c.sent) {
 				t.Errorf("StopContainer() stopped units %v and sent %v, want %v and %v", m.stopped, sent, c.stopped, c.sent)
 			}
-			// And so is what was reported.
+			// The same units must have been reported.
 			for i, unit := range c.stopped {
 				if len(reported) != len(c.stopped) || !strings.HasPrefix(unit, reported[i]+" ") {
 					t.Errorf("StopContainer() reported %v before it stopped %v", reported, m.stopped)
 				}
 			}
-			// What the list told is what was done.
+			// The unit in the list must be the one that was stopped.
 			if stops := len(m.stopped) > 0; stops != (listed.Unit != "") || stops && !strings.HasPrefix(m.stopped[0], listed.Unit+" ") {
 				t.Errorf("the list tells of %q, and StopContainer() stopped %v", listed.Unit, m.stopped)
 			}
@@ -226,11 +227,11 @@ func TestAKillByItsUnitIsReported(t *testing.T) {
 	t.Parallel()
 	const soon = 50 * time.Millisecond
 	for name, c := range map[string]struct {
-		timeout time.Duration // of the unit's stop
-		code    int           // the container's exit code
+		timeout time.Duration // stop timeout of the unit
+		code    int           // exit code of the container
 		turn    time.Duration
-		ends    time.Duration // after its turn; less than zero for before anybody asks
-		over    bool          // the unit, since the list
+		ends    time.Duration // time of its end after the stop begins; before the request if negative
+		over    bool          // the unit has ended since the list
 		want    bool
 	}{
 		"Podman kills it, as its unit has it":    {timeout: patience, code: 137, ends: soon, want: true},
@@ -279,8 +280,8 @@ func TestAKillByItsUnitIsReported(t *testing.T) {
 	}
 }
 
-// Killed, it would have its unit fail.
-func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
+// If it were killed, its unit would fail.
+func TestAnInfraContainerOfAUnitIsLeftToTheUnit(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{"the unit ends it": nil, "the unit does not": {"SIGKILL"}} {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +296,7 @@ func TestWhatHoldsAPodOfAUnitTogetherIsLeftToTheUnit(t *testing.T) {
 			r := s.open(t, m)
 			pods, err := r.Pods(t.Context())
 			check(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // of which half is the unit's
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // half of it is for the unit
 			defer cancel()
 			var reported []string
 			ctx = runtime.WithUnitStops(ctx, func(_ context.Context, names []string) { reported = append(reported, names...) })
@@ -357,13 +358,13 @@ func TestTheUnitOfAContainerAndItsTimeOut(t *testing.T) {
 // inService is the cgroup of a service's process.
 const inService = "0::/system.slice/container-web.service\n"
 
-// withMonitor is a proc filesystem in which process 4711 has that command line and cgroup, and 4712
-// is the monitor of container i, of pod.service.
+// withMonitor returns a proc filesystem in which process 4711 has that command line and cgroup.
+// Process 4712 is the monitor of container i, in pod.service.
 func withMonitor(t *testing.T, command, cgroup string) (proc string) {
 	t.Helper()
 	proc = t.TempDir()
 	check(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
-	for _, real := range []string{"net", "self"} { // who listens, and what is mounted
+	for _, real := range []string{"net", "self"} { // for listening sockets and mounts
 		check(t, os.Symlink(filepath.Join("/proc", real), filepath.Join(proc, real)))
 	}
 	check(t, os.Mkdir(filepath.Join(proc, "4712"), 0o755))
@@ -377,13 +378,13 @@ func withMonitor(t *testing.T, command, cgroup string) (proc string) {
 	return proc
 }
 
-// `podman generate systemd` without --new makes a unit of a container that was there before, and
-// that does not say of which it is.
+// `podman generate systemd` without --new creates a unit for an existing container, which does not
+// name the unit.
 func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels  object
-		monitor string // the command of the process that was it
-		cgroup  string // that of the process; a service's if empty
+		monitor string // command line of the process that was the monitor
+		cgroup  string // of that process; a service's if empty
 		fails   error
 		stopped []string
 		sent    []string
@@ -413,8 +414,8 @@ func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
 	}
 }
 
-// Seen on a busy host: it says too late what it has said before.
-func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
+// Seen on a busy host: Podman's answer comes too late, and is known already.
+func TestAKnownMonitorIsNotQueriedAgain(t *testing.T) {
 	s, end := running(t, nil, nil, false)
 	m := &manager{units: map[string]int{"container-web.service": 4711}, main: "container-web.service", stop: end}
 	proc := withMonitor(t, "conmon -c a", inService)
@@ -437,8 +438,9 @@ func TestAPodmanIsNotAskedForAMonitorThatItHasNamed(t *testing.T) {
 	}
 }
 
-// Nobody is killed unasked because systemd, or Podman, is slow to report which unit it belongs to.
-func TestTheGraceOfAContainerThatSaysOfNoUnitIsItsOwn(t *testing.T) {
+// If systemd or Podman is slow to return a container's unit, the container must not be killed
+// without its stop signal.
+func TestAContainerWithoutAUnitLabelKeepsItsGrace(t *testing.T) {
 	t.Parallel()
 	s, _ := running(t, nil, nil, true)
 	r := s.openWith(t, podman.Options{Timeouts: local.Timeouts{Query: time.Second}, Units: slowManager{&manager{}}, ProcRoot: withMonitor(t, "conmon -c a", inService)})
@@ -448,7 +450,7 @@ func TestTheGraceOfAContainerThatSaysOfNoUnitIsItsOwn(t *testing.T) {
 	}
 }
 
-// slowManager does not say of which service a process is.
+// slowManager does not return the service of a process.
 type slowManager struct{ *manager }
 
 func (slowManager) MainOf(ctx context.Context, _ int) (string, error) {
@@ -456,7 +458,7 @@ func (slowManager) MainOf(ctx context.Context, _ int) (string, error) {
 	return "", ctx.Err()
 }
 
-func TestNothingIsDoneBehindSystemdsBack(t *testing.T) {
+func TestAContainerOfAUnitIsNotStoppedWithoutSystemd(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, false)
 	fails := errors.New("systemd does not answer")
 	r := s.open(t, &manager{fails: fails})
@@ -466,8 +468,8 @@ func TestNothingIsDoneBehindSystemdsBack(t *testing.T) {
 	}
 }
 
-// A container with --rm may be removed while Podman still stops it. It has stopped then, and how it
-// ended is known to who waited for it.
+// A container with --rm may be removed while Podman still stops it. Then it has stopped, and a
+// caller that waited knows its exit code.
 func TestAContainerThatIsRemovedWhileItIsStoppedHasStopped(t *testing.T) {
 	for name, status := range map[string]int{"not found": http.StatusNotFound, "an error of its own": http.StatusInternalServerError} {
 		t.Run(name, func(t *testing.T) {
@@ -497,7 +499,7 @@ func TestAContainerThatIsRemovedWhileItIsStoppedHasStopped(t *testing.T) {
 	}
 }
 
-func TestAStopThatIsCancelledKillsNobody(t *testing.T) {
+func TestACancelledStopKillsNothing(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, stop: cancel})
@@ -507,9 +509,9 @@ func TestAStopThatIsCancelledKillsNobody(t *testing.T) {
 	}
 }
 
-// systemd stops first what is ordered after a unit: before that nobody has told its
-// container that it is to end.
-func TestTheGraceOfAUnitsContainerCountsFromItsTurn(t *testing.T) {
+// systemd first stops units that are ordered after a unit. Until then, the unit's container gets no
+// stop signal.
+func TestTheGraceOfAContainerBeginsWithTheStopOfItsUnit(t *testing.T) {
 	t.Parallel()
 	s, end := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, waits: 10, turn: end})
@@ -522,7 +524,7 @@ func TestTheGraceOfAUnitsContainerCountsFromItsTurn(t *testing.T) {
 	}
 }
 
-func TestAUnitsTurnIsNotWaitedForLongerThanACallerDoes(t *testing.T) {
+func TestWaitingForTheStopOfAUnitEndsWithTheContext(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	r := s.open(t, &manager{units: map[string]int{"web.service": 4711}, waits: -1})
 	late := errors.New("the phase is over")
@@ -534,8 +536,8 @@ func TestAUnitsTurnIsNotWaitedForLongerThanACallerDoes(t *testing.T) {
 	}
 }
 
-// A service that is started cancels a shutdown that systemd is about.
-func TestPodmanIsNotWokenByAShutdown(t *testing.T) {
+// Starting a service would cancel a shutdown that systemd has begun.
+func TestPodmanIsNotStartedDuringAShutdown(t *testing.T) {
 	s := newServer(t, fleet())
 	proc := t.TempDir()
 	hold := func(pid string) {
@@ -546,9 +548,9 @@ func TestPodmanIsNotWokenByAShutdown(t *testing.T) {
 	check(t, os.Mkdir(filepath.Join(proc, "net"), 0o755))
 	check(t, os.WriteFile(filepath.Join(proc, "net", "unix"), []byte("0: 00000002 00000000 00010000 0001 01 4711 "+s.socket+"\n"), 0o644))
 	hold("1")
-	open := func(goes bool) *podman.Runtime {
+	open := func(shuttingDown bool) *podman.Runtime {
 		t.Helper()
-		return s.openIn(t, proc, &manager{goes: goes})
+		return s.openIn(t, proc, &manager{shuttingDown: shuttingDown})
 	}
 	if _, err := open(true).Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || len(s.asked()) > 0 {
 		t.Errorf("Pods() of one that rests while the host goes down = %v, want %v and nothing asked", err, runtime.ErrUnavailable)

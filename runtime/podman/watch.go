@@ -16,22 +16,22 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Exits is where conmon writes a file for each container that has ended, so that others
-// can watch it: below the engine's tmp_dir, see containers.conf(5).
+// Exits is the folder where conmon writes a file for each container that ends: below the engine's
+// tmp_dir, see containers.conf(5).
 const Exits = "/run/libpod/exits"
 
-// userdata is the folder of a container's in which conmon writes pidFile when it starts,
-// and conmonPidFile, which Podman alone calls so: CRI-O, which may share the folders, does
-// not. Either may be elsewhere (--pidfile, --conmon-pidfile).
+// userdata is a container's folder in which conmon writes pidFile and conmonPidFile when it starts.
+// Only Podman uses the name conmonPidFile; CRI-O may share the folders. Options can place both
+// files elsewhere (--pidfile, --conmon-pidfile).
 const (
 	userdata      = "userdata"
 	pidFile       = "pidfile"
 	conmonPidFile = "conmon.pid"
 )
 
-// Watch delivers what happens in Podman until ctx ends, from what is written into its
-// folders: a stream of events would keep a service running for it. What happens in the
-// first moments may go unseen: a caller lists after it began to watch, and now and then.
+// Watch delivers changes in Podman until ctx ends. It watches Podman's folders, because an event
+// stream would keep a service running. The first changes may be missed, so callers list after they
+// begin to watch, and regularly.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	const what = "watch events of the runtime"
 	a, err := r.describe(ctx)
@@ -56,7 +56,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			events = []runtime.Event{{Type: runtime.Changed}} // some are lost
+			events = []runtime.Event{{Type: runtime.Changed}} // some events are lost
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
@@ -72,13 +72,13 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	}
 }
 
-// folders are those in which something is written when containers and images come, start,
-// end and go.
+// folders watches the folders that change when containers and images are created, started, ended
+// and removed.
 type folders struct {
 	*fsnotify.Watcher
 	exits      string
-	running    string // of each container, until it is removed or the host goes down
-	containers string // what is kept of them, also of other tools'
+	running    string // of each container, until it is removed or the host shuts down
+	containers string // data of containers, including those of other tools
 	images     string
 }
 
@@ -104,7 +104,7 @@ func watchFolders(a about, exits string) (*folders, error) {
 
 func (w *folders) all() []string { return []string{w.exits, w.running, w.containers, w.images} }
 
-// addContainers watches what is there of each container.
+// addContainers watches the existing folders of each container.
 func (w *folders) addContainers() (added bool, err error) {
 	entries, err := os.ReadDir(w.running)
 	if err != nil {
@@ -142,35 +142,35 @@ func (w *folders) translate(e fsnotify.Event) ([]runtime.Event, error) {
 	}
 	folder, name := filepath.Split(e.Name)
 	folder = filepath.Clean(folder)
-	comes, goes := e.Has(fsnotify.Create), e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
+	created, removed := e.Has(fsnotify.Create), e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
 	switch folder {
 	case w.exits:
 		switch {
-		case comes && isID(name):
+		case created && isID(name):
 			return []runtime.Event{{Type: runtime.ContainerExited, ContainerID: name}}, nil
-		case goes && isID(name): // it starts again, or is removed
+		case removed && isID(name): // the container starts again, or is removed
 			return []runtime.Event{{Type: runtime.Changed}}, nil
 		}
 	case w.images:
 		switch {
-		case comes && isID(name):
+		case created && isID(name):
 			return []runtime.Event{{Type: runtime.ImageAdded, Image: name}}, nil
-		case goes && isID(name):
+		case removed && isID(name):
 			return []runtime.Event{{Type: runtime.ImageRemoved, Image: name}}, nil
 		}
 	case w.running:
 		switch {
-		case goes && isID(name):
+		case removed && isID(name):
 			return []runtime.Event{{Type: runtime.ContainerRemoved, ContainerID: name}}, nil
-		case comes && isID(name):
+		case created && isID(name):
 			return w.watchNew()
 		}
 	case w.containers:
 	default:
 		return w.ofContainer(folder, name, e)
 	}
-	// Lists are written again, and renamed to their names.
-	if comes && strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".") {
+	// A list is replaced by renaming a temporary file.
+	if created && strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".") {
 		return []runtime.Event{{Type: runtime.Changed}}, nil
 	}
 	return nil, nil
@@ -190,7 +190,7 @@ func (w *folders) ofContainer(folder, name string, e fsnotify.Event) ([]runtime.
 	return nil, nil
 }
 
-// watchNew watches containers that have come. They may have started since.
+// watchNew watches new containers. They may have started already.
 func (w *folders) watchNew() ([]runtime.Event, error) {
 	added, err := w.addContainers()
 	if err != nil || !added {

@@ -18,32 +18,32 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// cgroup has all processes of a container, and no known foreign process. Its folder is held open,
-// so that a later one of the same name is not confused with it.
+// cgroup contains all processes of a container, and no process known to be foreign. Its folder
+// stays open, so that a later folder of the same name is not mistaken for it.
 type cgroup struct {
 	folder  *tree.Dir
-	freezer string // folder of version 1's freezer; empty without one
+	freezer string // folder of the version 1 freezer; empty if there is none
 }
 
-// errShared: a cgroup holds others than its container.
+// errShared: a cgroup contains processes of others.
 var errShared = errors.New("its cgroup is shared with other processes")
 
-// enclosing opens the cgroup whose process pid is a container's first, or returns nil
-// where there is none: where the files name none, or one that is shared with strangers,
-// as of a container that was made without one.
-func enclosing(s state, strangers map[int]bool) *cgroup {
+// enclosing opens the cgroup that contains a container's first process, or returns nil. It returns
+// nil if the container's files name none, or if it contains foreign processes, as for a container
+// that was created without a cgroup.
+func enclosing(s state, foreign map[int]bool) *cgroup {
 	for _, candidate := range s.cgroups {
 		folder, err := openCgroup(candidate)
 		if err != nil {
 			continue
 		}
-		if !holdsOnly(folder, s.pid, strangers) {
+		if !holdsOnly(folder, s.pid, foreign) {
 			folder.Close()
 			continue
 		}
 		g := &cgroup{folder: folder}
 		if freezer, err := openCgroup(s.freezer); err == nil {
-			if holdsOnly(freezer, s.pid, strangers) {
+			if holdsOnly(freezer, s.pid, foreign) {
 				g.freezer = s.freezer
 			}
 			freezer.Close()
@@ -53,7 +53,7 @@ func enclosing(s state, strangers map[int]bool) *cgroup {
 	return nil
 }
 
-// openCgroup opens a folder, and refuses what is none of a cgroup file system.
+// openCgroup opens a folder, and refuses it if it is not in a cgroup file system.
 func openCgroup(folder string) (*tree.Dir, error) {
 	if !filepath.IsAbs(folder) {
 		return nil, fs.ErrInvalid
@@ -68,22 +68,22 @@ func openCgroup(folder string) (*tree.Dir, error) {
 	return tree.Open(folder)
 }
 
-// holdsOnly reports whether a process is in a cgroup, and no stranger is.
-func holdsOnly(folder *tree.Dir, pid int, strangers map[int]bool) bool {
+// holdsOnly reports whether a process is in a cgroup that contains no foreign process.
+func holdsOnly(folder *tree.Dir, pid int, foreign map[int]bool) bool {
 	pids, whole := processes(folder)
-	return whole && slices.Contains(pids, pid) && !anyOf(strangers, pids)
+	return whole && slices.Contains(pids, pid) && !anyOf(foreign, pids)
 }
 
-func anyOf(strangers map[int]bool, pids []int) bool {
-	return slices.ContainsFunc(pids, func(pid int) bool { return strangers[pid] })
+func anyOf(foreign map[int]bool, pids []int) bool {
+	return slices.ContainsFunc(pids, func(pid int) bool { return foreign[pid] })
 }
 
-// mostCgroups bounds what is held of cgroups below a container's, which it may make itself: some
-// 80,000 of them.
+// mostCgroups bounds the memory for cgroups below a container's, about 80,000 of them: the
+// container may create them.
 const mostCgroups = 8 << 20
 
-// processes lists those in a cgroup and below, and reports whether these are all. Those of other PID
-// namespaces, which are listed as 0, are left out.
+// processes lists the processes in a cgroup and below, and reports whether the list is complete. It
+// omits processes of other PID namespaces, which are listed as 0.
 func processes(folder *tree.Dir) (pids []int, whole bool) {
 	whole = tree.Walk(folder, mostCgroups, func(e tree.Entry) (enter, goOn bool) {
 		if e.Folder != nil || e.Name != "cgroup.procs" {
@@ -91,11 +91,11 @@ func processes(folder *tree.Dir) (pids []int, whole bool) {
 		}
 		f, err := e.Dir.OpenFile(e.Name, os.O_RDONLY)
 		if err != nil {
-			return false, tree.Gone(err) || errors.Is(err, unix.ENODEV) // which a cgroup says that is being removed
+			return false, tree.Gone(err) || errors.Is(err, unix.ENODEV) // ENODEV: the cgroup is being removed
 		}
 		defer f.Close()
-		// What cannot be read has gone meanwhile, or holds threads of processes that are
-		// listed above it.
+		// A cgroup that cannot be read was removed, or contains threads of processes that are
+		// listed in its parent.
 		for lines := bufio.NewScanner(f); lines.Scan(); {
 			if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
 				pids = append(pids, pid)
@@ -108,7 +108,7 @@ func processes(folder *tree.Dir) (pids []int, whole bool) {
 
 func (g *cgroup) close() { g.folder.Close() }
 
-// write writes into a file of the cgroup. One that is gone needs nothing any more.
+// write writes to a file of the cgroup, and ignores that the cgroup was removed.
 func (g *cgroup) write(file, text string) error {
 	f, err := g.folder.OpenFile(file, os.O_WRONLY)
 	if err != nil {
@@ -121,13 +121,13 @@ func (g *cgroup) write(file, text string) error {
 	return err
 }
 
-// kill kills all processes in the cgroup, until none is left or ctx ends. It returns errShared if a
-// foreign process is in it, which is checked right before each kill. Version 2 kills in one step
-// (cgroup.kill, Linux 5.14). Otherwise all processes are frozen, so that none forks and no PID is
-// reused meanwhile.
-func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error)) error {
+// kill kills all processes in the cgroup, until none is left or ctx ends. Before each kill it
+// checks for foreign processes, and returns errShared if there is one. Version 2 kills in one step
+// (cgroup.kill, Linux 5.14). Otherwise all processes are frozen first, so that none forks and no
+// PID is reused.
+func (g *cgroup) kill(ctx context.Context, foreign func() (map[int]bool, error)) error {
 	for {
-		others, err := strangers()
+		others, err := foreign()
 		if err != nil {
 			return err
 		}
@@ -149,35 +149,35 @@ func (g *cgroup) kill(ctx context.Context, strangers func() (map[int]bool, error
 	}
 }
 
-// killAll sends SIGKILL to all that is in the cgroup now.
-func (g *cgroup) killAll(strangers map[int]bool) error {
+// killAll sends SIGKILL to all processes that are in the cgroup now.
+func (g *cgroup) killAll(foreign map[int]bool) error {
 	if err := g.write("cgroup.kill", "1"); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	g.freeze()
 	defer g.thaw()
-	pids, _ := processes(g.folder) // of others on the next turn
-	if anyOf(strangers, pids) {
+	pids, _ := processes(g.folder) // the next round kills the others
+	if anyOf(foreign, pids) {
 		return errShared
 	}
 	for _, pid := range pids {
-		_ = unix.Kill(pid, unix.SIGKILL) // it may be gone
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 	return nil
 }
 
-// killAgainAfter is the pause between two reads what a kill has left.
+// killAgainAfter is the pause between rounds of kill.
 const killAgainAfter = 10 * time.Millisecond
 
-// freeze makes a kill sure. Without a freezer it is repeated until nothing is left.
+// freeze freezes the cgroup before a kill. Without a freezer, kill repeats until nothing is left.
 func (g *cgroup) freeze() {
 	if g.freezer != "" {
 		_ = (&cgroupfs.FreezerGroup{}).Set(g.freezer, &cgroups.Resources{Freezer: cgroups.Frozen})
 	}
 }
 
-// thaw resumes a container that was paused, as to have it take in a signal. Where there is
-// nothing to thaw it does nothing.
+// thaw resumes a paused container, for example so that it handles a signal. If it is not paused, it
+// does nothing.
 func (g *cgroup) thaw() {
 	_ = g.write("cgroup.freeze", "0")
 	if g.freezer != "" {

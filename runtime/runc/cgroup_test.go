@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// TestTheKernelKillsACgroupWhereItCan tells by how a process ends whether it was signalled by
-// itself, which is for kernels that cannot kill a whole cgroup.
+// TestTheKernelKillsACgroupWhereItCan shows that no process was signalled individually, which is
+// only for kernels that cannot kill a whole cgroup.
 func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 	for name, can := range map[string]bool{"with cgroup.kill": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 				t.Errorf("strike() = %v", err)
 			}
 
-			_ = goes.Close() // whoever was not killed ends by itself
+			_ = goes.Close() // a process that was not killed ends by itself
 			_ = process.Wait()
 			code := process.ProcessState.ExitCode()
 			if ended := code == own; ended != can {
@@ -60,8 +60,9 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 	}
 }
 
-// A cgroup that cannot be read is not taken for an empty one, whose container has ended.
-func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
+// A cgroup that cannot be read does not count as empty, which would mean that its container has
+// ended.
+func TestAnUnreadableCgroupDoesNotCountAsEmpty(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte("1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
 	}
 	defer root.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	strangers := func() (map[int]bool, error) { return nil, nil }
+	foreign := func() (map[int]bool, error) { return nil, nil }
 
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -85,7 +86,7 @@ func TestACgroupThatCannotBeReadIsNotTakenForEmpty(t *testing.T) {
 	}
 	pids, whole := processes(root)
 	cancel()
-	err = (&cgroup{folder: root}).kill(ctx, strangers)
+	err = (&cgroup{folder: root}).kill(ctx, foreign)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}

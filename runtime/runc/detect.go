@@ -7,8 +7,8 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// DefaultCandidates are the state roots that runc and crun have where nobody names
-// another. Those of users, in their runtime folders, are theirs.
+// DefaultCandidates returns the default state roots of runc and crun. State roots of users, in
+// their runtime folders, are not included.
 func DefaultCandidates() []local.Candidate {
 	return []local.Candidate{
 		{Type: Type, Name: "runc", Path: "/run/runc"},
@@ -16,18 +16,18 @@ func DefaultCandidates() []local.Candidate {
 	}
 }
 
-// NameOf is the name of the runtime whose state root that is.
+// NameOf returns the name of the runtime with that state root.
 func NameOf(path string) string { return local.NameOf(DefaultCandidates(), path) }
 
-// Finder searches for state roots with containers. Podman's and CRI-O's alone are none to it,
-// so that nobody is shown a runtime that he does not use. Its zero value is ready, and it
+// Finder searches for state roots with containers. It ignores containers of Podman and CRI-O, so
+// that a host that uses only these is not shown a runc runtime. Its zero value is ready to use. It
 // is safe for concurrent use.
 type Finder struct {
 	mu     sync.Mutex
-	stores map[string]*store // by path, which keep what was read; guarded by mu
+	stores map[string]*store // by path; cache what was read; guarded by mu
 }
 
-// HasContainers reports whether a root has a container without another manager.
+// HasContainers reports whether a root has a container that no other program manages.
 func (f *Finder) HasContainers(path string) bool {
 	f.mu.Lock()
 	s := f.stores[path]
@@ -40,7 +40,7 @@ func (f *Finder) HasContainers(path string) bool {
 	}
 	f.mu.Unlock()
 	found := false
-	// Nothing is known about a root that cannot be read.
+	// A root that cannot be read counts as empty.
 	_ = s.each(func(c container) bool {
 		found = c.err == nil
 		return !found

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// For tests: what a state has been taken for.
+// For tests of parsed states.
 var (
 	ParseRunc = func(text []byte) string { return sound(parseRunc(text)) }
 	ParseCrun = func(status, config []byte) string { return sound(parseCrun(status, config, "/sys/fs/cgroup")) }
@@ -15,8 +15,8 @@ var (
 // Ancestors are for tests of who is a stranger.
 var Ancestors = ancestors
 
-// sound says what a state is, of a container that is called as Buildah would call it, or why
-// it is none. It panics where it could lead somebody to a wrong process.
+// sound describes a state, of a container with a name as Buildah gives it, or its error. It panics
+// if the state could lead to a wrong process.
 func sound(s state, err error) string {
 	if err != nil {
 		return err.Error()

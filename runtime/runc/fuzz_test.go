@@ -15,7 +15,7 @@ func sample(t testing.TB, name string) []byte {
 	return text
 }
 
-// What the programs really write, on a host with both versions of cgroups.
+// Real files of the programs, on a host with both versions of cgroups.
 func TestRecordedFilesAreUnderstood(t *testing.T) {
 	const text = `of "", image "registry.example/web:1", signal "SIGQUIT", critical "true", own PIDs true, `
 	for _, c := range []struct{ got, want string }{
@@ -37,7 +37,7 @@ func FuzzParseRunc(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text []byte) { _ = runc.ParseRunc(text) })
 }
 
-// FuzzParseCrun does likewise.
+// FuzzParseCrun panics on a state that could lead to a wrong process.
 func FuzzParseCrun(f *testing.F) {
 	f.Add(sample(f, "crun-1.8.1/status"), sample(f, "crun-1.8.1/config.json"))
 	f.Fuzz(func(_ *testing.T, status, config []byte) { _ = runc.ParseCrun(status, config) })

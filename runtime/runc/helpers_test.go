@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// long bounds every wait: only a fault reaches it.
+// long bounds every wait; only a bug reaches it.
 const long = 30 * time.Second
 
 func must(t testing.TB, err error) {
@@ -27,7 +27,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// sleeper is a process that only a signal ends.
+// sleeper is a process that ends only by a signal.
 type sleeper struct {
 	cmd   *exec.Cmd
 	start uint64 // as in proc_pid_stat(5)
@@ -49,7 +49,7 @@ func newSleeper(t *testing.T) sleeper {
 // ended waits for its end.
 func (s sleeper) ended() error { return s.cmd.Wait() }
 
-// writers write the files of a container, as runc and crun do.
+// writers write the files of a container like runc and crun.
 var writers = map[string]func(t *testing.T, root, id string, pid int, start uint64){"runc": writeRunc, "crun": writeCrun}
 
 const createdAt = "2026-11-20T12:00:00.123456789Z"
@@ -69,7 +69,7 @@ func writeCrun(t *testing.T, root, id string, pid int, start uint64) {
 		"bundle":"/b","created":%q,"detached":true,"external_descriptors":"[]"}`, pid, start, createdAt))
 }
 
-// put writes a file as the programs do: beside it, and then in its place.
+// put replaces a file as the programs do: by renaming a temporary file.
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -85,7 +85,7 @@ func open(t *testing.T, root string) *runc.Runtime {
 	return r
 }
 
-// stateRoot is a folder that the programs could have made.
+// stateRoot returns a folder with the permissions that the programs set.
 func stateRoot(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "runc")
@@ -93,7 +93,7 @@ func stateRoot(t *testing.T) string {
 	return root
 }
 
-// listed are the containers, by ID.
+// listed returns the containers, by ID.
 func listed(t *testing.T, r *runc.Runtime) map[string]runtime.Container {
 	t.Helper()
 	pods, err := r.Pods(t.Context())
@@ -108,13 +108,13 @@ func listed(t *testing.T, r *runc.Runtime) map[string]runtime.Container {
 	return list
 }
 
-// events reads what a watch tells.
+// events reads the events of a watch.
 type events struct {
 	*testing.T
 	came chan runtime.Event
 }
 
-// watching watches a root, and returns once what comes is told.
+// watching starts a watch of a root, and returns once it reports events.
 func watching(t *testing.T, root string) events {
 	t.Helper()
 	started := make(signalling)

@@ -16,20 +16,19 @@ import (
 )
 
 const (
-	// versionTimeout is how long a program may take to print its version.
+	// versionTimeout bounds a program that prints its version.
 	versionTimeout = 2 * time.Second
-	// failureKept is how long one that did not is not asked again: it may have been the
-	// host that was busy.
+	// failureKept is how long a program that failed is not run again: the host may have been busy.
 	failureKept = 10 * time.Minute
 )
 
-// version keeps what a program says of its version, as long as the program is the same.
+// version caches the version of a program while its file does not change.
 type version struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	path  string
 	stamp stamp
 	text  string
-	err   error // why it did not
+	err   error // why the version is unknown
 	at    time.Time
 }
 
@@ -41,7 +40,7 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 		root, err := r.store.open()
 		switch {
 		case err == nil:
-			_ = root.Close() // nothing was written
+			_ = root.Close() // opened only to read
 		case !errors.Is(err, fs.ErrNotExist):
 			info.Ready, info.Message = false, err.Error()
 			return nil
@@ -60,14 +59,14 @@ func (r *Runtime) Info(ctx context.Context) (runtime.Info, error) {
 	return sanitize.Clean(info), nil
 }
 
-// program is whose root this is: by its first container, and by its name as long as there
-// is none.
+// program returns which program uses this root: the creator of its first container or, if there is
+// none, a guess from the root's name.
 func (r *Runtime) program() string {
 	name := "runc"
 	if strings.Contains(filepath.Base(r.path), "crun") {
 		name = "crun"
 	}
-	// Nothing is known about a root that cannot be read.
+	// A root that cannot be read counts as empty.
 	_ = r.store.each(func(c container) bool {
 		if c.err != nil {
 			return true
@@ -78,8 +77,8 @@ func (r *Runtime) program() string {
 	return name
 }
 
-// ask returns the version of a program. It is run only when its file has changed, or some
-// time after it has failed.
+// ask returns the version of a program. It runs the program only if its file has changed, or some
+// time after a failure.
 func (r *Runtime) ask(ctx context.Context, name string) (string, error) {
 	path, err := program.Find(name)
 	if err != nil {
@@ -99,7 +98,7 @@ func (r *Runtime) ask(ctx context.Context, name string) (string, error) {
 	asking, cancel := context.WithTimeout(ctx, min(r.timeouts.Query, versionTimeout))
 	defer cancel()
 	text, err := program.Version(asking, path)
-	if ctx.Err() == nil { // else it is the caller who had no time
+	if ctx.Err() == nil { // else the caller's ctx ended, not the program's time
 		v.path, v.stamp, v.text, v.err, v.at = path, now, text, err, time.Now()
 	}
 	return text, err

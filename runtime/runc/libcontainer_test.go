@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// Of runc's own code a container's configuration is made, and its state written: what that
-// calls otherwise in a later version is seen here before it is on any host.
+// The test writes a state with runc's own code, so that renamed fields of a later version are
+// noticed before that version is on a host.
 func TestStatesAreReadAsLibcontainerWritesThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		pids    specs.LinuxNamespace
@@ -36,7 +36,7 @@ func TestStatesAreReadAsLibcontainerWritesThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bundle := filepath.Join(t.TempDir(), "buildah1")
 			must(t, os.Mkdir(bundle, 0o755))
-			t.Chdir(bundle) // as runc does
+			t.Chdir(bundle) // like runc
 			config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: "web", Spec: &specs.Spec{
 				Version: specs.Version,
 				Process: &specs.Process{Args: []string{"sleep"}, Cwd: "/"},
@@ -56,7 +56,7 @@ func TestStatesAreReadAsLibcontainerWritesThem(t *testing.T) {
 			}
 			text, err := json.Marshal(state)
 			must(t, err)
-			// It is Buildah's by its bundle.
+			// Its bundle shows that it belongs to Buildah.
 			want := `runc pid 27 since 1704413, created 2026-11-20 12:00:00.123456789 +0000 UTC, of "buildah", image "registry.example/web:1", signal "SIGQUIT", critical "true", ` + c.want
 			if got := runc.ParseRunc(text); got != want {
 				t.Errorf("state = %s\nwant %s", got, want)

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write what became of the suite's cases anew")
 
-// TestMain runs the tests with the cgroups that the host has, and where these are not
-// those of most hosts, version 2 alone, with these as well.
+// TestMain runs the tests with the host's cgroups. If these are not version 2 alone, as on most
+// hosts, it runs them with version 2 alone, too.
 func TestMain(m *testing.M) {
 	code, err := run(m)
 	if err != nil {
@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (int, error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// In the lab there is no network, and it is in the cache. Who is not root is told so below.
+	// The lab has no network, so modules must be in the cache. Without root, the test fails below
+	// with an explanation.
 	if os.Geteuid() == 0 {
 		if _, err := debian.PrepareRuntimes(context.Background(), log); err != nil {
 			return 1, err

@@ -13,10 +13,10 @@ import (
 )
 
 // Pods lists the containers of the root by creation time, each as its own pod. A container with
-// invalid files has an unknown state, and does not affect the others.
+// invalid files has an unknown state, and does not affect others.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
-	clients := sync.OnceValue(r.clients) // which takes a check at all processes
+	clients := sync.OnceValue(r.clients) // lazily, because it reads all processes
 	err := r.call(ctx, "List", "list containers", func() error {
 		return r.store.each(func(c container) bool {
 			pods = append(pods, r.pod(c, clients))
@@ -35,8 +35,8 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return sanitize.Clean(pods), nil
 }
 
-// pod translates a container. OCI has only annotations: these are its labels, to which rules and
-// label selectors apply.
+// pod translates a container. OCI containers have no labels, so their annotations count as labels,
+// to which rules and label selectors apply.
 func (r *Runtime) pod(c container, clients func() []unitclient.Client) runtime.Pod {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,

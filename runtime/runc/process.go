@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnded: the process has ended, or its number means another one now.
+// errEnded: the process has ended, or another process has its PID.
 var errEnded = errors.New("process has exited")
 
-// lives reports whether a process is the one that started then, in the ticks of
-// proc_pid_stat(5), and has not ended. A zombie has.
-func lives(procRoot string, pid int, start uint64) (bool, error) {
+// isAlive reports whether a process with that start time, in the ticks of proc_pid_stat(5), still
+// runs. A zombie does not.
+func isAlive(procRoot string, pid int, start uint64) (bool, error) {
 	proc, err := procfs.NewFS(procRoot)
 	if err != nil {
 		return false, err
@@ -38,7 +38,7 @@ func lives(procRoot string, pid int, start uint64) (bool, error) {
 	return stat.Starttime == start && stat.State != "Z" && stat.State != "X", nil
 }
 
-// ancestors are the processes that one has come from, as far as they are there still.
+// ancestors returns the ancestors of a process that still exist.
 func ancestors(procRoot string, pid int) []int {
 	proc, err := procfs.NewFS(procRoot)
 	if err != nil {
@@ -59,11 +59,11 @@ func ancestors(procRoot string, pid int) []int {
 	}
 }
 
-// process is the first process of a container. A descriptor holds it, so that its PID cannot be
+// process is the first process of a container. It has a descriptor, so that the PID cannot be
 // reused (pidfd_open(2)). One goroutine may wait for it at a time.
 type process struct{ file *os.File }
 
-// hold returns the process that started then, or errEnded. Close it.
+// hold returns the process with that start time, or errEnded. The caller closes it.
 func hold(procRoot string, pid int, start uint64) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
@@ -72,21 +72,21 @@ func hold(procRoot string, pid int, start uint64) (*process, error) {
 	case errors.Is(err, unix.ENOSYS):
 		return nil, fmt.Errorf("open process %d: %w: Linux 5.3 or later is required", pid, err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		// By now it is the number of a mere thread, or of one that is being reaped.
-		if alive, failed := lives(procRoot, pid, start); failed == nil && !alive {
+		// The PID may belong to a thread by now, or to a process that is being reaped.
+		if alive, failed := isAlive(procRoot, pid, start); failed == nil && !alive {
 			return nil, errEnded
 		}
 		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	case err != nil:
 		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	// So that Go waits for it as for a socket, without a thread.
+	// Go then waits for it as for a socket, without blocking a thread.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, errors.Join(fmt.Errorf("open process %d: %w", pid, err), unix.Close(fd))
 	}
 	p := &process{file: os.NewFile(uintptr(fd), "pidfd")}
-	// Only now: who has the number when it is held keeps it.
-	alive, err := lives(procRoot, pid, start)
+	// Checked only now, because the PID cannot change any more.
+	alive, err := isAlive(procRoot, pid, start)
 	if err == nil && !alive {
 		err = errEnded
 	}
@@ -99,7 +99,7 @@ func hold(procRoot string, pid int, start uint64) (*process, error) {
 
 func (p *process) close() { _ = p.file.Close() } // it may be closed already
 
-// await returns nil once the process has ended, or why ctx ended before.
+// await returns nil once the process has ended, or the cause if ctx ends first.
 func (p *process) await(ctx context.Context) error {
 	conn, err := p.file.SyscallConn()
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *process) await(ctx context.Context) error {
 	return fmt.Errorf("wait for a process: %w", err)
 }
 
-// signal sends it a signal. One that has ended has no use for it.
+// signal sends a signal, and ignores that the process has ended.
 func (p *process) signal(s syscall.Signal) error {
 	conn, err := p.file.SyscallConn()
 	if err != nil {

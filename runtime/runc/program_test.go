@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime/runc"
 )
 
-// standFor puts a script in the place of a program.
+// standFor replaces a program by a script.
 func standFor(t *testing.T, name, script string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -24,7 +24,7 @@ func standFor(t *testing.T, name, script string) {
 	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
 }
 
-// dead is a root with a dead container.
+// dead returns a root with a dead container.
 func dead(t *testing.T, program string) string {
 	t.Helper()
 	root := stateRoot(t)
@@ -48,7 +48,7 @@ func TestTheProgramDeletes(t *testing.T) {
 	}
 }
 
-func TestWhatTheProgramComplainsOfIsReported(t *testing.T) {
+func TestErrorsOfTheProgramAreReported(t *testing.T) {
 	root := dead(t, "runc")
 	standFor(t, "runc", "echo 'cgroup is busy' >&2\nexit 1")
 	err := open(t, root).RemoveContainer(t.Context(), runtime.Container{ID: "-web", Name: "web"})
@@ -57,7 +57,7 @@ func TestWhatTheProgramComplainsOfIsReported(t *testing.T) {
 	}
 }
 
-func TestSomebodyElseMayBeQuicker(t *testing.T) {
+func TestAnotherClientMayRemoveTheContainerFirst(t *testing.T) {
 	root := dead(t, "runc")
 	standFor(t, "runc", `rm -r "$2/-web"; echo "container does not exist" >&2; exit 1`)
 	if err := open(t, root).RemoveContainer(t.Context(), runtime.Container{ID: "-web"}); err != nil {
@@ -96,11 +96,11 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// To ask a program costs more than all else: it is asked again when it is another.
-func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
+// Running a program costs more than everything else, so it is run again only after it has changed.
+func TestTheVersionIsQueriedOncePerProgram(t *testing.T) {
 	r := open(t, stateRoot(t))
 	ran := filepath.Join(t.TempDir(), "ran")
-	for _, version := range []string{"1.1.5", "1.2.0+newer", ""} { // also one that fails
+	for _, version := range []string{"1.1.5", "1.2.0+newer", ""} { // one of them fails
 		standFor(t, "runc", "echo >> "+ran+"\necho runc version "+version)
 		for range 3 {
 			if info, err := r.Info(t.Context()); err != nil || !info.Ready || info.Version != version || (info.Message == "") != (version != "") {
@@ -113,15 +113,16 @@ func TestTheVersionIsAskedOncePerProgram(t *testing.T) {
 	}
 }
 
-// Whoever asks with less patience than it takes has nobody else told that it failed.
-func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
+// If a caller has less time than the program needs, that does not count as a failure of the
+// program.
+func TestACancelledVersionQueryIsRepeated(t *testing.T) {
 	r := open(t, stateRoot(t))
 	started := filepath.Join(t.TempDir(), "begun")
 	must(t, unix.Mkfifo(started, 0o600))
 	standFor(t, "runc", "[ -p "+started+" ] && echo > "+started+" && exec sleep 86400\necho runc version 1.1.5")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, _ = os.ReadFile(started) // until it runs
+		_, _ = os.ReadFile(started) // until the program runs
 		_ = os.Remove(started)
 		cancel()
 	}()
@@ -133,8 +134,8 @@ func TestAQuestionBrokenOffIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A root has whatever name it was given: its containers report who keeps it.
-func TestARootIsOfWhoMadeItsContainers(t *testing.T) {
+// A root may have any name: its containers show which program uses it.
+func TestARootIsNamedAfterTheProgramOfItsContainers(t *testing.T) {
 	root := dead(t, "crun")
 	standFor(t, "crun", "echo crun version 1.8.1")
 	if info, err := open(t, root).Info(t.Context()); err != nil || info.Name != "crun" || info.Version != "1.8.1" {

@@ -1,18 +1,19 @@
-// Package runc looks after containers that people run with runc or crun alone, by the
-// files that these keep of each in a state root, such as /run/runc.
+// Package runc manages containers that were created directly with runc or crun. It uses the files
+// that these programs keep for each container in a state root, such as /run/runc.
 //
-// It owns the translation between such a container and package runtime, in which it is a
-// pod of its own, and how one is ended: its processes are the kernel's, and nobody else is
-// there to be asked. It refuses to create or start anything, and to touch containers that
-// a manager such as Podman or CRI-O keeps in the same root. There are no images.
+// It owns the translation between such a container and package runtime, in which it is its own pod.
+// It also owns the stop of a container: there is no daemon to call, so it signals processes. It
+// never creates or starts anything. It does not touch containers that a manager such as Podman or
+// CRI-O keeps in the same root. There are no images.
 //
-// The files are read here, and not by libcontainer, which was tried: it reads runc's alone
-// and not crun's, takes 0.4 ms and 30 kB each time for what takes a tenth of both here,
-// starts the hooks of a container as children of this process when it deletes one, and
-// adds 0.3 MB to the binary. Neither needs less than root. Deleting is left to the programs
-// themselves (package program), everything else is asked of the kernel: a list reads files
-// of /run and /proc, ends are waited for by pidfds, inotify reports new and removed containers.
-// Nothing is polled, and an idle root costs nothing.
+// It reads the files without libcontainer, which was tried. libcontainer cannot read crun's files.
+// It takes 0.4 ms and 30 kB for each read, ten times as much as this package. When it deletes a
+// container, it runs the container's hooks as children of this process. It adds 0.3 MB to the
+// binary. Neither works without root.
+//
+// Containers are deleted by the programs themselves (package program). For everything else it uses
+// the kernel: a list reads files of /run and /proc, pidfds report ends, inotify reports new and
+// removed containers. Nothing is polled, and an idle root costs nothing.
 package runc
 
 import (
@@ -28,10 +29,10 @@ import (
 	"hostler.io/hostler/runtime/runc/root"
 )
 
-// Type is what candidates of this adapter are marked with.
+// Type is the type of this adapter's candidates.
 const Type = "runc"
 
-// Options are the state root: Endpoint is its path.
+// Options select a state root: Endpoint is its path.
 type Options = local.Options
 
 // Runtime is one state root. It is safe for concurrent use.
@@ -42,21 +43,21 @@ type Runtime struct {
 	timeouts local.Timeouts
 	procRoot string
 	observe  func(method string, took time.Duration, err error)
-	units    local.Units // nil where no service manager runs
+	units    local.Units // nil if there is no service manager
 	store    *store
 	version  version
 	closed   atomic.Bool
 
 	unitStops local.UnitStops
-	// signalOf is the stop signal of a container where its annotations do not tell, as its
-	// manager's do not; nil where there is none.
+	// signalOf returns the stop signal of a container without an annotation for it, as the
+	// containers of a manager are; nil if there is no manager.
 	signalOf func(id string) string
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
-// New prepares a runtime without reading its root. It fails on an endpoint that cannot
-// be one, or that is another client's.
+// New prepares a runtime without reading its root. It fails if the endpoint is not a valid root, or
+// belongs to another program.
 func New(o Options) (*Runtime, error) { return newRuntime(o, root.Parse) }
 
 func newRuntime(o Options, parse func(endpoint string) (string, error)) (*Runtime, error) {
@@ -70,9 +71,9 @@ func newRuntime(o Options, parse func(endpoint string) (string, error)) (*Runtim
 	}, nil
 }
 
-// NewFor returns a runtime for the containers that a manager, such as Containerd, has in its own
-// root, for when that manager has stopped and they run on. signalOf returns the stop signal of a
-// container by its ID, empty for SIGTERM.
+// NewFor returns a runtime for the containers in the root of a manager, such as Containerd, after
+// the manager has stopped and while they still run. signalOf returns the stop signal of a container
+// by its ID, or "" for SIGTERM.
 func NewFor(manager string, signalOf func(id string) string, o Options) (*Runtime, error) {
 	absolute := func(endpoint string) (string, error) {
 		if !filepath.IsAbs(endpoint) {
@@ -88,13 +89,13 @@ func NewFor(manager string, signalOf func(id string) string, o Options) (*Runtim
 	return r, nil
 }
 
-// Name is the name that every listed object carries.
+// Name returns the name that every listed object carries.
 func (r *Runtime) Name() string { return r.name }
 
-// Endpoint is the path of the state root.
+// Endpoint returns the path of the state root.
 func (r *Runtime) Endpoint() string { return r.path }
 
-// Bundle is the folder that a container was made from; empty where that is not known.
+// Bundle returns the folder from which a container was created, or "" if it is unknown.
 func (r *Runtime) Bundle(id string) (path string) {
 	_ = r.store.one(id, func(c container) error {
 		path = c.state.bundle
@@ -103,13 +104,13 @@ func (r *Runtime) Bundle(id string) (path string) {
 	return path
 }
 
-// Close ends the use of the root. Later calls end with runtime.ErrUnavailable.
+// Close ends the use of the root. Later calls fail with runtime.ErrUnavailable.
 func (r *Runtime) Close() error {
 	r.closed.Store(true)
 	return nil
 }
 
-// call makes a call to the runtime, unless it is too late for it, and logs it.
+// call makes and observes a call, unless ctx has ended or the runtime is closed.
 func (r *Runtime) call(ctx context.Context, method, what string, do func() error) error {
 	switch {
 	case r.closed.Load():
@@ -126,17 +127,17 @@ func (r *Runtime) call(ctx context.Context, method, what string, do func() error
 	return nil
 }
 
-// Images lists none: runc has none.
+// Images returns none: runc has no images.
 func (r *Runtime) Images(ctx context.Context) ([]runtime.Image, error) {
 	return nil, r.call(ctx, "Images", "list images", func() error { return nil })
 }
 
-// ImageFilesystems names none.
+// ImageFilesystems returns none.
 func (r *Runtime) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
 	return nil, r.call(ctx, "Images", "list image filesystems", func() error { return nil })
 }
 
-// RemoveImage is runtime.ErrUnsupported.
+// RemoveImage returns runtime.ErrUnsupported.
 func (r *Runtime) RemoveImage(_ context.Context, img runtime.Image) error {
 	return fmt.Errorf("%s: %w: it has no images", local.Named("remove image", img.Names()[0], ""), runtime.ErrUnsupported)
 }

@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-// patience bounds waits for what has to come.
+// patience bounds waits for events that must occur.
 const patience = 30 * time.Second
 
 func check(t testing.TB, err error) {
@@ -32,7 +32,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// labDriver drives a real runc or crun.
+// labDriver is the Driver of a real runc or crun.
 type labDriver struct{ *lab.Runc }
 
 func (d labDriver) Abilities() runtimetest.Abilities { return runtimetest.Abilities{Bare: true} }
@@ -74,17 +74,17 @@ func (d labDriver) Hang(t testing.TB) (resume func()) {
 	return nil
 }
 
-// Crash takes the state root away.
+// Crash removes the state root.
 func (d labDriver) Crash(t testing.TB) (restart func()) {
 	t.Helper()
 	check(t, os.Rename(d.Root, d.Root+".away"))
 	return func() { check(t, os.Rename(d.Root+".away", d.Root)) }
 }
 
-// programs make a bed of each.
+// programs start a lab with each program.
 var programs = map[string]func(testing.TB, string) *lab.Runc{"runc": lab.RuncFor, "crun": lab.CrunFor}
 
-// bed is a state root of its own and an adapter to it.
+// bed returns a new state root and an adapter for it.
 func bed(t *testing.T, program func(testing.TB, string) *lab.Runc) (*runc.Runtime, labDriver) {
 	t.Helper()
 	d := labDriver{program(t, "")}
@@ -129,7 +129,7 @@ func with(t *testing.T, test func(t *testing.T, r *runc.Runtime, d labDriver)) {
 	}
 }
 
-// container is the one of that name as listed.
+// container returns the listed container of that name.
 func container(t *testing.T, r *runc.Runtime, id string) runtime.Container {
 	t.Helper()
 	pods, err := r.Pods(t.Context())
@@ -143,7 +143,7 @@ func container(t *testing.T, r *runc.Runtime, id string) runtime.Container {
 	return runtime.Container{}
 }
 
-// The signal that the image's maker wanted is the one that is sent.
+// The image's stop signal is sent.
 func TestAContainerIsStoppedByItsOwnSignal(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		for id, signal := range map[string]string{"named": "SIGUSR1", "short": "USR1", "numbered": "10"} {
@@ -163,7 +163,7 @@ func TestAContainerIsStoppedByItsOwnSignal(t *testing.T) {
 	})
 }
 
-// A container that is paused takes no signal in: it is resumed, and ends by itself.
+// A paused container does not handle signals: it is resumed, and ends by itself.
 func TestAPausedContainerEndsByItself(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "web", Command: lab.ServeFor(0), Ready: "ready"}))
@@ -190,8 +190,8 @@ func TestAPausedContainerIsKilled(t *testing.T) {
 	})
 }
 
-// Without a PID namespace of its own what a container has started outlives its first
-// process. It is in the cgroup, and ends with it.
+// Without its own PID namespace, a container's other processes outlive its first process. They are
+// in its cgroup, and are killed with it.
 func TestNothingOutlivesAContainerWithoutPIDsOfItsOwn(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"killed": 0, "asked": patience} {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestNothingOutlivesAContainerWithoutPIDsOfItsOwn(t *testing.T) {
 	}
 }
 
-// What was created and not started is somebody's work in progress.
+// A container that was created but not started is about to be started by its creator.
 func TestACreatedContainerIsLeftToItsMaker(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "web", Command: lab.ServeFor(0), Unstarted: true}))
@@ -224,7 +224,7 @@ func TestACreatedContainerIsLeftToItsMaker(t *testing.T) {
 		if c = container(t, r, "web"); c.State != runtime.Running {
 			t.Errorf("container is %v once it is started, want %v", c.State, runtime.Running)
 		}
-		// And deleted if somebody requests it.
+		// But it is deleted on request.
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "never", Command: lab.ServeFor(0), Unstarted: true}))
 		check(t, r.RemoveContainer(t.Context(), container(t, r, "never")))
 		if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 1 {
@@ -233,7 +233,7 @@ func TestACreatedContainerIsLeftToItsMaker(t *testing.T) {
 	})
 }
 
-// Podman and CRI-O keep their containers in the same root.
+// Podman and CRI-O have their containers in the same root.
 func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		var finder runc.Finder
@@ -247,7 +247,7 @@ func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 		if finder.HasContainers(d.Root) {
 			t.Error("Inhabited() of a root with others' containers alone, want it not")
 		}
-		theirs := runtime.Container{ID: "theirs0", Name: "theirs0"} // whenever it was created
+		theirs := runtime.Container{ID: "theirs0", Name: "theirs0"} // any creation time
 		check(t, r.StopContainer(t.Context(), theirs, 0))
 		check(t, r.StopPod(t.Context(), runtime.Pod{ID: theirs.ID, Name: theirs.Name}))
 		check(t, r.RemoveContainer(t.Context(), theirs))
@@ -261,8 +261,7 @@ func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 	})
 }
 
-// A container of the same name that has come since is another one, which nobody has asked
-// to end or to go.
+// A new container of the same name is another one, whose stop or removal nobody has requested.
 func TestAContainerIsNotItsSuccessor(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		run := func(unstarted bool) runtime.Container {
@@ -276,7 +275,7 @@ func TestAContainerIsNotItsSuccessor(t *testing.T) {
 		second := run(true)
 		first.State = runtime.Exited
 		check(t, r.RemoveContainer(t.Context(), first))
-		// Not even where nobody reports when it was created.
+		// Even if its creation time is unknown.
 		if err := r.RemoveContainer(t.Context(), runtime.Container{ID: "web", State: runtime.Exited}); !errors.Is(err, runtime.ErrInUse) {
 			t.Errorf("RemoveContainer() of one that is about to be started = %v, want %v", err, runtime.ErrInUse)
 		}
@@ -296,8 +295,8 @@ func TestAContainerIsNotItsSuccessor(t *testing.T) {
 	})
 }
 
-// What is in a cgroup is killed only where it holds nobody else, whoever looks after them
-// and whatever their files tell.
+// A cgroup is killed only if it contains no foreign processes, whoever manages these and whatever
+// their files contain.
 func TestASharedCgroupIsNotKilled(t *testing.T) {
 	for name, hostPIDs := range map[string]bool{"PIDs of its own": false, "the host's PIDs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +325,7 @@ func TestASharedCgroupIsNotKilled(t *testing.T) {
 	}
 }
 
-// tear leaves half of what a container's files said.
+// tear truncates a container's files.
 func tear(t *testing.T, d labDriver, id string) {
 	t.Helper()
 	for _, file := range []string{"state.json", "status"} {
@@ -340,9 +339,9 @@ func tear(t *testing.T, d labDriver, id string) {
 	}
 }
 
-// Whoever has been put into the cgroup of a container that has PIDs of its own is not the
-// container's.
-func TestWhatIsOutsideOfAPIDNamespaceIsLeftAlone(t *testing.T) {
+// A process in the cgroup of a container with its own PID namespace does not belong to the
+// container if it is outside that namespace.
+func TestProcessesOutsideAPIDNamespaceAreLeftAlone(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "web", Command: lab.IgnoreTerm(), Ready: "ready"}))
 		s := newSleeper(t)

@@ -49,7 +49,7 @@ func TestAContainerIsListedAsItsFilesHaveIt(t *testing.T) {
 	}
 }
 
-func TestAStopAsksFirst(t *testing.T) {
+func TestAStopSignalsFirst(t *testing.T) {
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
 			root, s := stateRoot(t), newSleeper(t)
@@ -65,8 +65,8 @@ func TestAStopAsksFirst(t *testing.T) {
 	}
 }
 
-// A number that the kernel has given to another process since is nobody's.
-func TestAnotherProcessOfTheSameNumberIsLeftAlone(t *testing.T) {
+// If another process has the PID now, it is not the container's.
+func TestAnotherProcessWithThePIDIsLeftAlone(t *testing.T) {
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
 			root, s := stateRoot(t), newSleeper(t)
@@ -86,7 +86,7 @@ func TestAnotherProcessOfTheSameNumberIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
+func TestInvalidFilesDoNotAffectOtherContainers(t *testing.T) {
 	for name, file := range map[string][2]string{
 		"torn":               {"state.json", `{"id":"bad","init_proc`},
 		"of another program": {"state.json", `{"ociVersion":"1.0.2","id":"bad","status":"running","pid":1}`},
@@ -112,7 +112,7 @@ func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
 					t.Errorf("%s() = %v, want why it cannot be told", what, err)
 				}
 			}
-			writeRunc(t, root, "bad", s.cmd.Process.Pid, s.start) // as the program writes it at last
+			writeRunc(t, root, "bad", s.cmd.Process.Pid, s.start) // the complete file
 			if list := listed(t, r); list["bad"].State != runtime.Running {
 				t.Errorf("container is %v once its files make sense, want %v", list["bad"].State, runtime.Running)
 			}
@@ -120,8 +120,8 @@ func TestFilesThatMakeNoSenseConcernNobodyElse(t *testing.T) {
 	}
 }
 
-// What a build has in progress is the builder's: only the folder tells it from another.
-func TestStepsOfBuildsAreTheBuilders(t *testing.T) {
+// Only its folder shows that a build step belongs to the builder.
+func TestBuildStepsBelongToTheBuilder(t *testing.T) {
 	for _, c := range []struct {
 		id, bundle string
 		theirs     bool
@@ -148,8 +148,8 @@ func TestStepsOfBuildsAreTheBuilders(t *testing.T) {
 	}
 }
 
-// A container of Podman's is Podman's, however little its files tell.
-func TestAContainerOfAManagersConcernsNobodyWhateverItsFilesSay(t *testing.T) {
+// A container of Podman belongs to Podman, however little its files contain.
+func TestAContainerOfAManagerIsIgnoredWhateverItsFilesContain(t *testing.T) {
 	root := stateRoot(t)
 	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
 	r := open(t, root)
@@ -164,8 +164,8 @@ func TestAContainerOfAManagersConcernsNobodyWhateverItsFilesSay(t *testing.T) {
 	}
 }
 
-// What is not done because there is nothing to do has not failed.
-func TestNothingToDoIsNoFailedCall(t *testing.T) {
+// A call that has nothing to do does not fail.
+func TestACallWithNothingToDoSucceeds(t *testing.T) {
 	root, s := stateRoot(t), newSleeper(t)
 	writeRunc(t, root, "ended", s.cmd.Process.Pid, s.start+1)
 	r, err := runc.New(runc.Options{Endpoint: root, Observe: func(method string, _ time.Duration, err error) {
@@ -181,7 +181,7 @@ func TestNothingToDoIsNoFailedCall(t *testing.T) {
 	must(t, r.RemoveContainer(t.Context(), runtime.Container{ID: "missing"}))
 }
 
-// Whoever has started a container is none of its processes.
+// The process that started a container is not one of the container's.
 func TestAncestorsReachUpToTheFirstProcess(t *testing.T) {
 	s := newSleeper(t)
 	list := runc.Ancestors("/proc", s.cmd.Process.Pid)
@@ -190,9 +190,9 @@ func TestAncestorsReachUpToTheFirstProcess(t *testing.T) {
 	}
 }
 
-// The number of a container that has ended may be that of another's thread now, which no
-// descriptor can hold.
-func TestAThreadOfTheSameNumberIsNobody(t *testing.T) {
+// The PID of a container that has ended may now belong to a thread of another process, for which no
+// descriptor can be opened.
+func TestAThreadWithThePIDIsNotTheProcess(t *testing.T) {
 	thread := aThread(t)
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestAThreadOfTheSameNumberIsNobody(t *testing.T) {
 	}
 }
 
-// aThread is the number of one that is not its process's first.
+// aThread returns the ID of a thread that is not its process's first.
 func aThread(t *testing.T) int {
 	t.Helper()
 	list, err := procfs.AllThreads(os.Getpid())
@@ -232,7 +232,7 @@ func TestARootThatOthersCouldWriteIsRefused(t *testing.T) {
 	if err := r.StopContainer(t.Context(), runtime.Container{ID: "web"}, 0); err == nil {
 		t.Error("StopContainer() = nil, want an error")
 	}
-	must(t, os.Chmod(root, 0o711)) // as runc makes it
+	must(t, os.Chmod(root, 0o711)) // the mode that runc sets
 	if c := listed(t, r)["web"]; c.State != runtime.Running {
 		t.Errorf("container is %v, want %v", c.State, runtime.Running)
 	}
@@ -274,7 +274,7 @@ func TestIDsDoNotLeadElsewhere(t *testing.T) {
 	}
 }
 
-func TestWhatIsClosedIsUnavailable(t *testing.T) {
+func TestAClosedRuntimeIsUnavailable(t *testing.T) {
 	r, err := runc.New(runc.Options{Endpoint: stateRoot(t)})
 	must(t, err)
 	must(t, r.Close())
@@ -298,7 +298,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestAFinderPassesOverRootsWithoutContainers(t *testing.T) {
+func TestAFinderSkipsRootsWithoutContainers(t *testing.T) {
 	var f runc.Finder
 	root, s := stateRoot(t), newSleeper(t)
 	inhabited := func(want bool, what string) {

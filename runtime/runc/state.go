@@ -14,31 +14,30 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Files of a container's folder in a state root.
+// Files in a container's folder of a state root.
 const (
 	runcState  = "state.json"
 	crunStatus = "status"
-	crunConfig = "config.json" // as the bundle's was when the container was created
-	execFifo   = "exec.fifo"   // until the container is started
+	crunConfig = "config.json" // copy of the bundle's when the container was created
+	execFifo   = "exec.fifo"   // exists until the container is started
 )
 
-// state is what a container's files say of it.
+// state is the content of a container's files.
 type state struct {
-	program     string // that keeps it: "runc" or "crun"
-	pid         int    // of its first process
-	start       uint64 // when that started, in ticks since the boot
+	program     string // that created it: "runc" or "crun"
+	pid         int    // of the first process
+	start       uint64 // start time of that process, in ticks since boot
 	created     time.Time
 	annotations map[string]string
-	bundle      string // folder that it was made from
-	// cgroups are the folders where its cgroup may be, the best to kill through first.
+	bundle      string // folder from which it was created
+	// cgroups are the possible folders of its cgroup, the best one to kill through first.
 	cgroups []string
-	freezer string // that of version 1's freezer, if it has one
-	// ownPIDs reports that its processes are in a PID namespace that was made for it,
-	// and end with the first.
+	freezer string // folder of the version 1 freezer, or ""
+	// ownPIDs means that it has its own PID namespace, so its processes end with the first.
 	ownPIDs bool
 }
 
-// parseRunc reads state.json, as libcontainer of runc 1.0 and later writes it.
+// parseRunc parses state.json of libcontainer in runc 1.0 and later.
 func parseRunc(text []byte) (state, error) {
 	var raw struct {
 		PID     int               `json:"init_process_pid"`
@@ -57,14 +56,14 @@ func parseRunc(text []byte) (state, error) {
 		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, runcState, err)
 	}
 	s := state{program: "runc", pid: raw.PID, start: raw.Start, created: raw.Created, annotations: map[string]string{}}
-	// "" is version 2, which hybrid hosts have beside version 1's controllers.
+	// The key "" is version 2, which hybrid hosts have beside the controllers of version 1.
 	s.freezer = raw.Cgroups["freezer"]
 	for _, controller := range slices.Sorted(maps.Keys(raw.Cgroups)) {
 		s.cgroups = append(s.cgroups, raw.Cgroups[controller])
 	}
 	for _, label := range raw.Config.Labels {
 		switch key, value, found := strings.Cut(label, "="); {
-		case found && key == "bundle": // runc's own
+		case found && key == "bundle": // set by runc
 			s.bundle = value
 		case found:
 			s.annotations[key] = value
@@ -76,8 +75,8 @@ func parseRunc(text []byte) (state, error) {
 	return s, s.check(runcState)
 }
 
-// parseCrun reads status and config.json of crun. The path of the cgroup in it is that in
-// each hierarchy which is mounted at cgroupRoot, or below it.
+// parseCrun parses crun's status and config.json. The cgroup path in it applies to each hierarchy
+// that is mounted at cgroupRoot, or below it.
 func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 	var raw struct {
 		PID     int    `json:"pid"`
@@ -112,12 +111,12 @@ func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 	return s, s.check(crunStatus)
 }
 
-// check refuses what could lead to a wrong process.
+// check refuses values that could lead to a wrong process.
 func (s state) check(file string) error {
 	switch {
 	case s.pid <= 0:
 		return fmt.Errorf("%w: %s: its process is %d", runtime.ErrInvalidAnswer, file, s.pid)
-	case s.start == 0: // versions of years ago
+	case s.start == 0: // from versions that are years old
 		return fmt.Errorf("%w: %s: start time of its process missing, so signals are not safe", runtime.ErrInvalidAnswer, file)
 	case s.created.IsZero():
 		return fmt.Errorf("%w: %s: creation time missing", runtime.ErrInvalidAnswer, file)
@@ -125,9 +124,9 @@ func (s state) check(file string) error {
 	return nil
 }
 
-// Annotations by which others' containers are known in a root that they share with runc's
-// own users: Podman's and CRI-O's have the first, cri-o.ContainerType is what CRI-O wrote
-// before, and containerd's have the second, in whatever root it was told to keep them.
+// Annotations that identify containers of managers in a root that they share with direct users of
+// runc. Podman's and CRI-O's containers have the first. Older CRI-O set cri-o.ContainerType.
+// containerd's have the second, in any root.
 const (
 	annotationManager    = "io.container.manager"
 	annotationCRI        = "io.kubernetes.cri.container-type"
@@ -136,12 +135,12 @@ const (
 	annotationStopSignal = "org.opencontainers.image.stopSignal"
 )
 
-// Containerd is the manager of containers that containerd's CRI has made.
+// Containerd is the manager of containers that containerd's CRI has created.
 const Containerd = "containerd"
 
-// manager returns the manager of a container; empty if it has none. Build steps have no annotation.
-// They are recognized by their bundles: BuildKit, also in Docker, has them in executor/ID, and
-// Buildah, also in Podman, in a temporary folder named after the ID.
+// manager returns the manager of a container, or "". Build steps have no annotation, so their
+// bundles identify them. BuildKit, also in Docker, has them in executor/ID. Buildah, also in
+// Podman, has them in a temporary folder named after the ID.
 func (s state) manager(id string) string {
 	folder, name := filepath.Split(s.bundle)
 	switch {

@@ -16,15 +16,15 @@ import (
 	"hostler.io/hostler/runtime/runc/program"
 )
 
-// target is a container that runs, held.
+// target is a running container with a descriptor of its first process.
 type target struct {
-	what    string // is done to it
+	what    string // operation, for errors
 	id      string
 	state   state
 	first   *process
-	cgroup  *cgroup // nil where it has none of its own
-	parents []int   // those that its first process has come from
-	created bool    // and not started yet
+	cgroup  *cgroup // nil if it has no cgroup of its own
+	parents []int   // ancestors of its first process
+	created bool    // created, but not started
 }
 
 func (t *target) close() {
@@ -34,7 +34,7 @@ func (t *target) close() {
 	}
 }
 
-// hold holds a container that was listed: errNotFound or errEnded where it does not run.
+// hold returns a target for a listed container, or errNotFound or errEnded if it does not run.
 func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
 	t := &target{what: what, id: listed.ID}
 	err := r.store.one(listed.ID, func(c container) error {
@@ -56,15 +56,15 @@ func (r *Runtime) hold(what string, listed runtime.Container) (*target, error) {
 		return nil, err
 	}
 	t.parents = ancestors(r.procRoot, t.state.pid)
-	if others, err := r.foreignProcesses(t); err == nil { // else there is no telling who is one
+	if others, err := r.foreignProcesses(t); err == nil { // else it is unknown which processes are foreign
 		t.cgroup = enclosing(t.state, others)
 	}
 	return t, nil
 }
 
-// foreignProcesses are known processes that do not belong to a container: PID 1, hostler, the
-// ancestors of its first process, and the first process of each other container of the root, with
-// any manager. It fails if another container does not report its own.
+// foreignProcesses returns processes that do not belong to the container. They are PID 1, hostler,
+// the ancestors of its first process, and the first processes of all other containers of the root,
+// with any manager. It fails if another container's first process cannot be read.
 func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	others := map[int]bool{1: true, os.Getpid(): true}
 	for _, pid := range t.parents {
@@ -75,7 +75,7 @@ func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 		switch {
 		case c.id == t.id:
 		case c.err == nil:
-			if alive, err := lives(r.procRoot, c.state.pid, c.state.start); alive || err != nil {
+			if alive, err := isAlive(r.procRoot, c.state.pid, c.state.start); alive || err != nil {
 				others[c.state.pid] = true
 			}
 		case c.state.pid > 0:
@@ -88,7 +88,7 @@ func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	return others, errors.Join(err, failed)
 }
 
-// running holds a container and does something to it, and nothing where it does not run.
+// running calls do with a running container. It does nothing if the container does not run.
 func (r *Runtime) running(ctx context.Context, what string, listed runtime.Container, do func(*target) error) error {
 	if listed.ID == "" {
 		return fmt.Errorf("%s: no ID given", what)
@@ -111,17 +111,17 @@ func (r *Runtime) running(ctx context.Context, what string, listed runtime.Conta
 	return do(t)
 }
 
-// StopContainer sends the stop signal of the container's image to its first process,
-// resumes a container that is paused, which would not notice, and kills all of it after
-// grace. A container that was created and not started runs nothing yet: it is left to
-// whoever is about to start it. A systemd unit that runs the container, and would start it again,
-// is stopped as soon as that has ended.
+// StopContainer sends the stop signal of the container's image to its first process, and kills the
+// container after grace. It resumes a paused container, which would not handle the signal. It does
+// not touch a container that was created but not started: it runs nothing yet, and its creator is
+// about to start it. If a systemd unit runs the container and would start it again, the unit is
+// stopped as soon as the container has ended.
 func (r *Runtime) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	return r.stopContainer(ctx, c, grace, true)
 }
 
-// EndContainer is StopContainer for a container that was sent the stop signal already: to some
-// programs a second signal means more.
+// EndContainer is StopContainer for a container that was already sent the stop signal. Some
+// programs exit at once on a second signal.
 func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	return r.stopContainer(ctx, c, grace, false)
 }
@@ -129,14 +129,14 @@ func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace t
 func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace time.Duration, ask bool) error {
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
 		unit := ""
-		if c.Unit != "" { // else its list has shown no client, and each search for one takes all processes
+		if c.Unit != "" { // else the last list found no client; a search reads all processes
 			unit = unitOf(t.id, t.parents, r.clients())
 		}
 		if unit == "" {
 			_, err := r.end(ctx, t, grace, ask)
 			return err
 		}
-		runtime.ReportUnitStops(ctx, []string{unit}) // which may end with its container
+		runtime.ReportUnitStops(ctx, []string{unit}) // the unit may end with its container
 		killed := false
 		held, err := r.unitStops.Stop(ctx, r.stopOf(unit), t.id, grace, nil, func() (err error) {
 			killed, err = r.end(ctx, t, grace, ask)
@@ -152,7 +152,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace 
 	})
 }
 
-// end ends a container, and returns whether it was killed.
+// end stops a container, and returns whether it was killed.
 func (r *Runtime) end(ctx context.Context, t *target, grace time.Duration, ask bool) (killed bool, err error) {
 	if grace > 0 {
 		over, err := r.terminate(ctx, t, grace, ask)
@@ -165,7 +165,7 @@ func (r *Runtime) end(ctx context.Context, t *target, grace time.Duration, ask b
 
 var errGraceOver = errors.New("grace period expired")
 
-// terminate asks a container to end, unless it is not to, and reports whether it has within its
+// terminate sends the stop signal if ask is set, and reports whether the container ended within its
 // grace.
 func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration, ask bool) (over bool, err error) {
 	asked := time.Now()
@@ -191,8 +191,8 @@ func (r *Runtime) terminate(ctx context.Context, t *target, grace time.Duration,
 	return false, nil
 }
 
-// stopSignal is what the container is to be stopped with. The annotation is what the
-// image specification has tools write that unpack an image (conversion.md).
+// stopSignal returns the container's stop signal. According to the image specification
+// (conversion.md), tools that unpack an image set the annotation.
 func (r *Runtime) stopSignal(t *target) syscall.Signal {
 	text := t.state.annotations[annotationStopSignal]
 	if text == "" && r.signalOf != nil {
@@ -209,9 +209,9 @@ func (r *Runtime) stopSignal(t *target) syscall.Signal {
 	return parsed
 }
 
-// kill ends a container, and waits until it has ended. The first process takes all of its
-// own PID namespace along, and ends as the last of it (pid_namespaces(7)); what has none is
-// killed by its cgroup.
+// kill kills a container, and waits until it has ended. When the first process of a PID namespace
+// ends, the kernel kills the others first (pid_namespaces(7)). A container without its own
+// namespace is killed through its cgroup.
 func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("still running %v after SIGKILL", timeout))
 	defer cancel()
@@ -234,8 +234,8 @@ func (r *Runtime) kill(ctx context.Context, t *target, timeout time.Duration) er
 	})
 }
 
-// sweep kills what a container leaves whose processes do not end with the first, as runc
-// does when it deletes one.
+// sweep kills the remaining processes of a container if they do not end with its first process, as
+// runc does when it deletes one.
 func (r *Runtime) sweep(ctx context.Context, t *target) error {
 	if t.state.ownPIDs || t.cgroup == nil {
 		return nil
@@ -243,8 +243,7 @@ func (r *Runtime) sweep(ctx context.Context, t *target) error {
 	return r.kill(ctx, t, r.timeouts.StopMargin)
 }
 
-// StopPod kills the container that p is, if it still runs. There is nothing else to tear
-// down.
+// StopPod kills the container of p if it still runs. There is nothing else to tear down.
 func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	listed := runtime.Container{ID: p.ID, CreatedAt: p.CreatedAt}
 	return r.running(ctx, local.Named("stop pod", p.Name, p.ID), listed, func(t *target) error {
@@ -252,8 +251,8 @@ func (r *Runtime) StopPod(ctx context.Context, p runtime.Pod) error {
 	})
 }
 
-// RemoveContainer has runc or crun delete a container that does not run, with its cgroups
-// and its hooks. The program itself refuses one that has been started meanwhile.
+// RemoveContainer deletes a container that does not run through runc or crun, with its cgroups and
+// hooks. The program refuses a container that was started meanwhile.
 func (r *Runtime) RemoveContainer(ctx context.Context, c runtime.Container) error {
 	what := local.Named("remove container", c.Name, c.ID)
 	if c.ID == "" {
@@ -275,7 +274,7 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 			return errNotFound
 		}
 		phase, err := c.phase(r.procRoot)
-		// What is created and not started is about to be, but where that was known.
+		// A created container is about to be started, unless the list already showed it as created.
 		if err == nil && phase != runtime.Exited && (phase != runtime.Created || listed.State != runtime.Created) {
 			err = fmt.Errorf("%w: its state is %v; stop it first", runtime.ErrInUse, phase)
 		}
@@ -293,7 +292,7 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 	if failed == nil {
 		return nil
 	}
-	// Another client may have been quicker, or have started it.
+	// Another client may have removed or started it.
 	err = r.store.one(listed.ID, func(c container) error {
 		if !c.is(listed) {
 			return errNotFound
@@ -309,7 +308,7 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 	return err
 }
 
-// RemovePod is runtime.ErrUnsupported: a pod goes with its container.
+// RemovePod returns runtime.ErrUnsupported: a pod disappears with its container.
 func (r *Runtime) RemovePod(_ context.Context, p runtime.Pod) error {
 	return fmt.Errorf("%s: %w: it is removed with its container", local.Named("remove pod", p.Name, p.ID), runtime.ErrUnsupported)
 }

@@ -21,17 +21,17 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// stateBytes is how large a file of a container may be: those of runc have some 30 kB.
+// stateBytes bounds a container's file. runc's files have about 30 kB.
 const stateBytes = 4 << 20
 
-// errNotFound: there is no such container.
+// errNotFound: the container does not exist.
 var errNotFound = errors.New("no such container")
 
-// store reads a state root. It keeps what files say until they change. It is safe for
+// store reads a state root, and caches the content of files until they change. It is safe for
 // concurrent use.
 type store struct {
 	path       string
-	manager    string // whose containers are looked after; nobody's if empty
+	manager    string // whose containers are included; "" for containers without a manager
 	cgroupRoot string
 	log        *slog.Logger
 
@@ -39,7 +39,7 @@ type store struct {
 	known map[string]entry // by ID; guarded by mu
 }
 
-// entry is what the files of a container contain, or why they cannot be read.
+// entry is the content of a container's files, or why they cannot be read.
 type entry struct {
 	stamp stamp
 	state state
@@ -65,20 +65,20 @@ func newStore(path string, log *slog.Logger) *store {
 	return &store{path: path, cgroupRoot: "/sys/fs/cgroup", log: log, known: map[string]entry{}}
 }
 
-// container is one of a root.
+// container is a container of a root.
 type container struct {
 	id     string
-	folder *os.Root // the whole state root; valid as long as the call lasts
+	folder *os.Root // the whole state root; valid during the call
 	state  state
-	err    error // why its files do not tell, of which state is then what was understood
+	err    error // why its files are invalid; state then has the valid part
 }
 
-// each calls visit for each container of the root without another manager, until it returns false.
+// each calls visit for each container of the store's manager, until visit returns false.
 func (s *store) each(visit func(container) bool) error {
 	return s.all(func(c container) bool { return c.manager() != s.manager || visit(c) })
 }
 
-// all calls visit for each container of the root, until it returns false.
+// all calls visit for each container of the root, until visit returns false.
 func (s *store) all(visit func(container) bool) error {
 	root, err := s.open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +88,7 @@ func (s *store) all(visit func(container) bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // only read
+	defer func() { _ = root.Close() }() // opened only to read
 	list, err := ids(root)
 	if err != nil {
 		return fmt.Errorf("read state root %s: %w", s.path, err)
@@ -104,8 +104,8 @@ func (s *store) all(visit func(container) bool) error {
 	return nil
 }
 
-// one calls visit with one container: errNotFound where there is none, or where it is
-// another client's to look after.
+// one calls visit with one container. It returns errNotFound if the container does not exist or has
+// another manager.
 func (s *store) one(id string, visit func(container) error) error {
 	root, err := s.open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +114,7 @@ func (s *store) one(id string, visit func(container) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // only read
+	defer func() { _ = root.Close() }() // opened only to read
 	c := container{id: id, folder: root}
 	c.state, c.err = s.load(root, id)
 	switch {
@@ -126,17 +126,17 @@ func (s *store) one(id string, visit func(container) error) error {
 	return visit(c)
 }
 
-// manager is the other manager of the container; empty if it has none.
+// manager returns the manager of the container, or "".
 func (c container) manager() string { return c.state.manager(c.id) }
 
-// is reports whether the container is the one that was listed: its ID may be used again.
+// is reports whether the container is the listed one: its ID may have been reused.
 func (c container) is(listed runtime.Container) bool {
 	return listed.CreatedAt.IsZero() || c.state.created.Equal(listed.CreatedAt)
 }
 
-// phase reports how far a container is.
+// phase returns the state of a container.
 func (c container) phase(procRoot string) (runtime.ContainerState, error) {
-	alive, err := lives(procRoot, c.state.pid, c.state.start)
+	alive, err := isAlive(procRoot, c.state.pid, c.state.start)
 	if err != nil {
 		return runtime.Unknown, err
 	}
@@ -153,9 +153,9 @@ func (c container) phase(procRoot string) (runtime.ContainerState, error) {
 	return runtime.Unknown, err
 }
 
-// open opens the root. It is fs.ErrNotExist while nobody has made a container there.
+// open opens the root. It returns fs.ErrNotExist until a container is created there.
 func (s *store) open() (*os.Root, error) {
-	_, _, err := trust.Path(s.path) // others could write there what to kill
+	_, _, err := trust.Path(s.path) // else other users could choose what hostler kills
 	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
 		return nil, fmt.Errorf("open state root %s: %w: %s", s.path, untrusted, untrusted.Hint)
 	}
@@ -166,18 +166,18 @@ func (s *store) open() (*os.Root, error) {
 	return root, nil
 }
 
-// ids lists the containers that there may be, in order.
+// ids lists the possible container IDs, sorted.
 func ids(root *os.Root) ([]string, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = dir.Close() }() // only read
+	defer func() { _ = dir.Close() }() // opened only to read
 	entries, err := dir.ReadDir(-1)
 	var list []string
 	for _, e := range entries {
-		// crun has a folder of its own there, .empty-directory, and neither takes an ID
-		// that begins so.
+		// crun has a folder of its own there, .empty-directory. Neither program accepts an ID that
+		// begins with a dot.
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
 			list = append(list, e.Name())
 		}
@@ -186,7 +186,7 @@ func ids(root *os.Root) ([]string, error) {
 	return list, err
 }
 
-// load reads what a container's files say: errNotFound where there are none (yet).
+// load reads a container's files. It returns errNotFound if they do not exist (yet).
 func (s *store) load(root *os.Root, id string) (state, error) {
 	if id == "" || filepath.Base(id) != id || strings.HasPrefix(id, ".") {
 		return state{}, errNotFound
@@ -197,7 +197,7 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 		file = filepath.Join(id, crunStatus)
 		info, err = root.Stat(file)
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // or a plain file
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // ENOTDIR: a plain file
 		s.forget(id)
 		return state{}, errNotFound
 	}
@@ -213,7 +213,7 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 	}
 	e := entry{stamp: now}
 	e.state, e.err = s.read(root, id, filepath.Base(file))
-	if errors.Is(e.err, fs.ErrNotExist) { // it is being deleted, or made
+	if errors.Is(e.err, fs.ErrNotExist) { // the container is being deleted or created
 		return state{}, errNotFound
 	}
 	if e.err != nil {
@@ -245,7 +245,7 @@ func readFile(root *os.Root, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // opened only to read
 	text, err := io.ReadAll(io.LimitReader(f, stateBytes+1))
 	if err == nil && len(text) > stateBytes {
 		err = fmt.Errorf("%w: %s has more than %d MiB", runtime.ErrTooLarge, filepath.Base(name), stateBytes>>20)
@@ -259,7 +259,7 @@ func (s *store) forget(id string) {
 	delete(s.known, id)
 }
 
-// keepOnly forgets the containers that are gone; ids are sorted.
+// keepOnly forgets containers that were removed; ids are sorted.
 func (s *store) keepOnly(ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

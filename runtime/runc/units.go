@@ -7,7 +7,8 @@ import (
 	"hostler.io/hostler/runtime/unitclient"
 )
 
-// clients are the commands in services that run containers; none where nobody could stop them.
+// clients returns the commands in services that run containers. It returns none if there is no
+// systemd to stop them.
 func (r *Runtime) clients() []unitclient.Client {
 	if r.units == nil {
 		return nil
@@ -19,8 +20,8 @@ func (r *Runtime) clients() []unitclient.Client {
 	return clients
 }
 
-// unitOf is the service of the client that a container's first process has come from; empty if
-// there is none.
+// unitOf returns the service of the client that is an ancestor of a container's first process, or
+// "".
 func unitOf(id string, parents []int, clients []unitclient.Client) string {
 	i := slices.IndexFunc(clients, func(c unitclient.Client) bool { return slices.Contains(parents, c.PID) && c.Runs(id, id, nil) })
 	if i < 0 {

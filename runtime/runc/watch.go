@@ -17,9 +17,9 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Watch reports containers that are created, started, end and are removed, until ctx ends: inotify
-// reports the root and the folder of each container, pidfds report ends. It waits for a missing
-// root. Earlier changes are not reported.
+// Watch reports containers that are created, started, ended and removed, until ctx ends. inotify
+// reports changes in the root and in each container's folder, and pidfds report ends. It waits for
+// a missing root. Earlier changes are not reported.
 func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	const what = "watch containers"
 	notify, err := fsnotify.NewWatcher()
@@ -31,7 +31,7 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	defer func() {
 		cancel()
 		w.waits.Wait()
-		_ = notify.Close() // nothing was written
+		_ = notify.Close() // opened only to read
 	}()
 	if err := w.run(ctx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -39,21 +39,21 @@ func (r *Runtime) Watch(ctx context.Context, out chan<- runtime.Event) error {
 	return nil
 }
 
-// watch is one Watch in progress. Its goroutine owns it.
+// watch is the state of one Watch. Its goroutine owns it.
 type watch struct {
 	r      *Runtime
 	notify *fsnotify.Watcher
 	out    chan<- runtime.Event
 
-	at      string                 // folder that is watched: the root, or the nearest above that is there
+	at      string                 // watched folder: the root, or its nearest ancestor that exists
 	seen    map[string]observation // by ID
-	passed  map[string]string      // why one was passed over, by ID
-	started bool                   // report what is new from now on
-	ended   chan string            // IDs of containers whose process has ended
-	waits   sync.WaitGroup         // for these
+	passed  map[string]string      // why a container is not watched, by ID
+	started bool                   // whether to report new containers
+	ended   chan string            // receives IDs of containers whose process has ended
+	waits   sync.WaitGroup         // goroutines that send to ended
 }
 
-// observation is how a container was seen last.
+// observation is the last known state of a container.
 type observation struct {
 	phase runtime.ContainerState
 	pid   int
@@ -79,7 +79,7 @@ func (w *watch) run(ctx context.Context) error {
 			}
 			err = w.notice(ctx, event.Name)
 		case err = <-w.notify.Errors:
-			if errors.Is(err, fsnotify.ErrEventOverflow) { // some were lost
+			if errors.Is(err, fsnotify.ErrEventOverflow) { // some events were lost
 				err = w.scan(ctx)
 			}
 		}
@@ -89,7 +89,7 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// notice reads what a path is about.
+// notice handles a change of a path.
 func (w *watch) notice(ctx context.Context, path string) error {
 	inside, found := strings.CutPrefix(path, w.r.path+"/")
 	if !found || w.at != w.r.path {
@@ -99,7 +99,7 @@ func (w *watch) notice(ctx context.Context, path string) error {
 	return w.check(ctx, id)
 }
 
-// scan reads all containers, and at those that were there.
+// scan checks all containers in the root, and those that were there before.
 func (w *watch) scan(ctx context.Context) error {
 	if err := w.settle(); err != nil {
 		return err
@@ -130,15 +130,15 @@ func (w *watch) scan(ctx context.Context) error {
 	return nil
 }
 
-// settle watches the root, or where it is missing the nearest folder above, where it or
-// what leads to it will come.
+// settle watches the root or, while it is missing, its nearest ancestor, in which the root or its
+// parent will appear.
 func (w *watch) settle() error {
 	for {
 		at := local.Existing(w.r.path)
-		// Also where that is what was watched before: it may be another of that name.
+		// Even if this path was watched before: it may be another folder of that name.
 		if err := w.add(at); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // it went meanwhile
+				continue // it was removed meanwhile
 			}
 			return err
 		}
@@ -146,9 +146,9 @@ func (w *watch) settle() error {
 			return nil
 		}
 		if w.at != "" {
-			_ = w.notify.Remove(w.at) // it may be gone
+			_ = w.notify.Remove(w.at) // it may have been removed
 		}
-		w.at = at // and once more: the root may have come since
+		w.at = at // then check again: the root may have been created meanwhile
 	}
 }
 
@@ -160,7 +160,7 @@ func (w *watch) add(folder string) error {
 	return err
 }
 
-// check reads one container and reports what has become of it.
+// check reads one container and reports its changes.
 func (w *watch) check(ctx context.Context, id string) error {
 	// Watch first, then read, so that no later change is missed.
 	if err := w.add(filepath.Join(w.r.path, id)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
@@ -185,8 +185,8 @@ func (w *watch) check(ctx context.Context, id string) error {
 	case errors.Is(err, errNotFound):
 		return w.gone(ctx, id)
 	case errors.Is(err, runtime.ErrInvalidAnswer) || errors.Is(err, runtime.ErrTooLarge):
-		return nil // it is written again, or listed as it is
-	case err != nil: // others are none the worse for it
+		return nil // it is being rewritten, or a list shows its state
+	case err != nil: // does not affect other containers
 		w.pass(id, err)
 		return nil
 	}
@@ -199,16 +199,16 @@ func (w *watch) check(ctx context.Context, id string) error {
 	if known && before.same(now) && before.phase == now.phase {
 		return nil
 	}
-	return w.send(ctx, meaning(now.phase), id, image)
+	return w.send(ctx, eventTypeOf(now.phase), id, image)
 }
 
-// same reports whether both are of one container, and not of two of the same name.
+// same reports whether both are of the same container, not only of the same ID.
 func (s observation) same(other observation) bool {
 	return s.pid == other.pid && s.start == other.start
 }
 
-// meaning is the event of a container that has come to a phase.
-func meaning(phase runtime.ContainerState) runtime.EventType {
+// eventTypeOf returns the event for a container that has reached a phase.
+func eventTypeOf(phase runtime.ContainerState) runtime.EventType {
 	switch phase {
 	case runtime.Created:
 		return runtime.ContainerCreated
@@ -220,7 +220,7 @@ func meaning(phase runtime.ContainerState) runtime.EventType {
 	return runtime.Changed
 }
 
-// pass reports once that a container cannot be watched.
+// pass logs once that a container cannot be watched.
 func (w *watch) pass(id string, err error) {
 	if text := err.Error(); w.passed[id] != text {
 		w.passed[id] = text
@@ -237,12 +237,12 @@ func (w *watch) gone(ctx context.Context, id string) error {
 	return w.send(ctx, runtime.ContainerRemoved, id, "")
 }
 
-// await reports the end of a process.
+// await sends the ID of a container when its process ends.
 func (w *watch) await(ctx context.Context, id string, p *process) {
 	w.waits.Go(func() {
 		defer p.close()
 		if p.await(ctx) != nil {
-			return // the watch is over
+			return // the watch has ended
 		}
 		select {
 		case w.ended <- id:

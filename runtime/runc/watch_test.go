@@ -12,14 +12,14 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-func TestAWatchReportsALife(t *testing.T) {
+func TestAWatchReportsTheLifecycle(t *testing.T) {
 	for program, write := range writers {
 		t.Run(program, func(t *testing.T) {
-			// Not even the folder above the root is there yet.
+			// Not even the folder above the root exists.
 			root := filepath.Join(t.TempDir(), "state", "root")
 			e := watching(t, root)
-			for range 2 { // the root returns as it came
-				for range 2 { // and a container by the same name
+			for range 2 { // the root is created again
+				for range 2 { // a container of the same name, too
 					s := newSleeper(t)
 					fifo := filepath.Join(root, "web", "exec.fifo")
 					must(t, os.MkdirAll(filepath.Dir(fifo), 0o700))
@@ -39,20 +39,20 @@ func TestAWatchReportsALife(t *testing.T) {
 	}
 }
 
-// What is there when a watch begins is in lists; how it ends is told.
-func TestAWatchReportsWhatWasThere(t *testing.T) {
+// Containers that exist when a watch begins are in lists; only their end is reported.
+func TestAWatchReportsTheEndOfExistingContainers(t *testing.T) {
 	root, s, other := stateRoot(t), newSleeper(t), newSleeper(t)
 	writeRunc(t, root, "web", s.cmd.Process.Pid, s.start)
 	e := watching(t, root)
 	must(t, s.cmd.Process.Kill())
 	e.next("web", runtime.ContainerExited)
-	// One that takes the name while nobody looks is another.
+	// Another container has the same name, without an event.
 	writeRunc(t, root, "web", other.cmd.Process.Pid, other.start)
 	e.next("web", runtime.ContainerStarted)
 	third := newSleeper(t)
 	writeRunc(t, root, "web", third.cmd.Process.Pid, third.start)
 	e.next("web", runtime.ContainerStarted)
-	// And Podman's are Podman's.
+	// Podman's containers are not reported.
 	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
 	put(t, filepath.Join(root, "torn", "state.json"), `{`)
 	must(t, os.RemoveAll(filepath.Join(root, "web")))
@@ -65,8 +65,8 @@ func TestAWatchReportsWhatWasThere(t *testing.T) {
 	}
 }
 
-// One that cannot be read keeps nobody from the others.
-func TestAWatchOutlivesWhatIsNoContainer(t *testing.T) {
+// A container that cannot be read does not hide others.
+func TestAWatchIgnoresWhatIsNoContainer(t *testing.T) {
 	root, s := stateRoot(t), newSleeper(t)
 	must(t, os.Symlink("/nowhere", filepath.Join(root, "before")))
 	e := watching(t, root)
@@ -88,7 +88,7 @@ func TestAWatchEndsWithItsContext(t *testing.T) {
 	r := open(t, root)
 	ended := make(chan error, 1)
 	go func() { ended <- r.Watch(ctx, make(chan runtime.Event)) }()
-	must(t, s.cmd.Process.Kill()) // nobody takes that in
+	must(t, s.cmd.Process.Kill()) // no event is read
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Watch() = %v, want %v", err, context.Canceled)

@@ -140,7 +140,7 @@ func testLabels(b *bench) {
 		for key, value := range LargeLabels() {
 			got, listed := labels[key]
 			if key == labelLarge && !listed {
-				continue // it was not accepted
+				continue // the call was refused
 			}
 			if key == labelLarge || key == labelHostile {
 				if got != sanitize.Text(value, sanitize.MaxText) {
@@ -189,7 +189,7 @@ func testExit(b *bench) {
 	}
 }
 
-// stop stops the one container and returns how long it took.
+// stop stops the only container and returns how long that took.
 func (b *bench) stop(grace time.Duration) time.Duration {
 	b.Helper()
 	c := b.container()
@@ -200,7 +200,7 @@ func (b *bench) stop(grace time.Duration) time.Duration {
 	return time.Since(start)
 }
 
-// ended fails unless the one container is dead with the given code, where that is known.
+// ended fails unless the only container is dead, with this code if the runtime reports it.
 func (b *bench) ended(code int32) {
 	b.Helper()
 	if b.bare() {
@@ -222,7 +222,7 @@ func testStopSignals(b *bench) {
 func testStopIgnores(b *bench) {
 	b.run(IgnoresTERM)
 	const grace = 1500 * time.Millisecond
-	// A runtime may count in whole seconds, but only upwards.
+	// A runtime with whole seconds must round up.
 	if took := b.stop(grace); took < grace || took > grace+patience/2 {
 		b.Errorf("StopContainer(%v) took %v, want that and little more", grace, took)
 	}

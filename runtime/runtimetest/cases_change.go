@@ -77,7 +77,8 @@ func testRemoveDead(b *bench) {
 	b.empty()
 }
 
-// empty fails if there is a container, or a pod that would have gone with its last one.
+// empty fails if there is a container, or a pod that should have disappeared with its last
+// container.
 func (b *bench) empty() {
 	b.Helper()
 	if able := b.driver.Abilities(); !able.Sandboxes && !able.PodsStay {
@@ -169,7 +170,7 @@ func testRemoveImage(b *bench) {
 func testRemoveImageInUse(b *bench) {
 	b.run(EndsOnTERM)
 	if b.bare() {
-		return // there is none
+		return // the runtime has no images
 	}
 	refuses := b.driver.Abilities().RefusesImagesInUse
 	for _, when := range []string{"running", "dead"} {
@@ -190,7 +191,7 @@ func testRemoveImageInUse(b *bench) {
 	}
 }
 
-// log collects what a watcher sees.
+// log collects the events of a Watch.
 type log struct {
 	mu     sync.Mutex
 	events []runtime.Event
@@ -214,8 +215,8 @@ func (b *bench) watch(ctx context.Context) *log {
 	return l
 }
 
-// has reports whether a matching event has arrived: of the type, or Changed if the runtime does not
-// know it, with the ID of the container, or with a name or the ID of the image.
+// has reports whether a matching event has arrived. Its type is t, or Changed if the runtime does
+// not know the type. Its object is one of objects, or unknown.
 func (l *log) has(t runtime.EventType, objects ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +229,7 @@ func (l *log) has(t runtime.EventType, objects ...string) bool {
 	return false
 }
 
-// prime makes something happen.
+// prime causes an event.
 func (b *bench) prime(i int) {
 	b.Helper()
 	if !b.bare() {
@@ -239,7 +240,7 @@ func (b *bench) prime(i int) {
 	b.driver.RunPod(b, "barn", name, Program{Name: name, Does: EndsOnTERM})
 }
 
-// clear removes the containers that prime has made.
+// clear removes the containers that prime created.
 func (b *bench) clear() {
 	b.Helper()
 	pods, err := b.Pods(b.ctx)
@@ -253,8 +254,8 @@ func (b *bench) clear() {
 	}
 }
 
-// primed watches, and returns when the subscription works. A runtime does not report that:
-// containers are created until the first event arrives.
+// primed starts a Watch, and returns when it delivers events. Runtimes do not report that, so it
+// calls prime until the first event arrives.
 func (b *bench) primed(ctx context.Context) *log {
 	b.Helper()
 	l := b.watch(ctx)
@@ -377,7 +378,7 @@ func testCancelStop(b *bench) {
 
 func testHang(b *bench) {
 	if b.bare() {
-		return // nobody is asked who could hang
+		return // there is no server that could hang
 	}
 	if _, err := b.Pods(b.ctx); err != nil {
 		b.Fatalf("Pods() = %v", err)
@@ -408,7 +409,7 @@ func testCrash(b *bench) {
 	defer stopWatching()
 	var events *log
 	if able {
-		events = b.primed(watching) // what it learns from events it does not ask for again
+		events = b.primed(watching) // the adapter may answer from its cache while it watches
 	}
 	b.run(EndsOnTERM)
 	before := b.container()
@@ -424,7 +425,7 @@ func testCrash(b *bench) {
 		}
 		return
 	}
-	// What the crash cuts off may be seen a moment later.
+	// The crash may take effect a moment later.
 	b.eventually("failure after the crash", func() bool { _, err := b.Images(b.ctx); return err != nil })
 	if _, err := b.Images(b.ctx); !errors.Is(err, runtime.ErrUnavailable) {
 		b.Errorf("Images() of a crashed runtime = %v, want %v", err, runtime.ErrUnavailable)
@@ -441,7 +442,7 @@ func testCrash(b *bench) {
 	if !able {
 		return
 	}
-	stopWatching() // if the crash has not ended it
+	stopWatching() // unless the crash has ended it
 	<-events.end
 	b.driver.(Restarter).Rerun(b, after.ID)
 	ctx, cancel := context.WithCancel(b.ctx)

@@ -8,12 +8,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// These cases test what decides whether an image may be removed, and in which order: pins and
-// dependent images.
+// These cases test what decides whether and in which order images may be removed: pins, and images
+// based on others.
 
 func testPinned(b *bench) {
 	if b.bare() {
-		return // there is none
+		return // the runtime has no images
 	}
 	const loose, pinned = "localhost/hostler/loose:1", "localhost/hostler/pinned:1"
 	b.driver.AddImage(b, loose)
@@ -91,7 +91,7 @@ func testUnstarted(b *bench) {
 
 func testMaking(b *bench) {
 	if b.bare() {
-		return // what it is made from is nobody's to count
+		return // the container has no image
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()

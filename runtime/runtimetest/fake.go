@@ -1,10 +1,9 @@
-// Package runtimetest holds what tests of hostler need of a container runtime:
-// Fake, one that lives in memory and breaks on demand, and Run, the suite that
-// says what every runtime.Runtime must do, Fake included.
+// Package runtimetest has what hostler's tests need of a container runtime. Fake is a runtime in
+// memory that fails on demand. Run is the suite for every runtime.Runtime, including Fake.
 //
-// Fake starts no goroutines and reads time from package time only, so that it
-// works inside a testing/synctest bubble. Misuse of it, such as a container of
-// an image that was never added, is a bug of the test and panics.
+// Fake starts no goroutines and uses time only from package time, so that it works inside a
+// testing/synctest bubble. Wrong use, such as a container with an unknown image, is an error of the
+// test and panics.
 package runtimetest
 
 import (
@@ -19,40 +18,39 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Options shape a Fake. The zero value is a healthy runtime named "fake" on an
-// empty disk of 100 GiB.
+// Options configure a Fake. The zero value is a healthy runtime named "fake" on an empty disk of
+// 100 GiB.
 type Options struct {
 	Name         string
 	Version      string // "1.0.0" if empty
-	SandboxImage string // reference that Info returns; not added as an image
+	SandboxImage string // returned by Info; not added as an image
 
-	// The image filesystem as it is listed; "/" on "/dev/fake" if empty.
+	// The image filesystem in lists; "/" on "/dev/fake" if empty.
 	Path, Mountpoint, Device string
 
 	CapacityBytes uint64 // 100 GiB if zero
-	OtherBytes    uint64 // used by things that are not the runtime's
-	Inodes        uint64 // in all; 1,000,000 if zero
+	OtherBytes    uint64 // used by other programs
+	Inodes        uint64 // total; 1,000,000 if zero
 
-	// FreesAfter is how long after a removal its bytes and inodes show as free.
+	// FreesAfter is the delay until space and inodes of a removal show as free.
 	FreesAfter time.Duration
 
-	// RefusesInUse makes RemoveImage refuse images of containers, as CRI-O does
-	// and containerd does not.
+	// RefusesInUse makes RemoveImage refuse images of containers, as in CRI-O but not in
+	// containerd.
 	RefusesInUse bool
 
-	// ReportsLayers makes Layers answer, as with a runtime that reports layers.
+	// ReportsLayers enables Layers.
 	ReportsLayers bool
 
-	// NoSandboxes makes pods mere groups of containers, as Docker's are: one is ready
-	// while a container of it runs, and gone when it has none any more. Those can be
-	// started again.
+	// NoSandboxes makes pods mere groups of containers, as in Docker: a pod is ready while one of
+	// its containers runs, and disappears with its last one. Its containers can be started again.
 	NoSandboxes bool
 
-	// CallTime is how long a call takes while so many, it included, are under
-	// way; nil for no time at all. Beyond CallTimeout it is a hang.
+	// CallTime is the duration of a call while atOnce calls are in progress, including this one;
+	// nil means zero. A duration beyond CallTimeout is a hang.
 	CallTime func(op Op, atOnce int) time.Duration
 
-	// CallTimeout bounds each call by itself, beyond a container's grace: 10 s.
+	// CallTimeout bounds each call, in addition to a container's grace: 10 s.
 	CallTimeout time.Duration
 }
 
@@ -68,7 +66,7 @@ type Fake struct {
 	pods        []*pod // in order of creation
 	podByID     map[string]*pod
 	byID        map[string]*container // of all pods
-	images      []*image              // in order of arrival
+	images      []*image              // in order of addition
 	otherBytes  uint64
 	freeing     []freeing
 	injections  []*Injection
@@ -76,7 +74,7 @@ type Fake struct {
 	seen        seen
 }
 
-// seen is what a Fake reports of its callers.
+// seen records what callers did.
 type seen struct {
 	calls        []*Call
 	atOnce       int // calls in progress
@@ -97,10 +95,10 @@ type pod struct {
 type container struct {
 	runtime.Container
 	spec   ContainerSpec
-	layers []Layer       // of its image, held even when the image is removed
-	began  time.Time     // when its latest run did
-	dying  *time.Timer   // runs from TERM to its end by itself; nil before
-	ended  chan struct{} // closed when that run ends
+	layers []Layer       // of its image, used even after the image was removed
+	began  time.Time     // start of its latest run
+	dying  *time.Timer   // from TERM to its end; nil before
+	ended  chan struct{} // closed when the run ends
 }
 
 type image struct {
@@ -108,24 +106,24 @@ type image struct {
 	layers []Layer
 }
 
-// Call is one call that a Fake received.
+// Call is a call that a Fake received.
 type Call struct {
 	Op      Op
 	Subject string        // ID of the object; empty for lists
 	Grace   time.Duration // of StopContainer
 	Start   time.Time
-	End     time.Time // zero while it lasts
+	End     time.Time // zero during the call
 	Err     error
 }
 
-// Signal is what a Fake sent to a container.
+// Signal is a signal that a Fake sent to a container.
 type Signal struct {
 	ContainerID string
 	Name        string // "TERM" or "KILL"
 	At          time.Time
 }
 
-// NewFake makes a runtime without pods and images.
+// NewFake returns a runtime without pods and images.
 func NewFake(opts Options) *Fake {
 	opts.Name = cmp.Or(opts.Name, "fake")
 	opts.Version = cmp.Or(opts.Version, "1.0.0")
@@ -143,14 +141,14 @@ func NewFake(opts Options) *Fake {
 	return f
 }
 
-// Name is the name given in Options.
+// Name returns the name in Options.
 func (f *Fake) Name() string { return f.opts.Name }
 
-// Endpoint is a URL that nothing listens at.
+// Endpoint returns a URL without a listener.
 func (f *Fake) Endpoint() string { return "fake://" + f.opts.Name }
 
-// Close ends hung calls and watches with runtime.ErrUnavailable, and makes all
-// later ones fail so. Closing twice is an error, as the contract has it.
+// Close ends calls and watches that hang with runtime.ErrUnavailable, and makes all later ones fail
+// with it. Closing twice is an error, as the interface demands.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,15 +165,15 @@ func (f *Fake) Close() error {
 	return nil
 }
 
-// SetInfo changes what Info answers from now on.
+// SetInfo changes what Info returns from now on.
 func (f *Fake) SetInfo(change func(*runtime.Info)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.info)
 }
 
-// Calls returns the calls received so far, or only those of the given
-// operations, in the order in which they began.
+// Calls returns the received calls, or only those of the given operations, in the order of their
+// start.
 func (f *Fake) Calls(ops ...Op) []Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,23 +186,22 @@ func (f *Fake) Calls(ops ...Op) []Call {
 	return calls
 }
 
-// Signals returns what was sent to containers, in order.
+// Signals returns the signals that were sent to containers, in order.
 func (f *Fake) Signals() []Signal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.seen.signals)
 }
 
-// RemovedInUse returns the IDs of images that were removed while a container
-// used them: what GC must never cause.
+// RemovedInUse returns the IDs of images that were removed while a container used them. Garbage
+// collection must never cause that.
 func (f *Fake) RemovedInUse() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.seen.removedInUse)
 }
 
-// newID makes an ID that looks like a runtime's and is the same in each run.
-// The caller holds mu.
+// newID returns an ID in a runtime's format that is the same in each run. The caller holds mu.
 func (f *Fake) newID(kind string) string {
 	f.serial++
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", f.opts.Name, kind, f.serial))
@@ -220,17 +217,17 @@ func (f *Fake) containers() []*container {
 	return all
 }
 
-// container finds one by ID, or returns nil. The caller holds mu.
+// container returns a container by ID, or nil. The caller holds mu.
 func (f *Fake) container(id string) *container {
 	return f.byID[id]
 }
 
-// pod finds one by ID, or returns nil. The caller holds mu.
+// pod returns a pod by ID, or nil. The caller holds mu.
 func (f *Fake) pod(id string) *pod {
 	return f.podByID[id]
 }
 
-// image finds one by ID or any of its names, or returns nil. The caller holds mu.
+// image returns an image by ID or any of its names, or nil. The caller holds mu.
 func (f *Fake) image(ref string) *image {
 	for _, i := range f.images {
 		if i.ID == ref || slices.Contains(i.Tags, ref) || slices.Contains(i.Digests, ref) {

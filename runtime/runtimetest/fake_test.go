@@ -27,7 +27,7 @@ func TestFakeConforms(t *testing.T) {
 	}
 }
 
-// inBubble runs a test of a Fake with time of its own.
+// inBubble runs a test of a Fake in a synctest bubble.
 func inBubble(t *testing.T, opts runtimetest.Options, test func(t *testing.T, f *runtimetest.Fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,7 +39,7 @@ func inBubble(t *testing.T, opts runtimetest.Options, test func(t *testing.T, f 
 	})
 }
 
-func TestSharedLayersAreFreedWithTheLastThatHoldsThem(t *testing.T) {
+func TestSharedLayersAreFreedWithTheirLastUser(t *testing.T) {
 	inBubble(t, runtimetest.Options{CapacityBytes: 1000, OtherBytes: 100, Inodes: 50}, func(t *testing.T, f *runtimetest.Fake) {
 		base := runtimetest.Layer{ID: "base", Bytes: 200, Inodes: 10}
 		a := f.AddImage(runtimetest.ImageSpec{Tags: []string{"a:1"}, Layers: []runtimetest.Layer{base, {ID: "a", Bytes: 50, Inodes: 1}}})
@@ -64,7 +64,7 @@ func TestSharedLayersAreFreedWithTheLastThatHoldsThem(t *testing.T) {
 		}
 		remove(a)
 		free(600, 38)
-		remove(b) // the container's snapshot holds its layers
+		remove(b) // the container's snapshot still uses its layers
 		free(600, 38)
 		if got := f.RemovedInUse(); len(got) != 1 || got[0] != b.ID {
 			t.Errorf("RemovedInUse() = %v, want b", got)
@@ -207,7 +207,7 @@ func TestAContainerStartsInsideTheWindowOfARemoval(t *testing.T) {
 		if got := f.RemovedInUse(); len(got) != 1 || got[0] != img.ID {
 			t.Errorf("RemovedInUse() = %v, want %s", got, img.ID)
 		}
-		// Outside the window the Fake was told to refuse.
+		// Outside that window, the Fake refuses as configured.
 		other := f.AddImage(runtimetest.ImageSpec{Tags: []string{"b:1"}})
 		f.AddContainer(p.ID, runtimetest.ContainerSpec{Name: "b", Image: "b:1", State: runtime.Exited})
 		if err := f.RemoveImage(t.Context(), other); !errors.Is(err, runtime.ErrInUse) {

@@ -8,25 +8,25 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// FakeDriver drives a Fake for the suite, or for a server that has one behind it.
+// FakeDriver is the Driver of a Fake, or of a server with a Fake behind it.
 type FakeDriver struct{ *Fake }
 
-// Abilities is Driver's.
+// Abilities implements Driver.
 func (d FakeDriver) Abilities() Abilities {
 	return Abilities{Sandboxes: !d.opts.NoSandboxes, Namespaces: true, RefusesImagesInUse: d.opts.RefusesInUse, Starts: d.opts.NoSandboxes, Pins: !d.opts.NoSandboxes, ReportsCreation: true}
 }
 
-// AddImage is Driver's.
+// AddImage implements Driver.
 func (d FakeDriver) AddImage(_ testing.TB, tags ...string) {
 	d.Fake.AddImage(ImageSpec{Tags: tags, Labels: LargeLabels()})
 }
 
-// AddPinnedImage is Driver's.
+// AddPinnedImage implements Driver.
 func (d FakeDriver) AddPinnedImage(_ testing.TB, tag string) {
 	d.Fake.AddImage(ImageSpec{Tags: []string{tag}, Labels: LargeLabels(), Pinned: true})
 }
 
-// RunPod is Driver's.
+// RunPod implements Driver.
 func (d FakeDriver) RunPod(_ testing.TB, namespace, name string, programs ...Program) {
 	p := d.Fake.RunPod(PodSpec{Namespace: namespace, Name: name, Labels: LargeLabels()})
 	for _, prog := range programs {
@@ -50,22 +50,22 @@ func (d FakeDriver) RunPod(_ testing.TB, namespace, name string, programs ...Pro
 	}
 }
 
-// Hang is Driver's.
+// Hang implements Driver.
 func (d FakeDriver) Hang(testing.TB) (resume func()) {
 	return d.Inject(Every, Fault{Hang: true}).Release
 }
 
-// Crash is Driver's.
+// Crash implements Driver.
 func (d FakeDriver) Crash(testing.TB) (restart func()) {
 	i := d.Inject(Every, Fault{Err: fmt.Errorf("%w: crashed", runtime.ErrUnavailable)})
 	d.EndWatches()
 	return i.Release
 }
 
-// Rerun is Restarter's.
+// Rerun implements Restarter.
 func (d FakeDriver) Rerun(t testing.TB, id string) {
 	t.Helper()
-	time.Sleep(time.Millisecond) // its start is a later one
+	time.Sleep(time.Millisecond) // so that the start has a later time
 	d.mu.Lock()
 	c := d.container(id)
 	if c != nil {

@@ -10,10 +10,10 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Op is an operation of a Fake: a method of runtime.Runtime, or a point in one.
+// Op is an operation of a Fake: a method of runtime.Runtime, or a point inside one.
 type Op string
 
-// The operations that can be made to fail and that are recorded.
+// The operations that are recorded and can be made to fail.
 const (
 	Info             Op = "Info"
 	Pods             Op = "Pods"
@@ -28,35 +28,34 @@ const (
 	RemoveImage      Op = "RemoveImage"
 	Watch            Op = "Watch"
 
-	// RemoveImageWindow is a point, not a call: inside RemoveImage, after the
-	// runtime checked whether the image is in use and before it removes it.
+	// RemoveImageWindow is not a call but a point inside RemoveImage: after the runtime has checked
+	// whether the image is in use, and before it removes it.
 	RemoveImageWindow Op = "RemoveImageWindow"
 
-	// Every stands for all operations, RemoveImageWindow apart.
+	// Every stands for all operations except RemoveImageWindow.
 	Every Op = ""
 )
 
-// Fault is how an operation misbehaves. Several parts go together: a delay,
-// then a hang, then the error.
+// Fault is how an operation fails. Parts can be combined: first a delay, then a hang, then the
+// error.
 type Fault struct {
 	Delay time.Duration
-	// Hang holds the call until Release, the end of its context, or the Fake's
-	// CallTimeout.
+	// Hang blocks the call until Release, the end of its context, or the Fake's CallTimeout.
 	Hang bool
-	// Err is returned in place of doing anything.
+	// Err is returned without doing the operation.
 	Err error
-	// LosesReply does the operation and then returns Err all the same, as when
-	// the connection breaks between the two.
+	// LosesReply does the operation and then returns Err, as if the connection broke between the
+	// two.
 	LosesReply bool
-	// InvalidAnswers makes Info and lists answer what cannot be: no names, times to
-	// come, sizes beyond any disk.
+	// InvalidAnswers makes Info and lists return impossible values: no names, future times, sizes
+	// larger than any disk.
 	InvalidAnswers bool
 
-	Subject string // only calls on the object of this ID; all if empty
-	Times   int    // how many calls; all until Release if zero
+	Subject string // ID of the object; all objects if empty
+	Times   int    // number of calls; all calls until Release if zero
 }
 
-// Injection is a Fault at work.
+// Injection is an active Fault.
 type Injection struct {
 	op    Op
 	fault Fault
@@ -64,18 +63,18 @@ type Injection struct {
 	reached  chan struct{}
 	released chan struct{}
 	once     sync.Once // closes released
-	left     int       // calls yet to hit, if fault.Times > 0; Fake.mu guards it
-	hits     int       // calls hit; Fake.mu guards it
+	left     int       // calls that it will still affect, if fault.Times > 0; guarded by Fake.mu
+	hits     int       // calls that it affected; guarded by Fake.mu
 }
 
-// Reached is closed when the first call has hit the fault.
+// Reached is closed when the fault affects its first call.
 func (i *Injection) Reached() <-chan struct{} { return i.reached }
 
-// Release ends the fault; calls that hang in it continue. More than once is fine.
+// Release ends the fault; calls that hang in it continue. It may be called again.
 func (i *Injection) Release() { i.once.Do(func() { close(i.released) }) }
 
-// Inject makes an operation misbehave until Release. If several faults fit a
-// call, the latest injected counts.
+// Inject makes an operation fail until Release. If several faults match a call, the last injected
+// one applies.
 func (f *Fake) Inject(op Op, fault Fault) *Injection {
 	i := &Injection{op: op, fault: fault, reached: make(chan struct{}), released: make(chan struct{}), left: fault.Times}
 	f.mu.Lock()
@@ -84,7 +83,7 @@ func (f *Fake) Inject(op Op, fault Fault) *Injection {
 	return i
 }
 
-// hit finds the fault for a call and counts it. The caller holds mu.
+// hit returns the fault for a call and counts the call. The caller holds mu.
 func (f *Fake) hit(op Op, subject string) *Injection {
 	f.injections = slices.DeleteFunc(f.injections, func(i *Injection) bool {
 		select {
@@ -107,7 +106,7 @@ func (f *Fake) hit(op Op, subject string) *Injection {
 	return nil
 }
 
-// pass brings a call through the fault that fits it: nil, or why it ends there.
+// pass applies the matching fault to a call, and returns its error.
 func (f *Fake) pass(ctx context.Context, op Op, subject string) (Fault, error) {
 	f.mu.Lock()
 	if f.isClosed {
@@ -140,7 +139,7 @@ func (f *Fake) pass(ctx context.Context, op Op, subject string) (Fault, error) {
 	return i.fault, nil
 }
 
-// wait blocks until either channel yields, or says why it did not.
+// wait blocks until one of the channels is ready, or returns an error if the call ends first.
 func (f *Fake) wait(ctx context.Context, timer <-chan time.Time, done <-chan struct{}) error {
 	deadline := time.NewTimer(f.opts.CallTimeout)
 	defer deadline.Stop()
@@ -158,7 +157,7 @@ func (f *Fake) wait(ctx context.Context, timer <-chan time.Time, done <-chan str
 	}
 }
 
-// endOf is the error of a call whose context ended while the runtime was silent.
+// endOf returns the error of a call whose context ended while the runtime did not answer.
 func endOf(ctx context.Context) error {
 	if ctx.Err() == context.DeadlineExceeded {
 		return fmt.Errorf("%w: no answer in time (%w)", runtime.ErrUnavailable, ctx.Err())
@@ -166,8 +165,8 @@ func endOf(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// begin records a call and brings it through its fault. The function that it
-// returns records the end, and must be called with the call's own error.
+// begin records a call and applies its fault. The function that it returns records the end, and
+// must be called with the call's own error.
 func (f *Fake) begin(ctx context.Context, op Op, subject string, grace time.Duration) (Fault, func(error) error, error) {
 	call := &Call{Op: op, Subject: subject, Grace: grace, Start: time.Now()}
 	f.mu.Lock()

@@ -14,7 +14,7 @@ import (
 
 var _ runtime.LayerLister = (*Fake)(nil)
 
-// Layers lists them with the images and containers that hold them.
+// Layers lists layers with the images and containers that use them.
 func (f *Fake) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	if !f.opts.ReportsLayers {
 		return nil, fmt.Errorf("list layers: %w", runtime.ErrUnsupported)
@@ -51,8 +51,9 @@ func (f *Fake) Layers(ctx context.Context) ([]runtime.Layer, error) {
 	return layers, nil
 }
 
-// CheckLayers tests that a runtime reports the layers of two images: both hold one of 4 MiB or
-// more, as does a container of the first, which alone holds one of 2 to 4 MiB.
+// CheckLayers tests that a runtime reports the layers of two images. Both images and a container of
+// the first use a layer of 4 MiB or more. Only the first image and the container use a layer of 2
+// to 4 MiB.
 func CheckLayers(t testing.TB, r runtime.LayerLister, first, second, containerID string) {
 	t.Helper()
 	layers, err := r.Layers(t.Context())
@@ -86,7 +87,7 @@ func CheckOwnedSpace(t testing.TB, r runtime.SpaceOwner, containerID string) {
 		if space.Container != containerID || space.By == "" {
 			continue
 		}
-		for _, written := range []string{"fs", "diff"} { // as containerd and the others call it
+		for _, written := range []string{"fs", "diff"} { // in containerd and other runtimes
 			if _, err := os.Stat(filepath.Join(space.Folder, written)); err == nil {
 				return
 			}

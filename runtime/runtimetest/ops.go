@@ -12,10 +12,10 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// killedCode is the exit code of what KILL ended: 128 and the signal's number.
+// killedCode is the exit code after SIGKILL: 128 plus the signal's number.
 const killedCode = 137
 
-// Info answers as runtime.Informer says.
+// Info implements runtime.Informer.
 func (f *Fake) Info(ctx context.Context) (runtime.Info, error) {
 	fault, finish, err := f.begin(ctx, Info, "", 0)
 	if err = finish(err); err != nil {
@@ -50,7 +50,7 @@ func (f *Fake) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return sanitize.Clean(pods), nil
 }
 
-// Images lists images in order of arrival.
+// Images lists images in order of addition.
 func (f *Fake) Images(ctx context.Context) ([]runtime.Image, error) {
 	fault, finish, err := f.begin(ctx, Images, "", 0)
 	if err = finish(err); err != nil {
@@ -71,7 +71,7 @@ func (f *Fake) Images(ctx context.Context) ([]runtime.Image, error) {
 	return sanitize.Clean(images), nil
 }
 
-// ImageFilesystems lists the one filesystem of the options.
+// ImageFilesystems returns the filesystem in Options.
 func (f *Fake) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error) {
 	fault, finish, err := f.begin(ctx, ImageFilesystems, "", 0)
 	if err = finish(err); err != nil {
@@ -85,8 +85,8 @@ func (f *Fake) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, erro
 	}}, nil
 }
 
-// StopContainer sends TERM, and KILL after grace, or what its unit gives. A caller that
-// leaves earlier spares the container the KILL but not the TERM, as in containerd.
+// StopContainer sends TERM, and KILL after grace, or does what the unit does. If ctx ends before
+// the grace, it does not send KILL, as in containerd.
 func (f *Fake) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	_, finish, err := f.begin(ctx, StopContainer, c.ID, grace)
 	if err == nil {
@@ -129,7 +129,7 @@ func (f *Fake) stopContainer(ctx context.Context, id string, grace time.Duration
 	return runtime.ErrKilled
 }
 
-// within waits so long for a container to end, and reports whether it has.
+// within waits up to d for a container to end, and reports whether it has.
 func (f *Fake) within(ctx context.Context, d time.Duration, ended <-chan struct{}) (over bool, err error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -137,7 +137,7 @@ func (f *Fake) within(ctx context.Context, d time.Duration, ended <-chan struct{
 	case <-ended:
 		return true, nil
 	case <-ctx.Done():
-		return false, ctx.Err() // the runtime is fine; its caller is in a hurry
+		return false, ctx.Err() // the caller's ctx ended; the runtime works
 	case <-f.closed:
 		return false, fmt.Errorf("%w: closed", runtime.ErrUnavailable)
 	case <-timer.C:
@@ -145,8 +145,8 @@ func (f *Fake) within(ctx context.Context, d time.Duration, ended <-chan struct{
 	}
 }
 
-// terminate sends TERM; the container's end follows by itself, whether or not
-// anyone still waits for it. The caller holds mu.
+// terminate sends TERM. The container then ends by itself, even if nobody waits for it. The caller
+// holds mu.
 func (f *Fake) terminate(c *container) {
 	f.seen.signals = append(f.seen.signals, Signal{ContainerID: c.ID, Name: "TERM", At: time.Now()})
 	if c.spec.IgnoresTERM || c.spec.Unkillable || c.dying != nil {
@@ -174,7 +174,7 @@ func (f *Fake) kill(c *container) {
 	}
 }
 
-// StopPod kills what runs in the pod and makes it not ready.
+// StopPod kills the running containers of the pod and makes it not ready.
 func (f *Fake) StopPod(ctx context.Context, p runtime.Pod) error {
 	_, finish, err := f.begin(ctx, StopPod, p.ID, 0)
 	if err == nil {
@@ -213,7 +213,7 @@ func (f *Fake) stopPod(ctx context.Context, id string) error {
 	return nil
 }
 
-// RemoveContainer refuses one that runs or may run.
+// RemoveContainer refuses a container that runs or may run.
 func (f *Fake) RemoveContainer(ctx context.Context, c runtime.Container) error {
 	_, finish, err := f.begin(ctx, RemoveContainer, c.ID, 0)
 	if err == nil {
@@ -245,7 +245,7 @@ func (f *Fake) removeContainer(id string) error {
 	return nil
 }
 
-// RemovePod refuses one that is ready or has containers.
+// RemovePod refuses a pod that is ready or has containers.
 func (f *Fake) RemovePod(ctx context.Context, p runtime.Pod) error {
 	_, finish, err := f.begin(ctx, RemovePod, p.ID, 0)
 	if err == nil {
@@ -274,8 +274,8 @@ func (f *Fake) removePod(id string) error {
 	return nil
 }
 
-// RemoveImage removes an image with all its names; its layers stay as long as
-// another image or a container holds them.
+// RemoveImage removes an image with all its names. Its layers stay while another image or a
+// container uses them.
 func (f *Fake) RemoveImage(ctx context.Context, img runtime.Image) error {
 	_, finish, err := f.begin(ctx, RemoveImage, img.ID, 0)
 	if err == nil {
@@ -311,20 +311,19 @@ func (f *Fake) removeImage(ctx context.Context, id string) error {
 	return nil
 }
 
-// uses reports whether any container, dead ones too, is of the image. The caller
-// holds mu.
+// uses reports whether any container, even a dead one, uses the image. The caller holds mu.
 func (f *Fake) uses(imageID string) bool {
 	return slices.ContainsFunc(f.containers(), func(c *container) bool { return c.ImageID == imageID })
 }
 
 // subscriber is one Watch in progress.
 type subscriber struct {
-	queue []runtime.Event // Fake.mu guards it
-	wake  chan struct{}   // holds one token if queue may have grown
+	queue []runtime.Event // guarded by Fake.mu
+	wake  chan struct{}   // has a token if queue may have grown
 	ended chan struct{}   // closed by EndWatches
 }
 
-// Watch delivers what happens from its beginning on, in order and without loss.
+// Watch delivers all events from its start on, in order.
 func (f *Fake) Watch(ctx context.Context, events chan<- runtime.Event) error {
 	_, finish, err := f.begin(ctx, Watch, "", 0)
 	if err == nil {
@@ -373,7 +372,7 @@ func (f *Fake) watch(ctx context.Context, events chan<- runtime.Event) error {
 
 var errStreamEnded = fmt.Errorf("%w: %w", runtime.ErrUnavailable, errors.New("the runtime ended the stream"))
 
-// EndWatches breaks off every Watch in progress, as a restart of the runtime does.
+// EndWatches ends every Watch in progress, as a restart of the runtime does.
 func (f *Fake) EndWatches() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -383,7 +382,7 @@ func (f *Fake) EndWatches() {
 	f.subscribers = nil
 }
 
-// publish hands an event to all watchers. The caller holds mu.
+// publish passes an event to all watchers. The caller holds mu.
 func (f *Fake) publish(e runtime.Event) {
 	e.Runtime, e.Time = f.opts.Name, time.Now()
 	for _, s := range f.subscribers {

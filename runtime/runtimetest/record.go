@@ -10,31 +10,29 @@ import (
 	"hostler.io/hostler/test/kept"
 )
 
-// Result is what became of a case of the suite.
+// Result is the result of a case of the suite.
 type Result struct {
 	Case  string `json:"case"`
-	Lacks string `json:"lacks,omitempty"` // why this runtime does not have it, which was tried as well
+	Lacks string `json:"lacks,omitempty"` // why this runtime lacks the feature; the case has tested that
 }
 
-// resultsFolder is where results are kept, seen from the package of any adapter, which
-// stand side by side.
+// resultsFolder is the folder of results, relative to the package of any adapter.
 const resultsFolder = "../runtimetest/testdata"
 
-// Record is Run, and compares what became of the cases with what is kept for runtimes of
-// that kind, which docs/reference/runtimes.md is made from; update writes that again. It does neither
-// where `go test -run` leaves cases out.
+// Record is Run, and compares the results with the recorded ones for that kind of runtime, from
+// which docs/reference/runtimes.md is generated. With update it records them instead. It does
+// neither if `go test -run` selects cases.
 func Record(t *testing.T, kind string, update bool, factory Factory) {
 	t.Helper()
 	results := run(t, factory)
 	if results == nil {
-		return // the cases report it, or were not run
+		return // the cases have failed or were not run
 	}
 	kept.JSON(t, filepath.Join(resultsFolder, kind+".json"), results, update, "run this test with -update, and then: go test ./runtime/runtimetest -update")
 }
 
-// Table is which runtime does what, as Markdown, made from what became of the cases: how
-// many all pass, then a table of the rest with a column for each kind, with notes of why one
-// lacks something.
+// Table returns a Markdown table of what each runtime supports: first the number of cases that all
+// pass, then the other cases with a column for each kind. Notes say why a kind lacks a feature.
 func Table(kinds []string, results map[string][]Result) (string, error) {
 	var rows strings.Builder
 	var notes []string
@@ -71,7 +69,7 @@ func Table(kinds []string, results map[string][]Result) (string, error) {
 	return text + "\n", nil
 }
 
-// What follows says why a runtime of such abilities does not have what a case is about.
+// The functions below return why a runtime with these abilities lacks what a case tests.
 
 func nothing(Abilities) string { return "" }
 

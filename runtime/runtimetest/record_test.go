@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table in docs/reference/runtimes.md anew")
 
-// columns are the runtimes of the table, in its order.
+// columns are the runtimes of the table, in order.
 var columns = []string{"containerd", "Docker", "Podman", "runc", "crun"}
 
 func results(t *testing.T) map[string][]runtimetest.Result {

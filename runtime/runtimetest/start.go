@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// StartContainer starts a container of a pod that is no sandbox.
+// StartContainer starts a container of a pod that is not a sandbox.
 func (f *Fake) StartContainer(ctx context.Context, c runtime.Container) error {
 	_, finish, err := f.begin(ctx, StartContainer, c.ID, 0)
 	if err == nil {
@@ -36,8 +36,8 @@ func (f *Fake) startContainer(id string) error {
 	return nil
 }
 
-// latestRun is the start of the latest run, if the runtime reports who starts containers: lists of
-// CRI do not have it.
+// latestRun returns the start of the latest run, or zero if Restart is unknown, as in CRI, whose
+// lists do not have it.
 func (c *container) latestRun() time.Time {
 	if c.Restart == runtime.RestartUnknown {
 		return time.Time{}

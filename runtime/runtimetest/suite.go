@@ -10,62 +10,61 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Driver makes things happen in the runtime under test, past the adapter. Its
-// methods fail the test where they cannot.
+// Driver controls the runtime under test without the adapter. If a method cannot do its task, it
+// fails the test.
 type Driver interface {
-	// Abilities says what the runtime has of what not every one has.
+	// Abilities returns which optional features the runtime has.
 	Abilities() Abilities
-	// AddImage makes a new image, with content of its own and Labels, under each of tags.
+	// AddImage creates a new image with unique content and Labels, with all tags.
 	AddImage(t testing.TB, tags ...string)
-	// AddPinnedImage is AddImage of one that the runtime is to keep.
+	// AddPinnedImage is AddImage for an image that the runtime is configured to keep.
 	AddPinnedImage(t testing.TB, tag string)
-	// RunPod starts a pod with Labels and the given programs as its containers, and
-	// returns when all have been started that are to be. Where pods have no labels of their own, all
-	// of its containers have them.
+	// RunPod starts a pod with Labels and the given programs as its containers, and returns when
+	// they have started, except those that never start. If pods have no labels of their own, all
+	// containers have these.
 	RunPod(t testing.TB, namespace, name string, programs ...Program)
-	// Hang keeps the runtime from answering, its socket open, until resume. It
-	// returns once the runtime is sure not to answer. Resuming twice is fine.
+	// Hang makes the runtime stop answering, with its socket open, until resume. It returns when
+	// the runtime certainly does not answer. resume may be called twice.
 	Hang(t testing.TB) (resume func())
-	// Crash ends the runtime as if killed; restart brings it back with its
-	// pods, images and containers.
+	// Crash kills the runtime. restart starts it again with its pods, images and containers.
 	Crash(t testing.TB) (restart func())
 }
 
-// Restarter is a Driver of a runtime with the ability Starts.
+// Restarter is the Driver of a runtime with the ability Starts.
 type Restarter interface {
-	// Rerun ends a container, if it runs, and starts it again, past the adapter.
+	// Rerun stops a container, if it runs, and starts it again, without the adapter.
 	Rerun(t testing.TB, id string)
 }
 
-// Abilities are what not every runtime has. What a runtime lacks it must lack as
-// package runtime says, so that each ability makes a difference to some case.
+// Abilities are features that not every runtime has. A runtime without one must behave as package
+// runtime describes, so each ability changes the result of a case.
 type Abilities struct {
-	// Sandboxes: pods are sandboxes, see runtime.Pod; elsewhere a pod is its
-	// containers, and goes with the last of them.
+	// Sandboxes: pods are sandboxes, see runtime.Pod. Otherwise a pod is its containers, and
+	// disappears with the last one.
 	Sandboxes bool
-	// PodsStay: pods that are no sandboxes stay without containers: somebody has made
-	// them to start again.
+	// PodsStay: pods that are not sandboxes remain without containers, because they can be started
+	// again.
 	PodsStay bool
-	// Namespaces: pods have one.
+	// Namespaces: pods have a namespace.
 	Namespaces bool
-	// RefusesImagesInUse: the runtime itself refuses to remove an image that a
-	// container uses, running or not.
+	// RefusesImagesInUse: the runtime refuses to remove an image that a container uses, running or
+	// not.
 	RefusesImagesInUse bool
 	// Pins: the runtime can be configured to keep an image.
 	Pins bool
-	// ReportsCreation: a watcher gets the creation of a container with its image, so that a
+	// ReportsCreation: a watcher receives the creation of a container with its image. So even a
 	// container that is removed before the next list counts as a use of the image.
 	ReportsCreation bool
-	// Starts: the adapter is a runtime.Starter, and the runtime tells who starts
-	// containers again.
+	// Starts: the adapter is a runtime.Starter, and the runtime reports who starts containers
+	// again.
 	Starts bool
-	// Bare: the runtime has only containers. No server can hang; a Crash means that the facts about
-	// containers are missing. There are no images, each pod has one container of the same name, and
-	// ends are not recorded. It excludes the other abilities.
+	// Bare: the runtime has only containers. There is no server that could hang; after a Crash, the
+	// facts about containers are missing. There are no images, each pod has one container of the
+	// same name, and ends are not recorded. It excludes the other abilities.
 	Bare bool
 }
 
-// Labels control how pods and images are treated. One of them tries to write to a terminal.
+// Labels are the labels of pods and images. One contains terminal sequences.
 func Labels() map[string]string {
 	return map[string]string{
 		runtime.LabelCritical: "true", runtime.LabelPriority: "7", runtime.LabelGracePeriod: "45s", runtime.LabelKeep: "true",
@@ -73,36 +72,35 @@ func Labels() map[string]string {
 	}
 }
 
-// LargeLabels are Labels and one that tries to fill memory. containerd refuses such labels.
+// LargeLabels are Labels and one that is very large. containerd refuses such labels.
 func LargeLabels() map[string]string {
 	labels := Labels()
 	labels[labelLarge] = strings.Repeat("x", 100<<10)
 	return labels
 }
 
-// Labels that no adapter may pass on as they are.
+// Values of labels that no adapter may return unchanged.
 const (
 	labelHostile = "hostler.io/hostile"
 	labelLarge   = "hostler.io/large"
 )
 
-// Program is a container of a pod that a Driver runs. Its containers carry the
-// label "program" with their name.
+// Program is a container of a pod that a Driver runs. Its label "program" is its name.
 type Program struct {
 	Name  string
-	Image string // a tag given to AddImage
+	Image string // a tag passed to AddImage
 	Does  Behaviour
 }
 
-// Behaviour is what the program of a container does.
+// Behaviour is the behavior of a container's program.
 type Behaviour int
 
-// What programs do.
+// The behaviors of programs.
 const (
 	EndsOnTERM   Behaviour = iota // runs until TERM, then exits with TermCode
 	IgnoresTERM                   // runs until it is killed
-	EndsAtOnce                    // exits with EndCode as soon as it is started
-	NeverStarted                  // is made, and that is all
+	EndsAtOnce                    // exits with EndCode right after its start
+	NeverStarted                  // is created, but not started
 )
 
 // Exit codes of programs.
@@ -111,11 +109,11 @@ const (
 	EndCode  int32 = 3
 )
 
-// Factory makes a runtime without pods, and its driver, for one test. What it
-// makes it cleans up with t.Cleanup; the runtime's Close included.
+// Factory returns a runtime without pods, and its driver, for one test. It registers their cleanup,
+// including the runtime's Close, with t.Cleanup.
 type Factory func(t *testing.T) (runtime.Runtime, Driver)
 
-// CloseAtEnd closes a runtime when the test is over, which must succeed.
+// CloseAtEnd closes a runtime at the end of the test, and checks that this succeeds.
 func CloseAtEnd(t testing.TB, r runtime.Runtime) {
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -124,14 +122,14 @@ func CloseAtEnd(t testing.TB, r runtime.Runtime) {
 	})
 }
 
-// patience bounds every wait for something that has to come.
+// patience bounds every wait for an event that must occur.
 const patience = 30 * time.Second
 
-// Run tests that the runtimes of the factory do what runtime.Runtime promises.
-// Each case gets a runtime of its own and runs against real time.
+// Run tests that the runtimes of the factory satisfy runtime.Runtime. Each case uses its own
+// runtime and real time.
 func Run(t *testing.T, factory Factory) { run(t, factory) }
 
-// run returns what became of the cases; nil if one failed or was left out.
+// run returns the results of the cases, or nil if one failed or was skipped.
 func run(t *testing.T, factory Factory) []Result {
 	var results []Result
 	for _, c := range cases {
@@ -149,8 +147,8 @@ func run(t *testing.T, factory Factory) []Result {
 	return results
 }
 
-// RunInBubble is Run with each case in a testing/synctest bubble, for runtimes
-// that live in the test's own process and talk over no network.
+// RunInBubble is Run with each case in a testing/synctest bubble, for runtimes that live in the
+// test's process and use no network.
 func RunInBubble(t *testing.T, factory Factory) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -160,11 +158,11 @@ func RunInBubble(t *testing.T, factory Factory) {
 }
 
 // cases are the suite, in the order of the roles. If a runtime lacks an ability, a case tests that
-// it does so as package runtime describes.
+// it behaves as package runtime describes.
 var cases = [...]struct {
 	name  string
 	test  func(*bench)
-	lacks func(Abilities) string // why such a runtime does not have it; empty where it has
+	lacks func(Abilities) string // why such a runtime lacks the feature; empty if it has it
 }{
 	{"the runtime reports its name, version and readiness", testInfo, nothing},
 	{"each image filesystem is an existing mount", testFilesystems, noImages},
@@ -197,7 +195,7 @@ var cases = [...]struct {
 	{"concurrent calls succeed", testConcurrent, nothing},
 }
 
-// bench is one case's runtime and the shortcuts to it.
+// bench has the runtime of one case, with helpers.
 type bench struct {
 	*testing.T
 	runtime.Runtime
@@ -205,7 +203,7 @@ type bench struct {
 	ctx    context.Context
 }
 
-// testImage is in every runtime that a case is given.
+// testImage exists in the runtime of every case.
 const testImage = "localhost/hostler/program:1"
 
 func start(t *testing.T, factory Factory) *bench {
@@ -214,14 +212,14 @@ func start(t *testing.T, factory Factory) *bench {
 	return &bench{T: t, Runtime: r, driver: d, ctx: t.Context()}
 }
 
-// Name is the runtime's; the test's own is b.T.Name.
+// Name returns the runtime's name; the test's name is b.T.Name.
 func (b *bench) Name() string { return b.Runtime.Name() }
 
-// bare reports that the runtime has only containers.
+// bare reports whether the runtime has only containers.
 func (b *bench) bare() bool { return b.driver.Abilities().Bare }
 
-// run starts a pod of one program each, or of the first alone where a pod has no more, and
-// returns it as listed.
+// run starts a pod with a program for each behavior, or only for the first if a pod has only one
+// container. It returns the pod as listed.
 func (b *bench) run(does ...Behaviour) runtime.Pod {
 	b.Helper()
 	if b.bare() {
@@ -237,7 +235,7 @@ func (b *bench) run(does ...Behaviour) runtime.Pod {
 	return b.pod()
 }
 
-// pod returns the one pod that there is.
+// pod returns the only pod.
 func (b *bench) pod() runtime.Pod {
 	b.Helper()
 	pods, err := b.Pods(b.ctx)
@@ -247,7 +245,7 @@ func (b *bench) pod() runtime.Pod {
 	return pods[0]
 }
 
-// container returns the one container that there is.
+// container returns the only container.
 func (b *bench) container() runtime.Container {
 	b.Helper()
 	p := b.pod()
@@ -257,14 +255,14 @@ func (b *bench) container() runtime.Container {
 	return p.Containers[0]
 }
 
-// image returns the image with the given tag, if there is one.
+// image returns the image with the given tag, if it exists.
 func (b *bench) image(tag string) (runtime.Image, bool) {
 	b.Helper()
 	images, err := b.Images(b.ctx)
 	return b.tagged(tag, images, err)
 }
 
-// detailed is image with all facts.
+// detailed is image with all details.
 func (b *bench) detailed(tag string) (runtime.Image, bool) {
 	b.Helper()
 	images, err := runtime.DetailedImages(b.ctx, b.Runtime)
@@ -286,7 +284,7 @@ func (b *bench) tagged(tag string, images []runtime.Image, err error) (runtime.I
 	return runtime.Image{}, false
 }
 
-// eventually polls until ok, which must come to hold within patience.
+// eventually polls until ok is true, for at most patience.
 func (b *bench) eventually(what string, ok func() bool) {
 	b.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -2,20 +2,20 @@ package runtimetest
 
 import "time"
 
-// Usage is how full the Fake's filesystem is.
+// Usage is the used space of the Fake's filesystem.
 type Usage struct {
 	CapacityBytes, AvailableBytes uint64
 	Inodes, InodesFree            uint64
 }
 
-// freeing is space that a removal gave up and that does not show as free yet.
+// freeing is space of a removal that does not show as free yet.
 type freeing struct {
 	bytes, inodes uint64
 	until         time.Time
 }
 
-// Usage measures the filesystem: each layer once, however many images and
-// containers hold it, what containers wrote, and what others use.
+// Usage returns the used space: each layer once, even if several images and containers use it, the
+// space that containers wrote, and the space of others.
 func (f *Fake) Usage() Usage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,14 +33,14 @@ func (f *Fake) Usage() Usage {
 	}
 }
 
-// SetOtherBytes changes what is used by things that are not the runtime's.
+// SetOtherBytes changes the space that other programs use.
 func (f *Fake) SetOtherBytes(n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.otherBytes = n
 }
 
-// used sums up what the runtime holds. The caller holds mu.
+// used returns the space of the runtime. The caller holds mu.
 func (f *Fake) used() (bytes, inodes uint64) {
 	seen := map[string]bool{}
 	add := func(layers []Layer) {
@@ -61,8 +61,7 @@ func (f *Fake) used() (bytes, inodes uint64) {
 	return bytes, inodes
 }
 
-// free runs a removal; the space that it gives up shows as free with the delay
-// of the options. The caller holds mu.
+// free runs a removal. Its space shows as free after the delay in Options. The caller holds mu.
 func (f *Fake) free(remove func()) {
 	if f.opts.FreesAfter == 0 {
 		remove()

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// PodSpec describes a pod to run. IDs and times are made up where missing.
+// PodSpec describes a pod to run. Missing IDs and times are generated.
 type PodSpec struct {
 	ID, UID, Name, Namespace string
 	Labels, Annotations      map[string]string
@@ -18,53 +18,52 @@ type PodSpec struct {
 	Containers               []ContainerSpec
 }
 
-// ContainerSpec describes a container, and how it takes being stopped. By
-// default it ends as soon as it gets TERM. It has a field for each behaviour.
+// ContainerSpec describes a container, and how it reacts to a stop. By default it ends as soon as
+// it gets TERM. It has a field for each behavior.
 type ContainerSpec struct {
 	ID, Name            string
-	Image               string // ID or name of an image that the Fake has
+	Image               string // ID or name of an image of the Fake
 	Labels, Annotations map[string]string
 	CreatedAt           time.Time // now if zero
-	WritableBytes       uint64    // of its own, freed when it is removed
+	WritableBytes       uint64    // its own, freed when it is removed
 	StopTimeout         *time.Duration
 	Unit                string
 	UnitGrace           *time.Duration
-	UnitWaits           time.Duration // for other units to stop, before it is its turn
+	UnitWaits           time.Duration // how long other units stop before its unit
 	StopsBefore, Joins  []string      // IDs
 	Restart             runtime.Restart
 	Restarting          bool
 
 	State      runtime.ContainerState // Running if Unknown
 	StartedAt  time.Time              // CreatedAt if zero
-	FinishedAt time.Time              // of an Exited one; now if zero
+	FinishedAt time.Time              // of an Exited container; now if zero
 
 	EndsAfter   time.Duration // from TERM to its end
 	IgnoresTERM bool
-	Unkillable  bool  // as one in uninterruptible sleep: only Exit ends it
-	ExitCode    int32 // when it ends by TERM, or of an Exited one
+	Unkillable  bool  // as in uninterruptible sleep: only Exit ends it
+	ExitCode    int32 // after TERM, or of an Exited container
 }
 
-// ImageSpec describes an image. IDs are made up where missing; an image without
-// layers gets one of its own, of 10 MiB.
+// ImageSpec describes an image. A missing ID is generated. An image without layers gets its own
+// layer of 10 MiB.
 type ImageSpec struct {
 	ID            string
 	Tags, Digests []string
 	Layers        []Layer
-	ReportedBytes uint64 // what lists say; the sum of the layers if zero
+	ReportedBytes uint64 // size in lists; the sum of the layers if zero
 	Pinned        bool
-	CreatedAt     time.Time // as lists say
+	CreatedAt     time.Time // in lists
 	Labels        map[string]string
 }
 
-// Layer is what images share: two layers with one ID take their space once.
+// Layer is a part that images share: two layers with the same ID take their space once.
 type Layer struct {
 	ID     string
 	Bytes  uint64
 	Inodes uint64 // one for each 10 kB if zero
 }
 
-// AddImage puts an image into the store. Names that other images have move to
-// it, as in a pull of a newer version.
+// AddImage adds an image. Names of other images move to it, as when a newer version is pulled.
 func (f *Fake) AddImage(spec ImageSpec) runtime.Image {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +94,7 @@ func (f *Fake) AddImage(spec ImageSpec) runtime.Image {
 	return cloneImage(img)
 }
 
-// RunPod makes a pod that is ready, with its containers.
+// RunPod creates a ready pod with its containers.
 func (f *Fake) RunPod(spec PodSpec) runtime.Pod {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +114,7 @@ func (f *Fake) RunPod(spec PodSpec) runtime.Pod {
 	return clonePod(p)
 }
 
-// AddContainer puts one more container into a pod.
+// AddContainer adds a container to a pod.
 func (f *Fake) AddContainer(podID string, spec ContainerSpec) runtime.Container {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,8 +125,8 @@ func (f *Fake) AddContainer(podID string, spec ContainerSpec) runtime.Container 
 	return cloneContainer(f.addContainer(p, spec))
 }
 
-// addContainer holds the image's layers, as a container's snapshot does. The
-// caller holds mu.
+// addContainer adds a container that uses the image's layers, as a snapshot does. The caller holds
+// mu.
 func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	img := f.image(spec.Image)
 	if img == nil {
@@ -162,7 +161,7 @@ func (f *Fake) addContainer(p *pod, spec ContainerSpec) *container {
 	return c
 }
 
-// Exit ends a running container now, as if it did so by itself.
+// Exit ends a running container now, as if it ended by itself.
 func (f *Fake) Exit(containerID string, code int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,7 +172,7 @@ func (f *Fake) Exit(containerID string, code int32) {
 	f.end(c, code)
 }
 
-// SetState puts a container into a state that no call leads to, such as Unknown.
+// SetState sets a state that no call causes, such as Unknown.
 func (f *Fake) SetState(containerID string, state runtime.ContainerState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,7 +183,7 @@ func (f *Fake) SetState(containerID string, state runtime.ContainerState) {
 	c.State = state
 }
 
-// TakePod takes a pod and its containers away, as another client would.
+// TakePod removes a pod and its containers, as another client would.
 func (f *Fake) TakePod(podID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

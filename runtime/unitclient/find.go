@@ -12,17 +12,17 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// maxText bounds what is read of a process, and of the file with a container's ID.
+// maxText bounds how much is read of a process, and of the file with a container's ID.
 const maxText = 64 << 10
 
-// mostAsked bounds the processes of other users than root that mainOf is called with.
+// mostAsked bounds the calls of mainOf for processes of users other than root.
 const mostAsked = 64
 
-// Find returns the clients among the processes below procRoot, which is the proc file system. A
-// process of a service counts if nobody but root decides what it is: it runs as root on the host, or
-// it is the main process of the service, which mainOf returns. Another process of a service may be
-// anybody's, such as a job of cron.service or what runs in a container. A client that does not run as
-// root is not relied on to pass a signal on.
+// Find returns the clients among the processes of the proc filesystem procRoot. It accepts only
+// processes of services that only root controls. Such a process runs as root on the host, or is the
+// main process of a service, which mainOf returns. Any user may control other processes of a
+// service, such as jobs of cron.service or processes in a container. A client that does not run as
+// root is not trusted to pass on signals.
 func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, error) {
 	asked := 0
 	var clients []Client
@@ -66,13 +66,13 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 	return clients, nil
 }
 
-// Alive reports whether the client still is a process of its service: one that starts a container
-// and leaves it, as `docker run --detach` does, soon is not.
+// Alive reports whether the client is still a process of its service. A client that only starts a
+// container, such as `docker run --detach`, soon ends.
 func (c Client) Alive(procRoot string) bool {
 	return c.Service != "" && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command && trust.Service(procRoot, c.PID) == c.Service
 }
 
-// read is the beginning of a file's text; empty if there is none.
+// read returns the beginning of a file, or "" if it does not exist.
 func read(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ func read(path string) string {
 	return string(text)
 }
 
-// fields are the texts that a zero byte ends each.
+// fields splits a text at zero bytes.
 func fields(text string) []string {
 	if text == "" {
 		return nil
@@ -91,7 +91,7 @@ func fields(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\x00"), "\x00")
 }
 
-// variable is the value of one in an environment; empty if there is none.
+// variable returns the value of a variable in an environment, or "".
 func variable(environment []string, name string) string {
 	for _, v := range environment {
 		if key, value, _ := strings.Cut(v, "="); key == name {

@@ -1,9 +1,9 @@
 // Package unitclient finds systemd services that run containers through a client that stays in the
-// foreground, such as `docker run`, `docker start --attach` or `docker compose up`. The container is
-// not a process of the service. When it exits, the client exits too, and systemd may restart both.
-// Such a container is stopped by stopping its service.
+// foreground, such as `docker run`, `docker start --attach` or `docker compose up`. The container
+// is not a process of the service. When it exits, the client exits too, and systemd may restart
+// both. Such a container is stopped by stopping its service.
 //
-// It owns how clients name what they run. It calls neither a runtime nor systemd.
+// It parses the command lines of clients. It calls neither a runtime nor systemd.
 package unitclient
 
 import (
@@ -12,38 +12,37 @@ import (
 	"strings"
 )
 
-// Client is a process of a service that runs containers as long as it lives.
+// Client is a process of a service that runs containers while it lives.
 type Client struct {
 	PID     int
 	Service string // such as "shop.service"
-	// PassesOn reports that the client runs one container and forwards SIGTERM to it: a stop of the
+	// PassesOn means that the client runs one container and forwards SIGTERM to it: a stop of the
 	// service sends the stop signal to the container, once.
 	PassesOn bool
 
-	command string   // as the kernel has it
-	names   []string // or IDs of containers
+	command string   // /proc/PID/cmdline
+	names   []string // or IDs of its containers
 	project project
 }
 
-// project is a Compose project as its client names it.
+// project is a Compose project as the client's command identifies it.
 type project struct {
-	name  string   // empty if the command does not say it
-	files []string // absolute paths; empty for those that Compose finds from dir on
-	dir   string   // absolute; empty for a client of no project
+	name  string   // empty if the command does not contain it
+	files []string // absolute paths; empty if Compose searches for its file, from dir on
+	dir   string   // absolute; empty for a client without a project
 }
 
-// Labels by which Docker Compose says what it has made a container from.
+// Labels in which Docker Compose records the project of a container.
 const (
 	labelProject = "com.docker.compose.project"
 	labelDir     = "com.docker.compose.project.working_dir"
 	labelFiles   = "com.docker.compose.project.config_files"
 )
 
-// minPrefix is how much of an ID has to be said for the container to be meant: `docker ps` shows
-// as much.
+// minPrefix is the minimum length of an abbreviated ID, as `docker ps` shows it.
 const minPrefix = 12
 
-// Runs reports whether the client runs a container of that name, ID and labels.
+// Runs reports whether the client runs a container with that name, ID and labels.
 func (c Client) Runs(name, id string, labels map[string]string) bool {
 	if c.project.dir != "" {
 		return c.project.has(labels)
@@ -63,20 +62,20 @@ func (p project) has(labels map[string]string) bool {
 		files := strings.Split(labels[labelFiles], ",")
 		return slices.ContainsFunc(p.files, func(f string) bool { return slices.Contains(files, f) })
 	}
-	// Compose searches for its file in the folders above, too.
+	// Compose searches for its file in the parent folders, too.
 	dir := labels[labelDir]
 	return p.dir == dir || dir != "" && strings.HasPrefix(p.dir, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// process is what the kernel says of one.
+// process is what /proc reports about a process.
 type process struct {
 	args []string
-	dir  string // its working directory
+	dir  string // working directory
 	env  func(name string) string
-	read func(path string) string // the text of a file; empty if there is none
+	read func(path string) string // returns the content of a file, or ""
 }
 
-// reader reads from a program's arguments what it runs; nil for one that is never a client.
+// reader returns the parser for a program's arguments, or nil if the program is never a client.
 func reader(program string) func(c *Client, p process, args []string) bool {
 	switch filepath.Base(program) {
 	case "docker", "podman", "nerdctl":
@@ -89,8 +88,8 @@ func reader(program string) func(c *Client, p process, args []string) bool {
 	return nil
 }
 
-// split finds the program in a command, which comes after its interpreter if it is a script. It
-// returns its reader, nil if it is none that may be a client, and the program's arguments.
+// split finds the program in a command, which for a script comes after its interpreter. It returns
+// the parser for the program, nil if it cannot be a client, and the program's arguments.
 func split(args []string) (read func(c *Client, p process, args []string) bool, rest []string) {
 	for i := range min(len(args), 2) {
 		if read := reader(args[i]); read != nil {
@@ -100,8 +99,7 @@ func split(args []string) (read func(c *Client, p process, args []string) bool, 
 	return nil, nil
 }
 
-// parse reads from a command what it runs. It is none of the Clients if that is nothing, or not
-// known.
+// parse returns the client of a command. ok is false if it runs nothing, or if that is unknown.
 func parse(p process) (c Client, ok bool) {
 	if read, rest := split(p.args); read != nil {
 		ok = read(&c, p, rest)
@@ -109,7 +107,7 @@ func parse(p process) (c Client, ok bool) {
 	return c, ok
 }
 
-// engine reads a command of Docker's, or of one that has taken over its commands.
+// engine parses a command of Docker, or of a program with the same commands.
 func engine(c *Client, p process, args []string) bool {
 	for i, arg := range args {
 		rest := args[i+1:]
@@ -129,7 +127,7 @@ func engine(c *Client, p process, args []string) bool {
 			return len(c.names) > 0
 		case "start", "attach", "wait":
 			if arg == "start" && !attaches(rest) {
-				return false // it is over soon, as from a script or a job of cron.service
+				return false // it ends soon, for example in a script or a job of cron.service
 			}
 			for _, text := range rest {
 				if !strings.HasPrefix(text, "-") {
@@ -139,13 +137,13 @@ func engine(c *Client, p process, args []string) bool {
 			c.PassesOn = arg != "wait" && len(c.names) == 1 && passesOn(rest)
 			return len(c.names) > 0
 		case "exec", "logs", "stop", "kill", "rm", "pull", "build", "stats", "events", "cp", "top", "inspect", "ps", "create":
-			return false // runs none, whatever follows
+			return false // runs no container, whatever follows
 		}
 	}
 	return false
 }
 
-// attaches reports whether a start with these arguments stays until the container ends.
+// attaches reports whether `start` with these arguments waits until the container ends.
 func attaches(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		flags, short := strings.CutPrefix(arg, "-")
@@ -156,8 +154,8 @@ func attaches(args []string) bool {
 	})
 }
 
-// passesOn reports whether a command with these arguments passes signals on, which it does by
-// default, but not from a terminal.
+// passesOn reports whether a command with these arguments passes on signals. That is the default,
+// except from a terminal.
 func passesOn(args []string) bool {
 	for _, arg := range args {
 		single := strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.Contains(arg, "t") && len(arg) <= 4
@@ -168,13 +166,13 @@ func passesOn(args []string) bool {
 	return true
 }
 
-// composeUp reads `docker compose up`, without what comes before its options.
+// composeUp parses `docker compose up`, without the part before its options.
 func composeUp(c *Client, p process, args []string) bool {
 	up := slices.Index(args, "up")
 	if up < 0 || p.dir == "" {
 		return false
 	}
-	args = args[slices.Index(args[:up], "compose")+1 : up] // Docker gives a plugin its name first
+	args = args[slices.Index(args[:up], "compose")+1 : up] // Docker passes a plugin its name first
 	c.project.name = option(args, "-p", "--project-name")
 	if c.project.name == "" {
 		c.project.name = p.env("COMPOSE_PROJECT_NAME")
@@ -190,7 +188,7 @@ func composeUp(c *Client, p process, args []string) bool {
 	return true
 }
 
-// lowLevel reads `runc run`, which names its container last.
+// lowLevel parses `runc run`, whose last argument is the container.
 func lowLevel(c *Client, _ process, args []string) bool {
 	run := slices.Index(args, "run")
 	if run < 0 || run == len(args)-1 {
@@ -200,14 +198,14 @@ func lowLevel(c *Client, _ process, args []string) bool {
 	return true
 }
 
-// option is the value of the first option of one of the names, as "--name=value" or "--name
-// value"; empty if there is none.
+// option returns the value of the first option with one of the names, as "--name=value" or "--name
+// value", or "".
 func option(args []string, names ...string) string {
 	values := append(options(args, names...), "")
 	return values[0]
 }
 
-// options are the values of all options of the names.
+// options returns the values of all options with one of the names.
 func options(args []string, names ...string) (values []string) {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")
@@ -222,7 +220,8 @@ func options(args []string, names ...string) (values []string) {
 	return values
 }
 
-// absolute is a path that a process with that working directory says.
+// absolute returns the absolute path of a path in the command of a process with that working
+// directory.
 func absolute(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)

@@ -10,7 +10,7 @@ import (
 
 const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// shop is what Compose says of a container of the project in /srv/shop.
+// shop are Compose's labels of a container of the project in /srv/shop.
 var shop = map[string]string{labelProject: "shop", labelDir: "/srv/shop", labelFiles: "/srv/shop/compose.yml"}
 
 func TestRuns(t *testing.T) {
@@ -114,7 +114,7 @@ func TestFind(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for link, to := range map[string]string{"cwd": "/srv", "exe": "/bin/sh"} { // which is root's
+		for link, to := range map[string]string{"cwd": "/srv", "exe": "/bin/sh"} { // owned by root
 			if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestFind(t *testing.T) {
 	add("8", "1000", "docker compose up", "shop.service")
 	add("9", "0", "docker run --name db postgres", "session-1.scope")
 	add("10", "0", "sleep 9", "sleep.service")
-	add("11", "1000", "docker run --name db postgres", "cron.service")         // a job of a user's
+	add("11", "1000", "docker run --name db postgres", "cron.service")         // a user's job
 	add("13", "0", "docker start --attach db", "pod.service/libpod-payload-1") // a container's process
 	clients, err := Find(root, func(pid int) string {
 		return map[int]string{8: "shop.service", 12: "cron.service"}[pid]

@@ -1,9 +1,9 @@
-// Package conditions runs the checks that an administrator has put into a folder. Each check is an
-// executable that reports whether one condition has a problem.
+// Package conditions runs the custom checks in a folder. Each check is an executable that reports
+// whether one condition has a problem.
 //
-// It owns which files are checks, as which user and how often they run, and their last results.
-// It refuses to run files that users other than root can write. What a result means for the Node
-// is decided by package status.
+// It decides which files are checks, as which user and how often they run, and has their last
+// results. It does not run files that users other than root can write. Package status decides what
+// a result means for the Node.
 package conditions
 
 import (
@@ -19,10 +19,10 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// DefaultFolder is where checks lie on a host.
+// DefaultFolder is the default folder of checks.
 const DefaultFolder = "/etc/hostler/conditions.d"
 
-// The bounds of what a file may request.
+// Limits of values in a header.
 const (
 	MinInterval = time.Second
 	MaxInterval = 7 * 24 * time.Hour
@@ -30,15 +30,15 @@ const (
 	MaxTimeout  = time.Hour
 )
 
-// Policy is where checks lie, and how they run where they do not say it themselves.
+// Policy says where checks are, and how they run by default.
 type Policy struct {
 	Folder   string        // an absolute path
 	Interval time.Duration // from one start of a check to the next
 	Timeout  time.Duration // of one run
-	Optional bool          // it is no fault if there is no folder
+	Optional bool          // a missing folder is not a fault
 }
 
-// Validate reports what of a policy cannot be. Each fault is a *field.Error.
+// Validate returns the faults of a policy. Each is a *field.Error.
 func (p Policy) Validate() error {
 	var errs []error
 	if !filepath.IsAbs(p.Folder) {
@@ -53,7 +53,7 @@ func (p Policy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// outside says that a duration lies outside its bounds.
+// outside says that a duration is out of range.
 func outside(d, least, most time.Duration) string {
 	switch {
 	case d < least:
@@ -64,33 +64,33 @@ func outside(d, least, most time.Duration) string {
 	return ""
 }
 
-// Program is a file of the folder that may be run, and what it is to be run for.
+// Program is an executable file of the folder, with its settings.
 type Program struct {
 	Path string
 	Type corev1.NodeConditionType
-	// Reason is the condition's while there is a problem, and that of Events.
+	// Reason is the reason of the condition while there is a problem, and of Events.
 	Reason    string
 	Interval  time.Duration
 	Timeout   time.Duration
-	User      string // as whom it runs
-	Temporary bool   // its problems are Events, and no condition
+	User      string // runs the check
+	Temporary bool   // a problem is an Event, not a condition
 
-	stamp string // differs once the file has changed
+	stamp string // changes with the file
 	as    identity
 }
 
-// Fault is why a file, or the whole folder, is not run.
+// Fault says why a file, or all files of the folder, are not run.
 type Fault struct {
 	Path    string `json:"path"`
-	Line    int    `json:"line,omitempty"` // 0 where it is about the file as a whole
+	Line    int    `json:"line,omitempty"` // 0 if it is about the whole file
 	Problem string `json:"problem"`
 	Fix     string `json:"hint"`
 
-	off          bool // somebody may have switched it off so
+	off          bool // somebody may have disabled it this way
 	unresponsive bool // the folder does not answer
 }
 
-// String writes the fault as path:line: problem.
+// String formats the fault as path:line: problem.
 func (f Fault) String() string {
 	if f.Line > 0 {
 		return fmt.Sprintf("%s:%d: %s", f.Path, f.Line, f.Problem)
@@ -98,7 +98,7 @@ func (f Fault) String() string {
 	return f.Path + ": " + f.Problem
 }
 
-// Check is a check and what it said last, as `hostler status -o json` shows it.
+// Check is a check with its last result, as `hostler status -o json` shows it.
 type Check struct {
 	Path      string                   `json:"path"`
 	Type      corev1.NodeConditionType `json:"type"`
@@ -108,21 +108,21 @@ type Check struct {
 	Timeout   metav1.Duration          `json:"timeout"`
 	Answer    status.Answer            `json:"answer"`
 	Message   string                   `json:"message"`
-	LastRun   *time.Time               `json:"lastRun"`  // its start; null before the first
-	Duration  metav1.Duration          `json:"duration"` // of that
-	// LocalOnly reports that the condition is not published, since the Node is a kubelet's.
+	LastRun   *time.Time               `json:"lastRun"`  // start of the last run; null before the first
+	Duration  metav1.Duration          `json:"duration"` // of the last run
+	// LocalOnly means that the condition is not published, because the Node belongs to a kubelet.
 	LocalOnly bool `json:"localOnly,omitempty"`
-	// Faulty reports that the check is not run because of one of the faults, and Fault which.
+	// Faulty means that the check is not run because of Fault.
 	Faulty bool   `json:"faulty,omitempty"`
 	Fault  *Fault `json:"fault,omitempty"`
 }
 
-// Result is what came of one run.
+// Result is the result of one run.
 type Result struct {
 	Answer  status.Answer
 	Message string
 	Started time.Time
 	Took    time.Duration
 
-	printed string // by the check itself, of Message
+	printed string // part of Message that the check printed
 }

@@ -19,11 +19,10 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// maxPrograms is how many conditions of one's own a Node may have.
+// maxPrograms bounds the custom conditions of a Node.
 const maxPrograms = 100
 
-// Read scans the folder: which files are checks, and what is wrong with the
-// others. It runs nothing.
+// Read scans the folder, and returns the checks and the faults of other files. It runs nothing.
 func Read(p Policy) ([]Program, []Fault) {
 	_, info, err := trust.Path(p.Folder)
 	if errors.Is(err, fs.ErrNotExist) && p.Optional {
@@ -46,19 +45,19 @@ func Read(p Policy) ([]Program, []Fault) {
 	for _, e := range entries { // sorted by name
 		r.entry(e.Name())
 	}
-	r.refuseTwins()
+	r.refuseDuplicates()
 	return r.programs, r.faults
 }
 
-// reading is one scan of the folder.
+// reading is a scan of the folder.
 type reading struct {
 	policy   Policy
-	beside   map[string]bool // the names of all that is there
+	beside   map[string]bool // names of all files
 	programs []Program
 	faults   []Fault
 }
 
-// notRun is the fault of what cannot be read, or is not trusted.
+// notRun returns the fault of a file that cannot be read, or is not trusted.
 func notRun(path string, err error, fix string) Fault {
 	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
 		return Fault{Path: path, Problem: fmt.Sprintf("is not run because %v", untrusted), Fix: untrusted.Hint}
@@ -69,16 +68,16 @@ func notRun(path string, err error, fix string) Fault {
 	return Fault{Path: path, Problem: fmt.Sprintf("cannot be read: %v", err), Fix: fix}
 }
 
-// passedOver reports whether a file is meant for another client: hidden, a copy that an
-// editor or a package manager has left, or something to read.
-func passedOver(name string) bool {
+// isIgnored reports whether a file is not meant as a check: a hidden file, a copy by an editor or
+// a package manager, or a text.
+func isIgnored(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "README") || strings.HasSuffix(name, "~") ||
 		slices.Contains([]string{".bak", ".orig", ".rej", ".swp", ".tmp", ".dpkg-old", ".dpkg-dist", ".dpkg-new", ".dpkg-tmp", ".rpmnew", ".rpmsave", ".rpmorig", ".ucf-old", ".ucf-dist"}, filepath.Ext(name))
 }
 
 func (r *reading) entry(name string) {
 	path := filepath.Join(r.policy.Folder, name)
-	if passedOver(name) {
+	if isIgnored(name) {
 		return
 	}
 	switch base, isYAML := strings.CutSuffix(name, ".yaml"); {
@@ -86,7 +85,7 @@ func (r *reading) entry(name string) {
 		r.faults = append(r.faults, Fault{Path: path, Problem: "is not read because its name does not end in .yaml", Fix: "rename it"})
 		return
 	case isYAML && r.beside[base]:
-		return // read with that
+		return // NAME.yaml is read with its binary
 	case isYAML:
 		r.faults = append(r.faults, Fault{Path: path, Problem: "describes " + base + ", which does not exist", Fix: "put the executable next to it, or remove it"})
 		return
@@ -94,7 +93,7 @@ func (r *reading) entry(name string) {
 	_, info, err := trust.Path(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, there := os.Lstat(path); there != nil {
-			return // gone since the folder was read
+			return // removed since the folder was read
 		}
 		err = errors.New("broken symbolic link")
 	}
@@ -114,7 +113,7 @@ func (r *reading) entry(name string) {
 	}
 }
 
-// program reads what a file says of its check.
+// program reads the header of a check.
 func (r *reading) program(name, path string, info fs.FileInfo) {
 	text, err := beginning(path)
 	if err != nil {
@@ -124,7 +123,7 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 	var h header
 	var found bool
 	var faults []Fault
-	at := path // where it says it
+	at := path // path of the header
 	if bytes.HasPrefix(text, []byte("#!")) {
 		h, found, faults = parseScript(path, text)
 	}
@@ -168,7 +167,7 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 	r.programs = append(r.programs, p)
 }
 
-// beginning is as much of a file as may hold a header.
+// beginning returns the part of a file that may contain a header.
 func beginning(path string) ([]byte, error) {
 	file, err := trust.Open(path)
 	if err != nil {
@@ -178,14 +177,14 @@ func beginning(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, headerBytes))
 }
 
-// stampOf differs between two states of a file.
+// stampOf returns a text that changes with the file.
 func stampOf(info fs.FileInfo) string {
-	s := info.Sys().(*syscall.Stat_t) // as trust.Path has seen
+	s := info.Sys().(*syscall.Stat_t) // from trust.Path
 	return fmt.Sprint(s.Dev, s.Ino, s.Size, s.Mode, s.Uid, s.Gid, s.Mtim, s.Ctim)
 }
 
-// refuseTwins rejects programs with the same condition type.
-func (r *reading) refuseTwins() {
+// refuseDuplicates rejects programs with the same condition type.
+func (r *reading) refuseDuplicates() {
 	paths := map[corev1.NodeConditionType][]string{}
 	for _, p := range r.programs {
 		paths[p.Type] = append(paths[p.Type], p.Path)

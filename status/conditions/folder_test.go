@@ -22,7 +22,7 @@ func policy(folder string) conditions.Policy {
 
 const script = "#!/bin/sh\nexit 0\n"
 
-// put writes a file of that mode, whatever the umask is.
+// put writes a file with that mode, whatever the umask.
 func put(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
@@ -34,8 +34,8 @@ func header(lines ...string) string {
 	return "#!/bin/sh\n# hostler:\n#   " + strings.Join(lines, "\n#   ") + "\nexit 0\n"
 }
 
-// letWrite gives a file an access control list by which one more user may write it, as
-// `setfacl -m u:NUMBER:rwx` does (acl(5), and posix_acl_xattr.h of the kernel).
+// letWrite adds an access control list to a file that lets one more user write it, like `setfacl -m
+// u:NUMBER:rwx` (acl(5), and posix_acl_xattr.h of the kernel).
 func letWrite(t *testing.T, path string, user uint32) {
 	t.Helper()
 	const nobodyInParticular = 0xffffffff
@@ -160,7 +160,7 @@ func TestWhichFilesAreChecks(t *testing.T) {
 	}
 }
 
-func TestWhatAFileLeavesOut(t *testing.T) {
+func TestDefaultsOfAHeader(t *testing.T) {
 	folder := t.TempDir()
 	put(t, folder+"/disk-failing", script, 0o755)
 	programs, faults := conditions.Read(policy(folder))
@@ -190,7 +190,7 @@ func TestAFolderThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestPoliciesThatCannotBe(t *testing.T) {
+func TestInvalidPolicies(t *testing.T) {
 	for want, p := range map[string]conditions.Policy{
 		`conditions.directory: "here" is not an absolute path`: {Folder: "here", Interval: time.Second, Timeout: time.Second},
 		"conditions.interval: 0s is shorter than 1s":           {Folder: "/x", Timeout: time.Second},

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// header is what a file says of its check; what it leaves out is empty.
+// header is the header of a check. Missing keys are empty.
 type header struct {
 	kind, reason, user string
 	interval, timeout  time.Duration
@@ -24,25 +24,25 @@ type header struct {
 }
 
 const (
-	// headerBytes is as far as a file is read for its header.
+	// headerBytes bounds how much of a file is read for its header.
 	headerBytes = 16 << 10
-	// headerMark begins a header, in a comment of its own.
+	// headerMark begins a header, in a separate comment line.
 	headerMark = "hostler:"
 )
 
-// reasons are what may be the reason of a condition (metav1.Condition) and of an Event.
+// reasons matches valid reasons of a condition (metav1.Condition) and of an Event.
 var reasons = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_]{0,126}[A-Za-z0-9])?$`)
 
-// yamlLine picks the line out of an error of the yaml package.
+// yamlLine finds the line in an error of the yaml package.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// keys are what a header may say.
+// keys returns the valid keys of a header.
 func keys() []string { return []string{"type", "reason", "interval", "timeout", "user", "temporary"} }
 
-// parser reads one header, and collects what is wrong with it.
+// parser parses a header, and collects its faults.
 type parser struct {
 	path   string
-	before int // lines of the file above the header's first
+	before int // lines of the file before the header
 	header header
 	faults []Fault
 }
@@ -51,8 +51,8 @@ func (p *parser) fault(line int, fix, format string, args ...any) {
 	p.faults = append(p.faults, Fault{Path: p.path, Line: line, Problem: fmt.Sprintf(format, args...), Fix: fix})
 }
 
-// parseScript reads the header in the comments that a script begins with: a line
-// "# hostler:", and below it the keys, indented. found is whether there is one.
+// parseScript parses the header in the comments at the beginning of a script: a line "# hostler:",
+// and below it the indented keys. found is false if there is no header.
 func parseScript(path string, text []byte) (h header, found bool, faults []Fault) {
 	p := parser{path: path}
 	var block strings.Builder
@@ -61,7 +61,7 @@ func parseScript(path string, text []byte) (h header, found bool, faults []Fault
 		number++
 		line = strings.TrimSpace(line)
 		if line != "" && line[0] != '#' {
-			break // what follows is the script's own
+			break // the rest is the script's code
 		}
 		comment := strings.TrimLeft(line, "#")
 		content := strings.TrimSpace(comment)
@@ -91,7 +91,7 @@ func parseScript(path string, text []byte) (h header, found bool, faults []Fault
 	return p.header, found, p.faults
 }
 
-// parseFile reads the header that lies beside a binary, in NAME.yaml.
+// parseFile parses the header of a binary, in NAME.yaml.
 func parseFile(path string, text []byte) (header, []Fault) {
 	p := parser{path: path}
 	p.parse(text)
@@ -100,20 +100,20 @@ func parseFile(path string, text []byte) (header, []Fault) {
 
 const writeYAML = "write it as `key: value`, one on each line"
 
-// parse reads the keys.
+// parse parses the keys.
 func (p *parser) parse(text []byte) {
-	// YAML has more ends of lines than those that editors count.
+	// YAML has more line breaks than editors count.
 	text = []byte(strings.NewReplacer("\r\n", "\n", "\r", " ", "\u0085", " ", "\u2028", " ", "\u2029", " ").Replace(string(text)))
 	var doc, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	err := decoder.Decode(&doc)
 	if errors.Is(err, io.EOF) {
-		return // without any key
+		return // no keys
 	}
 	if err != nil {
 		line := 1
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-			line, _ = strconv.Atoi(m[1]) // of no number is 0
+			line, _ = strconv.Atoi(m[1]) // 0 if there is no number
 		}
 		lines := bytes.Count(bytes.TrimSuffix(text, []byte("\n")), []byte("\n")) + 1
 		p.fault(p.before+max(1, min(line, lines)), writeYAML, "not valid YAML: %s", yamlLine.ReplaceAllString(err.Error(), ""))
@@ -149,7 +149,7 @@ func (p *parser) parse(text []byte) {
 	}
 }
 
-// set takes in one key; an error comes with its hint.
+// set sets one key. It returns an error with a hint.
 func (p *parser) set(key string, value *yaml.Node) (fix string, err error) {
 	h := &p.header
 	switch key {
@@ -179,7 +179,7 @@ func (p *parser) set(key string, value *yaml.Node) (fix string, err error) {
 	return "", nil
 }
 
-// duration reads one that has to lie within bounds.
+// duration parses a duration, which must be within bounds.
 func duration(text string, least, most time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -191,7 +191,7 @@ func duration(text string, least, most time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// typeOf is the default type of a check: hostler.io/DiskFailing for disk-failing.sh.
+// typeOf returns the default type of a check: hostler.io/DiskFailing for disk-failing.sh.
 func typeOf(name string) string {
 	name, _, _ = strings.Cut(name, ".")
 	var kind strings.Builder

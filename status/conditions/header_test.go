@@ -17,7 +17,7 @@ func TestHeaders(t *testing.T) {
 		in    string
 		want  conditions.Header
 		found bool
-		fault string // of the first one; none where empty
+		fault string // the first fault; none if empty
 	}{
 		"no comment at all":            {in: "#!/bin/sh\nexit 0\n"},
 		"comments and no header":       {in: above + "exit 0\n"},
@@ -86,7 +86,7 @@ func TestTheHeaderBesideABinary(t *testing.T) {
 	}
 }
 
-func TestNamesMakeTypes(t *testing.T) {
+func TestTypesFromNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"disk-failing": "hostler.io/DiskFailing", "disk_failing.sh": "hostler.io/DiskFailing", "NTPBroken": "hostler.io/NTPBroken",
 		"a--b-": "hostler.io/AB", "10-raid.py": "hostler.io/10Raid", "-": "hostler.io/",
@@ -97,7 +97,7 @@ func TestNamesMakeTypes(t *testing.T) {
 	}
 }
 
-// FuzzHeader has what is accepted be good, and faults point into the file.
+// FuzzHeader checks that accepted values are valid, and that faults are at lines of the file.
 func FuzzHeader(f *testing.F) {
 	files, err := filepath.Glob("../../packaging/conditions.d/*")
 	if err != nil || len(files) == 0 {

@@ -10,21 +10,21 @@ import (
 	"syscall"
 )
 
-// identity is as whom a check runs.
+// identity is the user that runs a check.
 type identity struct {
 	name     string
-	switched bool // is another than the agent's own
+	switched bool // differs from the agent's user
 	uid, gid uint32
-	groups   string // supplementary ones, by commas
+	groups   string // supplementary groups, separated by commas
 }
 
-// Nobody is as whom a check runs that names no user.
+// Nobody is the default user of checks.
 const Nobody = "nobody"
 
-// nobodyID is its number where the host has no name for it.
+// nobodyID is the ID of Nobody if the host does not define that user.
 const nobodyID = 65534
 
-// identityOf returns the user of a check. An agent that is not root runs all checks as its own
+// identityOf returns the identity of a user. An agent that is not root runs all checks as its own
 // user.
 func identityOf(name string) (identity, error) {
 	if own := os.Geteuid(); own != 0 {
@@ -70,7 +70,7 @@ func number(text string) (uint32, error) {
 	return uint32(n), err
 }
 
-// credential says it in the kernel's words; nil for the agent's own.
+// credential returns the identity for the kernel, or nil for the agent's own.
 func (i identity) credential() (*syscall.Credential, error) {
 	if !i.switched {
 		return nil, nil

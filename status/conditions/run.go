@@ -24,28 +24,28 @@ import (
 )
 
 const (
-	// messageBytes is the most that a message may have: an Event takes 1024 with what
-	// stands around it.
+	// messageBytes bounds a message. An Event has 1024 bytes, including the text around the
+	// message.
 	messageBytes = 512
-	// keptBytes is what is kept of each stream, its beginning or its end.
+	// keptBytes is how much of the beginning or the end of a stream is kept.
 	keptBytes = 4 << 10
-	// outputBytes is what a check may print to a stream before it is ended.
+	// outputBytes is how much a check may print to a stream until it is killed.
 	outputBytes = 8 << 20
-	// pipeGrace is how long a process that a check has left behind, and that was not
-	// killed with it, may hold its output open.
+	// pipeGrace is how long a process that a check left running may keep its output open, if it was
+	// not killed with the check.
 	pipeGrace = time.Second
-	// killGrace is how long to wait for the end of a killed check. A process that waits in the
-	// kernel, for a disk or a network mount, ends when that answers.
+	// killGrace is how long to wait until a killed check has ended. If a process waits in the
+	// kernel for a disk or a network mount, it ends only when that answers.
 	killGrace = 2*pipeGrace + time.Second
-	// searchPath is where checks find their commands.
+	// searchPath is the PATH of checks.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// group is the process group of a running check. Its number is good for as long as its
-// first process has not been waited for.
+// group is the process group of a running check. Its ID is valid until its first process was waited
+// for.
 type group struct {
-	mu         sync.Mutex // guards what follows
-	id         int        // 0 before it is started, and once it was waited for
+	mu         sync.Mutex // guards the fields below
+	id         int        // 0 before the start, and after the wait
 	expectKill bool
 }
 
@@ -59,17 +59,18 @@ func (g *group) started(id int) {
 	}
 }
 
-// kill ends all processes of the group, now or once it is started.
+// kill kills all processes of the group, now or at its start.
 func (g *group) kill() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expectKill = true
 	if g.id != 0 {
-		_ = unix.Kill(-g.id, unix.SIGKILL) // none may be left
+		_ = unix.Kill(-g.id, unix.SIGKILL) // all may have ended
 	}
 }
 
-// reap kills what the first process, which has ended, left behind, and then lets go.
+// reap kills the processes that the first one, which has ended, left running, and then invalidates
+// the ID.
 func (g *group) reap() {
 	g.kill()
 	g.mu.Lock()
@@ -77,8 +78,8 @@ func (g *group) reap() {
 	g.id = 0
 }
 
-// execute runs a check once. It returns in little more than the check's time-out, or soon
-// after ctx ends. gone is closed when the check has ended, which may be later.
+// execute runs a check once. It returns soon after the check's timeout, or soon after ctx ends.
+// gone is closed when the check has ended, which may be later.
 func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 	r.Started = time.Now()
 	defer func() { r.Took = time.Since(r.Started) }()
@@ -86,8 +87,8 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 	done, ended := make(chan Result, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
-		// Its thread ends with this goroutine, for it is never unlocked: it may gain no
-		// privileges any more, and a check ends with it (PR_SET_PDEATHSIG, prctl(2)).
+		// The thread is never unlocked, so it ends with this goroutine. It must not gain privileges
+		// any more, and when it ends, the check is killed (PR_SET_PDEATHSIG, prctl(2)).
 		goruntime.LockOSThread()
 		done <- start(p, &g)
 	}()
@@ -117,7 +118,7 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 
 // start starts a check and waits until it ends.
 func start(p Program, g *group) Result {
-	real, _, err := trust.Path(p.Path) // which may have changed since it was read
+	real, _, err := trust.Path(p.Path) // checked again, because it may have changed since it was read
 	if err != nil {
 		return Result{Answer: status.NotRun, Message: notRun(p.Path, err, "").String()}
 	}
@@ -133,18 +134,18 @@ func start(p Program, g *group) Result {
 		Path: real, Args: []string{p.Path}, Dir: "/",
 		Env:    []string{"PATH=" + searchPath, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
 		Stdout: out, Stderr: complaint, WaitDelay: pipeGrace,
-		// A session of its own has no terminal. Otherwise a check of another user could type
-		// commands into the terminal of an agent that was started manually (TIOCSTI, ioctl_tty(2)).
+		// A new session has no terminal. Otherwise a check of another user could type commands into
+		// the terminal of an agent that was started manually (TIOCSTI, ioctl_tty(2)).
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: credential},
 	}
-	// The check inherits no other descriptors of the agent. Linux before 5.11 lacks the call.
+	// The check must not inherit other descriptors of the agent. Linux before 5.11 lacks the call.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return failed(p, err)
 	}
 	oom.Reset(oom.Proc, cmd.Process.Pid)
 	g.started(cmd.Process.Pid)
-	for { // WNOWAIT leaves its number, and so the group's, as it is
+	for { // WNOWAIT keeps the process ID, and so the group's ID, in use
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
 			break
@@ -161,7 +162,7 @@ func start(p Program, g *group) Result {
 	return judge(cmd.ProcessState.Sys().(syscall.WaitStatus), message(out, complaint))
 }
 
-// judge says what the end of a check means.
+// judge returns the result for the exit status and the output of a check.
 func judge(end syscall.WaitStatus, text string) Result {
 	r := Result{Answer: status.Undecided, Message: text, printed: text}
 	switch {
@@ -182,7 +183,7 @@ func judge(end syscall.WaitStatus, text string) Result {
 	return r
 }
 
-// failed says why a check was not started, with what fixes it.
+// failed returns the result for a check that could not be started, with a fix.
 func failed(p Program, err error) Result {
 	why := err
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
@@ -202,12 +203,12 @@ func failed(p Program, err error) Result {
 	return Result{Answer: status.NotRun, Message: fmt.Sprintf("start %s: %v%s", p.Path, why, hint)}
 }
 
-// endsAsOnWindows reports whether the first line of a script, as far as the kernel reads it
-// for the interpreter (execve(2)), ends in a carriage return.
+// endsAsOnWindows reports whether the first line of a script, as far as the kernel reads it for the
+// interpreter (execve(2)), ends in a carriage return.
 func endsAsOnWindows(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
-		return false // for a hint alone
+		return false // only a hint depends on it
 	}
 	defer func() { _ = file.Close() }()
 	line := make([]byte, 256)
@@ -219,14 +220,14 @@ func endsAsOnWindows(path string) bool {
 // errTooMuch ends a check that prints without end: its pipe is closed.
 var errTooMuch = errors.New("too much output")
 
-// stream keeps the beginning of what a check prints, or its end.
+// stream keeps the beginning or the end of a check's output.
 type stream struct {
 	end  bool
 	kept []byte
 	size int
 }
 
-// Write takes in what is printed.
+// Write receives output.
 func (s *stream) Write(p []byte) (int, error) {
 	s.size += len(p)
 	if s.size > outputBytes {
@@ -242,8 +243,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// message is the first line of the output, or the last of the complaints where there is
-// no output.
+// message returns the first line of the output or, if there is none, the last line of the error
+// output.
 func message(out, complaint *stream) string {
 	for line := range bytes.Lines(out.kept) {
 		if text := sanitize.Line(string(line), messageBytes); text != "" {

@@ -14,14 +14,14 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// bound is how long what takes no time may take.
+// bound is the timeout for events that normally occur at once.
 const bound = 30 * time.Second
 
-func TestWhatAScriptSays(t *testing.T) {
+func TestResultsOfAScript(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		answer status.Answer
-		want   string // of the message; its beginning where it ends in "*"
+		want   string // the message; its beginning if it ends in "*"
 	}{
 		"fine":                              {"echo all well", status.Passed, "all well"},
 		"fine, without a word":              {"exit 0", status.Passed, "the check exited with code 0 and printed nothing"},
@@ -54,7 +54,7 @@ func TestWhatAScriptSays(t *testing.T) {
 	}
 }
 
-// On the terminal of a person who runs the agent in a shell, a check could type for them.
+// With the terminal of a person who runs the agent in a shell, a check could type commands.
 func TestAScriptHasNoTerminalOfAnybody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	put(t, path, "#!/bin/sh\nread -r pid _ _ _ group session terminal _ </proc/self/stat\n"+
@@ -79,7 +79,7 @@ func TestAScriptThatHangsIsKilledWithItsGroup(t *testing.T) {
 	wantGone(t, child)
 }
 
-// wantGone waits until the process whose number is in the file is gone or dead.
+// wantGone waits until the process whose ID is in the file has ended or is a zombie.
 func wantGone(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -92,7 +92,7 @@ func wantGone(t *testing.T, file string) {
 	}
 	for began := time.Now(); ; {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err != nil || strings.Contains(string(stat), ") Z ") { // of a parent that does not ask
+		if err != nil || strings.Contains(string(stat), ") Z ") { // a zombie whose parent does not wait for it
 			return
 		}
 		if time.Since(began) > bound {
@@ -101,7 +101,7 @@ func wantGone(t *testing.T, file string) {
 	}
 }
 
-func TestWhatAScriptLeavesBehindIsKilled(t *testing.T) {
+func TestProcessesThatAScriptLeavesAreKilled(t *testing.T) {
 	folder := t.TempDir()
 	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")
 	put(t, path, "#!/bin/sh\nsleep 1000 >/dev/null 2>&1 &\necho $! >"+child+"\n", 0o755)
@@ -113,8 +113,7 @@ func TestWhatAScriptLeavesBehindIsKilled(t *testing.T) {
 	wantGone(t, child)
 }
 
-// A grandchild in a session of its own is out of reach of the group; it must not keep
-// the answer.
+// A grandchild in its own session is not in the group; it must not delay the result.
 func TestAGrandchildThatHoldsThePipeIsNotWaitedFor(t *testing.T) {
 	folder := t.TempDir()
 	path, child := filepath.Join(folder, "x"), filepath.Join(folder, "child")
@@ -160,7 +159,7 @@ func TestWhatOthersMayWriteByNowIsNotRun(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestChecksThatCannotBeStarted(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"an interpreter that is not there": {"#!/no/such/thing\n", "no such file or directory; the file, or the interpreter"},
 		"lines that end as on Windows":     {"#!/bin/sh\r\nexit 0\r\n", "no such file or directory; its first line ends in a carriage return"},

@@ -19,70 +19,69 @@ import (
 )
 
 const (
-	// ScanInterval is how soon files that come, change or go are noticed.
+	// ScanInterval is how often the folder is scanned for changes.
 	ScanInterval = 10 * time.Second
-	// maxRunning is how many checks run at once.
+	// maxRunning bounds concurrent checks.
 	maxRunning = 4
-	// stopGrace is how long the end of Run, which may be the host's, waits for checks that
-	// it has killed.
+	// stopGrace is how long Run, after ctx ends, waits for checks that it has killed. The host may
+	// be shutting down.
 	stopGrace = 2 * pipeGrace
 )
 
-// Options are what a Runner needs.
+// Options configure a Runner.
 type Options struct {
 	Policy Policy
-	// Changed is called when a condition came, went, or has another answer.
+	// Changed is called when a condition appears, disappears, or has another answer.
 	Changed func()
-	// Appeared is called for a temporary problem that was not there before, or that
-	// says something else.
+	// Appeared is called when a temporary problem appears or changes its message.
 	Appeared func(p Program, message string)
 	// Observe is called after each run.
 	Observe func(p Program, r Result)
 	Log     *slog.Logger
 }
 
-// Runner scans the folder, runs the checks that are due, and publishes their last answers.
-// Its methods are safe for concurrent use.
+// Runner scans the folder, runs the checks that are due, and publishes their last results. Its
+// methods are safe for concurrent use.
 type Runner struct {
 	options Options
 	read    func(Policy) ([]Program, []Fault)
 	execute func(context.Context, Program) (Result, <-chan struct{})
-	wake    chan struct{} // holds one token when the policy has changed
+	wake    chan struct{} // has a token if the policy has changed
 
-	// Run's goroutine owns what follows.
+	// The fields below belong to Run's goroutine.
 	checks  map[string]*check // by path
-	scan    *scan             // of the folder, that is still in progress; nil if none is
-	busy    map[string]bool   // paths of checks that are not gone yet
-	running int               // of those that are waited for
+	scan    *scan             // in progress; nil if there is none
+	busy    map[string]bool   // paths of checks whose process has not ended
+	running int               // number of runs without a result yet
 	ended   chan outcome
 
 	policy    atomic.Pointer[Policy] // set by any goroutine
 	published atomic.Pointer[answers]
 }
 
-// answers is what Run publishes. It is not changed after that.
+// answers is what Run publishes. It is never modified.
 type answers struct {
-	checks   []Check // by their types
+	checks   []Check // sorted by type
 	faults   []Fault
 	findings []status.Custom
 }
 
-// check is one program and what is known of it.
+// check is a program and its state.
 type check struct {
 	program Program
 	due     time.Time // by the monotonic clock
 	last    Result
-	broken  *Fault // why it is not run any more; nil if it is
+	broken  *Fault // why it does not run any more, or nil
 }
 
-// outcome is the result of a run, or the late end of its process.
+// outcome is the result of a run, or the later end of its process.
 type outcome struct {
 	program Program
 	result  Result
 	gone    bool
 }
 
-// New reads the folder, if that answers in time, and runs nothing yet.
+// New reads the folder, if that answers in time, but runs no check.
 func New(o Options) (*Runner, error) {
 	if err := o.Policy.Validate(); err != nil {
 		return nil, err
@@ -100,29 +99,29 @@ func New(o Options) (*Runner, error) {
 	return r, nil
 }
 
-// SetPolicy has checks run by another valid policy from now on.
+// SetPolicy replaces the policy, which must be valid.
 func (r *Runner) SetPolicy(p Policy) {
 	r.policy.Store(&p)
 	select {
 	case r.wake <- struct{}{}:
-	default: // one is there already
+	default: // a token is pending
 	}
 }
 
-// Custom is what the checks say of conditions, by their types.
+// Custom returns the results for the Node, sorted by type.
 func (r *Runner) Custom() []status.Custom { return slices.Clone(r.published.Load().findings) }
 
-// Checks lists the checks by their types.
+// Checks returns the checks, sorted by type.
 func (r *Runner) Checks() []Check { return slices.Clone(r.published.Load().checks) }
 
-// Faults lists what is wrong with files of the folder.
+// Faults returns the faults of files in the folder.
 func (r *Runner) Faults() []Fault { return slices.Clone(r.published.Load().faults) }
 
-// Folder is the path of the folder with the checks.
+// Folder returns the path of the folder with the checks.
 func (r *Runner) Folder() string { return r.policy.Load().Folder }
 
-// Run runs the checks until ctx ends, and kills then those that run. beat is called
-// with each round, at least once in a ScanInterval.
+// Run runs the checks until ctx ends, and then kills the running ones. It calls heartbeat with each
+// round, at least once in a ScanInterval.
 func (r *Runner) Run(ctx context.Context, heartbeat func()) error {
 	var workers sync.WaitGroup
 	stop, cancel := context.WithCancel(ctx)
@@ -130,26 +129,26 @@ func (r *Runner) Run(ctx context.Context, heartbeat func()) error {
 		cancel()
 		r.await(&workers)
 	}()
-	var looked time.Time
+	var scannedAt time.Time
 	for {
-		if time.Since(looked) >= ScanInterval {
-			looked = time.Now()
-			if r.runScan(looked) {
+		if time.Since(scannedAt) >= ScanInterval {
+			scannedAt = time.Now()
+			if r.runScan(scannedAt) {
 				r.options.Changed()
 			}
 		}
 		next := r.start(stop, &workers)
 		heartbeat()
-		if later := looked.Add(ScanInterval); later.Before(next) {
+		if later := scannedAt.Add(ScanInterval); later.Before(next) {
 			next = later
 		}
 		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-timer.C:
 		case <-r.wake:
-			looked = time.Time{}
+			scannedAt = time.Time{}
 		case o := <-r.ended:
-			r.take(o)
+			r.handle(o)
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
@@ -158,8 +157,8 @@ func (r *Runner) Run(ctx context.Context, heartbeat func()) error {
 	}
 }
 
-// await waits for the workers, but not for a check that cannot be killed. Run may be
-// called again then.
+// await waits for the workers, but not for a check that cannot be killed. Run may be called again
+// then.
 func (r *Runner) await(workers *sync.WaitGroup) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 	defer cancel()
@@ -168,13 +167,13 @@ func (r *Runner) await(workers *sync.WaitGroup) {
 	clear(r.busy)
 }
 
-// runScan takes in what is in the folder, and reports whether that changes conditions.
+// runScan scans the folder, and reports whether conditions have changed.
 func (r *Runner) runScan(now time.Time) (changed bool) {
 	policy, before := *r.policy.Load(), r.published.Load().faults
 	programs, faults, answered := r.readFolder(policy)
 	if !answered {
 		r.note(append(slices.DeleteFunc(slices.Clone(before), isUnresponsive), unresponsive(policy.Folder)))
-		return false // what was known of it stands
+		return false // the last scan stays valid
 	}
 	checks, types := map[string]*check{}, map[corev1.NodeConditionType]bool{}
 	for _, p := range programs {
@@ -213,8 +212,8 @@ func (r *Runner) runScan(now time.Time) (changed bool) {
 	return changed
 }
 
-// brokenBy is the fault that keeps a check that was run from being run, where nobody
-// took it away.
+// brokenBy returns the fault that keeps an earlier check from running, unless somebody removed or
+// disabled the check.
 func brokenBy(faults []Fault, path, folder string) *Fault {
 	for i, f := range faults {
 		if (f.Path == path || f.Path == path+".yaml" || f.Path == folder) && !f.off {
@@ -224,7 +223,7 @@ func brokenBy(faults []Fault, path, folder string) *Fault {
 	return nil
 }
 
-// start starts what is due, the longest due first, and reports when to start more.
+// start starts the checks that are due, the longest due first, and returns when to call it again.
 func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.Time) {
 	now := time.Now()
 	next = now.Add(ScanInterval)
@@ -236,7 +235,7 @@ func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.
 			if c.due.Before(next) {
 				next = c.due
 			}
-		case r.running < maxRunning: // else one that ends frees space
+		case r.running < maxRunning: // else wait until a running one ends
 			c.due = now.Add(p.Interval)
 			r.busy[p.Path] = true
 			r.running++
@@ -246,12 +245,12 @@ func (r *Runner) start(ctx context.Context, workers *sync.WaitGroup) (next time.
 	return next
 }
 
-// work runs a check, and reports its result and when its process has ended.
+// work runs a check. It reports its result, and when its process has ended.
 func (r *Runner) work(ctx context.Context, p Program) {
 	result, gone := r.execute(ctx, p)
 	select {
 	case r.ended <- outcome{program: p, result: result}:
-	case <-ctx.Done(): // which has ended it, too
+	case <-ctx.Done(): // the check was killed, too
 		return
 	}
 	select {
@@ -265,20 +264,20 @@ func (r *Runner) work(ctx context.Context, p Program) {
 	}
 }
 
-// take takes in what became of a run.
-func (r *Runner) take(o outcome) {
+// handle handles an outcome.
+func (r *Runner) handle(o outcome) {
 	if o.gone {
 		delete(r.busy, o.program.Path)
 		return
 	}
 	r.running--
 	r.options.Observe(o.program, o.result)
-	if o.result.Answer == status.NotRun && r.runScan(time.Now()) { // it may be gone
+	if o.result.Answer == status.NotRun && r.runScan(time.Now()) { // the file may have been removed
 		r.options.Changed()
 	}
 	c := r.checks[o.program.Path]
 	if c == nil || c.program.Type != o.program.Type || c.broken != nil {
-		return // it is another's file now
+		return // the file is another check now
 	}
 	before := c.last
 	c.last = o.result
@@ -295,7 +294,7 @@ func (r *Runner) take(o outcome) {
 	}
 }
 
-// publish makes the latest answers of the checks visible to other goroutines.
+// publish makes the last results visible to other goroutines.
 func (r *Runner) publish() {
 	next := answers{checks: []Check{}, faults: r.published.Load().faults}
 	for _, c := range slices.SortedFunc(maps.Values(r.checks), func(a, b *check) int {

@@ -18,24 +18,24 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// bench is a Runner whose programs are not run: what each says and how long it takes
-// is set here, with a field for each thing that a test sets or reads. It lives in a bubble.
+// bench is a Runner with fake programs, whose results and durations a test sets. It has a field for
+// each value that a test sets or reads. It lives in a synctest bubble.
 type bench struct {
 	*conditions.Runner
 	folder string
 	log    *logtest.Book
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	message   map[corev1.NodeConditionType]conditions.Result
-	takes     map[corev1.NodeConditionType]time.Duration // to the answer
-	lingers   map[corev1.NodeConditionType]time.Duration // from there until it is gone
+	takes     map[corev1.NodeConditionType]time.Duration // until the result
+	lingers   map[corev1.NodeConditionType]time.Duration // from the result to the end of the process
 	started   map[corev1.NodeConditionType][]time.Duration
 	began     time.Time
 	running   int
 	most      int
 	changes   int
 	heartbeat time.Time
-	longest   time.Duration // from one beat to the next
+	longest   time.Duration // between two heartbeats
 	appeared  []string
 	observed  int
 }
@@ -94,7 +94,7 @@ func (b *bench) execute(ctx context.Context, p conditions.Program) (conditions.R
 	return r, gone
 }
 
-// start runs it until the bubble ends.
+// start runs the Runner until the bubble ends.
 func (b *bench) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,21 +117,21 @@ func (b *bench) wantHeartbeats() {
 	})
 }
 
-// heartbeatGap is the longest time without a beat so far, until now included.
+// heartbeatGap returns the longest time without a heartbeat until now.
 func (b *bench) heartbeatGap() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(b.longest, time.Since(b.heartbeat))
 }
 
-// starts are the times at which a check was started.
+// starts returns the start times of a check.
 func (b *bench) starts(kind corev1.NodeConditionType) []time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.started[kind])
 }
 
-// reported is how often a change was told.
+// reported returns how often a change was reported.
 func (b *bench) reported() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,7 +246,7 @@ func TestTemporaryProblemsAreReported(t *testing.T) {
 	})
 }
 
-func TestFilesComeChangeBreakAndGo(t *testing.T) {
+func TestFilesAppearChangeBreakAndDisappear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
 		for _, kind := range []corev1.NodeConditionType{"hostler.io/A", "hostler.io/B"} {
@@ -303,7 +303,7 @@ func TestFilesComeChangeBreakAndGo(t *testing.T) {
 	})
 }
 
-// Where a file is a link to a network mount that does not answer, reading it hangs.
+// A link to a network mount that does not answer makes reading the folder hang.
 func TestAFolderThatHangsBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
@@ -349,7 +349,7 @@ func TestAFolderThatHangsBlocksNothing(t *testing.T) {
 	})
 }
 
-func TestANewPolicyIsTakenUpAtOnce(t *testing.T) {
+func TestANewPolicyIsUsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "a")
 		b.start(t)

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// scanGrace is how long a check into the folder is waited for. Where a file of it is a
-// link to a network mount that does not answer, it takes until that does.
+// scanGrace bounds the wait for a scan of the folder. If a file in it is a link to a network mount
+// that does not answer, the scan hangs until the mount answers.
 const scanGrace = 2 * time.Second
 
-// scan is one scan of a folder, which may hang.
+// scan is a scan of a folder, which may hang.
 type scan struct {
 	policy Policy
-	found  chan found // takes one without a receiver
+	found  chan found // buffered, so that the sender does not block
 }
 
 type found struct {
@@ -20,11 +20,11 @@ type found struct {
 	faults   []Fault
 }
 
-// readFolder scans the folder, and reports whether that has answered. If not, the
-// next call waits for the same check: a folder that hangs holds one goroutine, and not
-// the loop, whose beat the watchdog waits for.
+// readFolder scans the folder, and returns false if the folder does not answer in time. Then the
+// next call waits for the same scan. So a folder that hangs blocks one goroutine, and not the loop,
+// whose heartbeat the watchdog checks.
 func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answered bool) {
-	if r.scan == nil || r.scan.policy != p { // the other one may hang for ever
+	if r.scan == nil || r.scan.policy != p { // the other scan may hang forever
 		s := &scan{policy: p, found: make(chan found, 1)}
 		r.scan = s
 		go func() {
@@ -43,7 +43,7 @@ func (r *Runner) readFolder(p Policy) (programs []Program, faults []Fault, answe
 	}
 }
 
-// unresponsive is the fault of a folder that does not answer.
+// unresponsive returns the fault of a folder that does not answer.
 func unresponsive(folder string) Fault {
 	return Fault{
 		Path: folder, Problem: "does not answer, or the target of a link in it: changes of files are not noticed",

@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// bed is a small virtual machine with one container runtime, which was asked once.
-// It lives in a bubble.
+// bed is a small virtual machine with one container runtime that was checked once. It lives in a
+// synctest bubble.
 type bed struct {
 	facts    *Facts
 	runtimes *discovery.Runtimes
@@ -41,7 +41,7 @@ func bubble(t *testing.T, test func(t *testing.T, b *bed)) {
 	})
 }
 
-// factsOf are those of a small virtual machine with these runtimes.
+// factsOf returns the Facts of a small virtual machine with these runtimes.
 func factsOf(t *testing.T, r *discovery.Runtimes, guard func() shutdown.Status) *Facts {
 	t.Helper()
 	reader, err := probe.New("../../test/hosts/small-vm")
@@ -58,10 +58,10 @@ func factsOf(t *testing.T, r *discovery.Runtimes, guard func() shutdown.Status) 
 	})
 }
 
-// disarmed is a guard that holds nothing.
+// disarmed returns the status of a guard without a lock.
 func disarmed() shutdown.Status { return shutdown.Status{} }
 
-// opened are runtimes of which none is known yet.
+// opened returns Runtimes without any known runtime.
 func opened(t *testing.T) *discovery.Runtimes {
 	t.Helper()
 	r, err := discovery.New(discovery.Options{

@@ -1,8 +1,8 @@
-// Package gather collects the facts that a Node is made from: the machine, its
-// filesystems, its network and what its runtimes last reported.
+// Package gather collects the facts from which a Node is built: the machine, its filesystems, its
+// network, and the last answers of its runtimes.
 //
-// It owns how often each source is read, and which earlier value is used when a source
-// does not answer. It does not judge what it reads: package status does.
+// It owns how often each source is read, and which earlier value is used when a source does not
+// answer. It does not judge what it reads: package status does.
 package gather
 
 import (
@@ -19,27 +19,26 @@ import (
 )
 
 const (
-	// ProbeTimeout bounds one check of the host, whatever filesystem hangs.
+	// ProbeTimeout bounds one measurement of the host, even if filesystems hang.
 	ProbeTimeout = 5 * time.Second
-	// listTimeout bounds what of it runtimes may take, so that one that hangs
-	// leaves time to measure the host itself.
+	// listTimeout bounds the runtimes' part of it, so that there is time left to measure the host
+	// if a runtime hangs.
 	listTimeout = 3 * time.Second
-	// listAge is how old lists of images and image filesystems may get; what
-	// happens in between comes as an event.
+	// listAge is the maximum age of lists of images and image filesystems. Changes are reported by
+	// events.
 	listAge = 5 * time.Minute
-	// listPause is the least time between two lists: a pull is many events.
+	// listPause is the minimum time between two lists: a pull causes many events.
 	listPause = 10 * time.Second
-	// maxListPause is the same after lists that failed, in the end.
+	// maxListPause is the longest pause after lists that failed.
 	maxListPause = time.Minute
-	// machineAge is how old what was read of the machine may get where nothing reports
-	// that it has changed.
+	// machineAge is the maximum age of data about the machine if nothing reports a change.
 	machineAge = 5 * time.Minute
 )
 
-// Runtimes are the container runtimes of the host, as runtime/discovery knows them.
+// Runtimes are the container runtimes of the host, see runtime/discovery.
 type Runtimes interface {
 	Set() *runtime.Set
-	// Current returns what each runtime last reported, and whether all were asked yet.
+	// Current returns the last health of each runtime, and whether all have been checked.
 	Current() (states []runtime.Health, asked bool)
 	// Unreachable returns the runtimes that cannot be reached while their containers run.
 	Unreachable() []runtime.Health
@@ -50,48 +49,48 @@ type Runtimes interface {
 // FactsOptions are the sources of facts.
 type FactsOptions struct {
 	Reader   *probe.Reader
-	Folder   string // on the node filesystem; if it is not there, the nearest one above it that is
+	Folder   string // on the node filesystem; if it is missing, its nearest ancestor is used
 	Runtimes Runtimes
-	Machine  probe.Machine        // as Reader has just read it
-	Network  func() probe.Network // as last read; none if nil
-	// Guard is what the shutdown guard says of itself.
+	Machine  probe.Machine        // as just read by Reader
+	Network  func() probe.Network // last known; no network if nil
+	// Guard returns the status of the shutdown guard.
 	Guard func() shutdown.Status
-	// OtherGuard names another program that guards the shutdown, with its evidence; empty if
-	// there is none, which is so if it is nil.
+	// OtherGuard returns another program that guards the shutdown, with evidence, or "". nil means
+	// that there is none.
 	OtherGuard func() string
-	// Stalls names the resources whose stalls are measured; none if it is nil.
+	// Stalls returns the resources whose stalls are measured; none if nil.
 	Stalls func() []string
-	// MaxImages is how many images the Node lists, -1 for all.
+	// MaxImages returns how many images the Node lists, -1 for all.
 	MaxImages func() int
-	// Custom is what checks of the administrator's own say; nil where there are none.
+	// Custom returns the results of custom checks; nil if there are none.
 	Custom func() []status.Custom
 }
 
-// Facts gathers what a Node is made from. It is safe for concurrent use.
+// Facts gathers the facts from which a Node is built. It is safe for concurrent use.
 type Facts struct {
 	options FactsOptions
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	machine     probe.Machine
 	machineAt   time.Time // when it was read
 	layout      probe.Layout
-	outdated    bool            // the layout has changed since
+	outdated    bool            // layout has changed since
 	listedAt    time.Time       // by the monotonic clock
-	stale       bool            // images changed since
-	failedAt    time.Time       // when a list failed last; zero after one that did not
-	pause       time.Duration   // from then to the next try
-	images      []runtime.Image // those that a Node lists
+	stale       bool            // images have changed since
+	failedAt    time.Time       // last failed list; zero after a success
+	pause       time.Duration   // from failedAt until the next attempt
+	images      []runtime.Image // only those that a Node lists
 	filesystems []runtime.Filesystem
 }
 
-// NewFacts returns facts of which none is gathered yet.
+// NewFacts returns a Facts that has gathered nothing yet.
 func NewFacts(o FactsOptions) *Facts {
-	o.Folder = local.Existing(o.Folder) // the state folder may be missing, where nothing can be written
+	o.Folder = local.Existing(o.Folder) // the state folder may be missing if the disk is not writable
 	return &Facts{options: o, machine: o.Machine, machineAt: time.Now()}
 }
 
-// Now measures the host. Status of the shutdown guard is taken from guarded if it
-// is not nil: it is then newer than what the guard itself says.
+// Now measures the host. If guarded is not nil, it replaces the status of the shutdown guard,
+// because it is newer.
 func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
@@ -116,8 +115,8 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	return result
 }
 
-// startFolders are where the runtimes' programs write when a pod starts, wherever they are: their
-// state, its logs, temporary files. Those that are not there are left out.
+// startFolders returns the folders to which runtimes write when a pod starts: state, logs,
+// temporary files. Missing folders are skipped later.
 func startFolders() []string {
 	return []string{
 		"/run", "/run/containerd", "/run/docker", "/run/crio", "/run/containers", "/run/runc",
@@ -126,7 +125,7 @@ func startFolders() []string {
 	}
 }
 
-// Measure reads the machine and its filesystems, and asks no runtime.
+// Measure reads the machine and its filesystems, without calls to runtimes.
 func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesystem) status.Facts {
 	folders := []string{f.options.Folder}
 	for _, fs := range imageFilesystems {
@@ -153,7 +152,7 @@ func (f *Facts) Measure(ctx context.Context, imageFilesystems []runtime.Filesyst
 	return result
 }
 
-// follow has the machine read again where its parts are others than at the last check.
+// follow marks the machine as outdated if its layout differs from the last check.
 func (f *Facts) follow(layout probe.Layout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,8 +162,8 @@ func (f *Facts) follow(layout probe.Layout) {
 	f.layout = layout
 }
 
-// Machine returns the machine. It reads it again if it has changed, or after a while. Values that
-// cannot be read keep their last state.
+// Machine returns the machine, and reads it again after changes or machineAge. If that fails, the
+// last values stay.
 func (f *Facts) Machine() probe.Machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +176,7 @@ func (f *Facts) Machine() probe.Machine {
 	return f.machine
 }
 
-// draining says in the Node's words that the host is going down.
+// draining converts the shutdown status for the Node.
 func draining(g shutdown.Status) status.Draining {
 	if !g.GoingDown() {
 		return status.Draining{}
@@ -192,35 +191,35 @@ func draining(g shutdown.Status) status.Draining {
 	return d
 }
 
-// lists returns the images and their filesystems, listed again if they are old or
-// something happened; kept requests the last lists, since a drain must not wait
-// for them. Where a runtime does not answer, what it last listed stands.
+// lists returns the images and their filesystems. It lists them again if they are old or something
+// has changed. If kept is set, it returns the last lists, because a drain must not wait for new
+// ones. If a runtime does not answer, its last lists are used.
 func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtime.Filesystem) {
 	f.mu.Lock()
 	age := time.Since(f.listedAt)
 	fresh := !f.listedAt.IsZero() && (age < listPause || age < listAge && !f.stale)
-	resting := !f.failedAt.IsZero() && time.Since(f.failedAt) < f.pause
+	pausing := !f.failedAt.IsZero() && time.Since(f.failedAt) < f.pause
 	images, filesystems := f.images, f.filesystems
 	f.mu.Unlock()
-	if fresh || resting || kept {
+	if fresh || pausing || kept {
 		return images, filesystems
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	f.mu.Lock()
-	f.stale = false // what happens from here on may be missing in the lists
+	f.stale = false // later changes may be missing in the lists
 	f.mu.Unlock()
 	newImages, imageErr := f.options.Runtimes.Set().Images(ctx)
 	newFilesystems, fsErr := f.options.Runtimes.Set().ImageFilesystems(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.images = withLast(newImages, f.images, imageErr, func(img runtime.Image) string { return img.Runtime })
-	f.images = status.Largest(f.images, f.options.MaxImages()) // thousands would take megabytes
+	f.images = status.Largest(f.images, f.options.MaxImages()) // keeping thousands would take megabytes
 	f.filesystems = withLast(newFilesystems, f.filesystems, fsErr, func(fs runtime.Filesystem) string { return fs.Runtime })
 	switch {
 	case imageErr != nil || fsErr != nil:
-		// A list that fails may have cost its runtime much: 16 MB, or a time-out.
+		// A failed list may have cost its runtime much: 16 MB, or a timeout.
 		f.stale, f.failedAt, f.pause = true, time.Now(), min(max(2*f.pause, listPause), maxListPause)
 	default:
 		f.failedAt, f.pause = time.Time{}, 0
@@ -231,7 +230,7 @@ func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	return f.images, f.filesystems
 }
 
-// withLast adds to a list what the runtimes that failed last listed.
+// withLast adds to a list the last results of runtimes that failed.
 func withLast[T any](listed, last []T, err error, runtimeOf func(T) string) []T {
 	var failed *runtime.SetError
 	if !errors.As(err, &failed) {
@@ -247,15 +246,14 @@ func withLast[T any](listed, last []T, err error, runtimeOf func(T) string) []T 
 	return listed
 }
 
-// Renew has the lists requested at the next check, because a runtime came, went or
-// is back.
+// Renew requests new lists at the next check, because a runtime appeared, disappeared or recovered.
 func (f *Facts) Renew() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stale, f.failedAt = true, time.Time{}
 }
 
-// Notice takes in an event of a runtime.
+// Notice receives an event of a runtime.
 func (f *Facts) Notice(e runtime.Event) {
 	if e.Type == runtime.ImageAdded || e.Type == runtime.ImageRemoved || e.Type == runtime.Changed {
 		f.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-func TestWhatOneRuntimeLastListedStandsBesideAnothersNews(t *testing.T) {
+func TestTheLastListOfAFailingRuntimeIsMergedWithNewLists(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		second := runtimetest.NewFake(runtimetest.Options{Name: "docker"})
 		t.Cleanup(func() { _ = second.Close() })

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-func TestListsAreAskedForSeldom(t *testing.T) {
+func TestListsAreRequestedRarely(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		added := runtime.Event{Runtime: "containerd", Type: runtime.ImageAdded}
 		for _, step := range []struct {
@@ -52,7 +52,7 @@ func TestListsAreAskedForSeldom(t *testing.T) {
 
 func ofImages(fs status.Filesystem) bool { return fs.Role == status.RoleImage }
 
-func TestWhatAPodsStartWritesToIsMeasured(t *testing.T) {
+func TestFoldersOfAPodsStartAreMeasured(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		found := slices.ContainsFunc(b.facts.Now(t.Context(), nil).Filesystems, func(fs status.Filesystem) bool {
 			return fs.Role == status.RoleStart && fs.Path == "/run" && fs.Problem == ""
@@ -63,7 +63,7 @@ func TestWhatAPodsStartWritesToIsMeasured(t *testing.T) {
 	})
 }
 
-func TestWhatARuntimeLastListedStands(t *testing.T) {
+func TestTheLastListOfAFailingRuntimeStays(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.runtime.AddImage(runtimetest.ImageSpec{Tags: []string{"example.net/a:1"}})
 		before := b.facts.Now(t.Context(), nil)
@@ -109,7 +109,7 @@ func TestAScanOfTheHostIsBounded(t *testing.T) {
 	})
 }
 
-// What a Node does not list is not worth its memory.
+// Images that the Node does not list need not be in memory.
 func TestFactsKeepTheImagesThatANodeLists(t *testing.T) {
 	for limit, want := range map[int][]string{2: {"sha256:30", "sha256:20"}, -1: {"sha256:10", "sha256:20", "sha256:30"}} {
 		bubble(t, func(t *testing.T, b *bed) {

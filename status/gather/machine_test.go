@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// A host that people plug parts into while it runs, a check each ten seconds.
-func TestWhatIsPluggedInIsSeenAtTheNextCheck(t *testing.T) {
+// Parts are added to a running host, with a check every ten seconds.
+func TestHotpluggedPartsAreSeenAtTheNextCheck(t *testing.T) {
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS("../../test/hosts/small-vm")); err != nil {
 		t.Fatal(err)
@@ -59,8 +59,8 @@ func TestWhatIsPluggedInIsSeenAtTheNextCheck(t *testing.T) {
 		write(pages, "2\n")
 		check("after huge pages were set aside", 2, 0, 2)
 
-		// What the cheap files do not tell takes its time, and what cannot be read is
-		// tried again.
+		// Changes that the small files do not show are noticed later, and a failed read is
+		// repeated.
 		write("proc/sys/kernel/hostname", "another\n")
 		check("right after something else changed", 2, 0, 2)
 		if name := f.Machine().HostName; name == "another" {

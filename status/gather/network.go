@@ -16,68 +16,68 @@ import (
 )
 
 const (
-	// resolveInterval is how often a control plane's name is resolved again, and
-	// resolvePause the least time between two for changes of the network: a
-	// container that starts is one.
+	// resolveInterval is how often the control plane's name is resolved. resolvePause is the
+	// minimum time between two lookups because of network changes, which even the start of a
+	// container causes.
 	resolveInterval = 5 * time.Minute
 	resolvePause    = 30 * time.Second
-	// resolveTimeout bounds one search for the addresses; resolveRetry is the first
-	// pause after one in vain, which grows to a minute.
+	// resolveTimeout bounds one lookup. resolveRetry is the first pause after a failed one; it
+	// grows to a minute.
 	resolveTimeout  = 2 * time.Second
 	resolveRetry    = time.Second
 	maxResolveRetry = time.Minute
-	// resolvingFor is how long the addresses are waited for at the start.
+	// resolvingFor bounds the wait for the addresses after the start.
 	resolvingFor = time.Minute
-	// keepAnswer is how long an address counts that the name had and has no more, and
-	// maxAnswers how many do: DNS may answer in turns.
-	keepAnswer = time.Hour
-	maxAnswers = 8
+	// answerLifetime is how long an address stays valid that DNS does not return any more.
+	// maxAnswers bounds how many are kept: DNS may rotate addresses.
+	answerLifetime = time.Hour
+	maxAnswers     = 8
 )
 
-// NetworkOptions are the sources, and how they are read.
+// NetworkOptions configure a Network.
 type NetworkOptions struct {
-	// ControlPlane returns where connections to the control plane go, as HOST:PORT;
-	// nil where that is on this host. It may take as long as reading a file.
+	// ControlPlane returns the address of the control plane as HOST:PORT; nil if the control plane
+	// is on this host. It may read a file.
 	ControlPlane func() (string, error)
-	// Endpoint changes with what ControlPlane returns, now or later; it must not
-	// block.
+	// Endpoint returns a text that changes when ControlPlane's result changes or is about to
+	// change. It must not block.
 	Endpoint func() string
 	// Lost is called when the source address of connections to the control plane has disappeared.
 	// These connections are dead, but neither end notices. It must not block, and may be nil.
 	Lost func()
 	Log  *slog.Logger
 
-	// What follows is for tests; by default it is this host's network and DNS.
+	// The functions below are replaced in tests. They default to this host's network and DNS.
 	Scan   func(controlPlane ...netip.AddrPort) probe.Network
 	Watch  func(ctx context.Context, destinations func() []netip.Addr, changes chan<- struct{}) error
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Network follows the host's addresses, and the ways from them to the control plane.
-// It is safe for concurrent use.
+// Network follows the host's addresses, and the routes from them to the control plane. It is safe
+// for concurrent use.
 type Network struct {
 	o     NetworkOptions
-	again chan struct{} // holds one token when the control plane may be elsewhere
+	again chan struct{} // has a token if the control plane's address may have changed
 
-	// Run publishes what follows.
+	// The fields below are published by Run.
 	now          atomic.Pointer[probe.Network]
-	destinations atomic.Pointer[[]netip.Addr] // of the control plane
-	endpoint     atomic.Pointer[string]       // that the addresses were last requested for
+	destinations atomic.Pointer[[]netip.Addr] // addresses of the control plane
+	endpoint     atomic.Pointer[string]       // for which the addresses were last looked up
 
-	// Run's goroutine owns what follows, and before it NewNetwork's.
-	server  string // HOST:PORT that the answers are for
+	// The fields below belong to Run's goroutine, and before that to NewNetwork.
+	server  string // HOST:PORT of the answers
 	answers []known
-	failed  bool // the last search for them
+	failed  bool // whether the last lookup failed
 }
 
 // known is an address of the control plane.
 type known struct {
 	netip.AddrPort
-	at time.Time // when it was last said
+	at time.Time // of the last answer that had it
 }
 
-// NewNetwork reads the network once, without DNS. It waits only a moment for the address of the
-// control plane: Run retries.
+// NewNetwork reads the network once, without DNS. It waits only briefly for the address of the
+// control plane, because Run tries again.
 func NewNetwork(o NetworkOptions) *Network {
 	if o.Scan == nil {
 		o.Scan, o.Watch, o.Lookup = probe.Addresses, probe.Watch, net.DefaultResolver.LookupNetIP
@@ -102,8 +102,8 @@ func NewNetwork(o NetworkOptions) *Network {
 	return n
 }
 
-// soon returns the result of ask; nothing if it fails, or takes longer than the start of the agent
-// allows, such as a file on a filesystem that does not answer.
+// soon returns the result of ask. It returns nothing if ask fails, or takes too long for the
+// agent's start, for example for a file on a filesystem that does not answer.
 func soon(ask func() (string, error)) (server string, answered bool) {
 	result := make(chan string, 1)
 	go func() {
@@ -118,7 +118,7 @@ func soon(ask func() (string, error)) (server string, answered bool) {
 	}
 }
 
-// Current is the network as it was last read.
+// Current returns the last known network.
 func (n *Network) Current() probe.Network {
 	if n.o.ControlPlane != nil && n.o.Endpoint() != *n.endpoint.Load() {
 		n.Again()
@@ -126,17 +126,16 @@ func (n *Network) Current() probe.Network {
 	return *n.now.Load()
 }
 
-// Again has the control plane's addresses searched for again.
+// Again requests a new lookup of the control plane's addresses.
 func (n *Network) Again() {
 	select {
 	case n.again <- struct{}{}:
-	default: // that is requested already
+	default: // a request is pending
 	}
 }
 
-// Run reads the network again whenever it may have changed, and calls changed if
-// it has, until ctx ends or the network cannot be watched, and says which. Name
-// servers are waited for beside that.
+// Run reads the network again whenever it may have changed, and calls changed if it has. It returns
+// when ctx ends or the network cannot be watched, with the cause. Lookups run concurrently.
 func (n *Network) Run(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -152,7 +151,7 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 		case <-changes:
 			h.wake(ctx)
 		case f := <-h.results:
-			h.took(ctx, f)
+			h.handle(ctx, f)
 			resolving = resolving && f.err != nil
 		case <-settled:
 			resolving = false
@@ -176,15 +175,15 @@ func (n *Network) Run(ctx context.Context, changed func()) error {
 	}
 }
 
-// resolver is when the control plane's addresses are searched for: one search at a time,
-// beside Run, whose goroutine has all of it.
+// resolver schedules lookups of the control plane's addresses, one at a time. Lookups run in their
+// own goroutine; all fields belong to Run's.
 type resolver struct {
 	*Network
 	results chan found
-	under   bool        // a search is
-	more    bool        // another one is wanted after it
-	due     *time.Timer // the next one, which the result of one in progress sets
-	began   time.Time   // the last one
+	under   bool        // a lookup is in progress
+	more    bool        // another one is requested
+	due     *time.Timer // for the next lookup; reset by the result of the current one
+	began   time.Time   // start of the last lookup
 	retry   time.Duration
 }
 
@@ -192,7 +191,8 @@ func (n *Network) resolver() *resolver {
 	return &resolver{Network: n, results: make(chan found, 1), due: time.NewTimer(resolveInterval), retry: resolveRetry}
 }
 
-// begin searches where there is anything to find, after the search that is in progress.
+// begin starts a lookup, or requests one after the current one. It does nothing if the control
+// plane is on this host.
 func (h *resolver) begin(ctx context.Context) {
 	if h.o.ControlPlane == nil || h.under {
 		h.more = h.under
@@ -203,8 +203,8 @@ func (h *resolver) begin(ctx context.Context) {
 	go func() { h.results <- h.search(ctx) }()
 }
 
-// wake handles a change of the network: earlier failures may succeed now, and earlier results may
-// be outdated.
+// wake handles a change of the network: a lookup that failed may succeed now, and earlier results
+// may be outdated.
 func (h *resolver) wake(ctx context.Context) {
 	pause := resolvePause
 	switch {
@@ -220,8 +220,8 @@ func (h *resolver) wake(ctx context.Context) {
 	h.begin(ctx)
 }
 
-// took takes in how a search ended.
-func (h *resolver) took(ctx context.Context, f found) {
+// handle handles the result of a lookup.
+func (h *resolver) handle(ctx context.Context, f found) {
 	h.under = false
 	h.take(f)
 	if f.err == nil {
@@ -236,14 +236,14 @@ func (h *resolver) took(ctx context.Context, f found) {
 	}
 }
 
-// found is what a search for the control plane's addresses came to.
+// found is the result of a lookup of the control plane's addresses.
 type found struct {
-	server    string // HOST:PORT; empty where that is not known
+	server    string // HOST:PORT; empty if unknown
 	addresses []netip.AddrPort
 	err       error
 }
 
-// search searches for the addresses of the control plane, for a bounded time.
+// search looks up the addresses of the control plane, with a time limit.
 func (n *Network) search(ctx context.Context) found {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -262,13 +262,13 @@ func (n *Network) search(ctx context.Context) found {
 	for _, ip := range ips {
 		f.addresses = append(f.addresses, netip.AddrPortFrom(ip.Unmap(), port))
 	}
-	// The order within one answer means nothing.
+	// The order within one answer has no meaning.
 	slices.SortFunc(f.addresses, netip.AddrPort.Compare)
 	return f
 }
 
 // take adds addresses to the known addresses of the control plane, in the order of their first
-// appearance. The first one stays first, however DNS rotates them. A failed lookup adds nothing.
+// appearance. The first one stays first even if DNS rotates them. A failed lookup adds nothing.
 func (n *Network) take(f found) {
 	if f.err != nil && !n.failed && n.o.Log != nil {
 		n.o.Log.Debug("cannot resolve control plane address, using the previous ones", "error", f.err)
@@ -286,7 +286,7 @@ func (n *Network) take(f found) {
 			}
 			n.answers[i].at = now
 		}
-		n.answers = slices.DeleteFunc(n.answers, func(k known) bool { return now.Sub(k.at) > keepAnswer })
+		n.answers = slices.DeleteFunc(n.answers, func(k known) bool { return now.Sub(k.at) > answerLifetime })
 		n.answers = n.answers[:min(len(n.answers), maxAnswers)]
 	}
 	var destinations []netip.Addr
@@ -296,14 +296,14 @@ func (n *Network) take(f found) {
 	n.destinations.Store(&destinations)
 }
 
-// literal reports that the control plane's address is known by itself.
+// literal reports whether the control plane's host is an IP address.
 func (n *Network) literal() bool {
 	host, _, split := splitServer(n.server)
 	_, err := netip.ParseAddr(host)
 	return split && err == nil
 }
 
-// to are the control plane's addresses.
+// to returns the control plane's addresses.
 func (n *Network) to() []netip.Addr { return *n.destinations.Load() }
 
 // scan reads the network, and reports whether it has changed.
@@ -321,11 +321,10 @@ func (n *Network) scan(resolving bool) bool {
 	return true
 }
 
-// lost reports whether the host has no more an address that it sent from to the
-// control plane.
+// lost reports whether the host has lost a source address of connections to the control plane.
 func lost(before, now probe.Network) bool {
-	for _, way := range before.ControlPlane {
-		held := func(a probe.Address) bool { return a.IP == way.Source }
+	for _, route := range before.ControlPlane {
+		held := func(a probe.Address) bool { return a.IP == route.Source }
 		if slices.ContainsFunc(before.Addresses, held) && !slices.ContainsFunc(now.Addresses, held) {
 			return true
 		}

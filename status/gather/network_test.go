@@ -14,27 +14,27 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// wire is a network whose state the test says, with a name server of the same kind.
+// wire is a network with a DNS server, whose state a test sets.
 type wire struct {
 	*Network
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	server   string     // in the kubeconfig; empty if there is none
 	endpoint string
 	addrs    []string // of the host
-	names    []string // what DNS answers; none if it does not
-	hangs    bool     // DNS does
-	asked    int      // DNS was
+	names    []string // DNS answers; empty if DNS fails
+	hangs    bool     // DNS hangs
+	asked    int      // number of DNS requests
 	changes  chan<- struct{}
-	reported int // of changes
-	lost     int // addresses that connections came from
+	reported int // number of reported changes
+	lost     int // number of lost source addresses
 	source   string
 	wants    func() []netip.Addr
 }
 
 var errNoName = errors.New("no such host")
 
-// wired runs a test with a network in a bubble.
+// wired runs a test with a network in a synctest bubble.
 func wired(t *testing.T, w *wire, test func(w *wire)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func wired(t *testing.T, w *wire, test func(w *wire)) {
 	})
 }
 
-// open is the network before it runs.
+// open creates the network, without running it.
 func (w *wire) open() {
 	w.wants = func() []netip.Addr { return nil }
 	w.Network = NewNetwork(NetworkOptions{
@@ -72,11 +72,11 @@ func (w *wire) open() {
 				n.Addresses = append(n.Addresses, probe.Address{IP: netip.MustParseAddr(a)})
 			}
 			for _, t := range to {
-				way := probe.TargetRoute{To: t}
+				route := probe.TargetRoute{To: t}
 				if w.source != "" {
-					way.Source = netip.MustParseAddr(w.source)
+					route.Source = netip.MustParseAddr(w.source)
 				}
-				n.ControlPlane = append(n.ControlPlane, way)
+				n.ControlPlane = append(n.ControlPlane, route)
 			}
 			return n
 		},
@@ -110,14 +110,14 @@ func (w *wire) open() {
 	})
 }
 
-// set changes what the network is like.
+// set changes the state.
 func (w *wire) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
 }
 
-// counts are how often the agent was told of a change, and DNS asked.
+// counts returns the number of reported changes and of DNS requests.
 func (w *wire) counts() (reported, asked int) {
 	synctest.Wait()
 	w.mu.Lock()
@@ -125,34 +125,34 @@ func (w *wire) counts() (reported, asked int) {
 	return w.reported, w.asked
 }
 
-// changed reports a change of the network, and waits until all is settled.
+// changed reports a change of the network, and waits until it is handled.
 func (w *wire) changed() {
 	w.changes <- struct{}{}
 	synctest.Wait()
 }
 
-// ways are where the control plane is searched for, in their order.
-func (w *wire) ways() string {
+// routes returns the addresses of the control plane, in order.
+func (w *wire) routes() string {
 	var list []string
-	for _, way := range w.Current().ControlPlane {
-		list = append(list, way.To.String())
+	for _, route := range w.Current().ControlPlane {
+		list = append(list, route.To.String())
 	}
 	return strings.Join(list, " ")
 }
 
-func (w *wire) want(t *testing.T, when, ways string, resolving bool) {
+func (w *wire) want(t *testing.T, when, routes string, resolving bool) {
 	t.Helper()
 	synctest.Wait()
-	if got := w.ways(); got != ways || w.Current().Resolving != resolving {
-		t.Errorf("%s: ways to %q, resolving %v, want %q, %v", when, got, w.Current().Resolving, ways, resolving)
+	if got := w.routes(); got != routes || w.Current().Resolving != resolving {
+		t.Errorf("%s: ways to %q, resolving %v, want %q, %v", when, got, w.Current().Resolving, routes, resolving)
 	}
 	var wanted []string
 	for _, ip := range w.wants() {
 		wanted = append(wanted, ip.String())
 	}
 	for _, ip := range wanted {
-		if !strings.Contains(ways, ip) {
-			t.Errorf("%s: routes to %v are watched, want %q", when, wanted, ways)
+		if !strings.Contains(routes, ip) {
+			t.Errorf("%s: routes to %v are watched, want %q", when, wanted, routes)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestAControlPlaneGivenByItsAddressNeedsNoName(t *testing.T) {
 	for server, want := range map[string]string{"10.1.2.3:6443": "10.1.2.3:6443", "[fd00::3]:443": "[fd00::3]:443"} {
 		w := &wire{server: server}
 		w.open()
-		if got := w.ways(); got != want || w.Current().Resolving {
+		if got := w.routes(); got != want || w.Current().Resolving {
 			t.Errorf("before it runs: ways to %q, resolving %v, want %q", got, w.Current().Resolving, want)
 		}
 		wired(t, w, func(w *wire) {
@@ -193,7 +193,7 @@ func TestAControlPlaneGivenByItsAddressNeedsNoName(t *testing.T) {
 	}
 }
 
-func TestANameIsResolvedNowAndThen(t *testing.T) {
+func TestANameIsResolvedRegularly(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", names: []string{"fd00::3", "10.1.2.3", "::ffff:10.1.2.4"}}, func(w *wire) {
 		const all = "10.1.2.3:6443 10.1.2.4:6443 [fd00::3]:6443"
 		w.want(t, "at the start", all, false)
@@ -205,7 +205,7 @@ func TestANameIsResolvedNowAndThen(t *testing.T) {
 		if before != 13 || reported != 1 {
 			t.Errorf("after an hour: told of %d changes, DNS asked %d times, want 1 and 13", reported, before)
 		}
-		for range 60 { // containers come and go
+		for range 60 { // containers start and stop
 			time.Sleep(time.Second)
 			w.changed()
 		}
@@ -220,20 +220,20 @@ func TestANameIsResolvedNowAndThen(t *testing.T) {
 	})
 }
 
-func TestAnswersInTurnsDoNotTurnTheWays(t *testing.T) {
+func TestRotatedAnswersDoNotChangeTheRoutes(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", names: []string{"10.2.0.1"}}, func(w *wire) {
 		turns := []string{"10.1.0.1", "10.2.0.1", "10.3.0.1"}
 		for i := range 1000 {
 			w.set(func() { w.names = turns[i%3 : i%3+1] })
 			time.Sleep(resolveInterval)
 			synctest.Wait()
-			if got := w.ways(); !strings.HasPrefix(got, "10.2.0.1:6443") {
+			if got := w.routes(); !strings.HasPrefix(got, "10.2.0.1:6443") {
 				t.Fatalf("after %d answers: ways to %s, want that first which was said first", i, got)
 			}
 		}
 		w.want(t, "in the end", "10.2.0.1:6443 10.1.0.1:6443 10.3.0.1:6443", false)
 		w.set(func() { w.names = []string{"10.3.0.1"} })
-		time.Sleep(keepAnswer + 3*resolveInterval)
+		time.Sleep(answerLifetime + 3*resolveInterval)
 		w.want(t, "an hour after the others were said last", "10.3.0.1:6443", false)
 		for i := range byte(200) {
 			w.set(func() { w.names = []string{netip.AddrFrom4([4]byte{10, 4, 0, i}).String()} })
@@ -249,7 +249,7 @@ func TestAnswersInTurnsDoNotTurnTheWays(t *testing.T) {
 func TestDNSThatDoesNotAnswerBlocksNothing(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443", hangs: true}, func(w *wire) {
 		w.want(t, "at the start", "", true)
-		w.set(func() { w.addrs = []string{"10.0.0.5"} }) // DHCP has come
+		w.set(func() { w.addrs = []string{"10.0.0.5"} }) // DHCP is done
 		began := time.Now()
 		w.changed()
 		if got := w.Current().Addresses; len(got) != 1 || time.Since(began) != 0 {
@@ -277,15 +277,15 @@ func TestDNSThatDoesNotAnswerBlocksNothing(t *testing.T) {
 	})
 }
 
-func TestAnotherServerIsTakenUp(t *testing.T) {
+func TestANewServerIsUsed(t *testing.T) {
 	w := &wire{names: []string{"10.1.2.3"}}
 	wired(t, w, func(w *wire) {
 		w.want(t, "without a kubeconfig", "", false)
 		w.set(func() { w.server, w.endpoint = "api.example:6443", "https://api.example:6443" })
-		w.Current() // as the next check of the host does
+		w.Current() // like the next check of the host
 		w.want(t, "once there is one", "10.1.2.3:6443", false)
 		w.set(func() { w.server, w.names = "other.example:6443", []string{"10.9.0.1"} })
-		w.Again() // as a reload does
+		w.Again() // like a reload
 		w.want(t, "after a reload", "10.9.0.1:6443", false)
 		w.set(func() { w.server = "" })
 		w.Again()
@@ -308,9 +308,9 @@ func TestAReloadWhileANameIsResolvedIsNotForgotten(t *testing.T) {
 	})
 }
 
-func TestAFleetOfContainersDoesNotAskDNSWithoutEnd(t *testing.T) {
+func TestStartsOfContainersCauseFewLookups(t *testing.T) {
 	wired(t, &wire{server: "api.example:6443"}, func(w *wire) {
-		for range 600 { // changes within a minute, and DNS says no each time
+		for range 600 { // changes within a minute, each with a failed DNS request
 			time.Sleep(100 * time.Millisecond)
 			w.changed()
 		}
@@ -347,7 +347,7 @@ func TestConnectionsFromAnAddressThatIsGoneAreGivenUp(t *testing.T) {
 	})
 }
 
-func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
+func TestAControlPlaneOnThisHostHasNoRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(NetworkOptions{
 			Scan: func(to ...netip.AddrPort) probe.Network {
@@ -369,19 +369,19 @@ func TestAControlPlaneOnThisHostHasNoWays(t *testing.T) {
 	})
 }
 
-func TestAFileThatHangsBlocksNoStart(t *testing.T) {
+func TestAFileThatHangsDoesNotBlockTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{server: "api.example.com:6443", addrs: []string{"192.0.2.10"}}
-		comes := make(chan struct{})
+		answers := make(chan struct{})
 		started := time.Now()
 		n := NewNetwork(NetworkOptions{
-			ControlPlane: func() (string, error) { <-comes; return w.server, nil },
+			ControlPlane: func() (string, error) { <-answers; return w.server, nil },
 			Endpoint:     func() string { return "/etc/kubeconfig" },
 			Scan:         func(...netip.AddrPort) probe.Network { return probe.Network{} },
 		})
 		if took := time.Since(started); took > 5*time.Second || !n.Current().Resolving {
 			t.Errorf("NewNetwork() took %v, and is Resolving: %v, want it to continue without knowing", took, n.Current().Resolving)
 		}
-		close(comes)
+		close(answers)
 	})
 }

@@ -8,13 +8,13 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Protected is the verdict of the condition ShutdownProtected on a guard's status, see
+// Protected returns the result of the condition ShutdownProtected for a guard's status, see
 // status.Protected.
 func (f *Facts) Protected(g shutdown.Status) (protected bool, reason, message string) {
 	return status.Protected(f.protection(g))
 }
 
-// protection are all facts that the condition ShutdownProtected is judged by.
+// protection returns the facts that the condition ShutdownProtected needs.
 func (f *Facts) protection(g shutdown.Status) status.Facts {
 	runtimes, asked := f.options.Runtimes.Current()
 	return status.Facts{Shutdown: f.guarded(g), RuntimesQueried: asked, Runtimes: runtimes, Unreachable: f.options.Runtimes.Unreachable()}
@@ -32,7 +32,7 @@ func (f *Facts) guarded(g shutdown.Status) status.Shutdown {
 	switch {
 	case g.InhibitDelayNeeded.Duration == 0:
 		s.Fault = status.ReasonSwitchedOff
-		// It may be switched off because another client does it.
+		// The guard may be disabled because another program does its job.
 		if f.options.OtherGuard == nil {
 			break
 		}

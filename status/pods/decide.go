@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Action is what to do about one object.
+// Action is what to do with one object.
 type Action int
 
 // The actions.
@@ -26,32 +26,32 @@ const (
 	Delete
 )
 
-// Change is what to do about one object, and what to store.
+// Change is the action for one object.
 type Change struct {
 	Action Action
 	Pod    *corev1.Pod // with Put
-	// Waits reports that the pod of the host has no object before others have removed the one of the
-	// pod before it.
+	// Waits means that the host's pod has no object yet, because other clients must first remove
+	// the object of an earlier pod.
 	Waits bool
 }
 
-// Stored is an object as it was read. The zero value is that of an object that does not exist.
+// Stored is an object as it was read. The zero value is an object that does not exist.
 type Stored struct {
 	Version controlplane.PodVersion
 	Pod     *corev1.Pod // nil if it does not exist, or cannot be read
 	text    []byte      // of Pod
 }
 
-// exists reports whether there is an object.
+// exists reports whether the object exists.
 func (s Stored) exists() bool { return s.Version != controlplane.PodVersion{} }
 
-// Bounds of an object that others may have written to: it is kept in memory.
+// Limits of an object that others may have modified: it is kept in memory.
 const (
 	mostValues = 1 << 14
-	mostStored = 512 << 10 // bytes; twice as much as one of our own
+	mostStored = 512 << 10 // bytes; twice the limit of our own objects
 )
 
-// read decodes an object. The error says why it cannot be read; its Version is valid then.
+// read decodes an object. If it fails, only Version is valid.
 func read(o controlplane.StoredPod) (Stored, error) {
 	s := Stored{Version: o.Version}
 	if !s.exists() {
@@ -81,7 +81,7 @@ func read(o controlplane.StoredPod) (Stored, error) {
 	return s, nil
 }
 
-// Decide returns what to do about one object. want is that of the pod that runs, or that has ended;
+// Decide returns what to do with one object. want is the object of a pod that runs or has ended;
 // nil if the host has no such pod.
 func Decide(want *corev1.Pod, have Stored, now time.Time) Change {
 	switch {
@@ -99,8 +99,8 @@ func Decide(want *corev1.Pod, have Stored, now time.Time) Change {
 	return put(merge(want, have.Pod, now), have)
 }
 
-// gone is what to do about the object of a pod that does not run. Its finalizers are for others: they
-// get to see that it has ended, and remove it.
+// gone returns what to do with the object of a pod that does not run. If it has finalizers, their
+// owners must see that the pod has ended, and then remove the object.
 func gone(ended *corev1.Pod, have Stored, now time.Time) Change {
 	switch {
 	case !have.exists():
@@ -131,7 +131,7 @@ func gone(ended *corev1.Pod, have Stored, now time.Time) Change {
 	return put(next, have)
 }
 
-// put stores an object, unless it is stored already.
+// put stores an object, unless it is already stored.
 func put(next *corev1.Pod, have Stored) Change {
 	if have.Pod != nil {
 		if text, err := json.Marshal(next); err == nil && bytes.Equal(text, have.text) {
@@ -141,12 +141,12 @@ func put(next *corev1.Pod, have Stored) Change {
 	return Change{Action: Put, Pod: next}
 }
 
-// terminal reports whether a pod has ended for good.
+// terminal reports whether a pod has ended and cannot run again.
 func terminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// merge returns the object that is wanted, with what others have written to the stored one.
+// merge returns the wanted object with everything that others have written to the stored one.
 func merge(want, have *corev1.Pod, now time.Time) *corev1.Pod {
 	next := want.DeepCopy()
 	meta := have.DeepCopy().ObjectMeta
@@ -156,7 +156,7 @@ func merge(want, have *corev1.Pod, now time.Time) *corev1.Pod {
 		meta.CreationTimestamp = want.CreationTimestamp
 	}
 	next.ObjectMeta = meta
-	if next.Status.HostIP == "" { // not known yet, as after a start of the agent
+	if next.Status.HostIP == "" { // not known yet, as after a restart of the agent
 		next.Status.HostIP, next.Status.HostIPs = have.Status.HostIP, have.Status.HostIPs
 	}
 	if next.Status.PodIPs == nil {
@@ -170,7 +170,7 @@ func merge(want, have *corev1.Pod, now time.Time) *corev1.Pod {
 	return next
 }
 
-// conditions returns our own conditions, and those of others, in the order in which they are stored.
+// conditions returns our own conditions, and those of others, in the stored order.
 func conditions(own, stored []corev1.PodCondition, now time.Time) []corev1.PodCondition {
 	own = slices.Clone(own)
 	list := make([]corev1.PodCondition, 0, len(stored)+len(own))
@@ -197,8 +197,9 @@ func conditions(own, stored []corev1.PodCondition, now time.Time) []corev1.PodCo
 	return list
 }
 
-// carry keeps what a runtime forgets: the restarts of containers that it has removed, or that it
-// starts again under the same ID, and when a container has started that it was not asked about yet.
+// carry copies what a runtime does not remember from the stored status. That is restarts of
+// containers that were removed or restarted under the same ID, and the start of a container that
+// was not queried yet.
 func carry(s *corev1.ContainerStatus, stored []corev1.ContainerStatus) {
 	i := slices.IndexFunc(stored, func(o corev1.ContainerStatus) bool { return o.Name == s.Name })
 	if i < 0 {
@@ -220,7 +221,7 @@ func carry(s *corev1.ContainerStatus, stored []corev1.ContainerStatus) {
 	s.RestartCount = max(s.RestartCount, count)
 }
 
-// startedAt is when the latest run of a container began; zero if that is not known.
+// startedAt returns the start of a container's latest run, or zero if unknown.
 func startedAt(s corev1.ContainerStatus) (at metav1.Time) {
 	switch {
 	case s.State.Running != nil:
@@ -231,7 +232,7 @@ func startedAt(s corev1.ContainerStatus) (at metav1.Time) {
 	return at
 }
 
-// named is a text that names a few of many.
+// named returns a text with the first few of many names.
 func named(all []LeftOut) string {
 	const most = 5
 	var parts []string

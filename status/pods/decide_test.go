@@ -19,12 +19,12 @@ var (
 	now   = began.Add(time.Hour)
 )
 
-// facts are a host with these pods.
+// facts returns the facts of a host with these pods.
 func facts(list ...runtime.Pod) pods.Facts {
 	return pods.Facts{Node: pods.NodeFacts{Name: "n1", UID: "node-uid", IPs: []string{"192.0.2.1", "2001:db8::1"}}, Pods: list}
 }
 
-// web is a pod with one container that runs, changed by edits.
+// web returns a pod with one running container, changed by edits.
 func web(edits ...func(*runtime.Pod)) runtime.Pod {
 	p := runtime.Pod{
 		Runtime: "containerd", ID: "s1", UID: "u1", Namespace: "shop", Name: "web", Ready: true, Sandbox: true, CreatedAt: began,
@@ -37,7 +37,7 @@ func web(edits ...func(*runtime.Pod)) runtime.Pod {
 	return p
 }
 
-// ended lets all containers of a pod have ended with a code.
+// ended returns an edit that ends all containers of a pod with that exit code.
 func ended(code int32) func(*runtime.Pod) {
 	return func(p *runtime.Pod) {
 		for i := range p.Containers {
@@ -49,7 +49,7 @@ func ended(code int32) func(*runtime.Pod) {
 
 func uid(uid string) func(*runtime.Pod) { return func(p *runtime.Pod) { p.UID = uid } }
 
-// object is what Desire makes of the pod shop/web.
+// object returns Desire's object for the pod shop/web.
 func object(t *testing.T, p runtime.Pod) *corev1.Pod {
 	t.Helper()
 	d := pods.Desire(facts(p))
@@ -62,7 +62,7 @@ func object(t *testing.T, p runtime.Pod) *corev1.Pod {
 	return nil
 }
 
-// stored is an object as it is read.
+// stored returns an object as it is read.
 func stored(t *testing.T, o *corev1.Pod) pods.Stored {
 	t.Helper()
 	text, err := json.Marshal(o)
@@ -76,7 +76,7 @@ func stored(t *testing.T, o *corev1.Pod) pods.Stored {
 	return have
 }
 
-// first is the object of a pod as it is stored at first, changed by edits of others.
+// first returns the first stored object of a pod, changed by edits of others.
 func first(t *testing.T, p runtime.Pod, edits ...func(*corev1.Pod)) pods.Stored {
 	t.Helper()
 	c := pods.Decide(object(t, p), pods.Stored{}, began)
@@ -89,7 +89,7 @@ func first(t *testing.T, p runtime.Pod, edits ...func(*corev1.Pod)) pods.Stored 
 	return stored(t, c.Pod)
 }
 
-// Edits of others.
+// Edits by others.
 func deleted(o *corev1.Pod) {
 	at, grace := metav1.NewTime(began.Add(time.Second)), int64(30)
 	o.DeletionTimestamp, o.DeletionGracePeriodSeconds = &at, &grace
@@ -232,7 +232,7 @@ func TestDecide(t *testing.T) {
 			if tt.check != nil {
 				tt.check(t, c.Pod)
 			}
-			if c.Action == pods.Put { // the same desired object writes nothing
+			if c.Action == pods.Put { // the same desired object causes no write
 				if again := pods.Decide(tt.want(), stored(t, c.Pod), now.Add(time.Minute)); again.Action != pods.Keep {
 					t.Errorf("Decide() after the write = %v, want Keep", again.Action)
 				}
@@ -373,7 +373,7 @@ func FuzzStored(f *testing.F) {
 	})
 }
 
-// theirs are the conditions of others.
+// theirs returns the conditions of others.
 func theirs(o *corev1.Pod) string {
 	var list []corev1.PodCondition
 	for _, c := range o.Status.Conditions {

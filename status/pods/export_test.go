@@ -8,5 +8,5 @@ import (
 // Read decodes a stored object.
 func Read(o controlplane.StoredPod) (Stored, error) { return read(o) }
 
-// Names returns namespace and name of the object of a pod.
+// Names returns namespace and name of a pod's object.
 func Names(p runtime.Pod) (namespace, name string) { return names(p) }

@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// names returns namespace and name of the object of a pod. A pod without a namespace gets the name of
-// its runtime, so that pods of two runtimes do not share an object; one without a name gets its ID.
+// names returns namespace and name of a pod's object. Without a namespace, it is the name of the
+// runtime, so that pods of two runtimes do not share an object. Without a name, it is the ID.
 func names(p runtime.Pod) (namespace, name string) {
 	namespace, name = cmp.Or(p.Namespace, p.Runtime), cmp.Or(p.Name, p.ID)
 	if len(validation.IsDNS1123Label(namespace)) > 0 {
@@ -24,11 +24,11 @@ func names(p runtime.Pod) (namespace, name string) {
 	return namespace, name
 }
 
-// hashLength is how many characters of a hash a mapped name ends with.
+// hashLength is the length of the hash at the end of a mapped name.
 const hashLength = 8
 
-// mapped returns a valid name in place of one that Kubernetes does not allow: in lower case, with
-// hyphens for other characters, and with a hash that differs for similar names.
+// mapped returns a valid name for one that Kubernetes does not allow: in lowercase, with hyphens
+// for other characters, and with a hash that distinguishes similar names.
 func mapped(name string, most int) string {
 	sum := sha256.Sum256([]byte(name))
 	hash := hex.EncodeToString(sum[:])[:hashLength]

@@ -16,8 +16,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Bounds of the objects of one host. They bound what a host can add to the store and to the memory of
-// those who watch it. A Node has 110 pods by default, and an object a few kB.
+// Limits of one host's objects. They bound what a host adds to the store and to the memory of its
+// watchers. A Node has 110 pods by default, and an object takes a few kB.
 const (
 	MostPods  = 500
 	MostBytes = 1 << 20
@@ -25,49 +25,49 @@ const (
 	mostObject = mostStored / 2
 )
 
-// tolerationSeconds is what Kubernetes' admission plugin DefaultTolerationSeconds adds.
+// tolerationSeconds is the value of Kubernetes' admission plugin DefaultTolerationSeconds.
 const tolerationSeconds = 300
 
-// reasonRestarting is why a container waits that its runtime starts again.
+// reasonRestarting is the reason of a container that waits for its runtime to start it again.
 const reasonRestarting = "Restarting"
 
-// annotationRestartCount is where a kubelet counts the restarts of a container.
+// annotationRestartCount contains a kubelet's count of a container's restarts.
 const annotationRestartCount = "io.kubernetes.container.restartCount"
 
-// Facts are what objects are made from.
+// Facts are what objects are built from.
 type Facts struct {
 	Node NodeFacts
-	Pods []runtime.Pod // all pods of the host, those that have ended too
-	// Networks are those of pods, as far as they are known.
+	Pods []runtime.Pod // all pods of the host, including those that have ended
+	// Networks are the known networks of pods.
 	Networks map[PodKey]runtime.PodNetwork
 }
 
 // PodKey identifies a pod of this host.
 type PodKey struct{ Runtime, ID string }
 
-// NodeFacts are the Node of this host as it is stored.
+// NodeFacts describe the stored Node of this host.
 type NodeFacts struct {
 	Name string
 	UID  types.UID
 	IPs  []string // InternalIPs
 }
 
-// Desired are the objects that the store should have of a host.
+// Desired are the objects that the store should have.
 type Desired struct {
-	// Running are the objects of pods that run, by path.
+	// Running are the objects of running pods, by path.
 	Running map[string]*corev1.Pod
-	// Ended are those of pods that have ended and that the runtime still knows, by path.
+	// Ended are the objects of pods that have ended but that the runtime still lists, by path.
 	Ended map[string]*corev1.Pod
-	// Kept are paths of pods that run and are left out: what is stored stays.
+	// Kept are paths of running pods that get no object; stored objects stay.
 	Kept    map[string]bool
 	LeftOut []LeftOut
 }
 
-// LeftOut is a pod that runs and has no object of its own.
+// LeftOut is a running pod without an object of its own.
 type LeftOut struct{ Path, Reason string }
 
 // Desire returns the objects that the store should have. Older pods come first, so that a new pod
-// never replaces the object of one that still runs.
+// never replaces the object of a running one.
 func Desire(f Facts) Desired {
 	d := Desired{Running: map[string]*corev1.Pod{}, Ended: map[string]*corev1.Pod{}, Kept: map[string]bool{}}
 	pods := slices.SortedFunc(slices.Values(f.Pods), func(a, b runtime.Pod) int {
@@ -78,7 +78,7 @@ func Desire(f Facts) Desired {
 		object := newObject(f, p)
 		path := object.Namespace + "/" + object.Name
 		if object.Status.Phase != corev1.PodRunning {
-			d.Ended[path] = object // the latest
+			d.Ended[path] = object // the latest pod of that path
 			continue
 		}
 		text, err := json.Marshal(object)
@@ -105,7 +105,7 @@ func Desire(f Facts) Desired {
 	return d
 }
 
-// newObject returns the object of a pod, without what only the stored one has.
+// newObject returns the object of a pod, without the fields that are only in the stored one.
 func newObject(f Facts, p runtime.Pod) *corev1.Pod {
 	namespace, name := names(p)
 	object := &corev1.Pod{
@@ -135,11 +135,11 @@ func newObject(f Facts, p runtime.Pod) *corev1.Pod {
 	s.Phase = phase(p)
 	s.Conditions = []corev1.PodCondition{ready(p, s.Phase, s.ContainerStatuses)}
 	network, known := f.Networks[PodKey{p.Runtime, p.ID}]
-	if network.Host { // as Kubernetes shows it
+	if network.Host { // as Kubernetes does
 		object.Spec.HostNetwork, network.IPs, known = true, f.Node.IPs, len(f.Node.IPs) > 0
 	}
 	if known {
-		s.PodIPs = []corev1.PodIP{} // nil keeps what is stored
+		s.PodIPs = []corev1.PodIP{} // with nil, the stored ones would be kept
 	}
 	for _, ip := range network.IPs {
 		s.PodIP = cmp.Or(s.PodIP, ip)
@@ -148,7 +148,7 @@ func newObject(f Facts, p runtime.Pod) *corev1.Pod {
 	return object
 }
 
-// tolerations are the two that Kubernetes gives each pod.
+// tolerations returns the two that Kubernetes adds to each pod.
 func tolerations() []corev1.Toleration {
 	var list []corev1.Toleration
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
@@ -158,7 +158,7 @@ func tolerations() []corev1.Toleration {
 	return list
 }
 
-// phase is Running as long as a container runs; else Failed if the end of one is not known to be good.
+// phase returns Running while a container runs, else Failed unless all are known to have succeeded.
 func phase(p runtime.Pod) corev1.PodPhase {
 	if slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.State == runtime.Running }) {
 		return corev1.PodRunning
@@ -176,7 +176,7 @@ func completed(c runtime.Container) bool {
 	return c.State == runtime.Exited && !c.FinishedAt.IsZero() && c.ExitCode == 0
 }
 
-// ready is the condition Ready. Containers that have completed, such as init containers, do not count.
+// ready returns the condition Ready. Completed containers, such as init containers, do not count.
 func ready(p runtime.Pod, phase corev1.PodPhase, statuses []corev1.ContainerStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}
 	var not []string
@@ -200,7 +200,7 @@ func ready(p runtime.Pod, phase corev1.PodPhase, statuses []corev1.ContainerStat
 	return c
 }
 
-// instances are the containers of one name in a pod.
+// instances are the containers of a pod with the same name.
 type instances struct {
 	name   string
 	latest runtime.Container
@@ -210,7 +210,7 @@ type instances struct {
 // containers returns the containers of a pod by name.
 func containers(p runtime.Pod) []instances {
 	byName := map[string]instances{}
-	for _, c := range p.Containers { // in order of creation
+	for _, c := range p.Containers { // sorted by creation
 		name := cmp.Or(c.Name, c.ID)
 		i, found := byName[name]
 		if found {
@@ -227,7 +227,7 @@ func containers(p runtime.Pod) []instances {
 	return list
 }
 
-// status returns the status of the latest container. In a sandbox, a container is started once, soon
+// status returns the status of the latest container. In a sandbox, a container starts once, soon
 // after its creation.
 func (i instances) status(sandbox bool) corev1.ContainerStatus {
 	c := i.latest
@@ -254,7 +254,7 @@ func (i instances) status(sandbox bool) corev1.ContainerStatus {
 			StartedAt: seconds(started), FinishedAt: seconds(c.FinishedAt),
 		}
 		switch {
-		case c.FinishedAt.IsZero(): // as Kubernetes says it of containers whose end nobody saw
+		case c.FinishedAt.IsZero(): // as Kubernetes does for containers whose end was not seen
 			t.ExitCode, t.Reason = 137, "ContainerStatusUnknown"
 		case c.ExitCode == 0:
 			t.Reason = "Completed"
@@ -268,13 +268,13 @@ func (i instances) status(sandbox bool) corev1.ContainerStatus {
 	return s
 }
 
-// restarts is the number of restarts that a kubelet counted, and whether there is one.
+// restarts returns the number of restarts that a kubelet recorded, and false if there is none.
 func restarts(c runtime.Container) (int32, bool) {
 	count, err := strconv.ParseUint(c.Annotations[annotationRestartCount], 10, 31)
 	return int32(count), err == nil
 }
 
-// seconds is a time as an object has it.
+// seconds returns a time in the precision of objects.
 func seconds(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}

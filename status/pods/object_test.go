@@ -145,7 +145,7 @@ func TestAnObjectHasWhatTheFleetNeeds(t *testing.T) {
 	}
 }
 
-func TestReadySaysWhatIsNot(t *testing.T) {
+func TestReadyNamesWhatIsNotReady(t *testing.T) {
 	with := func(c runtime.Container) func(*runtime.Pod) {
 		return func(p *runtime.Pod) { p.Containers = append(p.Containers, c) }
 	}
@@ -180,7 +180,7 @@ func TestReadySaysWhatIsNot(t *testing.T) {
 	}
 }
 
-func TestNamesAreValidAndTellPodsApart(t *testing.T) {
+func TestNamesAreValidAndDistinct(t *testing.T) {
 	for _, tt := range []struct{ namespace, name, want string }{
 		{"shop", "web", "shop/web"},
 		{"", "web", "docker/web"},

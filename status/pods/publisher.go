@@ -22,40 +22,41 @@ import (
 )
 
 const (
-	// gather is the least time from one pass to the next.
+	// gather is the minimum time between two passes.
 	gather = time.Second
-	// compareInterval is how often all objects are read, for changes by others.
+	// compareInterval is how often all objects are read, to find changes by others.
 	compareInterval = 10 * time.Minute
-	// passTimeout bounds a pass. One that is not complete continues with the next.
+	// passTimeout bounds a pass. The next pass continues an incomplete one.
 	passTimeout = 2 * time.Minute
-	// tries is how often a write is repeated that conflicts with those of others.
+	// tries bounds the attempts of a write that conflicts with others.
 	tries = 5
 )
 
-// Store keeps the objects of one Node. Each call has a deadline. The error classes are those of
+// Store has the objects of one Node. Each call sets a deadline. The error classes are those of
 // package controlplane.
 type Store interface {
-	// List reads a page of the objects; page is empty for the first.
+	// List returns a page of the objects. page is empty for the first.
 	List(ctx context.Context, page string) (controlplane.PodPage, error)
-	// Put stores an object if the stored version is instead. It returns what is stored then, also
-	// with ErrConflict.
+	// Put stores an object if the stored version is instead. It returns the object that is stored
+	// afterwards, even with ErrConflict.
 	Put(ctx context.Context, path string, value []byte, instead controlplane.PodVersion) (controlplane.StoredPod, error)
-	// Delete removes an object if it has that version. With ErrConflict, it returns what is stored.
+	// Delete removes an object if it has that version. With ErrConflict, it returns the stored
+	// object.
 	Delete(ctx context.Context, path string, version controlplane.PodVersion) (controlplane.StoredPod, error)
-	// Current reports whether a connection is in use. It makes no call.
+	// Current reports whether a connection is still in use. It makes no call.
 	Current(connection int64) bool
 }
 
-// Options are what a Publisher works with.
+// Options configure a Publisher.
 type Options struct {
 	Store Store
-	// Node returns name and addresses of this host's Node. Named has the UID.
+	// Node returns the name and addresses of this host's Node. The UID comes from Named.
 	Node func() NodeFacts
-	// Unseen reports that there may be pods that no runtime lists. Then no object is deleted of a pod
-	// that is not listed.
+	// Unseen reports whether there may be pods that no runtime lists. Then no object of an unlisted
+	// pod is deleted.
 	Unseen func() bool
-	// Network returns the network of a pod, which it keeps as long as it runs. The error is
-	// runtime.ErrUnsupported if its runtime does not report it.
+	// Network returns the network of a pod, which never changes while the pod runs. The error is
+	// runtime.ErrUnsupported if the runtime does not report it.
 	Network func(context.Context, runtime.Pod) (runtime.PodNetwork, error)
 	// Written is called before the first object is written, and after the last one was removed.
 	Written func(bool)
@@ -64,8 +65,8 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Publisher keeps the objects. Observe, Named and Lost are safe for concurrent use with the other methods;
-// Run and Remove may not run at the same time.
+// Publisher keeps the objects up to date. Observe, Named and Lost may be called concurrently with
+// the other methods; Run and Remove may not run concurrently.
 type Publisher struct {
 	o    Options
 	seen atomic.Pointer[[]runtime.Pod]
@@ -76,31 +77,32 @@ type Publisher struct {
 // New returns a Publisher that has done nothing yet.
 func New(o Options) *Publisher { return &Publisher{o: o, wake: loop.NewSignal()} }
 
-// Observe takes in the latest complete list of pods. The list must not be changed afterwards.
+// Observe sets the latest complete list of pods, which must not be modified afterwards.
 func (p *Publisher) Observe(pods []runtime.Pod) {
 	p.seen.Store(&pods)
 	p.wake.Send()
 }
 
-// Named takes in the UID that the control plane gave the Node, which owns the objects.
+// Named sets the Node's UID on the control plane. The Node owns the objects.
 func (p *Publisher) Named(uid types.UID) {
 	p.uid.Store(&uid)
 	p.wake.Send()
 }
 
-// Lost takes in that the Node was deleted or is somebody else's, who may use the same paths.
+// Lost records that the Node was deleted or belongs to another machine, which may use the same
+// paths.
 func (p *Publisher) Lost() { p.uid.Store(nil) }
 
-// Run keeps the objects up to date until ctx ends. It begins with a comparison of all objects.
+// Run keeps the objects up to date until ctx ends. It first compares all objects.
 func (p *Publisher) Run(ctx context.Context) error {
 	s, owner := session{o: p.o}, p.uid.Load()
 	return p.repeat(ctx, func(ctx context.Context) (time.Duration, error) {
 		pods, uid := p.seen.Load(), p.uid.Load()
-		if uid != owner { // somebody else may have written in between
+		if uid != owner { // another machine may have written since
 			s.known, owner = nil, uid
 		}
 		if pods == nil || uid == nil {
-			return compareInterval, nil // Observe or Named continues
+			return compareInterval, nil // Observe or Named wakes it earlier
 		}
 		node := p.o.Node()
 		node.UID = *uid
@@ -108,8 +110,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	})
 }
 
-// RunRemoval removes all objects, tries until it is done, and then waits until ctx ends: for a host
-// that does not keep objects any more.
+// RunRemoval removes all objects, retries until that succeeds, and then waits until ctx ends. It is
+// for a host that does not publish objects any more.
 func (p *Publisher) RunRemoval(ctx context.Context) error {
 	done := false
 	return p.repeat(ctx, func(ctx context.Context) (time.Duration, error) {
@@ -123,8 +125,8 @@ func (p *Publisher) RunRemoval(ctx context.Context) error {
 	})
 }
 
-// Remove removes all objects of the Node; those with finalizers it marks as ended. Run continues after
-// the next Named.
+// Remove removes all objects of the Node. It marks objects with finalizers as ended. Run continues
+// after the next Named.
 func (p *Publisher) Remove(ctx context.Context) error {
 	p.Lost()
 	return p.remove(ctx)
@@ -141,8 +143,8 @@ func (p *Publisher) remove(ctx context.Context) error {
 	return nil
 }
 
-// repeat calls do whenever the Publisher is woken or the returned time is over, and after an error
-// ever less often. It logs when trouble begins and ends.
+// repeat calls do when the Publisher is woken, or after the returned time. After errors, the
+// intervals grow. It logs when a problem begins and ends.
 func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.Duration, error)) error {
 	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
 	pause, failing := fresh, false
@@ -179,18 +181,18 @@ func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.D
 	}
 }
 
-// session is what one Run knows of the stored objects. It belongs to the goroutine of Run.
+// session is the state of one Run. It belongs to Run's goroutine.
 type session struct {
 	o          Options
-	known      map[string]Stored // nil: they have to be compared
-	connection int64             // that they were read over
+	known      map[string]Stored // nil if all objects must be compared
+	connection int64             // over which they were read
 	compared   time.Time
 	networks   map[PodKey]runtime.PodNetwork
 	noted      bool      // Written was called
-	waiting    []LeftOut // in this pass, for the removal of another object
+	waiting    []LeftOut // in this pass: pods that wait until another object is removed
 }
 
-// pass brings the stored objects to what facts say, and returns when they have to be compared.
+// pass updates the stored objects, and returns the time until all must be compared.
 func (s *session) pass(ctx context.Context, f Facts) (time.Duration, error) {
 	f.Networks = s.ask(ctx, f.Pods)
 	d := Desire(f)
@@ -202,7 +204,7 @@ func (s *session) pass(ctx context.Context, f Facts) (time.Duration, error) {
 		err = s.update(ctx, d)
 	}
 	if err != nil {
-		s.known = nil // what was stored is not certain
+		s.known = nil // the stored objects are uncertain
 		s.o.Heartbeat(err)
 		return 0, err
 	}
@@ -210,8 +212,8 @@ func (s *session) pass(ctx context.Context, f Facts) (time.Duration, error) {
 	return time.Until(s.compared.Add(compareInterval)), nil
 }
 
-// ask returns the networks of the pods that run. Each is asked for once. If a runtime does not answer,
-// the others are asked for in the next pass.
+// ask returns the networks of running pods. It requests each once. If a runtime does not answer,
+// the next pass continues.
 func (s *session) ask(ctx context.Context, pods []runtime.Pod) map[PodKey]runtime.PodNetwork {
 	known, failed := map[PodKey]runtime.PodNetwork{}, false
 	for _, p := range pods {
@@ -234,7 +236,7 @@ func (s *session) ask(ctx context.Context, pods []runtime.Pod) map[PodKey]runtim
 	return known
 }
 
-// leftOut is an error that names pods without an object of their own; nil if there are none.
+// leftOut returns an error that names pods without an object, or nil.
 func leftOut(all []LeftOut, objects int) error {
 	if len(all) == 0 {
 		return nil
@@ -242,7 +244,7 @@ func leftOut(all []LeftOut, objects int) error {
 	return fmt.Errorf("%d running pods have no object in the control plane, %d have: %s", len(all), objects, named(all))
 }
 
-// compare reads all objects, and changes those that are not as they should be.
+// compare reads all objects, and corrects them.
 func (s *session) compare(ctx context.Context, d Desired) error {
 	s.known, s.connection, s.compared = map[string]Stored{}, 0, time.Now()
 	var errs []error
@@ -284,7 +286,8 @@ func (s *session) compare(ctx context.Context, d Desired) error {
 	return errors.Join(errs...)
 }
 
-// update changes the objects that are not as they should be, as far as it is known what is stored.
+// update changes objects that differ from the desired ones, judging by what is known of the stored
+// ones.
 func (s *session) update(ctx context.Context, d Desired) error {
 	paths := map[string]bool{}
 	for path := range d.Running {
@@ -305,7 +308,7 @@ func (s *session) update(ctx context.Context, d Desired) error {
 	return errors.Join(errs...)
 }
 
-// change does what Decide says of one object, again after a conflict.
+// change carries out Decide for one object, and repeats it after a conflict.
 func (s *session) change(ctx context.Context, d Desired, path string, have Stored) error {
 	want := d.Running[path]
 	if want == nil {
@@ -340,14 +343,14 @@ func (s *session) change(ctx context.Context, d Desired, path string, have Store
 		if err != nil && (!errors.Is(err, controlplane.ErrConflict) || try == tries) {
 			return err
 		}
-		if have, _ = read(stored); err == nil { // what cannot be read is replaced
+		if have, _ = read(stored); err == nil { // an unreadable object is replaced
 			s.learn(path, have, c.Waits)
 			return nil
 		}
 	}
 }
 
-// learn notes what is stored. What does not fit is compared later.
+// learn records a stored object. Objects beyond the memory limit are compared later.
 func (s *session) learn(path string, have Stored, waits bool) {
 	if waits {
 		s.waiting = append(s.waiting, LeftOut{path, "the object of an earlier pod has finalizers"})

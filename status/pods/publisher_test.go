@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/status/pods"
 )
 
-// store is a store in memory that counts calls, and fails or is interfered with as a test wants.
+// store is a store in memory that counts calls, and that fails or is modified by others on demand.
 type store struct {
 	mu         sync.Mutex
 	objects    map[string]controlplane.StoredPod
@@ -30,7 +30,7 @@ type store struct {
 	connection int64
 	calls      []string
 	fault      error
-	before     func() // a write, once
+	before     func() // called once before a write
 }
 
 func newStore() *store { return &store{objects: map[string]controlplane.StoredPod{}, connection: 1} }
@@ -103,14 +103,14 @@ func (s *store) Current(connection int64) bool {
 	return connection == s.connection
 }
 
-// fail has all calls fail.
+// fail makes all calls fail.
 func (s *store) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = err
 }
 
-// set stores an object as others do; nil removes it.
+// set stores an object as another client; nil removes it.
 func (s *store) set(path string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *store) edit(t *testing.T, path string, edits ...func(*corev1.Pod)) {
 	s.set(path, text)
 }
 
-// get is a stored object; nil if there is none.
+// get returns a stored object, or nil.
 func (s *store) get(t *testing.T, path string) *corev1.Pod {
 	t.Helper()
 	s.mu.Lock()
@@ -155,7 +155,7 @@ func (s *store) get(t *testing.T, path string) *corev1.Pod {
 	return o
 }
 
-// took returns the calls since the last one of took.
+// took returns the calls since the last took.
 func (s *store) took() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *store) took() string {
 	return calls
 }
 
-// desk is a Publisher with its store, in a bubble.
+// desk is a Publisher with its store, in a synctest bubble.
 type desk struct {
 	*store
 	*pods.Publisher
@@ -175,7 +175,7 @@ type desk struct {
 	asked   int
 }
 
-// run starts it on a host with these pods, and returns it after its first pass.
+// run starts a Publisher on a host with these pods, and returns it after its first pass.
 func run(t *testing.T, s *store, list ...runtime.Pod) *desk {
 	t.Helper()
 	d := &desk{store: s}
@@ -200,7 +200,7 @@ func run(t *testing.T, s *store, list ...runtime.Pod) *desk {
 	return d
 }
 
-// sees has it observe pods, and waits until it has done what follows.
+// sees calls Observe, and waits for the resulting pass.
 func (d *desk) sees(list ...runtime.Pod) {
 	d.Observe(list)
 	time.Sleep(2 * time.Second)
@@ -285,7 +285,7 @@ func TestNothingIsWrittenBeforeNodeAndPodsAreKnown(t *testing.T) {
 	})
 }
 
-func TestWhatOthersWriteMeanwhileIsKept(t *testing.T) {
+func TestConcurrentWritesOfOthersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := run(t, newStore(), web())
 		relabelled := web(func(p *runtime.Pod) { p.Labels = map[string]string{"app": "v2"} })
@@ -351,7 +351,7 @@ func TestObjectsWithoutAPodAreRemoved(t *testing.T) {
 	})
 }
 
-// hostler fleet delete and docs/reference/etcd.md say how long that takes.
+// hostler fleet delete and docs/reference/etcd.md mention this time.
 func TestAnObjectThatAnotherClientDeletesIsStoredAgainWithinTenMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := run(t, newStore(), web())
@@ -388,7 +388,7 @@ func TestAfterAnOutageAllIsCompared(t *testing.T) {
 
 		d.sees(web())
 		d.mu.Lock()
-		d.connection, d.objects = 2, map[string]controlplane.StoredPod{} // a backup from before
+		d.connection, d.objects = 2, map[string]controlplane.StoredPod{} // an old backup was restored
 		d.mu.Unlock()
 		d.took()
 		d.sees(web())
@@ -396,7 +396,7 @@ func TestAfterAnOutageAllIsCompared(t *testing.T) {
 	})
 }
 
-func TestWhatIsLeftOutIsNamed(t *testing.T) {
+func TestPodsWithoutAnObjectAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list []runtime.Pod
 		for i := range 8 {

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Limits of a host that is itself limited stand in the cgroup at the root of the hierarchy
-// as the host sees it, such as that of a container of LXC or systemd-nspawn. The kernel's own
-// root has none, or one that is beyond what the machine has.
+// A host that is itself a container, such as of LXC or systemd-nspawn, has its limits in the cgroup
+// that it sees as the root of the hierarchy. The kernel's own root cgroup has no limits, or limits
+// beyond the machine's resources.
 
-// CPUs is what the host's root cgroup grants of the online CPUs.
+// CPUs are the part of the online CPUs that the host's root cgroup grants.
 type CPUs struct {
-	Millis uint64 // thousandths of one CPU; 0 without a limit
-	Source string // the limit's name
+	Millis uint64 // thousandths of a CPU; 0 if unlimited
+	Source string // name of the limit
 }
 
-// cgroupFile is the file of a controller in the root cgroup, by its name in either version of
-// cgroups; empty where there is none, or the root is the kernel's own.
+// cgroupFile returns a controller's file in the root cgroup, by its name in either version of
+// cgroups, or "" if there is none or the root is the kernel's own.
 func (r *Reader) cgroupFile(controller, v1, v2 string) string {
 	if r.cgroupVersion() == 2 {
-		return "/sys/fs/cgroup/" + v2 // the kernel's own has no such file
+		return "/sys/fs/cgroup/" + v2 // the kernel's own root has no such file
 	}
 	folder := "/sys/fs/cgroup/" + controller + "/"
 	if v1 == "" || r.exists(folder+"cgroup.sane_behavior") { // see cgroup1_base_files of the kernel
@@ -28,12 +28,12 @@ func (r *Reader) cgroupFile(controller, v1, v2 string) string {
 	return folder + v1
 }
 
-// rootCgroup names a limit of it.
+// rootCgroup returns the name of a limit of the root cgroup.
 func rootCgroup(file string) string {
 	return file[strings.LastIndexByte(file, '/')+1:] + " of the root cgroup"
 }
 
-// limitMemory applies the root cgroup's limit.
+// limitMemory applies the root cgroup's memory limit.
 func (r *Reader) limitMemory(m *Memory) error {
 	file := r.cgroupFile("memory", "memory.limit_in_bytes", "memory.max")
 	limit, found, err := r.number(file)
@@ -41,7 +41,7 @@ func (r *Reader) limitMemory(m *Memory) error {
 		return err
 	}
 	stat := keyed(r.text(r.cgroupFile("memory", "memory.stat", "memory.stat")))
-	if above, found := stat["hierarchical_memory_limit"]; found { // cgroup v1 also knows those of cgroups above
+	if above, found := stat["hierarchical_memory_limit"]; found { // cgroup v1 also has the limits of parent cgroups
 		limit = min(limit, above)
 	}
 	if limit >= m.TotalBytes {
@@ -51,9 +51,9 @@ func (r *Reader) limitMemory(m *Memory) error {
 	if err != nil {
 		return err
 	}
-	caches := []string{"inactive_file", "active_file", "slab_reclaimable"} // which can be dropped, as in MemAvailable
+	caches := []string{"inactive_file", "active_file", "slab_reclaimable"} // reclaimable, as in MemAvailable
 	if r.cgroupVersion() != 2 {
-		caches = []string{"total_inactive_file", "total_active_file"} // of all cgroups, not of the root alone
+		caches = []string{"total_inactive_file", "total_active_file"} // of the whole tree, not only of the root
 	}
 	for _, key := range caches {
 		used -= min(used, stat[key])
@@ -63,7 +63,7 @@ func (r *Reader) limitMemory(m *Memory) error {
 	return nil
 }
 
-// limitSwap is what the root cgroup grants of the swap.
+// limitSwap returns how much of the swap the root cgroup grants.
 func (r *Reader) limitSwap(swap uint64) uint64 {
 	if r.cgroupVersion() == 2 {
 		if limit, found, err := r.number(r.cgroupFile("memory", "", "memory.swap.max")); err == nil && found {
@@ -79,7 +79,8 @@ func (r *Reader) limitSwap(swap uint64) uint64 {
 	return swap
 }
 
-// cpuLimit is the tighter one of the root cgroup's quota and its set of those CPUs.
+// cpuLimit returns the lower of the root cgroup's quota and the number of those CPUs that its
+// cpuset has.
 func (r *Reader) cpuLimit(onlineCPUs string) CPUs {
 	var tightest CPUs
 	candidate := func(file string, millis uint64) {
@@ -92,7 +93,7 @@ func (r *Reader) cpuLimit(onlineCPUs string) CPUs {
 	if quota != "" && !found {
 		period = r.text(r.cgroupFile("cpu", "cpu.cfs_period_us", ""))
 	}
-	micros, err := strconv.ParseUint(quota, 10, 64) // "max", and -1 in cgroup v1, are no limit
+	micros, err := strconv.ParseUint(quota, 10, 64) // "max", and -1 in cgroup v1, mean no limit
 	of, periodErr := strconv.ParseUint(period, 10, 64)
 	if err == nil && periodErr == nil && of > 0 {
 		candidate(file, max(micros*1000/of, 1))
@@ -106,10 +107,10 @@ func (r *Reader) cpuLimit(onlineCPUs string) CPUs {
 	return tightest
 }
 
-// limitHugePages is what the root cgroup grants of the huge pages.
+// limitHugePages limits the huge pages to what the root cgroup grants.
 func (r *Reader) limitHugePages(pages []HugePages) {
 	for i, p := range pages {
-		size := strconv.FormatUint(p.PageSizeBytes>>10, 10) + "KB" // as mem_fmt() of the kernel's hugetlb_cgroup.c
+		size := strconv.FormatUint(p.PageSizeBytes>>10, 10) + "KB" // as in mem_fmt() of the kernel's hugetlb_cgroup.c
 		switch {
 		case p.PageSizeBytes >= 1<<30:
 			size = strconv.FormatUint(p.PageSizeBytes>>30, 10) + "GB"
@@ -123,7 +124,7 @@ func (r *Reader) limitHugePages(pages []HugePages) {
 	}
 }
 
-// keyed are the numbers of a file with a name and a number on each line.
+// keyed parses a file with a name and a number on each line.
 func keyed(text string) map[string]uint64 {
 	numbers := map[string]uint64{}
 	for line := range strings.Lines(text) {

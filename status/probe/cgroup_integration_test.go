@@ -15,17 +15,17 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// limitedRoot is where the process finds its host that looks from within a limited cgroup.
+// limitedRoot is set in the environment of the process inside a limited cgroup.
 const limitedRoot = "TEST_LIMITED_ROOT"
 
-// TestLimitsOfACgroupNamespace looks from within a cgroup namespace, as that of a container
-// of LXC, whose root the kernel limits. It takes the version of cgroups that this machine has.
+// TestLimitsOfACgroupNamespace measures inside a cgroup namespace, like that of an LXC container,
+// whose root has limits. It uses this machine's version of cgroups.
 func TestLimitsOfACgroupNamespace(t *testing.T) {
 	if root := os.Getenv(limitedRoot); root != "" {
 		if err := json.NewEncoder(os.Stdout).Encode(reader(t, root).Usage(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		os.Exit(0) // without a word of the test's own
+		os.Exit(0) // without output of the test framework
 	}
 	root := t.TempDir()
 	must := func(err error) {
@@ -48,7 +48,7 @@ func TestLimitsOfACgroupNamespace(t *testing.T) {
 	must(unix.Statfs("/sys/fs/cgroup", &v1))
 	unified := v1.Type == unix.CGROUP2_SUPER_MAGIC
 	name := fmt.Sprintf("hostler-probe-%d", os.Getpid())
-	joins, mounts := "", "" // the namespace's root is the cgroup that its first process is in
+	joins, mounts := "", "" // the namespace's root is the cgroup of its first process
 	for controller, list := range limits {
 		folder, mount := filepath.Join("/sys/fs/cgroup", controller, name), filepath.Join(root, "sys/fs/cgroup", controller)
 		if unified {
@@ -57,7 +57,7 @@ func TestLimitsOfACgroupNamespace(t *testing.T) {
 			must(os.Mkdir(mount, 0o755))
 		}
 		must(os.MkdirAll(folder, 0o755))
-		t.Cleanup(func() { _ = os.Remove(folder) }) // once
+		t.Cleanup(func() { _ = os.Remove(folder) }) // one attempt
 		for _, l := range list {
 			file := l.v1
 			if unified {

@@ -7,8 +7,8 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// A container of 512 MiB, half a CPU and 60 PIDs is a host of that size, whatever the machine
-// below it has.
+// A container with 512 MiB, half a CPU and 60 PIDs is a host of that size, whatever machine it runs
+// on.
 func TestAHostThatIsItselfLimited(t *testing.T) {
 	const (
 		mi      = 1 << 20
@@ -114,7 +114,7 @@ func TestSwapAndHugePagesOfAHostThatIsItselfLimited(t *testing.T) {
 	}
 }
 
-// The kernel does not count ZFS's cache as available, although that yields.
+// The kernel does not count ZFS's cache as available, although it can be freed.
 func TestZFSGivesItsCacheBack(t *testing.T) {
 	const stats = "13 1 0x01 123 33456 5 6\nname                            type data\nhits                            4    9\nc_min                           4    1048576\nc_max                           4    99\nsize                            4    5242880\n"
 	for name, c := range map[string]struct {

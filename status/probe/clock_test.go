@@ -8,10 +8,10 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-func TestWhoHasSetTheClock(t *testing.T) {
+func TestClockSet(t *testing.T) {
 	for name, c := range map[string]struct {
 		clocks  map[string]string // hctosys by clock
-		network bool              // systemd-timesyncd has
+		network bool              // systemd-timesyncd has set the clock
 		want    bool
 	}{
 		"none":                          {nil, false, false},

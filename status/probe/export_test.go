@@ -4,12 +4,11 @@ var (
 	ParseCPUList = parseCPUList
 	ParseTasks   = parseTasks
 	PrettyName   = prettyName
-	WorthALook   = isRelevant
+	IsRelevant   = isRelevant
 	NewStall     = newStall
 )
 
-// HangFilesystem makes the statfs of a folder hang until the returned function
-// is called.
+// HangFilesystem makes statfs of a folder hang until release is called.
 func HangFilesystem(r *Reader, folder string) (release func()) {
 	q := &question{done: make(chan struct{})}
 	r.mu.Lock()
@@ -24,7 +23,7 @@ func HangFilesystem(r *Reader, folder string) (release func()) {
 	}
 }
 
-// MountOfPath finds a mount as on a kernel without mount IDs in statx.
+// MountOfPath returns a mount as on a kernel without mount IDs in statx.
 func MountOfPath(r *Reader, folder string) (mountpoint, device, kind string) {
 	m := r.mountAt(folder, 0)
 	return m.mountpoint, m.device, m.kind

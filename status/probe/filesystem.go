@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filesystem is the mount that holds a folder, and how full it is. Available is
-// what a process without privileges may still use.
+// Filesystem is the mount that contains a folder, with its usage. Available is what an unprivileged
+// process can still use.
 type Filesystem struct {
-	Path       string // the folder that was requested
+	Path       string // the requested folder
 	Mountpoint string // empty if the mount is unknown
 	Device     string // source of the mount, such as "/dev/sda2" or "tmpfs"
 	Type       string // such as "ext4"
@@ -23,30 +23,30 @@ type Filesystem struct {
 
 	CapacityBytes  uint64
 	AvailableBytes uint64
-	Inodes         uint64 // 0 where the filesystem does not count them, as on btrfs
+	Inodes         uint64 // 0 if the filesystem does not count them, as on btrfs
 	InodesFree     uint64
 
-	Absent  bool   // the folder is not there
+	Absent  bool   // the folder does not exist
 	Problem string // why it was not measured; empty if it was
 }
 
-// mount is one mount, by the names that the host has for it.
+// mount is one mount, with the host's names.
 type mount struct {
 	key                      mountKey
 	mountpoint, device, kind string
 }
 
-// mountKey distinguishes one mount from another. The device belongs to it because the
-// kernel gives the ID of a mount that is gone to the next one.
+// mountKey identifies a mount. It includes the device, because the kernel reuses the IDs of
+// unmounted mounts.
 type mountKey struct {
-	id           uint64 // as statx reports it; 0 if it does not
+	id           uint64 // from statx; 0 if unknown
 	major, minor uint32
 }
 
-// question is one statfs in progress. A filesystem that does not answer, such as NFS without its
-// server, blocks it.
+// question is a statfs call in progress. It blocks if a filesystem does not answer, such as NFS
+// without its server.
 type question struct {
-	done   chan struct{} // closed once the answer stands
+	done   chan struct{} // closed when answer is set
 	answer answer
 }
 
@@ -73,8 +73,8 @@ func (r *Reader) filesystems(ctx context.Context, folders []string) []Filesystem
 	return result
 }
 
-// wait reports whether the answer has arrived, at the latest when ctx ends. An answer counts even
-// then: one folder that hangs must not affect the others.
+// wait waits for the answer until ctx ends, and reports whether it has arrived. It prefers the
+// answer even if ctx has ended, so that a folder that hangs does not affect the others.
 func (q *question) wait(ctx context.Context) bool {
 	select {
 	case <-q.done:
@@ -89,8 +89,8 @@ func (q *question) wait(ctx context.Context) bool {
 	}
 }
 
-// ask starts a statfs, or joins the one that has not been answered yet: threads
-// that hang in the kernel must not grow in number.
+// ask starts a statfs call, or returns the one in progress: threads that hang in the kernel must
+// not accumulate.
 func (r *Reader) ask(folder string) *question {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,7 @@ func stat(folder string) answer {
 	if a.err != nil {
 		return a
 	}
-	// Before Linux 5.8 statx has no mount ID; the mount is then found by path.
+	// Before Linux 5.8, statx has no mount ID; then the mount is found by path.
 	var s unix.Statx_t
 	if unix.Statx(unix.AT_FDCWD, folder, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &s) == nil && s.Mask&unix.STATX_MNT_ID != 0 {
 		a.mount = mountKey{id: s.Mnt_id, major: s.Dev_major, minor: s.Dev_minor}
@@ -153,8 +153,8 @@ func (r *Reader) filesystem(folder string, a answer) Filesystem {
 	return fs
 }
 
-// mountOf finds a folder's mount. It reads the table of mounts, which grows with
-// every container, only when the folder has come to lie on another mount.
+// mountOf returns a folder's mount. It reads the table of mounts, which grows with every container,
+// only if the folder is on another mount than before.
 func (r *Reader) mountOf(folder string, key mountKey) mount {
 	r.mu.Lock()
 	known, found := r.mounts[folder]
@@ -170,8 +170,8 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	return m
 }
 
-// mountAt finds the mount of a folder, by its ID if that is not 0. It returns the mount that other
-// processes see, not mounts of the agent itself, such as that of StateDirectory=.
+// mountAt returns the mount of a folder, by its ID if that is not 0. It returns the mount that
+// other processes see, not the agent's own mounts, such as that of StateDirectory=.
 func (r *Reader) mountAt(folder string, id uint64) mount {
 	real := folder
 	if p, err := filepath.EvalSymlinks(folder); err == nil {
@@ -187,8 +187,8 @@ func (r *Reader) mountAt(folder string, id uint64) mount {
 	return mount{mountpoint: own.Mountpoint, device: own.Source, kind: own.FSType}
 }
 
-// findMount finds the mount of that ID, or, if that is 0, the one that holds path, in a table
-// of mounts; nil if there is none.
+// findMount returns the mount with that ID or, if the ID is 0, the mount that contains path, from a
+// table of mounts. It returns nil if there is none.
 func (r *Reader) findMount(file, path string, id uint64) (best *mountinfo.Info) {
 	table, err := os.Open(r.path(file))
 	if err != nil {
@@ -203,7 +203,7 @@ func (r *Reader) findMount(file, path string, id uint64) (best *mountinfo.Info) 
 			}
 			return true, false
 		}
-		// Of mounts on one folder the last one listed lies on top.
+		// If several mounts have the same mount point, the last one is visible.
 		if holds(i.Mountpoint, path) && (best == nil || len(i.Mountpoint) >= len(best.Mountpoint)) {
 			best = i
 		}
@@ -215,7 +215,7 @@ func (r *Reader) findMount(file, path string, id uint64) (best *mountinfo.Info) 
 	return best
 }
 
-// holds reports whether path lies at or below the folder of the mount.
+// holds reports whether path is the mount point or below it.
 func holds(mountpoint, path string) bool {
 	return mountpoint == "/" || path == mountpoint || strings.HasPrefix(path, mountpoint+"/")
 }

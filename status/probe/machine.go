@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// Machine is what does not change while a host runs, hot-plugging apart. What a
-// host does not have is zero or empty.
+// Machine has the properties that do not change while a host runs, except by hotplug. What a host
+// lacks is zero or empty.
 type Machine struct {
 	HostName      string // see Reader.HostName
 	MachineID     string // machine-id(5)
-	SystemUUID    string // DMI product UUID, or what a POWER device tree has instead
-	BootID        string // random(4), new with every boot, kept by a soft-reboot
+	SystemUUID    string // DMI product UUID, or its equivalent in a POWER device tree
+	BootID        string // random(4): changes with every boot, but not with a soft-reboot
 	KernelVersion string
 	OSImage       string // PRETTY_NAME of os-release(5)
-	Architecture  string // as Go and container images name it: amd64, arm64
+	Architecture  string // in the names of Go and container images: amd64, arm64
 
 	CPUs        int // online logical CPUs
 	MemoryBytes uint64
 	SwapBytes   uint64
 
-	HugePages []HugePages // by page size, smallest first; sizes without pages included
-	NUMANodes []NUMANode  // by ID; empty where the kernel knows no NUMA
+	HugePages []HugePages // by page size, smallest first; includes sizes without pages
+	NUMANodes []NUMANode  // by ID; empty if the kernel has no NUMA
 
-	// CgroupVersion is 2 for the unified hierarchy, 1 for the old and for the
-	// hybrid one, 0 where no cgroup filesystem is mounted.
+	// CgroupVersion is 2 for the unified hierarchy, 1 for the legacy and the hybrid hierarchy, 0 if
+	// no cgroup filesystem is mounted.
 	CgroupVersion int
 }
 
-// HugePages counts the huge pages of one size that the kernel has set aside.
+// HugePages is the number of huge pages of one size that the kernel has reserved.
 type HugePages struct {
 	PageSizeBytes uint64 `json:"pageSizeBytes"`
 	Pages         uint64 `json:"pages"`
@@ -45,9 +45,9 @@ type NUMANode struct {
 	HugePages   []HugePages `json:"hugepages,omitempty"`
 }
 
-// Machine reads the static facts. It is meant for the start and for rare
-// refreshes: it reads some files for each CPU. An error says what could not be
-// read or parsed; the Machine beside it holds everything else.
+// Machine reads the machine's properties. Call it at the start and for rare updates, because it
+// reads several files for each CPU. An error says what could not be read or parsed; the rest of the
+// Machine is valid.
 func (r *Reader) Machine() (Machine, error) {
 	m := Machine{
 		HostName:      r.HostName(),
@@ -74,8 +74,8 @@ func (r *Reader) Machine() (Machine, error) {
 	return m, errors.Join(errs...)
 }
 
-// HostName returns the host name of the kernel. It is empty if it is only a default of the kernel
-// or of the operating system (DEFAULT_HOSTNAME of os-release(5)).
+// HostName returns the kernel's host name. It returns "" if that is only a default of the kernel or
+// of the operating system (DEFAULT_HOSTNAME of os-release(5)).
 func (r *Reader) HostName() string {
 	name := r.text("/proc/sys/kernel/hostname")
 	fallback := osRelease(r.text("/etc/os-release", "/usr/lib/os-release"))["DEFAULT_HOSTNAME"]
@@ -85,7 +85,7 @@ func (r *Reader) HostName() string {
 	return name
 }
 
-// machineID drops what systemd writes into an image before its first boot; see
+// machineID returns "" for the text that systemd writes into an image before its first boot; see
 // machine-id(5), "First Boot Semantics".
 func machineID(text string) string {
 	if text == "uninitialized" {
@@ -94,14 +94,14 @@ func machineID(text string) string {
 	return text
 }
 
-// prettyName returns PRETTY_NAME from a file in os-release(5) format, else NAME,
-// else "Linux", which is what that page says to assume.
+// prettyName returns PRETTY_NAME from a file in os-release(5) format, else NAME, else "Linux", the
+// default of that manual page.
 func prettyName(file string) string {
 	fields := osRelease(file)
 	return cmp.Or(fields["PRETTY_NAME"], fields["NAME"], "Linux")
 }
 
-// osRelease are the fields of a file in os-release(5) format.
+// osRelease returns the fields of a file in os-release(5) format.
 func osRelease(file string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(file) {
@@ -113,8 +113,8 @@ func osRelease(file string) map[string]string {
 	return fields
 }
 
-// unquote takes the shell quoting off a value as os-release(5) allows it:
-// single or double quotes around the whole, backslash before a special one.
+// unquote removes the shell quoting that os-release(5) allows: single or double quotes around the
+// value, and backslashes before special characters.
 func unquote(s string) string {
 	if len(s) >= 2 && s[0] == s[len(s)-1] {
 		switch s[0] {

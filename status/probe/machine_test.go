@@ -146,7 +146,7 @@ func TestMachineKeepsTheRestWhenOneFileIsBroken(t *testing.T) {
 	}
 }
 
-func TestNewWantsProc(t *testing.T) {
+func TestNewFailsWithoutProc(t *testing.T) {
 	if _, err := probe.New(t.TempDir()); err == nil || !strings.Contains(err.Error(), "mount /proc") {
 		t.Errorf("New(empty folder) = %v, want an error with a hint", err)
 	}
@@ -226,7 +226,7 @@ func FuzzParseCPUList(f *testing.F) {
 	})
 }
 
-func TestAHostNameThatNobodyGave(t *testing.T) {
+func TestADefaultHostNameIsEmpty(t *testing.T) {
 	for _, c := range []struct{ name, kernel, file, release, want string }{
 		{"a name", "web-1\n", "web-1\n", "", "web-1"},
 		{"a transient one", "web-1", "", "DEFAULT_HOSTNAME=fedora\n", "web-1"},

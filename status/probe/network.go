@@ -12,15 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network is what the kernel knows of the host's addresses and ways out.
+// Network has the host's addresses and routes, from the kernel.
 type Network struct {
-	Addresses []Address      // by interface index, then as the kernel lists them
-	Routes    []DefaultRoute // the one of each family that is taken first
-	// ControlPlane are the ways to the control plane's addresses, the one that
-	// counts first; none where it is on this host only.
+	Addresses []Address      // by interface index, then in the kernel's order
+	Routes    []DefaultRoute // the preferred one of each family
+	// ControlPlane are the routes to the control plane's addresses, the most important first; none
+	// if the control plane is only on this host.
 	ControlPlane []TargetRoute
-	// Resolving reports that the control plane has a name whose addresses are not
-	// known yet.
+	// Resolving means that the control plane's name has not been resolved yet.
 	Resolving bool
 	Problem   string // why it was not read; empty if it was
 }
@@ -28,23 +27,22 @@ type Network struct {
 // Address is one address on one interface.
 type Address struct {
 	IP        netip.Addr
-	Bits      int // length of the prefix
+	Bits      int // prefix length
 	Interface string
-	Kind      string // what the kernel calls the link: "device", "bridge", "veth", "dummy", ...
+	Kind      string // the kernel's type of the link: "device", "bridge", "veth", "dummy", ...
 	Label     string // IPv4 only; differs from Interface for an alias such as "eth0:1"
 
-	Up      bool // the interface is switched on
-	Carrier bool // its link is there (IFF_LOWER_UP)
+	Up      bool // the interface is enabled
+	Carrier bool // it has a carrier (IFF_LOWER_UP)
 
 	Secondary  bool // IPv4: not the first address of its prefix on the interface
-	Temporary  bool // IPv6: a privacy address, replaced every day
+	Temporary  bool // IPv6: a privacy address, replaced daily
 	Deprecated bool // beyond its preferred lifetime
-	Tentative  bool // not proven unique yet, or proven not to be
+	Tentative  bool // not proven unique yet, or a duplicate
 }
 
-// Addresses reads interfaces, addresses, default routes and the ways to the
-// addresses of a control plane, in the network namespace that the process runs in.
-// It needs no privileges.
+// Addresses reads interfaces, addresses, default routes and the routes to the addresses of a
+// control plane, in the network namespace of the process. It needs no privileges.
 func Addresses(controlPlane ...netip.AddrPort) Network {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -61,7 +59,7 @@ func Addresses(controlPlane ...netip.AddrPort) Network {
 	var n Network
 	slices.SortStableFunc(addrs, func(a, b netlink.Addr) int { return cmp.Compare(a.LinkIndex, b.LinkIndex) })
 	for _, a := range addrs {
-		// An interface may have gone between the two lists.
+		// An interface may disappear between the two lists.
 		if link := byIndex[a.LinkIndex]; link != nil {
 			n.Addresses = append(n.Addresses, held(a, link))
 		}
@@ -81,7 +79,7 @@ func Addresses(controlPlane ...netip.AddrPort) Network {
 	return n
 }
 
-// held is an address on the interface that has it.
+// held converts an address of an interface.
 func held(a netlink.Addr, link netlink.Link) Address {
 	bits, _ := a.Mask.Size()
 	attrs := link.Attrs()
@@ -96,7 +94,7 @@ func held(a netlink.Addr, link netlink.Link) Address {
 		Deprecated: a.Flags&unix.IFA_F_DEPRECATED != 0,
 		Tentative:  a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0,
 	}
-	// One bit with two names: IFA_F_SECONDARY and IFA_F_TEMPORARY.
+	// IFA_F_SECONDARY and IFA_F_TEMPORARY are the same bit.
 	if a.Flags&unix.IFA_F_SECONDARY != 0 {
 		result.Secondary = result.IP.Is4()
 		result.Temporary = result.IP.Is6()

@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// pair makes two ends of a cable and switches them on.
+// pair creates two connected interfaces and enables them.
 func pair(t *testing.T, name, peer string) (near, far netlink.Link) {
 	t.Helper()
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}))
@@ -96,7 +96,7 @@ func TestAddressesOfANetworkNamespace(t *testing.T) {
 		t.Errorf("Addresses() = %+v, want the second address of a prefix secondary", a)
 	}
 
-	// A link-local control plane is where its zone says, whatever route came first.
+	// A link-local control plane is on the link of its zone, whatever route comes first.
 	_, host, err := net.ParseCIDR("fe80::3/128")
 	must(t, err)
 	must(t, netlink.RouteAdd(&netlink.Route{Dst: host, LinkIndex: backup.Attrs().Index, Priority: 500}))
@@ -112,12 +112,12 @@ func TestAddressesOfANetworkNamespace(t *testing.T) {
 	}
 }
 
-// controlPlane is where none of the test's interfaces is.
+// controlPlane is not on any link of the test's interfaces.
 var controlPlane = netip.MustParseAddrPort("10.1.2.3:6443")
 
 func TestWatchNoticesWhatChanges(t *testing.T) {
 	lab.InNetwork(t)
-	// What IPv6 does by itself would be noticed in place of the rest.
+	// Automatic changes of IPv6 would be mistaken for those of the test.
 	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0))
 	near, _ := pair(t, "lan0", "lan1")
 	here, err := netns.Get()
@@ -176,8 +176,8 @@ func TestWatchNoticesWhatChanges(t *testing.T) {
 		},
 	}
 
-	// Watch opens its socket on this goroutine's thread; another thread of the
-	// same namespace changes things.
+	// Watch opens its socket on this goroutine's thread; another thread in the same namespace makes
+	// changes.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	changes := make(chan struct{})
@@ -213,7 +213,7 @@ func TestWatchNoticesWhatChanges(t *testing.T) {
 	}
 }
 
-// reported waits until a change comes that shows what is to be seen.
+// reported waits for a change after which seen returns true.
 func reported(ctx context.Context, changes <-chan struct{}, seen func(probe.Network) bool) bool {
 	for {
 		select {

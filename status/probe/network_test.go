@@ -56,10 +56,10 @@ func TestWatchReportsOnceAtTheStartAndEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// nowhere is where nobody wants to go.
+// nowhere returns no destinations.
 func nowhere() []netip.Addr { return nil }
 
-// message builds one netlink message of a type with its payload.
+// message returns a netlink message of that type.
 func message(kind uint16, payload ...byte) []byte {
 	payload = append(payload, make([]byte, max(0, unix.SizeofRtMsg-len(payload)))...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(payload)))
@@ -68,8 +68,8 @@ func message(kind uint16, payload ...byte) []byte {
 	return append(m, payload...)
 }
 
-// route is a message of a route that changes, after as many attributes as the kernel
-// puts before the destination.
+// route returns a message about a changed route, with as many attributes before the destination as
+// the kernel sends.
 func route(kind uint16, to string) []byte {
 	prefix := netip.MustParsePrefix(to)
 	family := byte(unix.AF_INET6)
@@ -85,7 +85,7 @@ func route(kind uint16, to string) []byte {
 		}
 	}
 	attribute(unix.RTA_TABLE, []byte{254, 0, 0, 0})
-	attribute(unix.RTA_PREF, []byte{1}) // whose value is padded
+	attribute(unix.RTA_PREF, []byte{1}) // its value is padded
 	if prefix.Bits() > 0 {
 		attribute(unix.RTA_DST, prefix.Addr().AsSlice())
 	}
@@ -119,20 +119,20 @@ func TestIsRelevant(t *testing.T) {
 		{"nothing", nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := probe.WorthALook(c.datagram, wanted); got != c.want {
-				t.Errorf("worthALook() = %t, want %t", got, c.want)
+			if got := probe.IsRelevant(c.datagram, wanted); got != c.want {
+				t.Errorf("isRelevant() = %t, want %t", got, c.want)
 			}
 		})
 	}
 }
 
-// A router with a full table changes it all day.
+// On a router with a full table, routes change all day.
 func TestRoutesToElsewhereCostNoMemory(t *testing.T) {
 	datagram := route(unix.RTM_NEWROUTE, "192.0.2.0/24")
 	list := []netip.Addr{netip.MustParseAddr("10.1.2.3")}
 	wanted := func() []netip.Addr { return list }
-	if n := testing.AllocsPerRun(100, func() { probe.WorthALook(datagram, wanted) }); n != 0 {
-		t.Errorf("worthALook() of a route allocates %v times, want none", n)
+	if n := testing.AllocsPerRun(100, func() { probe.IsRelevant(datagram, wanted) }); n != 0 {
+		t.Errorf("isRelevant() of a route allocates %v times, want none", n)
 	}
 }
 
@@ -141,8 +141,8 @@ func FuzzIsRelevant(f *testing.F) {
 	f.Add(route(unix.RTM_DELROUTE, "::/0"))
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, datagram []byte) {
-		if !probe.WorthALook(datagram, nowhere) && len(datagram) < unix.NLMSG_HDRLEN {
-			t.Errorf("worthALook(%v) = false, want what cannot be told to count", datagram)
+		if !probe.IsRelevant(datagram, nowhere) && len(datagram) < unix.NLMSG_HDRLEN {
+			t.Errorf("isRelevant(%v) = false, want what cannot be told to count", datagram)
 		}
 	})
 }

@@ -15,17 +15,17 @@ import (
 type Reader struct {
 	root string
 	proc procfs.FS
-	// cgroupVersion is looked up once: it does not change while the host runs.
+	// cgroupVersion is determined once: it does not change while the host runs.
 	cgroupVersion func() int
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	asked  map[string]*question // statfs calls in progress, by folder
-	mounts map[string]mount     // the mount each folder was last found on
+	mounts map[string]mount     // the last known mount of each folder
 }
 
-// New returns a Reader of the host whose files lie below root: "/" for this
-// one. It fails if there is no /proc below root.
+// New returns a Reader for the host whose files are below root: "/" for this host. It fails if
+// there is no /proc below root.
 func New(root string) (*Reader, error) {
 	root = filepath.Clean(root)
 	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
@@ -42,12 +42,11 @@ func New(root string) (*Reader, error) {
 	return r, nil
 }
 
-// path returns where the host's absolute path lies below the root.
+// path returns the path below the root for an absolute path of the host.
 func (r *Reader) path(host string) string { return filepath.Join(r.root, host) }
 
-// text returns the content of the first of the host's files that can be read,
-// without surrounding white space and the NUL bytes of device-tree files, or ""
-// if there is none.
+// text returns the content of the first of the host's files that can be read, or "". It removes
+// surrounding white space, and the NUL bytes of device-tree files.
 func (r *Reader) text(hostPaths ...string) string {
 	for _, p := range hostPaths {
 		if p == "" {
@@ -61,8 +60,8 @@ func (r *Reader) text(hostPaths ...string) string {
 	return ""
 }
 
-// number returns the unsigned number in one of the host's files. Found is false
-// where there is no such file, or where it says "max": no limit.
+// number returns the unsigned number in one of the host's files. found is false if the file does
+// not exist, or contains "max": no limit.
 func (r *Reader) number(hostPath string) (value uint64, found bool, err error) {
 	if hostPath == "" {
 		return 0, false, nil

@@ -13,35 +13,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultRoute is one way to everywhere.
+// DefaultRoute is a route for all destinations without another route.
 type DefaultRoute struct {
 	IPv6      bool
 	Interface string
-	Gateway   netip.Addr // invalid on a link without one
+	Gateway   netip.Addr // invalid if there is none
 	Metric    int
-	// Source is the address that the kernel sends from on this route; invalid
-	// where it does not say.
+	// Source is the kernel's source address for this route; invalid if unknown.
 	Source netip.Addr
 }
 
-// TargetRoute is how the kernel would send to one address.
+// TargetRoute is the kernel's route to one address.
 type TargetRoute struct {
 	To        netip.AddrPort
-	Interface string     // where it leaves; where To is the host's own, the interface that holds it
-	Gateway   netip.Addr // invalid on a link without one
-	Source    netip.Addr // what it is sent from; invalid where the kernel does not say
+	Interface string     // outgoing; for an address of this host, the interface that has it
+	Gateway   netip.Addr // invalid if there is none
+	Source    netip.Addr // source address; invalid if unknown
 	Own       bool       // To is an address of this host itself
-	Problem   string     // why there is no way; empty where there is one
+	Problem   string     // why there is no route; empty if there is one
 }
 
-// routeTo asks the kernel how it would open a connection to that address, by its rules
-// and all its tables. Nothing is sent.
+// routeTo requests the kernel's route for a connection to that address, which depends on its
+// routing rules and tables. It sends no packets.
 func routeTo(to netip.AddrPort, n Network, links map[int]netlink.Link) TargetRoute {
 	w := TargetRoute{To: to}
 	through := 0
 	for index, link := range links {
 		if link.Attrs().Name == to.Addr().Zone() {
-			through = index // a link-local address is on one link
+			through = index // a link-local address belongs to one link
 		}
 	}
 	a, err := queryRoute(to, through, 0)
@@ -53,7 +52,7 @@ func routeTo(to netip.AddrPort, n Network, links map[int]netlink.Link) TargetRou
 	if link := links[a.link]; link != nil {
 		w.Interface = link.Attrs().Name
 	}
-	// The kernel says lo; and of IPv6 it makes the route a moment after the address.
+	// The kernel returns lo. It adds the route of an IPv6 address slightly later than the address.
 	own := func(a Address) bool {
 		zone := to.Addr().Zone()
 		return a.IP == to.Addr().WithZone("") && (zone == "" || zone == a.Interface)
@@ -64,12 +63,12 @@ func routeTo(to netip.AddrPort, n Network, links map[int]netlink.Link) TargetRou
 	return w
 }
 
-// defaultRoutes lists the default routes of the main table, and before them the one
-// that the kernel would take by its rules, whatever table that is in.
+// defaultRoutes lists the default routes of the main table. The first one is the route that the
+// kernel's rules select, even from another table.
 func defaultRoutes(family int, links map[int]netlink.Link) ([]DefaultRoute, error) {
 	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
 	if unsupported(err) {
-		return nil, nil // IPv6 switched off
+		return nil, nil // IPv6 is disabled
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
@@ -82,7 +81,7 @@ func defaultRoutes(family int, links map[int]netlink.Link) ([]DefaultRoute, erro
 		}
 		link := links[index]
 		if link == nil || r.Type != unix.RTN_UNICAST {
-			continue // a default of type blackhole or unreachable is no way out
+			continue // a blackhole or unreachable default route leads nowhere
 		}
 		route := DefaultRoute{IPv6: family == netlink.FAMILY_V6, Interface: link.Attrs().Name, Metric: r.Priority}
 		if ip, ok := netip.AddrFromSlice(gateway); ok {
@@ -99,11 +98,11 @@ func defaultRoutes(family int, links map[int]netlink.Link) ([]DefaultRoute, erro
 	return withTaken(result, family, links), nil
 }
 
-// withTaken puts the default route first that the kernel would take now.
+// withTaken moves the default route that the kernel uses now to the front.
 func withTaken(routes []DefaultRoute, family int, links map[int]netlink.Link) []DefaultRoute {
 	to := everywhere(family)
 	entry, err := queryRoute(to, 0, unix.RTM_F_FIB_MATCH)
-	if err != nil || entry.bits != 0 { // a VPN may cover all in two halves: that is no default route
+	if err != nil || entry.bits != 0 { // a VPN may use two routes with half of all addresses each, which are not default routes
 		return routes
 	}
 	a, err := queryRoute(to, 0, 0)
@@ -119,8 +118,8 @@ func withTaken(routes []DefaultRoute, family int, links map[int]netlink.Link) []
 	return slices.Insert(routes, 0, taken)
 }
 
-// everywhere is a destination that nothing but a default route covers: 0.0.0.1, as
-// in "ip route get 1", or the first address of 2000::/3.
+// everywhere returns an address that only a default route matches: 0.0.0.1, as in "ip route get 1",
+// or the first address of 2000::/3.
 func everywhere(family int) netip.AddrPort {
 	if family == netlink.FAMILY_V6 {
 		return netip.AddrPortFrom(netip.MustParseAddr("2000::"), 0)
@@ -128,17 +127,18 @@ func everywhere(family int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{0, 0, 0, 1}), 0)
 }
 
-// reply is what the kernel says of a destination.
+// reply is the kernel's route to a destination.
 type reply struct {
 	kind            uint8 // of the route: RTN_UNICAST, RTN_LOCAL
-	bits            uint8 // length of the prefix that was matched, where that was requested
+	bits            uint8 // length of the matched prefix, if requested
 	metric          int
 	link            int
 	gateway, source netip.Addr
 }
 
-// queryRoute requests the route to a destination, for TCP if it has a port: routing rules may
-// depend on that. If link is not 0, the route must use it. An error says why there is no route.
+// queryRoute requests the route to a destination. If it has a port, the route is for TCP to that
+// port, because routing rules may depend on that. If link is not 0, the route must use that link.
+// An error says why there is no route.
 //
 // netlink.RouteGet does not support ports. Kernels before 4.18 ignore them.
 func queryRoute(to netip.AddrPort, link int, flags uint32) (reply, error) {
@@ -168,7 +168,7 @@ func queryRoute(to netip.AddrPort, link int, flags uint32) (reply, error) {
 	return parseRoute(replies[0])
 }
 
-// parseRoute reads a message of type RTM_NEWROUTE.
+// parseRoute parses an RTM_NEWROUTE message.
 func parseRoute(message []byte) (reply, error) {
 	head := nl.DeserializeRtMsg(message)
 	a := reply{kind: head.Type, bits: head.Dst_len}
@@ -187,7 +187,7 @@ func parseRoute(message []byte) (reply, error) {
 			a.gateway = address(value)
 		case unix.RTA_PREFSRC:
 			a.source = address(value)
-		case unix.RTA_VIA: // struct rtvia: a gateway of the other family
+		case unix.RTA_VIA: // struct rtvia: a gateway of the other address family
 			if len(value) > 2 {
 				a.gateway = address(value[2:])
 			}
@@ -208,7 +208,7 @@ func address(value []byte) netip.Addr {
 	return ip.Unmap()
 }
 
-// unsupported reports that the kernel has no such address family.
+// unsupported reports whether an error means that the kernel lacks the address family.
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
 }

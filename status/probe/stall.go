@@ -9,24 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stall is the pressure stall information (PSI) of one resource: for how much of
-// the time tasks could not continue for lack of it. See Documentation/accounting/psi.rst
-// of the kernel.
+// Stall is the pressure stall information (PSI) of one resource: the share of time that tasks could
+// not continue because they waited for it. See Documentation/accounting/psi.rst of the kernel.
 type Stall struct {
-	Resource string   // as its file below /proc/pressure is called: "cpu", "memory" or "io"
+	Resource string   // name of its file in /proc/pressure: "cpu", "memory" or "io"
 	Some     Averages // at least one task waited
-	Full     Averages // all tasks that were not idle waited at once; of the CPUs always zero
+	Full     Averages // all non-idle tasks waited at the same time; always zero for cpu
 	Absent   bool     // the kernel has no PSI, or it is disabled
-	Problem  string   // why it was not measured although the kernel has it; empty if it was
+	Problem  string   // why the measurement failed; empty if it did not
 }
 
-// Averages are percentages of the time that has just passed.
+// Averages are percentages of the last periods of time.
 type Averages struct {
 	TenSeconds, Minute, FiveMinutes float64
 }
 
-// Stalls measures the resources of those names, in that order: one small file for
-// each.
+// Stalls measures the named resources, in that order. It reads one small file for each.
 func (r *Reader) Stalls(resources []string) []Stall {
 	stalls := make([]Stall, len(resources))
 	for i, resource := range resources {
@@ -45,8 +43,8 @@ func newStall(resource string, stats procfs.PSIStats, err error) Stall {
 	s := Stall{Resource: resource}
 	file := "/proc/pressure/" + resource
 	switch {
-	// Where PSI is switched off some kernels have no folder, and others files that
-	// cannot be read (psi_show of Linux 4.20).
+	// If PSI is disabled, some kernels have no folder, and others have files that cannot be read
+	// (psi_show of Linux 4.20).
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EOPNOTSUPP):
 		s.Absent = true
 	case err != nil:
@@ -54,7 +52,7 @@ func newStall(resource string, stats procfs.PSIStats, err error) Stall {
 			err = path.Err
 		}
 		s.Problem = fmt.Sprintf("read %s: %v", file, err)
-	case stats.Some == nil || stats.Full == nil && resource != "cpu": // which has had one since Linux 5.13
+	case stats.Some == nil || stats.Full == nil && resource != "cpu": // cpu has "full" since Linux 5.13
 		s.Problem = file + ` has no line "some" or "full"`
 	default:
 		s.Some, s.Full = averages(stats.Some), averages(stats.Full)

@@ -46,8 +46,8 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// No file that a test can make is refused by read(2) as those of a kernel are that was
-// booted with psi=0, so that the error is made as procfs would wrap it.
+// No file in a test can fail in read(2) like that of a kernel with psi=0, so the test creates the
+// error that procfs would wrap.
 func TestAKernelWithPSIDisabledHasNone(t *testing.T) {
 	for errno, want := range map[syscall.Errno]probe.Stall{
 		unix.EOPNOTSUPP: {Resource: "io", Absent: true},

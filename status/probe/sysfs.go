@@ -11,10 +11,10 @@ import (
 	"github.com/google/cadvisor/lib/utils/sysfs"
 )
 
-// tree is cadvisor's view of /sys, below a Reader's root. The paths that it
-// hands out and takes back are the host's, for cadvisor finds node and CPU
-// numbers in them with regular expressions that a root folder could match. What
-// it does not override (block and network devices) is not requested here.
+// tree implements cadvisor's view of /sys below a Reader's root. It passes paths without the root,
+// because cadvisor finds node and CPU numbers in them with regular expressions that a root folder
+// could match. The methods that it does not override (for block and network devices) are not used
+// here.
 type tree struct {
 	sysfs.SysFs
 	reader *Reader
@@ -33,8 +33,8 @@ func (t *tree) glob(pattern string) ([]string, error) {
 	return found, err
 }
 
-// GetCoreID takes a CPU without a core ID, as on some ARM boards, for a core of
-// its own: cadvisor would leave it out and write to standard error.
+// GetCoreID treats a CPU without a core ID, as on some ARM boards, as a separate core. cadvisor
+// would omit it and write to standard error.
 func (t *tree) GetCoreID(cpu string) (string, error) {
 	id, err := t.SysFs.GetCoreID(t.reader.path(cpu))
 	if os.IsNotExist(err) {
@@ -43,7 +43,7 @@ func (t *tree) GetCoreID(cpu string) (string, error) {
 	return id, err
 }
 
-// GetCPUPhysicalPackageID takes a CPU of no package for one of the first.
+// GetCPUPhysicalPackageID treats a CPU without a package as one of the first package.
 func (t *tree) GetCPUPhysicalPackageID(cpu string) (string, error) {
 	id, err := t.SysFs.GetCPUPhysicalPackageID(t.reader.path(cpu))
 	if os.IsNotExist(err) {
@@ -63,22 +63,22 @@ func (t *tree) GetDrawerID(cpu string) (string, error) {
 func (t *tree) GetMemInfo(node string) (string, error) {
 	text, err := t.SysFs.GetMemInfo(t.reader.path(node))
 	if os.IsNotExist(err) {
-		// cadvisor would write to standard error; a node without a size has none.
+		// An error would make cadvisor write to standard error; such a node has no memory.
 		return "MemTotal: 0 kB", nil
 	}
 	return text, err
 }
 
-// GetDistances keeps cadvisor from reading what nobody here requests, and from
-// writing to standard error where it is missing.
+// GetDistances prevents cadvisor from reading data that hostler does not use, and from writing to
+// standard error if it is missing.
 func (t *tree) GetDistances(string) (string, error) { return "0", nil }
 
-// GetCaches keeps cadvisor from reading some dozen files for each CPU.
+// GetCaches prevents cadvisor from reading a dozen files for each CPU.
 func (t *tree) GetCaches(int) ([]os.FileInfo, error) { return nil, nil }
 
 func (t *tree) GetHugePagesInfo(folder string) ([]os.FileInfo, error) {
 	infos, err := t.SysFs.GetHugePagesInfo(t.reader.path(folder))
-	// cadvisor panics on a name without a dash.
+	// cadvisor panics if a name has no dash.
 	infos = slices.DeleteFunc(infos, func(i os.FileInfo) bool { return !strings.HasPrefix(i.Name(), "hugepages-") })
 	return infos, err
 }
@@ -87,8 +87,8 @@ func (t *tree) GetHugePagesNr(folder, name string) (string, error) {
 	return t.SysFs.GetHugePagesNr(t.reader.path(folder)+"/", name)
 }
 
-// IsCPUOnline answers from the list read once; cadvisor's own reads the file for
-// each CPU. Without a list no CPU can go offline.
+// IsCPUOnline uses the list that was read once; cadvisor's version reads a file for each CPU.
+// Without a list, no CPU can go offline.
 func (t *tree) IsCPUOnline(cpu string) bool {
 	if len(t.online) == 0 {
 		return true

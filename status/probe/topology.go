@@ -18,11 +18,11 @@ import (
 const (
 	nodesFolder     = "/sys/devices/system/node"
 	onlineCPUs      = "/sys/devices/system/cpu/online"
-	hugePagesFolder = "/sys/kernel/mm/hugepages/" // cadvisor appends names to it
+	hugePagesFolder = "/sys/kernel/mm/hugepages/" // cadvisor appends names to the path
 	maxCPUID        = 1 << 16                     // far above CONFIG_NR_CPUS of any kernel
 )
 
-// topology fills in CPUs, huge pages and NUMA nodes.
+// topology sets CPUs, huge pages and NUMA nodes.
 func (r *Reader) topology(m *Machine) error {
 	var errs []error
 	online, err := parseCPUList(r.text(onlineCPUs))
@@ -41,10 +41,10 @@ func (r *Reader) topology(m *Machine) error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("read CPU topology: %w", err))
 	}
-	// cadvisor counts offline CPUs too where there is no NUMA.
+	// Without NUMA, cadvisor also counts offline CPUs.
 	m.CPUs = cmp.Or(len(online), cpus)
 
-	// Without NUMA cadvisor makes up a node for each socket, without memory.
+	// Without NUMA, cadvisor returns a node without memory for each socket.
 	if !r.exists(nodesFolder) {
 		return errors.Join(errs...)
 	}
@@ -69,8 +69,7 @@ func hugePages(infos []cadvisor.HugePagesInfo) []HugePages {
 	return pages
 }
 
-// parseCPUList parses the kernel's list format, such as "0-3,8". An empty text
-// is an empty list.
+// parseCPUList parses the kernel's list format, such as "0-3,8". An empty text is an empty list.
 func parseCPUList(text string) ([]int, error) {
 	var cpus []int
 	if text == "" {

@@ -7,44 +7,44 @@ import (
 	"strings"
 )
 
-// Usage is what a status check measures. It takes a handful of small files and
-// one statfs for each folder.
+// Usage is the measurement of one status check. It takes a few small files and one statfs call for
+// each folder.
 type Usage struct {
 	Layout      Layout
 	Memory      Memory
 	CPUs        CPUs
 	PIDs        PIDs
-	Filesystems []Filesystem // one for each folder requested, in that order
+	Filesystems []Filesystem // one for each requested folder, in that order
 }
 
 // Layout detects changes of the Machine without reading all of it: equal Layouts have the same
-// CPUs, memory, huge pages and swap. The zero value is a host that could not be read.
+// CPUs, memory, huge pages and swap. The zero value means that the host could not be read.
 type Layout struct {
-	cpus                    string // as the kernel lists those that are online
+	cpus                    string // the kernel's list of online CPUs
 	memory, hugePages, swap uint64 // bytes
 }
 
-// Memory is the host's memory as the kernel counts it, or what its root cgroup grants of it.
+// Memory is the host's memory according to the kernel, or what its root cgroup grants of it.
 type Memory struct {
 	TotalBytes uint64
-	// AvailableBytes is MemAvailable of proc_meminfo(5): what programs can get
-	// without swapping, page cache that can be dropped included. ZFS's cache, which the
-	// kernel does not count there, is added.
+	// AvailableBytes is MemAvailable of proc_meminfo(5): what programs can get without swapping,
+	// including page cache that can be dropped. It also includes ZFS's cache, which the kernel does
+	// not count.
 	AvailableBytes uint64
 	SwapTotalBytes uint64
-	Source         string // the limit that TotalBytes is; empty if that is the machine's memory
-	Problem        string // why it was not measured; empty if it was
+	Source         string // the limit that sets TotalBytes; empty if that is the machine's memory
+	Problem        string // why the measurement failed; empty if it did not
 }
 
-// PIDs counts processes and threads against the limit that leaves the fewest.
+// PIDs is the number of processes and threads with the lowest remaining limit.
 type PIDs struct {
 	Used    uint64
 	Limit   uint64
 	Source  string // the limit's name: "kernel.pid_max", "kernel.threads-max" or "pids.max of the root cgroup"
-	Problem string // why it was not measured; empty if it was
+	Problem string // why the measurement failed; empty if it did not
 }
 
-// Available returns how many more can be started.
+// Available returns how many more processes can be started.
 func (p PIDs) Available() uint64 {
 	if p.Used >= p.Limit {
 		return 0
@@ -53,9 +53,9 @@ func (p PIDs) Available() uint64 {
 }
 
 // Usage measures memory, PIDs and the filesystems of the given folders. A value that cannot be
-// measured has a Problem, and does not affect the others. Usage returns at the latest when ctx
-// ends. A folder whose filesystem does not answer then has a Problem, and is not queried again
-// until it has answered.
+// measured has a Problem, and does not affect the others. Usage returns when ctx ends, at the
+// latest. A folder whose filesystem has not answered until then has a Problem, and is not queried
+// again until it answers.
 func (r *Reader) Usage(ctx context.Context, folders ...string) Usage {
 	memory, layout := r.memory()
 	return Usage{
@@ -81,7 +81,7 @@ func (r *Reader) memory() (Memory, Layout) {
 		SwapTotalBytes: value(info.SwapTotalBytes),
 	}
 	pages := value(info.HugetlbBytes)
-	if info.HugetlbBytes == nil { // before Linux 4.16, which counts those of the default size alone
+	if info.HugetlbBytes == nil { // before Linux 4.16, which only counts the default size
 		pages = value(info.HugePagesTotal) * value(info.HugepagesizeBytes)
 	}
 	layout := Layout{cpus: r.text(onlineCPUs), memory: m.TotalBytes, hugePages: pages, swap: m.SwapTotalBytes}
@@ -92,8 +92,8 @@ func (r *Reader) memory() (Memory, Layout) {
 	return m, layout
 }
 
-// arcSurplus is how many bytes ZFS's cache gives back when others need memory: what it holds
-// beyond its least size. See arc_summary(1).
+// arcSurplus returns how many bytes ZFS's cache frees when others need memory: its size beyond its
+// minimum. See arc_summary(1).
 func (r *Reader) arcSurplus() uint64 {
 	var size, least uint64
 	for line := range strings.Lines(r.text("/proc/spl/kstat/zfs/arcstats")) {
@@ -113,8 +113,8 @@ func (r *Reader) arcSurplus() uint64 {
 	return size - min(size, least)
 }
 
-// pids compares the kernel's two limits and that of the root cgroup, which only
-// a host inside a container or a namespace has.
+// pids returns the lowest of the kernel's two limits and the root cgroup's limit. Only a host
+// inside a container or a namespace has the latter.
 func (r *Reader) pids() PIDs {
 	used, err := parseTasks(r.text("/proc/loadavg"))
 	if err != nil {
@@ -151,9 +151,8 @@ func (r *Reader) pids() PIDs {
 	return tightest
 }
 
-// parseTasks returns the number of processes and threads from the fourth field
-// of /proc/loadavg, such as "1/120". The sysinfo system call counts the same but
-// stops at 65,535.
+// parseTasks returns the number of processes and threads from the fourth field of /proc/loadavg,
+// such as "1/120". The sysinfo system call has the same number, but its maximum is 65,535.
 func parseTasks(loadavg string) (uint64, error) {
 	fields := strings.Fields(loadavg)
 	if len(fields) < 4 {

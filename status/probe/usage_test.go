@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func TestLayoutReportsPartsThatCameOrWent(t *testing.T) {
+func TestLayoutReportsAddedAndRemovedParts(t *testing.T) {
 	const online, meminfo = "sys/devices/system/cpu/online", "proc/meminfo"
 	const old = "MemTotal: 1000 kB\nMemAvailable: 500 kB\nSwapTotal: 10 kB\nHugePages_Total: 2\nHugepagesize: 2048 kB\n"
 	before := map[string]string{online: "0-3\n", meminfo: old + "Hugetlb: 4096 kB\n"}
@@ -42,7 +42,7 @@ func TestLayoutReportsPartsThatCameOrWent(t *testing.T) {
 		name    string
 		file    string
 		content string
-		want    bool // that it is another
+		want    bool // whether the Layout differs
 	}{
 		{"the same again", online, "0-3\n", false},
 		{"less memory available", meminfo, strings.Replace(old, " 500 kB", " 400 kB", 1) + "Hugetlb: 4096 kB\n", false},
@@ -137,7 +137,7 @@ func TestFilesystemOfAFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := reader(t, "/")
-	for range 2 { // the second time from what was learned
+	for range 2 { // the second time with cached data
 		got := r.Usage(t.Context(), folder, link).Filesystems
 		for i, path := range []string{folder, link} {
 			fs := got[i]
@@ -222,7 +222,7 @@ func BenchmarkUsage(b *testing.B) {
 	}
 }
 
-// A unit's StateDirectory= and ProtectSystem= make mounts that its process alone sees.
+// A unit's StateDirectory= and ProtectSystem= create mounts that only its process sees.
 func TestAFilesystemIsNamedAsTheHostMountsIt(t *testing.T) {
 	folder := t.TempDir()
 	var s unix.Statx_t

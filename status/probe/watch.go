@@ -12,23 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quietTime is how long Watch gathers further changes before it reports: every
-// container that starts makes a handful.
+// quietTime is how long Watch collects further changes before it reports: the start of a container
+// causes several.
 const quietTime = 200 * time.Millisecond
 
-// Watch reports on changes whenever an address, an interface, a routing rule, a
-// nexthop that routes share, a default route or one to the given destinations may have changed in the process's
-// network namespace: read Addresses again and compare. It reports one change as soon
-// as it is subscribed, so that nothing between an earlier check and this one is
-// missed; changes in quick succession count as one. It blocks until ctx ends or the
-// subscription is lost, and returns why. destinations is called for each route that
-// changes, and must not block. It needs no privileges.
+// Watch sends on changes when the process's network namespace may have changed. It follows
+// addresses, interfaces, routing rules, nexthops, default routes, and routes to the destinations.
+// The receiver calls Addresses again and compares. Watch also sends once after it has subscribed,
+// so that no change between an earlier check and the subscription is missed. Changes in quick
+// succession count as one.
+//
+// It blocks until ctx ends or the subscription is lost, and returns the cause. destinations is
+// called for each route that changes, and must not block. It needs no privileges.
 func Watch(ctx context.Context, destinations func() []netip.Addr, changes chan<- struct{}) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("watch addresses: open netlink socket: %w", err)
 	}
-	// One socket and no decoding: each message only leads to a new read.
+	// Messages are not decoded, because each only leads to a new read.
 	socket := os.NewFile(uintptr(fd), "netlink")
 	defer socket.Close()
 	groups := group(unix.RTNLGRP_LINK) | group(unix.RTNLGRP_IPV4_IFADDR) | group(unix.RTNLGRP_IPV6_IFADDR) |
@@ -64,11 +65,11 @@ func Watch(ctx context.Context, destinations func() []netip.Addr, changes chan<-
 
 func group(number uint) uint32 { return 1 << (number - 1) }
 
-// receive waits for one datagram and reports whether it is worth a check.
+// receive waits for one datagram and reports whether it is relevant.
 func receive(socket *os.File, buffer []byte, destinations func() []netip.Addr) (relevant bool, err error) {
 	n, err := socket.Read(buffer)
 	if errors.Is(err, unix.ENOBUFS) {
-		return true, nil // the kernel dropped messages: anything may have changed
+		return true, nil // the kernel has dropped messages, so anything may have changed
 	}
 	if err != nil {
 		return false, err
@@ -76,8 +77,8 @@ func receive(socket *os.File, buffer []byte, destinations func() []netip.Addr) (
 	return isRelevant(buffer[:n], destinations), nil
 }
 
-// settle lets a burst of changes pass: it waits and then drops what came
-// meanwhile, for that is part of the change about to be reported.
+// settle waits, and then drops all messages that arrived meanwhile. They belong to the change that
+// is about to be reported.
 func settle(ctx context.Context, socket *os.File, buffer []byte) error {
 	select {
 	case <-time.After(quietTime):
@@ -87,7 +88,7 @@ func settle(ctx context.Context, socket *os.File, buffer []byte) error {
 	}
 }
 
-// empty reads what the socket holds, without waiting for more.
+// empty reads all messages in the socket, without waiting for more.
 func empty(ctx context.Context, socket *os.File, buffer []byte) error {
 	connection, err := socket.SyscallConn()
 	if err != nil {
@@ -109,8 +110,8 @@ func empty(ctx context.Context, socket *os.File, buffer []byte) error {
 	return errors.Join(err, readErr)
 }
 
-// isRelevant reports whether a datagram of route messages has anything but routes that do not
-// matter, which a router changes by the thousand. An unknown message is relevant.
+// isRelevant reports whether a datagram has relevant messages. Only routes to other destinations
+// are irrelevant; a router changes them by the thousand. Unknown messages are relevant.
 func isRelevant(datagram []byte, destinations func() []netip.Addr) bool {
 	if len(datagram) == 0 {
 		return true
@@ -146,9 +147,9 @@ func wanted(to netip.Prefix, destinations []netip.Addr) bool {
 	return false
 }
 
-// destination reads where a route leads to, without allocating.
+// destination returns a route's destination, without allocating.
 func destination(route []byte) (to netip.Prefix, reported bool) {
-	// struct rtmsg: family, length of the destination's prefix, ...
+	// struct rtmsg: family, prefix length of the destination, ...
 	if len(route) < unix.SizeofRtMsg {
 		return to, false
 	}
@@ -175,5 +176,5 @@ func destination(route []byte) (to netip.Prefix, reported bool) {
 	return to, false
 }
 
-// aligned is the length with its padding; NLMSG_ALIGNTO and RTA_ALIGNTO are the same.
+// aligned returns the length with padding; NLMSG_ALIGNTO and RTA_ALIGNTO are the same.
 func aligned(length int) int { return (length + 3) &^ 3 }

@@ -2,7 +2,7 @@
 // the agent and boots without an agent.
 //
 // It owns the verdict on each reboot and the count. It reports only what the journal and the
-// agent's own end prove.
+// recorded end of the agent prove.
 package reboots
 
 import (
@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// key is where the store keeps all of it.
+// key is the store's key for all of it.
 const key = "reboots"
 
 // Store keeps JSON values by key: *statefile.Values.
@@ -26,23 +26,22 @@ type Store interface {
 	WriteNow(put map[string][]byte, remove []string) error
 }
 
-// Machine is what distinguishes one machine from another; empty where it is not known.
+// Machine identifies a machine. Unknown fields are empty.
 type Machine struct {
 	ID   string `json:"id,omitempty"`   // machine-id(5)
 	UUID string `json:"uuid,omitempty"` // of the hardware
 }
 
-// differs reports whether the two are known to be two machines.
+// differs reports whether the two are known to be different machines.
 func (m Machine) differs(o Machine) bool {
 	return m.ID != "" && o.ID != "" && m.ID != o.ID || m.UUID != "" && o.UUID != "" && m.UUID != o.UUID
 }
 
-// Options are this boot, and the facts about the one before.
+// Options are this boot, and the sources about the previous one.
 type Options struct {
-	Boot    string // names it: the kernel's boot ID, and after an @ systemd's start where that is known
+	Boot    string // the kernel's boot ID, and, if known, @ and systemd's start time
 	Machine Machine
-	// Began is when the kernel started by the wall clock, zero where that clock is
-	// not to be believed.
+	// Began is when the kernel started by the wall clock, or zero if that clock is not trusted.
 	Began   time.Time
 	Journal Journal
 	Store   Store
@@ -50,7 +49,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Journal reports how the boot before this one ended: a *journal.Journal.
+// Journal reports how the previous boot ended: a *journal.Journal.
 type Journal interface {
 	LastBoot() *journal.Record
 	Found() (another, read bool)
@@ -60,25 +59,24 @@ type Journal interface {
 type ending string
 
 const (
-	runs      ending = ""           // it did not: it runs, or went down with all the host
-	stopped   ending = "stopped"    // as a service that a person or an upgrade stops
-	goingDown ending = "going-down" // because systemd went down
+	runs      ending = ""           // it did not end: it runs, or ended with the whole host
+	stopped   ending = "stopped"    // as a service, by a person or an upgrade
+	goingDown ending = "going-down" // because systemd was shutting down
 )
 
-// kept is what outlives the agent.
+// kept is the stored state.
 type kept struct {
-	Boot    string  `json:"boot"` // the last one that an agent saw
+	Boot    string  `json:"boot"` // the last boot that an agent saw
 	Machine Machine `json:"machine"`
-	Ended   ending  `json:"ended,omitempty"` // the agent of that boot
+	Ended   ending  `json:"ended,omitempty"` // how the agent of that boot ended
 	Counts
 	Last     *Reboot `json:"last,omitempty"`
-	Reported bool    `json:"told"` // the fleet has heard of Last
+	Reported bool    `json:"told"` // Last was sent to the control plane
 }
 
-// Counts are the reboots that an agent saw: boots in which none ran are not among
-// them.
+// Counts are the reboots that an agent saw. Boots in which no agent ran are not included.
 type Counts struct {
-	Since      time.Time `json:"since"` // when counting began
+	Since      time.Time `json:"since"` // start of the count
 	Expected   uint64    `json:"expected"`
 	Unexpected uint64    `json:"unexpected"`
 	Unknown    uint64    `json:"unknown"`
@@ -88,14 +86,13 @@ type Counts struct {
 type Ledger struct {
 	o Options
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	kept    kept
-	settled bool // this boot is in it
-	foreign bool // what the store and the journal hold is of another machine
+	settled bool // includes this boot
+	foreign bool // the store and the journal belong to another machine
 }
 
-// Open reads the stored ledger, and decides how this boot followed the one before if that is known
-// already.
+// Open reads the stored ledger. If the verdict on the last reboot is already possible, it decides.
 func Open(o Options) *Ledger {
 	o.Log = o.Log.With("component", "reboots")
 	if o.Now == nil {
@@ -114,8 +111,8 @@ func Open(o Options) *Ledger {
 	return l
 }
 
-// Settle decides once how this boot followed the one before, and reports whether it has. A journal
-// that cannot be read yet may have the answer later; with anyway it decides without the journal.
+// Settle decides once on the last reboot, and reports whether that is done. It waits for a journal
+// that cannot be read yet, unless anyway is set.
 func (l *Ledger) Settle(anyway bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +130,7 @@ func (l *Ledger) Settle(anyway bool) bool {
 		}
 	case !read && !anyway:
 		return false
-	case l.kept.Boot == "" && !another: // the first start ever, or of a state that was lost since the boot
+	case l.kept.Boot == "" && !another: // the first start ever, or the state was lost since boot
 		l.begin()
 	default:
 		l.count(judge(l.kept.Boot, l.kept.Ended, l.o))
@@ -143,12 +140,12 @@ func (l *Ledger) Settle(anyway bool) bool {
 	return true
 }
 
-// begin starts to count.
+// begin starts a new count.
 func (l *Ledger) begin() {
 	l.kept = kept{Boot: l.o.Boot, Machine: l.o.Machine, Counts: Counts{Since: l.o.Now().UTC().Truncate(time.Second)}}
 }
 
-// count takes a reboot in.
+// count adds a reboot.
 func (l *Ledger) count(r Reboot) {
 	if l.kept.Boot == "" {
 		l.begin()
@@ -167,8 +164,8 @@ func (l *Ledger) count(r Reboot) {
 	l.o.Log.Log(context.Background(), level, "host rebooted", "bootID", r.BootID, "verdict", r.Verdict, "how", r.String())
 }
 
-// write persists it at once, before the journal, which takes a second. Otherwise a boot that ends
-// within seconds would be only in the journal, and be counted as an earlier boot.
+// write stores the state immediately, before the journal, which takes a second. Otherwise a boot
+// that ends within seconds would be only in the journal, and be counted as an earlier boot.
 func (l *Ledger) write() {
 	value, err := json.Marshal(l.kept)
 	if err == nil {
@@ -179,13 +176,13 @@ func (l *Ledger) write() {
 	}
 }
 
-// Ends notes that the agent ends, and whether that is because systemd
-// goes down: the next boot judges by it where no journal reports it.
+// Ends records that the agent ends, and whether systemd is shutting down. The next boot uses that
+// if the journal has no record.
 func (l *Ledger) Ends(systemStops bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.settled {
-		return // what is kept of the boot before is still to be judged
+		return // the previous boot's value is still needed
 	}
 	l.kept.Ended = stopped
 	if systemStops {
@@ -194,7 +191,7 @@ func (l *Ledger) Ends(systemStops bool) {
 	l.write()
 }
 
-// Unreported is the reboot that began this boot, if the fleet has not heard of it.
+// Unreported returns the reboot that began this boot, if it was not sent to the control plane.
 func (l *Ledger) Unreported() *Reboot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +201,7 @@ func (l *Ledger) Unreported() *Reboot {
 	return l.ofThisBoot()
 }
 
-// Reported notes that the fleet has heard of it, or will.
+// Reported records that the reboot was sent to the control plane, or is about to be.
 func (l *Ledger) Reported() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,15 +211,15 @@ func (l *Ledger) Reported() {
 	}
 }
 
-// Foreign reports whether what this start found was of another machine, whose disk
-// this one has, or a copy of it.
+// Foreign reports whether the stored state belongs to another machine, whose disk, or a copy of it,
+// this machine has.
 func (l *Ledger) Foreign() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.foreign
 }
 
-// ofThisBoot is the reboot that began it; nil if none was seen.
+// ofThisBoot returns the reboot that began this boot, or nil if none was seen.
 func (l *Ledger) ofThisBoot() *Reboot {
 	if r := l.kept.Last; r != nil && journal.SameBoot(l.kept.Boot, l.o.Boot) {
 		clone := *r
@@ -231,16 +228,16 @@ func (l *Ledger) ofThisBoot() *Reboot {
 	return nil
 }
 
-// Status is what is known of this boot and of reboots.
+// Status is what is known of this boot and of earlier reboots.
 type Status struct {
-	BootID   string    `json:"bootID"` // the kernel's; a soft-reboot keeps it
+	BootID   string    `json:"bootID"` // the kernel's; does not change with a soft-reboot
 	BootedAt time.Time `json:"bootedAt"`
 	Counts
-	// Last is how this boot came about; null where no agent saw a boot before.
+	// Last is the reboot that began this boot; null if no agent saw an earlier boot.
 	Last *Reboot `json:"last"`
 }
 
-// Status returns it, for a kernel that has run for uptime.
+// Status returns the status. uptime is that of the kernel.
 func (l *Ledger) Status(uptime time.Duration) Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,8 +253,8 @@ func (l *Ledger) Status(uptime time.Duration) Status {
 	return s
 }
 
-// Began is when this boot began to start services, for a kernel that has run for uptime. In a
-// container, and after a soft-reboot, the kernel has run for longer.
+// Began returns when this boot began to start services. uptime is that of the kernel, which is
+// longer in a container, and after a soft-reboot.
 func (l *Ledger) Began(uptime time.Duration) time.Time {
 	if at, known := managerStart(l.o.Boot); known {
 		return at
@@ -265,13 +262,13 @@ func (l *Ledger) Began(uptime time.Duration) time.Time {
 	return l.o.Now().Add(-uptime)
 }
 
-// kernel is the kernel's boot ID in the name of a boot.
+// kernel returns the kernel's boot ID from the name of a boot.
 func kernel(boot string) string {
 	id, _, _ := strings.Cut(boot, "@")
 	return id
 }
 
-// managerStart is when systemd started, in the name of a boot.
+// managerStart returns systemd's start time from the name of a boot.
 func managerStart(boot string) (time.Time, bool) {
 	_, text, found := strings.Cut(boot, "@")
 	var seconds int64

@@ -37,7 +37,7 @@ func (s *shelf) WriteNow(put map[string][]byte, remove []string) error {
 	return s.err
 }
 
-// left is what a journal reports.
+// left is the content of a journal.
 type left struct {
 	last          *journal.Record
 	another, read bool
@@ -48,7 +48,7 @@ func (l left) Found() (another, read bool) { return l.another, l.read }
 
 var nothing = left{read: true}
 
-// drained is how the journal records a boot that ended in a reboot.
+// drained returns a journal of a boot that ended in a reboot.
 func drained(boot string, change func(*journal.Record)) left {
 	r := &journal.Record{
 		BootID: boot, Trigger: journal.TriggerShutdown, Kind: "reboot", Graceful: true,
@@ -60,7 +60,7 @@ func drained(boot string, change func(*journal.Record)) left {
 	return left{last: r, another: true, read: true}
 }
 
-// start is an agent's in a boot that began by the clock at that time.
+// start starts an agent in a boot that began at that time.
 func start(store *shelf, boot string, j left, began time.Time) *reboots.Ledger {
 	return reboots.Open(reboots.Options{
 		Boot: boot, Machine: reboots.Machine{ID: "m"}, Began: began, Journal: j, Store: store,
@@ -68,14 +68,14 @@ func start(store *shelf, boot string, j left, began time.Time) *reboots.Ledger {
 	})
 }
 
-func TestHowABootCameAboutIsReported(t *testing.T) {
+func TestStatusReportsTheLastReboot(t *testing.T) {
 	const before = "one@100"
 	back := noon.Add(100 * time.Second)
 	goesDown := func(l *reboots.Ledger) { l.Ends(true) }
 	stops := func(l *reboots.Ledger) { l.Ends(false) }
 	dies := func(*reboots.Ledger) {}
 	for name, c := range map[string]struct {
-		ends  func(*reboots.Ledger) // the agent of the boot before
+		ends  func(*reboots.Ledger) // the end of the previous boot's agent
 		boot  string
 		left  left
 		began time.Time
@@ -175,7 +175,7 @@ func TestReboots(t *testing.T) {
 	l := start(store, "two", nothing, noon)
 	counts("after an end that nobody saw", l, 0, 0, 1)
 	l.Ends(true)
-	for range 3 { // starts in the same boot, of which the first one is killed
+	for range 3 { // agents in the same boot; the first is killed
 		l = start(store, "three", drained("two", nil), noon)
 		counts("after a reboot", l, 1, 0, 1)
 		if l.Unreported() == nil {
@@ -194,7 +194,7 @@ func TestReboots(t *testing.T) {
 	counts("after a power cut", l, 1, 1, 1)
 }
 
-func TestWhatCannotBeKnownIsNotReported(t *testing.T) {
+func TestUnknownFactsAreNotReported(t *testing.T) {
 	known := &shelf{}
 	start(known, "one", nothing, noon)
 	other := func(store *shelf, j left) *reboots.Ledger {
@@ -223,7 +223,7 @@ func TestWhatCannotBeKnownIsNotReported(t *testing.T) {
 	}
 }
 
-func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
+func TestSettleWaitsForTheJournal(t *testing.T) {
 	store := &shelf{}
 	start(store, "one", nothing, noon).Ends(false)
 	j := &left{}
@@ -232,7 +232,7 @@ func TestAJournalThatCannotBeReadYetIsWaitedFor(t *testing.T) {
 	if l.Settle(false) || l.Unreported() != nil {
 		t.Fatal("a reboot is judged without the journal")
 	}
-	l.Ends(true) // what is to be judged is not touched
+	l.Ends(true) // the unsettled state stays
 	if l = start(&shelf{values: maps.Clone(store.values)}, "two", left{}, noon); !l.Settle(true) || l.Unreported() == nil || l.Unreported().Verdict != reboots.Unknown {
 		t.Errorf("Unreported() = %v, want it judged by the end of the agent in the boot before", l.Unreported())
 	}

@@ -10,45 +10,45 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Verdict is whether somebody wanted a reboot.
+// Verdict says whether a reboot was intended.
 type Verdict string
 
 // The verdicts.
 const (
-	Expected   Verdict = "expected"   // the init system took the host down
-	Unexpected Verdict = "unexpected" // nothing did: power, the kernel, or by force
-	Unknown    Verdict = "unknown"    // no agent saw the end of the boot before
+	Expected   Verdict = "expected"   // the init system shut the host down
+	Unexpected Verdict = "unexpected" // not shut down: power loss, kernel panic, or forced reboot
+	Unknown    Verdict = "unknown"    // no agent saw the end of the previous boot
 )
 
-// Reboot is how a boot came to follow the one before.
+// Reboot describes how the previous boot ended and this one began.
 type Reboot struct {
-	BootID  string  `json:"bootID"` // the kernel's, of the boot that began
+	BootID  string  `json:"bootID"` // of the kernel in the new boot
 	Verdict Verdict `json:"verdict"`
-	// Trigger is how the agent heard of the end of the boot before: announced by
-	// logind, or from systemd; empty where it did not.
+	// Trigger is how the agent learned of the end of the previous boot: from logind or from
+	// systemd; empty if it did not.
 	Trigger journal.Trigger `json:"trigger,omitempty"`
-	Kind    string          `json:"kind,omitempty"` // such as "reboot", where that is known
-	// SameKernel reports that the kernel ran on: a soft-reboot, or a host that is itself a
+	Kind    string          `json:"kind,omitempty"` // such as "reboot"; empty if unknown
+	// SameKernel means that the kernel kept running: a soft-reboot, or a host that is itself a
 	// container.
 	SameKernel bool `json:"sameKernel,omitempty"`
-	// Graceful is whether all pods had stopped, or had their grace; null where
-	// hostler had no part in that.
+	// Graceful is whether all pods had stopped or used up their grace; null if hostler did not stop
+	// them.
 	Graceful *bool            `json:"graceful"`
-	Killed   int              `json:"killed,omitempty"` // pods that were killed at the end of their grace period
-	Drain    *metav1.Duration `json:"drain,omitempty"`  // how long stopping them took; absent if it came to no end
-	// Gap is from the end of the drain to the start of this boot by the wall clock,
-	// boots without an agent included; absent where that clock cannot be believed.
+	Killed   int              `json:"killed,omitempty"` // number of pods that were killed when their grace period ended
+	Drain    *metav1.Duration `json:"drain,omitempty"`  // how long stopping the pods took; absent if that did not finish
+	// Gap is the time from the end of the drain to the start of this boot by the wall clock,
+	// including boots without an agent. It is absent if that clock is not trusted.
 	Gap   *metav1.Duration `json:"gap,omitempty"`
 	Error string           `json:"error,omitempty"` // why it was not graceful, or not expected
 }
 
-// judge decides how this boot followed the boot before, whose agent ended as recorded.
+// judge returns how the boot named before ended, given how its agent ended.
 func judge(before string, ended ending, o Options) Reboot {
 	r := Reboot{BootID: kernel(o.Boot)}
 	last := o.Journal.LastBoot()
 	switch {
 	case last != nil && before != "" && !journal.SameBoot(last.BootID, before):
-		last = nil // of a boot before that one, in which nobody guarded the shutdown
+		last = nil // of an even earlier boot; in the previous one, nobody guarded the shutdown
 	case before == "" && last != nil:
 		before = last.BootID
 	}
@@ -66,7 +66,7 @@ func judge(before string, ended ending, o Options) Reboot {
 		r.Verdict = Unknown
 	}
 	began := o.Began
-	if before != "" && kernel(before) == kernel(o.Boot) { // only systemd is another one
+	if before != "" && kernel(before) == kernel(o.Boot) { // only systemd was restarted
 		r.SameKernel = true
 		began, _ = managerStart(o.Boot)
 	}
@@ -79,7 +79,7 @@ func judge(before string, ended ending, o Options) Reboot {
 	return r
 }
 
-// By returns what took the host down, as far as that is certain. logind writes the name of the user
+// By returns who shut the host down, as far as that is certain. logind writes the name of the user
 // only to its log.
 func (r Reboot) By() string {
 	by := ""
@@ -94,14 +94,14 @@ func (r Reboot) By() string {
 		by = "announced by logind"
 	case r.Trigger == journal.TriggerServiceStop:
 		by = "by systemd, without logind notification"
-		if r.Graceful == nil { // who guarded that shutdown heard of it first
+		if r.Graceful == nil { // another guard of the shutdown received logind's notification
 			by = "by systemd"
 		}
 	}
 	return strings.Trim(r.Kind+" "+by, " ")
 }
 
-// String returns it as text for people.
+// String describes the reboot in text.
 func (r Reboot) String() string {
 	if r.Verdict == Unknown {
 		return "not known whether expected: " + r.By()
@@ -131,7 +131,7 @@ func (r Reboot) String() string {
 	return text
 }
 
-// Good reports whether nothing speaks against how the host went down.
+// Good reports whether there is no sign of a problem.
 func (r Reboot) Good() bool {
 	return r.Verdict == Expected && (r.Graceful == nil || *r.Graceful)
 }

@@ -12,21 +12,21 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// added is what was last written on a kubelet's Node.
+// added is the last status that was written to a kubelet's Node.
 type added struct {
-	own   *corev1.NodeStatus // nil if nothing was
+	own   *corev1.NodeStatus // nil if nothing was written
 	since time.Time
 }
 
-// besideKubelet reports whether hostler's own conditions stand on a kubelet's Node.
+// besideKubelet reports whether hostler writes its own conditions to a kubelet's Node.
 func (r *Reporter) besideKubelet() bool {
 	_, able := r.o.Client.(controlplane.ConditionWriter)
 	return able && !r.o.Mine() && r.o.Beside()
 }
 
-// add writes hostler's own conditions, on change and every now and then, on the
-// Node of a kubelet on this host, and nothing else: the kubelet reports the rest. It
-// returns whether anything was written.
+// add writes hostler's own conditions to the Node of a kubelet on this host: on change, and
+// regularly. It writes nothing else, because the kubelet reports the rest. It returns whether it
+// wrote anything.
 func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 	own := &corev1.NodeStatus{Conditions: status.OwnConditions(node.Status.Conditions)}
 	if r.writer.added.own != nil && time.Since(r.writer.added.since) < r.o.Rewrite && !status.Changed(r.writer.added.own, own) {
@@ -56,8 +56,8 @@ func (r *Reporter) add(ctx context.Context, node *corev1.Node) (bool, error) {
 	return true, nil
 }
 
-// clear removes the conditions that an earlier hostler has left on the Node that is a
-// kubelet's now: nobody renews them, and NetworkUnavailable keeps pods away for ever.
+// clear removes conditions that an earlier hostler left on a Node that now belongs to a kubelet.
+// Nobody updates them, and NetworkUnavailable would keep pods away forever.
 func (r *Reporter) clear(ctx context.Context, writer controlplane.ConditionWriter, mine, stored *corev1.Node) error {
 	gone := status.Leftovers(stored.Status, mine.Status.Conditions, r.published.types())
 	if len(gone) == 0 {

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// kubelets is the Node as a kubelet on the desk's machine keeps it.
+// kubelets returns the Node as a kubelet on the desk's machine writes it.
 func (d *desk) kubelets() *corev1.Node {
 	n := bare()
 	n.Labels = map[string]string{corev1.LabelHostname: nodeName}
@@ -28,10 +28,10 @@ func (d *desk) kubelets() *corev1.Node {
 	return n
 }
 
-// beside makes the Node a kubelet's.
+// beside makes the Node belong to a kubelet.
 func (d *desk) beside() { d.mine, d.o.Beside = false, func() bool { return true } }
 
-// besides counts what was written beside a kubelet.
+// besides counts writes beside a kubelet.
 func (d *desk) besides(t *testing.T, pass time.Duration, what string, want int) {
 	t.Helper()
 	d.after(t, pass, what, 0, 0)
@@ -97,7 +97,7 @@ func TestARestartBesideAKubeletIsNoNews(t *testing.T) {
 	})
 }
 
-func TestANodeThatIsAnotherMachinesIsLeftAloneBesideAKubelet(t *testing.T) {
+func TestANodeOfAnotherMachineIsNotWrittenBesideAKubelet(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		theirs := d.kubelets()
@@ -109,7 +109,7 @@ func TestANodeThatIsAnotherMachinesIsLeftAloneBesideAKubelet(t *testing.T) {
 	})
 }
 
-// With a control plane of its own, as before.
+// The control plane has only hostler's own Node.
 func TestBesideAKubeletNothingIsWrittenToAControlPlaneOfHostlersOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
@@ -125,7 +125,7 @@ func TestBesideAKubeletNothingIsWrittenToAControlPlaneOfHostlersOwn(t *testing.T
 	})
 }
 
-func TestAKubeletThatComesAndGoesTakesAndLeavesTheNode(t *testing.T) {
+func TestTheNodeFollowsAKubeletThatAppearsAndDisappears(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.o.Beside = func() bool { d.mu.Lock(); defer d.mu.Unlock(); return !d.mine }
 		d.start(t)
@@ -142,7 +142,7 @@ func TestAKubeletThatComesAndGoesTakesAndLeavesTheNode(t *testing.T) {
 	})
 }
 
-func TestItIsReportedWhetherTheNodeHasAKubeletsStatus(t *testing.T) {
+func TestTheirsReportsAKubeletsStatus(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		theirs := d.kubelets()
@@ -171,11 +171,11 @@ func TestItIsReportedWhetherTheNodeHasAKubeletsStatus(t *testing.T) {
 	})
 }
 
-func TestWhatHostlerLeftOnAKubeletsNodeGoes(t *testing.T) {
+func TestLeftoversOnAKubeletsNodeAreRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.beside()
 		theirs := d.kubelets()
-		theirs.Status.NodeInfo.KubeletVersion = status.KubeletVersion("1.2.3") // as the kubelet has not written it yet
+		theirs.Status.NodeInfo.KubeletVersion = status.KubeletVersion("1.2.3") // the kubelet has not written it yet
 		theirs.Status.Conditions = append(theirs.Status.Conditions,
 			corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: status.ReasonNoAddress},
 			corev1.NodeCondition{Type: "hostler.io/Former", Status: corev1.ConditionTrue, Reason: "Former"},

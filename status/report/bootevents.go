@@ -18,16 +18,16 @@ import (
 
 // Keys in the agent's own store.
 const (
-	keyEvents   = "events" // that the control plane did not take
+	keyEvents   = "events" // Events that are not on the control plane yet
 	keyReported = "told"   // the boot whose end was reported
 )
 
-// maxKeptEvents is how many of them outlive the agent: the latest, which report
-// its end.
+// maxKeptEvents bounds the stored Events. The latest are kept, because they report the end of the
+// boot.
 const maxKeptEvents = 200
 
-// BootEvents makes Events of how boots began and ended, and keeps on disk what the
-// control plane has not taken, for the next start to tell. It is safe for concurrent use.
+// BootEvents records Events of how boots began and ended, and stores Events that the control plane
+// has not received, for the next start. It is safe for concurrent use.
 type BootEvents struct {
 	node     string
 	recorder *controlplane.Recorder
@@ -36,13 +36,13 @@ type BootEvents struct {
 	store    Store
 	log      *slog.Logger
 
-	keeping   sync.Mutex // held while Events are kept; guards what follows
-	reporting string     // the boot whose end an Event reports that was recorded here
-	rebooted  bool       // an Event was recorded here that reports the reboot
+	keeping   sync.Mutex // held while Events are stored; guards the fields below
+	reporting string     // the boot whose end was recorded as an Event by this process
+	rebooted  bool       // this process has recorded the Event of the reboot
 }
 
-// NewBootEvents returns the boot Events of a Node's shutdowns. It queues the Events
-// that an earlier run could not publish.
+// NewBootEvents returns the BootEvents of a Node. It queues the Events that an earlier process
+// could not send.
 func NewBootEvents(node string, recorder *controlplane.Recorder, j *journal.Journal, ledger *reboots.Ledger, store Store, log *slog.Logger) *BootEvents {
 	c := &BootEvents{node: node, recorder: recorder, journal: j, reboots: ledger, store: store, log: log}
 	c.restore()
@@ -50,16 +50,15 @@ func NewBootEvents(node string, recorder *controlplane.Recorder, j *journal.Jour
 }
 
 const (
-	// retryInterval is how often the agent checks whether the journal of before can be
-	// read now, and whether the control plane has heard.
+	// retryInterval is how often the agent checks whether the previous boot's journal is readable,
+	// and whether the control plane has received the Events.
 	retryInterval = time.Minute
-	// retryPatience is how often it looks before it judges the reboot without a journal.
+	// retryPatience is after how many checks the reboot is judged without a journal.
 	retryPatience = 5
 )
 
-// ReportLastBoot makes an Event of the reboot that began this boot, and one of how
-// the boot before ended its pods, each once. It returns when the control plane has
-// heard of both, or ctx ends.
+// ReportLastBoot records an Event of the reboot that began this boot, and one of how the previous
+// boot ended its pods, each once. It returns when the control plane has received both, or ctx ends.
 func (c *BootEvents) ReportLastBoot(ctx context.Context) {
 	tick := time.NewTicker(retryInterval)
 	defer tick.Stop()
@@ -68,7 +67,7 @@ func (c *BootEvents) ReportLastBoot(ctx context.Context) {
 		if settled {
 			c.recordReboot()
 		}
-		// Asked first: what is read from here on, the next check reports.
+		// Read first: what the journal learns after this is reported by the next check.
 		_, read := c.journal.Found()
 		last, reported := c.recordLastBoot()
 		if reported && settled {
@@ -81,11 +80,11 @@ func (c *BootEvents) ReportLastBoot(ctx context.Context) {
 			c.reboots.Reported()
 			switch {
 			case last != "":
-				// If it is lost, it is reported again.
+				// If the write is lost, the Event is recorded again.
 				_ = c.store.Write(map[string][]byte{keyReported: quote(last)}, nil)
 				return
 			case read:
-				return // it knows nothing of a boot before
+				return // the journal has no previous boot
 			}
 		}
 		select {
@@ -96,8 +95,7 @@ func (c *BootEvents) ReportLastBoot(ctx context.Context) {
 	}
 }
 
-// recordReboot makes an Event of the reboot that no control plane has heard of, in
-// kubelet's words.
+// recordReboot records an Event of the unreported reboot, with kubelet's reason and message.
 func (c *BootEvents) recordReboot() {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
@@ -105,7 +103,7 @@ func (c *BootEvents) recordReboot() {
 	if r == nil || c.rebooted {
 		return
 	}
-	kind := corev1.EventTypeWarning // as kubelet's always is
+	kind := corev1.EventTypeWarning // always Warning in kubelet
 	if r.Good() {
 		kind = corev1.EventTypeNormal
 	}
@@ -113,8 +111,8 @@ func (c *BootEvents) recordReboot() {
 	c.event(kind, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s: %v", c.node, r.BootID, r))
 }
 
-// recordLastBoot records an Event of how the boot before this one ended, if that is known, and
-// returns that boot. reported is true if an earlier process of this boot has recorded it.
+// recordLastBoot records an Event of how the previous boot ended, if that is known, and returns
+// that boot. reported is true if an earlier process of this boot has done so.
 func (c *BootEvents) recordLastBoot() (boot string, reported bool) {
 	last := c.journal.LastBoot()
 	if last == nil {
@@ -123,7 +121,7 @@ func (c *BootEvents) recordLastBoot() (boot string, reported bool) {
 	c.keeping.Lock()
 	defer c.keeping.Unlock()
 	switch {
-	case c.reporting == last.BootID: // recorded before
+	case c.reporting == last.BootID: // already recorded
 	case c.reportedBy(last):
 		return last.BootID, c.reboots.Unreported() == nil
 	case !c.reboots.Foreign():
@@ -140,21 +138,21 @@ func (c *BootEvents) reportedBy(last *journal.Record) bool {
 	return err == nil && bytes.Equal(values[keyReported], quote(last.BootID))
 }
 
-// quote is the text as JSON.
+// quote returns the text as JSON.
 func quote(text string) []byte {
 	value, err := json.Marshal(text)
 	if err != nil {
-		panic(err) // a string
+		panic(err) // cannot happen for a string
 	}
 	return value
 }
 
-// event is an Event about the Node.
+// event records an Event about the Node.
 func (c *BootEvents) event(kind, reason, message string) {
 	c.recorder.Record(controlplane.NodeReference(c.node), kind, reason, message)
 }
 
-// verdict is an Event of how a boot ended.
+// verdict returns the Event for how a boot ended.
 func verdict(r journal.Record) (kind, reason, message string) {
 	what := "the last shutdown"
 	if r.Kind != "" {
@@ -180,23 +178,23 @@ func verdict(r journal.Record) (kind, reason, message string) {
 	return corev1.EventTypeWarning, "LastShutdownNotGraceful", message + tally
 }
 
-// Keep keeps what the control plane has not taken, for the next start.
+// Keep stores the Events that the control plane has not received, for the next start.
 func (c *BootEvents) Keep() {
-	c.keeping.Lock() // what is written last is what was queued last
+	c.keeping.Lock() // so that the last write has the last queue
 	defer c.keeping.Unlock()
-	if c.rebooted { // the next start need not make that Event again
+	if c.rebooted { // the next start need not record it again
 		c.reboots.Reported()
 	}
 	events := c.recorder.Queued()
 	events = events[max(0, len(events)-maxKeptEvents):]
 	if len(events) == 0 {
-		_ = c.store.Write(nil, []string{keyEvents}) // one that is published again yields to itself
+		_ = c.store.Write(nil, []string{keyEvents}) // an Event that is sent twice counts once
 		return
 	}
 	value, err := json.Marshal(events)
 	if err == nil {
 		put := map[string][]byte{keyEvents: value}
-		if c.reporting != "" { // nor that one
+		if c.reporting != "" { // the next start need not record it again
 			put[keyReported] = quote(c.reporting)
 		}
 		err = c.store.Write(put, nil)
@@ -206,7 +204,7 @@ func (c *BootEvents) Keep() {
 	}
 }
 
-// restore queues what an earlier run could not publish.
+// restore queues the stored Events of an earlier process.
 func (c *BootEvents) restore() {
 	values, err := c.store.Load()
 	var events []corev1.Event

@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// left writes a journal as a boot left it, and returns its path.
+// left writes a journal of an earlier boot, and returns its path.
 func left(t *testing.T, content map[string]any) string {
 	t.Helper()
 	content["version"] = 1
@@ -37,7 +37,7 @@ func left(t *testing.T, content map[string]any) string {
 	return path
 }
 
-// bootEvents is one as an agent makes that is started.
+// bootEvents returns a BootEvents like that of an agent that starts.
 func (d *desk) bootEvents(j *journal.Journal) *BootEvents {
 	if j == nil {
 		j = journal.Open("/nonexistent/shutdown.json", "one", discard())
@@ -46,8 +46,8 @@ func (d *desk) bootEvents(j *journal.Journal) *BootEvents {
 	return NewBootEvents(nodeName, d.o.Recorder, j, ledger, d.kept, d.log.Logger())
 }
 
-// reasons are those of the Events that a desk's control plane has, told of one
-// prefix, with their messages.
+// reasons returns the reasons and messages of the Events on the desk's control plane, with a reason
+// prefix.
 func (d *desk) reasons(t *testing.T, prefix string) []string {
 	t.Helper()
 	events, err := d.client.Events(t.Context())
@@ -139,7 +139,7 @@ func TestAnEventReportsOnceHowTheLastBootEnded(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedOnceTheJournalIsReadable(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -148,7 +148,7 @@ func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(path, path); err != nil { // which cannot be read
+	if err := os.Symlink(path, path); err != nil { // cannot be read
 		t.Fatal(err)
 	}
 	bubble(t, func(t *testing.T, d *desk) {
@@ -167,7 +167,7 @@ func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j.Mark([]journal.Ref{}) // has it read before it is written over
+		j.Mark([]journal.Ref{}) // reads the journal before it is overwritten
 		time.Sleep(time.Hour)
 		if got := d.reasons(t, "LastShutdown"); len(got) != 0 {
 			t.Errorf("without a control plane Events tell %q", got)
@@ -186,11 +186,11 @@ func TestTheEndOfTheLastBootIsReportedWhenItCanBe(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheLastBootIsReportedOnceAlsoIfTheControlPlaneIsUnreachableForLong(t *testing.T) {
+func TestTheEndOfTheLastBootIsReportedOnceAfterALongOutage(t *testing.T) {
 	path := left(t, map[string]any{"bootID": "one", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	bubble(t, func(t *testing.T, d *desk) {
 		d.controlPlaneAway()
-		for range 3 { // starts in vain
+		for range 3 { // failed starts
 			bootEvents := d.again(t, "two").bootEvents(journal.Open(path, "two", discard()))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			bootEvents.ReportLastBoot(ctx)
@@ -211,7 +211,7 @@ func TestTheEndOfTheLastBootIsReportedOnceAlsoIfTheControlPlaneIsUnreachableForL
 	})
 }
 
-// guarded is a guard that runs, and tells the desk's control plane.
+// guarded returns a running guard that reports to the desk's control plane.
 func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*shutdown.Guard, *runtimetest.Fake) {
 	t.Helper()
 	fake := runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour})
@@ -247,7 +247,7 @@ func TestAShutdownIsReportedOnceHoweverOftenTheServiceStops(t *testing.T) {
 				t.Errorf("Events = %q, want %q", got, want)
 			}
 		}
-		// What came since, and is stopped now, is news.
+		// A pod that was created since, and is stopped now, causes an Event.
 		fake.RunPod(runtimetest.PodSpec{ID: "late", Name: "late", Containers: []runtimetest.ContainerSpec{{ID: "late-c", Name: "c", Image: "image"}}})
 		if _, err := guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 			t.Fatal(err)
@@ -259,7 +259,7 @@ func TestAShutdownIsReportedOnceHoweverOftenTheServiceStops(t *testing.T) {
 	})
 }
 
-// A boot that nobody guarded leaves no journal, and a disk may come from elsewhere.
+// An unguarded boot leaves no journal, and a disk may come from another machine.
 func TestRebootsAreReportedOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 	folder, elsewhere := t.TempDir(), left(t, map[string]any{"bootID": "zero", "watch": map[string]any{"pods": []journal.Ref{{ID: "a"}}}})
 	bubble(t, func(t *testing.T, d *desk) {
@@ -267,13 +267,13 @@ func TestRebootsAreReportedOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 		start := func(boot, machine string, away bool) {
 			t.Helper()
 			file := filepath.Join(folder, "shutdown.json")
-			if boot == "three" { // the journal came with the disk, too
+			if boot == "three" { // with the journal of the other machine
 				file = elsewhere
 			}
 			j := journal.Open(file, boot, discard())
 			ledger := reboots.Open(reboots.Options{Boot: boot, Machine: reboots.Machine{ID: machine}, Journal: j, Store: d.kept, Log: discard()})
 			recorder := d.o.Recorder
-			if away { // nobody hears of it, and the agent is killed
+			if away { // the control plane is unreachable, and the agent is killed
 				recorder = controlplane.NewRecorder(d.client, nodeName, time.Now, nil, discard())
 			}
 			bootEvents := NewBootEvents(nodeName, recorder, j, ledger, d.kept, discard())

@@ -24,7 +24,7 @@ func (s stalled) Now(ctx context.Context, guarded *shutdown.Status) status.Facts
 	return f
 }
 
-// contend has the desk report contention for memory as long as on says so.
+// contend makes the desk report memory contention while on is true.
 func (d *desk) contend(t *testing.T, on *bool) {
 	t.Helper()
 	threshold, err := status.ParseThreshold("20%")
@@ -53,7 +53,7 @@ func (d *desk) types(t *testing.T) []string {
 	return list
 }
 
-func TestAConditionThatIsSwitchedOffGoes(t *testing.T) {
+func TestADisabledConditionIsRemoved(t *testing.T) {
 	const contention = string(status.MemoryContention)
 	for name, beside := range map[string]bool{"on hostler's own Node": false, "on a kubelet's": true} {
 		t.Run(name, func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestAConditionThatIsSwitchedOffGoes(t *testing.T) {
 	}
 }
 
-// The agent was stopped, its files were changed, and it is started again.
-func TestAConditionThatWasSwitchedOffMeanwhileGoes(t *testing.T) {
+// The agent is stopped, its configuration is changed, and it is started again.
+func TestAConditionDisabledDuringARestartIsRemoved(t *testing.T) {
 	for name, beside := range map[string]bool{"on hostler's own Node": false, "on a kubelet's": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {

@@ -11,26 +11,27 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// KeyCordon is where the notes keep what a person decided.
+// KeyCordon is the key of the last decision in the notes.
 const KeyCordon = "cordon"
 
-// Decision is the last cordon or uncordon on this host. It survives the agent, the boot and the
-// Node.
+// Decision is the last cordon or uncordon on this host. It survives restarts of the agent and of
+// the host, and the deletion of the Node.
 type Decision struct {
 	Unschedulable bool      `json:"unschedulable"`
 	By            string    `json:"by"`
 	At            time.Time `json:"at"`
-	// Delivered reports that the control plane has taken it. From then on the
-	// control plane is right: whoever changes it there has the later word.
+	// Delivered means that the decision is on the control plane. From then on, later changes there
+	// win.
 	Delivered bool `json:"delivered"`
-	// Own is a cordon of hostler's own, for a reboot. A person's takes its place.
+	// Own means that hostler itself cordoned the Node for a reboot. A person's decision replaces
+	// it.
 	Own bool `json:"own,omitempty"`
 }
 
-// cordons keeps the latest decision. It is safe for concurrent use.
+// cordons stores the last decision. It is safe for concurrent use.
 type cordons struct{ *request[Decision] }
 
-// newCordons reads what was decided before this start.
+// newCordons reads the stored decision.
 func newCordons(notes Store, log *slog.Logger) *cordons {
 	log = log.With("component", "cordon")
 	decision, err := loadRequest[Decision](notes, KeyCordon, log)
@@ -40,11 +41,10 @@ func newCordons(notes Store, log *slog.Logger) *cordons {
 	return &cordons{decision}
 }
 
-// decided is the latest decision; nil if there is none.
+// decided returns the last decision, or nil.
 func (c *cordons) decided() *Decision { return c.get() }
 
-// wanted is whether the Node is to be created closed to new pods: as a person
-// decided, else as configured.
+// wanted returns whether a new Node is unschedulable: by the last decision, else as configured.
 func (c *cordons) wanted(configured bool) bool {
 	if d := c.decided(); d != nil {
 		return d.Unschedulable
@@ -58,22 +58,22 @@ func (c *cordons) pending() bool {
 	return d != nil && !d.Delivered
 }
 
-// Errors of Cordon that mean that nothing was done.
+// Errors with which Cordon has changed nothing.
 var (
 	ErrNotOurs    = errors.New("the node is managed by another owner")
 	ErrNoCordoner = errors.New("this control plane cannot cordon nodes")
 )
 
-// errNoNode is an error of Cordon that passes.
+// errNoNode is a temporary error of Cordon.
 var errNoNode = errors.New("the node is not registered yet")
 
-// Decided returns the last decision on this host; nil if there is none, or if the control plane was
-// changed since.
+// Decided returns the last decision on this host, or nil if there is none or if it was changed
+// later on the control plane.
 func (r *Reporter) Decided() *Decision { return r.cordons.decided() }
 
-// Cordon closes the Node to new pods, or opens it, on request of an operator. It reports whether
-// that changes anything. With ErrNotOurs and ErrNoCordoner nothing was done. With any other error
-// the decision is saved, and written when the control plane answers.
+// Cordon cordons or uncordons the Node, as an operator requested. It reports whether that changes
+// anything. With ErrNotOurs and ErrNoCordoner nothing was changed. With any other error the
+// decision is stored, and written when the control plane answers.
 func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err error) {
 	if !r.o.Mine() {
 		return false, ErrNotOurs
@@ -84,15 +84,15 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 	}
 	changed = r.unschedulable() != want.Unschedulable
 	if want.Own && !changed {
-		return false, nil // whoever cordoned it
+		return false, nil // cordoned already, by anybody
 	}
 	decided := want
 	decided.Delivered = false
 	if before := r.cordons.decided(); before != nil && before.Unschedulable == want.Unschedulable && !changed && !before.Own {
-		decided = *before // who said it first, and when, stands
+		decided = *before // keep the first user and time
 	}
 	r.cordons.set(&decided)
-	// A round that read the Node before would take the change for another client's.
+	// A round that has read the Node before would mistake this for a change by another client.
 	work, release, err := r.turn.take(ctx, false)
 	if err != nil {
 		r.Changed()
@@ -101,7 +101,7 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 	defer release()
 	if !r.registration.registered() {
 		r.Changed()
-		return changed, errNoNode // it is delivered with the registration
+		return changed, errNoNode // written when the Node is registered
 	}
 	stored, err := cordoner.Cordon(work, r.options().Name, want.Unschedulable)
 	if err != nil {
@@ -115,8 +115,8 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 	return changed, nil
 }
 
-// unschedulable is whether the Node takes no new pods, as far as is known here: a
-// person's word that is not delivered counts.
+// unschedulable returns whether the Node takes no new pods, as far as is known. A decision that is
+// not on the control plane yet counts.
 func (r *Reporter) unschedulable() bool {
 	if d := r.cordons.decided(); d != nil && !d.Delivered {
 		return d.Unschedulable
@@ -128,7 +128,7 @@ func (r *Reporter) unschedulable() bool {
 	return cordoned
 }
 
-// reportCordon makes an Event of a cordon that another client has changed.
+// reportCordon records an Event if another client has cordoned or uncordoned the Node.
 func (r *Reporter) reportCordon(stored *corev1.Node) {
 	known := r.registration.known
 	if known == nil || known.Spec.Unschedulable == stored.Spec.Unschedulable || r.cordons.pending() {
@@ -141,8 +141,8 @@ func (r *Reporter) reportCordon(stored *corev1.Node) {
 	r.event(corev1.EventTypeNormal, reason, did+" on the control plane")
 }
 
-// settle reconciles the last decision with the stored Node. A decision that was not delivered is
-// written. A later change on the control plane wins. The caller has the turn.
+// settle reconciles the last decision with the stored Node. If the decision is not on the control
+// plane yet, it writes it. A later change on the control plane wins. The caller has the turn.
 func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
 	d := r.cordons.decided()
 	switch {
@@ -155,7 +155,7 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 	}
 	if d.Unschedulable != stored.Spec.Unschedulable {
 		cordoner, able := r.o.Client.(controlplane.Cordoner)
-		if !able { // it was decided under another control plane
+		if !able { // decided with another control plane
 			r.cordons.replace(d, nil)
 			return stored, nil
 		}

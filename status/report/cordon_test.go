@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// again is the desk of an agent that is started again in a boot of that name, on
-// what the one before left on the host and on the control plane.
+// again returns the desk of an agent that starts again in that boot, with the stored state on the
+// host and on the control plane.
 func (d *desk) again(t *testing.T, boot string) *desk {
 	t.Helper()
 	next := newDesk(t)
@@ -30,7 +30,7 @@ func (d *desk) again(t *testing.T, boot string) *desk {
 	return next
 }
 
-// decide cordons or uncordons as alice does.
+// decide cordons or uncordons as user alice.
 func (d *desk) decide(t *testing.T, unschedulable bool) (changed bool, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), WriteTimeout)
@@ -72,8 +72,8 @@ func TestACordonIsStoredAndSurvivesRestartAndReboot(t *testing.T) {
 	})
 }
 
-// As a downgrade loses it, which sets the state file aside.
-func TestAPersonsDecisionOutlivesTheStore(t *testing.T) {
+// A downgrade renames the state file.
+func TestADecisionOutlivesTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		next := func() {
 			t.Helper()
@@ -87,7 +87,7 @@ func TestAPersonsDecisionOutlivesTheStore(t *testing.T) {
 		if _, err := d.decide(t, true); err != nil {
 			t.Fatal(err)
 		}
-		// The embedded control plane loses its Node with it.
+		// The embedded control plane loses its Node, too.
 		if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 			t.Fatal(err)
 		}
@@ -147,18 +147,18 @@ func TestACordonBeforeTheNodeIsRegisteredCounts(t *testing.T) {
 	})
 }
 
-// controlPlaneAway makes the control plane unavailable to all but who looks from the side.
+// controlPlaneAway makes the control plane unavailable, except to the test.
 func (d *desk) controlPlaneAway() {
 	d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 }
 
-// cordoner fails to cordon while the control plane is away, which the fake's own
-// Cordon does only half.
+// cordoner fails to cordon while the control plane is unavailable. The fake's own Cordon does so
+// only partly.
 type cordoner struct {
 	*controlplanetest.Fake
 	calls int
 	err   error
-	hangs int // how many calls
+	hangs int // how many calls hang
 }
 
 func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
@@ -186,7 +186,7 @@ func TestACordonReachesAControlPlaneThatIsUnreachableLater(t *testing.T) {
 				}
 				plane.err = controlplane.ErrUnavailable
 				d.controlPlaneAway()
-				for _, want := range []bool{true, false} { // said twice
+				for _, want := range []bool{true, false} { // requested twice
 					if changed, err := d.decide(t, true); !errors.Is(err, controlplane.ErrUnavailable) || changed != want {
 						t.Errorf("Cordon() = %v, %v, want that the control plane is away, and a change: %v", changed, err, want)
 					}
@@ -215,7 +215,7 @@ func TestACordonReachesAControlPlaneThatIsUnreachableLater(t *testing.T) {
 	}
 }
 
-func TestACordonThatCannotWaitIsKept(t *testing.T) {
+func TestACordonWhoseCallerGivesUpIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
 		d.start(t)
@@ -262,7 +262,7 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 	})
 }
 
-func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
+func TestALaterCordonOnTheControlPlaneWins(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
 		d.start(t)
@@ -286,9 +286,8 @@ func TestWhoChangesItOnTheControlPlaneLaterIsRight(t *testing.T) {
 	})
 }
 
-// The cluster sets a taint on a Node that is cordoned, which is no reason to read it a
-// second time.
-func TestACordonFromElsewhereIsReadOnce(t *testing.T) {
+// The cluster adds a taint to a cordoned Node, for which the Node must not be read again.
+func TestACordonByAnotherClientIsReadOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)

@@ -26,8 +26,8 @@ import (
 
 const nodeName = "node-a"
 
-// desk is a reporter on a small virtual machine with one container runtime, over
-// a control plane in memory. It lives in a bubble.
+// desk is a reporter on a small virtual machine with one container runtime, with a control plane in
+// memory. It lives in a synctest bubble.
 type desk struct {
 	*Reporter
 	client   *controlplanetest.Fake
@@ -35,14 +35,14 @@ type desk struct {
 	runtimes *discovery.Runtimes
 	machine  probe.Machine
 	log      *logtest.Book
-	kept     *shelf // what outlives the agent
-	noted    *shelf // and the state file
+	kept     *shelf // survives the agent
+	noted    *shelf // survives the state file, too
 	named    []types.UID
 	lost     int
 	counted  []string // transitions
 	theirs   []bool   // whether the Node had a kubelet's status
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	mine       bool
 	guard      shutdown.Status
 	heartbeats []error
@@ -75,7 +75,7 @@ func (s *shelf) Write(put map[string][]byte, remove []string) error {
 
 func (s *shelf) WriteNow(put map[string][]byte, remove []string) error { return s.Write(put, remove) }
 
-// newDesk is a desk whose runtime was asked how it is.
+// newDesk returns a desk whose runtime was checked once.
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := newUnaskedDesk(t)
@@ -114,7 +114,7 @@ func newUnaskedDesk(t *testing.T) *desk {
 		t.Fatal(err)
 	}
 	pressure := status.DefaultPolicy()
-	pressure.NodefsAvailable, pressure.NodefsInodesFree = status.Threshold{}, status.Threshold{} // the disk is the tester's
+	pressure.NodefsAvailable, pressure.NodefsInodesFree = status.Threshold{}, status.Threshold{} // the disk is the test machine's
 	options := status.Options{Name: nodeName, Version: "1.2.3", MaxPods: 110, MaxImages: 50, Pressure: pressure}
 	departures := OpenDepartures(d.noted, nodeName, d.client.Type(), d.log.Logger())
 	d.Reporter = New(Options{
@@ -143,7 +143,7 @@ func newUnaskedDesk(t *testing.T) *desk {
 	return d
 }
 
-// holdToTable fails the test if the registration makes a transition that is not in the table.
+// holdToTable fails the test if the registration makes a transition that is not in Transitions.
 func (d *desk) holdToTable(t *testing.T) {
 	d.registration.observe = func(from, to State) {
 		if !slices.ContainsFunc(Transitions(), func(e Transition) bool { return e.From == from && e.To == to }) {
@@ -173,7 +173,7 @@ func (d *desk) set(change func()) {
 	change()
 }
 
-// stored is the Node on the control plane, nil if there is none.
+// stored returns the Node on the control plane, or nil.
 func (d *desk) stored(t *testing.T) *corev1.Node {
 	t.Helper()
 	nodes, err := d.client.Nodes(t.Context())
@@ -197,12 +197,12 @@ func ready(n *corev1.Node) corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// writes is how often the Node was registered, and its status written.
+// writes returns how often the Node was registered, and how often its status was written.
 func (d *desk) writes() [2]int {
 	return [2]int{d.client.Calls(controlplanetest.Register), d.client.Calls(controlplanetest.UpdateStatus)}
 }
 
-// after lets time pass and checks the writes so far.
+// after waits and then checks the writes so far.
 func (d *desk) after(t *testing.T, pass time.Duration, what string, registered, written int) {
 	t.Helper()
 	time.Sleep(pass)

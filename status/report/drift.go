@@ -10,40 +10,40 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// NodeState is the state of the Node on the control plane, apart from its content.
+// NodeState is the state of the Node on the control plane, without its content.
 type NodeState struct {
-	Waits string  // why nothing is written there although nothing failed; empty if it is
-	Drift []Drift // what of the Node is not as configured, and not hostler's to correct
+	Waits string  // why nothing is written there although nothing failed, or ""
+	Drift []Drift // differences from the configuration that hostler cannot fix
 }
 
-// Drift is one thing that a person has to correct.
+// Drift is a difference that a person must fix.
 type Drift struct{ Message, Fix string }
 
-// NodeState is how it stands with the Node on the control plane.
+// NodeState returns the state of the Node on the control plane.
 func (r *Reporter) NodeState() NodeState {
 	s := r.view.nodeState()
 	s.Drift = append(s.Drift, clonesDrift(r.options().Name, r.clones())...)
 	return s
 }
 
-// recreateHere has the Node created again where this host may delete it.
+// recreateHere creates the Node again if this host may delete it.
 const recreateHere = "hostler leave && hostler leave --undo"
 
-// shared reports whether others write the Node as well.
+// shared reports whether other clients also write the Node.
 func (r *Reporter) shared() bool {
 	_, shared := r.o.Client.(controlplane.NodeWatcher)
 	return shared
 }
 
-// reconciles reports whether registering again fixes the Node's taints, and whether this
-// host may do with its Node whatever is to be done.
+// reconciles reports whether registering again restores the Node's taints. It also means that this
+// host may change everything of its Node.
 func (r *Reporter) reconciles() bool {
 	_, reconciles := r.o.Client.(controlplane.TaintReconciler)
 	return reconciles
 }
 
-// drift names what this machine has set on the stored Node, which it wants to be
-// wanted, and is not so there. To register again fixes it.
+// drift returns the settings of this machine that the stored Node lacks or that differ there.
+// Registering again fixes them.
 func (r *Reporter) drift(stored, wanted *corev1.Node) []string {
 	drifted := controlplane.Drift(stored, wanted)
 	if r.reconciles() {
@@ -52,8 +52,8 @@ func (r *Reporter) drift(stored, wanted *corev1.Node) []string {
 	return drifted
 }
 
-// reportReplaced reports that this machine has taken another's place, by node.takeover or
-// because that one is dead.
+// reportReplaced reports that this machine has replaced another one, because of node.takeover or
+// because the other is dead.
 func (r *Reporter) reportReplaced(stored *corev1.Node, takeover bool) {
 	before := r.registration.replaced
 	if before == nil {
@@ -78,7 +78,7 @@ func (r *Reporter) reportReplaced(stored *corev1.Node, takeover bool) {
 	r.event(corev1.EventTypeWarning, "NodeTakenOver", fmt.Sprintf("took over the Node of another machine (%s), %s, and cleared the fields that a node may change%s", other, why, rest))
 }
 
-// remains are what a machine before this one has left on the Node.
+// remains returns what an earlier machine has left on the Node.
 func (r *Reporter) remains(stored *corev1.Node) []Drift {
 	left := controlplane.RemainsOn(stored)
 	if left == nil {
@@ -101,7 +101,7 @@ func (r *Reporter) remains(stored *corev1.Node) []Drift {
 	return drift
 }
 
-// noteRemains keeps what a machine before this one has left, and notes its end.
+// noteRemains stores what an earlier machine has left, and logs when nothing is left.
 func (r *Reporter) noteRemains(stored *corev1.Node) {
 	left := r.remains(stored)
 	before := r.view.setRemains(left)
@@ -110,22 +110,22 @@ func (r *Reporter) noteRemains(stored *corev1.Node) {
 	}
 }
 
-// onTheCopy says where a clone is fixed.
-const onTheCopy = "; on the copy, set a new machine ID and host name"
+// cloneFix is the fix for a clone.
+const cloneFix = "; on the copy, set a new machine ID and host name"
 
 func clonesDrift(node string, clones []controlplane.Clone) []Drift {
 	var drift []Drift
 	for _, c := range clones {
 		drift = append(drift, Drift{
-			Message: c.Message(node) + onTheCopy,
+			Message: c.Message(node) + cloneFix,
 			Fix:     c.Fix(),
 		})
 	}
 	return drift
 }
 
-// noteTaints reports configured taints that the stored Node lacks, each set of
-// them once, where hostler may not fix that itself.
+// noteTaints reports configured taints that the stored Node lacks, if hostler may not fix that
+// itself. It reports each set once.
 func (r *Reporter) noteTaints(stored *corev1.Node) {
 	if r.reconciles() {
 		return
@@ -152,7 +152,7 @@ func (r *Reporter) noteTaints(stored *corev1.Node) {
 	}
 }
 
-// taintCommand is what a person types to give the Node the taints that it lacks.
+// taintCommand returns the command that adds the missing taints to the Node.
 func (r *Reporter) taintCommand(stored *corev1.Node, missing []corev1.Taint) string {
 	if !r.shared() {
 		return recreateHere

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// disk is what a power cut leaves of the shelf.
+// disk is the part of the shelf that survives a power cut.
 type disk struct {
 	shelf *shelf
 
@@ -37,7 +37,7 @@ func (d *disk) has(key, text string) bool {
 	return strings.Contains(string(d.values[key]), text)
 }
 
-// atWrite calls do when a status is about to be written.
+// atWrite calls do just before a status is written.
 type atWrite struct {
 	*controlplanetest.Fake
 	do func()
@@ -48,7 +48,7 @@ func (c atWrite) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	return c.Fake.UpdateStatus(ctx, node)
 }
 
-func TestWhatIsToBeReportedIsOnTheDiskWhileTheControlPlaneTakesLong(t *testing.T) {
+func TestTheReportIsOnDiskWhileTheControlPlaneIsSlow(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)

@@ -6,25 +6,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// keyFinal is where the store keeps the final status of a boot.
+// keyFinal is the key of the final status of a boot in the store.
 const keyFinal = "last-word"
 
-// final is the final status of a boot: what the Node should say while the host is down. It is
-// kept on disk in case that the control plane does not take it in time; the next boot
-// delivers it. The turn guards it.
+// final is the final status of a boot, for the Node while the host is down. It is stored on disk in
+// case the control plane does not receive it in time; then the next boot sends it. turn guards it.
 type final struct {
 	loaded      bool
-	kept        bool               // the store holds one
-	undelivered *corev1.NodeStatus // of an earlier boot, to be delivered first
+	kept        bool               // the store has one
+	undelivered *corev1.NodeStatus // from an earlier boot, sent before the next status
 }
 
-// finalStatus is how the store keeps it.
+// finalStatus is the stored format.
 type finalStatus struct {
-	Boot   string            `json:"boot"` // that ended with it
+	Boot   string            `json:"boot"` // the boot that it ended
 	Status corev1.NodeStatus `json:"status"`
 }
 
-// keep stores the status of a host that goes down.
+// keep stores the status of a host that is shutting down.
 func (f *final) keep(o Options, status corev1.NodeStatus) {
 	value, err := json.Marshal(finalStatus{o.Boot, status})
 	if err == nil {
@@ -37,7 +36,7 @@ func (f *final) keep(o Options, status corev1.NodeStatus) {
 	f.kept = true
 }
 
-// forget removes it, once a later status was written.
+// forget removes the stored status after a later status was written.
 func (f *final) forget(o Options) {
 	if !f.kept {
 		return
@@ -47,8 +46,8 @@ func (f *final) forget(o Options) {
 	}
 }
 
-// load reads, once, what an earlier boot could not deliver. What this boot kept is followed
-// by a later status in any case.
+// load reads, once, the status that an earlier boot could not send. It ignores one of this boot,
+// which will write a later status.
 func (f *final) load(o Options) {
 	if f.loaded {
 		return

@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// witness notes the reason of Ready in every status that the control plane takes.
+// witness records the reason of Ready in every status that the control plane receives.
 type witness struct {
 	*controlplanetest.Fake
 	mu    sync.Mutex
@@ -50,7 +50,7 @@ func (d *desk) witnessed() *witness {
 	return w
 }
 
-// goesDown has the desk's agent report the end of a shutdown, as the guard does.
+// goesDown reports the end of a shutdown like the guard.
 func (d *desk) goesDown(t *testing.T, bound time.Duration) (took time.Duration, err error) {
 	t.Helper()
 	released := drainingStatus()
@@ -187,7 +187,7 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 	})
 }
 
-func TestTheFinalStatusIsKeptAlsoBehindAReportAndARoundThatHang(t *testing.T) {
+func TestTheFinalStatusIsKeptDespiteAHangingReportAndRound(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Hang: true})
@@ -252,7 +252,7 @@ func TestEventsThatWereNotPublishedOutliveTheBoot(t *testing.T) {
 	})
 }
 
-// What the tests' shelves stand in for.
+// The types that the tests' shelves replace.
 var (
 	_ Store = statefile.NewMemory().Values("agent")
 	_ Store = statefile.NewMemory().Notes("node")

@@ -16,19 +16,19 @@ import (
 	"hostler.io/hostler/status"
 )
 
-var stranger = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
+var otherMachine = controlplane.Identity{MachineID: "another", SystemUUID: "OTHER"}
 
-// strange has another machine registered under this one's name, cordoned and with a
-// label of another client's, and its Lease renewed until the returned function is called.
-func (d *desk) strange(t *testing.T) (dies func()) {
+// registerOther registers another machine under this one's name, cordoned and with a label of
+// another client. Its Lease is renewed until dies is called.
+func (d *desk) registerOther(t *testing.T) (dies func()) {
 	t.Helper()
 	node := bare()
-	node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: stranger.MachineID, SystemUUID: stranger.SystemUUID}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: otherMachine.MachineID, SystemUUID: otherMachine.SystemUUID}
 	if _, err := d.client.Register(t.Context(), node, controlplane.RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d.edit(t, func(n *corev1.Node) { n.Labels, n.Spec.Unschedulable = map[string]string{"theirs": "1"}, true })
-	keeper, err := controlplane.NewLeaseKeeper(d.client, controlplane.LeasePolicy{Node: nodeName, Holder: stranger, Duration: leaseDuration, Interval: leaseInterval}, discard())
+	keeper, err := controlplane.NewLeaseKeeper(d.client, controlplane.LeasePolicy{Node: nodeName, Holder: otherMachine, Duration: leaseDuration, Interval: leaseInterval}, discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func (d *desk) strange(t *testing.T) (dies func()) {
 	return dies
 }
 
-// machineOf is whose the stored Node is.
+// machineOf returns the machine ID of the stored Node.
 func (d *desk) machineOf(t *testing.T) string {
 	t.Helper()
 	return controlplane.IdentityOf(d.stored(t)).MachineID
@@ -49,7 +49,7 @@ func (d *desk) machineOf(t *testing.T) string {
 
 func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.strange(t)()
+		d.registerOther(t)()
 		d.o.Watch = controlplane.NewLeaseWatch(nil)
 		before, started := d.stored(t).UID, time.Now()
 		d.start(t)
@@ -89,7 +89,7 @@ func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 
 func TestAMachineThatIsAliveIsNotReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		dies := d.strange(t)
+		dies := d.registerOther(t)
 		d.o.Watch = controlplane.NewLeaseWatch(nil)
 		d.start(t)
 		time.Sleep(time.Hour)
@@ -108,7 +108,7 @@ func TestAMachineThatIsAliveIsNotReplaced(t *testing.T) {
 	})
 }
 
-func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) {
+func TestATakenOverNodeIsNotWrittenUntilItsOwnerIsDead(t *testing.T) {
 	for name, c := range map[string]struct{ keeps, watched, takeover bool }{
 		"it is a new one":                                 {},
 		"it is the same one":                              {keeps: true},
@@ -127,7 +127,7 @@ func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) 
 				if c.watched {
 					d.watch(t)
 				}
-				dies := d.strange(t)
+				dies := d.registerOther(t)
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				var identity *controlplane.IdentityError
@@ -148,9 +148,9 @@ func TestANodeThatAnotherMachineHasTakenIsLeftToItUntilThatIsDead(t *testing.T) 
 	}
 }
 
-func TestWhatAClusterKeepsOfADeadMachineIsReportedUntilItIsFixed(t *testing.T) {
+func TestRemainsOfADeadMachineAreReportedUntilFixed(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.strange(t)()
+		d.registerOther(t)()
 		d.client.KeepNodes()
 		d.o.Takeover = true
 		before := d.stored(t).UID
@@ -189,9 +189,9 @@ func TestWhatAClusterKeepsOfADeadMachineIsReportedUntilItIsFixed(t *testing.T) {
 	})
 }
 
-func TestANodeThatMayOnlyBeAdoptedWaitsForTheWatchToo(t *testing.T) {
+func TestAnAdoptedNodeAlsoWaitsForTheOtherMachine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.strange(t)()
+		d.registerOther(t)()
 		before, lease := d.stored(t).UID, "not known yet"
 		d.o.Watch, d.o.AdoptOnly, d.o.Waits = controlplane.NewLeaseWatch(nil), true, func(why string) { lease = why }
 		d.start(t)
@@ -239,7 +239,7 @@ func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 			t.Errorf("NodeState() = %+v, want nothing once they are gone", s)
 		}
 		set(t, nil, "node-b")
-		counts := map[int32]int{} // the same Event again is counted
+		counts := map[int32]int{} // repeated Events are counted
 		for _, e := range d.o.Recorder.Queued() {
 			if e.Reason == "MachineCloned" {
 				counts[e.Count]++

@@ -12,23 +12,22 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// KeyLeft is where the notes keep that a person took the Node away.
+// KeyLeft is the key in the notes for a request to deregister the Node.
 const KeyLeft = "left"
 
-// Departure is the request of an operator that a Node stays deregistered. It survives the agent and
-// the boot, until it is undone. It applies only to this name of a Node and this type of control
-// plane.
+// Departure is an operator's request that a Node stays deregistered. It survives restarts of the
+// agent and of the host, until it is undone. It applies only to a Node of this name and a control
+// plane of this type.
 type Departure struct {
 	Node         string    `json:"node"`
 	ControlPlane string    `json:"controlPlane"` // its type
 	By           string    `json:"by"`
 	At           time.Time `json:"at"`
-	// Deleted reports that hostler deleted Node and Lease; else a user with the
-	// right has to.
+	// Deleted means that hostler deleted Node and Lease; else a user with the permission must.
 	Deleted bool `json:"deleted"`
 }
 
-// String says why nothing is written, and what ends that.
+// String says why nothing is written, and how to end that.
 func (d Departure) String() string {
 	what := "deregistered the Node"
 	if !d.Deleted {
@@ -38,15 +37,14 @@ func (d Departure) String() string {
 		d.By, what, d.At.UTC().Format("2006-01-02 15:04 MST"))
 }
 
-// Departures keeps whether a person had a Node leave a control plane. It is safe for
-// concurrent use.
+// Departures stores whether an operator deregistered a Node. It is safe for concurrent use.
 type Departures struct {
 	*request[Departure]
 	node, controlPlane string
 }
 
-// OpenDepartures reads whether a person had the Node of that name leave a control plane of that
-// type before this start.
+// OpenDepartures reads whether an operator has deregistered the Node of that name on a control
+// plane of that type.
 func OpenDepartures(notes Store, node, controlPlane string, log *slog.Logger) *Departures {
 	log = log.With("component", "status")
 	departure, err := loadRequest[Departure](notes, KeyLeft, log)
@@ -56,7 +54,8 @@ func OpenDepartures(notes Store, node, controlPlane string, log *slog.Logger) *D
 	return &Departures{departure, node, controlPlane}
 }
 
-// Left returns who deregistered this Node; nil if nobody did, or if it was undone.
+// Left returns the request that deregistered this Node, or nil if there is none or if it was
+// undone.
 func (d *Departures) Left() *Departure {
 	latest := d.get()
 	if latest == nil || latest.Node != d.node || latest.ControlPlane != d.controlPlane {
@@ -65,14 +64,14 @@ func (d *Departures) Left() *Departure {
 	return latest
 }
 
-// Gone reports whether this Node has left this control plane.
+// Gone reports whether this Node was deregistered on this control plane.
 func (d *Departures) Gone() bool { return d.Left() != nil }
 
-// Left is that of the Departures.
+// Left returns the request that deregistered this Node, or nil.
 func (r *Reporter) Left() *Departure { return r.o.Departures.Left() }
 
-// Leave deletes the Node and its Lease, on request of the operator by. Neither is written again
-// until Return. The Lease must not be renewed any more. With controlplane.ErrForbidden another
+// Leave deletes the Node and its Lease, as the operator by requested. Neither is written again
+// until Return, so the caller must stop renewing the Lease. With controlplane.ErrForbidden another
 // client must delete them, and they are not written meanwhile. With controlplane.ErrLeaseStays the
 // Node is deleted, and the Lease expires. With ErrNotOurs, *controlplane.IdentityError (the Node
 // belongs to another machine) or any other error, nothing changes.
@@ -92,7 +91,7 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 		return preempted(work, err)
 	}
 	d := Departure{Node: r.options().Name, ControlPlane: r.o.Client.Type(), By: by, At: r.o.Now(), Deleted: deleted}
-	r.event(corev1.EventTypeNormal, "Left", by+" deregistered the Node with `hostler leave`") // the last one
+	r.event(corev1.EventTypeNormal, "Left", by+" deregistered the Node with `hostler leave`") // the last Event
 	r.o.Departures.set(&d)
 	r.drop()
 	r.view.wait(d.String())
@@ -101,8 +100,8 @@ func (r *Reporter) Leave(ctx context.Context, by string) error {
 	return err
 }
 
-// Return has the Node registered again that a person, named by or another, had
-// leave. It reports whether one had, and does not wait for the control plane.
+// Return undoes a request to deregister the Node, as the operator by requested. It reports whether
+// there was one, and does not wait for the control plane.
 func (r *Reporter) Return(ctx context.Context, by string) (bool, error) {
 	_, release, err := r.turn.take(ctx, false)
 	if err != nil {

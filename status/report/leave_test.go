@@ -35,7 +35,7 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 					t.Errorf("Leave() = %v, want %v", err, c.err)
 				}
 				written := d.client.Calls(controlplanetest.UpdateStatus)
-				if c.err == controlplane.ErrForbidden { // who has the right does so
+				if c.err == controlplane.ErrForbidden { // a user with the permission does so
 					d.client.Heal()
 					if err := d.client.Leave(t.Context(), nodeName, controlplane.Identity{}); err != nil {
 						t.Fatal(err)

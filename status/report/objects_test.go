@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// archive is a desk over a store of objects, with a keeper of its Lease.
+// archive is a desk with a store of objects and a LeaseKeeper.
 type archive struct {
 	*desk
 	store  *objectstest.Store
@@ -27,7 +27,7 @@ type archive struct {
 	keeper *controlplane.LeaseKeeper
 }
 
-// inArchive runs a test in a bubble.
+// inArchive runs a test in a synctest bubble.
 func inArchive(t *testing.T, test func(t *testing.T, a *archive)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, d *desk) {
@@ -47,8 +47,8 @@ func inArchive(t *testing.T, test func(t *testing.T, a *archive)) {
 	})
 }
 
-// runs has the agent run until the bubble ends, where watched with a watch on its Node,
-// and its Lease rest while the Node is waited for.
+// runs runs the agent until the bubble ends, with a watch on its Node if watched is set. Its Lease
+// is paused while the Node is awaited.
 func (a *archive) runs(t *testing.T, watched bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,7 +60,7 @@ func (a *archive) runs(t *testing.T, watched bool) {
 		case <-ctx.Done():
 		}
 	}
-	done.Go(func() { // the gate before the keeper
+	done.Go(func() { // the gate comes before the keeper
 		for why := ""; ctx.Err() == nil; {
 			keeping, rest := context.WithCancel(ctx)
 			var keeper sync.WaitGroup
@@ -80,12 +80,12 @@ func (a *archive) runs(t *testing.T, watched bool) {
 		done.Go(func() { _ = a.Watch(ctx, a.client, func(error) {}) })
 	}
 	t.Cleanup(func() { cancel(); done.Wait() })
-	time.Sleep(2 * a.o.Update) // the first Lease may be older than its owner
+	time.Sleep(2 * a.o.Update) // the first Lease may be older than its Node
 	synctest.Wait()
 }
 
-// wantKept wants the Node to be this host's, Ready and as configured, and the Lease to
-// be its and alive.
+// wantKept checks that the Node belongs to this host, is Ready and as configured, and that the
+// Lease belongs to it and is valid.
 func (a *archive) wantKept(t *testing.T, when string) *corev1.Node {
 	t.Helper()
 	node, err := a.client.Node(t.Context(), nodeName)
@@ -102,16 +102,16 @@ func (a *archive) wantKept(t *testing.T, when string) *corev1.Node {
 	return node
 }
 
-func TestAStoreThatIsSetBackHasAllAgain(t *testing.T) {
+func TestARestoredStoreIsWrittenAgain(t *testing.T) {
 	for name, watched := range map[string]bool{"with a watch": true, "without a watch": false} {
 		t.Run(name, func(t *testing.T) {
 			inArchive(t, func(t *testing.T, a *archive) {
 				a.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 				backups := map[string]func(){"before the node": a.store.Backup()}
-				stranger := objects.New(a.store, objects.Options{})
+				otherMachine := objects.New(a.store, objects.Options{})
 				other := bare()
 				other.Status.NodeInfo.MachineID = "another"
-				if _, err := stranger.Register(t.Context(), other, controlplane.RegisterOptions{}); err != nil {
+				if _, err := otherMachine.Register(t.Context(), other, controlplane.RegisterOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				backups["another machine's node"] = a.store.Backup()
@@ -131,7 +131,7 @@ func TestAStoreThatIsSetBackHasAllAgain(t *testing.T) {
 				for range 2 {
 					for what, restore := range backups {
 						restore()
-						time.Sleep(20 * time.Minute) // by then a status is written in any case, and another machine dead
+						time.Sleep(20 * time.Minute) // enough for a regular write, and for another machine's Lease to expire
 						synctest.Wait()
 						a.wantKept(t, "set back to "+what)
 					}
@@ -141,9 +141,8 @@ func TestAStoreThatIsSetBackHasAllAgain(t *testing.T) {
 	}
 }
 
-// A fleet must not go by what a backup says of a host for as long as nothing changes
-// there.
-func TestAStatusThatIsSetBackIsWrittenAgainSoon(t *testing.T) {
+// A fleet must not use the state of a backup until something changes on the host.
+func TestARestoredStatusIsWrittenAgainSoon(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {
 		a.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 		a.runs(t, true)
@@ -212,8 +211,7 @@ func TestAHostFixesItsOwnTaintsInAStore(t *testing.T) {
 	})
 }
 
-// What a machine before has left is fixed by the host itself: there may be no kubectl
-// at all.
+// What an earlier machine has left can be fixed on the host: there may be no kubectl.
 func TestRemainsInAStoreAreFixedFromTheHost(t *testing.T) {
 	inArchive(t, func(t *testing.T, a *archive) {
 		other := bare()

@@ -12,22 +12,22 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// observation is what the reporter knows of the host, check by check. The turn guards it.
+// observation is the reporter's state between checks of the host. turn guards it.
 type observation struct {
-	// remembered is whether it is known what was reported before this start;
-	// forgotten is why not.
+	// remembered is whether the status from before this start is known; forgotten is the error if
+	// not.
 	remembered bool
 	forgotten  error
 	memory     status.Memory
-	conditions []corev1.NodeCondition // of the last check
-	short      bool                   // the host does not have what is reserved of it
-	clones     []string               // names of the clones that were there at the last check
+	conditions []corev1.NodeCondition // from the last check
+	short      bool                   // reservations exceed the host's resources
+	clones     []string               // names of the clones at the last check
 }
 
-// remember takes up what an earlier run of the agent reported in this boot, so
-// that conditions keep their times and Ready does not flip. What a control plane
-// does not answer in time is read again in the next round, as long as nothing
-// was written, and then waited for longer: the host has been read by then.
+// remember reads the status that an earlier process of this boot has reported, so that conditions
+// keep their times and Ready does not flip. If the control plane does not answer in time, the next
+// round tries again until something was written. It then waits longer, because the host has been
+// measured by then.
 func (r *Reporter) remember(ctx context.Context, beside bool) {
 	limit := time.Second
 	if r.observation.forgotten != nil {
@@ -42,16 +42,16 @@ func (r *Reporter) remember(ctx context.Context, beside bool) {
 	}
 	r.observation.remembered = true
 	if err != nil || node.Status.NodeInfo.BootID != r.o.Facts.Machine().BootID {
-		return // nothing known of this boot
+		return // not from this boot
 	}
 	conditions := node.Status.Conditions
-	if beside { // the others are the kubelet's
+	if beside { // the others belong to the kubelet
 		conditions = status.OwnConditions(conditions)
 	}
 	r.observation.memory, r.observation.conditions = status.Remember(conditions), conditions
 }
 
-// observe makes the Node from facts, and reports what has changed since the last check.
+// observe builds the Node from facts, and reports changes since the last check.
 func (r *Reporter) observe(facts status.Facts, options status.Options, beside bool) *corev1.Node {
 	node, memory := status.Node(facts, options, r.observation.memory, r.o.Now())
 	transitions := status.Transitions(r.observation.conditions, node.Status.Conditions)
@@ -65,13 +65,13 @@ func (r *Reporter) observe(facts status.Facts, options status.Options, beside bo
 	return node
 }
 
-// reportTransitions makes an Event, a count and a log line of each transition. The shutdown
-// guard logs its own, and that the agent starts is no news. That pods are out of reach is,
-// since the guard does not know of it.
+// reportTransitions records an Event, a count and a log line for each transition. It does not log
+// what the shutdown guard logs itself, except that pods are out of reach, which the guard does not
+// know. It ignores the start of the agent.
 func (r *Reporter) reportTransitions(node string, transitions []status.Transition) {
 	for _, t := range transitions {
 		if t.New.Reason == status.ReasonStarting {
-			continue // true of every start, and over in a moment
+			continue // the same at every start, and over soon
 		}
 		r.o.Count(t.New)
 		r.o.Recorder.Record(controlplane.NodeReference(node), t.EventType(), t.EventReason(), t.Message())
@@ -79,15 +79,15 @@ func (r *Reporter) reportTransitions(node string, transitions []status.Transitio
 		case t.New.Type == status.ShutdownProtected && t.New.Reason != status.ReasonPodsOutOfReach && (t.Old == nil || t.Old.Reason != status.ReasonPodsOutOfReach):
 		case !t.Good():
 			r.o.Log.Warn("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
-		case t.Old != nil: // that all is well at the start goes without saying
+		case t.Old != nil: // a good condition at the start is not worth a log line
 			r.o.Log.Info("condition", "type", t.New.Type, "status", t.New.Status, "reason", t.New.Reason, "message", t.New.Message)
 		}
 	}
 }
 
-// reportReserved logs when the host has less than is reserved, and when it has enough again. Such a
-// reservation is rejected at the start and by a reload, but a host may shrink later, or a
-// filesystem may appear later.
+// reportReserved logs when reservations exceed the host's resources, and when they fit again. The
+// start and a reload reject such reservations, but later a host may shrink, or a filesystem may
+// appear.
 func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 	err := status.CheckReserved(facts, o.Reserved, o.Pressure)
 	switch {
@@ -99,12 +99,12 @@ func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 	r.observation.short = err != nil
 }
 
-// reportClones makes an Event of each clone that was not there at the last check.
+// reportClones records an Event for each clone that is new since the last check.
 func (r *Reporter) reportClones(node string) {
 	clones := r.clones()
 	for _, c := range clones {
 		if !slices.Contains(r.observation.clones, c.Node) && r.Left() == nil {
-			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+onTheCopy+": `"+c.Fix()+"`")
+			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+cloneFix+": `"+c.Fix()+"`")
 		}
 	}
 	r.observation.clones = nil
@@ -113,7 +113,7 @@ func (r *Reporter) reportClones(node string) {
 	}
 }
 
-// clones are the other hosts with this machine's identity.
+// clones returns the other hosts with this machine's identity.
 func (r *Reporter) clones() []controlplane.Clone {
 	named := r.view.clones()
 	if r.o.Twin != nil {
@@ -124,7 +124,7 @@ func (r *Reporter) clones() []controlplane.Clone {
 	return named
 }
 
-// noteClones takes in which clones the stored Node names.
+// noteClones stores the clones that the stored Node names, and reports changes.
 func (r *Reporter) noteClones(stored *corev1.Node) {
 	now := controlplane.NamedClones(stored)
 	before := r.view.setClones(now)

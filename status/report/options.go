@@ -15,64 +15,63 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Options are what is reported, and where.
+// Options say what is reported, and to which control plane.
 type Options struct {
 	Client   controlplane.Client
 	Recorder *controlplane.Recorder
 	Facts    Facts
-	Node     func() status.Options // the effective ones, as configured
+	Node     func() status.Options // the effective configuration
 	Policy
-	Watch  *controlplane.LeaseWatch   // judges whether another machine of this name is alive
-	Twin   func() *controlplane.Clone // that renews the Lease of this name, too; none if nil
-	Mine   func() bool                // whether the Node is hostler's to write
-	Beside func() bool                // whether it is a kubelet's on this host; never if nil
-	Boot   string                     // the present one
+	Watch  *controlplane.LeaseWatch   // decides whether another machine of this name is alive
+	Twin   func() *controlplane.Clone // another machine that renews the Lease of this name; none if nil
+	Mine   func() bool                // whether the Node belongs to hostler
+	Beside func() bool                // whether it belongs to a kubelet on this host; never if nil
+	Boot   string                     // the current boot
 	Storage
 	Listeners
-	// Changed triggers a check at once, because the host has changed. The reporter creates its own
-	// if it is nil.
+	// Changed triggers an immediate check, because the host has changed. The default is a new
+	// signal.
 	Changed loop.Signal
 	Now     func() time.Time // the wall clock; time.Now if nil
 	Log     *slog.Logger
 }
 
-// Policy says how often is reported, and what becomes of the Node.
+// Policy says how often the Node is written, and how it is registered.
 type Policy struct {
-	Update   time.Duration // from one check of the host to the next
-	Rewrite  time.Duration // from one write to the next where nothing changed
-	Takeover bool          // take the name from another machine
-	// AdoptOnly never creates the Node, but waits until another client has.
+	Update   time.Duration // interval of checks of the host
+	Rewrite  time.Duration // interval of writes if nothing changed
+	Takeover bool          // take over a Node of another machine
+	// AdoptOnly never creates the Node: another client must create it.
 	AdoptOnly bool
 }
 
-// Storage is what outlives the agent.
+// Storage is where state is stored.
 type Storage struct {
-	Store Store        // keeps a final status that was not delivered
-	Notes Store        // keeps an operator's cordon, also where the Store is lost
-	Flush func() error // writes to the disk what both were given; may be nil
-	// Departures keeps an operator's departure in the same Notes.
+	Store Store        // for a final status that was not sent
+	Notes Store        // for an operator's cordon, even if the Store is lost
+	Flush func() error // writes both to the disk; may be nil
+	// Departures stores an operator's departure in the same Notes.
 	Departures *Departures
 }
 
-// Listeners are called on the reporter's goroutine; each but Named, Observe and Count may be
-// nil.
+// Listeners are called on the reporter's goroutine. All except Named, Observe and Count may be nil.
 type Listeners struct {
-	Named     func(types.UID)            // with the UID that the control plane gave the Node
-	Lost      func()                     // once the Node is deleted or somebody else's
-	Taints    func([]corev1.Taint)       // with those of the stored Node, with each read; none if it is gone
-	Requested func(leaseDuration string) // with what the stored Node requests of its Lease, with each read
-	Waits     func(why string)           // with why the Lease has to wait for the Node; empty once it need not
-	Theirs    func(kubelets bool)        // with whether the Node has a kubelet's status, where it is not hostler's
+	Named     func(types.UID)            // with the Node's UID on the control plane
+	Lost      func()                     // when the Node was deleted or belongs to another machine
+	Taints    func([]corev1.Taint)       // with the stored taints after each read; none if the Node is gone
+	Requested func(leaseDuration string) // with the Lease duration that the stored Node requests, after each read
+	Waits     func(why string)           // with why the Lease must wait for the Node, or ""
+	Theirs    func(kubelets bool)        // with whether the Node has a kubelet's status, if it does not belong to hostler
 	Observe   func(err error)            // after each write
-	Count     func(corev1.NodeCondition) // after each transition, with what the condition is now
+	Count     func(corev1.NodeCondition) // after each transition, with the new condition
 }
 
-// Facts are what a Node is made from: a *gather.Facts.
+// Facts are the source of a Node: a *gather.Facts.
 type Facts interface {
-	// Now reads the host. The shutdown guard's status is taken from guarded if
-	// that is not nil: it is then newer than what the guard says itself.
+	// Now measures the host. If guarded is not nil, it replaces the status of the shutdown guard,
+	// because it is newer.
 	Now(ctx context.Context, guarded *shutdown.Status) status.Facts
-	// Machine is the hardware and its kernel.
+	// Machine returns the hardware and its kernel.
 	Machine() probe.Machine
 }
 

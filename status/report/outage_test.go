@@ -24,8 +24,8 @@ const (
 	maxQueued     = 1000 // Events
 )
 
-// renewingLease keeps a lease, publishes Events and watches the Node until the returned
-// function is called.
+// renewingLease renews a lease, publishes Events and watches the Node until the returned function
+// is called.
 func (d *desk) renewingLease(t *testing.T, client controlplane.Client, now func() time.Time) (*controlplane.LeaseKeeper, func()) {
 	t.Helper()
 	keeper, err := controlplane.NewLeaseKeeper(client, controlplane.LeasePolicy{
@@ -50,7 +50,7 @@ func (d *desk) renewingLease(t *testing.T, client controlplane.Client, now func(
 func TestAnHourWithoutAControlPlane(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  controlplanetest.Fault
-		resume time.Duration // what hangs ends by its deadline
+		resume time.Duration // calls that hang end by their deadline
 	}{
 		"it refuses": {controlplanetest.Fault{Err: controlplane.ErrUnavailable}, leaseInterval},
 		"it hangs":   {controlplanetest.Fault{Hang: true}, leaseInterval + WriteTimeout},
@@ -69,7 +69,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 					time.Sleep(2500 * time.Millisecond)
 					goroutines = append(goroutines, goruntime.NumGoroutine())
 				}
-				if early, late := slices.Max(goroutines[:200]), slices.Max(goroutines[1240:]); late > early+2 { // which begin and end at random
+				if early, late := slices.Max(goroutines[:200]), slices.Max(goroutines[1240:]); late > early+2 { // their starts and ends are random
 					t.Errorf("%d goroutines at the beginning of the outage, %d at its end, want no more", early, late)
 				}
 				if n := d.o.Recorder.Stats(); n.Queued > maxQueued || n.Queued < maxQueued-1 {
@@ -113,7 +113,7 @@ func TestAnHourWithoutAControlPlane(t *testing.T) {
 	}
 }
 
-// moments notes when each status is written.
+// moments records when each status is written.
 type moments struct {
 	*controlplanetest.Fake
 	at *[]time.Time
@@ -130,7 +130,7 @@ func (m moments) UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.N
 	return stored, err
 }
 
-func TestAFleetDoesNotComeBackAllAtOnce(t *testing.T) {
+func TestAFleetDoesNotReturnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hosts = 16
 		var mu sync.Mutex
@@ -187,7 +187,7 @@ func TestAFleetDoesNotComeBackAllAtOnce(t *testing.T) {
 	})
 }
 
-// wall is a wall clock that can be set.
+// wall is a wall clock that a test can set.
 type wall struct {
 	mu  sync.Mutex
 	off time.Duration
@@ -205,7 +205,7 @@ func (w *wall) step(d time.Duration) {
 	w.off += d
 }
 
-// renewals notes each renewTime that is stored.
+// renewals records each renewTime that is stored.
 type renewals struct {
 	controlplane.Client
 	mu    *sync.Mutex
@@ -222,7 +222,7 @@ func (r renewals) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (
 	return stored, err
 }
 
-func TestTheClockMayBeSetBackAndForth(t *testing.T) {
+func TestTheClockMayBeSteppedInBothDirections(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		clock, client := &wall{}, renewals{d.client, &sync.Mutex{}, &[]time.Time{}}
 		w := d.witnessed()
@@ -243,7 +243,7 @@ func TestTheClockMayBeSetBackAndForth(t *testing.T) {
 				time.Sleep(15 * time.Minute)
 				synctest.Wait()
 			}
-			stop() // and one that starts just after it
+			stop() // one that starts just after the step
 			transitions = append(transitions, d.counted...)
 			next := d.again(t, "one")
 			next.o.Client, next.o.Now = w, clock.now

@@ -13,12 +13,12 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// keyPublished is where the store keeps them.
+// keyPublished is the key of the published types in the store.
 const keyPublished = "foreign-conditions"
 
-// published are the types of conditions in other domains than hostler's that it has put on
-// the Node, kept across restarts: on a Node that others write as well, nothing else shows
-// that they are hostler's. The turn guards it.
+// published are the condition types in other domains than hostler's that it has written to the
+// Node. They are stored, because on a shared Node nothing else shows that these conditions are
+// hostler's. turn guards it.
 type published struct {
 	store Store
 	log   *slog.Logger
@@ -37,10 +37,10 @@ func newPublished(store Store, log *slog.Logger) *published {
 	return p
 }
 
-// types are all of them.
+// types returns the published types.
 func (p *published) types() []corev1.NodeConditionType { return slices.Clone(p.list) }
 
-// note keeps those of the conditions that are about to be published.
+// note adds the types of conditions that are about to be written.
 func (p *published) note(conditions []corev1.NodeCondition) {
 	p.change(func(types []corev1.NodeConditionType) []corev1.NodeConditionType {
 		for _, c := range conditions {
@@ -52,7 +52,7 @@ func (p *published) note(conditions []corev1.NodeCondition) {
 	})
 }
 
-// forget drops those that are on the Node no more.
+// forget removes types that are not on the Node any more.
 func (p *published) forget(gone []corev1.NodeConditionType) {
 	p.change(func(types []corev1.NodeConditionType) []corev1.NodeConditionType {
 		return slices.DeleteFunc(types, func(t corev1.NodeConditionType) bool { return slices.Contains(gone, t) })
@@ -74,8 +74,8 @@ func (p *published) change(how func([]corev1.NodeConditionType) []corev1.NodeCon
 	}
 }
 
-// retire removes conditions of other domains whose checks were removed. The client knows the
-// conditions of hostler's own domain and those that this process has published.
+// retire removes conditions in other domains whose checks were removed. The client itself handles
+// hostler's own domain and the conditions that this process has written.
 func (r *Reporter) retire(ctx context.Context, stored, node *corev1.Node) error {
 	has := func(n *corev1.Node, kind corev1.NodeConditionType) bool {
 		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// checked are facts with what checks of the administrator's own say.
+// checked are facts with results of custom checks.
 type checked struct {
 	Facts
 	custom []status.Custom
@@ -26,7 +26,7 @@ func (c checked) Now(ctx context.Context, guarded *shutdown.Status) status.Facts
 	return f
 }
 
-// wantPublished has checks of these types find a problem.
+// wantPublished makes checks of these types find a problem.
 func (d *desk) wantPublished(types ...corev1.NodeConditionType) {
 	c := checked{Facts: d.o.Facts}
 	if before, ok := d.o.Facts.(checked); ok {
@@ -38,8 +38,7 @@ func (d *desk) wantPublished(types ...corev1.NodeConditionType) {
 	d.o.Facts = c
 }
 
-// customs are the stored conditions that no hostler has by itself, and no node problem
-// detector that stands beside it.
+// customs returns the stored conditions of custom checks, without those of a node problem detector.
 func (d *desk) customs(t *testing.T) []corev1.NodeConditionType {
 	t.Helper()
 	var types []corev1.NodeConditionType
@@ -65,11 +64,11 @@ func (d *desk) wantCustoms(t *testing.T, when string, want ...corev1.NodeConditi
 	}
 }
 
-func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
+func TestAConditionWithoutACheckIsRemoved(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, d *desk) *desk{
 		"while the agent runs": func(_ *testing.T, d *desk) *desk { return d },
 		"during a restart": func(t *testing.T, d *desk) *desk {
-			d.client.Forget() // who wrote what, as a client that starts again does
+			d.client.Forget() // like a client that starts again
 			return d.again(t, "one")
 		},
 		"during a reboot": func(t *testing.T, d *desk) *desk { d.client.Forget(); return d.again(t, "two") },
@@ -105,7 +104,7 @@ func TestAConditionWhoseCheckIsGoneGoes(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRemovedIsTriedAgain(t *testing.T) {
+func TestFailedRemovalsAreRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.wantPublished(otherDomain)
 		if err := d.once(t.Context(), nil); err != nil {

@@ -17,11 +17,11 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// A cluster's node lifecycle controller changes taints, which the watch takes in, while the
-// status changes and is written. Run with -race.
+// A cluster's node lifecycle controller changes taints, which the watch handles, while the status
+// changes and is written. Run with -race.
 func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.o.Requested = func(string) { // takes a moment, in which the watch continues
+		d.o.Requested = func(string) { // takes time, in which the watch continues
 			for range 5_000 {
 				goruntime.Gosched()
 			}
@@ -48,7 +48,7 @@ func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 			for i := range rounds {
 				state := []shutdown.State{shutdown.Armed, shutdown.Disarmed}[i%2]
 				err := d.ReportShutdown(t.Context(), shutdown.Status{State: state, Reason: fmt.Sprint(i)})
-				if err != nil && !errors.Is(err, controlplane.ErrConflict) { // which the next round writes over
+				if err != nil && !errors.Is(err, controlplane.ErrConflict) { // the next round overwrites it
 					t.Error(err)
 				}
 				_, _, _, _ = d.Current()
@@ -70,7 +70,7 @@ func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 	})
 }
 
-// Run with -race: people and other loops call the reporter while other writers change its Node.
+// Run with -race: users and other loops call the reporter while other clients change its Node.
 func TestManyCallTheReporterWhileItsNodeChanges(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.o.Requested = func(string) { time.Sleep(rand.N(100 * time.Millisecond)) }
@@ -102,7 +102,7 @@ func TestManyCallTheReporterWhileItsNodeChanges(t *testing.T) {
 			_, _ = d.Return(ctx, "alice")
 			time.Sleep(rand.N(20 * time.Second))
 		})
-		repeat(func() { // it may have left
+		repeat(func() { // it may be deregistered
 			_ = d.client.Edit(ctx, nodeName, func(n *corev1.Node) {
 				n.Spec.Unschedulable = rand.N(2) == 0
 				n.Labels = map[string]string{"turn": fmt.Sprint(rand.N(1000))}
@@ -113,7 +113,7 @@ func TestManyCallTheReporterWhileItsNodeChanges(t *testing.T) {
 		if _, err := d.Return(t.Context(), "alice"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Minute) // it is registered
+		time.Sleep(10 * time.Minute) // until it is registered
 		if _, err := d.Cordon(t.Context(), Decision{Unschedulable: true, By: "bob", At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}

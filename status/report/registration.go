@@ -14,18 +14,18 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// registration is what is known of the Node on the control plane. The turn guards it.
+// registration is what is known of the Node on the control plane. turn guards it.
 type registration struct {
 	state     State
-	observe   func(from, to State) // called for each transition; may be nil
-	entered   bool                 // it was registered by this process: what it has lost since it may not take from the living
-	known     *corev1.Node         // as last stored, without status; nil if it is not registered
-	wanted    *corev1.Node         // as last seen from the host, without what changes there by itself
-	applied   *corev1.Node         // with the labels, annotations and taints that were registered last
+	observe   func(from, to State) // called after each transition; may be nil
+	entered   bool                 // registered by this process: if it loses the Node later, it must not take it over from a live machine
+	known     *corev1.Node         // last stored Node, without status; nil if it is not registered
+	wanted    *corev1.Node         // last Node built from the host, without fields that change there by themselves
+	applied   *corev1.Node         // with the labels, annotations and taints that were last registered
 	addressed bool                 // the stored Node has addresses
 	drifted   []string             // labels, annotations and taints that another client has changed
-	restored  map[string]time.Time // when each was set again last
-	replaced  *corev1.Node         // of another machine, whose place this one has taken; nil once that is reported
+	restored  map[string]time.Time // when each was last restored
+	replaced  *corev1.Node         // replaced Node of another machine; nil once that was reported
 }
 
 // to changes the state, see Transitions.
@@ -36,22 +36,22 @@ func (g *registration) to(next State) {
 	g.state = next
 }
 
-// registered reports whether the Node was registered since it was last found missing, or
-// another machine's.
+// registered reports whether the Node was registered, and has not been found missing or taken over
+// since.
 func (g *registration) registered() bool { return g.state == Registered || g.state == Outdated }
 
-// drop forgets what was known of the stored Node.
+// drop forgets the stored Node.
 func (g *registration) drop() {
 	g.to(Unregistered)
 	g.known, g.drifted = nil, nil
 }
 
-// errAwaited ends a round in which there is no Node that could be written.
+// errAwaited ends a round because there is no Node to write.
 var errAwaited = errors.New("the Node does not exist yet")
 
-// restoreDue reports whether a label, an annotation or a taint that another client has
-// changed is to be set again: at once for the first time, and then once in a report
-// interval, since whoever changes it may do so again at once.
+// restoreDue reports whether to restore a label, an annotation or a taint that another client has
+// changed. The first time that is immediately, later once in a report interval, because the client
+// may change it again at once.
 func (g *registration) restoreDue(interval time.Duration) bool {
 	return slices.ContainsFunc(g.drifted, func(key string) bool {
 		last, before := g.restored[key]
@@ -59,11 +59,10 @@ func (g *registration) restoreDue(interval time.Duration) bool {
 	})
 }
 
-// newsAgain is how long a label must have been left alone to make it news that
-// somebody changed it.
+// newsAgain is how long a label must have been unchanged so that another change is worth an Event.
 const newsAgain = time.Hour
 
-// noteRestored notes that what had drifted was set again, and returns what of it is news.
+// noteRestored records that all changed settings were restored, and returns those worth an Event.
 func (g *registration) noteRestored() (news []string) {
 	for _, key := range g.drifted {
 		if last, before := g.restored[key]; !before || time.Since(last) > newsAgain {
@@ -77,7 +76,7 @@ func (g *registration) noteRestored() (news []string) {
 	return news
 }
 
-// marks are what of a Node is registered and kept.
+// marks returns the parts of a Node that are registered and compared later.
 func marks(node *corev1.Node) *corev1.Node {
 	return &corev1.Node{ObjectMeta: *node.ObjectMeta.DeepCopy(), Spec: corev1.NodeSpec{Taints: slices.Clone(node.Spec.Taints)}}
 }
@@ -87,8 +86,8 @@ func (r *Reporter) sameMarks(a, b *corev1.Node) bool {
 		(!r.reconciles() || equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints))
 }
 
-// enroll has the Node on the control plane, with the labels, annotations and taints
-// that it is to have. It reads the Node only where another client has changed it.
+// enroll ensures that the Node is on the control plane, with its labels, annotations and taints. It
+// reads the Node only if another client has changed it.
 func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	g := &r.registration
 	if g.state == Outdated {
@@ -102,7 +101,7 @@ func (r *Reporter) enroll(ctx context.Context, node *corev1.Node) error {
 	return r.register(ctx, node)
 }
 
-// register registers the Node, or sets again what another client has changed of it.
+// register registers the Node, or restores what another client has changed.
 func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 	g := &r.registration
 	takeover := r.o.Takeover && !g.entered
@@ -132,14 +131,14 @@ func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 	g.to(Registered)
 	if !first {
 		r.reportRestored(g.noteRestored())
-		return r.learn(ctx, stored, node)
+		return r.applyAndSettle(ctx, stored, node)
 	}
 	r.writer.written = nil
 	r.wait("")
 	r.o.Log.Info("node registered", "node", stored.Name, "uid", stored.UID, "controlPlane", r.o.Client.Type())
 	r.event(corev1.EventTypeNormal, "Registered", "Node registered by hostler")
 	r.reportReplaced(stored, takeover)
-	r.takeIn(stored, node)
+	r.apply(stored, node)
 	return nil
 }
 
@@ -152,7 +151,7 @@ func (r *Reporter) reportRestored(news []string) {
 	r.event(corev1.EventTypeNormal, "NodeRestored", "restored settings that another client changed: "+keys)
 }
 
-// watchOther notes that it is not known yet whether the other machine lives that has the Node.
+// watchOther records that the Node belongs to another machine that may be alive.
 func (r *Reporter) watchOther(other *controlplane.IdentityError) {
 	if r.registration.registered() {
 		r.taken(other)
@@ -167,7 +166,7 @@ func (r *Reporter) watchOther(other *controlplane.IdentityError) {
 	r.view.wait(other.Error())
 }
 
-// await notes that there is no Node, and that hostler is not to create it.
+// await records that there is no Node, and that hostler may not create it.
 func (r *Reporter) await(name string) {
 	if r.registration.registered() {
 		r.gone(name)
@@ -180,8 +179,7 @@ func (r *Reporter) await(name string) {
 	r.wait("no Node " + name + " exists yet: node.register is false, so another client has to create it")
 }
 
-// wait notes why the Node is waited for, and with it the Lease; empty if they are
-// not.
+// wait records why the Node, and with it the Lease, must wait; "" if it need not.
 func (r *Reporter) wait(why string) {
 	r.view.wait(why)
 	if r.o.Waits != nil {
@@ -189,23 +187,22 @@ func (r *Reporter) wait(why string) {
 	}
 }
 
-// gone notes that the Node is no longer on the control plane, or another has its
-// name.
+// gone records that the Node was deleted on the control plane, or replaced by another of that name.
 func (r *Reporter) gone(name string) {
 	r.drop()
 	next := "hostler registers it again"
 	switch {
 	case r.o.AdoptOnly:
 		next = "hostler waits until it is created again"
-	case r.o.Waits != nil: // a Lease without a Node keeps nobody alive, and a cluster deletes it at once
+	case r.o.Waits != nil: // a Lease without a Node protects nobody, and a cluster deletes it at once
 		r.o.Waits("the Node was deleted and has to be registered first")
 	}
 	r.o.Log.Warn("node was deleted on the control plane, "+next, "node", name)
 	r.event(corev1.EventTypeWarning, "NodeGone", "the Node was deleted on the control plane; "+next)
 }
 
-// taken records that another machine has taken over the Node. It stays the owner until its Lease
-// has expired, which registration checks. The keeper of the Lease uses the same rule.
+// taken records that another machine has taken over the Node. That machine stays the owner until
+// its Lease has expired, which registration checks. The LeaseKeeper uses the same rule.
 func (r *Reporter) taken(by *controlplane.IdentityError) {
 	r.drop()
 	r.o.Log.Warn("another machine took over the node", "node", by.Name, "theirs", by.Theirs.String(), "ours", by.Ours.String())
@@ -222,7 +219,7 @@ func (r *Reporter) leaveToOwner() {
 	}
 }
 
-// drop forgets what was known of the stored Node.
+// drop forgets the stored Node.
 func (r *Reporter) drop() {
 	r.registration.drop()
 	r.writer.reset()
@@ -233,7 +230,7 @@ func (r *Reporter) drop() {
 	r.reportTaints(nil)
 }
 
-// reread takes in what another client has made of the Node.
+// reread reads the Node after a change by another client.
 func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
 	stored, err := r.o.Client.Node(ctx, node.Name)
 	if errors.Is(err, controlplane.ErrNotFound) || err == nil && stored.UID != r.registration.known.UID {
@@ -248,25 +245,25 @@ func (r *Reporter) reread(ctx context.Context, node *corev1.Node) error {
 		r.taken(other)
 		return nil
 	}
-	err = r.learn(ctx, stored, node)
+	err = r.applyAndSettle(ctx, stored, node)
 	if err == nil {
 		r.registration.to(Registered)
 	}
 	return err
 }
 
-// learn takes in what is stored after a write or a read, and reconciles an operator's
-// request with the stored cordon.
-func (r *Reporter) learn(ctx context.Context, stored, node *corev1.Node) error {
+// applyAndSettle applies the stored Node after a write or a read, and reconciles an operator's
+// cordon with it.
+func (r *Reporter) applyAndSettle(ctx context.Context, stored, node *corev1.Node) error {
 	r.reportCordon(stored)
 	stored, err := r.settle(ctx, stored)
-	r.takeIn(stored, node)
+	r.apply(stored, node)
 	return err
 }
 
-// takeIn takes in what is stored.
-func (r *Reporter) takeIn(stored, node *corev1.Node) {
-	if r.registration.known == nil || r.registration.known.UID != stored.UID { // whoever made it another one
+// apply applies the stored Node.
+func (r *Reporter) apply(stored, node *corev1.Node) {
+	if r.registration.known == nil || r.registration.known.UID != stored.UID { // a new Node, created by anybody
 		r.o.Named(stored.UID)
 	}
 	if r.o.Requested != nil {
@@ -281,7 +278,7 @@ func (r *Reporter) takeIn(stored, node *corev1.Node) {
 	r.noteClones(stored)
 }
 
-// adopt takes over the control plane's metadata and spec.
+// adopt takes over the stored metadata and spec.
 func (r *Reporter) adopt(stored *corev1.Node) {
 	r.registration.known = r.view.adopt(stored, r.options().ExternalCloud)
 	r.reportTaints(stored.Spec.Taints)

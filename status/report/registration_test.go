@@ -16,14 +16,14 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// configure changes the options that the Node is made by.
+// configure changes the Node's options.
 func (d *desk) configure(change func(*status.Options)) {
 	options := d.o.Node()
 	change(&options)
 	d.o.Node = func() status.Options { return options }
 }
 
-// events are the Events so far, whose reasons are among those given: "Reason: message".
+// events returns the Events so far with the given reasons: "Reason: message".
 func (d *desk) events(reasons ...string) []string {
 	var reported []string
 	for _, e := range d.o.Recorder.Queued() {
@@ -34,7 +34,7 @@ func (d *desk) events(reasons ...string) []string {
 	return reported
 }
 
-// edit changes the stored Node as another client would.
+// edit changes the stored Node as another client.
 func (d *desk) edit(t *testing.T, change func(*corev1.Node)) {
 	t.Helper()
 	if err := d.client.Edit(t.Context(), nodeName, change); err != nil {
@@ -42,10 +42,10 @@ func (d *desk) edit(t *testing.T, change func(*corev1.Node)) {
 	}
 }
 
-// bare is a Node as a person creates it.
+// bare returns a Node as a person creates it.
 func bare() *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}} }
 
-func TestANodeThatSomebodyElseHasToCreateIsWaitedFor(t *testing.T) {
+func TestANodeThatAnotherClientMustCreateIsAwaited(t *testing.T) {
 	for name, watched := range map[string]bool{"with a watch": true, "without a watch": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
@@ -116,7 +116,7 @@ func TestTheLeaseOfANodeThatIsGoneWaitsForTheNextOne(t *testing.T) {
 	})
 }
 
-func TestTheLeaseOfANodeThatIsNotHostlersWaitsForNobody(t *testing.T) {
+func TestTheLeaseOfAForeignNodeDoesNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		waits := "whether there is a Node is not known yet"
 		d.o.AdoptOnly, d.o.Waits, d.mine = true, func(why string) { waits = why }, false
@@ -129,7 +129,7 @@ func TestTheLeaseOfANodeThatIsNotHostlersWaitsForNobody(t *testing.T) {
 func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) {
-			o.ExternalCloud = true // whose taint is not configured
+			o.ExternalCloud = true // adds a taint that is not configured
 			o.Taints = []corev1.Taint{{Key: "gpu", Value: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "x", Effect: corev1.TaintEffectNoExecute}}
 		})
 		d.start(t)
@@ -165,10 +165,10 @@ func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 	})
 }
 
-// alone is a control plane that nobody else writes.
+// alone is a control plane without other clients.
 type alone struct{ controlplane.Client }
 
-func TestTaintsOfAControlPlaneThatNobodyElseWritesAreFixedHere(t *testing.T) {
+func TestTaintsOfAnExclusiveControlPlaneAreRestored(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -208,8 +208,8 @@ func TestAnExternalCloudKnowsTheAddresses(t *testing.T) {
 	})
 }
 
-// A Node that a person created has no addresses, and a cloud may look for its host
-// name.
+// A Node that a person created has no addresses, and a cloud controller manager may search for its
+// host name.
 func TestAnAdoptedNodeWithoutAddressesGetsThoseOfHostler(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) { o.ExternalCloud = true })
@@ -221,8 +221,8 @@ func TestAnAdoptedNodeWithoutAddressesGetsThoseOfHostler(t *testing.T) {
 	})
 }
 
-// A control plane that answers slowly right after the start of the agent must not
-// be told that the host knows nothing of itself.
+// If the control plane answers slowly right after the start of the agent, it must not receive an
+// Unknown Ready.
 func TestReadyIsNotMadeUnknownByAStartBesideASlowControlPlane(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
@@ -272,8 +272,8 @@ func TestAnIdentityThatIsAnothersIsNotFoughtFor(t *testing.T) {
 	})
 }
 
-// Nobody has told of it where the Node cannot be watched.
-func TestANodeThatIsCreatedForTheSakeOfALabelIsKnownForANewOne(t *testing.T) {
+// Without a watch, nothing reports that the Node was created.
+func TestANodeThatIsCreatedForALabelIsReportedAsNew(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		if err := d.once(t.Context(), nil); err != nil {
 			t.Fatal(err)

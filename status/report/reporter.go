@@ -19,22 +19,22 @@ import (
 // WriteTimeout bounds one write to the control plane.
 const WriteTimeout = 10 * time.Second
 
-// slowAnswer is how long the control plane may take to answer before what is kept of a shutdown
-// is written to the disk, too.
+// slowAnswer is how long the control plane may take to answer before the state of a shutdown is
+// also written to the disk.
 const slowAnswer = 20 * time.Millisecond
 
-// Reporter keeps the Node up to date on the control plane: it reads the host,
-// registers the Node, writes its status on change and every now and then, and
-// makes an Event of each condition's transition. It is safe for concurrent use.
+// Reporter keeps the Node up to date on the control plane. It measures the host, registers the
+// Node, writes its status on change and regularly, and records an Event of each condition's
+// transition. It is safe for concurrent use.
 type Reporter struct {
 	o Options
 
-	watched chan *corev1.Node // holds the Node as the watch saw it last; nil if it was deleted
+	watched chan *corev1.Node // has the last Node that the watch saw; nil if it was deleted
 
 	view
 	cordons *cordons
 
-	turn         *turn // guards what follows
+	turn         *turn // guards the fields below
 	published    *published
 	observation  observation
 	registration registration
@@ -42,8 +42,7 @@ type Reporter struct {
 	final        final
 }
 
-// New returns a reporter that has reported nothing yet, but knows what an operator
-// requested before.
+// New returns a reporter that has reported nothing yet. It reads an operator's stored requests.
 func New(o Options) *Reporter {
 	cordons := newCordons(o.Notes, o.Log)
 	o.Log = o.Log.With("component", "status")
@@ -66,8 +65,7 @@ func New(o Options) *Reporter {
 	return r
 }
 
-// options are the effective ones, for a Node that is open or closed as an operator
-// requested, else as configured.
+// options returns the effective configuration, with an operator's cordon.
 func (r *Reporter) options() status.Options {
 	o := r.o.Node()
 	o.Unschedulable = r.cordons.wanted(o.Unschedulable)
@@ -77,7 +75,7 @@ func (r *Reporter) options() status.Options {
 // Changed requests a check of the host now.
 func (r *Reporter) Changed() { r.o.Changed.Send() }
 
-// Run looks and writes until ctx ends. beat is called with how each round ended.
+// Run measures and writes until ctx ends. It calls heartbeat with the result of each round.
 func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 	tick := time.NewTicker(r.o.Update)
 	defer tick.Stop()
@@ -88,7 +86,7 @@ func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 			return ctx.Err()
 		}
 		if errors.Is(err, errPreempted) {
-			err = nil // the report that went first says how it went
+			err = nil // the report of the shutdown returns its own error
 		}
 		heartbeat(err)
 		switch {
@@ -98,7 +96,7 @@ func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 			r.o.Log.Info("node status writable again")
 		}
 		switch {
-		case err != nil: // a fleet must not return all at once
+		case err != nil: // so that a fleet does not return all at once
 			tick.Reset(r.o.Update/2 + rand.N(r.o.Update/2))
 		case failing:
 			tick.Reset(r.o.Update)
@@ -110,7 +108,7 @@ func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 	}
 }
 
-// pause returns when the next round is due. What the watch saw is judged meanwhile.
+// pause waits until the next round is due. Meanwhile it judges Nodes that the watch saw.
 func (r *Reporter) pause(ctx context.Context, tick <-chan time.Time) error {
 	for {
 		select {
@@ -134,15 +132,14 @@ func (r *Reporter) pause(ctx context.Context, tick <-chan time.Time) error {
 	}
 }
 
-// ReportShutdown writes what the shutdown guard says of itself at once, from the
-// facts at hand, and returns when it is stored. A round in progress, and those that
-// wait before it, are given up for it. What the control plane does not take is
-// kept for the next boot. It implements shutdown.Reporter.
+// ReportShutdown immediately writes the status of the shutdown guard, and returns when it is
+// stored. It interrupts a round in progress, and comes before waiting ones. If the control plane
+// does not receive the status, it is stored for the next boot. It implements shutdown.Reporter.
 func (r *Reporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
 	return r.once(ctx, &s)
 }
 
-// once reads the host and writes what is worth a write.
+// once measures the host and writes what is worth a write.
 func (r *Reporter) once(ctx context.Context, guarded *shutdown.Status) error {
 	work, release, err := r.turn.take(ctx, guarded != nil)
 	if err != nil {
@@ -164,7 +161,7 @@ func (r *Reporter) round(ctx context.Context, guarded *shutdown.Status) error {
 	}
 	options := r.options()
 	facts := r.o.Facts.Now(ctx, guarded)
-	if err := ctx.Err(); err != nil { // what was not measured for that says nothing of the host
+	if err := ctx.Err(); err != nil { // a measurement that was cancelled says nothing about the host
 		return fmt.Errorf("report the node's status: %w", err)
 	}
 	node := r.observe(facts, options, beside)
@@ -213,14 +210,14 @@ func (r *Reporter) event(kind, reason, message string) {
 	r.o.Recorder.Record(controlplane.NodeReference(r.options().Name), kind, reason, message)
 }
 
-// flushIfSlow writes the state to disk while a request to the control plane is in progress, which
-// may use all the time that is left. Nobody waits for it: ShutdownReporter flushes at the end. If
-// the control plane answers at once, that is the only flush. The caller calls stop after the
+// flushIfSlow writes the state to disk while a request to the control plane is in progress, because
+// the request may use all remaining time. Nobody waits for it: ShutdownReporter flushes at the end.
+// If the control plane answers quickly, that is the only flush. The caller calls stop after the
 // answer.
 func (r *Reporter) flushIfSlow() (stop func() bool) {
 	return time.AfterFunc(slowAnswer, func() {
 		if r.o.Flush != nil {
-			_ = r.o.Flush() // the state's health reports the error
+			_ = r.o.Flush() // Folder.Health reports the error
 		}
 	}).Stop
 }

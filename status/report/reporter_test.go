@@ -23,7 +23,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-func TestTheNodeIsWrittenOnChangeAndEveryNowAndThen(t *testing.T) {
+func TestTheNodeIsWrittenOnChangeAndRegularly(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.after(t, 0, "at the start", 1, 1)
@@ -141,9 +141,9 @@ func TestReportShutdownIsStoredWhenItReturns(t *testing.T) {
 	})
 }
 
-// The guard's word is newer than what the guard says when it is asked: it tells
-// the fleet before it changes its state.
-func TestReportShutdownTakesTheGuardsWord(t *testing.T) {
+// The status in a shutdown's report is newer than the guard's own: the guard reports before it
+// changes its state.
+func TestReportShutdownUsesThePassedStatus(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.set(func() { d.guard = drainingStatus() })
 		released := drainingStatus()
@@ -181,7 +181,7 @@ func TestReportShutdownKeepsToItsContext(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotMineIsNotWritten(t *testing.T) {
+func TestANodeOfAnotherOwnerIsNotWritten(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.mine = false
 		d.start(t)
@@ -232,7 +232,7 @@ func TestANameThatAnotherMachineHoldsIsRefused(t *testing.T) {
 
 func TestAnAgentThatIsStartedAgainRemembers(t *testing.T) {
 	for name, c := range map[string]struct {
-		boot string // of the earlier run; empty for this one
+		boot string // of the earlier process; empty for this one
 		kept bool
 	}{
 		"in the same boot": {"", true},
@@ -296,7 +296,7 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 			}
 		}
 		want := []string{"Normal NodeReady", "Normal Registered", "Warning NodeNotReady", "Normal NodeReady"}
-		slices.Sort(reasons) // a repetition is counted on the first one, which moves it to the end
+		slices.Sort(reasons) // a repetition moves the first Event to the end
 		slices.Sort(want)
 		if !slices.Equal(slices.Compact(reasons), slices.Compact(want)) {
 			t.Errorf("events = %v, want %v", reasons, want)
@@ -307,17 +307,17 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 		if d.log.Count("level=WARN msg=condition component=status type=Ready status=False") != 1 || d.log.Count("level=INFO msg=condition component=status type=Ready status=True") != 1 {
 			t.Errorf("log = %s, want a line when Ready goes and one when it comes back", d.log)
 		}
-		const protected = "type=hostler.io/ShutdownProtected" // of which the guard, which lives, says nothing
+		const protected = "type=hostler.io/ShutdownProtected" // the running guard does not log it
 		if d.log.Count(protected+" status=False") != 1 || d.log.Count(protected+" status=True") != 1 {
 			t.Errorf("log = %s, want a line when pods are out of reach and one when they are not", d.log)
 		}
 	})
 }
 
-// The guard connects to logind after the agent has started. Only what it finds then is news.
-func TestTheStartOfTheShutdownGuardIsNoEvent(t *testing.T) {
+// The guard connects to logind after the agent has started. Only a change after that is an Event.
+func TestTheStartOfTheShutdownGuardCausesNoEvent(t *testing.T) {
 	for name, c := range map[string]struct {
-		before bool // the agent is restarted
+		before bool // whether the agent is restarted
 		found  shutdown.Status
 		want   []string
 	}{
@@ -368,7 +368,7 @@ func TestTheStartOfTheShutdownGuardIsNoEvent(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
+func TestANodeThatIsAlwaysDeletedIsNotRegisteredInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Delay: time.Millisecond, Err: controlplane.ErrNotFound})
 		d.start(t)
@@ -382,9 +382,9 @@ func TestANodeThatIsNeverThereIsNotRegisteredInAHurry(t *testing.T) {
 	})
 }
 
-// A status that nobody takes waits for as long as the server asks, except a shutdown's;
-// the host is read meanwhile.
-func TestAServerThatRequestsTimeIsLeftAlone(t *testing.T) {
+// If the server requests a pause, the status waits for it, except in a shutdown; the host is still
+// measured.
+func TestAPauseThatTheServerRequestsIsKept(t *testing.T) {
 	for name, c := range map[string]struct{ asked, least, most time.Duration }{
 		"for less than an interval":   {5 * time.Second, 5 * time.Second, 20 * time.Second},
 		"for a minute":                {time.Minute, time.Minute, 85 * time.Second},
@@ -400,7 +400,7 @@ func TestAServerThatRequestsTimeIsLeftAlone(t *testing.T) {
 				began, writes := time.Now(), d.writes()[1]
 				for d.writes()[1] == writes && time.Since(began) < time.Hour {
 					time.Sleep(time.Second)
-					d.Changed() // which does not hurry it
+					d.Changed() // does not shorten the pause
 					synctest.Wait()
 				}
 				if took := time.Since(began); took < c.least || took > c.most {

@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// request is what an operator requested last, kept where it outlives the agent, the boot and
-// the state files. It is safe for concurrent use.
+// request is an operator's last request. It survives restarts of the agent and of the host, and the
+// loss of the state files. It is safe for concurrent use.
 type request[T comparable] struct {
 	notes Store
 	key   string
 	log   *slog.Logger
 
 	mu     sync.Mutex
-	latest *T // nil if nothing was requested
+	latest *T // nil if there is none
 }
 
-// loadRequest reads what was requested before this start. After an error nothing was.
+// loadRequest reads the stored request. After an error there is none.
 func loadRequest[T comparable](notes Store, key string, log *slog.Logger) (*request[T], error) {
 	r := &request[T]{notes: notes, key: key, log: log}
 	values, err := notes.Load()
@@ -30,7 +30,7 @@ func loadRequest[T comparable](notes Store, key string, log *slog.Logger) (*requ
 	return r, err
 }
 
-// get is the latest request; nil if there is none.
+// get returns the last request, or nil.
 func (r *request[T]) get() *T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,14 +41,14 @@ func (r *request[T]) get() *T {
 	return &latest
 }
 
-// set makes next the latest request, nil for none. It is on disk within seconds.
+// set replaces the last request; nil means none. It is on disk within seconds.
 func (r *request[T]) set(next *T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.put(next)
 }
 
-// replace puts next, nil for none, in the place of before, unless there is a newer request.
+// replace replaces the request before by next, nil for none, unless there is a newer request.
 func (r *request[T]) replace(before, next *T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *request[T]) put(next *T) {
 	if next != nil {
 		value, err := json.Marshal(next)
 		if err != nil {
-			panic(err) // a struct of plain fields
+			panic(err) // cannot happen for a struct of plain fields
 		}
 		put, remove = map[string][]byte{r.key: value}, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// What is reserved stands for the host's size: that one shrinks is as if the other grew.
+// The test increases the reservation, which has the same effect as a host that shrinks.
 func TestAHostThatShrinksBelowWhatIsReservedReportsItOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		options := d.o.Node()
@@ -25,7 +25,7 @@ func TestAHostThatShrinksBelowWhatIsReservedReportsItOnce(t *testing.T) {
 		d.start(t)
 		for _, step := range []struct {
 			memory     string
-			gone, back int // how often each was told
+			gone, back int // how often each was logged
 			left       int64
 		}{
 			{"1Mi", 0, 0, (1000180 - 1024 - 100<<10) << 10},

@@ -8,17 +8,17 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// ShutdownReporter has the Node say that the host is going down. It is a shutdown.Reporter.
+// ShutdownReporter writes to the Node that the host is shutting down. It is a shutdown.Reporter.
 type ShutdownReporter struct {
 	Reporter   *Reporter
 	BootEvents *BootEvents
-	Flush      func() error // writes to the disk what was kept
+	Flush      func() error // writes the stored state to the disk
 }
 
-// ReportShutdown writes the Node's status and the Events so far, and returns when they are
-// stored where a power cut does not reach them. The control plane has three quarters of the time.
-// While it takes long, what there is to report is written to the disk: the next boot reports what
-// the control plane did not take. The remaining time is left for the disk, for what changed meanwhile.
+// ReportShutdown writes the Node's status and the Events so far, and returns when they are stored
+// safely against a power cut. The control plane gets three quarters of the time. If it is slow, the
+// state is also written to the disk, and the next boot sends what the control plane did not
+// receive. The rest of the time is for the disk, for later changes.
 func (f ShutdownReporter) ReportShutdown(ctx context.Context, s shutdown.Status) error {
 	writing, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, bounded := ctx.Deadline(); bounded {

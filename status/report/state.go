@@ -1,20 +1,20 @@
 package report
 
-// State is where this host's Node stands on the control plane, as far as is known.
+// State is the registration state of this host's Node, as far as is known.
 type State int
 
 // The states of a registration. It starts in Unregistered.
 const (
-	Unregistered State = iota // it is to be registered
-	Awaited                   // there is none, and hostler may not create it
-	Watching                  // another machine has it, and may be alive
-	Registered                // it is this machine's
-	Outdated                  // it is, and another client has changed it
+	Unregistered State = iota // not registered yet
+	Awaited                   // there is no Node, and hostler may not create it
+	Watching                  // another machine has the Node, and may be alive
+	Registered                // the Node belongs to this machine
+	Outdated                  // registered, but another client has changed it
 )
 
 var stateNames = [...]string{"Unregistered", "Awaited", "Watching", "Registered", "Outdated"}
 
-// String is the state's name.
+// String returns the state's name.
 func (s State) String() string { return stateNames[s] }
 
 // Transition is one edge of the registration's state machine.
@@ -23,7 +23,7 @@ type Transition struct {
 	When     string
 }
 
-// Transitions lists every change of state that a registration can make.
+// Transitions returns all state changes that a registration can make.
 func Transitions() []Transition {
 	return []Transition{
 		{Unregistered, Registered, "Register succeeds"},

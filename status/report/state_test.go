@@ -8,10 +8,10 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-func TestTransitionsLeadToEachStateAndNoneStandsTwice(t *testing.T) {
+func TestTransitionsReachEachStateAndAreUnique(t *testing.T) {
 	reached := map[State]bool{Unregistered: true}
 	seen := map[[2]State]bool{}
-	for _, edge := range Transitions() { // in the order in which states are reached
+	for _, edge := range Transitions() { // in the order in which states can be reached
 		pair := [2]State{edge.From, edge.To}
 		if edge.From == edge.To || seen[pair] || !reached[edge.From] || edge.When == "" {
 			t.Errorf("Transitions() has %+v, want each edge once, with a reason, from a state that others lead to", edge)
@@ -25,7 +25,7 @@ func TestTransitionsLeadToEachStateAndNoneStandsTwice(t *testing.T) {
 	}
 }
 
-func TestAnAwaitedNodeMayBeAnotherMachinesMeanwhile(t *testing.T) {
+func TestAnAwaitedNodeMayBelongToAnotherMachine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.o.Watch, d.o.AdoptOnly = controlplane.NewLeaseWatch(nil), true
 		d.start(t)
@@ -35,8 +35,8 @@ func TestAnAwaitedNodeMayBeAnotherMachinesMeanwhile(t *testing.T) {
 			want State
 		}{
 			{"nobody creates it", func() error { return nil }, Awaited},
-			{"another machine registers it, and dies", func() error { d.strange(t)(); return nil }, Watching},
-			{"somebody deletes it", func() error { return d.client.Leave(t.Context(), nodeName, stranger) }, Awaited},
+			{"another machine registers it, and dies", func() error { d.registerOther(t)(); return nil }, Watching},
+			{"somebody deletes it", func() error { return d.client.Leave(t.Context(), nodeName, otherMachine) }, Awaited},
 			{"the host is deregistered", func() error { return d.Leave(t.Context(), "alice") }, Unregistered},
 		} {
 			if err := step.do(); err != nil {

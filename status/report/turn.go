@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// errPreempted ends work that a shutdown's report does not wait for.
+// errPreempted ends work for which a shutdown's report does not wait.
 var errPreempted = errors.New("interrupted to report a shutdown first")
 
-// turn is the lock that guards what the Reporter knows of the host and of the stored Node. Waiting
-// for it can have a deadline, and its holder yields to urgent callers.
+// turn is the lock that guards the Reporter's state. Waiting for it can have a deadline, and its
+// holder yields to urgent callers.
 type turn struct {
-	token chan struct{} // holds one token while nobody has the turn
+	token chan struct{} // has a token while nobody has the turn
 
-	mu        sync.Mutex              // guards what follows
-	urgent    int                     // callers that wait and may not be kept waiting
-	interrupt context.CancelCauseFunc // ends the work of whoever has the turn; nil if it may not be ended
+	mu        sync.Mutex              // guards the fields below
+	urgent    int                     // number of urgent callers that wait
+	interrupt context.CancelCauseFunc // cancels the work of the holder; nil if it must not be cancelled
 }
 
 func newTurn() *turn {
@@ -26,9 +26,9 @@ func newTurn() *turn {
 	return t
 }
 
-// take waits until the turn is free or ctx ends. The work is done under the context that it
-// returns, which ends with errPreempted as its cause when an urgent caller waits; the work
-// of an urgent caller is not ended. release gives the turn back.
+// take waits until the turn is free or ctx ends. The caller works with the returned context. If an
+// urgent caller waits, that context is cancelled with errPreempted as its cause, except if this
+// caller is urgent, too. release gives the turn back.
 func (t *turn) take(ctx context.Context, urgent bool) (work context.Context, release func(), err error) {
 	if urgent {
 		t.addUrgent(1)
@@ -45,7 +45,7 @@ func (t *turn) take(ctx context.Context, urgent bool) (work context.Context, rel
 	work, cancel := context.WithCancelCause(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.urgent > 0 { // it queued behind this caller
+	if t.urgent > 0 { // an urgent caller waits already
 		cancel(errPreempted)
 	}
 	t.interrupt = cancel
@@ -58,7 +58,7 @@ func (t *turn) take(ctx context.Context, urgent bool) (work context.Context, rel
 	}, nil
 }
 
-// addUrgent counts urgent callers, and interrupts the work in progress for them.
+// addUrgent counts urgent callers, and cancels the work in progress for them.
 func (t *turn) addUrgent(more int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *turn) addUrgent(more int) {
 	}
 }
 
-// preempted returns errPreempted in place of err if that is why the work ended.
+// preempted returns errPreempted instead of err if that is why the work ended.
 func preempted(work context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(work), errPreempted) {
 		return errPreempted

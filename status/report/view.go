@@ -10,22 +10,21 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// view is what others may read at any time, while a report is in progress too. It is safe for
+// view is the state that others may read at any time, even during a report. It is safe for
 // concurrent use.
 type view struct {
-	mu        sync.Mutex   // guards what follows
-	node      *corev1.Node // as last seen from the host, with the stored metadata and spec
-	facts     status.Facts // that it was made from
+	mu        sync.Mutex   // guards the fields below
+	node      *corev1.Node // last Node built from the host, with the stored metadata and spec
+	facts     status.Facts // from which node was built
 	connected bool
 	lastError error
 	waits     string               // why nothing is written although nothing failed
 	taints    []Drift              // configured taints that the stored Node lacks
-	remains   []Drift              // of a machine that had the Node before
+	remains   []Drift              // of an earlier machine on the Node
 	named     []controlplane.Clone // by the stored Node
 }
 
-// see takes in a check of the host. The addresses stay those that are stored if
-// keepAddresses is set.
+// see stores the result of a check. If keepAddresses is set, the stored addresses stay.
 func (v *view) see(node *corev1.Node, facts status.Facts, keepAddresses bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -39,8 +38,8 @@ func (v *view) see(node *corev1.Node, facts status.Facts, keepAddresses bool) {
 	v.node, v.facts = seen, facts
 }
 
-// adopt takes in what is stored, also its addresses if a cloud controller manager sets them,
-// and returns it without a status.
+// adopt stores the metadata and spec of the stored Node and, if a cloud controller manager sets
+// them, its addresses. It returns the stored Node without status.
 func (v *view) adopt(stored *corev1.Node, externalAddresses bool) *corev1.Node {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,21 +63,21 @@ func (v *view) setConditions(conditions []corev1.NodeCondition) {
 	v.node.Status.Conditions = slices.Clone(conditions)
 }
 
-// contact notes how the control plane answered.
+// contact records the control plane's last answer.
 func (v *view) contact(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.connected, v.lastError = err == nil, err
 }
 
-// failed reports whether the control plane did not answer last time.
+// failed reports whether the control plane failed to answer last time.
 func (v *view) failed() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.lastError != nil
 }
 
-// wait notes why nothing is written; empty if it is. It returns what was noted before.
+// wait sets why nothing is written, or "". It returns the previous value.
 func (v *view) wait(why string) (before string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -86,14 +85,14 @@ func (v *view) wait(why string) (before string) {
 	return before
 }
 
-// waiting is why nothing is written; empty if it is.
+// waiting returns why nothing is written, or "".
 func (v *view) waiting() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.waits
 }
 
-// setLackingTaints returns what was noted before.
+// setLackingTaints returns the previous value.
 func (v *view) setLackingTaints(drift []Drift) (before []Drift) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -101,7 +100,7 @@ func (v *view) setLackingTaints(drift []Drift) (before []Drift) {
 	return before
 }
 
-// setRemains returns what was noted before.
+// setRemains returns the previous value.
 func (v *view) setRemains(drift []Drift) (before []Drift) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,14 +108,14 @@ func (v *view) setRemains(drift []Drift) (before []Drift) {
 	return before
 }
 
-// drop forgets what concerns a stored Node.
+// drop forgets the state of a stored Node.
 func (v *view) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.waits, v.taints, v.remains, v.named = "", nil, nil, nil
 }
 
-// setClones returns what was noted before.
+// setClones returns the previous value.
 func (v *view) setClones(named []controlplane.Clone) (before []controlplane.Clone) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -124,22 +123,22 @@ func (v *view) setClones(named []controlplane.Clone) (before []controlplane.Clon
 	return before
 }
 
-// clones are those that the stored Node names.
+// clones returns the clones that the stored Node names.
 func (v *view) clones() []controlplane.Clone {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.named)
 }
 
-// unschedulable is the stored cordon, and whether any check was taken yet.
+// unschedulable returns the stored cordon. known is false before the first check.
 func (v *view) unschedulable() (cordoned, known bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node != nil && v.node.Spec.Unschedulable, v.node != nil
 }
 
-// Current returns the Node as last seen, nil before the first check, the facts that it was
-// made from, and how the control plane answered last.
+// Current returns the last Node, nil before the first check, the facts from which it was built, and
+// the control plane's last answer.
 func (v *view) Current() (node *corev1.Node, facts status.Facts, connected bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// Watch follows the stored Node until ctx ends, so that changes by other clients are noticed at
-// once. It wakes Run, which reads the Node again, because the watched state may be older than the
-// last write. beat is called with the result. One Watch may run at a time.
+// Watch follows the stored Node until ctx ends, so that changes by other clients are noticed
+// immediately. It wakes Run, which reads the Node again, because the watched state may be older
+// than the last write. It calls heartbeat with results. Only one Watch may run at a time.
 func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, heartbeat func(error)) error {
 	backoff, failing := controlplane.Retry(), false
 	for {
@@ -40,10 +40,10 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 		if time.Since(started) > controlplane.Retry().Cap {
 			backoff = controlplane.Retry()
 		}
-		// A control plane that restarts ends every host's watch at once.
+		// A restart of the control plane ends the watches of all hosts at once.
 		pause := max(backoff.Step(), rand.N(r.o.Update))
 		if busy, ok := errors.AsType[*controlplane.BusyError](err); ok {
-			// Nobody waits for the watch, so that it can wait as long as it is asked to.
+			// Nobody waits for the watch, so it can pause as long as the control plane asks.
 			pause = max(pause, wait.Jitter(min(busy.After, r.o.Rewrite), controlplane.Retry().Jitter))
 		}
 		if bounded.Sleep(ctx, pause) != nil {
@@ -52,8 +52,8 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 	}
 }
 
-// watchOnce follows the Node until the watch ends, and returns why. It calls heard
-// with each Node that is seen.
+// watchOnce follows the Node until the watch ends, and returns the cause. It calls answered with
+// each Node that it sees.
 func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatcher, answered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -64,7 +64,7 @@ func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatch
 		case node := <-seen:
 			answered()
 			select {
-			case <-r.watched: // Run has not come to it, and this one is newer
+			case <-r.watched: // not read by Run yet; the new one replaces it
 			default:
 			}
 			r.watched <- node
@@ -74,18 +74,18 @@ func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatch
 	}
 }
 
-// judge takes in a Node that the watch saw, nil if it was deleted, and reports whether a
-// round is due for it. The caller has the turn.
+// judge handles a Node that the watch saw, nil if it was deleted, and reports whether a round is
+// needed. The caller has the turn.
 func (r *Reporter) judge(seen *corev1.Node) (news bool) {
 	g := &r.registration
 	switch {
-	case g.known == nil: // unless somebody has created a Node that is waited for, registering finds out
+	case g.known == nil: // if another client creates an awaited Node, a round registers it
 		return seen != nil && r.view.waiting() != ""
 	case r.isNews(seen):
 		g.to(Outdated)
 		return true
 	case !equality.Semantic.DeepEqual(g.known.Spec.Taints, seen.Spec.Taints):
-		// They follow from what is known, and need not be read.
+		// Taints are derived from known values, so the Node need not be read.
 		known := *g.known
 		known.Spec.Taints = seen.Spec.Taints
 		g.known = &known
@@ -107,7 +107,7 @@ func (r *Reporter) isNews(seen *corev1.Node) bool {
 		r.writer.written != nil && overwritten(seen.Status.Conditions, r.writer.written.Conditions, r.reconciles())
 }
 
-// decided are the taints that somebody has decided on.
+// decided returns the taints that somebody set on purpose.
 func decided(taints []corev1.Taint) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return controlplane.Passing(t.Key) })
 }

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// watch has the reporter follow the stored Node until the bubble ends.
+// watch follows the stored Node until the bubble ends.
 func (d *desk) watch(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -26,7 +26,7 @@ func (d *desk) watch(t *testing.T) {
 	synctest.Wait()
 }
 
-func TestWhatOthersChangeIsSetAgain(t *testing.T) {
+func TestChangesOfOthersAreReverted(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) {
 			o.Labels = map[string]string{"rack": "r1", "row": "1"}
@@ -68,7 +68,7 @@ func TestWhatOthersChangeIsSetAgain(t *testing.T) {
 	})
 }
 
-// opponent changes the Node whenever it is not as he wants it.
+// opponent changes the Node whenever it does not have its content.
 func (d *desk) opponent(t *testing.T, content func(*corev1.Node) bool, change func(*corev1.Node)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -89,7 +89,7 @@ func (d *desk) opponent(t *testing.T, content func(*corev1.Node) bool, change fu
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-func TestNobodyIsFoughtInATightLoop(t *testing.T) {
+func TestChangesOfOthersAreNotRevertedInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 		d.start(t)
@@ -135,8 +135,8 @@ func TestACordonOnTheControlPlaneIsHonouredAtOnce(t *testing.T) {
 	})
 }
 
-// The watch may report what was before a person's word only after it.
-func TestAPersonsDecisionIsNotTakenBackByOldNews(t *testing.T) {
+// The watch may report an old state only after an operator's decision.
+func TestADecisionIsNotUndoneByAnOldWatchEvent(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		old := d.stored(t)
@@ -168,7 +168,7 @@ func TestADeletedNodeIsRegisteredAgainWithinAnInterval(t *testing.T) {
 		if node == nil || node.UID == first || ready(node).Status != corev1.ConditionTrue || len(d.named) != 2 {
 			t.Fatalf("the Node = %v, and the lease's owners = %v, want it there again at once", node, d.named)
 		}
-		d.client.Create(bare()) // in place of it
+		d.client.Create(bare()) // replaces the Node
 		synctest.Wait()
 		if n := d.stored(t); n.Labels[corev1.LabelHostname] != nodeName || ready(n).Status != corev1.ConditionTrue || len(d.named) != 3 {
 			t.Errorf("a Node that somebody else created in its place = %+v, want it adopted", n)
@@ -179,7 +179,7 @@ func TestADeletedNodeIsRegisteredAgainWithinAnInterval(t *testing.T) {
 	})
 }
 
-// lose does what the node lifecycle controller does with a Node that it has not heard of.
+// lose changes a Node like the node lifecycle controller of a cluster, when it is unreachable.
 func lose(n *corev1.Node) {
 	for i := range n.Status.Conditions {
 		switch c := &n.Status.Conditions[i]; c.Type {
@@ -189,8 +189,8 @@ func lose(n *corev1.Node) {
 	}
 }
 
-// Whoever reads the Node counts from when it was taken back, as with a kubelet.
-func TestWhatIsTakenBackHasChangedAgain(t *testing.T) {
+// Readers of the Node use the time of that change, as with a kubelet.
+func TestCorrectedConditionsHaveANewTransitionTime(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -200,7 +200,7 @@ func TestWhatIsTakenBackHasChangedAgain(t *testing.T) {
 		d.client.Inject(controlplanetest.UpdateStatus, controlplanetest.Fault{Err: controlplane.ErrUnavailable, Times: 1})
 		d.edit(t, lose)
 		synctest.Wait()
-		d.edit(t, func(n *corev1.Node) { delete(n.Labels, corev1.LabelHostname) }) // has it read again before it is taken back
+		d.edit(t, func(n *corev1.Node) { delete(n.Labels, corev1.LabelHostname) }) // the Node is read before its status is written again
 		time.Sleep(2 * d.o.Update)
 		synctest.Wait()
 		back := ready(d.stored(t)).LastTransitionTime
@@ -231,14 +231,14 @@ func TestWhatIsTakenBackHasChangedAgain(t *testing.T) {
 	})
 }
 
-// It leaves it to the Node to take that back, also where nothing has changed on the
-// host, and the Lease is renewed again by then.
-func TestAHostThatWasJudgedLostSaysThatItIsThere(t *testing.T) {
+// The conditions must be written again by the host, even if nothing has changed on it and its Lease
+// is renewed already.
+func TestAHostThatWasMarkedLostWritesItsStatus(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
 		time.Sleep(time.Minute)
-		for _, wait := range []time.Duration{0, d.o.Update} { // the second one follows at once
+		for _, wait := range []time.Duration{0, d.o.Update} { // the second follows immediately
 			d.edit(t, lose)
 			time.Sleep(wait)
 			synctest.Wait()
@@ -255,7 +255,7 @@ func TestAHostThatWasJudgedLostSaysThatItIsThere(t *testing.T) {
 	})
 }
 
-func TestWhoeverJudgesAHostLostAgainAndAgainIsNotFoughtInATightLoop(t *testing.T) {
+func TestUnknownConditionsAreNotRewrittenInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -286,7 +286,7 @@ func TestAReadThatFailedOnceIsForgotten(t *testing.T) {
 	})
 }
 
-func TestNothingIsReadAsLongAsNothingChanges(t *testing.T) {
+func TestNothingIsReadWithoutAChange(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -305,7 +305,7 @@ func TestNothingIsReadAsLongAsNothingChanges(t *testing.T) {
 	})
 }
 
-func TestAWatchThatIsLostBeginsAgain(t *testing.T) {
+func TestALostWatchIsRestarted(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
@@ -327,7 +327,7 @@ func TestAWatchThatIsLostBeginsAgain(t *testing.T) {
 	})
 }
 
-func TestAWatchComesBackWhenItIsAskedTo(t *testing.T) {
+func TestAWatchKeepsARequestedPause(t *testing.T) {
 	for name, c := range map[string]struct{ asked, least, most time.Duration }{
 		"later than it would by itself": {time.Minute, time.Minute, 72 * time.Second},
 		"at once":                       {time.Nanosecond, 200 * time.Millisecond, 10 * time.Second},
@@ -353,12 +353,12 @@ func TestAWatchComesBackWhenItIsAskedTo(t *testing.T) {
 	}
 }
 
-// The person's own Event was made when he said it.
-func TestAPersonsDecisionThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testing.T) {
+// The Event of the decision was recorded when it was made.
+func TestALateDecisionIsNotReportedAsAnotherClients(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.start(t)
 		d.watch(t)
-		d.client.Inject(controlplanetest.Node, controlplanetest.Fault{Err: controlplane.ErrUnavailable}) // by which the fake answers a cordon
+		d.client.Inject(controlplanetest.Node, controlplanetest.Fault{Err: controlplane.ErrUnavailable}) // the fake returns this for a cordon
 		if _, err := d.decide(t, true); err == nil {
 			t.Error("Cordon() = nil, want that the answer was lost")
 		}
@@ -375,7 +375,7 @@ func TestAPersonsDecisionThatIsDeliveredLateIsNotTakenForSomebodyElses(t *testin
 	})
 }
 
-func TestWhatTheNodeAsksOfItsLeaseIsTakenUpAtOnce(t *testing.T) {
+func TestARequestedLeaseDurationIsReportedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		var asked []string
 		d.o.Requested = func(leaseDuration string) { asked = append(asked, leaseDuration) }

@@ -16,16 +16,15 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// statusWriter is what was written of the Node's status, and what became of it. The turn
-// guards it.
+// statusWriter is the last written status, and what happened to it since. turn guards it.
 type statusWriter struct {
-	written   *corev1.NodeStatus // nil if nothing was since the Node was registered
+	written   *corev1.NodeStatus // nil if nothing was written since the Node was registered
 	writtenAt time.Time
-	// overwritten is whether the control plane has other conditions than were written, such
-	// as Unknown; overruled are the latter, as stored, until they are written again.
+	// overwritten is whether the control plane has other conditions than were written. overruled
+	// are those that it set Unknown, until they are written again.
 	overwritten bool
 	overruled   []corev1.NodeCondition
-	added       added // to a kubelet's Node
+	added       added // written to a kubelet's Node
 	pause       pause
 }
 
@@ -38,19 +37,19 @@ func (w *statusWriter) reset() {
 func (w *statusWriter) due(next *corev1.NodeStatus, p Policy) bool {
 	since := time.Since(w.writtenAt)
 	return w.written == nil || since >= p.Rewrite ||
-		w.overwritten && since >= p.Update || // no faster, since whoever did it may do it again
+		w.overwritten && since >= p.Update || // not earlier, because the other client may do it again
 		status.Changed(w.written, next)
 }
 
-// pause is until when a control plane is left alone that requested it, which a
-// shutdown's report does not wait for.
+// pause is the time until which the control plane requested to receive no writes. A shutdown's
+// report ignores it.
 type pause struct {
 	until time.Time
 	err   error
 }
 
-// pauseAfter is what the control plane requests with err, no longer than limit, which is
-// from one regular report to the next.
+// pauseAfter returns the pause that the control plane requested with err, of at most limit, which
+// is the interval of regular reports.
 func pauseAfter(err error, limit time.Duration) pause {
 	busy, asks := errors.AsType[*controlplane.BusyError](err)
 	if !asks {
@@ -59,11 +58,12 @@ func pauseAfter(err error, limit time.Duration) pause {
 	return pause{until: time.Now().Add(wait.Jitter(min(busy.After, limit), controlplane.Retry().Jitter)), err: err}
 }
 
-// write registers the Node where that is due, and writes its status where that
-// is worth it. It returns whether anything was written.
+// write registers the Node if necessary, and writes its status if it is worth a write. It returns
+// whether it wrote anything.
 func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	if !r.observation.remembered && starting(node) {
-		// What the fleet knows of this boot is better than what this start knows.
+		// The stored status of this boot has more information than that of an agent that is
+		// starting.
 		return false, fmt.Errorf("read what was reported before: %w", r.observation.forgotten)
 	}
 	outage := r.view.failed()
@@ -82,7 +82,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	stored, err := r.send(ctx, node)
 	if errors.Is(err, controlplane.ErrNotFound) {
 		if w.written != nil {
-			r.Changed() // registered again at once, unless it was gone at once
+			r.Changed() // register it again at once, but not repeatedly
 		}
 		r.gone(node.Name)
 		return false, err
@@ -94,23 +94,23 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		return false, err
 	}
 	w.written, w.writtenAt, r.observation.remembered = node.Status.DeepCopy(), time.Now(), true
-	if outage { // nor may a fleet that returns continue in step
+	if outage { // spreads the writes of a fleet that returns after an outage
 		w.writtenAt = w.writtenAt.Add(-rand.N(r.o.Rewrite / 2))
 	}
 	if err := r.retire(ctx, stored, node); err != nil {
-		w.written = nil // and all of it is tried again
+		w.written = nil // so that the next round writes everything again
 		return false, err
 	}
-	return true, r.learn(ctx, stored, node)
+	return true, r.applyAndSettle(ctx, stored, node)
 }
 
-// starting reports whether the Node shows no more than that the agent has started.
+// starting reports whether the Node has only the status of an agent that is starting.
 func starting(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == status.ReasonStarting })
 }
 
-// send writes the status, after the final status of an earlier boot if there is
-// one that was not delivered.
+// send writes the status. If the final status of an earlier boot was not sent, it writes that
+// first.
 func (r *Reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if r.final.undelivered != nil {
 		before := node.DeepCopy()
@@ -129,7 +129,7 @@ func (r *Reporter) send(ctx context.Context, node *corev1.Node) (*corev1.Node, e
 	return r.o.Client.UpdateStatus(ctx, r.outgoing(node))
 }
 
-// outgoing leaves the addresses to a cloud controller manager, once there are any.
+// outgoing removes the addresses if a cloud controller manager sets them and has done so.
 func (r *Reporter) outgoing(node *corev1.Node) *corev1.Node {
 	if !r.options().ExternalCloud || !r.registration.addressed {
 		return node
@@ -140,9 +140,9 @@ func (r *Reporter) outgoing(node *corev1.Node) *corev1.Node {
 }
 
 // overwritten reports whether the written conditions must be written again. The node lifecycle
-// controller of a cluster sets them Unknown while a Node is silent, and does not reset them when
-// only the Lease is renewed again. On other control planes they change only by mistake, or by the
-// restore of a backup.
+// controller of a cluster sets them Unknown while a Node is unreachable, and does not reset them
+// when only the Lease is renewed again. On other control planes they change only by mistake, or
+// when a backup is restored.
 func overwritten(stored, written []corev1.NodeCondition, exclusive bool) bool {
 	return len(overruled(stored, written)) > 0 || exclusive && slices.ContainsFunc(written, func(w corev1.NodeCondition) bool {
 		return !slices.ContainsFunc(stored, func(s corev1.NodeCondition) bool {
@@ -151,7 +151,7 @@ func overwritten(stored, written []corev1.NodeCondition, exclusive bool) bool {
 	})
 }
 
-// overruled are the conditions that the control plane has set Unknown.
+// overruled returns the conditions that the control plane has set Unknown.
 func overruled(stored, written []corev1.NodeCondition) []corev1.NodeCondition {
 	var list []corev1.NodeCondition
 	for _, s := range stored {
@@ -164,8 +164,8 @@ func overruled(stored, written []corev1.NodeCondition) []corev1.NodeCondition {
 	return list
 }
 
-// noteOverwritten notes whether the control plane has taken the host for lost, or forgotten
-// how it is, since the last write.
+// noteOverwritten records whether, since the last write, the control plane has marked the host as
+// lost, or has other conditions.
 func (r *Reporter) noteOverwritten(stored *corev1.Node) {
 	w := &r.writer
 	before := w.overwritten
@@ -180,9 +180,9 @@ func (r *Reporter) noteOverwritten(stored *corev1.Node) {
 	r.o.Log.Info("node status was changed by another client, writing it again", "node", stored.Name)
 }
 
-// correctOverruled gives conditions that the control plane has set Unknown a new transition time
-// with the next write, although the host did not change: the stored conditions do change, as with
-// kubelet, and readers count from there.
+// correctOverruled gives conditions that the control plane has set Unknown a new transition time in
+// the next write, although the host did not change. The stored conditions do change, and readers
+// use their times; kubelet does the same.
 func (r *Reporter) correctOverruled(node *corev1.Node) {
 	now := metav1.NewTime(r.o.Now())
 	var transitions []status.Transition

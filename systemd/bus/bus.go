@@ -1,5 +1,5 @@
-// Package bus speaks D-Bus: to the system bus over a connection that reconnects by itself, and to
-// systemd over its private socket. It owns dialling, deadlines and the meaning of errors.
+// Package bus has D-Bus connections: to the system bus, with automatic reconnection, and to
+// systemd's private socket. It owns dialing, deadlines and the classes of errors.
 package bus
 
 import (
@@ -15,15 +15,14 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// ErrUnreachable means that the system bus cannot be reached, or was lost under a
-// call. The caller may try again: every call connects again.
+// ErrUnreachable means that the system bus cannot be reached, or that the connection broke during a
+// call. The caller may try again: every call connects if necessary.
 var ErrUnreachable = errors.New("cannot reach the system bus")
 
-// DefaultAddress is the address of the system bus, as the D-Bus specification
-// fixes it.
+// DefaultAddress is the address of the system bus in the D-Bus specification.
 const DefaultAddress = "unix:path=/run/dbus/system_bus_socket"
 
-// DefaultTimeout bounds every call whose context has no deadline of its own.
+// DefaultTimeout bounds every call whose context has no deadline.
 const DefaultTimeout = 5 * time.Second
 
 // Names and paths of the bus itself, and of systemd.
@@ -35,28 +34,27 @@ const (
 	SystemdPath = dbus.ObjectPath("/org/freedesktop/systemd1")
 )
 
-// Connection is one private connection to a bus, dialled at the first call and
-// again at the first call after it broke. It is safe for concurrent use.
+// Connection is a private connection to a bus. It connects at the first call, and at the first call
+// after it broke. It is safe for concurrent use.
 type Connection struct {
 	address string
 	timeout time.Duration
 
-	unanswered atomic.Int32 // calls in a row that ended with their context
+	unanswered atomic.Int32 // consecutive calls that ended with their context
 
-	turn   chan struct{} // one token; its holder may use what follows
+	turn   chan struct{} // has one token; its holder may use the fields below
 	conn   *dbus.Conn
 	closed bool
 }
 
-// New returns a connection that is not dialled yet. The timeout bounds what is
-// done without a deadline.
+// New returns a connection that is not connected yet. timeout applies to calls without a deadline.
 func New(address string, timeout time.Duration) *Connection {
 	b := &Connection{address: address, timeout: timeout, turn: make(chan struct{}, 1)}
 	b.turn <- struct{}{}
 	return b
 }
 
-// Bounded gives ctx the deadline that it lacks.
+// Bounded returns ctx with a deadline, if it has none.
 func (b *Connection) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -64,8 +62,8 @@ func (b *Connection) Bounded(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, b.timeout)
 }
 
-// Get returns the live connection, dialling where there is none. ErrUnreachable
-// where that fails.
+// Get returns the connection, and connects if necessary. If that fails, the error is
+// ErrUnreachable.
 func (b *Connection) Get(ctx context.Context) (*dbus.Conn, error) {
 	select {
 	case <-b.turn:
@@ -87,7 +85,7 @@ func (b *Connection) Get(ctx context.Context) (*dbus.Conn, error) {
 	return conn, nil
 }
 
-// Close ends the connection for good.
+// Close closes the connection permanently.
 func (b *Connection) Close() {
 	<-b.turn
 	defer func() { b.turn <- struct{}{} }()
@@ -97,9 +95,9 @@ func (b *Connection) Close() {
 	}
 }
 
-// Dial connects, authenticates and, on a bus rather than a peer, says hello.
-// All of it ends with ctx: a socket that systemd keeps open for a dead
-// dbus-daemon accepts the connection and then never answers.
+// Dial connects, authenticates and, on a bus rather than a peer, says hello. All of this ends with
+// ctx: after dbus-daemon has died, its socket, which systemd keeps open, accepts connections and
+// never answers.
 func Dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
 	conn, err := dbus.Dial(address, inOrder())
 	if err != nil {
@@ -108,7 +106,7 @@ func Dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
 	return begin(ctx, conn, hello)
 }
 
-// Over is Dial over a stream that is connected already.
+// Over is Dial over an existing stream.
 func Over(ctx context.Context, stream io.ReadWriteCloser, hello bool) (*dbus.Conn, error) {
 	conn, err := dbus.NewConn(stream, inOrder())
 	if err != nil {
@@ -117,8 +115,8 @@ func Over(ctx context.Context, stream io.ReadWriteCloser, hello bool) (*dbus.Con
 	return begin(ctx, conn, hello)
 }
 
-// inOrder keeps signals in their order, which the default handler does not: it starts a
-// goroutine for one that finds its channel full.
+// inOrder keeps signals in order. The default handler does not: if a signal's channel is full, it
+// starts a goroutine.
 func inOrder() dbus.ConnOption { return dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()) }
 
 // begin authenticates and says hello, until ctx ends.
@@ -143,20 +141,19 @@ func begin(ctx context.Context, conn *dbus.Conn, hello bool) (*dbus.Conn, error)
 	return conn, nil
 }
 
-// wake returns once the peer answers, or ctx has ended. systemd may read the end
-// of the authentication and the first message behind it at once; the message
-// then lies in its buffer until more arrives, which a caller that waits for its
-// answer never sends (seen with 252 and 257: more than half of the questions on
-// a machine of two cores went unanswered).
+// wake returns once the peer answers, or ctx has ended. systemd may read the end of the
+// authentication and the first message at once. Then the message stays in its buffer until more
+// data arrives, which a caller that waits for an answer never sends. With 252 and 257, more than
+// half of the calls on a machine with two cores had no answer.
 func wake(ctx context.Context, conn *dbus.Conn) {
-	answers := make(chan *dbus.Call, 32) // one that finds no space would block the connection
+	answers := make(chan *dbus.Call, 32) // a full channel would block the connection
 	pause := 5 * time.Millisecond
 	for asked := 0; ; asked++ {
 		if asked < cap(answers) {
 			conn.Object(Systemd, SystemdPath).Go("org.freedesktop.DBus.Peer.Ping", dbus.FlagNoAutoStart, answers)
 		}
 		select {
-		case <-answers: // a refusal, too, is an answer
+		case <-answers: // an error is an answer, too
 			return
 		case <-time.After(pause):
 			pause = min(2*pause, 200*time.Millisecond)
@@ -166,8 +163,8 @@ func wake(ctx context.Context, conn *dbus.Conn) {
 	}
 }
 
-// Call calls a method and stores the answer. FlagNoAutoStart: a service that does not run must be
-// reported as such, and not be started.
+// Call calls a method and stores the answer. With FlagNoAutoStart, D-Bus reports a service that
+// does not run as missing, and does not start it.
 func Call(ctx context.Context, conn *dbus.Conn, dest string, path dbus.ObjectPath, method string, answer any, args ...any) error {
 	reply := conn.Object(dest, path).CallWithContext(ctx, method, dbus.FlagNoAutoStart, args...)
 	if reply.Err != nil {
@@ -192,7 +189,7 @@ func Property(ctx context.Context, conn *dbus.Conn, dest string, path dbus.Objec
 	return nil
 }
 
-// ErrorName is the D-Bus name of an error that a peer answered, or empty.
+// ErrorName returns the D-Bus name of an error from a peer, or "".
 func ErrorName(err error) string {
 	var answer dbus.Error
 	if errors.As(err, &answer) {
@@ -201,7 +198,7 @@ func ErrorName(err error) string {
 	return ""
 }
 
-// Absent reports whether an error means that the peer does not exist, or has left before it
+// Absent reports whether an error means that the peer does not exist, or has disconnected before it
 // answered.
 func Absent(err error) bool {
 	name := ErrorName(err)
@@ -215,13 +212,13 @@ func Absent(err error) bool {
 	return strings.HasPrefix(name, "org.freedesktop.DBus.Error.Spawn.")
 }
 
-// maxUnanswered is far under the number of messages that fit into a socket that
-// nobody reads, which is about 160.
+// maxUnanswered is far below the number of messages that fit into a socket that nobody reads, about
+// 160.
 const maxUnanswered = 32
 
-// NoteResult takes in how a call ended. A bus from which nothing returns any more
-// is hung up on: once its socket is full, a call hangs in the write, which no
-// deadline ends, and so does closing the connection.
+// NoteResult counts calls without an answer, and closes the connection if there are too many.
+// Otherwise the socket would fill up, and a call would hang in a write that ignores deadlines and
+// also blocks Close.
 func (b *Connection) NoteResult(conn *dbus.Conn, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		b.unanswered.Store(0)
@@ -233,15 +230,15 @@ func (b *Connection) NoteResult(conn *dbus.Conn, err error) {
 	}
 }
 
-// HangUp gives a broken connection up at once, so that the next call connects
-// again: the reader may take a moment longer to notice.
+// HangUp closes a broken connection immediately, so that the next call connects again. The reader
+// may notice the break later.
 func HangUp(conn *dbus.Conn, err error) {
 	if Severed(err) {
 		conn.Close()
 	}
 }
 
-// Severed reports whether err means that the connection broke under a call.
+// Severed reports whether err means that the connection broke during a call.
 func Severed(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

@@ -1,6 +1,6 @@
-// Package journald writes the agent's log to systemd's journal, each attribute in a field
-// of its own. It owns the protocol and the fields' names, and refuses to choose what is
-// logged: what the journal does not accept is written to the log's stream.
+// Package journald writes the agent's log to systemd's journal, with a field for each attribute. It
+// owns the protocol and the names of fields, and does not select what is logged. Entries that the
+// journal does not accept are written to the log's stream.
 package journald
 
 import (
@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is where the journal takes entries (systemd-journald.service(8)).
+// Socket is the journal's socket (systemd-journald.service(8)).
 const Socket = "/run/systemd/journal/socket"
 
-// Prefix is what the names of fields begin with.
+// Prefix begins the names of fields.
 const Prefix = "HOSTLER_"
 
 // Connected reports whether w writes to the journal, by the variable JOURNAL_STREAM that systemd
-// sets for its services (systemd.exec(5)). Child processes inherit the variable, and may write
-// somewhere else.
+// sets for its services (systemd.exec(5)). A comparison with w is needed, because child processes
+// inherit the variable, and may write somewhere else.
 func Connected(w io.Writer, stream string) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -38,22 +38,22 @@ func Connected(w io.Writer, stream string) bool {
 	return stream == strconv.FormatUint(s.Dev, 10)+":"+strconv.FormatUint(s.Ino, 10)
 }
 
-// Record is a log record as the journal takes it, and as a line of text.
+// Record is a log record, as a journal entry and as a line of text.
 type Record struct {
 	Entry []byte // for the journal's socket; nil if the record is for the stream only
 	Line  []byte // with a newline
 }
 
-// Handler formats records for the journal. MESSAGE is the line that a text log has, without
-// its time, which the journal adds. It is safe for concurrent use if its receiver is.
+// Handler formats records for the journal. MESSAGE is the line of a text log without the time,
+// which the journal adds. It is safe for concurrent use if its receiver is.
 type Handler struct {
 	text   slog.Handler // writes to line
-	fields []byte       // those of With
+	fields []byte       // fields of WithAttrs
 	group  string       // prefix of names
 	out    *out
 }
 
-// out is what handlers of one log share.
+// out is shared by the handlers of one log.
 type out struct {
 	receive func(Record)
 
@@ -67,7 +67,7 @@ func New(receive func(Record), level slog.Leveler) *Handler {
 	return &Handler{out: o, text: slog.NewTextHandler(&o.line, &slog.HandlerOptions{Level: level, ReplaceAttr: WithoutTime})}
 }
 
-// WithoutTime leaves a record's time out, for slog.HandlerOptions.
+// WithoutTime removes a record's time, for slog.HandlerOptions.
 func WithoutTime(groups []string, attr slog.Attr) slog.Attr {
 	if len(groups) == 0 && attr.Key == slog.TimeKey {
 		return slog.Attr{}
@@ -80,7 +80,7 @@ func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.text.Enabled(ctx, level)
 }
 
-// WithAttrs returns a handler that writes attrs with each record.
+// WithAttrs returns a handler that adds attrs to each record.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
 	next.text = h.text.WithAttrs(attrs)
@@ -91,7 +91,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &next
 }
 
-// WithGroup returns a handler that puts a name before those of attributes that follow.
+// WithGroup returns a handler that adds a prefix to the names of attributes.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	next := *h
 	next.text = h.text.WithGroup(name)
@@ -128,7 +128,7 @@ func (h *Handler) line(ctx context.Context, r slog.Record) ([]byte, error) {
 	return bytes.Clone(h.out.line.Bytes()), err
 }
 
-// priority is a level as syslog(3) numbers it.
+// priority returns the number of a level in syslog(3).
 func priority(l slog.Level) string {
 	switch {
 	case l >= slog.LevelError:
@@ -141,7 +141,7 @@ func priority(l slog.Level) string {
 	return "7"
 }
 
-// appendAttr appends an attribute as a field, or those of a group each as one.
+// appendAttr appends an attribute as a field, or the attributes of a group as one field each.
 func appendAttr(entry []byte, group string, attr slog.Attr) []byte {
 	value := attr.Value.Resolve()
 	if value.Kind() == slog.KindGroup {
@@ -159,15 +159,15 @@ func appendAttr(entry []byte, group string, attr slog.Attr) []byte {
 	return appendField(entry, FieldName(group+attr.Key), value.String())
 }
 
-// FieldName is what the field of an attribute is called: HOSTLER_FREED_BYTES for
-// freedBytes. The part of the agent that speaks is named as the loop that it mostly is.
+// FieldName returns the field name of an attribute: HOSTLER_FREED_BYTES for freedBytes. The
+// component is named LOOP, because most components are loops.
 func FieldName(key string) string {
 	if key == "component" {
 		key = "loop"
 	}
 	var b strings.Builder
 	b.WriteString(Prefix)
-	small := false // the letter before is
+	small := false // whether the previous letter is lowercase
 	for _, r := range key {
 		switch {
 		case r >= 'A' && r <= 'Z' && small:
@@ -186,8 +186,8 @@ func FieldName(key string) string {
 	return name[:min(len(name), longest)]
 }
 
-// appendField appends a field in the journal's native protocol: a value of several lines
-// goes with its length (https://systemd.io/JOURNAL_NATIVE_PROTOCOL).
+// appendField appends a field in the journal's native protocol. A value with several lines has its
+// length before it (https://systemd.io/JOURNAL_NATIVE_PROTOCOL).
 func appendField(entry []byte, name, value string) []byte {
 	entry = append(entry, name...)
 	if !strings.Contains(value, "\n") {

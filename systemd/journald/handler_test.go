@@ -20,7 +20,7 @@ import (
 	"hostler.io/hostler/systemd/journald"
 )
 
-// journal is a socket that takes entries as journald's does.
+// journal returns a socket that receives entries like journald's.
 func journal(t *testing.T, path string) *net.UnixConn {
 	t.Helper()
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -31,7 +31,7 @@ func journal(t *testing.T, path string) *net.UnixConn {
 	return c
 }
 
-// entry reads one, strictly.
+// entry reads an entry, strictly.
 func entry(t *testing.T, c *net.UnixConn) map[string]string {
 	t.Helper()
 	buffer := make([]byte, 64<<10)
@@ -107,8 +107,8 @@ func TestNamesOfFields(t *testing.T) {
 	}
 }
 
-// The line that a person reads is that of slog's own handler, which passes the suite.
-func TestTheMessageIsThatOfATextLog(t *testing.T) {
+// MESSAGE is a line of slog's own handler, which passes slog's test suite.
+func TestMessageIsALineOfATextLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	c := journal(t, path)
 	h := logTo(path, &bytes.Buffer{}).Handler()
@@ -132,9 +132,9 @@ func TestTheMessageIsThatOfATextLog(t *testing.T) {
 	})
 }
 
-// A log is read when something is wrong: what the journal does not take is written as if
-// there were none.
-func TestWhatTheJournalDoesNotTakeIsWrittenElsewhere(t *testing.T) {
+// A log matters when something is wrong: if the journal does not accept a record, it is written to
+// the stream as if there were no journal.
+func TestRefusedRecordsAreWrittenToTheStream(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	var fallback bytes.Buffer
 	log := logTo(path, &fallback)

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// Sender writes records to the journal's socket, and to Stream what the socket does not
-// accept. Send blocks while the journal does not read. One goroutine owns it.
+// Sender writes records to the journal's socket, and to Stream if the socket does not accept them.
+// Send blocks while the journal does not read. One goroutine owns it.
 type Sender struct {
 	Socket string
 	Stream io.Writer
@@ -14,15 +14,16 @@ type Sender struct {
 	conn *net.UnixConn // nil before the first record, and after an error
 }
 
-// Send writes a record. Errors of the stream are dropped: there is no other place for them.
+// Send writes a record. It drops errors of the stream, because there is no other place to write
+// them.
 func (s *Sender) Send(r Record) {
 	if r.Entry == nil || s.send(r.Entry) != nil {
 		_, _ = s.Stream.Write(r.Line)
 	}
 }
 
-// send writes an entry to the socket. If a connection from before fails, it connects again
-// once: the journal may have restarted.
+// send writes an entry to the socket. If an existing connection fails, it connects again once: the
+// journal may have restarted.
 func (s *Sender) send(entry []byte) error {
 	for {
 		fresh := s.conn == nil

@@ -8,34 +8,31 @@ import (
 	"time"
 )
 
-// Delay is what the files that logind reads say of its longest delay, now;
-// logind may run with an older reading.
+// Delay is what logind's files currently set; logind may have read an older version.
 type Delay struct {
-	path string // of hostler's drop-in
+	path string // path of hostler's drop-in
 
-	// Effective is what they set together, and Others what they would set
-	// without hostler's drop-in.
+	// Effective is the setting of all files; Others is the setting without hostler's drop-in.
 	Effective, Others Setting
-	// After is what files that are read after the drop-in set, which beats it; it
-	// has no Source where none does.
+	// After is the setting of files that are read after the drop-in and override it; without a
+	// Source if there are none.
 	After Setting
-	// DropIn reports that hostler's drop-in is there, whether or not it counts.
+	// DropIn reports whether hostler's drop-in exists, even if it has no effect.
 	DropIn bool
-	// MaskedBy is the path of a file of the drop-in's name that hides it, or empty.
+	// MaskedBy is the path of a file with the drop-in's name that masks it, or "".
 	MaskedBy string
-	// Broken is the path of a file that logind gives up at, with all that it would
-	// read after it; empty where it reads to the end.
+	// Broken is the path of a file at which logind stops reading, or "".
 	Broken string
-	// Invalid are the settings that logind passes over.
+	// Invalid are the settings that logind ignores.
 	Invalid []Invalid
-	// Unreadable names the files and folders that could not be read, or is nil.
+	// Unreadable is an error that names the files and folders that could not be read, or nil.
 	Unreadable error
 }
 
-// Invalid is a value that logind does not understand.
+// Invalid is a value that logind cannot parse.
 type Invalid struct{ Path, Value string }
 
-// ReadDelay reads them below root. dropIn is the path of hostler's own, such as
+// ReadDelay reads logind's files below root. dropIn is the path of hostler's drop-in, such as
 // "/run/systemd/logind.conf.d/zz-hostler.conf".
 func ReadDelay(root, dropIn string) Delay {
 	files, err := Load(root)
@@ -61,8 +58,8 @@ func ReadDelay(root, dropIn string) Delay {
 	return r
 }
 
-// Obstacle says, with the hint, what keeps logind from granting d: a file that
-// hides the drop-in or is read after it, or a logind that has not read it.
+// Obstacle says, with a hint, why logind does not grant d: a file masks the drop-in or is read
+// after it, or logind has not read it.
 func (f Delay) Obstacle(d time.Duration) string {
 	var obstacle string
 	switch {

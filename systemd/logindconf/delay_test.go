@@ -48,8 +48,8 @@ func TestReadDelay(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		files    map[string]string
-		want     logindconf.Delay // except what follows
-		obstacle string           // to 36s, a part of it
+		want     logindconf.Delay // without the fields below
+		obstacle string           // part of Obstacle(36s)
 	}{
 		{"nothing", nil, logindconf.Delay{Effective: byDefault, Others: byDefault}, dropIn + " does not set it"},
 		{"ours alone", map[string]string{dropIn: set("36")}, logindconf.Delay{
@@ -93,7 +93,7 @@ func TestReadDelay(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
+func TestNonRegularFilesAreNamedAndNotRead(t *testing.T) {
 	root := lay(t, map[string]string{later: "[Login]\nInhibitDelayMaxSec=8\n"})
 	fifo := filepath.Join(root, "etc/systemd/logind.conf.d/fifo.conf")
 	huge := filepath.Join(root, "etc/systemd/logind.conf.d/huge.conf")
@@ -101,7 +101,7 @@ func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := logindconf.ReadDelay(root, dropIn)
-	// logind gives up at the first of them.
+	// logind stops reading at the first of them.
 	if got.Effective.Max != logindconf.DefaultDelay || !strings.HasSuffix(fifo, got.Broken) || got.Unreadable == nil || !strings.Contains(got.Unreadable.Error(), fifo) || !strings.Contains(got.Unreadable.Error(), huge) {
 		t.Errorf("ReadDelay() = %+v, want the default, since logind gives up, and %s and %s named", got, fifo, huge)
 	}
@@ -110,7 +110,7 @@ func TestWhatIsNoFileIsNotReadButNamed(t *testing.T) {
 	}
 }
 
-func TestWhatLogindCannotOpenEndsItsReading(t *testing.T) {
+func TestAFileThatLogindCannotOpenEndsItsReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(path string) error
 		file string

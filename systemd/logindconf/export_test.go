@@ -2,8 +2,8 @@ package logindconf
 
 import "golang.org/x/sys/unix"
 
-// Counted reads the events that are there now, without waiting, and reports how
-// many of them Await would return for.
+// Counted reads the pending events, without waiting, and returns for how many of them Await would
+// return.
 func (w *Watcher) Counted() (n int, err error) {
 	raw, err := w.file.SyscallConn()
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package logindconf reads the configuration files of systemd-logind in logind's order and syntax,
-// and reports when they change or are read.
+// and reports when they are changed or opened.
 //
-// It owns what the files set as the longest delay of a shutdown. It writes no file. A running
-// logind may have read an older state of them.
+// It owns which delay of a shutdown the files set. It writes no files. A running logind may have
+// read an older version of them.
 package logindconf
 
 import (
@@ -19,39 +19,37 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultDelay is what logind grants where nothing is configured
-// (InhibitDelayMaxSec= in logind.conf(5)).
+// DefaultDelay is logind's default (InhibitDelayMaxSec= in logind.conf(5)).
 const DefaultDelay = 5 * time.Second
 
-// File is one file that logind reads its settings from.
+// File is one of logind's configuration files.
 type File struct {
-	// Path is where logind finds it: "/etc/systemd/logind.conf".
+	// Path is the file's path for logind: "/etc/systemd/logind.conf".
 	Path string
-	// Content is what is in it. A mask (a link to /dev/null) is empty.
+	// Content is the file's content. A mask (a link to /dev/null) is empty.
 	Content []byte
-	// Unreadable: it is there and cannot be read, or is no file, at which logind
-	// gives up as at a torn one (seen with a folder on systemd 252 and 257). At a
-	// link that leads to itself 257 gives up before it has read any file.
+	// Unreadable means that the file exists but cannot be read, or is not a file. logind stops
+	// there as at a torn file (seen with a folder on systemd 252 and 257). If a link points to
+	// itself, 257 stops before it reads any file.
 	Unreadable bool
 }
 
-// Setting is logind's longest delay, and who set it.
+// Setting is a value of InhibitDelayMaxSec=, with its source.
 type Setting struct {
 	Max time.Duration
 	// Source is the path of the file that sets it, empty for the built-in default.
 	Source string
 }
 
-// folders are searched in this order, as logind.conf(5) gives it: a file
-// masks those of the same name in later folders.
+// folders returns the folders in logind's order of precedence (logind.conf(5)): a file masks those
+// of the same name in later folders.
 func folders() []string {
 	return []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"}
 }
 
-// Load returns the files under root that logind reads, in the order of
-// reading: the main file, then the drop-ins of all folders by name, without
-// those that are masked by one of the same name. The error names the files that
-// could not be read; what could be is returned with it.
+// Load returns the files under root that logind reads, in the order of reading. That is the main
+// file, then the drop-ins of all folders by name, without masked ones. If files could not be read,
+// the error names them, and the result has the others.
 func Load(root string) ([]File, error) {
 	var main string
 	dropIns := map[string]string{} // name to path
@@ -87,7 +85,7 @@ func Load(root string) ([]File, error) {
 		if err != nil {
 			errs = append(errs, err)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // a link that leads nowhere, which logind passes over
+				continue // a dangling link, which logind skips
 			}
 		}
 		files = append(files, File{Path: path, Content: content, Unreadable: err != nil})
@@ -95,12 +93,11 @@ func Load(root string) ([]File, error) {
 	return files, errors.Join(errs...)
 }
 
-// maxSize is more than a person writes into such a file; logind gives up on
-// longer lines.
+// maxSize is larger than any such file; logind stops at longer lines.
 const maxSize = 1 << 20
 
-// readFile reads a file or a mask. What is neither, such as a fifo, might never
-// end: logind hangs then (seen on systemd 252).
+// readFile reads a file or a mask. It refuses others, such as a fifo, which might never end: logind
+// itself hangs then (seen on systemd 252).
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -117,9 +114,9 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// Effective is the longest delay that logind grants after reading files in
-// the order given (see Load): the last valid InhibitDelayMaxSec= wins.
-// logind may run with an older reading; what it grants now is Logind.MaxDelay.
+// Effective returns the delay that logind grants after it reads files in the given order (see
+// Load): the last valid InhibitDelayMaxSec= wins. For the delay that logind grants now, see
+// Logind.MaxDelay.
 func Effective(files []File) Setting {
 	setting := Setting{Max: DefaultDelay}
 	lines, _ := delayLines(files)
@@ -131,15 +128,15 @@ func Effective(files []File) Setting {
 	return setting
 }
 
-// delayLine is one InhibitDelayMaxSec=, which logind passes over if invalid.
+// delayLine is one InhibitDelayMaxSec=. logind ignores it if it is invalid.
 type delayLine struct {
 	Setting
 	value string
 	valid bool
 }
 
-// delayLines are those of all files, in the order of reading, and the path of
-// the file that logind gives up at: it reads nothing after that.
+// delayLines returns those of all files, in the order of reading, and the path of the file at which
+// logind stops reading, or "".
 func delayLines(files []File) (lines []delayLine, broken string) {
 	for _, file := range files {
 		if file.Unreadable {
@@ -159,16 +156,16 @@ func delayLines(files []File) (lines []delayLine, broken string) {
 
 // settings returns the values of key in a section, in order, as described in systemd.syntax(7):
 // unknown lines are skipped. systemd stops at a section header that is not closed, or at a line
-// that is not UTF-8; then the values before it count, and whole is false (config_parse in
+// that is not UTF-8. Then the values before it count, and whole is false (config_parse in
 // src/shared/conf-parser.c).
 func settings(text, section, key string) (values []string, whole bool) {
 	current, pending := "", ""
-	// systemd takes a null byte, of which a torn file is full, for the end of a line.
+	// For systemd, a null byte ends a line. A torn file may be full of them.
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\x00", "\n")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
-			continue // also between the lines of a continued one
+			continue // even between the lines of a continued one
 		}
 		line = pending + line
 		pending = ""
@@ -193,8 +190,8 @@ func settings(text, section, key string) (values []string, whole bool) {
 	return values, true
 }
 
-// parseSpan reads a time span as systemd.time(7) writes it, in seconds where no
-// unit is given: "90", "1min 30s", "1.5h", "infinity".
+// parseSpan parses a time span in the syntax of systemd.time(7), in seconds if there is no unit:
+// "90", "1min 30s", "1.5h", "infinity".
 func parseSpan(text string) (time.Duration, bool) {
 	rest := strings.TrimSpace(text)
 	if rest == "infinity" {
@@ -221,8 +218,7 @@ func parseSpan(text string) (time.Duration, bool) {
 	return time.Duration(total), true
 }
 
-// spanUnit returns the unit that text begins with, the longest that fits; none
-// at all means seconds.
+// spanUnit returns the longest unit with which text begins, or seconds if there is none.
 func spanUnit(text string) (unit string, scale time.Duration) {
 	const day = 24 * time.Hour
 	scale = time.Second

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fingerprint distinguishes states of the files below root: which there are, of
-// what size and age. It opens none of them, which a Watcher would notice.
+// Fingerprint returns a text that changes with the names, sizes and times of the files below root.
+// It opens none of them, because a Watcher would notice that.
 func Fingerprint(root string) string {
 	var all strings.Builder
 	for _, path := range allPaths(root) {
@@ -28,14 +28,14 @@ func Fingerprint(root string) string {
 	return all.String()
 }
 
-// allPaths are the paths that logind might read, masked ones included.
+// allPaths returns the paths that logind might read, including masked ones.
 func allPaths(root string) []string {
 	var paths []string
 	for _, folder := range folders() {
 		paths = append(paths, filepath.Join(root, folder, "logind.conf"))
 		entries, err := os.ReadDir(filepath.Join(root, folder, "logind.conf.d"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			paths = append(paths, filepath.Join(root, folder, "logind.conf.d")) // its state shows it
+			paths = append(paths, filepath.Join(root, folder, "logind.conf.d")) // it changes with its entries
 		}
 		for _, entry := range entries {
 			if isDropIn(entry.Name()) {
@@ -51,13 +51,13 @@ func isDropIn(name string) bool {
 	return strings.HasSuffix(name, ".conf") && !strings.HasPrefix(name, ".")
 }
 
-// Watcher waits for what happens to logind's files.
+// Watcher waits for changes of logind's files.
 type Watcher struct {
 	root string
-	file *os.File // of inotify(7), in the runtime's poller: close ends a read
+	file *os.File // of inotify(7), in the runtime's poller, so that Close ends a read
 }
 
-// Watch watches the files below root from now on. Close it.
+// Watch starts to watch the files below root. The caller closes the Watcher.
 func Watch(root string) (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -71,12 +71,12 @@ func Watch(root string) (*Watcher, error) {
 	return w, nil
 }
 
-// Close ends the Watcher, and an Await with it.
+// Close closes the Watcher, and ends Await.
 func (w *Watcher) Close() { _ = w.file.Close() } // it may be closed already
 
-// add watches the folders that are there; those watched already stay so.
+// add watches all existing folders. Folders that are watched already stay watched.
 func (w *Watcher) add() error {
-	raw, err := w.file.SyscallConn() // which keeps the descriptor open meanwhile
+	raw, err := w.file.SyscallConn() // keeps the descriptor open meanwhile
 	if err != nil {
 		return fmt.Errorf("watch logind's files: %w", err)
 	}
@@ -106,7 +106,7 @@ func addWatches(fd int, root string) error {
 		if there && err == nil {
 			_, err = watch(filepath.Join(folder, "logind.conf.d"), events)
 		}
-		// The nearest folder above one that is missing reports when it comes.
+		// If a folder is missing, the nearest existing parent reports its creation.
 		for above := folder; !there && err == nil && above != filepath.Dir(above); {
 			above = filepath.Dir(above)
 			there, err = watch(above, coming)
@@ -118,8 +118,8 @@ func addWatches(fd int, root string) error {
 	return nil
 }
 
-// Await returns when a file that logind reads was written, made, removed or
-// opened. Many events may be one return. One goroutine may call it.
+// Await returns when a file that logind reads was written, created, removed or opened. It may
+// combine several events. Only one goroutine may call it.
 func (w *Watcher) Await() error {
 	buffer := make([]byte, 16<<10)
 	for {
@@ -128,20 +128,19 @@ func (w *Watcher) Await() error {
 			return fmt.Errorf("watch logind's files: %w", err)
 		}
 		if slices.ContainsFunc(eventNames(buffer[:n]), counts) {
-			return w.add() // a folder may have come
+			return w.add() // a folder may have been created
 		}
 	}
 }
 
-// counts reports whether an event's name means a change. Events without one are
-// about folders, or report that some were lost.
+// counts reports whether an event's name means a change. Events without a name are about folders,
+// or report lost events.
 func counts(name string) bool {
 	return name == "" || name == "logind.conf" || isDropIn(name)
 }
 
-// eventNames are the names of the files that events of inotify(7) are about,
-// empty for folders; those that were merely opened, as a list of their files
-// does, are left out.
+// eventNames returns the names of files in events of inotify(7), "" for folders. It skips folders
+// that were only opened, as a listing of their files does.
 func eventNames(events []byte) []string {
 	var names []string
 	for len(events) >= unix.SizeofInotifyEvent {

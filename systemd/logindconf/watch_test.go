@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/systemd/logindconf"
 )
 
-// TestAWatcherSeesWhatCounts: the kernel has queued an event by the time that
-// the call which causes it returns.
+// TestAWatcherSeesWhatCounts relies on the kernel, which queues an event before the call that
+// causes it returns.
 func TestAWatcherSeesWhatCounts(t *testing.T) {
 	const file = "/etc/systemd/logind.conf.d/a.conf"
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestAWatcherSeesWhatCounts(t *testing.T) {
 	}
 }
 
-func TestAWatcherFollowsFoldersThatCome(t *testing.T) {
+func TestAWatcherFollowsNewFolders(t *testing.T) {
 	root := t.TempDir()
 	w, err := logindconf.Watch(root)
 	if err != nil {

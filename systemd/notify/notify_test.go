@@ -126,7 +126,7 @@ func TestWatchdogIntervalIsForTheProcessItNames(t *testing.T) {
 }
 
 func TestPassedFilesTakesOverWhatTheManagerPassed(t *testing.T) {
-	if os.Getenv("LISTEN_FDS") != "" { // the process that gets them
+	if os.Getenv("LISTEN_FDS") != "" { // the process that receives the descriptors
 		getenv := func(name string) string {
 			if name == "LISTEN_PID" {
 				return strconv.Itoa(os.Getpid()) // only the process itself knows it
@@ -163,7 +163,7 @@ func TestPassedFilesTakesOverWhatTheManagerPassed(t *testing.T) {
 	}
 }
 
-func TestPassedFilesLeavesAloneWhatIsForOthers(t *testing.T) {
+func TestPassedFilesIgnoresDescriptorsOfOthers(t *testing.T) {
 	env := environment{"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "inhibit"}
 	files, err := notify.PassedFiles(env.get, env.unset)
 	if len(files) != 0 || err != nil {

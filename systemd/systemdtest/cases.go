@@ -49,7 +49,7 @@ func sortsLast(_ *testing.T, r *rig) {
 
 func leavesMore(t *testing.T, r *rig) {
 	r.raise()
-	// Another client requests more, and logind has not read its file yet.
+	// Another client requests a longer delay, and logind has not read its file yet.
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=10min\n")
 	if got, err := r.logind.RaiseMaxDelay(t.Context(), 9*time.Minute); err != nil || got != 10*time.Minute {
 		t.Errorf("RaiseMaxDelay(9m) = %v, %v, want the 10m that another file sets", got, err)
@@ -91,7 +91,7 @@ func locks(t *testing.T, r *rig) {
 		}
 	}
 	r.expectLocks(0)
-	// The number of the closed descriptor has a new owner now.
+	// The number of the closed descriptor was reused.
 	third := r.lock(r.logind)
 	if err := errors.Join(first.Close(), second.Close()); err != nil {
 		t.Errorf("Close() of closed locks = %v, want nil", err)
@@ -118,7 +118,7 @@ func reboots(t *testing.T, r *rig) {
 	}
 	took := r.AwaitDown(t).Sub(released)
 	t.Logf("the shutdown went on %v after the release", took)
-	// The delay is 5 minutes: on any machine that is not hung, this is at once.
+	// The delay is 5 minutes, so 5 s means that the shutdown did not wait for it.
 	if took < 0 || took > 5*time.Second {
 		t.Errorf("the shutdown went on %v after the release, want at once", took)
 	}
@@ -156,7 +156,7 @@ func refuses(t *testing.T, r *rig) {
 	if _, err := other.Inhibit(t.Context(), "too late"); !errors.Is(err, shutdown.ErrShutdownInProgress) {
 		t.Errorf("Inhibit() = %v during a shutdown, want %v", err, shutdown.ErrShutdownInProgress)
 	}
-	again := r.lock(r.logind) // what one holds, one has
+	again := r.lock(r.logind) // a lock that is held is returned again
 	r.expectLocks(1)
 	if err := errors.Join(lock.Close(), again.Close()); err != nil {
 		t.Errorf("Close() = %v, want nil", err)
@@ -219,7 +219,7 @@ func forgets(t *testing.T, r *rig) {
 	r.expectPreparing(false)
 	r.expectLocks(1)
 	r.login("Reboot", false)
-	w.expect(shutdown.Prepare) // announced again, by a logind that knows of no other
+	w.expect(shutdown.Prepare) // announced again, by a logind that knows of no earlier one
 }
 
 func survivesBus(t *testing.T, r *rig) {
@@ -254,7 +254,7 @@ func missing(t *testing.T, r *rig) {
 	if _, err := r.logind.Inhibit(t.Context(), "in vain"); !errors.Is(err, systemd.ErrNoLogind) {
 		t.Errorf("Inhibit() = %v without logind, want %v", err, systemd.ErrNoLogind)
 	}
-	w := r.watch() // it waits for one
+	w := r.watch() // Watch waits until logind is there
 	r.StartLogind(t)
 	w.expect(shutdown.Returned)
 	r.expectPreparing(false)
@@ -270,7 +270,7 @@ func missing(t *testing.T, r *rig) {
 }
 
 func leavesNothing(t *testing.T, r *rig) {
-	for range 3 { // what is opened once and for all
+	for range 3 { // opens descriptors that stay open
 		r.lock(r.logind).Close()
 	}
 	r.expectLocks(0)
@@ -285,7 +285,7 @@ func leavesNothing(t *testing.T, r *rig) {
 	r.eventually(func() bool { return descriptorsOpen(t) <= before }, "%d descriptors open", before)
 }
 
-// descriptorsOpen counts the descriptors of this process.
+// descriptorsOpen returns the number of open descriptors of this process.
 func descriptorsOpen(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// client is one connection to the server.
+// client is a connection to the server.
 type client struct {
 	server *server
 	conn   net.Conn // a *net.UnixConn, or one end of a pipe
-	slow   *slow    // nil where it is answered at once
+	slow   *slow    // nil if it gets answers at once
 	unique string   // set by Hello; guarded by server.mu
 
 	rules []map[string]string // guarded by server.mu
@@ -29,7 +29,7 @@ type client struct {
 	serial  uint32 // guarded by writing
 }
 
-// serve answers one call after the other, until the connection ends.
+// serve answers calls one after the other, until the connection ends.
 func (c *client) serve() {
 	gone := make(chan struct{})
 	defer func() {
@@ -57,7 +57,7 @@ func (c *client) serve() {
 				<-gate
 				c.handle(msg)
 			}()
-		case c.slow != nil: // what a caller sends must not wait until it is read
+		case c.slow != nil: // a caller's write must not wait for slow answers
 			go c.slow.answer(gone, func() { c.handle(msg) })
 		default:
 			c.handle(msg)
@@ -65,13 +65,13 @@ func (c *client) serve() {
 	}
 }
 
-// slow delays each answer, one after the other for all clients.
+// slow delays each answer; one after the other for all clients.
 type slow struct {
 	takes time.Duration
-	turn  chan struct{} // has an element while it is at one
+	turn  chan struct{} // has an element during an answer
 }
 
-// answer answers, unless the client has disconnected.
+// answer calls how after the delay, unless the client has disconnected.
 func (s *slow) answer(gone <-chan struct{}, how func()) {
 	select {
 	case s.turn <- struct{}{}:
@@ -86,7 +86,7 @@ func (s *slow) answer(gone <-chan struct{}, how func()) {
 	}
 }
 
-// text is a header field as a string, whatever kind of string it is.
+// text returns a header field as a string, for all D-Bus string types.
 func text(msg *dbus.Message, field dbus.HeaderField) string {
 	switch value := msg.Headers[field].Value().(type) {
 	case string:
@@ -131,7 +131,7 @@ func (c *client) handle(msg *dbus.Message) {
 	c.send(reply)
 }
 
-// dispatch finds the service and has it answer.
+// dispatch finds the service and returns its answer.
 func (c *client) dispatch(destination string, msg *dbus.Message) ([]any, *dbus.Error) {
 	c.server.mu.Lock()
 	greeted := c.unique != "" || c.server.peer != nil
@@ -146,7 +146,7 @@ func (c *client) dispatch(destination string, msg *dbus.Message) ([]any, *dbus.E
 	return svc.answer(msg)
 }
 
-// answer finds the method and holds the call against it.
+// answer finds the method, checks the call strictly, and calls the method.
 func (svc *service) answer(msg *dbus.Message) ([]any, *dbus.Error) {
 	path, name, member := text(msg, dbus.FieldPath), text(msg, dbus.FieldInterface), text(msg, dbus.FieldMember)
 	object, ok := svc.objects[dbus.ObjectPath(path)]
@@ -177,10 +177,10 @@ func (svc *service) answer(msg *dbus.Message) ([]any, *dbus.Error) {
 	return found.call(msg.Body)
 }
 
-// handler has a connection to a real bus answer as a service.
+// handler lets a connection to a real bus answer as a service.
 type handler struct{ service *service }
 
-// LookupObject implements dbus.Handler: answer finds all.
+// LookupObject implements dbus.Handler: answer finds everything.
 func (h handler) LookupObject(dbus.ObjectPath) (dbus.ServerObject, bool) { return h, true }
 
 // LookupInterface implements dbus.ServerObject.
@@ -189,7 +189,7 @@ func (h handler) LookupInterface(string) (dbus.Interface, bool) { return h, true
 // LookupMethod implements dbus.Interface.
 func (h handler) LookupMethod(string) (dbus.Method, bool) { return h, true }
 
-// DecodeArguments implements dbus.ArgumentDecoder: answer takes the message.
+// DecodeArguments implements dbus.ArgumentDecoder: answer uses the message.
 func (handler) DecodeArguments(_ *dbus.Conn, _ string, msg *dbus.Message, _ []any) ([]any, error) {
 	return []any{msg}, nil
 }
@@ -203,14 +203,14 @@ func (h handler) Call(args ...any) ([]any, error) {
 	return answer, nil
 }
 
-// NumArguments, NumReturns, ArgumentValue and ReturnValue are of dbus.Method, and of use only
+// NumArguments, NumReturns, ArgumentValue and ReturnValue implement dbus.Method. They are only used
 // without DecodeArguments.
 func (handler) NumArguments() int     { return 0 }
 func (handler) NumReturns() int       { return 0 }
 func (handler) ArgumentValue(int) any { return nil }
 func (handler) ReturnValue(int) any   { return nil }
 
-// get is org.freedesktop.DBus.Properties.Get on the object.
+// get returns org.freedesktop.DBus.Properties.Get of the object.
 func (o object) get() method {
 	return method{in: "ss", call: func(args []any) ([]any, *dbus.Error) {
 		iface, ok := o[args[0].(string)]
@@ -225,8 +225,8 @@ func (o object) get() method {
 	}}
 }
 
-// getAll is org.freedesktop.DBus.Properties.GetAll on the object, of all that it is where no
-// interface is named, as systemd has it.
+// getAll returns org.freedesktop.DBus.Properties.GetAll of the object. Without an interface it
+// returns the properties of all, as systemd does.
 func (o object) getAll() method {
 	return method{in: "s", call: func(args []any) ([]any, *dbus.Error) {
 		of := args[0].(string)
@@ -249,7 +249,7 @@ func fault(name, format string, args ...any) *dbus.Error {
 	return dbus.NewError(name, []any{fmt.Sprintf(format, args...)})
 }
 
-// bus answers as the bus itself.
+// bus answers for the bus itself.
 func (c *client) bus(msg *dbus.Message) ([]any, *dbus.Error) {
 	member := text(msg, dbus.FieldMember)
 	wants := map[string]string{"Hello": "", "AddMatch": "s", "RemoveMatch": "s", "GetNameOwner": "s"}
@@ -300,7 +300,7 @@ func (c *client) bus(msg *dbus.Message) ([]any, *dbus.Error) {
 	return nil, nil
 }
 
-// parseRule reads key='value' pairs, as the D-Bus specification has them.
+// parseRule parses key='value' pairs of the D-Bus specification.
 func parseRule(text string) (map[string]string, error) {
 	rule := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -314,7 +314,7 @@ func parseRule(text string) (map[string]string, error) {
 	return rule, nil
 }
 
-// matches reports whether rule lets a signal through. Called with mu held.
+// matches reports whether a rule matches a signal. The caller holds mu.
 func (s *server) matches(rule map[string]string, sender string, path dbus.ObjectPath, iface, member string, body []any) bool {
 	for key, want := range rule {
 		var is string
@@ -344,7 +344,7 @@ func (s *server) matches(rule map[string]string, sender string, path dbus.Object
 	return true
 }
 
-// forward sends a message to one client, as a bus does with messages to a unique name.
+// forward sends a message to one client, like a bus for a unique name.
 func (c *client) forward(destination string, msg *dbus.Message) {
 	c.server.mu.Lock()
 	var to *client
@@ -360,8 +360,7 @@ func (c *client) forward(destination string, msg *dbus.Message) {
 	}
 }
 
-// send puts a message on the wire, with its descriptors. A client that is gone
-// is noticed by its reader.
+// send writes a message with its descriptors. If the client is gone, its reader notices.
 func (c *client) send(msg *dbus.Message) {
 	if len(msg.Body) > 0 {
 		msg.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(msg.Body...))

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/systemd/logindconf"
 )
 
-// putBack: whether logind has read that the drop-in is gone, or not yet.
+// putBack tests the removal of the drop-in, whether or not logind has read the files since.
 func putBack(t *testing.T, r *rig) {
 	dropIn := filepath.Join(r.Root(), systemd.DropInPath)
 	for _, reread := range []bool{false, true} {
@@ -32,8 +32,8 @@ func putBack(t *testing.T, r *rig) {
 	}
 }
 
-// endsWithIt: no client requests more any longer, so that only the need of hostler is left, whether
-// or not logind has noticed that the file was removed.
+// endsWithIt tests that, after other clients have withdrawn their requests, only hostler's value is
+// left, whether or not logind has read the files since.
 func endsWithIt(t *testing.T, r *rig) {
 	const path = "/etc/systemd/logind.conf.d/99-kubelet.conf"
 	for _, reread := range []bool{false, true} {
@@ -102,15 +102,15 @@ func yields(t *testing.T, r *rig) {
 	}
 	yield(logindconf.DefaultDelay, false)
 	r.raise()
-	yield(5*time.Minute, true) // nobody else has requested it
+	yield(5*time.Minute, true) // no other client requested the delay
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=120\n")
-	yield(5*time.Minute, true) // except less
+	yield(5*time.Minute, true) // another client requested only a shorter one
 	r.write("/etc/systemd/logind.conf.d/99-kubelet.conf", "[Login]\nInhibitDelayMaxSec=600\n")
 	yield(10*time.Minute, false)
 }
 
-// readsAlike: what logindconf makes of a file is what logind makes of it.
-// Each value is another one, so that none is left over from the case before.
+// readsAlike tests that logindconf and logind read a file in the same way. Each case has another
+// value, so that no value of an earlier case can match.
 func readsAlike(t *testing.T, r *rig) {
 	for i, text := range []string{
 		"[Login]\nInhibitDelayMaxSec=%d\x00\x00\x00",
@@ -156,19 +156,19 @@ func reportsDelay(t *testing.T, r *rig) {
 		t.Fatal(err)
 	}
 	w.expect(shutdown.Altered)
-	r.raise() // has logind read them again
+	r.raise() // makes logind read them again
 	w.expect(shutdown.Altered)
 }
 
-// reportsDelaySeenBetween: a caller between two checks gets the old value, although nothing has
-// changed since the first check.
+// reportsDelaySeenBetween tests that a change is reported if a caller has seen the old value
+// between two checks, although nothing changed since the first check.
 func reportsDelaySeenBetween(t *testing.T, r *rig) {
 	const path, other = "/etc/systemd/logind.conf.d/aaa.conf", "/etc/systemd/logind.conf.d/aab.conf"
 	r.raise()
 	w := r.watch()
 	r.write(other, "[Login]\n")
 	w.expect(shutdown.Altered)
-	// A second passes before the next check. All of this is over by then.
+	// The next check is a second later, after all of this.
 	r.write(path, "[Login") // torn: logind reads nothing after it
 	r.rereadConfig()
 	r.expectDelay(5 * time.Second)

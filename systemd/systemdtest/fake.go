@@ -15,22 +15,21 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// FakeOptions makes the fake one of a certain systemd. The zero value is that
-// of Debian 12: systemd 252.
+// FakeOptions select the version of systemd that the fake imitates. The zero value is Debian 12:
+// systemd 252.
 type FakeOptions struct {
 	// Metadata: logind also reports the kind of a shutdown, in signals and in answers.
 	Metadata bool
-	// CanReload: logind's unit has a reload, rather than SIGHUP alone.
+	// CanReload: logind's unit has a reload, not only SIGHUP.
 	CanReload bool
 	// Stops: a job to stop logind is queued.
 	Stops bool
-	// Roots: locks are listed as root's, whoever runs the test.
+	// Roots: locks are listed as root's, whichever user runs the test.
 	Roots bool
 }
 
-// Fake is a system bus with a logind and a manager on it, and the manager's
-// private socket, in this process. It is a Bed. Its methods are safe for
-// concurrent use.
+// Fake is a system bus with a logind and a manager, and the manager's private socket, in this
+// process. It is a Bed. Its methods are safe for concurrent use.
 type Fake struct {
 	root    string
 	bus     *server
@@ -63,8 +62,8 @@ func NewFake(t testing.TB, options FakeOptions) *Fake {
 	return f
 }
 
-// folder is a temporary folder with a path short enough for sockets, which those
-// of t.TempDir with the test's name in them may not be.
+// folder returns a temporary folder whose path is short enough for sockets. Paths of t.TempDir
+// contain the test's name, and may be too long.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fake-")
@@ -75,39 +74,38 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// Address is that of the fake system bus.
+// Address returns the address of the fake system bus.
 func (f *Fake) Address() string { return "unix:path=" + dbus.EscapeBusAddressValue(f.bus.path) }
 
-// Root is the folder that holds etc/systemd, run/systemd and usr/lib/systemd.
+// Root returns the folder that contains etc/systemd, run/systemd and usr/lib/systemd.
 func (f *Fake) Root() string { return f.root }
 
-// ManagerSocket is the path of the manager's private socket.
+// ManagerSocket returns the path of the manager's private socket.
 func (f *Fake) ManagerSocket() string { return filepath.Join(f.root, "private") }
 
-// SetManager changes what the manager says of itself.
+// SetManager changes the manager's state.
 func (f *Fake) SetManager(state ManagerState) {
 	f.manager.mu.Lock()
 	defer f.manager.mu.Unlock()
 	f.manager.state = state
 }
 
-// Reloads reports how logind was made to read its configuration, call by call:
-// "KillUnit main" or "ReloadUnit replace".
+// Reloads returns the calls that made logind read its configuration: "KillUnit main" or "ReloadUnit
+// replace".
 func (f *Fake) Reloads() []string {
 	f.manager.mu.Lock()
 	defer f.manager.mu.Unlock()
 	return slices.Clone(f.manager.reloads)
 }
 
-// StoppedUnits reports which units were to be stopped, and in which mode: "web.service
-// replace".
+// StoppedUnits returns the requested stops, with their mode: "web.service replace".
 func (f *Fake) StoppedUnits() []string {
 	f.manager.mu.Lock()
 	defer f.manager.mu.Unlock()
 	return slices.Clone(f.manager.stopped)
 }
 
-// StartedUnits reports which units were to be started.
+// StartedUnits returns the requested starts.
 func (f *Fake) StartedUnits() []string {
 	var names []string
 	for _, unit := range f.manager.StartedUnits() {
@@ -116,11 +114,11 @@ func (f *Fake) StartedUnits() []string {
 	return names
 }
 
-// Hold keeps calls of a method, "Inhibit" say, unanswered until release.
+// Hold blocks the answers to calls of a method, such as "Inhibit", until release.
 func (f *Fake) Hold(member string) (release func()) { return f.bus.hold(member) }
 
-// OnSubscribe calls called with each subscribed signal, before the subscriber gets an answer. It
-// runs in another goroutine than the test.
+// OnSubscribe calls reported with each subscribed signal, before the subscriber gets an answer, in
+// another goroutine than the test's.
 func (f *Fake) OnSubscribe(reported func(member string)) {
 	f.bus.mu.Lock()
 	defer f.bus.mu.Unlock()
@@ -130,8 +128,8 @@ func (f *Fake) OnSubscribe(reported func(member string)) {
 // HoldManager is Hold for the private socket.
 func (f *Fake) HoldManager(member string) (release func()) { return f.private.hold(member) }
 
-// SlowManager is the manager over pipes, in the time of the caller, which may be that of a bubble
-// (testing/synctest). Each answer takes that long, one after the other, as on a busy host.
+// SlowManager returns a Manager over pipes, which follows the time of a testing/synctest bubble.
+// Each answer takes that long, one after the other, as on a busy host.
 func (f *Fake) SlowManager(takes time.Duration) *systemd.Manager {
 	pace := &slow{takes: takes, turn: make(chan struct{}, 1)}
 	return systemd.NewManagerOver(func(context.Context) (io.ReadWriteCloser, error) {
@@ -141,8 +139,8 @@ func (f *Fake) SlowManager(takes time.Duration) *systemd.Manager {
 	})
 }
 
-// RestartManager makes the manager re-execute itself: its connections are lost, and new ones fail
-// for a moment.
+// RestartManager imitates a manager that re-executes itself: its connections are lost, and new ones
+// fail for a moment.
 func (f *Fake) RestartManager(t testing.TB) {
 	t.Helper()
 	f.private.stop()
@@ -151,15 +149,15 @@ func (f *Fake) RestartManager(t testing.TB) {
 	}
 }
 
-// Announce sends PrepareForShutdown as logind would, whatever continues.
+// Announce sends PrepareForShutdown like logind, whatever the state is.
 func (f *Fake) Announce(active bool) {
 	f.bus.emit(f.login.service, loginPath, loginManager, "PrepareForShutdown", active)
 }
 
-// KillLogind ends logind without warning; its inhibitors stay in /run.
+// KillLogind kills logind; its inhibitors stay in /run.
 func (f *Fake) KillLogind(testing.TB) { f.login.stop() }
 
-// StartLogind starts it again.
+// StartLogind starts logind again.
 func (f *Fake) StartLogind(t testing.TB) {
 	t.Helper()
 	if err := f.login.start(); err != nil {
@@ -167,7 +165,7 @@ func (f *Fake) StartLogind(t testing.TB) {
 	}
 }
 
-// KillBus ends the bus, and logind's connection with it.
+// KillBus kills the bus, and logind's connection with it.
 func (f *Fake) KillBus(testing.TB) {
 	f.login.stop()
 	f.bus.stop()
@@ -183,7 +181,7 @@ func (f *Fake) StartBus(t testing.TB) {
 	f.StartLogind(t)
 }
 
-// AwaitDown returns when logind had the manager bring the system down.
+// AwaitDown returns when logind has requested the shutdown from the manager.
 func (f *Fake) AwaitDown(t testing.TB) time.Time {
 	t.Helper()
 	select {
@@ -195,7 +193,7 @@ func (f *Fake) AwaitDown(t testing.TB) time.Time {
 	}
 }
 
-// Reboot has logind announce a reboot, and bring the system down when no lock delays it.
+// Reboot makes logind announce a reboot, and shut the system down when no lock delays it.
 func (f *Fake) Reboot(t testing.TB) {
 	t.Helper()
 	if err := f.login.shutDown("reboot"); err != nil {
@@ -203,9 +201,9 @@ func (f *Fake) Reboot(t testing.TB) {
 	}
 }
 
-// AbortShutdown has the job that brings the system down cancelled.
+// AbortShutdown cancels the job that shuts the system down.
 func (f *Fake) AbortShutdown(testing.TB) { f.login.abort() }
 
-// CancelShutdown takes a shutdown back that locks delay, without a word to
-// anybody, as `shutdown -c` does from systemd 257 on.
+// CancelShutdown cancels a shutdown that locks delay, without a signal, as `shutdown -c` does since
+// systemd 257.
 func (f *Fake) CancelShutdown(testing.TB) { f.login.cancelShutdown() }

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-func TestFakeIsAsParticularAsTheOriginal(t *testing.T) {
+func TestFakeIsAsStrictAsLogind(t *testing.T) {
 	const (
 		login   = "org.freedesktop.login1"
 		manager = "org.freedesktop.login1.Manager."

@@ -25,8 +25,8 @@ const (
 	loginError   = "org.freedesktop.login1."
 )
 
-// login1 is the fake logind. As with the real one, its state of a shutdown is lost when it stops,
-// and its inhibitors are in /run/systemd/inhibit.
+// login1 is the fake logind. Like the real one, it loses the state of a shutdown when it stops, and
+// has its inhibitors in /run/systemd/inhibit.
 type login1 struct {
 	root     string
 	bus      *server
@@ -40,13 +40,13 @@ type login1 struct {
 	maxDelay   time.Duration
 	inhibitors []*inhibitor
 	serial     int
-	preparing  string      // the kind of shutdown in progress, or empty
-	deadline   *time.Timer // of the delay; nil once the job was started
+	preparing  string      // kind of the shutdown in progress, or empty
+	deadline   *time.Timer // of the delay; nil once the job has started
 	scheduled  *time.Timer
-	next       scheduledShutdown // that it is; guarded by mu
+	next       scheduledShutdown // value of ScheduledShutdown; guarded by mu
 }
 
-// inhibitor is one lock: the reading end of a fifo whose writing end is out.
+// inhibitor is a lock: the read end of a fifo whose write end was handed out.
 type inhibitor struct {
 	what, who, why, mode string
 	uid, pid             uint32
@@ -87,8 +87,7 @@ func (l *login1) preparingWithMetadata() any {
 	return output
 }
 
-// start reads the configuration, opens the fifos that an earlier life left, and
-// takes the name.
+// start reads the configuration, opens the fifos of an earlier process, and takes the bus name.
 func (l *login1) start() error {
 	if err := os.MkdirAll(filepath.Join(l.root, "run/systemd/inhibit"), 0o755); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (l *login1) start() error {
 	return nil
 }
 
-// stop is a kill: the reading ends close, the shutdown is forgotten.
+// stop imitates a kill: it closes the read ends, and forgets the shutdown.
 func (l *login1) stop() {
 	l.bus.disown(l.service)
 	l.mu.Lock()
@@ -125,7 +124,7 @@ func (l *login1) stop() {
 	}
 }
 
-// forget drops the shutdown in progress. Called with mu held.
+// forget drops the shutdown in progress. The caller holds mu.
 func (l *login1) forget() {
 	l.preparing = ""
 	if l.deadline != nil {
@@ -145,7 +144,7 @@ func (l *login1) reload() error {
 	return nil
 }
 
-// open opens the reading end. Called with mu held.
+// open opens the read end. The caller holds mu.
 func (l *login1) open(i *inhibitor) error {
 	fd, err := unix.Open(i.path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -155,8 +154,8 @@ func (l *login1) open(i *inhibitor) error {
 	return nil
 }
 
-// await ends the inhibitor when its last holder closes it. A reading end that
-// was closed by stop belongs to an earlier life.
+// await removes the inhibitor when its last holder closes it. It ignores a read end that stop has
+// closed.
 func (l *login1) await(i *inhibitor, fifo *os.File) {
 	_, err := io.Copy(io.Discard, fifo)
 	l.mu.Lock()
@@ -174,7 +173,7 @@ func (l *login1) await(i *inhibitor, fifo *os.File) {
 }
 
 // sendInhibitors signals the delayed operations, as logind does when an inhibitor is added or
-// removed. Called with mu held.
+// removed. The caller holds mu.
 func (l *login1) sendInhibitors() {
 	delayed := ""
 	if l.delayed() {
@@ -184,15 +183,14 @@ func (l *login1) sendInhibitors() {
 		loginManager, map[string]dbus.Variant{"DelayInhibited": dbus.MakeVariant(delayed)}, []string{})
 }
 
-// delayed reports whether anybody delays a shutdown. Called with mu held.
+// delayed reports whether a lock delays a shutdown. The caller holds mu.
 func (l *login1) delayed() bool {
 	return slices.ContainsFunc(l.inhibitors, func(i *inhibitor) bool {
 		return i.mode == "delay" && slices.Contains(strings.Split(i.what, ":"), "shutdown")
 	})
 }
 
-// proceed has the manager start the job that brings the system down. Called
-// with mu held.
+// proceed makes the manager start the job that shuts the system down. The caller holds mu.
 func (l *login1) proceed() {
 	if l.deadline != nil {
 		l.deadline.Stop()
@@ -256,7 +254,7 @@ func (l *login1) list([]any) ([]any, *dbus.Error) {
 	return []any{entries}, nil
 }
 
-// shutDown announces, and then waits for locks or continues at once.
+// shutDown announces a shutdown, and then waits for locks or proceeds at once.
 func (l *login1) shutDown(kind string) *dbus.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -265,7 +263,7 @@ func (l *login1) shutDown(kind string) *dbus.Error {
 	}
 	l.preparing = kind
 	if l.next.Kind == "" {
-		l.next = scheduledShutdown{Kind: kind} // seen on Debian 12
+		l.next = scheduledShutdown{Kind: kind} // as on Debian 12
 	}
 	l.announce(kind, true)
 	if !l.delayed() {
@@ -282,7 +280,7 @@ func (l *login1) shutDown(kind string) *dbus.Error {
 	return nil
 }
 
-// abort is the end of a shutdown whose job was cancelled.
+// abort ends a shutdown whose job was cancelled.
 func (l *login1) abort() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -292,15 +290,14 @@ func (l *login1) abort() {
 	}
 }
 
-// cancelShutdown takes a delayed shutdown back as systemd 257 does: without a signal.
+// cancelShutdown cancels a delayed shutdown like systemd 257: without a signal.
 func (l *login1) cancelShutdown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget()
 }
 
-// announce sends what a logind of its age sends, the newer signal first. Called
-// with mu held.
+// announce sends the signals of this version of logind, the newer one first. The caller holds mu.
 func (l *login1) announce(kind string, active bool) {
 	if l.metadata {
 		l.bus.emit(l.service, loginPath, loginManager, "PrepareForShutdownWithMetadata",
@@ -332,7 +329,7 @@ func (l *login1) cancelSchedule([]any) ([]any, *dbus.Error) {
 	return []any{cancelled}, nil
 }
 
-// scheduledShutdown is the value of the property ScheduledShutdown; empty for none.
+// scheduledShutdown is the value of the property ScheduledShutdown; the zero value means none.
 type scheduledShutdown struct {
 	Kind         string
 	Microseconds uint64

@@ -24,40 +24,40 @@ const (
 	logindUnit     = "systemd-logind.service"
 )
 
-// ManagerOptions are what a Manager knows of logind.
+// ManagerOptions describe logind to a Manager.
 type ManagerOptions struct {
-	CanReload bool         // its unit has a reload, rather than SIGHUP alone
+	CanReload bool         // its unit has a reload, not only SIGHUP
 	Stops     bool         // a job to stop it is queued
-	Reload    func() error // has it read its configuration
+	Reload    func() error // makes it read its configuration
 }
 
-// StartedUnit is a unit that the manager was asked to start.
+// StartedUnit is a requested start of a unit.
 type StartedUnit struct {
 	Name string // such as "reboot.target"
 	Mode string // such as "replace-irreversibly"
 	Time time.Time
 }
 
-// Manager is a service manager that records what it is asked to do, so that nothing reboots,
-// and only has logind read its configuration. It serves a real bus (Join), the private socket
-// (Listen), and the bus of a Fake. Its methods are safe for concurrent use.
+// Manager is a service manager that only records requests, so that nothing reboots; it only makes
+// logind read its configuration. It serves a real bus (Join), the private socket (Listen), and the
+// bus of a Fake. Its methods are safe for concurrent use.
 type Manager struct {
 	service *service
 	options ManagerOptions
 
 	mu         sync.Mutex
 	state      ManagerState
-	properties map[string]any // that SetProperty has set
+	properties map[string]any // set by SetProperty
 	reloads    []string
 	stopped    []string
 	started    []StartedUnit
-	jobs       map[uint32]string // units that are being started
+	jobs       map[uint32]string // units that are starting
 	lastJob    uint32
 	private    *server    // nil before Listen
 	bus        *dbus.Conn // nil before Join
 }
 
-// NewManager returns a Manager of a system that runs.
+// NewManager returns a Manager of a running system.
 func NewManager(o ManagerOptions) *Manager {
 	m := &Manager{options: o, state: ManagerState{SystemState: "running"}, properties: map[string]any{}, jobs: map[uint32]string{}}
 	m.service = &service{name: systemdName, find: m.find}
@@ -115,14 +115,14 @@ func (m *Manager) SetProperty(name string, value any) {
 	m.properties[name] = value
 }
 
-// StartedUnits returns what was started so far, in order.
+// StartedUnits returns the requested starts so far, in order.
 func (m *Manager) StartedUnits() []StartedUnit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.started)
 }
 
-// AwaitStart waits until a unit of that name was started after since.
+// AwaitStart waits until a start of a unit of that name was requested after since.
 func (m *Manager) AwaitStart(ctx context.Context, name string, since time.Time) (StartedUnit, error) {
 	for {
 		for _, u := range m.StartedUnits() {
@@ -138,8 +138,8 @@ func (m *Manager) AwaitStart(ctx context.Context, name string, since time.Time) 
 	}
 }
 
-// CancelJobs ends the jobs of started units without doing them, as `systemctl
-// cancel` does. logind then says that no shutdown is being prepared any more.
+// CancelJobs ends the jobs of started units without effect, like `systemctl cancel`. logind then
+// reports that no shutdown is in preparation any more.
 func (m *Manager) CancelJobs() error {
 	m.mu.Lock()
 	jobs := m.jobs
@@ -153,7 +153,7 @@ func (m *Manager) CancelJobs() error {
 	return errors.Join(errs...)
 }
 
-// emit sends a signal of the manager to all connections. Errors of closed connections are ignored.
+// emit sends a signal of the manager to all connections. It ignores errors of closed connections.
 func (m *Manager) emit(member string, values ...any) error {
 	m.mu.Lock()
 	private, bus := m.private, m.bus
@@ -171,7 +171,7 @@ func (m *Manager) emit(member string, values ...any) error {
 	return err
 }
 
-// manager is the manager's own object. Called with mu held.
+// manager returns the manager's own object. The caller holds mu.
 func (m *Manager) manager() object {
 	values := map[string]any{
 		"Version": "252.fake", "SystemState": m.state.SystemState, "UserspaceTimestamp": m.state.StartedAtUsec,
@@ -218,7 +218,7 @@ func (m *Manager) getUnitByPID(args []any) ([]any, *dbus.Error) {
 	return []any{unitPath(m.state.Service.Name)}, nil
 }
 
-// loadUnit answers for a unit that there is not, too.
+// loadUnit also answers for a unit that does not exist.
 func loadUnit(args []any) ([]any, *dbus.Error) {
 	name := args[0].(string)
 	if strings.ContainsAny(name, " /") || !strings.Contains(name, ".") {
@@ -266,7 +266,7 @@ func (m *Manager) startUnit(args []any) ([]any, *dbus.Error) {
 		m.properties["SystemState"] = "stopping"
 	}
 	m.mu.Unlock()
-	_ = m.emit("JobNew", id, path, unit) // a listener that is gone is no fault of the caller's
+	_ = m.emit("JobNew", id, path, unit) // a closed connection is not an error of the caller
 	return []any{path}, nil
 }
 
@@ -283,8 +283,8 @@ func (m *Manager) killUnit(args []any) ([]any, *dbus.Error) {
 	return nil, m.reload("KillUnit " + who)
 }
 
-// reloadUnit answers as systemd does for a unit without ExecReload, which logind's was before
-// systemd 253.
+// reloadUnit fails as systemd does for a unit without ExecReload, such as logind's before systemd
+// 253.
 func (m *Manager) reloadUnit(args []any) ([]any, *dbus.Error) {
 	unit, mode := args[0].(string), args[1].(string)
 	switch {
@@ -303,7 +303,7 @@ func (m *Manager) reloadUnit(args []any) ([]any, *dbus.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	path, id := m.job(), m.lastJob
-	if m.private != nil { // the reply must leave before the job is reported done
+	if m.private != nil { // the reply must be sent before the end of the job is reported
 		time.AfterFunc(5*time.Millisecond, func() { _ = m.emit("JobRemoved", id, path, unit, "done") })
 	}
 	return []any{path}, nil
@@ -319,7 +319,7 @@ func (m *Manager) reload(how string) *dbus.Error {
 	return nil
 }
 
-// job is a new job. Called with mu held.
+// job returns a new job. The caller holds mu.
 func (m *Manager) job() dbus.ObjectPath {
 	m.lastJob++
 	return jobPath(m.lastJob)

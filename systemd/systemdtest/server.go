@@ -21,16 +21,16 @@ const (
 	busError = "org.freedesktop.DBus.Error."
 )
 
-// server accepts D-Bus connections on a unix socket: as a bus with names and
-// matches, or as the one peer that systemd's private socket is.
+// server accepts D-Bus connections on a unix socket: as a bus with names and matches, or as a
+// single peer like systemd's private socket.
 type server struct {
 	path string
-	peer *service // who answers everything; nil on a bus
+	peer *service // answers all calls; nil on a bus
 
 	mu       sync.Mutex
 	listener *net.UnixListener
 	clients  map[*client]bool
-	names    map[string]*service // by well-known name: who is there now
+	names    map[string]*service // by well-known name
 	serials  int                 // for unique names
 	held     map[string]chan struct{}
 	// subscribed is called with the member of each match rule, before the client gets an answer;
@@ -43,10 +43,10 @@ type service struct {
 	name    string
 	unique  string
 	objects map[dbus.ObjectPath]object
-	find    func(dbus.ObjectPath) (object, bool) // finds others; or nil
+	find    func(dbus.ObjectPath) (object, bool) // finds further objects; may be nil
 }
 
-// object is its interfaces by name.
+// object maps the names of interfaces to the interfaces.
 type object map[string]iface
 
 type iface struct {
@@ -54,8 +54,8 @@ type iface struct {
 	properties map[string]func() any
 }
 
-// method is called with arguments of exactly its signature. What it returns is
-// the answer, or a *dbus.Error. Descriptors in the answer are closed once sent.
+// method is called with arguments of exactly its signature. It returns the answer, or a
+// *dbus.Error. Descriptors in the answer are closed after they are sent.
 type method struct {
 	in   string
 	call func(args []any) ([]any, *dbus.Error)
@@ -92,7 +92,7 @@ func (s *server) admit(c *client) {
 	go c.serve()
 }
 
-// stop ends all connections; the names are forgotten with them.
+// stop closes all connections, and forgets the names.
 func (s *server) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *server) stop() {
 	clear(s.names)
 }
 
-// hold keeps every call of member unanswered until release is called.
+// hold blocks every call of member until release is called.
 func (s *server) hold(member string) (release func()) {
 	gate := make(chan struct{})
 	s.mu.Lock()
@@ -120,7 +120,7 @@ func (s *server) hold(member string) (release func()) {
 	})
 }
 
-// own gives svc its name and a new unique one; disown takes both away.
+// own gives svc its name and a new unique one; disown removes both.
 func (s *server) own(svc *service) {
 	s.mu.Lock()
 	s.serials++
@@ -141,8 +141,8 @@ func (s *server) disown(svc *service) {
 	}
 }
 
-// emit sends a signal from a service or, without one, from the bus itself: on a bus to every
-// client with a match for it, else to every client.
+// emit sends a signal from a service or, without one, from the bus itself. On a bus, clients with a
+// match get it, else every client.
 func (s *server) emit(from *service, path dbus.ObjectPath, iface, member string, body ...any) {
 	s.mu.Lock()
 	sender := busName
@@ -157,7 +157,7 @@ func (s *server) emit(from *service, path dbus.ObjectPath, iface, member string,
 		for _, rule := range c.rules {
 			if s.matches(rule, sender, path, iface, member, body) {
 				receivers = append(receivers, c)
-				break // once, however many rules match
+				break // once, even if several rules match
 			}
 		}
 	}
@@ -173,13 +173,13 @@ func signal(sender string, path dbus.ObjectPath, iface, member string, body []an
 		dbus.FieldInterface: dbus.MakeVariant(iface),
 		dbus.FieldMember:    dbus.MakeVariant(member),
 	}
-	if sender != "" { // a peer needs no name
+	if sender != "" { // a peer has no name
 		headers[dbus.FieldSender] = dbus.MakeVariant(sender)
 	}
 	return &dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: headers}
 }
 
-// find returns who answers to a destination. Called with mu held.
+// find returns the service for a destination. The caller holds mu.
 func (s *server) find(destination string) *service {
 	if s.peer != nil {
 		return s.peer
@@ -192,8 +192,7 @@ func (s *server) find(destination string) *service {
 	return nil
 }
 
-// authenticate is the server's side of the D-Bus handshake, with EXTERNAL as
-// the only way in.
+// authenticate is the server's side of the D-Bus handshake, with EXTERNAL as the only mechanism.
 func (c *client) authenticate(in *bufio.Reader) error {
 	if zero, err := in.ReadByte(); err != nil || zero != 0 {
 		return errors.New("no leading null byte")
@@ -229,14 +228,14 @@ func (c *client) authenticate(in *bufio.Reader) error {
 	}
 }
 
-// isUser reports whether the hex-encoded user ID is that of the peer's process.
+// isUser reports whether the hex-encoded user ID is the one of the peer's process.
 func (c *client) isUser(encoded string) bool {
 	claimed, err := hex.DecodeString(encoded)
 	if err != nil {
 		return false
 	}
 	socket, ok := c.conn.(*net.UnixConn)
-	if !ok { // a pipe leads nowhere else
+	if !ok { // a pipe is always in the same process
 		return string(claimed) == strconv.Itoa(os.Geteuid())
 	}
 	raw, err := socket.SyscallConn()

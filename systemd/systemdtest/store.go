@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ServiceManager is the other end of sd_notify: it reads what a service says,
-// and keeps descriptors as systemd does for a unit with a descriptor store.
+// ServiceManager is the receiver of sd_notify messages. It stores descriptors like systemd for a
+// unit with a descriptor store.
 type ServiceManager struct {
 	path     string
 	conn     *net.UnixConn
@@ -22,10 +22,10 @@ type ServiceManager struct {
 
 	mu    sync.Mutex
 	max   int
-	store []*os.File // each with the name that it was stored under
+	store []*os.File // each has its name in the store
 }
 
-// NewServiceManager listens until the test ends. It keeps up to max descriptors
+// NewServiceManager listens until the test ends. It stores up to max descriptors
 // (FileDescriptorStoreMax=).
 func NewServiceManager(t testing.TB, max int) *ServiceManager {
 	t.Helper()
@@ -43,7 +43,7 @@ func NewServiceManager(t testing.TB, max int) *ServiceManager {
 	return m
 }
 
-// Getenv is the environment that the service is started with.
+// Getenv returns variables of the service's environment.
 func (m *ServiceManager) Getenv(name string) string {
 	if name == "NOTIFY_SOCKET" {
 		return m.path
@@ -63,8 +63,7 @@ func (m *ServiceManager) Next(t testing.TB) string {
 	}
 }
 
-// Busy makes the service fail to reach the manager until the function that it
-// returns is called.
+// Busy makes the service's messages fail until back is called.
 func (m *ServiceManager) Busy(t testing.TB) (back func()) {
 	t.Helper()
 	away := m.path + ".away"
@@ -90,8 +89,7 @@ func (m *ServiceManager) Stored() []string {
 	return names
 }
 
-// Pass returns what a new process of the service gets: a duplicate of each
-// descriptor in the store, which keeps its own.
+// Pass returns the descriptors for a new process of the service: duplicates of those in the store.
 func (m *ServiceManager) Pass(t testing.TB) []*os.File {
 	t.Helper()
 	m.mu.Lock()
@@ -108,7 +106,7 @@ func (m *ServiceManager) Pass(t testing.TB) []*os.File {
 	return files
 }
 
-// Drop empties the store, as a stop of the unit does.
+// Drop empties the store, like a stop of the unit.
 func (m *ServiceManager) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +121,7 @@ func (m *ServiceManager) read() {
 	for {
 		n, oob, _, _, err := m.conn.ReadMsgUnix(data, rights)
 		if err != nil {
-			return // closed
+			return // the socket was closed
 		}
 		message := string(data[:n])
 		m.keep(message, descriptors(rights[:oob]))
@@ -131,7 +129,7 @@ func (m *ServiceManager) read() {
 	}
 }
 
-// keep does what the message asks of the store. What cannot be kept is closed.
+// keep updates the store according to a message. It closes descriptors that it does not store.
 func (m *ServiceManager) keep(message string, fds []int) {
 	fields := map[string]string{}
 	for line := range strings.SplitSeq(message, "\n") {
@@ -177,7 +175,7 @@ func descriptors(oob []byte) []int {
 	return fds
 }
 
-// same reports whether two descriptors are of one fifo or file.
+// same reports whether two descriptors refer to the same fifo or file.
 func same(a, b *os.File) bool {
 	var x, y unix.Stat_t
 	var errA, errB error
@@ -187,7 +185,7 @@ func same(a, b *os.File) bool {
 	return errA == nil && errB == nil && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
-// control runs f with the descriptor of file, which stays open meanwhile.
+// control calls f with the descriptor of file, which stays open during the call.
 func control(file *os.File, f func(fd int)) error {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// notifier reaches the manager beside a service.
+// notifier returns a Notifier for the manager.
 func (r *rig) notifier(manager *ServiceManager) *notify.Notifier {
 	return notify.New(manager.Getenv, func(string) error { return nil })
 }
 
-// service is one process of a service with a descriptor store.
+// service returns the Logind of a process of a service with a descriptor store.
 func (r *rig) service(manager *ServiceManager) *systemd.Logind {
 	r.Helper()
 	return newLogind(r.T, r.Bed, systemd.LogindOptions{
@@ -33,7 +33,7 @@ func (r *rig) expectStored(manager *ServiceManager, want ...string) {
 	r.eventually(func() bool { return slices.Equal(manager.Stored(), want) }, "Stored() = %v", want)
 }
 
-// end closes a Logind as the end of its process does.
+// end closes a Logind as the end of its process would.
 func (r *rig) end(logind *systemd.Logind) {
 	r.Helper()
 	if err := logind.Close(); err != nil {
@@ -54,7 +54,7 @@ func outlives(t *testing.T, r *rig) {
 	r.expectLocks(1)
 
 	second := r.service(manager)
-	r.login("Reboot", false) // no new lock is given any more
+	r.login("Reboot", false) // logind grants no new locks any more
 	lock := r.lock(second)
 	r.expectLocks(1)
 	r.expectStored(manager, systemd.StoredLock)
@@ -69,7 +69,7 @@ func outlives(t *testing.T, r *rig) {
 
 func keepsOne(t *testing.T, r *rig) {
 	manager := NewServiceManager(t, 2)
-	for range 2 { // the second never searched for the first one's
+	for range 2 { // the second process did not close the first one's
 		some := systemd.NewLogind(systemd.LogindOptions{
 			Address: r.Address(), Root: r.Root(),
 			Notifier: r.notifier(manager),
@@ -109,7 +109,7 @@ func dropsStale(t *testing.T, r *rig) {
 	lock := r.lock(logind)
 	r.expectLocks(1)
 	r.expectStored(manager, systemd.StoredLock) // ours, in its place
-	// Both ends but the reader's are closed now: it sees the end.
+	// Now all ends except the reader's are closed, so it sees the end.
 	writer.Close()
 	poll := []unix.PollFd{{Fd: int32(reader.Fd()), Events: unix.POLLIN}}
 	r.eventually(func() bool {
@@ -123,7 +123,7 @@ func dropsStale(t *testing.T, r *rig) {
 }
 
 func replacesDead(t *testing.T, r *rig) {
-	r.lock(newLogind(t, r.Bed, systemd.LogindOptions{})) // so that a lock in our name is listed
+	r.lock(newLogind(t, r.Bed, systemd.LogindOptions{})) // so that logind lists a lock in our name
 	manager := NewServiceManager(t, 2)
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -156,8 +156,8 @@ func storesLater(t *testing.T, r *rig) {
 	r.expectStored(manager, systemd.StoredLock)
 	r.expectLocks(1)
 
-	// One that is kept is not stored time and again.
-	heard := func() (messages []string) {
+	// A stored lock must not be stored again.
+	messages := func() (messages []string) {
 		if err := r.notifier(manager).Ready(); err != nil {
 			t.Fatalf("Ready() = %v, want nil", err)
 		}
@@ -169,9 +169,9 @@ func storesLater(t *testing.T, r *rig) {
 			messages = append(messages, message)
 		}
 	}
-	heard()
+	messages()
 	r.lock(logind)
-	if got := heard(); len(got) != 0 {
+	if got := messages(); len(got) != 0 {
 		t.Errorf("the service sent %q for a lock that is stored, want nothing", got)
 	}
 	r.end(logind)
@@ -204,9 +204,9 @@ func closesFirst(t *testing.T, r *rig) {
 	if err := lock.Close(); err == nil {
 		t.Error("Close() = nil, want it to say that the service manager keeps a lock")
 	}
-	manager.Drop() // by itself, as with a stop of the service
+	manager.Drop() // by itself, like a stop of the service
 	r.expectLocks(0)
-	// A new lock is not what is dropped late.
+	// A delayed removal must not drop the new lock.
 	r.lock(logind)
 	r.expectLocks(1)
 	back()

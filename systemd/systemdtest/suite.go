@@ -18,8 +18,8 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Run runs the cases that hold of systemd.Logind over any logind, each on a bed
-// of its own. start ends the bed with the test that it is given.
+// Run runs the cases for systemd.Logind with any logind, each on its own bed. start creates a bed
+// that ends with the test.
 func Run(t *testing.T, start func(t *testing.T) Bed) {
 	cases := []struct {
 		name string
@@ -83,7 +83,7 @@ func newLogind(t *testing.T, bed Bed, options systemd.LogindOptions) *systemd.Lo
 	return logind
 }
 
-// login calls a method of logind's as another client on the bus.
+// login calls a method of logind, as another client on the bus.
 func (r *rig) login(method string, args ...any) []any {
 	r.Helper()
 	conn, err := dbus.Connect(r.Address())
@@ -107,7 +107,7 @@ func (r *rig) lock(logind *systemd.Logind) io.Closer {
 	return lock
 }
 
-// expectLocks waits until logind lists n locks of hostler's.
+// expectLocks waits until logind lists n locks of hostler.
 func (r *rig) expectLocks(n int) {
 	r.Helper()
 	var ours []systemd.InhibitorLock
@@ -126,7 +126,7 @@ func (r *rig) expectLocks(n int) {
 	}
 }
 
-// eventually waits for what happens in another process.
+// eventually waits for a change in another process.
 func (r *rig) eventually(true func() bool, format string, args ...any) {
 	r.Helper()
 	for deadline := time.Now().Add(patience); !true(); time.Sleep(time.Millisecond) {
@@ -136,14 +136,14 @@ func (r *rig) eventually(true func() bool, format string, args ...any) {
 	}
 }
 
-// watching is a Watch that runs.
+// watching is a running Watch.
 type watching struct {
 	*testing.T
 	events chan shutdown.Event
 	ended  chan error
 }
 
-// watch starts a Watch and waits until it is in place.
+// watch starts a Watch and waits for its subscription.
 func (r *rig) watch() *watching {
 	r.Helper()
 	w := &watching{T: r.T, events: make(chan shutdown.Event), ended: make(chan error, 1)}
@@ -158,8 +158,8 @@ func (r *rig) watch() *watching {
 	return w
 }
 
-// expect waits for the next event, which must be of a type, and returns its kind. Altered, which
-// every lock causes, may come before.
+// expect waits for the next event, which must be of that type, and returns its kind. It skips
+// Altered, which every lock causes.
 func (w *watching) expect(want shutdown.EventType) string {
 	w.Helper()
 	for {
@@ -189,7 +189,7 @@ func (r *rig) expectPreparing(want bool) {
 	}
 }
 
-// raise raises logind's longest delay, far beyond what a test takes.
+// raise raises the delay to far more than a test takes.
 func (r *rig) raise() {
 	r.Helper()
 	if got, err := r.logind.RaiseMaxDelay(r.Context(), 5*time.Minute); err != nil || got != 5*time.Minute {
@@ -197,7 +197,7 @@ func (r *rig) raise() {
 	}
 }
 
-// rereadConfig has logind read its files, as `systemctl kill -s HUP` does.
+// rereadConfig makes logind read its files, like `systemctl kill -s HUP`.
 func (r *rig) rereadConfig() {
 	r.Helper()
 	conn, err := dbus.Connect(r.Address())
@@ -212,7 +212,7 @@ func (r *rig) rereadConfig() {
 	}
 }
 
-// write puts a file where logind searches for configuration, until the test ends.
+// write writes a file of logind's configuration, until the test ends.
 func (r *rig) write(path, text string) {
 	r.Helper()
 	path = filepath.Join(r.Root(), path)

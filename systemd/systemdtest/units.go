@@ -10,8 +10,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// ManagerState is what a manager says of itself. The zero value is a system that never heard
-// of a shutdown.
+// ManagerState is the state that a manager reports. The zero value is a system without a shutdown.
 type ManagerState struct {
 	SystemState    string // "running", "starting", "stopping", ...
 	ShutdownLoaded bool   // whether shutdown.target is loaded
@@ -19,28 +18,28 @@ type ManagerState struct {
 	ShutdownJob    uint32 // its job, or 0
 	StartedAtUsec  uint64 // UserspaceTimestamp
 	Service        ServiceState
-	Units          map[string]UnitState // others that are there, by name
+	Units          map[string]UnitState // further units, by name
 }
 
-// ListedJob is a key of UnitState: the type of the job that lists have of a unit, such as "start".
+// ListedJob is a key of UnitState: the type of the unit's job in lists, such as "start".
 const ListedJob = "listed job"
 
-// UnitState are properties of a unit; it is loaded and inactive where they do not say.
+// UnitState has properties of a unit. By default it is loaded and inactive.
 type UnitState map[string]any
 
-// ServiceState is that of a service beside logind's, if it has a name.
+// ServiceState is the state of a service other than logind's, if it has a name.
 type ServiceState struct {
 	Name        string
 	ActiveState string
-	Job         string // type of the job that is queued, such as "start"; or empty
+	Job         string // type of the queued job, such as "start", or ""
 	MainPID     uint32
 	Members     []uint32 // processes in its cgroup
 }
 
-// serviceJob is the number of the job of ServiceState.
+// serviceJob is the number of the job in ServiceState.
 const serviceJob = 7
 
-// SetUnit adds a unit to the manager, loaded and active unless the properties say otherwise.
+// SetUnit adds a unit to the manager. By default it is loaded and active.
 func (m *Manager) SetUnit(name string, properties map[string]any) {
 	unit := UnitState{"ActiveState": "active", "SubState": "running"}
 	maps.Copy(unit, properties)
@@ -52,10 +51,10 @@ func (m *Manager) SetUnit(name string, properties map[string]any) {
 			units[other] = state
 		}
 	}
-	m.state.Units = units // the map may be a test's
+	m.state.Units = units // a copy, because the map may belong to a test
 }
 
-// units are those that are loaded. Called with mu held.
+// units returns the loaded units. The caller holds mu.
 func (m *Manager) units() map[string]UnitState {
 	s := m.state
 	all := map[string]UnitState{logindUnit: {"ActiveState": "active", "CanReload": m.options.CanReload}}
@@ -86,7 +85,7 @@ type Command struct {
 	Code, Status              int32
 }
 
-// queued is a unit's property Job; of no job if 0.
+// queued returns a unit's property Job; 0 means no job.
 func queued(id uint32) any {
 	at := dbus.ObjectPath("/")
 	if id != 0 {
@@ -98,12 +97,12 @@ func queued(id uint32) any {
 	}{id, at}
 }
 
-// unitPath is the object of a unit.
+// unitPath returns the object of a unit.
 func unitPath(name string) dbus.ObjectPath {
 	return systemdPath + "/unit/" + dbus.ObjectPath(systemdbus.PathBusEscape(name))
 }
 
-// properties are all properties of a unit, with their defaults.
+// properties returns all properties of a unit, with defaults.
 func (u UnitState) properties(name string) map[string]any {
 	all := map[string]any{
 		"Id": name, "Names": []string{name}, "LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead",
@@ -113,8 +112,8 @@ func (u UnitState) properties(name string) map[string]any {
 	return all
 }
 
-// find is the object at a path: systemd loads what it is asked of, and has that it is not found
-// where there is none.
+// find returns the object at a path. Like systemd, it loads any unit; for a missing one, the
+// properties say "not-found".
 func (m *Manager) find(at dbus.ObjectPath) (object, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +150,7 @@ func (m *Manager) find(at dbus.ObjectPath) (object, bool) {
 	return found, true
 }
 
-// read are properties that are as they are.
+// read returns properties with constant values.
 func read(values map[string]any) map[string]func() any {
 	properties := map[string]func() any{}
 	for name, value := range values {

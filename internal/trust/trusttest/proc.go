@@ -1,4 +1,4 @@
-// Package trusttest makes proc file systems for tests of which processes are trusted.
+// Package trusttest creates proc file systems for tests of which processes are trusted.
 package trusttest
 
 import (
@@ -10,19 +10,20 @@ import (
 	"testing"
 )
 
-// Process is one of a tree. What is empty is as of a service of root's on the host.
+// Process is a process in such a file system. Empty fields default to those of root's service on
+// the host.
 type Process struct {
 	PID       int
 	Name      string
 	UID       int
 	Cgroup    string // such as "/system.slice/kubelet.service"
-	Namespace string // of its PIDs; "host" is that of PID 1
-	Mounts    string // its mount namespace, likewise
+	Namespace string // its PID namespace; "host" is the namespace of PID 1
+	Mounts    string // its mount namespace; "host" is the namespace of PID 1
 	Program   string // a file
-	State     string // "S", or "Z" of one that has ended
+	State     string // "S", or "Z" for a zombie
 }
 
-// Proc makes a tree with PID 1 and these processes, and returns its folder.
+// Proc creates a file system with PID 1 and these processes, and returns its path.
 func Proc(t testing.TB, processes ...Process) string {
 	t.Helper()
 	root := t.TempDir()
@@ -30,7 +31,7 @@ func Proc(t testing.TB, processes ...Process) string {
 	return root
 }
 
-// Add adds processes to a tree.
+// Add adds processes to a file system.
 func Add(t testing.TB, root string, processes ...Process) {
 	t.Helper()
 	for _, p := range processes {
@@ -53,7 +54,7 @@ func Add(t testing.TB, root string, processes ...Process) {
 			"ns/pid":  "pid:[" + cmp.Or(p.Namespace, "host") + "]",
 			"ns/mnt":  "mnt:[" + cmp.Or(p.Mounts, "host") + "]",
 			"ns/user": "user:[host]",
-			"exe":     cmp.Or(p.Program, "/bin/sh"), // which is root's
+			"exe":     cmp.Or(p.Program, "/bin/sh"), // owned by root
 		} {
 			if err := os.Symlink(target, filepath.Join(folder, link)); err != nil {
 				t.Fatal(err)

@@ -1,8 +1,9 @@
-// Package containerd calls containerd's own services, on the same socket as CRI, for what CRI does
-// not return: other users of images, pulls in progress, creation times of images, and events.
+// Package containerd calls containerd's own services, on the same socket as CRI. They have data
+// that CRI does not return: other users of images, pulls in progress, creation times of images, and
+// events.
 //
-// It owns containerd's namespaces, records, leases and events. It changes only names of images
-// that CRI cannot remove. Its callers bound the calls and interpret their errors.
+// It owns containerd's namespaces, records, leases and events. It changes nothing except names of
+// images that CRI cannot remove. Its callers limit the calls and interpret their errors.
 package containerd
 
 import (
@@ -20,26 +21,25 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// CRINamespace is where containerd's CRI keeps everything; other namespaces are
-// other people's.
+// CRINamespace is the namespace of containerd's CRI. Other clients use other namespaces.
 const CRINamespace = "k8s.io"
 
-// Services are those of one containerd. They are safe for concurrent use if what
-// they are made from is.
+// Services are the services of one containerd. They are safe for concurrent use if their fields
+// are.
 type Services struct {
 	Conn grpc.ClientConnInterface
-	// Call makes one call with a deadline. Its error has the operation.
+	// Call makes one call with a deadline. Its error names the operation.
 	Call func(ctx context.Context, method, what string, rpc func(context.Context) error) error
 	// Images lists CRI's images.
 	Images func(context.Context) ([]runtime.Image, error)
 }
 
-// inNamespace sends calls to one of containerd's namespaces.
+// inNamespace returns a context for calls in a containerd namespace.
 func inNamespace(ctx context.Context, namespace string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-// unlessGone drops the error that an object is not there any more.
+// unlessGone drops the error that an object does not exist any more.
 func unlessGone(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return nil
@@ -47,8 +47,8 @@ func unlessGone(err error) error {
 	return err
 }
 
-// Records lists containerd's own records of CRI's images, one for each name, that
-// one of the filters matches.
+// Records lists containerd's own records of CRI's images that match one of the filters. There is
+// one record for each name.
 func (s *Services) Records(ctx context.Context, filters ...string) ([]*images.Image, error) {
 	return s.records(ctx, CRINamespace, filters...)
 }
@@ -62,8 +62,8 @@ func (s *Services) records(ctx context.Context, namespace string, filters ...str
 	return resp.GetImages(), err
 }
 
-// Rename gives one of CRI's images another name instead of the one of the record. If an image has
-// that name already, Rename only removes the record and reports false.
+// Rename replaces a record by one with another name. If the image has that name already, Rename
+// only removes the record and returns false.
 func (s *Services) Rename(ctx context.Context, record *images.Image, name string) (renamed bool, err error) {
 	client := images.NewImagesClient(s.Conn)
 	err = s.Call(ctx, "containerd.Images.Create", fmt.Sprintf("name image %q %q", record.GetName(), name), func(ctx context.Context) error {
@@ -85,13 +85,13 @@ func (s *Services) Rename(ctx context.Context, record *images.Image, name string
 	})
 }
 
-// Equals is a filter that matches one value of a field.
+// Equals returns a filter for one value of a field.
 func Equals(field, value string) string { return field + "==" + strconv.Quote(value) }
 
-// present is a filter that matches whatever has the label.
+// present returns a filter for objects that have the label.
 func present(label string) string { return fmt.Sprintf("labels.%q", label) }
 
-// HasCRI reports whether this containerd has loaded what serves CRI, or has tried to.
+// HasCRI reports whether this containerd has loaded its CRI plugin, or has tried to.
 func (s *Services) HasCRI(ctx context.Context) (bool, error) {
 	var resp *introspection.PluginsResponse
 	err := s.Call(ctx, "containerd.Introspection.Plugins", "list plugins", func(ctx context.Context) (err error) {

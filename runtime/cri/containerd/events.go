@@ -13,13 +13,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// topics are the events that change what a list says.
+// topics are the events after which a list changes.
 var topics = [...]string{
 	"/containers/create", "/tasks/start", "/tasks/exit", "/containers/delete",
 	"/images/create", "/images/update", "/images/delete",
 }
 
-// Subscribe opens a stream of what happens in CRI's namespace.
+// Subscribe opens a stream of the events in CRI's namespace.
 func (s *Services) Subscribe(ctx context.Context) (grpc.ServerStreamingClient[types.Envelope], error) {
 	filters := make([]string, len(topics))
 	for i, topic := range topics {
@@ -28,7 +28,7 @@ func (s *Services) Subscribe(ctx context.Context) (grpc.ServerStreamingClient[ty
 	return events.NewEventsClient(s.Conn).Subscribe(ctx, &events.SubscribeRequest{Filters: filters})
 }
 
-// Event translates one event; false if it is none of ours.
+// Event translates one event. It returns false for an event that hostler does not use.
 func Event(e *types.Envelope) (runtime.Event, bool) {
 	event := runtime.Event{Type: runtime.Changed}
 	if e.GetTimestamp() != nil {
@@ -37,7 +37,7 @@ func Event(e *types.Envelope) (runtime.Event, bool) {
 	if e.GetNamespace() != CRINamespace || e.GetEvent() == nil {
 		return event, false
 	}
-	// An event that cannot be read is still a change.
+	// Even if an event cannot be decoded, something has changed.
 	body, err := typeurl.UnmarshalAny(e.GetEvent())
 	if err != nil {
 		return event, true
@@ -48,8 +48,8 @@ func Event(e *types.Envelope) (runtime.Event, bool) {
 	case *apievents.TaskStart:
 		event.Type, event.ContainerID = runtime.ContainerStarted, body.GetContainerID()
 	case *apievents.TaskExit:
-		// The end of a process that was exec'd into the container, such as a
-		// probe, comes on the same topic.
+		// The exit of a process that was exec'd into the container, such as a probe, has the same
+		// topic.
 		if body.GetID() != "" && body.GetID() != body.GetContainerID() {
 			return event, false
 		}
@@ -59,7 +59,7 @@ func Event(e *types.Envelope) (runtime.Event, bool) {
 	case *apievents.ImageCreate:
 		event.Type, event.Image = runtime.ImageAdded, body.GetName()
 	case *apievents.ImageUpdate:
-		event.Image = body.GetName() // a name that moved, or new labels
+		event.Image = body.GetName() // its name now points to another image, or its labels changed
 	case *apievents.ImageDelete:
 		event.Type, event.Image = runtime.ImageRemoved, body.GetName()
 	}

@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// Labels of content name what it needs, so that containerd's garbage collection keeps
-	// it: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md.
+	// Labels of content reference other objects, so that containerd's garbage collection keeps
+	// these: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md.
 	refContent  = "containerd.io/gc.ref.content"
 	refSnapshot = "containerd.io/gc.ref.snapshot."
 
-	// usagesAtOnce bounds the questions for the sizes of snapshots.
+	// usagesAtOnce bounds concurrent requests for sizes of snapshots.
 	usagesAtOnce = 8
 )
 
-// store is what a namespace keeps of images.
+// store is the image data of a namespace.
 type store struct {
 	content map[string]*content.Info // by digest
 	// snapshots are the layers of all snapshotters, as "SNAPSHOTTER/KEY".
 	tree *local.LayerTree
 }
 
-// Layers lists blobs and snapshots that images of a namespace consist of, given by their IDs,
-// with everything that keeps containerd from removing them.
+// Layers lists the blobs and snapshots of a namespace's images with these IDs, with everything that
+// keeps containerd from removing them.
 func (s *Services) Layers(ctx context.Context, namespace, runtimeName string, ids []string) ([]runtime.Layer, error) {
 	st := store{content: make(map[string]*content.Info), tree: local.NewLayerTree()}
 	err := s.eachContentIn(ctx, namespace, nil, func(info *content.Info) { st.content[info.GetDigest()] = info })
@@ -65,7 +65,7 @@ func (s *Services) Layers(ctx context.Context, namespace, runtimeName string, id
 			}
 		}
 	}
-	// Namespaces share blobs, and not snapshots.
+	// Namespaces share blobs, but not snapshots.
 	err = s.eachNamespace(ctx, namespace, func(other string) error {
 		return s.eachContentIn(ctx, other, nil, func(info *content.Info) {
 			st.tree.HoldByUser(info.GetDigest(), "containerd's namespace "+other)
@@ -74,7 +74,7 @@ func (s *Services) Layers(ctx context.Context, namespace, runtimeName string, id
 	return st.tree.List(runtimeName), err
 }
 
-// snapshotters are those that images are unpacked to.
+// snapshotters returns the snapshotters to which images are unpacked.
 func (st *store) snapshotters() []string {
 	var names []string
 	for _, info := range st.content {
@@ -89,7 +89,7 @@ func (st *store) snapshotters() []string {
 	return slices.Compact(names)
 }
 
-// reach lists what is kept as long as the content with the digest is.
+// reach lists everything that containerd keeps as long as the content with the digest.
 func (st *store) reach(digest string) []string {
 	var reached []string
 	for todo := []string{digest}; len(todo) > 0; {
@@ -114,8 +114,8 @@ func (st *store) reach(digest string) []string {
 	return reached
 }
 
-// addSnapshots adds the snapshots of one snapshotter. Those for writing are containers', by
-// whose ID they go.
+// addSnapshots adds the snapshots of one snapshotter. Writable ones belong to containers, and have
+// the ID of their container.
 func (s *Services) addSnapshots(ctx context.Context, namespace, snapshotter string, tree *local.LayerTree) error {
 	list, err := s.snapshots(ctx, namespace, snapshotter)
 	if err != nil {
@@ -145,7 +145,7 @@ func parentKey(snapshotter string, info *snapshots.Info) string {
 	return snapshotter + "/" + info.GetParent()
 }
 
-// snapshots lists those of a snapshotter in a namespace.
+// snapshots lists the snapshots of a snapshotter in a namespace.
 func (s *Services) snapshots(ctx context.Context, namespace, snapshotter string) (list []*snapshots.Info, err error) {
 	err = s.Call(ctx, "containerd.Snapshots.List", "list snapshots", func(ctx context.Context) error {
 		stream, err := snapshots.NewSnapshotsClient(s.Conn).List(inNamespace(ctx, namespace), &snapshots.ListSnapshotsRequest{Snapshotter: snapshotter})
@@ -163,8 +163,8 @@ func (s *Services) snapshots(ctx context.Context, namespace, snapshotter string)
 	return list, err
 }
 
-// usages are the sizes of committed snapshots, by their place in a list. Those of others are
-// counted file by file, and not requested.
+// usages returns the sizes of committed snapshots, by their index in the list. Other snapshots are
+// measured file by file instead.
 func (s *Services) usages(ctx context.Context, namespace, snapshotter string, list []*snapshots.Info) ([]*snapshots.UsageResponse, error) {
 	usages := make([]*snapshots.UsageResponse, len(list))
 	group, grouped := errgroup.WithContext(ctx)

@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// OwnedSpace lists the folders in which containers of all namespaces write, and what images of
-// other namespaces than CRI's hold.
+// OwnedSpace lists the folders in which containers of all namespaces write, and the space of images
+// of namespaces other than CRI's.
 func (s *Services) OwnedSpace(ctx context.Context) ([]runtime.Owned, error) {
 	cri := store{content: make(map[string]*content.Info)}
 	err := s.eachContentIn(ctx, CRINamespace, nil, func(info *content.Info) { cri.content[info.GetDigest()] = info })
@@ -51,7 +51,7 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// writable lists the folders of snapshots for writing in a namespace, which containers have,
+// writable lists the folders of the writable snapshots in a namespace, which belong to containers,
 // and the size of the other snapshots.
 func (s *Services) writable(ctx context.Context, namespace string, snapshotters []string) (folders []runtime.Owned, committed uint64, err error) {
 	for _, snapshotter := range snapshotters {
@@ -86,7 +86,7 @@ func (s *Services) writable(ctx context.Context, namespace string, snapshotters 
 	return folders, committed, nil
 }
 
-// upper is the folder in which an overlay snapshot is written: it holds "fs" and "work".
+// upper returns the folder of a writable overlay snapshot, which contains "fs" and "work".
 func (s *Services) upper(ctx context.Context, namespace, snapshotter, key string) (string, error) {
 	var resp *snapshots.MountsResponse
 	err := s.Call(ctx, "containerd.Snapshots.Mounts", fmt.Sprintf("get mounts of snapshot %q", key), func(ctx context.Context) (err error) {

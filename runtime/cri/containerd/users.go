@@ -12,17 +12,17 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// labelKind is what containerd's CRI puts on all that it makes.
+// labelKind is a label that containerd's CRI sets on everything that it creates.
 const labelKind = "io.cri-containerd.kind"
 
-// ImageUsers lists users of CRI images that are not in the lists of CRI: other containers in the
-// same namespace, such as those of `nerdctl --namespace k8s.io`; containers of other namespaces
-// with the same image; pulls, imports and builds in progress; containers that are being created,
-// which CRI lists only afterwards.
+// ImageUsers lists users of CRI images that are not in the lists of CRI. They are other containers
+// in the same namespace, such as those of `nerdctl --namespace k8s.io`, and containers of other
+// namespaces with the same image. They are also pulls, imports and builds in progress, and
+// containers that are being created, which CRI lists only afterwards.
 func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) {
 	var users [3][]runtime.ImageUser
 	group, ctx := errgroup.WithContext(ctx)
-	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){s.peers, s.otherNamespaces, s.arrivals} {
+	for i, ask := range [...]func(context.Context) ([]runtime.ImageUser, error){s.peers, s.otherNamespaces, s.imagesInProgress} {
 		group.Go(func() (err error) {
 			users[i], err = ask(ctx)
 			return err
@@ -34,10 +34,10 @@ func (s *Services) ImageUsers(ctx context.Context) ([]runtime.ImageUser, error) 
 	return slices.Concat(users[:]...), nil
 }
 
-// peers are containers in CRI's namespace that CRI did not make. What they are made from
-// is what their snapshot is made on: the name may lead to another image since.
+// peers lists containers in CRI's namespace that CRI did not create. Their image is found through
+// their snapshot, because the image name may point to another image by now.
 func (s *Services) peers(ctx context.Context) ([]runtime.ImageUser, error) {
-	// Records hold whole specs: those of CRI's own would be too much to request.
+	// Records contain whole container specs, so the filter excludes CRI's own containers.
 	list, err := s.containersIn(ctx, CRINamespace, fmt.Sprintf("image,labels.%q!=container,labels.%q!=sandbox", labelKind, labelKind))
 	if err != nil {
 		return nil, err
@@ -61,10 +61,10 @@ func (s *Services) peers(ctx context.Context) ([]runtime.ImageUser, error) {
 	return users, nil
 }
 
-// otherNamespaces are containers in other namespaces whose image CRI holds as well, be
-// it by another name.
+// otherNamespaces lists containers in other namespaces whose image CRI also has, even under another
+// name.
 func (s *Services) otherNamespaces(ctx context.Context) ([]runtime.ImageUser, error) {
-	by := map[string]string{} // digest of an image to who uses it
+	by := map[string]string{} // digest of an image to its user
 	err := s.eachNamespace(ctx, CRINamespace, func(name string) error { return s.otherNamespace(ctx, name, by) })
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (s *Services) otherNamespaces(ctx context.Context) ([]runtime.ImageUser, er
 	return users, nil
 }
 
-// eachNamespace calls visit for all namespaces but one.
+// eachNamespace calls visit for all namespaces except one.
 func (s *Services) eachNamespace(ctx context.Context, but string, visit func(name string) error) error {
 	var resp *namespaces.ListNamespacesResponse
 	err := s.Call(ctx, "containerd.Namespaces.List", "list containerd's namespaces", func(ctx context.Context) (err error) {
@@ -110,9 +110,9 @@ func (s *Services) eachNamespace(ctx context.Context, but string, visit func(nam
 	return nil
 }
 
-// otherNamespace adds the containers of one namespace by the digest of their image.
+// otherNamespace adds the containers of one namespace, by the digest of their image.
 func (s *Services) otherNamespace(ctx context.Context, namespace string, by map[string]string) error {
-	// Docker's containers name no image here, unless its images are containerd's.
+	// Docker's containers have no image name here, unless containerd stores Docker's images.
 	list, err := s.containersIn(ctx, namespace, "image")
 	if err != nil || len(list) == 0 {
 		return err

@@ -62,7 +62,7 @@ func TestTailIsTheEndOfWhatWasWritten(t *testing.T) {
 func TestALineThatIsCutIsLeftOut(t *testing.T) {
 	const most = 64 << 10
 	all := strings.Repeat(line("stdout", "F", "a b c d"), 10_000)
-	for more := range 50 { // wherever it is cut
+	for more := range 50 { // at different offsets
 		end := strings.Repeat("x", more)
 		folder, path := write(t, all+line("stdout", "F", end))
 		got, err := podlog.Tail(folder, path, 100_000, most)
@@ -105,7 +105,7 @@ func TestOnlyRegularFilesInTheFolderAreRead(t *testing.T) {
 	if got, err := podlog.Tail(folder, filepath.Join(pod, "within.log"), 10, 1000); err != nil || string(got) != "mine\n" {
 		t.Errorf("Tail() by a link within the folder = %q, %v", got, err)
 	}
-	// The folder itself may lie on another disk.
+	// The folder itself may be a link to another disk.
 	elsewhere := filepath.Join(t.TempDir(), "pods")
 	if err := os.Symlink(folder, elsewhere); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestOnlyRegularFilesInTheFolderAreRead(t *testing.T) {
 	}
 }
 
-// A container writes what it likes.
+// A container may write anything.
 func FuzzTail(f *testing.F) {
 	f.Add([]byte(line("stdout", "F", "one")+line("stdout", "P", "two")), 3, 10)
 	f.Add([]byte("\n\n    \n"), 1, 1)

@@ -1,5 +1,5 @@
-// Package compose groups containers into pods for runtimes without pods, or with containers outside
-// of pods: the containers of a Compose project are one pod, any other container is its own pod.
+// Package compose groups containers into pods, for runtimes without pods or with containers outside
+// of pods. The containers of a Compose project are one pod, and any other container is its own pod.
 //
 // It owns the labels by which Docker Compose and podman-compose mark their containers.
 package compose
@@ -13,26 +13,25 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Labels by which Docker Compose knows its containers, see api/labels.go there.
-// podman-compose writes the first two as well, and older ones their own.
+// Labels with which Docker Compose identifies its containers, see api/labels.go there.
+// podman-compose also sets the first two; older versions set their own.
 const (
 	labelProject   = "com.docker.compose.project"
 	labelService   = "com.docker.compose.service"
 	labelDependsOn = "com.docker.compose.depends_on"
-	labelOneOff    = "com.docker.compose.oneoff" // "True" for those of `docker compose run`
+	labelOneOff    = "com.docker.compose.oneoff" // "True" for containers of `docker compose run`
 	labelPodman    = "io.podman.compose.project"
 )
 
 // projectPrefix distinguishes IDs of projects from IDs of containers.
 const projectPrefix = "compose:"
 
-// Project is the Compose project of a container with such labels; empty if it is of none.
+// Project returns the Compose project in a container's labels, or "".
 func Project(labels map[string]string) string {
 	return cmp.Or(labels[labelProject], labels[labelPodman])
 }
 
-// PodID is the ID of the pod that a container with such labels is of: its project's, or
-// its own.
+// PodID returns the ID of a container's pod: the ID of its project, or the container's own.
 func PodID(labels map[string]string, id string) string {
 	if p := Project(labels); p != "" {
 		return projectPrefix + p
@@ -40,8 +39,8 @@ func PodID(labels map[string]string, id string) string {
 	return id
 }
 
-// Pods groups containers by their PodID, by time of creation. It fills in StopsBefore by
-// what Compose wrote down, beside what is there already.
+// Pods groups containers by PodID, sorted by creation time. It adds the dependencies that Compose
+// recorded to StopsBefore.
 func Pods(containers []runtime.Container) []runtime.Pod {
 	byID := map[string]*runtime.Pod{}
 	services := map[serviceKey][]string{}
@@ -66,14 +65,14 @@ func Pods(containers []runtime.Container) []runtime.Pod {
 	return pods
 }
 
-// Sort sorts pods by time of creation.
+// Sort sorts pods by creation time.
 func Sort(pods []runtime.Pod) {
 	slices.SortFunc(pods, func(a, b runtime.Pod) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 }
 
-// finish fills in what a pod has from its containers.
+// finish sets the fields of a pod that depend on its containers.
 func finish(p *runtime.Pod, services map[serviceKey][]string) {
 	slices.SortFunc(p.Containers, func(a, b runtime.Container) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
@@ -89,8 +88,8 @@ func finish(p *runtime.Pod, services map[serviceKey][]string) {
 	}
 }
 
-// keepCommon removes from all what is not the same in the others: labels of a pod are those that
-// all its containers have.
+// keepCommon removes from all the entries that others lacks or that differ: a pod's labels are
+// those that all its containers have.
 func keepCommon(all, others map[string]string) {
 	maps.DeleteFunc(all, func(key, value string) bool {
 		other, found := others[key]
@@ -101,16 +100,16 @@ func keepCommon(all, others map[string]string) {
 // serviceKey names a service of a project.
 type serviceKey struct{ podID, service string }
 
-// serviceOf is the service that a container is of. Others may need that, but not the
-// container of a single run.
+// serviceOf returns the service of a container, on which other containers may depend. It returns
+// false for a container of `docker compose run`.
 func serviceOf(c *runtime.Container) (serviceKey, bool) {
 	service := c.Labels[labelService]
 	return serviceKey{c.PodID, service}, Project(c.Labels) != "" && service != "" && c.Labels[labelOneOff] != "True"
 }
 
-// needed lists the containers that a container needs, by what Compose wrote down:
-// "db:service_healthy:true,cache:service_started:false". A service that has no container
-// is needed in vain. An image can have the label too, and name a service any number of times.
+// needed lists the containers on which a container depends, from the label that Compose sets:
+// "db:service_healthy:true,cache:service_started:false". It ignores services without containers.
+// Because an image can also set the label, a service may occur any number of times.
 func needed(c *runtime.Container, services map[serviceKey][]string) []string {
 	if Project(c.Labels) == "" {
 		return nil

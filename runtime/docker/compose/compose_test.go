@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/runtime/docker/compose"
 )
 
-func TestAProjectGoesByWhicheverComposeHasMadeIt(t *testing.T) {
+func TestProjectsOfEachComposeAreRecognized(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels map[string]string
 		want   string
@@ -25,8 +25,8 @@ func TestAProjectGoesByWhicheverComposeHasMadeIt(t *testing.T) {
 	}
 }
 
-// An image's author writes the labels of all its containers: what they need grows with the containers,
-// and not with the label.
+// An image's author sets labels of all its containers. Dependencies must be limited by the number
+// of containers, not by the label.
 func TestAServiceThatIsNamedManyTimesIsNeededOnce(t *testing.T) {
 	const count = 10
 	var containers []runtime.Container

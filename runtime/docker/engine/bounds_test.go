@@ -17,11 +17,11 @@ import (
 	"hostler.io/hostler/test/flood"
 )
 
-// mostAllocated is what a client may allocate for an answer that is too large: some times its bound of
-// 16 MiB, since what it reads into grows.
+// mostAllocated bounds a client's allocations for a response that is too large. It is several times
+// the limit of 16 MiB, because the read buffer grows.
 const mostAllocated = 192 << 20
 
-// flooding is a connection to a daemon that answers so, once it was asked who it is.
+// flooding returns a connection to a daemon that gives this answer to all but the first ping.
 func flooding(t *testing.T, answer http.HandlerFunc) *engine.Conn {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "docker.sock")
@@ -51,7 +51,7 @@ func flooding(t *testing.T, answer http.HandlerFunc) *engine.Conn {
 	return conn
 }
 
-// flooded calls a daemon that answers so, and returns why that failed.
+// flooded calls a daemon with that answer, and returns the error.
 func flooded(t *testing.T, begin, filling string, call func(context.Context, *engine.Conn) error) error {
 	t.Helper()
 	conn := flooding(t, func(w http.ResponseWriter, _ *http.Request) { flood.Write(w, begin, filling) })
@@ -99,7 +99,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 			}
 		})
 	}
-	for name, tt := range map[string]struct{ begin, filling string }{ // cut, or nothing that can be decoded
+	for name, tt := range map[string]struct{ begin, filling string }{ // incomplete, or nothing that can be decoded
 		"an event of a long label": {event, "x"},
 		"brackets":                 {"", "["},
 	} {
@@ -112,7 +112,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 	t.Run("many events", func(t *testing.T) {
 		conn := flooding(t, func(w http.ResponseWriter, _ *http.Request) {
 			one := event + strings.Repeat("x", 8000) + `"}}}` + "\n"
-			_, _ = w.Write([]byte(strings.Repeat(one, 2*engine.MaxAnswerBytes/len(one)))) // the client may have gone
+			_, _ = w.Write([]byte(strings.Repeat(one, 2*engine.MaxAnswerBytes/len(one)))) // the client may have closed the connection
 		})
 		if err := events(t.Context(), conn); errors.Is(err, runtime.ErrTooLarge) {
 			t.Errorf("the call = %v, want events to be bounded one by one", err)

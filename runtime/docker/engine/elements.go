@@ -8,37 +8,37 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// An element of a list, or an event, has the labels of an image, and its author decides how large they
-// are. One such container must not keep hostler from seeing the others.
+// Elements of lists, and events, contain the labels of an image, whose size its author decides. One
+// such container must not keep hostler from seeing the others.
 const (
-	// maxStringBytes bounds a string in an answer. A longer one is cut.
+	// maxStringBytes bounds a string in a response. A longer one is cut.
 	maxStringBytes = 1 << 20
-	// maxElementBytes bounds an element: the entries of its maps and lists beyond that are left out.
+	// maxElementBytes bounds an element. Further entries of its maps and lists are dropped.
 	maxElementBytes = 8 << 20
-	// maxUncleanedBytes bounds an element that is passed on as it is. A larger one goes through
-	// sanitize.Clean, which keeps the labels that hostler needs most.
+	// maxUncleanedBytes bounds an element that is passed on unchanged. A larger one goes through
+	// sanitize.Clean, which prefers the labels that hostler needs.
 	maxUncleanedBytes = 64 << 10
 )
 
-// elements passes on JSON: the elements of a list, each bounded, or of a sequence of objects.
+// elements bounds each element of a JSON list, or of a sequence of JSON objects, while it is read.
 type elements struct {
 	io.ReadCloser
-	chunk []byte // for reading
-	out   []byte // what is passed on next
-	err   error  // what Read returns after out
+	chunk []byte // read buffer
+	out   []byte // result that Read has not returned yet
+	err   error  // returned by Read after out
 
 	element         []byte
 	started, list   bool
 	between         int // bytes since the last element
-	depth           int // in objects and arrays
+	depth           int // of nested objects and arrays
 	quoted, escaped bool
-	cut             bool // the escape is beyond maxStringBytes
-	length          int  // of the string
-	hex             int  // digits of \u that follow
-	skip            int  // the depth of the object or array whose further entries are left out, or 0
+	cut             bool // the escape sequence is beyond maxStringBytes
+	length          int  // of the current string
+	hex             int  // remaining digits of \u
+	skip            int  // depth of the object or array whose further entries are dropped, or 0
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (e *elements) Read(p []byte) (int, error) {
 	if e.chunk == nil {
 		e.chunk = make([]byte, 32<<10)
@@ -58,7 +58,7 @@ func (e *elements) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// takeAll takes the next bytes of the answer.
+// takeAll parses the next bytes of the response.
 func (e *elements) takeAll(text []byte) error {
 	for len(text) > 0 {
 		if n := e.plain(text); n > 0 {
@@ -73,7 +73,8 @@ func (e *elements) takeAll(text []byte) error {
 	return nil
 }
 
-// plain takes what continues a string with neither an escape nor its end, and returns how much that is.
+// plain consumes the part of a string up to the next escape sequence or the end, and returns its
+// length.
 func (e *elements) plain(text []byte) int {
 	if !e.quoted || e.escaped || e.hex > 0 {
 		return 0
@@ -91,7 +92,7 @@ func (e *elements) plain(text []byte) int {
 	return len(text)
 }
 
-// take takes the next byte of the answer.
+// take parses the next byte of the response.
 func (e *elements) take(c byte) error {
 	if e.quoted {
 		e.text(c)
@@ -104,7 +105,7 @@ func (e *elements) take(c byte) error {
 	} else {
 		e.structure(c)
 	}
-	if e.depth == 0 && !e.quoted { // it was an element of a sequence
+	if e.depth == 0 && !e.quoted { // an element of a sequence has ended
 		e.pass()
 	}
 	if len(e.element) > MaxAnswerBytes {
@@ -113,7 +114,7 @@ func (e *elements) take(c byte) error {
 	return nil
 }
 
-// outside reports whether the next byte, which is not in a string, is in no element.
+// outside reports whether the next byte, which is not in a string, is outside all elements.
 func (e *elements) outside(c byte) bool {
 	switch {
 	case c == '[' && !e.started:
@@ -129,9 +130,9 @@ func (e *elements) outside(c byte) bool {
 	return e.depth == 0 && c != '{' && c != '[' && c != '"'
 }
 
-// structure takes the next byte of an element that is not in a string.
+// structure parses the next byte of an element, if it is not in a string.
 func (e *elements) structure(c byte) {
-	nested := 1 // in an element: the depth of its own members
+	nested := 1 // depth of an element's own members
 	if e.list {
 		nested = 2
 	}
@@ -153,14 +154,14 @@ func (e *elements) structure(c byte) {
 	e.keep(c)
 }
 
-// text takes the next byte of a string.
+// text parses the next byte of a string.
 func (e *elements) text(c byte) {
 	switch whole := !e.escaped && e.hex == 0; {
 	case whole && c == '"':
 		e.quoted = false
 		e.keep(c)
 		return
-	case whole: // it is a backslash
+	case whole: // a backslash
 		e.cut, e.escaped = e.length >= maxStringBytes, true
 	case e.escaped && c == 'u':
 		e.escaped, e.hex = false, 4
@@ -180,19 +181,19 @@ func (e *elements) keep(c byte) {
 	}
 }
 
-// pass passes on the element.
+// pass appends the finished element to the result.
 func (e *elements) pass() {
 	e.between = 0
 	if len(e.element) > maxUncleanedBytes {
 		e.out = append(e.out, cleaned(e.element)...)
-		e.element = nil // so that a large one is not held
+		e.element = nil // frees the memory of a large element
 		return
 	}
 	e.out = append(e.out, e.element...)
 	e.element = e.element[:0]
 }
 
-// cleaned returns a value with bounded strings and labels; one that is no JSON as it is.
+// cleaned returns a JSON value with bounded strings and labels. It returns invalid JSON unchanged.
 func cleaned(element []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(element))
 	decoder.UseNumber()
@@ -207,7 +208,8 @@ func cleaned(element []byte) []byte {
 	return text
 }
 
-// withLabels returns a decoded value in which maps of strings are of that type, as sanitize bounds them.
+// withLabels converts maps that contain only strings to map[string]string, which sanitize bounds as
+// labels.
 func withLabels(value any) any {
 	switch v := value.(type) {
 	case []any:

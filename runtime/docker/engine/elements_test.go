@@ -10,13 +10,13 @@ import (
 	"testing/iotest"
 )
 
-// passed returns what is passed on of an answer that comes in small parts.
+// passed returns the result for a response that is read in small parts.
 func passed(text string) (string, error) {
 	read, err := io.ReadAll(&elements{ReadCloser: io.NopCloser(iotest.HalfReader(strings.NewReader(text)))})
 	return string(read), err
 }
 
-func TestAnswersPassAsTheyAre(t *testing.T) {
+func TestSmallAnswersPassUnchanged(t *testing.T) {
 	for _, text := range []string{
 		``, `null`, `"a \" b"`, `[]`, ` [ ] `, `{}`, `{"a":[1,2,{"b":"],}"}]}`, `[{"Id":"a","Labels":{"x":"\\\",]"}} , {"Id":"b"}]` + "\n",
 		`{"e":1}` + "\n" + `{"e":2}` + "\n", `["a",1,null,[[]],{}]`, `[{"Id":"c`, `{"Id":`, `[1,2`,
@@ -82,7 +82,7 @@ func TestAnElementThatCannotBeCutIsTooLarge(t *testing.T) {
 	}
 }
 
-// A small answer passes as it is, whatever is in it.
+// A small response is passed on unchanged, whatever it contains.
 func FuzzElements(f *testing.F) {
 	f.Add([]byte(`[{"Id":"a","Labels":{"x":"\\\",]"}} , {"Id":"b"}]`))
 	f.Add([]byte(`{"e":"é","f":[{}]}`))

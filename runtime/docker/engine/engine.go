@@ -1,9 +1,9 @@
 // Package engine is the connection to a daemon that serves the Docker Engine API over HTTP on a
-// unix socket. Docker serves it, and so does Podman.
+// unix socket, such as Docker or Podman.
 //
-// It owns the negotiation of the API version, deadlines, the limit of calls to a busy daemon, the
-// meaning of errors, and what all such daemons need: stopping a container, and removing an image
-// with its names.
+// It owns the negotiation of the API version, deadlines, the limit of calls to a busy daemon, and
+// the classes of errors. It also has the operations that all such daemons need: stopping a
+// container, and removing an image with its names.
 package engine
 
 import (
@@ -25,9 +25,9 @@ import (
 const (
 	// maxIdle is how many connections stay open between calls.
 	maxIdle = 4
-	// lingers is how long they stay open where an open connection keeps the daemon from
-	// ending itself.
-	lingers = time.Second
+	// wakingIdleTimeout is how long idle connections stay open to a daemon that exits when it has
+	// no connections.
+	wakingIdleTimeout = time.Second
 )
 
 // Conn is a connection to one daemon. It is safe for concurrent use.
@@ -37,39 +37,39 @@ type Conn struct {
 	transport *http.Transport
 	asks      limited
 	socket    *local.Activation
-	mayWake   func(context.Context) error // nil where connecting must not start the daemon
+	mayWake   func(context.Context) error // nil if connecting does not start the daemon
 	current   atomic.Pointer[negotiated]
 	lives     atomic.Uint64
-	open      context.Context // ends with Close
+	open      context.Context // cancelled by Close
 	close     context.CancelFunc
 }
 
-// negotiated is a client that speaks the version that a daemon speaks.
+// negotiated is a client with the API version of the daemon.
 type negotiated struct {
 	*client.Client
-	life uint64 // in which it was asked
+	life uint64 // in which the version was requested
 }
 
-// New prepares a connection to the socket at path, without talking to it. observe is
-// called after each call with the method's name, how long it took, and its error.
+// New prepares a connection to the socket at path, without connecting. observe is called after each
+// call with the method's name, its duration, and its error.
 func New(path string, observe func(method string, took time.Duration, err error)) *Conn {
 	c := &Conn{path: path, observe: observe, socket: &local.Activation{Path: path}}
 	c.open, c.close = context.WithCancel(context.Background())
 	c.transport = &http.Transport{DialContext: c.dial, DisableCompression: true, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: time.Minute}
-	c.asks = limited{&patient{RoundTripper: c.transport, closed: c.open, pending: map[string]*debt{}}}
+	c.asks = limited{&patient{RoundTripper: c.transport, closed: c.open, pending: map[string]*pendingRequest{}}}
 	return c
 }
 
-// NewWaking is New for a daemon that a connection starts, and that exits when it is idle:
-// connections are closed soon, so that it can exit. mayWake is called before a request that would
-// start it; its error prevents that.
+// NewWaking is New for a daemon that is started by a connection and exits when it is idle.
+// Connections are closed soon, so that it can exit. mayWake is called before a request that would
+// start the daemon; its error prevents the request.
 func NewWaking(socket *local.Activation, observe func(method string, took time.Duration, err error), mayWake func(context.Context) error) *Conn {
 	c := New(socket.Path, observe)
-	c.socket, c.mayWake, c.transport.IdleConnTimeout = socket, mayWake, lingers
+	c.socket, c.mayWake, c.transport.IdleConnTimeout = socket, mayWake, wakingIdleTimeout
 	return c
 }
 
-// Close ends connections. Calls in progress end with runtime.ErrUnavailable.
+// Close closes the connections. Calls in progress fail with runtime.ErrUnavailable.
 func (c *Conn) Close() error {
 	c.close()
 	c.transport.CloseIdleConnections()
@@ -80,8 +80,8 @@ func (c *Conn) closed() error {
 	return fmt.Errorf("%w: the connection to %s was closed", runtime.ErrUnavailable, c.path)
 }
 
-// Life counts the starts of the daemon, as far as they can be distinguished: after a connection
-// that broke or was refused, it may be another process. Facts about the daemon apply to one Life.
+// Life counts the starts of the daemon. After a connection broke or was refused, the daemon may be
+// another process, so the count increases. Facts about the daemon apply to one Life.
 func (c *Conn) Life() uint64 { return c.lives.Load() }
 
 func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -105,21 +105,21 @@ func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &watched{Conn: conn, life: c.lives.Load(), lives: &c.lives}, nil
 }
 
-// watched notices when the other side ends a connection.
+// watched notices when the daemon closes a connection.
 type watched struct {
 	net.Conn
 	life  uint64
 	lives *atomic.Uint64
 }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	w.note(err)
 	return n, err
 }
 
-// Write is net.Conn's. Who writes may notice first, and closes the connection then.
+// Write implements net.Conn. A writer may be the first to notice, and then closes the connection.
 func (w *watched) Write(b []byte) (int, error) {
 	n, err := w.Conn.Write(b)
 	w.note(err)
@@ -128,13 +128,14 @@ func (w *watched) Write(b []byte) (int, error) {
 
 func (w *watched) note(err error) {
 	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		// All connections break when a daemon goes down: that is one end of a life.
+		// When a daemon stops, all its connections break; they count as one end.
 		w.lives.CompareAndSwap(w.life, w.life+1)
 	}
 }
 
-// client returns a client with the API version of the daemon, which is requested after each start
-// of the daemon. Concurrent callers request it, too: none depends on the deadline of another.
+// client returns a client with the API version of the daemon. The version is requested after each
+// start of the daemon. Concurrent callers each request it, so that none depends on another's
+// deadline.
 func (c *Conn) client(ctx context.Context) (*client.Client, error) {
 	life := c.lives.Load()
 	if n := c.current.Load(); n != nil && n.life == life {
@@ -152,8 +153,8 @@ func (c *Conn) client(ctx context.Context) (*client.Client, error) {
 	return fresh, nil
 }
 
-// Call makes one call with a deadline. Its error has the operation and an error class, and hides
-// the error of the client. If the daemon was replaced by another version, the version is requested
+// Call makes one call with a deadline. Its error has the operation and an error class, and does not
+// wrap the client's error. If the daemon was replaced by another version, Call requests the version
 // again.
 func (c *Conn) Call(ctx context.Context, method, what string, timeout time.Duration, call func(context.Context, *client.Client) error) error {
 	start := time.Now()
@@ -180,7 +181,7 @@ func (c *Conn) try(ctx context.Context, call func(context.Context, *client.Clien
 	return call(ctx, cl)
 }
 
-// Get makes a call that has an answer.
+// Get makes a call that returns a value.
 func Get[T any](ctx context.Context, c *Conn, method, what string, timeout time.Duration, call func(context.Context, *client.Client) (T, error)) (T, error) {
 	var answer T
 	err := c.Call(ctx, method, what, timeout, func(ctx context.Context, cl *client.Client) (err error) {
@@ -190,8 +191,8 @@ func Get[T any](ctx context.Context, c *Conn, method, what string, timeout time.
 	return answer, err
 }
 
-// Stream opens a stream within a deadline, which does not bound the stream itself, and
-// hands it to read until that returns. It is not observed: a stream ends when it ends.
+// Stream opens a stream within timeout, and calls read, which may take longer. It does not call
+// observe, because the duration of a stream has no meaning.
 func Stream[T any](ctx context.Context, c *Conn, what string, timeout time.Duration, open func(context.Context, *client.Client) (T, error), read func(context.Context, T) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)

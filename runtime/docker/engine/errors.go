@@ -18,31 +18,30 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// MaxAnswerBytes is the largest answer that is received: a list of 1,000 containers takes some 3 MiB.
-// An event, which has the labels of one of them, may be as large.
+// MaxAnswerBytes is the largest response that is accepted: a list of 1,000 containers takes about 3
+// MiB. An event contains the labels of one container, and may be as large.
 const MaxAnswerBytes = 16 << 20
 
 // ErrNotFound means that an object does not exist. It is for adapters: a stop or removal of a
 // missing object has succeeded.
 var ErrNotFound = errors.New("not found")
 
-// deadlineSlack is how much before our deadline an error may come that is due to it.
+// deadlineSlack is how long before our deadline an error still counts as caused by it.
 const deadlineSlack = 50 * time.Millisecond
 
-// classify translates an error of the client. ctx is the one that the call was made
-// with, started the moment before.
+// classify translates an error of the client. The call used ctx and began at started.
 func (c *Conn) classify(ctx context.Context, err error, started time.Time) error {
 	at, bounded := ctx.Deadline()
 	message := strings.TrimPrefix(err.Error(), "Error response from daemon: ")
 	switch {
-	case errdefs.IsNotFound(err): // an answer, however late
+	case errdefs.IsNotFound(err): // a valid answer, however late
 		return fmt.Errorf("%w: %s", ErrNotFound, message)
 	case c.open.Err() != nil:
 		return c.closed()
 	case ctx.Err() == context.Canceled:
 		return context.Cause(ctx)
 	case bounded && time.Until(at) < deadlineSlack:
-		// The whole of it, so that the text is the same each time.
+		// The full timeout, so that the text is always the same.
 		return fmt.Errorf("%w: no answer from %s within %v (%w); it may hang: see its log",
 			runtime.ErrUnavailable, c.path, at.Sub(started).Round(time.Millisecond), context.DeadlineExceeded)
 	case errors.Is(err, errTooLarge):
@@ -50,8 +49,8 @@ func (c *Conn) classify(ctx context.Context, err error, started time.Time) error
 			runtime.ErrTooLarge, MaxAnswerBytes)
 	case errdefs.IsConflict(err):
 		return fmt.Errorf("%w: %s", runtime.ErrInUse, message)
-	case errors.Is(err, runtime.ErrUnavailable): // it was not even asked
-		return unwrapped(err)
+	case errors.Is(err, runtime.ErrUnavailable): // the request was not sent
+		return ownError(err)
 	case errdefs.IsUnavailable(err), isBroken(err):
 		return fmt.Errorf("%w: %s; is a runtime running at %s?", runtime.ErrUnavailable, reason(err, message), c.path)
 	case errdefs.IsNotImplemented(err), isOtherVersion(err):
@@ -62,55 +61,53 @@ func (c *Conn) classify(ctx context.Context, err error, started time.Time) error
 	return errors.New(message)
 }
 
-// isBroken reports whether the connection was not made, or broke before the answer was
-// complete.
+// isBroken reports whether the connection failed, or broke before the response was complete.
 func isBroken(err error) bool {
 	var network net.Error
 	return client.IsErrConnectionFailed(err) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// reason drops what the client and net/http wrap around the reason of a broken
-// connection.
+// reason returns the reason of a broken connection without the text that the client and net/http
+// add.
 func reason(err error, message string) string {
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		return op.Error()
 	}
-	if client.IsErrConnectionFailed(err) { // the client's own words are of Docker, whoever was asked
+	if client.IsErrConnectionFailed(err) { // the client's text names Docker even if the daemon is Podman
 		return "connection broken or refused"
 	}
 	return message
 }
 
-// unwrapped is the error of ours that the client and net/http have wrapped.
-func unwrapped(err error) error {
+// ownError returns our own error that the client and net/http have wrapped.
+func ownError(err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		return wrapped.Err
 	}
 	return err
 }
 
-// isInvalidAnswer reports whether the answer was no JSON, or of other types than the API has.
+// isInvalidAnswer reports whether the response was not JSON, or had other types than the API.
 func isInvalidAnswer(err error) bool {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	return errors.As(err, &syntax) || errors.As(err, &kind)
 }
 
-// isOtherVersion recognises that daemon and client speak no version of the API in common:
-// what daemons answer ("client version 1.41 is too old. Minimum supported API version is
-// 1.44"), and what the client says of theirs ("API version 1.39 is not supported by this
-// client: the minimum supported API version is 1.40").
+// isOtherVersion reports whether daemon and client have no API version in common. Daemons respond
+// "client version 1.41 is too old. Minimum supported API version is 1.44". The client says "API
+// version 1.39 is not supported by this client: the minimum supported API version is 1.40".
 func isOtherVersion(err error) bool {
 	return errdefs.IsInvalidArgument(err) && (strings.Contains(err.Error(), "client version") || strings.Contains(err.Error(), "is not supported by this client"))
 }
 
 var errTooLarge = errors.New("answer too large")
 
-// limited bounds what is read of answers.
+// limited bounds the size of responses.
 type limited struct{ http.RoundTripper }
 
-// RoundTrip is http.RoundTripper's.
+// RoundTrip implements http.RoundTripper.
 func (l limited) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := l.RoundTripper.RoundTrip(req)
 	switch {
@@ -130,7 +127,7 @@ type bounded struct {
 	left int
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, errTooLarge

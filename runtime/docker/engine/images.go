@@ -11,26 +11,26 @@ import (
 	"hostler.io/hostler/runtime/local"
 )
 
-// Images removes images of a daemon.
+// Images removes images from a daemon.
 type Images struct {
 	Conn     *Conn
 	Timeouts local.Timeouts
-	// Spare says which names are to be removed before an image uses its ID, and Delete
-	// removes a name, or by its ID the image. Both are Docker's way if nil.
-	Spare  func(ctx context.Context, what, id string) ([]string, error)
-	Delete func(ctx context.Context, what, name string) error
+	// ExtraNames returns the names to remove before the image is removed by its ID. Delete removes
+	// a name or, by its ID, the image. If nil, both do what Docker needs.
+	ExtraNames func(ctx context.Context, what, id string) ([]string, error)
+	Delete     func(ctx context.Context, what, name string) error
 }
 
-// Remove removes an image with all its names. Daemons refuse to remove by its ID an image
-// with several names, unless it is forced, and that would take one that a stopped
-// container uses: names but the last are removed one by one, and given back if the
-// image itself then does not go. Whoever calls has checked whether something uses it.
+// Remove removes an image with all its names. Without force, daemons refuse to remove an image with
+// several names by its ID. With force, they would remove an image that a stopped container uses. So
+// Remove removes all names but the last one by one, and restores them if the image itself cannot be
+// removed. The caller has checked that nothing uses the image.
 func (i Images) Remove(ctx context.Context, what, id string) error {
 	before, err := i.Inspect(ctx, what, id)
 	if err != nil {
 		return Gone(err)
 	}
-	names, err := i.spare(ctx, what, id)
+	names, err := i.extraNames(ctx, what, id)
 	if err != nil {
 		return Gone(err)
 	}
@@ -56,9 +56,9 @@ func (i Images) Remove(ctx context.Context, what, id string) error {
 	return nil
 }
 
-// removeLast removes the image by its ID, with the names that it still has. Where that removes
-// the names alone and ends with an error, as on a full disk, the image is removed without them.
-// It returns the names that an image which stays has lost.
+// removeLast removes the image by its ID, with its remaining names. On a full disk, daemons may
+// remove only the names and return an error; then removeLast tries again without names. lost are
+// the names that an image which still exists has lost.
 func (i Images) removeLast(ctx context.Context, what, id string, names []string) (lost []string, err error) {
 	err = Gone(i.removeByName(ctx, what, id))
 	if err == nil {
@@ -77,24 +77,24 @@ func (i Images) removeLast(ctx context.Context, what, id string, names []string)
 	return lost, err
 }
 
-func (i Images) spare(ctx context.Context, what, id string) ([]string, error) {
-	if i.Spare != nil {
-		return i.Spare(ctx, what, id)
+func (i Images) extraNames(ctx context.Context, what, id string) ([]string, error) {
+	if i.ExtraNames != nil {
+		return i.ExtraNames(ctx, what, id)
 	}
 	now, err := i.Inspect(ctx, what, id)
-	return spareNames(Named(slices.Concat(now.RepoTags, now.RepoDigests))), err
+	return extraNamesOf(Named(slices.Concat(now.RepoTags, now.RepoDigests))), err
 }
 
-// Inspect requests the image that a name or an ID leads to now.
+// Inspect requests the image that a name or an ID refers to now.
 func (i Images) Inspect(ctx context.Context, what, name string) (client.ImageInspectResult, error) {
 	return Get(ctx, i.Conn, "ImageInspect", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) (client.ImageInspectResult, error) {
 		return c.ImageInspect(ctx, name)
 	})
 }
 
-// untag removes a name if it still belongs to the image, and reports whether it did: a pull or
-// build may have moved it. If the name is gone, an error is ignored: a daemon on a full disk
-// removes names, but cannot save that.
+// untag removes a name if it still belongs to the image, because a pull or build may have moved it.
+// It returns whether it removed the name. It ignores an error if the name is gone: a daemon on a
+// full disk removes names, but cannot save that.
 func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err error) {
 	led, err := i.Inspect(ctx, what, name)
 	if err != nil || led.ID != id {
@@ -110,15 +110,15 @@ func (i Images) untag(ctx context.Context, what, id, name string) (did bool, err
 }
 
 // Named returns the valid references of an image: older Dockers list "<none>:<none>" for an image
-// without name.
+// without a name.
 func Named(references []string) []string {
 	return slices.DeleteFunc(slices.Clone(references), func(ref string) bool { return ref == "" || strings.Contains(ref, "<none>") })
 }
 
-// spareNames are those to remove before the image uses its ID, which it does once
-// all that it has are one tag, and digests of that tag's repository. Docker removes a
-// repository's digests with its last tag.
-func spareNames(names []string) []string {
+// extraNamesOf returns the names to remove before the image is removed by its ID. That works if the
+// image has only one tag, and digests of that tag's repository. Docker removes a repository's
+// digests with its last tag.
+func extraNamesOf(names []string) []string {
 	var last string
 	for _, name := range names {
 		if !strings.Contains(name, "@") {
@@ -128,16 +128,16 @@ func spareNames(names []string) []string {
 	if last == "" && len(names) > 0 {
 		last = names[len(names)-1]
 	}
-	var spare []string
+	var extraNames []string
 	for _, name := range names {
 		if tag := !strings.Contains(name, "@"); name != last && (tag || repository(name) != repository(last)) {
-			spare = append(spare, name)
+			extraNames = append(extraNames, name)
 		}
 	}
-	return spare
+	return extraNames
 }
 
-// repository is a name without its tag or digest.
+// repository returns a name without its tag or digest.
 func repository(name string) string {
 	name, _, digested := strings.Cut(name, "@")
 	if colon := strings.LastIndexByte(name, ':'); !digested && colon > strings.LastIndexByte(name, '/') {
@@ -146,8 +146,8 @@ func repository(name string) string {
 	return name
 }
 
-// removeByName removes one name, or by its ID the image. Untagged images that this one is
-// made of stay: they are listed then, and are judged for themselves.
+// removeByName removes one name or, by its ID, the image. Untagged parent images stay: they are
+// listed then, and are judged separately.
 func (i Images) removeByName(ctx context.Context, what, name string) error {
 	if i.Delete != nil {
 		return i.Delete(ctx, what, name)
@@ -158,10 +158,10 @@ func (i Images) removeByName(ctx context.Context, what, name string) error {
 	})
 }
 
-// restoreNames tags the image as before, except names that belong to another image now. Digests
-// cannot be restored: the next pull adds them.
+// restoreNames adds removed tags again, unless they belong to another image now. Digests cannot be
+// restored: the next pull adds them.
 func (i Images) restoreNames(ctx context.Context, what, id string, names []string) error {
-	ctx = context.WithoutCancel(ctx) // also where time is up: it was us who took them
+	ctx = context.WithoutCancel(ctx) // even after a timeout, because hostler removed the names
 	var errs []error
 	for _, name := range names {
 		if strings.Contains(name, "@") {
@@ -169,7 +169,7 @@ func (i Images) restoreNames(ctx context.Context, what, id string, names []strin
 		}
 		what := what + ": restore its name " + name
 		if _, err := i.Inspect(ctx, what, name); !errors.Is(err, ErrNotFound) {
-			errs = append(errs, err) // none where it is there, or another client has taken it
+			errs = append(errs, err) // nil if the name exists; another client may have taken it
 			continue
 		}
 		err := i.Conn.Call(ctx, "ImageTag", what, i.Timeouts.Query, func(ctx context.Context, c *client.Client) error {
@@ -177,7 +177,7 @@ func (i Images) restoreNames(ctx context.Context, what, id string, names []strin
 			return err
 		})
 		if now, check := i.Inspect(ctx, what, name); check == nil && now.ID == id {
-			continue // it is there, whether or not the daemon could write it down
+			continue // it exists, whether or not the daemon could save it
 		}
 		errs = append(errs, err)
 	}

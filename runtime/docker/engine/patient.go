@@ -9,38 +9,38 @@ import (
 	"time"
 )
 
-// retryAfter is how long a daemon may owe an answer before the question may be put again.
+// retryAfter is how long an abandoned request counts as pending.
 const retryAfter = time.Minute
 
-// maxPending is how many equal requests may be pending before no other one is sent. It is more than
-// one, because a later caller may have more time.
+// maxPending is how many equal requests may be pending until no further one is sent. It is more
+// than one, because a later caller may have a longer deadline.
 const maxPending = 3
 
 // patient does not repeat requests that callers have given up, until the daemon has answered one of
-// them. A daemon that is too busy continues with abandoned requests, and gets slower with each
-// repetition. The late answer is not used, because it is outdated. Requests about one container are
-// always sent: its stop may depend on the answer.
+// them. A busy daemon continues with abandoned requests, and becomes slower with each repetition.
+// The late response is dropped, because it is outdated. Requests about one container are always
+// sent: its stop may depend on them.
 type patient struct {
 	http.RoundTripper
-	closed context.Context // ends with the connection to the daemon
+	closed context.Context // cancelled when the connection to the daemon is closed
 
 	mu      sync.Mutex
-	pending map[string]*debt // guarded by mu: by question
+	pending map[string]*pendingRequest // guarded by mu; by method and URL
 }
 
-// debt is what a daemon owes to one question.
-type debt struct {
-	answers int
-	paid    chan struct{} // closed with the next answer, or once that is given up
+// pendingRequest counts the pending responses to one request.
+type pendingRequest struct {
+	answers  int
+	answered chan struct{} // closed at the next response, or when one is given up
 }
 
-// answer is that to one request.
+// answer is the response to one request.
 type answer struct {
 	resp *http.Response
 	err  error
 }
 
-// RoundTrip is http.RoundTripper's.
+// RoundTrip implements http.RoundTripper.
 func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	asks := req.Method == http.MethodGet || req.Method == http.MethodHead
 	if !asks || path.Base(path.Dir(path.Dir(req.URL.Path))) == "containers" {
@@ -48,12 +48,12 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, question := req.Context(), req.Method+" "+req.URL.RequestURI()
 	for {
-		paid := p.tooManyPending(question)
-		if paid == nil {
+		answered := p.tooManyPending(question)
+		if answered == nil {
 			break
 		}
 		select {
-		case <-paid:
+		case <-answered:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -91,39 +91,40 @@ func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// tooManyPending returns what is closed once the daemon owes less to a question; nil if that can be put.
+// tooManyPending returns nil if the request may be sent, else a channel that is closed when fewer
+// responses are pending.
 func (p *patient) tooManyPending(question string) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d := p.pending[question]; d != nil && d.answers >= maxPending {
-		return d.paid
+		return d.answered
 	}
 	return nil
 }
 
-// add notes that an answer is owed that nobody waits for any more, until it is settled.
+// add counts a pending response for which no caller waits any more. settle ends that.
 func (p *patient) add(question string) (settle func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.pending[question]
 	if d == nil {
-		d = &debt{paid: make(chan struct{})}
+		d = &pendingRequest{answered: make(chan struct{})}
 		p.pending[question] = d
 	}
 	d.answers++
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		close(d.paid)
+		close(d.answered)
 		if d.answers--; d.answers == 0 {
 			delete(p.pending, question)
 			return
 		}
-		d.paid = make(chan struct{})
+		d.answered = make(chan struct{})
 	}
 }
 
-// await waits for an answer that is to be settled, and gives it up after a while.
+// await waits for a late response and then calls settle. It gives up after retryAfter.
 func await(answers <-chan answer, settle, release func()) {
 	defer settle()
 	defer release()
@@ -134,13 +135,13 @@ func await(answers <-chan answer, settle, release func()) {
 	}
 }
 
-// released is a body that gives back what its request holds.
+// released is a response body that calls release when it is closed.
 type released struct {
 	io.ReadCloser
 	release func()
 }
 
-// Close is io.Closer's.
+// Close implements io.Closer.
 func (r *released) Close() error {
 	defer r.release()
 	return r.ReadCloser.Close()

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// daemon is one that says how it is in its own time.
+// daemon returns a connection to a daemon that answers pings by itself.
 func daemon(t *testing.T, serve http.HandlerFunc) *engine.Conn {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "daemon.sock")
@@ -33,10 +33,10 @@ func daemon(t *testing.T, serve http.HandlerFunc) *engine.Conn {
 	return c
 }
 
-// soon is when who asks gives up: after the question was put, on any machine.
+// soon is when a caller gives up: late enough that the request was sent, on any machine.
 const soon = 500 * time.Millisecond
 
-// await waits until so many questions have come.
+// await waits until n requests have arrived.
 func await(t *testing.T, asked *atomic.Int32, n int32) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); asked.Load() < n; time.Sleep(time.Millisecond) {
@@ -56,8 +56,8 @@ func ask(t *testing.T, c *engine.Conn, verb string, timeout time.Duration) error
 	return err
 }
 
-// A daemon continues with what nobody waits for any more.
-func TestADaemonWithAPendingAnswerIsNotAskedAgain(t *testing.T) {
+// A daemon continues with requests that callers have given up.
+func TestAPendingRequestIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	busy := make(chan struct{})
@@ -90,13 +90,13 @@ func TestADaemonWithAPendingAnswerIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// Somebody who has given up keeps nobody from an answer for which he has the time.
-func TestAnAnswerThatIsOwedKeepsNobodyWaiting(t *testing.T) {
+// A caller that gave up must not keep others from an answer for which they have time.
+func TestAPendingRequestDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) <= 2 {
-			<-r.Context().Done() // it never answers these
+			<-r.Context().Done() // never answers
 		}
 		_, _ = w.Write([]byte(`"well"`))
 	})
@@ -111,8 +111,8 @@ func TestAnAnswerThatIsOwedKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// To ask may wake a daemon.
-func TestWhoDoesNotWaitAnyMoreAsksNothing(t *testing.T) {
+// A request may start a daemon.
+func TestACancelledCallerSendsNoRequest(t *testing.T) {
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -135,8 +135,8 @@ func TestWhoDoesNotWaitAnyMoreAsksNothing(t *testing.T) {
 	}
 }
 
-// What it owed went with it.
-func TestADaemonThatIsStartedAgainIsAskedAtOnce(t *testing.T) {
+// The requests that were pending ended with it.
+func TestARestartedDaemonIsQueriedAtOnce(t *testing.T) {
 	var asked atomic.Int32
 	c := daemon(t, func(w http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) > 1 {
@@ -158,7 +158,7 @@ func TestADaemonThatIsStartedAgainIsAskedAtOnce(t *testing.T) {
 	}
 }
 
-// Nobody waits for a connection that is closed.
+// Nobody waits for a closed connection.
 func TestAClosedConnectionHasNothingPending(t *testing.T) {
 	left := make(chan struct{})
 	c := daemon(t, func(_ http.ResponseWriter, r *http.Request) {

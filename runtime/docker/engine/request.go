@@ -14,14 +14,14 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Request is a call that the Engine API does not have, such as one of Podman's own.
+// Request is a request that the Engine API does not have, such as one of Podman's API.
 type Request struct {
-	Verb  string // of HTTP
+	Verb  string // HTTP method
 	Path  string // such as "/v4.0.0/libpod/info"
 	Query url.Values
 }
 
-// Ask is Call for such a request. What is answered goes into answer, unless that is nil.
+// Ask is Call for such a request. It decodes the response into answer, unless answer is nil.
 func (c *Conn) Ask(ctx context.Context, method, what string, timeout time.Duration, req Request, answer any) error {
 	return c.Call(ctx, method, what, timeout, func(ctx context.Context, _ *client.Client) error {
 		return c.roundTrip(ctx, req, answer)
@@ -43,29 +43,29 @@ func (c *Conn) roundTrip(ctx context.Context, req Request, answer any) error {
 	case resp.StatusCode >= http.StatusBadRequest:
 		return refused(resp)
 	case answer == nil:
-		_, err = io.Copy(io.Discard, resp.Body) // so that the connection is of use again
+		_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be reused
 		return err
 	}
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
 
-// refusal is an answer that is an error: what it says, and its class.
+// refusal is a response with an error: its message and its class.
 type refusal struct{ message, class error }
 
-// Error is what the daemon said.
+// Error returns the daemon's message.
 func (r refusal) Error() string { return r.message.Error() }
 
-// Unwrap returns the class, as the client of the Engine API has it.
+// Unwrap returns the class, as in the client of the Engine API.
 func (r refusal) Unwrap() error { return r.class }
 
-// noContainer is the cause that Podman names of an error about a container that is being removed,
-// with status 500.
+// noContainer is the cause in Podman's error, with status 500, about a container that is being
+// removed.
 const noContainer = "no such container"
 
 func refused(resp *http.Response) error {
 	var body struct {
 		Message string `json:"message"`
-		Cause   string `json:"cause"` // Podman's alone
+		Cause   string `json:"cause"` // only from Podman
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || body.Message == "" {
 		body.Message = resp.Status

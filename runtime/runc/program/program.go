@@ -1,5 +1,5 @@
-// Package program runs the programs runc and crun for what only they can do: delete a dead container
-// with its cgroups, its scope and its hooks, and print their version.
+// Package program runs runc and crun for the two tasks that only they can do. They delete a dead
+// container with its cgroups, its scope and its hooks, and print their version.
 //
 // It owns how the programs are found and run. Lists, signals and exits use the kernel instead.
 package program
@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// outputBytes is how much of what a program prints is kept.
+	// outputBytes bounds how much of a program's output is kept.
 	outputBytes = 4 << 10
-	// pipeGrace is how long a hook that outlives its program may keep the output open.
+	// pipeGrace is how long a hook that outlives the program may keep the output open.
 	pipeGrace = time.Second
 )
 
-// Find returns the path of a program, by PATH.
+// Find returns the path of a program from PATH.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -39,7 +39,7 @@ func Find(name string) (string, error) {
 	return path, nil
 }
 
-// Version is what a program says of itself, such as "1.1.5+ds1".
+// Version returns the version that a program prints, such as "1.1.5+ds1".
 func Version(ctx context.Context, path string) (string, error) {
 	text, err := run(ctx, path, "--version")
 	if err != nil {
@@ -48,8 +48,7 @@ func Version(ctx context.Context, path string) (string, error) {
 	return parseVersion(text)
 }
 
-// parseVersion reads the first line, which is "runc version 1.2.3" or
-// "crun version 1.2.3".
+// parseVersion parses the first line, "runc version 1.2.3" or "crun version 1.2.3".
 func parseVersion(text string) (string, error) {
 	line, _, _ := strings.Cut(text, "\n")
 	_, version, found := strings.Cut(line, " version ")
@@ -60,15 +59,14 @@ func parseVersion(text string) (string, error) {
 	return fields[0], nil
 }
 
-// Delete removes a dead container of a state root. The program itself refuses one that
-// runs, and one that is not there.
+// Delete removes a dead container from a state root. The program refuses a running or a missing
+// container.
 func Delete(ctx context.Context, path, root, id string) error {
 	_, err := run(ctx, path, "--root", root, "delete", "--", id)
 	return err
 }
 
-// run runs a program until ctx ends, and returns what it printed. The error says what it
-// complained of.
+// run runs a program until ctx ends, and returns its output. The error includes the error output.
 func run(ctx context.Context, path string, args ...string) (string, error) {
 	var out, complaint head
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -89,10 +87,10 @@ func run(ctx context.Context, path string, args ...string) (string, error) {
 	return "", fmt.Errorf("%s %s: %w", filepath.Base(path), strings.Join(args, " "), err)
 }
 
-// head keeps the beginning of what is printed.
+// head keeps the beginning of an output.
 type head []byte
 
-// Write takes in what is printed, and never fails.
+// Write appends p up to the limit, and never fails.
 func (h *head) Write(p []byte) (int, error) {
 	*h = append(*h, p[:min(len(p), outputBytes-len(*h))]...)
 	return len(p), nil

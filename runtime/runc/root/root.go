@@ -1,7 +1,7 @@
-// Package root checks configured state roots of runc and crun: their syntax, and which folders other
-// runtimes manage.
+// Package root checks the configured state roots of runc and crun: their syntax, and whether
+// another runtime manages the folder.
 //
-// It owns no container, and reads no file.
+// It manages no containers, and reads no files.
 package root
 
 import (
@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// Example is where runc keeps its state by default.
+// Example is runc's default state root.
 const Example = "/run/runc"
 
-// owned are the folders below which others keep the state of their own runc, and what
-// to configure instead.
+// owned are folders in which other programs keep the state of their own runc, with what to
+// configure instead.
 var owned = [...]struct{ folder, by string }{
 	{"/run/containerd", "used by containerd; use type: cri with its socket"},
 	{"/run/docker", "used by Docker; use type: docker with its socket"},
 	{"/run/user", "used by a user session, which hostler does not manage"},
 }
 
-// Parse returns the folder that an endpoint names, which is an absolute path. It refuses
-// all else, and roots that are another client's.
+// Parse returns the absolute path of an endpoint. It refuses all else, and roots that belong to
+// other programs.
 func Parse(endpoint string) (string, error) {
 	switch {
 	case endpoint == "":
@@ -33,7 +33,7 @@ func Parse(endpoint string) (string, error) {
 		return "", fmt.Errorf("%q is not an absolute path, such as %s", endpoint, Example)
 	}
 	path := filepath.Clean(endpoint)
-	// One root by two names would be two runtimes: /var/run is a link on nearly every host.
+	// Both names of one root would be two runtimes: /var/run is a link on nearly every host.
 	if rest, found := strings.CutPrefix(path, "/var/run/"); found {
 		path = "/run/" + rest
 	}

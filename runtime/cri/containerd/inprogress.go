@@ -15,14 +15,14 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// labelExpires is on the leases of work that is in progress: they end with it, or at
-// this time if whoever did it died.
+// labelExpires is on the leases of work in progress. Such a lease is deleted when the work ends, or
+// expires at this time if the client died.
 const labelExpires = "containerd.io/gc.expire"
 
-// arrivals are images that are being pulled, imported, unpacked or built. Such work has a lease
-// with an end, to which containerd adds everything that it touches, also existing content. Leases
-// without an end, such as those of sandboxes and build caches, are ignored.
-func (s *Services) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
+// imagesInProgress lists images that are being pulled, imported, unpacked or built. Such work has a
+// lease that expires, to which containerd adds all content that the work uses, even existing
+// content. Leases that do not expire, such as those of sandboxes and build caches, are ignored.
+func (s *Services) imagesInProgress(ctx context.Context) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResponse
 	err := s.Call(ctx, "containerd.Leases.List", "list leases", func(ctx context.Context) (err error) {
 		resp, err = leases.NewLeasesClient(s.Conn).List(inNamespace(ctx, CRINamespace), &leases.ListRequest{Filters: []string{present(labelExpires)}})
@@ -46,12 +46,12 @@ func (s *Services) arrivals(ctx context.Context) ([]runtime.ImageUser, error) {
 	return users, nil
 }
 
-// heldBy lists the images that a lease is about.
+// heldBy lists the images that a lease protects.
 func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.ImageUser, error) {
 	var resp *leases.ListResourcesResponse
 	err := s.Call(ctx, "containerd.Leases.ListResources", fmt.Sprintf("list resources of lease %q", lease.GetID()), func(ctx context.Context) (err error) {
 		resp, err = leases.NewLeasesClient(s.Conn).ListResources(inNamespace(ctx, CRINamespace), &leases.ListResourcesRequest{ID: lease.GetID()})
-		return unlessGone(err) // it is done
+		return unlessGone(err) // the work has ended
 	})
 	if err != nil {
 		return nil, err
@@ -69,12 +69,12 @@ func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.I
 		snapshotter, isSnapshot := strings.CutPrefix(kind, "snapshots/")
 		switch {
 		case kind == "content":
-			// An image's ID is the digest of its configuration, which is content like
-			// its manifest; layers are, too, and no image goes by theirs.
+			// An image's ID is the digest of its configuration, which is content like its manifest.
+			// Layers are content, too, but no image has the digest of a layer as its ID.
 			use("a pull or a build", id)
 		case isSnapshot && strings.HasPrefix(id, "extract-"):
 			unpacksTo = snapshotter
-		case isSnapshot && !strings.HasPrefix(id, "sha256:"): // which would be a layer
+		case isSnapshot && !strings.HasPrefix(id, "sha256:"): // not a layer
 			images, err := s.below(ctx, snapshotter, id)
 			if err != nil {
 				return nil, err
@@ -85,16 +85,16 @@ func (s *Services) heldBy(ctx context.Context, lease *leases.Lease) ([]runtime.I
 	if len(users) > 0 || unpacksTo == "" {
 		return users, nil
 	}
-	// `ctr images import` unpacks under a lease of its own, which names layers
-	// alone. It may be any image that is not unpacked yet.
+	// `ctr images import` unpacks under a separate lease that names only layers. It may unpack any
+	// image that is not unpacked yet.
 	ids, err := s.notUnpacked(ctx, unpacksTo)
 	use("an unpack", ids...)
 	return users, err
 }
 
-// below lists the IDs of the images that a snapshot for writing is made on. One
-// under a lease belongs to a container, or a step of a build, that is being made
-// and that no list shows yet.
+// below lists the IDs of the images on which a writable snapshot is based. A writable snapshot
+// under a lease belongs to a container that is being created, or to a step of a build. No list
+// shows these yet.
 func (s *Services) below(ctx context.Context, snapshotter, key string) ([]string, error) {
 	if snapshotter == "" || key == "" {
 		return nil, nil
@@ -118,11 +118,11 @@ func (s *Services) below(ctx context.Context, snapshotter, key string) ([]string
 	return ids, err
 }
 
-// unpackedTo is the label of an image's configuration that names its snapshot.
-// containerd puts it there once that is whole.
+// unpackedTo returns the label of an image's configuration that names its snapshot. containerd sets
+// it when the snapshot is complete.
 func unpackedTo(snapshotter string) string { return "containerd.io/gc.ref.snapshot." + snapshotter }
 
-// notUnpacked lists the IDs of images that have no snapshot.
+// notUnpacked lists the IDs of images without a snapshot.
 func (s *Services) notUnpacked(ctx context.Context, snapshotter string) ([]string, error) {
 	list, err := s.Images(ctx)
 	if err != nil {
@@ -144,12 +144,12 @@ func (s *Services) notUnpacked(ctx context.Context, snapshotter string) ([]strin
 	return ids, nil
 }
 
-// eachContent lists content that a filter of containerd's matches.
+// eachContent lists content that matches a containerd filter.
 func (s *Services) eachContent(ctx context.Context, filter string, each func(*content.Info)) error {
 	return s.eachContentIn(ctx, CRINamespace, []string{filter}, each)
 }
 
-// eachContentIn lists content of a namespace that one of the filters matches, or all of it.
+// eachContentIn lists content of a namespace that matches one of the filters, or all content.
 func (s *Services) eachContentIn(ctx context.Context, namespace string, filters []string, each func(*content.Info)) error {
 	return s.Call(ctx, "containerd.Content.List", "list content", func(ctx context.Context) error {
 		stream, err := content.NewContentClient(s.Conn).List(inNamespace(ctx, namespace), &content.ListContentRequest{Filters: filters})

@@ -11,8 +11,9 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// What this boot is still to bring up is what has a start job, and mounts that it was to make.
-func TestWhatABootStillBringsUp(t *testing.T) {
+// Units that this boot will still start have a start job, or are mounts that it should have
+// mounted.
+func TestPendingUnits(t *testing.T) {
 	type units = map[string]systemdtest.UnitState
 	state := func(active string, more ...any) systemdtest.UnitState {
 		u := systemdtest.UnitState{"ActiveState": active}

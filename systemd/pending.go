@@ -12,34 +12,34 @@ import (
 	"hostler.io/hostler/systemd/bus"
 )
 
-// PendingUnit is a unit that is not active yet although this boot is to bring it up.
+// PendingUnit is a unit that is not active yet but is expected to start in this boot.
 type PendingUnit struct {
 	Unit string
-	// Path is where a mount or an automount unit mounts; empty for other units.
+	// Path is the mount point of a mount or automount unit; empty for other units.
 	Path string
-	// Queued reports whether systemd has a start job for the unit. A mount without one has
+	// Queued reports whether systemd has a start job for the unit. A mount without a job has
 	// failed, or waits for its device.
 	Queued bool
 }
 
-// networkOnline is reached once the network is configured, if a unit of this boot wants it.
+// networkOnline becomes active once the network is configured, if a unit of this boot wants it.
 // Otherwise it is never started.
 const networkOnline = "network-online.target"
 
-// mountTargets are those that want the mounts of fstab(5). One of them that is required by none of
-// its mounts is active although they failed, and one that requires them is not.
+// mountTargets want the mounts of fstab(5). A target that only wants its mounts becomes active even
+// if they fail; one that requires a mount does not.
 var mountTargets = []string{"local-fs.target", "remote-fs.target"}
 
-// PendingUnits returns which of these units systemd is about to start: network-online.target, mount and
-// automount units, and those named. It includes mounts that this boot was to make and that are not
-// there. There is none where there is no systemd.
+// PendingUnits returns which of these units systemd is about to start: network-online.target, mount
+// and automount units, and the named units. It includes expected mounts that are missing. Without
+// systemd, it returns none.
 func (m *Manager) PendingUnits(ctx context.Context, names ...string) ([]PendingUnit, error) {
 	return orAbsent[[]PendingUnit](nil)(ask(ctx, m, "list queued start jobs of systemd", func(ctx context.Context, conn *dbus.Conn) ([]PendingUnit, error) {
-		return newTalk(conn).coming(ctx, names)
+		return newTalk(conn).pendingUnits(ctx, names)
 	}))
 }
 
-func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error) {
+func (t *Talk) pendingUnits(ctx context.Context, names []string) ([]PendingUnit, error) {
 	patterns := append([]string{networkOnline, "*.mount", "*.automount"}, names...)
 	var list []listedUnit
 	if err := t.call(ctx, bus.SystemdPath, systemdManager+".ListUnitsByPatterns", &list, []string{}, patterns); err != nil {
@@ -49,7 +49,7 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error
 	for _, u := range list {
 		active[u.Name] = u.ActiveState == "active" || u.ActiveState == "reloading"
 	}
-	var coming []PendingUnit
+	var pendingUnits []PendingUnit
 	for _, u := range list {
 		c := PendingUnit{Unit: u.Name, Path: mountPath(u.Name), Queued: u.ActiveState == "activating" || u.JobID != 0 && u.JobType != "stop"}
 		// systemd mounts the filesystem of an active automount at the first access.
@@ -60,15 +60,15 @@ func (t *Talk) coming(ctx context.Context, names []string) ([]PendingUnit, error
 		if !c.Queued {
 			wanted, err := t.isWantedMount(ctx, c)
 			if err != nil {
-				return nil, about(u.Name, err)
+				return nil, withUnit(u.Name, err)
 			}
 			if !wanted {
 				continue
 			}
 		}
-		coming = append(coming, c)
+		pendingUnits = append(pendingUnits, c)
 	}
-	return coming, nil
+	return pendingUnits, nil
 }
 
 // isWantedMount reports whether a missing mount is expected in this boot: a target of mounts or an
@@ -100,8 +100,8 @@ func (t *Talk) isWantedMount(ctx context.Context, c PendingUnit) (bool, error) {
 	return false, nil
 }
 
-// mountPath is where a mount or an automount unit of that name mounts, which its name says
-// (systemd.unit(5), systemd-escape(1)); empty for other units.
+// mountPath returns the mount point of a mount or automount unit, from its name (systemd.unit(5),
+// systemd-escape(1)), or "" for other units.
 func mountPath(name string) string {
 	escaped := strings.TrimSuffix(strings.TrimSuffix(name, ".automount"), ".mount")
 	if escaped == name {
