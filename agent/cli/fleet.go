@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// hostRow is one host of a fleet, as a list shows it.
+// hostRow is one host in a list of hosts.
 type hostRow struct {
 	name     string
 	state    string // Ready, NotReady or Unknown, and for how long
@@ -23,22 +23,22 @@ type hostRow struct {
 	address  string
 	version  string
 	more     []string // columns of a wide list
-	problems []string // a line each
-	severity severity // the worst
+	problems []string // one line each
+	severity severity // of the worst problem
 	cordon   bool
 }
 
-// well is a host that nothing is wrong with.
+// well is the severity of a host without problems.
 const well = info + 1
 
-// see converts a host of the control plane to a row.
+// see returns the row of a host.
 func see(out *output, m fleet.Member) hostRow {
 	node := m.Node
 	s := hostRow{name: node.Name, lease: leaseViewOf(m), address: address(node), version: version(node), severity: well, cordon: node.Spec.Unschedulable}
 	s.state = nodeState(out, node)
 	for _, w := range memberProblems(m) {
 		s.severity = min(s.severity, w.severity)
-		if w.severity != leaseExpired && w.severity != info { // the column of the lease says it; somebody wants it so
+		if w.severity != leaseExpired && w.severity != info { // the LEASE column shows an expired Lease; info is intended
 			s.problems = append(s.problems, w.line(out, node))
 		}
 	}
@@ -61,7 +61,7 @@ func see(out *output, m fleet.Member) hostRow {
 	return s
 }
 
-// nodeState is the Ready condition of a Node: "Ready 3d".
+// nodeState returns the status of the Ready condition and its age, such as "Ready 3d".
 func nodeState(out *output, node *corev1.Node) string {
 	ready := controlplane.ConditionOf(node, corev1.NodeReady)
 	if ready == nil {
@@ -72,12 +72,12 @@ func nodeState(out *output, node *corev1.Node) string {
 	case corev1.ConditionTrue:
 		word = "Ready"
 	case corev1.ConditionFalse:
-		word = "NotReady" // as kubectl says
+		word = "NotReady" // as kubectl prints it
 	}
 	return word + " " + age(out.now().Sub(ready.LastTransitionTime.Time))
 }
 
-// address is where a person reaches the host.
+// address returns the address to reach the host at.
 func address(node *corev1.Node) string {
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range node.Status.Addresses {
@@ -89,7 +89,8 @@ func address(node *corev1.Node) string {
 	return ""
 }
 
-// version is hostler's own there, or says what reports the Node instead.
+// version returns the host's hostler version, or the name of the program that reports the Node
+// instead.
 func version(node *corev1.Node) string {
 	reported := node.Status.NodeInfo.KubeletVersion
 	if own, found := status.HostlerVersion(reported); found || reported == "" {
@@ -98,7 +99,7 @@ func version(node *corev1.Node) string {
 	return "kubelet " + reported
 }
 
-// line is a problem on one line, of a Node's condition with its reason.
+// line returns a problem on one line. node has the reason of the condition.
 func (w problem) line(out *output, node *corev1.Node) string {
 	head := w.what
 	if ready := controlplane.ConditionOf(node, corev1.NodeReady); w.what == "" && ready != nil {
@@ -115,24 +116,23 @@ type leaseState int
 
 const (
 	alive   leaseState = iota
-	expired            // not renewed for as long as it is good for
-	ended              // taken away by the control plane, which knows that it was not
-	none               // there never was one, as far as anybody knows
+	expired            // not renewed within its duration
+	ended              // deleted by the control plane because it was not renewed
+	none               // no Lease is known
 	ahead              // renewed in this host's future
 )
 
-// skewed is the least clock difference that is reported.
+// skewed is the smallest clock difference that is reported.
 const skewed = 5 * time.Second
 
-// leaseView is a Lease as it was when it was read.
+// leaseView is the state of a Lease when it was read.
 type leaseView struct {
 	leaseState leaseState
-	age        time.Duration // since it was renewed, by its host's clock against this one's
-	good       time.Duration // for so long; 0 where it does not say
+	age        time.Duration // time since the renewal: this host's clock minus the clock of the Lease's host
+	good       time.Duration // duration of the Lease; 0 if it has none
 }
 
-// leaseViewOf takes a Lease of a control plane that ends them by itself for ended where it
-// is not there; see judged.
+// leaseViewOf returns the state of a host's Lease. If there is no Lease, see judge.
 func leaseViewOf(m fleet.Member) leaseView {
 	if m.Lease == nil || m.Lease.Spec.RenewTime == nil {
 		return leaseView{leaseState: none}
@@ -150,7 +150,7 @@ func leaseViewOf(m fleet.Member) leaseView {
 	return p
 }
 
-// String is the column of the lease.
+// String returns the LEASE column.
 func (p leaseView) String() string {
 	switch p.leaseState {
 	case expired:
@@ -166,10 +166,10 @@ func (p leaseView) String() string {
 	}
 }
 
-// stepLeaseExpired is what to do about a host whose Lease has expired.
+// stepLeaseExpired is the next step for a host with an expired Lease.
 const stepLeaseExpired = "run `hostler doctor` (/usr/share/doc/hostler/docs/howto/lease-expired.md)"
 
-// memberProblems are what is wrong with a host, the worst first.
+// memberProblems returns the problems of a host, the worst first.
 func memberProblems(m fleet.Member) []problem {
 	list := conditionProblems(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
 	ready := controlplane.ConditionOf(m.Node, corev1.NodeReady)
@@ -186,7 +186,8 @@ func memberProblems(m fleet.Member) []problem {
 	return list
 }
 
-// judge interprets missing Leases as the control plane does, and sorts the hosts.
+// judge sorts the hosts. If the control plane deletes expired Leases, a missing Lease counts as
+// deleted.
 func judge(whose fleet.Fleet, seen []hostRow) {
 	for i := range seen {
 		if whose.LeasesEnd && seen[i].lease.leaseState == none {
@@ -198,8 +199,8 @@ func judge(whose fleet.Fleet, seen []hostRow) {
 	})
 }
 
-// printFleet puts first how many are how, then the hosts, the worst first. A limit other
-// than 0 is how many lines there is room for.
+// printFleet prints a summary, and then the hosts, the worst first. A limit other than 0 is the
+// number of lines available.
 func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit int) {
 	judge(whose, seen)
 	warn(t, t.once(strings.Join(strings.Fields(whose.Message), " ")))
@@ -245,7 +246,7 @@ func summary(whose fleet.Fleet, seen []hostRow) string {
 		where += " at " + whose.Endpoint
 	}
 	line := count(len(seen), "node") + " on " + where
-	if whose.Type == "embedded" { // which is this host's own
+	if whose.Type == "embedded" { // the embedded control plane has no other hosts
 		line += " (this host only)"
 	}
 	var counts [well + 1]int
@@ -293,7 +294,7 @@ func printWideFleet(t *table, whose fleet.Fleet, seen []hostRow) {
 	}
 }
 
-// mark marks this host.
+// mark returns the mark before this host's own row.
 func mark(whose fleet.Fleet, s hostRow) string {
 	if s.name == whose.Node && s.name != "" {
 		return "* "
@@ -301,7 +302,7 @@ func mark(whose fleet.Fleet, s hostRow) string {
 	return "  "
 }
 
-// cut shortens text to that many columns.
+// cut shortens text to limit columns.
 func cut(text string, limit int) string {
 	if columns(text) <= limit {
 		return text

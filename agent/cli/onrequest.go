@@ -6,7 +6,7 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// onRequest prints what is removed only on request, and which key changes that.
+// onRequest returns what is removed only on request, and which key changes that.
 func onRequest(s api.Status) string {
 	var waiting, settings []string
 	var whose string
