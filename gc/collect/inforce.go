@@ -2,7 +2,7 @@ package collect
 
 import "sync"
 
-// inForce holds the policy that a collector uses. Safe for concurrent use.
+// inForce has the effective policy of a collector. It is safe for concurrent use.
 type inForce[P any] struct {
 	mu     sync.Mutex // guards policy
 	policy P
@@ -15,7 +15,7 @@ func (f *inForce[P]) Policy() P {
 	return f.policy
 }
 
-// SetPolicy changes the policy from the next run on. The policy is a valid one.
+// SetPolicy sets the policy for the next runs. The policy must be valid.
 func (f *inForce[P]) SetPolicy(p P) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
