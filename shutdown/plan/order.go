@@ -7,13 +7,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// longestShare is longer than any phase that a host would have.
+// longestShare is longer than any real phase.
 const longestShare = 30 * 24 * time.Hour
 
-// order says of the containers of a pod that run which of them end before which, and how
-// much of the phase each has to leave to those that end after it. Where one needs another
-// that does not run, it counts as needing what that one needs. Those that need each
-// other in a circle end together: nobody waits for a container that waits for it.
+// order sets, for the running containers of a pod, which containers stop before which. It also sets
+// how much of the phase each must leave for those that stop after it. If a container needs one that
+// does not run, it counts as needing what that one needs. Containers in a cycle stop at the same
+// time, because none can wait for another.
 func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	ids := make([]string, len(planned))
 	for i, c := range planned {
@@ -36,8 +36,8 @@ func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	}
 }
 
-// Within are the pods of a phase as they have to stop in the time that is really left, where some
-// of their containers end after others.
+// Within returns the pods of a phase with grace periods that fit into the remaining time, if some
+// of their containers stop after others.
 func Within(pods []PlannedPod, left time.Duration) []PlannedPod {
 	waits := func(c PlannedContainer) bool { return len(c.Waits) > 0 }
 	if !slices.ContainsFunc(pods, func(p PlannedPod) bool { return slices.ContainsFunc(p.Containers, waits) }) {
@@ -56,7 +56,8 @@ func Within(pods []PlannedPod, left time.Duration) []PlannedPod {
 	return pods
 }
 
-// orderPods is order for the pods of a phase: together of those whose containers need each other.
+// orderPods is order for the pods of a phase. Pods whose containers need each other are ordered
+// together.
 func orderPods(pods []PlannedPod, atMost time.Duration) {
 	all := make([]runtime.Pod, len(pods))
 	for i, p := range pods {
@@ -82,7 +83,7 @@ func orderPods(pods []PlannedPod, atMost time.Duration) {
 	}
 }
 
-// byUnits has containers need those that stop after them by the order of their units.
+// byUnits adds dependencies between containers from the stop order of their units.
 func byUnits(containers []runtime.Container) {
 	for _, c := range containers {
 		for i := range containers {
@@ -93,14 +94,14 @@ func byUnits(containers []runtime.Container) {
 	}
 }
 
-// PodKey names a pod on a host.
+// PodKey identifies a pod on a host.
 type PodKey struct{ Runtime, ID string }
 
-// Groups returns, of each pod, the first of those whose containers need each other's: itself where
-// it stands alone.
+// Groups returns, for each pod, the first pod of its group. Pods whose containers need each other
+// are in the same group.
 func Groups(pods []runtime.Pod) []PodKey {
 	needs := podNeeds(pods)
-	first := make([]int, len(pods)) // of each, one of its group before it, or itself
+	first := make([]int, len(pods)) // for each pod, an earlier one of its group, or itself
 	for i := range first {
 		first[i] = i
 	}
@@ -123,11 +124,11 @@ func Groups(pods []runtime.Pod) []PodKey {
 	return keys
 }
 
-// podNeed is that a container of a pod needs one of another pod, or its unit is ordered after that
-// one's, by their places in a list.
+// podNeed says that a container of pod who needs one of pod whom, or that its unit is ordered after
+// that one's. Pods are indexes in a list.
 type podNeed struct {
 	who, whom int
-	alive     bool // the container that needs the other one runs
+	alive     bool // the container that needs the other one is running
 }
 
 func podNeeds(pods []runtime.Pod) (needs []podNeed) {
@@ -165,7 +166,8 @@ func podNeeds(pods []runtime.Pod) (needs []podNeed) {
 	return needs
 }
 
-// raise gives pods that others need the highest priority of these: who needs a pod ends before it.
+// raise raises the priority of pods that others need to the highest priority of these others, so
+// that the others stop first.
 func raise(pods []runtime.Pod, priorities []int32) {
 	needs := podNeeds(pods)
 	for changed := true; changed; {
@@ -178,9 +180,9 @@ func raise(pods []runtime.Pod, priorities []int32) {
 	}
 }
 
-// Needs tells, by index, which others of the containers with these IDs each one needs,
-// circles left out; empty where nobody needs any. Where one needs another that is not
-// among them, it counts as needing what that one needs.
+// Needs returns, by index, which of the containers with these IDs each one needs, without cycles;
+// empty if there are no dependencies. If a container needs one that is not in the list, it counts
+// as needing what that one needs.
 func Needs(pod runtime.Pod, ids []string) map[int][]int {
 	index := make(map[string]int, len(ids))
 	for i, id := range ids {
@@ -214,11 +216,11 @@ func Needs(pod runtime.Pod, ids []string) map[int][]int {
 	return withoutCycles(direct, len(ids))
 }
 
-// withoutCycles lets those that need each other, by whatever ways, need together what
-// any of them needs besides.
+// withoutCycles replaces the dependencies of all containers of a cycle by what any of them needs
+// outside the cycle.
 func withoutCycles(direct map[int][]int, count int) map[int][]int {
 	circle := cycles(direct, count)
-	besides, taken := make(map[int][]int), make(map[[2]int]bool) // by circle
+	besides, taken := make(map[int][]int), make(map[[2]int]bool) // by cycle
 	for i := range count {
 		for _, n := range direct[i] {
 			if of := circle[i]; of != circle[n] && !taken[[2]int{of, n}] {
@@ -236,11 +238,11 @@ func withoutCycles(direct map[int][]int, count int) map[int][]int {
 	return needs
 }
 
-// cycles names the circle of each: the first of those that need it and that it needs, by
-// whatever ways, in the order in which Tarjan's algorithm comes by them.
+// cycles returns the cycle of each container, named by one of its members (Tarjan's algorithm for
+// strongly connected components).
 func cycles(direct map[int][]int, count int) []int {
 	circle, place, lowest := make([]int, count), make([]int, count), make([]int, count)
-	var way []int // visited, and in no circle yet
+	var way []int // visited, and not yet in a cycle
 	visited := 0
 	var visit func(int)
 	visit = func(i int) {
@@ -270,14 +272,14 @@ func cycles(direct map[int][]int, count int) []int {
 	return circle
 }
 
-// isPaused are what each container has to leave of its phase: the longest time that those may
-// take which it needs, one after another, each its own grace and no more than a share.
+// isPaused returns how much of the phase each container must leave for the containers that it
+// needs. Those stop one after another, each within its own grace period and at most share.
 func isPaused(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
 	return Heaviest(needs, len(planned), func(i int) time.Duration { return min(planned[i].Given(), share) })
 }
 
-// Heaviest is, of each of so many, the heaviest way through what it needs, as Needs tells
-// it: without circles.
+// Heaviest returns, for each of count nodes, the heaviest path through the nodes that it needs.
+// needs must have no cycles.
 func Heaviest[W int | time.Duration](needs map[int][]int, count int, weight func(int) W) []W {
 	known, done := make([]W, count), make([]bool, count)
 	var of func(int) W
@@ -297,11 +299,11 @@ func Heaviest[W int | time.Duration](needs map[int][]int, count int, weight func
 	return known
 }
 
-// fairShare is the longest that each container may take, in whole seconds where that
-// can be, so that those which end one after another fit into the phase: whoever needs
-// less leaves it to the others.
+// fairShare returns the longest time that each container may take, so that containers that stop one
+// after another fit into the phase. It is in whole seconds if possible. Containers that need less
+// leave the rest to the others.
 func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Duration) time.Duration {
-	atMost = min(atMost, longestShare) // sums of what is longer could not be counted
+	atMost = min(atMost, longestShare) // avoids an overflow of sums
 	fits := func(share time.Duration) bool {
 		for i, left := range isPaused(planned, needs, share) {
 			if min(planned[i].Given(), share)+left > atMost {
@@ -313,7 +315,7 @@ func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Dura
 	if fits(atMost) {
 		return atMost
 	}
-	// fits holds for less where it holds for more.
+	// If fits is true for a value, it is true for all smaller ones.
 	unit := time.Second
 	if !fits(unit) {
 		unit = time.Millisecond

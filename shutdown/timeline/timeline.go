@@ -1,7 +1,7 @@
 // Package timeline draws a shutdown over time, from its record in the journal: when each pod was
 // sent the stop signal, how long it took, and how much of its grace period was left.
 //
-// It owns the order and the lengths of the lanes. It does not judge the shutdown and writes no
+// It owns the order and the lengths of the lanes. It does not judge the shutdown, and writes no
 // file.
 package timeline
 
@@ -14,29 +14,29 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Lane is one pod, or one service that was stopped before any. All times count from the
-// beginning of the drain.
+// Lane is one pod, or one service that was stopped before the pods. All times count from the start
+// of the drain.
 type Lane struct {
 	Phase   string // of the shutdown; empty for a service
 	Name    string
-	Outcome string // journal.Outcome, "service", or empty where it is not known yet
-	Asked   bool   // and only then the rest
+	Outcome string // journal.Outcome, "service", or empty if not known yet
+	Asked   bool   // its stop was requested; otherwise the fields below are zero
 	From    time.Duration
 	To      time.Duration
-	Grace   time.Duration // when its grace would have ended
+	Grace   time.Duration // end of its grace period
 }
 
-// Timeline is a drain over time.
+// Timeline is the timeline of a drain.
 type Timeline struct {
 	Length time.Duration
 	Lanes  []Lane
 }
 
-// Service is the outcome of a lane that is a service's.
+// Service is the Outcome of a service's lane.
 const Service = "service"
 
-// New lays a record out: services first, then pods in the order in which they were asked,
-// last those that never were.
+// New returns the timeline of a record: services first, then pods in the order of their stop
+// requests, then pods without one.
 func New(r journal.Record) Timeline {
 	end := latest(r)
 	t := Timeline{Length: end.Sub(r.StartedAt)}
@@ -55,7 +55,7 @@ func New(r journal.Record) Timeline {
 		if !p.StartedAt.IsZero() {
 			l.Asked, l.From, l.To = true, at(p.StartedAt), t.Length
 			if !p.FinishedAt.IsZero() {
-				l.To = max(l.From, at(p.FinishedAt)) // a clock may have been set back
+				l.To = max(l.From, at(p.FinishedAt)) // the clock may have been set back
 			}
 			l.Grace = max(l.To, at(p.StartedAt.Add(p.Grace.Duration)))
 		}
@@ -73,8 +73,8 @@ func New(r journal.Record) Timeline {
 	return t
 }
 
-// latest is when the last thing happened that the record knows of: a drain that was cut off
-// has no end of its own.
+// latest returns the time of the last recorded event, because an interrupted drain has no
+// FinishedAt.
 func latest(r journal.Record) time.Time {
 	end := r.StartedAt
 	take := func(when time.Time) {
