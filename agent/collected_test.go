@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// ranFor waits until a collector's last run was for that reason.
+// ranFor waits until a collector's last run had this trigger.
 func ranFor(t *testing.T, c interface{ Last() (runs.Report, bool) }, why string) runs.Report {
 	t.Helper()
 	var last runs.Report
@@ -92,12 +92,12 @@ func TestPastCollectionsAreReportedAfterARestart(t *testing.T) {
 	}
 }
 
-// The Node's pressure may be over, and `hostler status` must not show an old figure for long.
+// The pressure may be over, and `hostler status` should not show an old figure for long.
 func TestACollectionThatRemovesRequestsACheckOfTheHost(t *testing.T) {
 	a := newRig(t).build(t)
 	for removed, want := range []bool{0: false, 1: true} {
 		select {
-		case <-a.changed: // what the start has requested
+		case <-a.changed: // requested by the start
 		default:
 		}
 		a.collected(a.gc.imageLoop, "images", runs.Report{StartedAt: time.Now(), Removed: make([]runs.Removal, removed)})
@@ -138,7 +138,8 @@ func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 	<-ended
 }
 
-// What fails in a person's run the command reports; the loop does its own runs as before.
+// The command reports errors of a requested run. The health of the loop depends only on its own
+// runs.
 func TestARunOfAPersonsThatFailsIsNoFailureOfTheLoop(t *testing.T) {
 	a := newRig(t).build(t)
 	ended := func(trigger string, err error) bool {

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/gc/runs"
 )
 
-// The watchdog must not take a loop for stuck that only runs more rarely now.
+// A loop that now runs less often must not count as stuck.
 func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -29,7 +29,7 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A collector may have to wait for the other one and for both runs of a person.
+// A collector may wait for the other collector and for two requested runs.
 func TestACollectorIsGivenTimeToWaitForItsTurn(t *testing.T) {
 	a := newRig(t).build(t)
 	cfg := a.config()

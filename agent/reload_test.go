@@ -106,7 +106,7 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			r := newRig(t)
 			a := r.build(t)
-			r.next.ImageGC.HighThresholdPercent = 99 // which alone could change
+			r.next.ImageGC.HighThresholdPercent = 99 // this key alone could be reloaded
 			change(&r.next)
 			_, changed, _, err := a.serving.reloader.takeUp()
 			if err == nil || !strings.HasPrefix(err.Error(), key+" cannot change while the agent runs; restart it with `systemctl restart hostler`") {
@@ -139,7 +139,7 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	r.nextErr = errors.New("hostler.yaml:3: imageGC.highThresholdPercent: much is not a whole number")
 	_, _ = a.serving.reloader.Reload(t.Context())
 	r.manager.expects(t, "RELOADING=1")
-	r.manager.expects(t, "READY=1") // else systemd waits for it
+	r.manager.expects(t, "READY=1") // otherwise systemd waits for it
 	if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 		t.Errorf("config() = %+v, want the old one", a.config())
 	}
@@ -148,7 +148,7 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
-// An address that no interface has may be mistyped, or virtual and on another host now.
+// An address that no interface has may be mistyped, or a virtual address that another host has now.
 func TestReloadWarnsOfAnAddressThatTheHostDoesNotHave(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -163,7 +163,7 @@ func TestReloadWarnsOfAnAddressThatTheHostDoesNotHave(t *testing.T) {
 	}
 }
 
-// Values that only this host can judge are refused as a whole, too.
+// Values that depend on the host are also rejected as a whole.
 func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -177,7 +177,7 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	}
 }
 
-// What is refused must not be effective in part.
+// A rejected configuration must not be effective in part.
 func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
 	r := newRig(t)
 	reloader := r.build(t).serving.reloader
@@ -196,8 +196,8 @@ func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
 	}
 }
 
-// A host that has shrunk since its reservation was taken up goes on, says so, and
-// takes up what has nothing to do with that.
+// A host that has shrunk below its reservation keeps running and reports that. Unrelated keys can
+// still be reloaded.
 func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -208,7 +208,7 @@ func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 		t.Errorf("Status() = %q, %v, want nothing amiss", s.Shortage, err)
 	}
 	policies, cfg := a.settings.Policies(), a.config()
-	policies.Node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
+	policies.Node.Reserved.CPU = resource.MustParse("1000000") // as if the host had had more
 	policies.Node.Reserved.Memory = resource.MustParse("1Pi")
 	a.settings.Set(cfg, policies)
 	s, err := a.serving.backend.Status(t.Context())
@@ -227,7 +227,7 @@ func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	}
 }
 
-// A refusal must not be found out when the host goes down.
+// Users must learn of a rejected reload before the host shuts down.
 func TestFilesThatAreNotInForceAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*rig)
@@ -272,7 +272,7 @@ func TestFilesThatAreNotInForceAreReported(t *testing.T) {
 	}
 }
 
-// What was refused is history as soon as the files say something else.
+// A rejection is no longer reported when the files change.
 func TestARefusalIsForgottenWithTheFilesThatCausedIt(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -304,7 +304,7 @@ func TestReloadWithoutAChange(t *testing.T) {
 	}
 }
 
-// A key that may change live and has no effect would be a reload that says it was taken up.
+// If a live key had no effect, a reload would report a change that is not effective.
 func TestEachLiveKeyTakesEffect(t *testing.T) {
 	a := newRig(t).build(t)
 	keys, err := config.Keys()

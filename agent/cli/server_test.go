@@ -16,13 +16,13 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// serveFleet answers a path of the server's API.
+// serveFleet answers one path of the server's API.
 func serveFleet(t *testing.T, path string, with any) (socket string) {
 	t.Helper()
 	return serveFleetAnswers(t, map[string]any{path: with})
 }
 
-// serveFleetAnswers answers several paths. An *api.Error has its own status.
+// serveFleetAnswers answers several paths. An *api.Error is sent with its status.
 func serveFleetAnswers(t *testing.T, answers map[string]any) (socket string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "cli") // short, as in serve
@@ -156,7 +156,7 @@ func TestFleetDelete(t *testing.T) {
 	const request, planned = "/v1/fleet/delete", "/v1/fleet/delete/plan"
 	socket := serveFleetAnswers(t, map[string]any{planned: plan, request: serveranswer.Deletion{Requested: true}})
 	golden(t, "fleet/delete", hostler("", "fleet", "delete", "nodes/n1", "--socket", socket).stdout)
-	dry := serveFleet(t, planned, plan) // no other request may be made
+	dry := serveFleet(t, planned, plan) // no other request is allowed
 	golden(t, "fleet/delete-dry-run", hostler("", "fleet", "delete", "nodes/n1", "--dry-run", "--socket", dry).stdout)
 	refused := serveFleetAnswers(t, map[string]any{planned: plan, request: &api.Error{Message: "only root may do this", Hint: "run the command with sudo", Status: http.StatusForbidden}})
 	if got := hostler("", "fleet", "delete", "nodes/n1", "--socket", refused); got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run the command with sudo") {

@@ -77,7 +77,7 @@ func TestADrainOfTheHostIsContinuedAndUndone(t *testing.T) {
 		if len(waits) != 2 {
 			t.Errorf("Restarts() = %+v, want both pending", d.Journal.Restarts())
 		}
-		o.Began = o.Began.Add(time.Hour) // of which nothing is known
+		o.Began = o.Began.Add(time.Hour) // an unknown drain
 		if third, err := drainer.DrainForCause(t.Context(), o, func(time.Time) {}); err != nil || third.StartedAt.Equal(first.StartedAt) {
 			t.Errorf("DrainForCause() = %+v, %v, want a new one", third, err)
 		}

@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// bound is how long an event may take that normally takes milliseconds.
+// bound is the time limit for an event that normally takes milliseconds.
 const bound = 20 * time.Second
 
-// nothing is how things stand where nothing is known.
+// nothing is a State in which nothing is known.
 func nothing() metrics.State { return metrics.State{} }
 
 func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
@@ -77,7 +77,7 @@ func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
 	}
 }
 
-// A port that is taken costs the metrics, and nothing else.
+// If the port is in use, only the metrics fail.
 func TestMetricsOnATakenPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestMetricsOnATakenPort(t *testing.T) {
 	}
 }
 
-// As where /etc/hosts has another address for localhost.
+// For example if /etc/hosts has another address for localhost.
 func TestMetricsStayOnLoopback(t *testing.T) {
 	up := false
 	ctx, cancel := context.WithTimeout(t.Context(), bound)

@@ -21,7 +21,7 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// supervised runs the loop in the background of a bubble until the test ends.
+// supervised runs the loop in a bubble until the test ends.
 func supervised(t *testing.T, l *loop.Loop) {
 	t.Helper()
 	var done sync.WaitGroup
@@ -30,7 +30,7 @@ func supervised(t *testing.T, l *loop.Loop) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-// leaseLoop is a loop that renews a lease while that is hostler's.
+// leaseLoop is a loop that renews a Lease while hostler owns it.
 func leaseLoop(o *Owners, patience time.Duration, run func(ctx context.Context, l *loop.Loop) error) *loop.Loop {
 	var l *loop.Loop
 	l = loop.New("lease", patience, func(ctx context.Context) error {
@@ -283,7 +283,7 @@ func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
 	})
 }
 
-// A failure while the job is lost is the owner's business, one before it is not.
+// A failure while another owner has the job does not count for hostler; an earlier one does.
 func TestALoopThatFailsWithItsJobIsStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return map[Job]Owner{} }, discard())
