@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// failing is a runtime that removes nothing, and says so as adapters do: operation and
+// failing is a runtime that removes nothing. Its errors have the form of adapters: operation and
 // object, then the cause.
 type failing struct{ *runtimetest.Fake }
 

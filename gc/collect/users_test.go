@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// shared is a runtime whose images another client uses as well.
+// shared is a runtime whose images another client uses, too.
 type shared struct {
 	*runtimetest.Fake
 	users func() ([]runtime.ImageUser, error)
