@@ -142,7 +142,7 @@ func TestAManualDrainCanBeEnded(t *testing.T) {
 
 func TestAPlanOfAManualDrainSparesCriticalPodsUnlessRequestedOtherwise(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
-		r.logind.ceiling = 8 * time.Second // what logind grants does not bind a person
+		r.logind.ceiling = 8 * time.Second // logind's limit does not apply to a manual drain
 		r.usual()
 		r.start()
 		p, spared, err := r.guard.PlanManualDrain(t.Context(), false)
@@ -159,7 +159,7 @@ func TestAPlanOfAManualDrainSparesCriticalPodsUnlessRequestedOtherwise(t *testin
 	})
 }
 
-// outcomes are those of a record's pods, by name.
+// outcomes returns the outcomes of a record's pods, by name.
 func outcomes(r journal.Record) string {
 	var list []string
 	for _, p := range r.Pods {

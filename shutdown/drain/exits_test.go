@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// autoRemoving removes containers as they end, and returns how that was to who stops them.
+// autoRemoving removes containers when they end. StopContainer returns how they ended.
 type autoRemoving struct {
 	*runtimetest.Fake
 	code int32

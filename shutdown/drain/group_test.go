@@ -14,18 +14,18 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// comes has somebody start a container in a pod, and end it.
+// comes starts a container in a pod at a time, and ends it at another.
 func (w *world) comes(pod string, at, ends time.Duration) {
 	time.AfterFunc(at, func() { w.fake.AddContainer(pod, runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image"}) })
 	time.AfterFunc(ends, func() { w.fake.Exit("late", 0) })
 }
 
-// Who came may end before its turn: nothing is left to stop, but the sandbox.
+// A new container may end before its stop. Then only the sandbox must be torn down.
 func TestASandboxThatStayedForNobodyIsTornDown(t *testing.T) {
 	refused := runtimetest.Fault{Err: errors.New("denied")}
 	for name, c := range map[string]struct {
 		priority int32
-		ends     time.Duration // web does; it does not heed its TERM if zero
+		ends     time.Duration // when web ends; if zero, it ignores SIGTERM
 		stop     runtimetest.Fault
 		came     time.Duration
 		outcome  journal.Outcome
@@ -57,7 +57,7 @@ func TestASandboxThatStayedForNobodyIsTornDown(t *testing.T) {
 	}
 }
 
-// A list that does not show who came may be older than one that does.
+// A list that does not show the new container may be older than one that does.
 func TestAnOldListHasNoSandboxTornDown(t *testing.T) {
 	for name, outdated := range map[string]func(*world){
 		"of somebody else": func(w *world) {
@@ -92,7 +92,7 @@ func TestAnOldListHasNoSandboxTornDown(t *testing.T) {
 	}
 }
 
-// Also where it shows who came into a pod of a later phase.
+// The same for a new container in a pod of a later phase.
 func TestAnOldListHasNoSandboxOfALaterPhaseTornDown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("deaf", 0)
@@ -111,7 +111,7 @@ func TestAnOldListHasNoSandboxOfALaterPhaseTornDown(t *testing.T) {
 	})
 }
 
-// What does not report which run it shows is not taken for a new one of what is over.
+// A list that does not identify the run must not count as a new run of a stopped container.
 func TestAnOldListBeginsNothingAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
@@ -127,7 +127,7 @@ func TestAnOldListBeginsNothingAgain(t *testing.T) {
 	})
 }
 
-// It is on record when the last of a pod ended, and not when somebody saw that nobody came.
+// The record has the time when the last container of a pod ended, not when a list showed it.
 func TestWhenAPodWasOverWhoseSandboxStayed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19 * time.Second, Labels: grace("60s")})
@@ -143,7 +143,7 @@ func TestWhenAPodWasOverWhoseSandboxStayed(t *testing.T) {
 	})
 }
 
-// What an earlier process saw of a pod is not this one's to judge.
+// The outcome that an earlier process recorded stays.
 func TestAPodThatWasKilledByAnEarlierProcessStaysSo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
@@ -156,7 +156,8 @@ func TestAPodThatWasKilledByAnEarlierProcessStaysSo(t *testing.T) {
 	})
 }
 
-// A kubelet starts a container again under another ID: who ended and who came are in one list.
+// A kubelet starts a container again with another ID. One list shows the end of the old one and the
+// new one.
 func TestWhoComesAsAnotherEndsHasItsGrace(t *testing.T) {
 	for priority, want := range map[int32]string{0: "TERM@20s", plan.CriticalPriority: ""} { // after the last phase there is no time
 		inWorld(t, func(t *testing.T, w *world) {
@@ -179,7 +180,7 @@ func TestWhoComesAsAnotherEndsHasItsGrace(t *testing.T) {
 	}
 }
 
-// It is not on record as stopped where somebody in it runs on.
+// A pod with a container that is still running must not be recorded as stopped.
 func TestAPodIntoWhichSomebodyCameIsLeftByACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19300 * time.Millisecond, Labels: grace("60s")})
@@ -214,7 +215,8 @@ func TestALastResortIsTriedAgainOnceAnotherOneFails(t *testing.T) {
 	}
 }
 
-// Network plugins are critical pods: those of the phase before go while they run.
+// Network plug-ins are critical pods, so the sandboxes of the previous phase are torn down while
+// they run.
 func TestSandboxesOfAPhaseDoNotWaitForTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = slowKiller{w.fake}
@@ -233,7 +235,7 @@ func TestSandboxesOfAPhaseDoNotWaitForTheNext(t *testing.T) {
 	})
 }
 
-// slowKiller takes a moment to report that a container has ended.
+// slowKiller needs a moment to report that a container has ended.
 type slowKiller struct{ *runtimetest.Fake }
 
 func (s slowKiller) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {

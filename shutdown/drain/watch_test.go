@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// reviving is a runtime in which something starts a container again a second after it has stopped,
-// for so many times.
+// reviving is a runtime in which a container is started again one second after each stop, a number
+// of times.
 type reviving struct {
 	*runtimetest.Fake
 	times *int
