@@ -28,7 +28,7 @@ func ranFor(t *testing.T, c interface{ Last() (runs.Report, bool) }, why string)
 	return last
 }
 
-func TestADiskUnderPressureIsHelpedAtOnce(t *testing.T) {
+func TestDiskPressureStartsCollectionsAtOnce(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
@@ -59,7 +59,7 @@ func TestADiskUnderPressureIsHelpedAtOnce(t *testing.T) {
 	<-ended
 }
 
-func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
+func TestAFailedCollectionIsRepeatedWhenTheRuntimeIsReady(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -140,7 +140,7 @@ func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 
 // The command reports errors of a requested run. The health of the loop depends only on its own
 // runs.
-func TestARunOfAPersonsThatFailsIsNoFailureOfTheLoop(t *testing.T) {
+func TestAFailedRequestedRunIsNoFailureOfTheLoop(t *testing.T) {
 	a := newRig(t).build(t)
 	ended := func(trigger string, err error) bool {
 		r := runs.NewReport(trigger)

@@ -78,7 +78,7 @@ func (r *rig) eventually(t *testing.T, what string, is func(api.Status) bool) {
 	}
 }
 
-func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
+func TestANodeThatAnotherClientCreatesIsAwaitedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.cfg.Node.Register = false
@@ -183,7 +183,7 @@ func (d deaf) RenewLease(context.Context, *coordinationv1.Lease) (*coordinationv
 
 // If failed renewals triggered the watchdog, an unreachable control plane would restart all agents
 // of the fleet.
-func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T) {
+func TestTheWatchdogTriggersForHangingRenewalsNotForFailedOnes(t *testing.T) {
 	for name, c := range map[string]struct {
 		client func(*controlplanetest.Fake) controlplane.Client
 		fault  controlplanetest.Fault

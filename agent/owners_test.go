@@ -13,7 +13,7 @@ import (
 )
 
 // A failed operation is not repeated after the job is lost, so its error would never be cleared.
-func TestTroubleWithALostJobIsForgotten(t *testing.T) {
+func TestTheErrorOfALostJobIsCleared(t *testing.T) {
 	a := newRig(t).build(t)
 	full := controlplanetest.NewFake(nil)
 	full.Inject(controlplanetest.Any, controlplanetest.Fault{Err: errors.New("disk full")})

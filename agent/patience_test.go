@@ -9,7 +9,7 @@ import (
 )
 
 // A loop that now runs less often must not count as stuck.
-func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
+func TestALoopHasTheReloadedIntervalAsItsPatience(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	next := a.config()
@@ -19,8 +19,8 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	for _, name := range []string{"image-gc", "container-gc"} {
 		named(t, a, name).Heartbeat(nil)
 	}
-	if _, changed, _, err := a.serving.reloader.takeUp(); err != nil || len(changed) != 2 {
-		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err != nil || len(changed) != 2 {
+		t.Fatalf("applyFiles() = %v, %v, want both intervals", changed, err)
 	}
 	for _, name := range []string{"image-gc", "container-gc"} {
 		if l := named(t, a, name); l.Stuck(time.Now().Add(2*time.Hour)) || !l.Stuck(time.Now().Add(3*time.Hour)) {

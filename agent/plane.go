@@ -94,8 +94,8 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	return nil
 }
 
-// twin returns another host that renews the same Lease; nil if there is none.
-func (p plane) twin() *controlplane.Clone { return p.keeper.Stats().Clone }
+// leaseClone returns another host that renews the same Lease; nil if there is none.
+func (p plane) leaseClone() *controlplane.Clone { return p.keeper.Stats().Clone }
 
 // observedRenewer reports the result of each renewal.
 type observedRenewer struct {

@@ -94,7 +94,7 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	}
 	r.notify(false)
 	defer r.notify(true)
-	next, changed, warnings, err := r.takeUp()
+	next, changed, warnings, err := r.applyFiles()
 	r.settings.Reloaded(next, err)
 	switch {
 	case err != nil:
@@ -114,9 +114,9 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	return api.ReloadReport{Changed: changed, Warnings: warnings}, nil
 }
 
-// takeUp applies the configuration of the files. It returns the new configuration, the changed
+// applyFiles applies the configuration of the files. It returns the new configuration, the changed
 // keys, and what the host lacks for it.
-func (r *reloader) takeUp() (next config.Config, changed, warnings []string, err error) {
+func (r *reloader) applyFiles() (next config.Config, changed, warnings []string, err error) {
 	loaded, err := r.settings.Read()
 	warnIgnored(r.log, loaded.Ignored)
 	next = loaded.Config

@@ -21,7 +21,7 @@ import (
 
 func seconds(n int) config.Duration { return config.Duration(time.Duration(n) * time.Second) }
 
-func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
+func TestReloadAppliesLiveKeys(t *testing.T) {
 	r := newRig(t)
 	r.cfg.Status.UpdateInterval = seconds(3600)
 	r.next = r.cfg
@@ -73,7 +73,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	}
 }
 
-func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
+func TestReloadRejectsOtherKeysByName(t *testing.T) {
 	for key, change := range map[string]func(*config.Config){
 		"node.name":             func(c *config.Config) { c.Node.Name = "other" },
 		"node.enabled":          func(c *config.Config) { c.Node.Enabled = config.Off },
@@ -108,9 +108,9 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 			a := r.build(t)
 			r.next.ImageGC.HighThresholdPercent = 99 // this key alone could be reloaded
 			change(&r.next)
-			_, changed, _, err := a.serving.reloader.takeUp()
+			_, changed, _, err := a.serving.reloader.applyFiles()
 			if err == nil || !strings.HasPrefix(err.Error(), key+" cannot change while the agent runs; restart it with `systemctl restart hostler`") {
-				t.Errorf("takeUp() = %v, %v, want %s refused with a hint", changed, err, key)
+				t.Errorf("applyFiles() = %v, %v, want %s refused with a hint", changed, err, key)
 			}
 			if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 				t.Errorf("config() = %+v, want all of it as before", a.config())
@@ -169,8 +169,8 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	a := r.build(t)
 	r.next.Node.Reserved.CPU = "1000000"
 	r.next.Node.MaxPods = 11
-	if _, changed, _, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
-		t.Errorf("takeUp() = %v, %v, want node.reserved.cpu refused", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+		t.Errorf("applyFiles() = %v, %v, want node.reserved.cpu refused", changed, err)
 	}
 	if a.config().Node.MaxPods != 110 || a.settings.Node().MaxPods != 110 {
 		t.Errorf("config() = %+v, want the old one", a.config().Node)
@@ -178,7 +178,7 @@ func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 }
 
 // A rejected configuration must not be effective in part.
-func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
+func TestARejectedConfigurationHasNoEffect(t *testing.T) {
 	r := newRig(t)
 	reloader := r.build(t).serving.reloader
 	asked, applied := 0, 0
@@ -186,13 +186,13 @@ func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
 	fits := func(status.Options) error { asked++; return errors.New("too much") }
 	reloader.effects = []effect{{apply: apply}, {keys: "node.maxPods", apply: apply}, {keys: "pressure", fits: fits, apply: apply}}
 	r.next.Node.MaxPods = 11
-	if _, _, _, err := reloader.takeUp(); err != nil || asked != 0 || applied != 3 {
-		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want all of them, and nobody asked", err, asked, applied)
+	if _, _, _, err := reloader.applyFiles(); err != nil || asked != 0 || applied != 3 {
+		t.Errorf("applyFiles() = %v, asked %d times and applied %d effects, want all of them, and nobody asked", err, asked, applied)
 	}
 	before := reloader.settings.Config()
 	r.next.Node.MaxPods, r.next.Pressure.MemoryAvailable = 12, "200Mi"
-	if _, _, _, err := reloader.takeUp(); err == nil || asked != 1 || applied != 3 || !reflect.DeepEqual(reloader.settings.Config(), before) {
-		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want it refused and none", err, asked, applied-3)
+	if _, _, _, err := reloader.applyFiles(); err == nil || asked != 1 || applied != 3 || !reflect.DeepEqual(reloader.settings.Config(), before) {
+		t.Errorf("applyFiles() = %v, asked %d times and applied %d effects, want it refused and none", err, asked, applied-3)
 	}
 }
 
@@ -218,12 +218,12 @@ func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
 	a.settings.Set(cfg, policies)
 	r.next.Log.Level = "debug"
-	if _, changed, _, err := a.serving.reloader.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
-		t.Errorf("takeUp() = %v, %v, want log.level taken up", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
+		t.Errorf("applyFiles() = %v, %v, want log.level taken up", changed, err)
 	}
 	r.next.Pressure.MemoryAvailable = "200Mi"
-	if _, changed, _, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
-		t.Errorf("takeUp() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+		t.Errorf("applyFiles() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// conditionsPatience is the time limit for one round of checks.
+// conditionsPatience is how long the loop of checks may run without completing a round.
 const conditionsPatience = 6*conditions.ScanInterval + time.Minute
 
 // reports has the parts that report this host to the control plane.
@@ -78,7 +78,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			AdoptOnly: !cfg.Node.Register,
 		},
 		Watch:   a.plane.leases,
-		Twin:    a.plane.twin,
+		Twin:    a.plane.leaseClone,
 		Mine:    func() bool { return a.owners.Has(owner.Node) },
 		Beside:  a.owners.Beside,
 		Boot:    a.host.boot,

@@ -302,7 +302,7 @@ func named(t *testing.T, a *Agent, name string) *loop.Loop {
 	return a.loops[i]
 }
 
-func TestMetricsReportHowThingsStand(t *testing.T) {
+func TestMetricsReportTheCurrentState(t *testing.T) {
 	a := newRig(t).build(t)
 	a.owners.Refresh(t.Context())
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {

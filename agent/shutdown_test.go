@@ -98,7 +98,7 @@ func TestASecondSignalEndsTheWaiting(t *testing.T) {
 	})
 }
 
-func TestAGuardThatDoesNotAnswerDoesNotBlockTheHostForEver(t *testing.T) {
+func TestAGuardThatHangsDoesNotBlockTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := guarded(t, 5*time.Second)
 		began := time.Now()
@@ -118,7 +118,7 @@ func TestAGuardThatDoesNotAnswerDoesNotBlockTheHostForEver(t *testing.T) {
 	})
 }
 
-func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
+func TestAStopRestoresTheDelay(t *testing.T) {
 	t.Parallel()
 	a := guarded(t, 5*time.Second) // Disarmed, as after a loss of the bus
 	root := t.TempDir()

@@ -93,18 +93,18 @@ func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 		Held:         a.restartsHeld,
 		Report:       a.reportRestart,
 		Wake:         a.shutdown.wake,
-		PendingUnits: a.coming,
+		PendingUnits: a.pendingUnits,
 	}
 }
 
-// coming returns the units that systemd has yet to start in this boot.
-func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.PendingUnit, error) {
+// pendingUnits returns the units that systemd has yet to start in this boot.
+func (a *Agent) pendingUnits(ctx context.Context, units ...string) ([]restart.PendingUnit, error) {
 	list, err := a.host.manager.PendingUnits(ctx, units...)
-	coming := make([]restart.PendingUnit, len(list))
+	pending := make([]restart.PendingUnit, len(list))
 	for i, c := range list {
-		coming[i] = restart.PendingUnit(c)
+		pending[i] = restart.PendingUnit(c)
 	}
-	return coming, err
+	return pending, err
 }
 
 // restartsHeld reports whether no container may be started now: the host shuts down, a manual drain

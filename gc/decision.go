@@ -319,9 +319,9 @@ func (a *account) complete(g Gain) Gain {
 	return Gain{Bytes: g.Bytes, Inodes: g.Inodes}
 }
 
-// brings reports whether the gain is large enough: at least a tenth of the object's size, or a
+// worthwhile reports whether the gain is large enough: at least a tenth of the object's size, or a
 // hundredth of what must be freed.
-func (l *ledger) brings(runtimeName string, g, whole Gain) bool {
+func (l *ledger) worthwhile(runtimeName string, g, whole Gain) bool {
 	enough := func(asked, gain, whole uint64) bool {
 		return asked > 0 && gain > 0 && (gain >= whole/10 || gain >= asked/100)
 	}

@@ -49,22 +49,22 @@ func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) boo
 	return record
 }
 
-// valid reports whether removals would still free nothing: all images that were in use still are,
-// and neither the size of the filesystem nor its free space has grown.
+// valid reports whether removals would still free nothing. That is so if all images that were in
+// use still are, and neither the size nor the free space of the filesystem has grown.
 func (r Fruitless) valid(usage Usage, answered map[string]bool, held map[ImageKey]bool) bool {
 	for _, key := range r.Held {
 		if answered[key.Runtime] && !held[key] {
 			return false
 		}
 	}
-	return alike(r.CapacityBytes, usage.CapacityBytes, usage.CapacityBytes) && alike(r.Inodes, usage.Inodes, usage.Inodes) &&
-		(usage.AvailableBytes < r.AvailableBytes || alike(r.AvailableBytes, usage.AvailableBytes, usage.CapacityBytes)) &&
-		(usage.InodesFree < r.InodesFree || alike(r.InodesFree, usage.InodesFree, usage.Inodes))
+	return similar(r.CapacityBytes, usage.CapacityBytes, usage.CapacityBytes) && similar(r.Inodes, usage.Inodes, usage.Inodes) &&
+		(usage.AvailableBytes < r.AvailableBytes || similar(r.AvailableBytes, usage.AvailableBytes, usage.CapacityBytes)) &&
+		(usage.InodesFree < r.InodesFree || similar(r.InodesFree, usage.InodesFree, usage.Inodes))
 }
 
-// alike reports whether two figures differ by at most a hundredth of whole. Normal activity of a
+// similar reports whether two figures differ by at most a hundredth of whole. Normal activity of a
 // host causes such differences.
-func alike(a, b, whole uint64) bool { return max(a, b)-min(a, b) <= whole/100 }
+func similar(a, b, whole uint64) bool { return max(a, b)-min(a, b) <= whole/100 }
 
 // fruitless returns the images whose removal would free nothing, and since when that is known. It
 // also returns the filesystems whose record is no longer valid.

@@ -173,7 +173,7 @@ func removeByLimits(deads []*dead, f *Facts, p ContainerPolicy, now time.Time, o
 		switch {
 		case d.pod.Gone:
 			d.remove(PodGone)
-		case abandoned(f, d.pod) && age(now, lastTouched(d.pod)) >= p.patience():
+		case abandoned(f, d.pod) && age(now, lastChange(d.pod)) >= p.patience():
 			d.remove(PodDead)
 		case d.unstarted:
 			d.remove(NeverStarted)

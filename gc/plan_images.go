@@ -112,7 +112,7 @@ func (r *releaser) release(q *queued) {
 		q.reason = BelowThreshold
 	case !r.knownSince(q).IsZero():
 		q.reason, q.detail = FreesNothing, "removals freed nothing at "+r.knownSince(q).UTC().Format(time.RFC3339)
-	case !r.ledger.brings(name, most, whole):
+	case !r.ledger.worthwhile(name, most, whole):
 		q.reason, q.detail = FreesNothing, "kept images or containers share its layers"
 	default:
 		r.remove(q, LRU)
@@ -140,7 +140,7 @@ func (r *releaser) restore(order []*queued) {
 		_, whole := r.sharing.most(q.img)
 		gain := r.sharing.restore(q.img)
 		r.ledger.undoTake(q.img.Runtime, gain)
-		if !r.ledger.short(q.img.Runtime) && !r.ledger.brings(q.img.Runtime, gain, whole) {
+		if !r.ledger.short(q.img.Runtime) && !r.ledger.worthwhile(q.img.Runtime, gain, whole) {
 			q.action, q.reason, q.gain = Keep, BelowThreshold, Gain{}
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 // settlingLimit is the maximum of settling.
 const settlingLimit = time.Minute
 
-// settling is how long creating an object may take: a new sandbox is listed as not ready at first,
-// and the log folder of a new pod exists before the pod is listed.
+// settling is how long creating an object may take. At first, a new sandbox is listed as not ready,
+// and the log folder of a new pod exists without a pod.
 func (p ContainerPolicy) settling() time.Duration {
 	return max(p.MinimumAge, min(p.AbandonedAge, settlingLimit))
 }
@@ -26,9 +26,9 @@ func abandoned(f *Facts, pod *runtime.Pod) bool {
 // isDead reports whether the pod has a sandbox that is dead.
 func isDead(pod *runtime.Pod) bool { return pod.Sandbox && !pod.Ready && !pod.Gone }
 
-// lastTouched is the latest known time of a change in the pod. No runtime reports when a sandbox
+// lastChange is the latest known time of a change in the pod. No runtime reports when a sandbox
 // died.
-func lastTouched(pod *runtime.Pod) time.Time {
+func lastChange(pod *runtime.Pod) time.Time {
 	last := pod.CreatedAt
 	for i := range pod.Containers {
 		for _, t := range []time.Time{pod.Containers[i].CreatedAt, pod.Containers[i].FinishedAt} {
@@ -78,8 +78,8 @@ func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers 
 			d.Reason, d.Detail = InUse, "container "+stays.Name+" is kept ("+string(stays.Reason)+")"
 		case f.Kubelet && newest[PodKey{pod.Runtime, pod.UID}] == pod:
 			d.Reason, d.Detail = Newest, "the kubelet may restart the pod"
-		case age(now, lastTouched(pod)) < p.settling():
-			d.Reason, d.Detail = TooYoung, untilRemoval(p.settling()-age(now, lastTouched(pod)))
+		case age(now, lastChange(pod)) < p.settling():
+			d.Reason, d.Detail = TooYoung, untilRemoval(p.settling()-age(now, lastChange(pod)))
 		default:
 			d.Action, d.Reason = Remove, PodDead
 		}

@@ -51,9 +51,9 @@ type ContainerPolicy struct {
 	// MaximumAge removes a container that has been dead for longer, whatever the limits are; 0
 	// disables it.
 	MaximumAge time.Duration
-	// AbandonedAge, if longer than MinimumAge, keeps objects that look abandoned but may not be:
-	// containers that were never started or have an unknown state, containers of a dead sandbox, logs
-	// without a pod.
+	// AbandonedAge, if longer than MinimumAge, keeps objects that seem abandoned but may not be.
+	// These are containers that were never started or have an unknown state, containers of a dead
+	// sandbox, and logs without a pod.
 	AbandonedAge time.Duration
 	// MaxPerPodContainer is how many dead containers are kept per pod and container name, newest
 	// first; Unlimited disables it.

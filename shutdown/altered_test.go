@@ -82,7 +82,7 @@ type yielder struct {
 
 func (y *yielder) YieldMaxDelay(context.Context) error { y.yields.Add(1); return nil }
 
-func TestWhoeverTakesOverIsSeenWithHisLock(t *testing.T) {
+func TestANewOwnerIsSeenWhenItTakesItsLock(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		var other atomic.Bool
 		y := &yielder{rehander: &rehander{logind: r.logind}}

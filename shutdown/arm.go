@@ -16,7 +16,7 @@ const armBound = 20 * time.Second
 
 // attempt is the result of one attempt to take the lock.
 type attempt struct {
-	news int // number of announcements when the attempt began
+	announcements int // number of announcements when the attempt began
 
 	evidence   string // of the other owner
 	delegated  bool
@@ -36,15 +36,15 @@ type attempt struct {
 
 // arming is the state of taking the lock. Run's goroutine owns it.
 type arming struct {
-	subscribed bool
-	news       int                // number of announcements; the result of an attempt from before the last one is outdated
-	underWay   bool               // an attempt is running
-	again      bool               // start another attempt after it
-	stop       context.CancelFunc // cancels the latest attempt
-	retry      *time.Timer
-	retries    backoff
-	trouble    error // why the guard is not armed
-	final      bool  // systemd shuts down: no further attempt, and a released lock is not taken again
+	subscribed    bool
+	announcements int                // number of announcements; the result of an attempt from before the last one is outdated
+	running       bool               // an attempt is running
+	again         bool               // start another attempt after it
+	stop          context.CancelFunc // cancels the latest attempt
+	retry         *time.Timer
+	retries       backoff
+	trouble       error // why the guard is not armed
+	final         bool  // systemd shuts down: no further attempt, and a released lock is not taken again
 }
 
 // arm starts an attempt to take the lock, in its own goroutine, so that Run still receives
@@ -54,27 +54,27 @@ func (g *Guard) arm() {
 	if g.arming.final {
 		return
 	}
-	if g.arming.underWay {
+	if g.arming.running {
 		g.arming.again = true
 		return
 	}
-	g.arming.underWay = true
-	a, run := attempt{news: g.arming.news}, g.ctx
-	underWay := g.status.State == Released || g.status.State == Draining
+	g.arming.running = true
+	a, run := attempt{announcements: g.arming.announcements}, g.ctx
+	inProgress := g.status.State == Released || g.status.State == Draining
 	ctx, cancel := context.WithTimeout(run, armBound)
 	g.arming.stop = cancel
 	go func() {
 		defer cancel()
-		a.take(ctx, g.options, underWay)
+		a.take(ctx, g.options, inProgress)
 		g.send(run, func() { g.onAttempt(a) }) // if Run ends, the lock stays open
 	}()
 }
 
 // take checks whether another owner handles the shutdown. Otherwise it requests enough delay, and
 // then the lock. Last, it checks whether a shutdown had started before.
-func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
+func (a *attempt) take(ctx context.Context, options Options, inProgress bool) {
 	inhibitor := options.Inhibitor
-	if underWay {
+	if inProgress {
 		// logind grants no lock during a shutdown.
 		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
 			return
@@ -132,7 +132,7 @@ func (a *attempt) readKind(ctx context.Context, inhibitor Inhibitor) {
 
 // onAttempt handles the result of an attempt.
 func (g *Guard) onAttempt(a attempt) {
-	g.arming.underWay = false
+	g.arming.running = false
 	if a.lock != nil {
 		g.adopt(a.lock)
 	}
@@ -147,7 +147,7 @@ func (g *Guard) onAttempt(a attempt) {
 			s.InhibitDelayMax, s.InhibitDelaySource = plan.Delay{Duration: a.granted}, a.source
 		})
 	}
-	again := g.arming.again || a.news != g.arming.news
+	again := g.arming.again || a.announcements != g.arming.announcements
 	g.arming.again = false
 	if a.lock != nil && g.status.State == Released {
 		// The drain ended before the attempt returned this lock.
@@ -165,7 +165,7 @@ func (g *Guard) onAttempt(a attempt) {
 	case a.delegated:
 		g.delegate(a.evidence, a.unyielding)
 	case a.err != nil:
-		g.lose(a.err)
+		g.setTrouble(a.err)
 		g.arming.retry.Reset(g.arming.retries.next(LongestPause))
 	case a.refused && draining, a.preparing && draining:
 		g.arming.retries.reset()
@@ -202,7 +202,7 @@ func (g *Guard) guardOn(a attempt) {
 		g.set(Disarmed, "no other owner of shutdown found any more")
 	}
 	g.arming.retries.reset()
-	g.well()
+	g.clearTrouble()
 	g.settle()
 	reason, shortage := "shutdown lock held", ""
 	if a.shortage != nil {
@@ -268,7 +268,7 @@ func (g *Guard) delegate(evidence string, unyielding error) {
 		g.log.Warn("cannot leave logind drop-in to the shutdown's owner, its delay may be shortened", "owner", evidence, "error", unyielding)
 	}
 	g.drop()
-	g.well()
+	g.clearTrouble()
 	released := g.status.State == Released
 	if released {
 		g.set(Disarmed, "shutdown did not take place")
@@ -321,9 +321,9 @@ func (c *onceCloser) Close() error {
 	return closer.Close()
 }
 
-// lose records why the guard is not armed. It keeps the lock, which survives a restart of logind. A
-// running drain continues.
-func (g *Guard) lose(err error) {
+// setTrouble records why the guard is not armed. It keeps the lock, which survives a restart of
+// logind. A running drain continues.
+func (g *Guard) setTrouble(err error) {
 	began := g.arming.trouble == nil
 	g.arming.trouble = err
 	g.options.Heartbeat(err)
@@ -336,8 +336,8 @@ func (g *Guard) lose(err error) {
 	}
 }
 
-// well records that nothing prevents arming.
-func (g *Guard) well() {
+// clearTrouble records that nothing prevents arming.
+func (g *Guard) clearTrouble() {
 	if g.arming.trouble != nil {
 		g.log.Info("logind recovered")
 	}
@@ -353,16 +353,16 @@ func (g *Guard) on(e Event) {
 		g.arm()
 	case Lost:
 		g.arming.subscribed = false
-		g.lose(ErrLoginManagerGone)
+		g.setTrouble(ErrLoginManagerGone)
 	case Altered:
 		if s := g.status.State; s == Armed || s == Delegated {
 			g.arm()
 		}
 	case Prepare:
-		g.arming.news++
+		g.arming.announcements++
 		g.prepare(e.Kind)
 	case Cancel:
-		g.arming.news++
+		g.arming.announcements++
 		g.cancel()
 	}
 }

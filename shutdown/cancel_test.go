@@ -235,7 +235,7 @@ func (r *rig) restartable(name string, c runtimetest.ContainerSpec) {
 }
 
 // The restarter reads the journal when it is notified, so the restarts must be recorded before.
-func TestWhatACancelledShutdownHasStoppedIsReportedOnceItIsKnown(t *testing.T) {
+func TestRestartsAreRecordedBeforeSettledIsCalled(t *testing.T) {
 	for name, after := range map[string]time.Duration{"in the middle": 3 * time.Second, "after the release": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
@@ -264,7 +264,7 @@ func TestWhatACancelledShutdownHasStoppedIsReportedOnceItIsKnown(t *testing.T) {
 
 // Between the cancellation and the moment when the guard is armed again, the journal is not settled
 // yet.
-func TestAShutdownRightAfterOneThatWasCancelledForgetsNobody(t *testing.T) {
+func TestAShutdownRightAfterACancelledOneKeepsItsRestarts(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
@@ -293,7 +293,7 @@ func TestAShutdownRightAfterOneThatWasCancelledForgetsNobody(t *testing.T) {
 }
 
 // The same for a manual drain, after which the containers stay stopped.
-func TestADrainRightAfterAShutdownThatWasCancelledWaives(t *testing.T) {
+func TestADrainRightAfterACancelledShutdownWaivesItsRestarts(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})

@@ -131,9 +131,9 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	g.reviver.endFollowing() // a service that the drain stops has not failed
 	trigger, units := demand.Trigger, g.waiveUnits
 	g.options.Journal.WaiveRestarts(journal.WaivedFor(demand.Cause), func(priority int32) bool {
-		return trigger.SparesCritical() && priority >= plan.CriticalPriority
+		return trigger.SkipsCritical() && priority >= plan.CriticalPriority
 	})
-	if !trigger.SparesCritical() { // otherwise keep the units: pods that are not drained may belong to them
+	if !trigger.SkipsCritical() { // otherwise keep the units: pods that are not drained may belong to them
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
 	if trigger.ByHost() {
@@ -158,7 +158,7 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
-		Start: start, SkipCritical: trigger.SparesCritical(),
+		Start: start, SkipCritical: trigger.SkipsCritical(),
 		Record: record, Publish: show, UnitStops: units, Watch: ReturnWatch,
 	})
 	g.manual = d
@@ -250,7 +250,7 @@ func (g *Guard) refusal() error {
 // PlanManualDrain returns what a manual drain would do now, and the critical pods that it would not
 // stop. If a runtime does not answer, the plan has its last known pods, and the error names the
 // runtime.
-func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
+func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, critical []plan.PlannedPod, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
 	pods, err := g.roster.List(ctx)
@@ -261,8 +261,8 @@ func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, spa
 	if all {
 		return p, []plan.PlannedPod{}, err
 	}
-	p, spared = plan.WithoutCritical(p)
-	return p, spared, err
+	p, critical = plan.WithoutCritical(p)
+	return p, critical, err
 }
 
 // manualPhases returns the phases of a manual drain. If shutdown protection is disabled, they are

@@ -163,7 +163,7 @@ func TestAServiceStopWaitsForTheSandboxesOfTheDrainBefore(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrain(t *testing.T) {
+func TestManualDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
@@ -180,7 +180,7 @@ func TestAPersonsDrain(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainGivesWay(t *testing.T) {
+func TestAManualDrainYieldsToAShutdown(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()
@@ -214,7 +214,7 @@ func TestAPersonsDrainGivesWay(t *testing.T) {
 	})
 }
 
-func TestAPersonMayInterrupt(t *testing.T) {
+func TestAManualDrainCanBeInterrupted(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()

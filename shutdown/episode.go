@@ -83,12 +83,12 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 		start = start.Add(min(record.Lead(start), drain.LongestLead) - start.Sub(record.StartedAt))
 		g.log.Info("resumed interrupted drain", "started", start)
 	}
-	g.carryOn(trigger, record, start, reason)
+	g.continueDrain(trigger, record, start, reason)
 }
 
-// carryOn continues the drain of record. start is when its phases began. A finished record stays
-// finished unless a pod runs.
-func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
+// continueDrain continues the drain of record. start is when its phases began. A finished record
+// stays finished unless a pod runs.
+func (g *Guard) continueDrain(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
 	if g.manual != nil {
 		g.manual.Abandon()
 		g.manual = nil
@@ -108,8 +108,8 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 		First: g.options.First, UnitStops: g.recordStoppedUnits, Flush: g.options.Journal.Flush,
 	})
 	g.setCurrent(record.Clone()) // so that Draining is never visible without its start
-	early, hush := context.WithDeadline(ctx, d.Deadline())
-	e := &episode{drain: d, kind: record.Kind, endReport: hush}
+	early, cancelReport := context.WithDeadline(ctx, d.Deadline())
+	e := &episode{drain: d, kind: record.Kind, endReport: cancelReport}
 	g.episode = e
 	g.teardowns = append(slices.DeleteFunc(g.teardowns, drain.Closed), d.Idle())
 	go func() {
@@ -162,7 +162,7 @@ func (g *Guard) release(e *episode) {
 	if g.episode != e {
 		return // cancelled while the status was being written
 	}
-	if g.arming.underWay {
+	if g.arming.running {
 		// The attempt may have adopted the lock, and a hanging logind may keep it from returning.
 		g.arming.stop()
 		g.arming.again = true
@@ -222,7 +222,7 @@ func (g *Guard) endCancelled(e *episode) {
 	if e.again {
 		record.Kind, record.StartedAt = e.kind, time.Now()
 		record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
-		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced again")
+		g.continueDrain(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced again")
 		g.episode.waiters = e.waiters
 		return
 	}

@@ -178,7 +178,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	}
 	g.reviver.end()
 	g.episode, g.manual, g.status.ManualDrain = nil, nil, nil
-	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
+	g.arming.subscribed, g.arming.running, g.arming.again = false, false, false
 	if g.status.State == Draining { // the previous Run panicked; the journal has its state
 		g.set(Disarmed, "shutdown guard restarted")
 	}
@@ -208,7 +208,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.on(e)
 		case err := <-lost:
 			g.arming.subscribed = false
-			g.lose(fmt.Errorf("watch logind: %w", err))
+			g.setTrouble(fmt.Errorf("watch logind: %w", err))
 		case <-g.arming.retry.C:
 			if g.arming.subscribed {
 				g.arm()

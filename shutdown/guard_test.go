@@ -52,7 +52,7 @@ func TestAShutdownFromAnnouncementToRelease(t *testing.T) {
 	})
 }
 
-func TestTheFirstFailureIsNotTheLast(t *testing.T) {
+func TestArmingIsRetriedAfterEachFailure(t *testing.T) {
 	for _, method := range []string{"Watch", "Inhibit", "Preparing"} {
 		t.Run(method+" fails", func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
@@ -79,7 +79,7 @@ func TestTheFirstFailureIsNotTheLast(t *testing.T) {
 	}
 }
 
-func TestALogindThatReturnsIsAskedAfreshUntilItIsReady(t *testing.T) {
+func TestAfterARestartLogindIsQueriedUntilItIsReady(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.logind.breaks("Inhibit", errBus)
 		r.start()
@@ -127,7 +127,7 @@ func TestALossOfLogindOrTheBusEndsWithOneLock(t *testing.T) {
 	})
 }
 
-func TestAnArmedGuardLooksWhetherItIsStillTrue(t *testing.T) {
+func TestAnArmedGuardIsVerifiedRegularly(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.expect(shutdown.Armed, 1)
@@ -303,7 +303,7 @@ func TestAMaximumThatHangsDoesNotKeepTheLockAway(t *testing.T) {
 	})
 }
 
-func TestStandingBackForAnotherOwner(t *testing.T) {
+func TestYieldingToAnotherOwner(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		var owner atomic.Value
 		owner.Store("kubelet holds a shutdown lock")
@@ -381,7 +381,7 @@ func TestNoLoginManager(t *testing.T) {
 	})
 }
 
-func TestWhatWasObservedServesWhenTheRuntimeHangs(t *testing.T) {
+func TestObservedPodsAreUsedIfTheRuntimeHangs(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.fake.Inject(runtimetest.Pods, runtimetest.Fault{Hang: true})
 		r.start()

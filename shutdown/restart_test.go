@@ -36,7 +36,7 @@ func TestTheNextProcessReportsTheLastShutdown(t *testing.T) {
 	}
 }
 
-func TestThePowerMayGoTheMomentThatTheLockDoes(t *testing.T) {
+func TestEverythingIsOnDiskBeforeTheLockIsReleased(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		var last *journal.Record
@@ -119,7 +119,7 @@ func TestTheAgentIsRestartedInMidDrain(t *testing.T) {
 	})
 }
 
-func TestADrainThatWasCutOffAndThenCancelledIsForgotten(t *testing.T) {
+func TestAnInterruptedAndCancelledDrainIsSettled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()
@@ -159,7 +159,7 @@ func TestADiskThatIsFullDoesNotStopADrain(t *testing.T) {
 	})
 }
 
-func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
+func TestAnOldShutdownIsNotContinued(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.start()
@@ -180,7 +180,7 @@ func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
 	})
 }
 
-func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
+func TestAGuardThatPanicsContinuesTheDrainInTheNextRun(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		heartbeats := 0
@@ -221,7 +221,7 @@ func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
 }
 
 // Not in a bubble, because times in a bubble have no monotonic reading.
-func TestADrainThatGoesOnDoesNotGoByTheWallClock(t *testing.T) {
+func TestAContinuedDrainDoesNotUseTheWallClock(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	began, err := json.Marshal(map[string]any{"version": 1, "bootID": "one", "record": journal.Record{BootID: "one", StartedAt: time.Now().Add(-3 * time.Second)}})

@@ -229,7 +229,7 @@ func TestAServiceThatDoesNotStartIsTriedAgain(t *testing.T) {
 
 // A shutdown that begins while the service does not start takes it over. Its end starts the service
 // again.
-func TestTheNextShutdownKnowsOfAServiceThatIsDown(t *testing.T) {
+func TestTheNextShutdownTakesOverAStoppedService(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		s.breaks(true)
@@ -257,7 +257,7 @@ func TestTheNextShutdownKnowsOfAServiceThatIsDown(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainStopsNoService(t *testing.T) {
+func TestAManualDrainStopsNoService(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		r.usual()
@@ -270,7 +270,7 @@ func TestAPersonsDrainStopsNoService(t *testing.T) {
 }
 
 // A manual drain settles the earlier one, but the services of that one are still started.
-func TestAPersonsDrainForgetsNoServiceThatIsDown(t *testing.T) {
+func TestAManualDrainKeepsPendingServices(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		s.breaks(true)
@@ -353,7 +353,7 @@ func (s *service) expectRestart(t *testing.T) {
 }
 
 // If the agent is killed then, the next one must know of the service.
-func TestAServiceIsAskedOnceThatIsOnDisk(t *testing.T) {
+func TestAServiceIsRecordedOnDiskBeforeItsStop(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		var asked atomic.Bool
@@ -376,7 +376,7 @@ func TestAServiceIsAskedOnceThatIsOnDisk(t *testing.T) {
 }
 
 // The time that an earlier process waited for services is not subtracted from the phases.
-func TestPhasesAreWholeThoughTheAgentWasRestartedBefore(t *testing.T) {
+func TestPhasesKeepTheirTimeAfterARestartOfTheAgent(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})

@@ -132,8 +132,8 @@ type NotStarted struct {
 }
 
 // GoingDown reports whether pods are being stopped, or were stopped, for a shutdown in progress.
-// After a restart that interrupted a drain, it is also true until the guard has checked the
-// shutdown, at most for the time of the drain.
+// After a restart that interrupted a drain, it stays true until the guard has checked the shutdown,
+// at most for the time of the drain.
 func (s Status) GoingDown() bool {
 	switch s.State {
 	case Draining, Released:

@@ -231,7 +231,7 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 }
 
 // Units that a manual drain stops stay stopped, whatever a shutdown before had stopped.
-func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
+func TestAUnitThatAManualDrainStopsIsNotStartedAgain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.options.Runtime, r.options.Inhibitor = ofUnits{r.fake, r}, nil
 		r.pod("web", 0, runtimetest.ContainerSpec{})
@@ -251,7 +251,7 @@ func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 }
 
 // If the shutdown is cancelled, the unit must be started again.
-func TestAUnitThatAShutdownStopsInsteadOfAPersonIsOwed(t *testing.T) {
+func TestAUnitIsStartedAgainIfAShutdownTookOverFromAManualDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		u := &units{}
 		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u

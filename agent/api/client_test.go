@@ -208,7 +208,7 @@ func TestHintsOfAnUnreachableAgent(t *testing.T) {
 }
 
 // Another program may serve the socket.
-func TestAnAnswerThatIsNone(t *testing.T) {
+func TestAnAnswerOfAnotherProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		body string

@@ -41,7 +41,7 @@ func TestOnlyRootDrainsAndCordons(t *testing.T) {
 	}
 }
 
-func TestBadDrainRequestsReachNobody(t *testing.T) {
+func TestInvalidDrainRequestsDoNotReachTheAgent(t *testing.T) {
 	for _, body := range []string{"", "all", `{"all": "yes"}`, `{"everything": true}`, `{} {}`} {
 		for _, path := range []string{"/v1/drain", "/v1/drain/plan"} {
 			b := drainedPods()
@@ -166,7 +166,7 @@ func me(t *testing.T) string {
 	return u.Username
 }
 
-func TestNobodyIsNamedWhereNobodyIsKnown(t *testing.T) {
+func TestAnUnknownCallerHasNoName(t *testing.T) {
 	if got := api.CallerName(t.Context()); got != "nobody known" {
 		t.Errorf("callerName() = %q, want that nobody is known", got)
 	}

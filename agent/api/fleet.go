@@ -51,8 +51,8 @@ func streamFleet(b FleetReader) http.HandlerFunc {
 			_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
 			return enc.Encode(line)
 		}
-		whose, err := b.Fleet(ctx, func(m fleet.Member) error { return send(FleetLine{Member: &m}) })
-		last := FleetLine{Fleet: &whose}
+		read, err := b.Fleet(ctx, func(m fleet.Member) error { return send(FleetLine{Member: &m}) })
+		last := FleetLine{Fleet: &read}
 		if err != nil {
 			last = FleetLine{Error: asError(err)}
 		}

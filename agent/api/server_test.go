@@ -132,7 +132,7 @@ func TestWhatIsRootsAlone(t *testing.T) {
 	}
 }
 
-func TestBadRequestsAreRefusedAndReachNobody(t *testing.T) {
+func TestInvalidRequestsDoNotReachTheAgent(t *testing.T) {
 	for name, body := range map[string]string{
 		"nothing":              "",
 		"no JSON":              "images=true",

@@ -161,7 +161,7 @@ func TestOneUsersConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestListenWhereItMayNotSaysWhatToDo(t *testing.T) {
+func TestListenWithoutPermissionHasAHint(t *testing.T) {
 	file := filepath.Join(folder(t), "f")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

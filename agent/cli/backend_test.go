@@ -97,12 +97,12 @@ func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 }
 
 func (b *backend) DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error) {
-	p, spared, bound := b.phases.Plan, []plan.PlannedPod{}, seconds(30)
+	p, critical, bound := b.phases.Plan, []plan.PlannedPod{}, seconds(30)
 	if !req.All {
-		p, spared = plan.WithoutCritical(p)
+		p, critical = plan.WithoutCritical(p)
 		bound = seconds(20)
 	}
-	return maintenance.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared, Bound: bound}, b.answer(ctx)
+	return maintenance.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Critical: critical, Bound: bound}, b.answer(ctx)
 }
 
 func (b *backend) Drain(ctx context.Context, _ maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error) {

@@ -247,7 +247,7 @@ print the configuration in the files.`,
 				return usageError(fmt.Sprintf("unknown output format %q\nhint: use -o yaml or json", format))
 			}
 			return a.interruptible(func(ctx context.Context) error {
-				text, err := a.inForce(ctx, file)
+				text, err := a.effectiveConfig(ctx, file)
 				if err == nil && format == "json" {
 					text, err = indentedJSON(text)
 				}
@@ -267,9 +267,9 @@ print the configuration in the files.`,
 	return cmd
 }
 
-// inForce returns the agent's effective configuration as YAML. Without an agent, or with a file
-// argument, it returns the configuration in the files.
-func (a *app) inForce(ctx context.Context, file string) ([]byte, error) {
+// effectiveConfig returns the agent's effective configuration as YAML. Without an agent, or with a
+// file argument, it returns the configuration in the files.
+func (a *app) effectiveConfig(ctx context.Context, file string) ([]byte, error) {
 	if file == "" {
 		c, err := a.client().Config(ctx)
 		unreachable := new(api.UnreachableError)

@@ -197,7 +197,7 @@ func showDrain(ctx context.Context, c *api.Client, out *output, req maintenance.
 	if err := out.print(p, func(t *table) { printDrainPlan(t, out, p) }); err != nil {
 		return err
 	}
-	if len(p.Spared) > 0 {
+	if len(p.Critical) > 0 {
 		return nil
 	}
 	return nothingKnown(p.Plan)
@@ -219,11 +219,11 @@ func printDrainPlan(t *table, out *output, p maintenance.DrainPlan) {
 	}
 	printPhases(t, out, p.Plan)
 	printUnits(t, p.Plan)
-	if len(p.Spared) > 0 {
+	if len(p.Critical) > 0 {
 		t.line("")
-		t.line("critical, skipped without --all: %s", count(len(p.Spared), "pod"))
+		t.line("critical, skipped without --all: %s", count(len(p.Critical), "pod"))
 		t.row("  NAMESPACE", "POD")
-		for _, pod := range p.Spared {
+		for _, pod := range p.Critical {
 			t.row("  "+pod.Namespace, pod.Name)
 		}
 	}

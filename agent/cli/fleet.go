@@ -28,13 +28,13 @@ type hostRow struct {
 	cordon   bool
 }
 
-// well is the severity of a host without problems.
-const well = info + 1
+// noProblem is the severity of a host without problems.
+const noProblem = info + 1
 
-// see returns the row of a host.
-func see(out *output, m fleet.Member) hostRow {
+// newHostRow returns the row of a host.
+func newHostRow(out *output, m fleet.Member) hostRow {
 	node := m.Node
-	s := hostRow{name: node.Name, lease: leaseViewOf(m), address: address(node), version: version(node), severity: well, cordon: node.Spec.Unschedulable}
+	s := hostRow{name: node.Name, lease: leaseViewOf(m), address: address(node), version: version(node), severity: noProblem, cordon: node.Spec.Unschedulable}
 	s.state = nodeState(out, node)
 	for _, w := range memberProblems(m) {
 		s.severity = min(s.severity, w.severity)
@@ -188,9 +188,9 @@ func memberProblems(m fleet.Member) []problem {
 
 // judge sorts the hosts. If the control plane deletes expired Leases, a missing Lease counts as
 // deleted.
-func judge(whose fleet.Fleet, seen []hostRow) {
+func judge(in fleet.Fleet, seen []hostRow) {
 	for i := range seen {
-		if whose.LeasesEnd && seen[i].lease.leaseState == none {
+		if in.LeasesEnd && seen[i].lease.leaseState == none {
 			seen[i].lease.leaseState, seen[i].severity = ended, leaseExpired
 		}
 	}
@@ -201,16 +201,16 @@ func judge(whose fleet.Fleet, seen []hostRow) {
 
 // printFleet prints a summary, and then the hosts, the worst first. A limit other than 0 is the
 // number of lines available.
-func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit int) {
-	judge(whose, seen)
-	warn(t, t.once(strings.Join(strings.Fields(whose.Message), " ")))
+func printFleet(t *table, out *output, in fleet.Fleet, seen []hostRow, limit int) {
+	judge(in, seen)
+	warn(t, t.once(strings.Join(strings.Fields(in.Message), " ")))
 	lines := []string{}
 	if out.wide() {
-		t.line("%s", summary(whose, seen))
-		printWideFleet(t, whose, seen)
+		t.line("%s", summary(in, seen))
+		printWideFleet(t, in, seen)
 		return
 	}
-	for _, line := range wrap(summary(whose, seen), screenWidth) {
+	for _, line := range wrap(summary(in, seen), screenWidth) {
 		t.line("%s", line)
 		limit--
 	}
@@ -219,10 +219,10 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit 
 	}
 	l := layoutOf(seen)
 	lines = append(lines, "")
-	lines = append(lines, l.row(out, mark(whose, hostRow{}), hostRow{severity: well, name: "NAME", state: "STATUS", address: "ADDRESS", version: "VERSION"}, "LEASE")...)
+	lines = append(lines, l.row(out, mark(in, hostRow{}), hostRow{severity: noProblem, name: "NAME", state: "STATUS", address: "ADDRESS", version: "VERSION"}, "LEASE")...)
 	shown := 0
 	for _, s := range seen {
-		next := l.row(out, mark(whose, s), s, s.lease.String())
+		next := l.row(out, mark(in, s), s, s.lease.String())
 		for _, w := range s.problems {
 			next = append(next, "    "+cut(w, screenWidth-4))
 		}
@@ -240,16 +240,16 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit 
 }
 
 // summary counts the hosts by their worst problem.
-func summary(whose fleet.Fleet, seen []hostRow) string {
-	where := whose.Type
-	if whose.Endpoint != "" {
-		where += " at " + whose.Endpoint
+func summary(in fleet.Fleet, seen []hostRow) string {
+	where := in.Type
+	if in.Endpoint != "" {
+		where += " at " + in.Endpoint
 	}
 	line := count(len(seen), "node") + " on " + where
-	if whose.Type == "embedded" { // the embedded control plane has no other hosts
+	if in.Type == "embedded" { // the embedded control plane has no other hosts
 		line += " (this host only)"
 	}
-	var counts [well + 1]int
+	var counts [noProblem + 1]int
 	cordoned := 0
 	for _, s := range seen {
 		counts[s.severity]++
@@ -266,7 +266,7 @@ func summary(whose fleet.Fleet, seen []hostRow) string {
 		{counts[noPods], "not ready"},
 		{counts[unseen], "unknown"},
 		{counts[pressed] + counts[unprotected] + counts[unreported] + counts[failing], "with problems"},
-		{counts[info] + counts[well], "ok"},
+		{counts[info] + counts[noProblem], "ok"},
 		{cordoned, "cordoned"},
 	} {
 		if c.n > 0 {
@@ -277,26 +277,26 @@ func summary(whose fleet.Fleet, seen []hostRow) string {
 		return line
 	}
 	line += ": " + strings.Join(parts, ", ")
-	if slices.ContainsFunc(seen, func(s hostRow) bool { return s.name == whose.Node }) {
+	if slices.ContainsFunc(seen, func(s hostRow) bool { return s.name == in.Node }) {
 		line += "; * is this host"
 	}
 	return line
 }
 
-func printWideFleet(t *table, whose fleet.Fleet, seen []hostRow) {
+func printWideFleet(t *table, in fleet.Fleet, seen []hostRow) {
 	if len(seen) == 0 {
 		return
 	}
 	t.line("")
 	t.row("  NAME", "STATUS", "LEASE", "ADDRESSES", "VERSION", "RUNTIME", "OS", "KERNEL", "AGE", "PROBLEMS")
 	for _, s := range seen {
-		t.row(append([]string{mark(whose, s) + s.name, s.state, s.lease.String(), s.address, s.version}, s.more...)...)
+		t.row(append([]string{mark(in, s) + s.name, s.state, s.lease.String(), s.address, s.version}, s.more...)...)
 	}
 }
 
 // mark returns the mark before this host's own row.
-func mark(whose fleet.Fleet, s hostRow) string {
-	if s.name == whose.Node && s.name != "" {
+func mark(in fleet.Fleet, s hostRow) string {
+	if s.name == in.Node && s.name != "" {
 		return "* "
 	}
 	return "  "

@@ -37,7 +37,7 @@ func (l layout) row(out *output, mark string, s hostRow, lease string) []string 
 	switch s.severity {
 	case leaseExpired, noPods, pressed:
 		paint = out.red
-	case well, info:
+	case noProblem, info:
 	default:
 		paint = out.yellow
 	}

@@ -16,7 +16,7 @@ var screens = []string{
 	"gc history", "gc history -o wide", "shutdown plan", "shutdown report", "drain --yes", "doctor", "ps -o json", "status -o yaml",
 }
 
-// A name or message from another source must stay one text on a terminal: it must not move the
+// A name or message from another source must stay one text on a terminal. It must not move the
 // cursor, change the title, or add a row. A manipulated agent must not either, but it may add rows.
 func FuzzScreens(f *testing.F) {
 	for _, text := range []string{

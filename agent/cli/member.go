@@ -35,11 +35,11 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	first := headline(out, s)
 	expired, marked := len(wrong) > 0 && wrong[0].severity == leaseExpired, markedLost(m.Node)
 	if expired {
-		whose := "; last reported status "
+		source := "; last reported status "
 		if marked {
-			whose = "; the control plane marks it as "
+			source = "; the control plane marks it as "
 		}
-		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + whose + strings.TrimPrefix(first, m.Node.Name+" is ")
+		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + source + strings.TrimPrefix(first, m.Node.Name+" is ")
 	}
 	out.indented(t, "", first)
 	for _, w := range wrong {

@@ -64,8 +64,8 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 		return stream(ctx, c, &nodeList{w: out.w, begin: "apiVersion: v1\nkind: NodeList\nmetadata: {}\nitems:", end: "", none: " []\n", first: "\n", item: yamlItem})
 	}
 	var seen []hostRow
-	whose, err := c.Fleet(ctx, func(m fleet.Member) error {
-		seen = append(seen, see(out, m))
+	in, err := c.Fleet(ctx, func(m fleet.Member) error {
+		seen = append(seen, newHostRow(out, m))
 		return nil
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 		lines, _ := a.size()
 		limit = max(0, lines-1) // the cursor needs the last line
 	}
-	return out.print(nil, func(t *table) { printFleet(t, out, whose, seen, limit) })
+	return out.print(nil, func(t *table) { printFleet(t, out, in, seen, limit) })
 }
 
 // nodeList writes a v1.NodeList item by item, because a fleet may be too large for memory.
@@ -91,7 +91,7 @@ type nodeList struct {
 // stream prints the fleet. It prints nothing before the first host arrives, so that a rejected
 // request leaves no partial list.
 func stream(ctx context.Context, c *api.Client, l *nodeList) error {
-	whose, err := c.Fleet(ctx, func(m fleet.Member) error { return l.add(m.Node) })
+	in, err := c.Fleet(ctx, func(m fleet.Member) error { return l.add(m.Node) })
 	if err != nil {
 		return err
 	}
@@ -99,8 +99,8 @@ func stream(ctx context.Context, c *api.Client, l *nodeList) error {
 	if l.written == 0 {
 		last = l.begin + l.none
 	}
-	if _, err = io.WriteString(l.w, last); err == nil && whose.Message != "" {
-		return errors.New("incomplete: " + whose.Message) // a v1.NodeList cannot contain the message
+	if _, err = io.WriteString(l.w, last); err == nil && in.Message != "" {
+		return errors.New("incomplete: " + in.Message) // a v1.NodeList cannot contain the message
 	}
 	return err
 }

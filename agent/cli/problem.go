@@ -235,11 +235,11 @@ func infos(out *output, s api.Status) []problem {
 		list = append(list, problem{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing(s.AddressMissing), severity: info})
 	}
 	if c := s.NodeName; c != nil {
-		harm := info
+		level := info
 		if c.Status == doctor.Fail {
-			harm = unreported
+			level = unreported
 		}
-		list = append(list, problem{what: "node name", text: c.Message, next: c.Hint, severity: harm})
+		list = append(list, problem{what: "node name", text: c.Message, next: c.Hint, severity: level})
 	}
 	if text := s.Configuration.Trouble(); text != "" {
 		list = append(list, problem{what: "configuration", text: text, next: s.Configuration.Fix(), severity: info})

@@ -51,7 +51,7 @@ func serveFleetAnswers(t *testing.T, answers map[string]any) (socket string) {
 	return socket
 }
 
-func TestFleetPlanNamesNodesThatNothingIsDueFor(t *testing.T) {
+func TestFleetPlanNamesNodesWithoutADueAction(t *testing.T) {
 	since := time.Date(2026, 11, 17, 14, 3, 0, 0, time.UTC)
 	socket := serveFleet(t, "/v1/fleet/plan", serveranswer.Plan{Controllers: []serveranswer.ControllerPlan{{
 		Name: "node-lifecycle", State: serveranswer.Leading, At: "2026-11-17T14:04:00Z", Watches: "3 Nodes and their Leases",
@@ -74,7 +74,7 @@ func TestFleetPlanSaysWhoExecutes(t *testing.T) {
 	golden(t, "fleet/plan-states", hostler("", "fleet", "plan", "--socket", serveFleet(t, "/v1/fleet/plan", plan)).stdout)
 }
 
-func TestFleetStatusTellsMissingRightsFromSilence(t *testing.T) {
+func TestFleetStatusDistinguishesMissingRightsFromNoAnswer(t *testing.T) {
 	for name, store := range map[string]serveranswer.Store{
 		"refused": {Type: "etcd", Endpoint: "https://e1:2379", Refused: true, Error: "ping: " + refusal},
 		"silent":  {Type: "etcd", Endpoint: "https://e1:2379", Error: "connection refused"},

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestThereIsNoPictureOfNothing(t *testing.T) {
+func TestAPictureNeedsAShutdown(t *testing.T) {
 	got := hostler(serve(t, &backend{}), "shutdown", "report", "--svg")
 	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run `hostler ps --last-shutdown`") {
 		t.Errorf("shutdown report --svg without a shutdown = %+v, want 1, a hint and no picture", got)

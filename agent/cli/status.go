@@ -360,7 +360,7 @@ func manualDrain(s api.Status) string {
 	if r.Cause != "" {
 		by = "for " + r.Cause
 	}
-	return fmt.Sprintf("%s, %d of %s stopped", by, stopped(*r), count(maintenance.Unspared(*r), "pod"))
+	return fmt.Sprintf("%s, %d of %s stopped", by, stopped(*r), count(maintenance.PodsToStop(*r), "pod"))
 }
 
 // stopped counts the pods of a drain that need no more work.

@@ -129,7 +129,7 @@ func TestAPressureSaysWhenItWasMeasured(t *testing.T) {
 }
 
 // The guard may know the granted delay a moment before the condition does.
-func TestNothingIsSaidToBeAboveThatIsNot(t *testing.T) {
+func TestStatusRefersOnlyToProblemsThatItShows(t *testing.T) {
 	for name, s := range map[string]api.Status{
 		"short": overriddenDelay(), "short, and nobody knows of what": func() api.Status {
 			s := overriddenDelay()
@@ -204,7 +204,7 @@ func TestStatusNamesInodesThatRunOutFirst(t *testing.T) {
 	}
 }
 
-func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
+func TestStatusSaysWhoCordonedAndWhetherItIsStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		closed bool
 		cordon *maintenance.Cordon
@@ -283,7 +283,7 @@ func TestStatusJSONKeysAreThePromisedOnes(t *testing.T) {
 }
 
 // An infinite delay is shown as such in each format.
-func TestADelayWithoutLimitIsNoNumberOfHours(t *testing.T) {
+func TestAnInfiniteDelayIsShownAsInfinite(t *testing.T) {
 	s := healthy()
 	s.Shutdown.InhibitDelayMax.Duration = math.MaxInt64
 	p := phases()

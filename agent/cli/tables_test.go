@@ -413,7 +413,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
+func TestAnInterruptedDrainIsAnErrorAndItsJSONHasTheReport(t *testing.T) {
 	b := fullBackend()
 	b.err = &api.Error{Message: "drain: a shutdown has cut it short", Hint: "look"}
 	socket := serve(t, b)

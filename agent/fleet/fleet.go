@@ -35,15 +35,15 @@ func New(client controlplane.Client, node string) *Reader {
 // Fleet calls each for every host, ordered by Node name, and returns the fleet. It waits until no
 // other list runs. Its errors have hints.
 func (r *Reader) Fleet(ctx context.Context, each func(Member) error) (Fleet, error) {
-	var whose error // error of each
+	var eachErr error
 	err := r.walk(ctx, func(m Member) error {
-		whose = each(m)
-		return whose
+		eachErr = each(m)
+		return eachErr
 	})
-	answer := r.whose()
+	answer := r.fleet()
 	switch {
-	case whose != nil:
-		return Fleet{}, whose
+	case eachErr != nil:
+		return Fleet{}, eachErr
 	case errors.Is(err, controlplane.ErrIncomplete):
 		answer.Message = err.Error()
 	case err != nil:
@@ -71,7 +71,7 @@ func (r *Reader) Member(ctx context.Context, name string) (MemberOf, error) {
 	if err != nil {
 		return MemberOf{}, r.explain("read node "+name, err)
 	}
-	return MemberOf{Member: member(node, lease), ControlPlane: r.whose()}, nil
+	return MemberOf{Member: member(node, lease), ControlPlane: r.fleet()}, nil
 }
 
 // walk lists the fleet. Only one list runs at a time.
@@ -101,7 +101,7 @@ func member(node *corev1.Node, lease *coordinationv1.Lease) Member {
 	return Member{Node: sanitize.Clean(node), Lease: sanitize.Clean(lease), ReadAt: time.Now()}
 }
 
-func (r *Reader) whose() Fleet {
+func (r *Reader) fleet() Fleet {
 	return Fleet{Type: r.client.Type(), Endpoint: r.client.Endpoint(), Node: r.node, LeasesEnd: controlplane.EndsLeases(r.client)}
 }
 

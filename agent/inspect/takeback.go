@@ -22,8 +22,8 @@ type Ended struct {
 }
 
 // TakeBack removes the logind drop-in that a killed agent left. It does so only if nothing needs
-// the raised delay: no agent runs or is about to start, the host is not shutting down, and no
-// kubelet uses the delay.
+// the raised delay. That means: no agent runs or is about to start, the host is not shutting down,
+// and no kubelet uses the delay.
 func TakeBack(ctx context.Context, ended Ended, log *slog.Logger) error {
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), ended, "/proc", log), logind.Close())

@@ -21,7 +21,7 @@ type job struct {
 	Path string
 }
 
-func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
+func TestTheDropInOfAKilledAgentIsRemovedIfNotNeeded(t *testing.T) {
 	queued := systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "on-failure", "Job": job{7, "/org/freedesktop/systemd1/job/7"}}
 	alone := systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "on-failure", "Job": job{0, "/"}}
 	type state = systemdtest.ManagerState
@@ -91,7 +91,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 }
 
 // Without a bus nothing delays a shutdown, so the file is removed.
-func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
+func TestTheDropInOfAKilledAgentIsRemovedWithoutABus(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Units: map[string]systemdtest.UnitState{"hostler.service": {"ActiveState": "failed"}}})
 	root := t.TempDir()
@@ -107,7 +107,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
 	}
 }
 
-func TestNothingIsTakenBackWhereSystemdDoesNotReport(t *testing.T) {
+func TestTheDropInStaysIfSystemdDoesNotAnswer(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind := systemd.NewLogind(systemd.LogindOptions{Root: fake.Root(), Address: fake.Address()})
 	defer logind.Close()

@@ -21,12 +21,12 @@ import (
 
 // DrainPlan returns what a manual drain would do now.
 func (d *Drainer) DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error) {
-	p, spared, err := d.o.Guard.PlanManualDrain(ctx, req.All)
+	p, critical, err := d.o.Guard.PlanManualDrain(ctx, req.All)
 	p.Message = d.o.OutOfReach()
 	if err != nil { // the drain would still stop the known pods of a runtime that does not answer
 		p.Message = strings.TrimSuffix(err.Error()+"; "+p.Message, "; ")
 	}
-	answer := DrainPlan{Plan: p, Node: d.o.Node, Spared: spared, Bound: metav1.Duration{Duration: p.Bound()}}
+	answer := DrainPlan{Plan: p, Node: d.o.Node, Critical: critical, Bound: metav1.Duration{Duration: p.Bound()}}
 	if err := d.mayDrain(ctx); err != nil {
 		answer.Refusal = err.Error()
 	}
@@ -98,7 +98,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, announcement string, progress func(*journal.Record)) (journal.Record, error) {
 	node := controlplane.NodeReference(d.o.Node)
 	begin := sync.OnceFunc(func() { // called at the first step, because the guard may reject the drain
-		d.o.Log.Info("drain", "by", who, "all", !demand.Trigger.SparesCritical())
+		d.o.Log.Info("drain", "by", who, "all", !demand.Trigger.SkipsCritical())
 		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", announcement)
 	})
 	record, err := d.o.Guard.DrainOnDemand(ctx, demand, func(r *journal.Record) {
@@ -121,7 +121,7 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 		d.o.Recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", record.Tally())
 		return record, err
 	}
-	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record), "killed", record.Killed())
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", PodsToStop(record), "killed", record.Killed())
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
 	if !record.Graceful {
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
@@ -170,7 +170,7 @@ func (t *stepReporter) finish(r journal.Record) {
 }
 
 func (t *stepReporter) report(r *journal.Record) {
-	total := Unspared(*r)
+	total := PodsToStop(*r)
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
 		before := t.reported[id]

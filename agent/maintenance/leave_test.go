@@ -145,7 +145,7 @@ func TestAHostThatLeavesRemovesTheObjectsOfItsPods(t *testing.T) {
 	}
 }
 
-func TestALeaveWhoseLeaseStaysIsDone(t *testing.T) {
+func TestALeaveSucceedsEvenIfTheLeaseStays(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{LeaseStays: true})

@@ -36,7 +36,7 @@ func TestAHostDrainsItself(t *testing.T) {
 		if err != nil || !record.Graceful || record.Trigger != journal.TriggerTaint || record.Cause != "taint a:NoExecute" || !began.Equal(record.StartedAt) {
 			t.Errorf("DrainForCause() = %+v, %v, want it done, and begun at %v", record, err, began)
 		}
-		if n := maintenance.Unspared(record); n != 1 || len(fake.Signals()) != 1 {
+		if n := maintenance.PodsToStop(record); n != 1 || len(fake.Signals()) != 1 {
 			t.Errorf("%d pods are not spared and %d signals were sent, want the one that is not critical", n, len(fake.Signals()))
 		}
 		d.wantCordoned(t, "after the drain", false)

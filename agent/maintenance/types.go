@@ -17,8 +17,8 @@ type DrainRequest struct {
 // DrainPlan is the answer of `hostler drain --dry-run -o json`.
 type DrainPlan struct {
 	plan.Plan
-	Node   string            `json:"node"`
-	Spared []plan.PlannedPod `json:"spared"` // critical pods, which keep running
+	Node     string            `json:"node"`
+	Critical []plan.PlannedPod `json:"spared"` // critical pods, which keep running
 	// Bound is the longest time that stopping the other pods takes.
 	Bound metav1.Duration `json:"bound"`
 	// Refusal says why a drain would be rejected now; empty if it would not be.
@@ -70,12 +70,12 @@ type LeaveReport struct {
 	Message      string `json:"message,omitempty"` // why the change may be lost
 }
 
-// Unspared counts the pods that a drain stops. Critical pods count only if the drain is of all
+// PodsToStop counts the pods that a drain stops. Critical pods count only if the drain is of all
 // pods.
-func Unspared(r journal.Record) int {
+func PodsToStop(r journal.Record) int {
 	n := 0
 	for _, p := range r.Pods {
-		if p.Outcome != journal.Skipped && (!r.Trigger.SparesCritical() || p.Priority < plan.CriticalPriority) {
+		if p.Outcome != journal.Skipped && (!r.Trigger.SkipsCritical() || p.Priority < plan.CriticalPriority) {
 			n++
 		}
 	}

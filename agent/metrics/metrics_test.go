@@ -36,7 +36,7 @@ func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
 	}
 }
 
-func TestTwoRuntimesAreTwoFigures(t *testing.T) {
+func TestEachRuntimeHasItsOwnMetrics(t *testing.T) {
 	m := metrics.New().Handler(func() metrics.State {
 		return metrics.State{Runtimes: map[string]bool{"containerd": true, "/run/k3s/containerd.sock": false}}
 	})
@@ -50,7 +50,7 @@ func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 	}
 }
 
-func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
+func TestTheCgroupVersionIsAMetricIfThereIsOne(t *testing.T) {
 	for version, want := range map[int]string{2: "hostler_cgroup_version 2\n", 1: "hostler_cgroup_version 1\n", 0: ""} {
 		response := httptest.NewRecorder()
 		metrics.New().Handler(func() metrics.State { return metrics.State{CgroupVersion: version} }).
@@ -61,7 +61,7 @@ func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 	}
 }
 
-func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
+func TestChecksAreCountedByResult(t *testing.T) {
 	m := metrics.New()
 	m.Check("hostler.io/A", status.Problem, time.Second)
 	m.Check("hostler.io/A", status.TimedOut, 10*time.Second)

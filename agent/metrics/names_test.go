@@ -72,7 +72,7 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 }
 
 // An alert on a metric that does not exist never fires, and a panel stays empty.
-func TestAlertsAndDashboardAskForWhatThereIs(t *testing.T) {
+func TestAlertsAndDashboardUseExistingMetrics(t *testing.T) {
 	series := regexp.MustCompile(`(?m)^([a-z_]+)[{ ]`)
 	var served []string
 	for _, m := range series.FindAllStringSubmatch(full(t), -1) {

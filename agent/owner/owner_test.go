@@ -193,7 +193,7 @@ func TestALockIsAKubeletsByItsProcess(t *testing.T) {
 	}
 }
 
-func TestAKubeletIsSeenWhoeverHasItsJob(t *testing.T) {
+func TestAKubeletIsFoundWhoeverOwnsItsJob(t *testing.T) {
 	others := map[Job]Owner{ContainerGC: {Name: Kubelet, Evidence: "process kubelet"}}
 	o := New(map[Job]Switch{ContainerGC: On}, func(context.Context, map[Job]Owner) map[Job]Owner { return maps.Clone(others) }, discard())
 	other := func(j Job) bool { _, found := o.Other(j); return found }
@@ -266,7 +266,7 @@ func TestALoopIsPausedWhileAnotherOwnerHasTheJob(t *testing.T) {
 	})
 }
 
-func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
+func TestALoopThatHangsWhenItGetsItsJobIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[Job]Owner{Lease: {Name: Kubelet}}
 		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, discard())

@@ -34,9 +34,9 @@ type ran struct {
 	NodeOn bool `json:"nodeOn,omitempty"`
 }
 
-// after returns the note after a scan for a kubelet; nil if no kubelet is expected any more. looked
+// after returns the note after a scan for a kubelet; nil if no kubelet is expected any more. scanned
 // is how long the agent has scanned in this boot.
-func (r *ran) after(found bool, boot string, nodeOn bool, looked time.Duration) *ran {
+func (r *ran) after(found bool, boot string, nodeOn bool, scanned time.Duration) *ran {
 	switch {
 	case found:
 		return &ran{Boot: boot, NodeOn: nodeOn}
@@ -46,7 +46,7 @@ func (r *ran) after(found bool, boot string, nodeOn bool, looked time.Duration) 
 		return &ran{Boot: r.Boot, Without: r.Without, NodeOn: nodeOn}
 	case r.Without: // for the whole earlier boot
 		return nil
-	case looked >= bootCounts:
+	case scanned >= bootCounts:
 		return &ran{Boot: boot, Without: true, NodeOn: nodeOn}
 	}
 	return &ran{Boot: r.Boot, NodeOn: nodeOn}

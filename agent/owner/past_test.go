@@ -11,7 +11,7 @@ import (
 
 // A kubelet that is upgraded or fails to start reads the state of its pods from dead sandboxes,
 // containers and logs. Hostler must not collect them while the kubelet does not run.
-func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
+func TestAKubeletKeepsItsJobsWhileItDoesNotRun(t *testing.T) {
 	const nobody, running, absent = "hostler", "process kubelet, pid 7", "does not run now"
 	type step struct {
 		what    string
@@ -112,7 +112,7 @@ func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
 }
 
 // A process with the name of a kubelet does not decide for later boots.
-func TestANodeIsAKubeletsForGoodOnceItShowsThat(t *testing.T) {
+func TestANodeWithAKubeletsStatusStaysTheKubelets(t *testing.T) {
 	notes := statefile.NewMemory().Notes("node")
 	synctest.Test(t, func(t *testing.T) {
 		for _, boot := range []string{"b1", "b2", "b3"} {
@@ -131,7 +131,7 @@ func TestANodeIsAKubeletsForGoodOnceItShowsThat(t *testing.T) {
 
 // Otherwise the cluster would schedule pods to a host without a running kubelet, even after many
 // boots.
-func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
+func TestANodeInAClusterStaysTheKubeletsAcrossBoots(t *testing.T) {
 	notes := statefile.NewMemory().Notes("node")
 	open := func(boot, node string, nodeOn bool) *Past {
 		return OpenPast(PastOptions{Notes: notes, Boot: boot, Node: node, Shared: true, NodeOn: nodeOn, Log: discard()})

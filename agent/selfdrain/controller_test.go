@@ -414,8 +414,8 @@ func TestTheNodeOfAKubeletIsLeftAlone(t *testing.T) {
 	})
 }
 
-// For any sequence of events, the host is drained when the Lease and then the toleration are over
-// since the last renewal that an agent knows of, and not before.
+// The time of the drain is the last renewal that an agent knows of, plus the Lease duration and the
+// toleration. That is true for any sequence of events.
 func TestHistoriesOfALease(t *testing.T) {
 	for seed := range uint64(300) {
 		inHost(t, func(h *host) {

@@ -45,7 +45,7 @@ func reloaded(t *testing.T, m selfdrain.Memory, boot string, at selfdrain.Instan
 	return selfdrain.Restore(stored, boot, of, at)
 }
 
-func TestSinceWhenATaintCounts(t *testing.T) {
+func TestTheStartOfATaint(t *testing.T) {
 	const hour = time.Hour
 	at := selfdrain.Instant{Boot: 10 * hour, Wall: noon}
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestSinceWhenATaintCounts(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownAfterARestart(t *testing.T) {
+func TestRestoreAfterARestart(t *testing.T) {
 	at := selfdrain.Instant{Boot: time.Hour, Wall: noon}
 	var m selfdrain.Memory
 	m.Boot = boot

@@ -17,7 +17,7 @@ import (
 )
 
 // A cancelled run does not wait for a removal, but the removal may have succeeded.
-func TestACancelledRemovalIsLookedAfter(t *testing.T) {
+func TestACancelledRemovalIsVerified(t *testing.T) {
 	tests := []struct {
 		name  string
 		user  string // a container that begins to use the image

@@ -18,12 +18,12 @@ import (
 type Containers struct {
 	*runs.Loop
 	options runs.Options
-	inForce[gc.ContainerPolicy]
+	effectivePolicy[gc.ContainerPolicy]
 }
 
 // NewContainers validates the policy and the options.
 func NewContainers(policy gc.ContainerPolicy, options runs.Options) (*Containers, error) {
-	c := &Containers{options: options, inForce: inForce[gc.ContainerPolicy]{policy: policy}}
+	c := &Containers{options: options, effectivePolicy: effectivePolicy[gc.ContainerPolicy]{policy: policy}}
 	loop, err := runs.NewLoop(options, gc.Options{Containers: true}, c.collect)
 	if err := errors.Join(policy.Validate(), err); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func (failing) RemovePod(_ context.Context, p runtime.Pod) error {
 	return fmt.Errorf("remove pod %q: %w", p.Name, errBusy)
 }
 
-func TestErrorsSayOnceWhatWasTried(t *testing.T) {
+func TestErrorsNameTheOperationOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")

@@ -259,7 +259,7 @@ func TestRealFilesystemsComeDownToTheLowThreshold(t *testing.T) {
 	}
 }
 
-func TestARealStoreThatNoImageFillsSaysWhatDoes(t *testing.T) {
+func TestARealStoreNamesWhatFillsIt(t *testing.T) {
 	s := newRealStore(t, lab.ContainerdOptions{ImageFSBytes: 384 << 20})
 	s.stock(t, 0)
 	if _, err := s.images.Collect(t.Context(), gc.Options{AllUnused: true}, nil); err != nil {

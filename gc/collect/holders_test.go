@@ -47,7 +47,7 @@ func TestYoungImagesAreCountedWithoutTheirTimes(t *testing.T) {
 	})
 }
 
-func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
+func TestCollectNamesWhatUsesTheSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		for _, name := range []string{"a", "b", "c", "d"} {
@@ -181,7 +181,7 @@ func (full) Folders(context.Context, runtime.Filesystem, bool) ([]gc.Folder, err
 	return folders, nil
 }
 
-func TestCollectNamesWhoseFoldersAre(t *testing.T) {
+func TestCollectNamesTheOwnersOfFolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")

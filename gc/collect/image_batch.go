@@ -227,8 +227,8 @@ func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
-// assess measures what a batch freed, if it was removed to free space, and adapts the batch size:
-// doubled after a gain, one after no gain.
+// assess measures what a batch freed, if it was removed to free space. It doubles the batch size
+// after a gain, and sets it to one otherwise.
 func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	first := taken[0]
 	pace := strideOf(first.ImageDecision)

@@ -12,14 +12,14 @@ import (
 type Images struct {
 	*runs.Loop
 	options runs.Options
-	inForce[gc.ImagePolicy]
+	effectivePolicy[gc.ImagePolicy]
 	weighed map[string]weighing // by filesystem; only the holder of the runs.Turn uses it
 	first   First
 }
 
 // NewImages validates the policy and the options.
 func NewImages(policy gc.ImagePolicy, first First, options runs.Options) (*Images, error) {
-	c := &Images{options: options, first: first, inForce: inForce[gc.ImagePolicy]{policy: policy}, weighed: make(map[string]weighing)}
+	c := &Images{options: options, first: first, effectivePolicy: effectivePolicy[gc.ImagePolicy]{policy: policy}, weighed: make(map[string]weighing)}
 	loop, err := runs.NewLoop(options, gc.Options{Images: true}, c.collect)
 	if err := errors.Join(policy.Validate(), err); err != nil {
 		return nil, err

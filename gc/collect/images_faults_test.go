@@ -39,7 +39,7 @@ func TestCollectMeasuresTheWindow(t *testing.T) {
 }
 
 // If the check after a run fails, that must be reported.
-func TestCollectReportsThatItCannotLookForHarm(t *testing.T) {
+func TestCollectReportsThatItCannotCheckRemovedImages(t *testing.T) {
 	tests := []struct {
 		name string
 		harm func(h *host, cancel func())
@@ -123,7 +123,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 }
 
 // If the query before a removal fails, nothing is removed.
-func TestCollectRemovesNothingUnasked(t *testing.T) {
+func TestCollectRemovesNothingWithoutAQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")

@@ -101,7 +101,7 @@ func TestCollectMeasuresWhatItFreed(t *testing.T) {
 	})
 }
 
-func TestCollectAsked(t *testing.T) {
+func TestCollectOnRequest(t *testing.T) {
 	tests := []struct {
 		name    string
 		policy  func(*gc.ImagePolicy)
@@ -153,7 +153,7 @@ func TestCollectRefusesContradictingOptions(t *testing.T) {
 }
 
 // A container starts after the plan was made, so the query before the removal keeps the image.
-func TestCollectAsksAgainBeforeEachRemoval(t *testing.T) {
+func TestCollectQueriesAgainBeforeEachRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		for _, name := range []string{"a", "b", "c"} {

@@ -96,7 +96,7 @@ func TestANewIntervalStartsNoRunAtOnce(t *testing.T) {
 	}
 }
 
-func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
+func TestARunWithoutAnAnswerIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		fault := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
@@ -120,7 +120,7 @@ func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
 }
 
 // With the search for runtimes, the first runtime is found shortly after the run at the start.
-func TestARetryFollowsARuntimeThatHasCome(t *testing.T) {
+func TestARunIsRetriedForANewRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		var found []survey.Runtime
@@ -140,7 +140,7 @@ func TestARetryFollowsARuntimeThatHasCome(t *testing.T) {
 	})
 }
 
-func TestRunTriesAgainSoonerWhenNobodyAnswered(t *testing.T) {
+func TestRunRetriesEarlierWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		fault := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
@@ -180,7 +180,7 @@ func TestRunLeavesAloneWhatIsCollectedOnRequestOnly(t *testing.T) {
 }
 
 // If a runtime appears while a run waits for its turn, the run does not remove its objects.
-func TestRunLeavesAloneWhatCameWhileItWaited(t *testing.T) {
+func TestRunExcludesRuntimesThatAppearedWhileItWaited(t *testing.T) {
 	type collector interface {
 		Run(ctx context.Context) error
 		Last() (runs.Report, bool)

@@ -118,7 +118,7 @@ func TestManyDeadContainersGoAsTheRuntimeTakesIt(t *testing.T) {
 }
 
 // For one minute, other work keeps the runtime busy, so that every call takes five times as long.
-func TestCollectionGivesWayToOthers(t *testing.T) {
+func TestCollectionsYieldToOtherWork(t *testing.T) {
 	const each = 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

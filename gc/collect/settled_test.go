@@ -15,7 +15,7 @@ import (
 
 // Space that containers and old images use may be freed late. Until then it looks as if more images
 // had to be removed.
-func TestRoomThatShowsLateIsWaitedFor(t *testing.T) {
+func TestSpaceThatIsFreedLateIsAwaited(t *testing.T) {
 	const late = 500 * time.Millisecond
 	t.Run("of containers that went first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestARealStoreKeepsImagesThatShareALayerInUse(t *testing.T) {
 }
 
 // The owners of the used space are named: a container, and another namespace.
-func TestARealStoreSaysWhoseSpaceIs(t *testing.T) {
+func TestARealStoreNamesTheOwnersOfSpace(t *testing.T) {
 	s := newRealStore(t, lab.ContainerdOptions{ImageFSBytes: 200 << 20})
 	if _, err := s.Pull(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/app:1"}}); err != nil {
 		t.Fatal(err)

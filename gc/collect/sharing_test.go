@@ -40,7 +40,7 @@ func (p part) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error
 }
 
 // If old images of one runtime are removed, that space need not be freed from another runtime.
-func TestRoomIsMeasuredForAllWhoShareAFilesystem(t *testing.T) {
+func TestFreedSpaceCountsForAllRuntimesOnAFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		old := part{h.fake, "one", func(id string) bool { return id == "sha256:old" }}

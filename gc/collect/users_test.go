@@ -20,7 +20,7 @@ type shared struct {
 
 func (s shared) OtherImageUsers(context.Context) ([]runtime.ImageUser, error) { return s.users() }
 
-func TestCollectHeedsWhomNoListOfPodsShows(t *testing.T) {
+func TestCollectKeepsImagesOfUsersOutsideThePodLists(t *testing.T) {
 	builder := []runtime.ImageUser{{Image: "quay.io/org/a:1", By: "container builder"}}
 	tests := []struct {
 		name   string

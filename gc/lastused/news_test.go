@@ -35,7 +35,7 @@ func TestTrackerCountsAPullAsNew(t *testing.T) {
 }
 
 // The list in Observe may be older than the event.
-func TestTrackerKeepsAnArrivalThatAListDoesNotShowYet(t *testing.T) {
+func TestTrackerKeepsAPullThatAListDoesNotShowYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
 		addImage(fake, "a")
@@ -67,7 +67,7 @@ func TestTrackerKeepsAnArrivalThatAListDoesNotShowYet(t *testing.T) {
 	})
 }
 
-func TestTrackerForgetsArrivalsThatNoListTakesIn(t *testing.T) {
+func TestTrackerForgetsPullsThatNoListShows(t *testing.T) {
 	tracker, err := lastused.New(lastused.Options{
 		Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler),
 	})
@@ -129,7 +129,7 @@ func (d detailed) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	return images, err
 }
 
-func TestTrackerBelievesWhenTheRuntimeSaysAnImageCame(t *testing.T) {
+func TestTrackerUsesPullTimesOfTheRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
 		addImage(fake, "a")

@@ -305,7 +305,7 @@ func TestTrackerBoundsScansUnderEvents(t *testing.T) {
 	})
 }
 
-func TestTrackerTakesBackTimesInTheFuture(t *testing.T) {
+func TestTrackerCorrectsTimesInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, s := runtimetest.NewFake(runtimetest.Options{}), newStore()
 		addImage(fake, "a")
@@ -358,7 +358,7 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 	})
 }
 
-func TestARuntimeWithoutEventsHasTheOthersCheckedNoMoreOften(t *testing.T) {
+func TestARuntimeWithoutEventsCausesNoScansOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		talks, blind := runtimetest.NewFake(runtimetest.Options{Name: "talks"}), runtimetest.NewFake(runtimetest.Options{Name: "blind"})
 		tracker, err := lastused.New(lastused.Options{

@@ -67,7 +67,7 @@ func TestRemovalsThatHangTogetherCountOnce(t *testing.T) {
 }
 
 // A cancelled run says nothing about the duration of a removal.
-func TestARunThatEndsCostsNoPatience(t *testing.T) {
+func TestACancelledRunDoesNotShortenTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pace.Patience
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -277,7 +277,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-func TestALinkWhoseLogHasComeStays(t *testing.T) {
+func TestALinkWhoseLogExistsStays(t *testing.T) {
 	b := newTree(t)
 	b.write("pods/barn_mare_u2/bridle/0.log", "here")
 	b.link("containers/mare_barn_bridle-c1.log", "/var/log/pods/barn_mare_u2/bridle/1.log")
@@ -333,7 +333,7 @@ func FuzzFolderNames(f *testing.F) {
 }
 
 // A pod that may write there must not use up the memory.
-func TestWhatIsHeldOfLogsIsBounded(t *testing.T) {
+func TestTheMemoryForLogsIsBounded(t *testing.T) {
 	t.Run("a folder with more files than logs have", func(t *testing.T) {
 		b := newTree(t)
 		b.host.Bound(10, 5)

@@ -48,7 +48,8 @@ type Survey struct {
 	// Fruitless has the filesystems on which removals freed nothing; nil if not needed.
 	Fruitless *fruitless.Memory
 	// Protected returns the pods whose containers and logs are kept because a shutdown or a drain
-	// ended them, with the reason: by pod ID, and by UID for their logs. Nil if there are none.
+	// ended them. It returns the reasons by pod ID, and by UID for their logs. Nil if there are
+	// none.
 	Protected func() (pods map[gc.PodKey]gc.Kept, logs map[string]gc.Kept)
 
 	// Logs has the logs of the host's pods; nil if logs are not collected.

@@ -15,7 +15,7 @@ import (
 
 // A container that can be started again is recorded with its stop signal, because the power may
 // fail right after it.
-func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
+func TestStopRequestsAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 5,
 			runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"shop1"}, Restart: runtime.RestartUnlessStopped, Restarting: true},
@@ -60,7 +60,7 @@ func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
 }
 
 // Hostler does not start what its unit starts, or what must stay stopped.
-func TestItIsWrittenDownWhomAUnitOrNobodyStarts(t *testing.T) {
+func TestContainersThatAUnitOrNothingStartsAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartByUnit}, runtimetest.ContainerSpec{Restart: runtime.RestartNever},
 			runtimetest.ContainerSpec{Restart: runtime.RestartNotAtBoot}, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
@@ -75,7 +75,7 @@ func TestItIsWrittenDownWhomAUnitOrNobodyStarts(t *testing.T) {
 }
 
 // After a boot, hostler must not wait for containers that their runtime cannot start again.
-func TestItIsWrittenDownWhoRunsOnce(t *testing.T) {
+func TestContainersThatRunOnceAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("hand", 0, runtimetest.ContainerSpec{Restart: runtime.RestartElsewhere})
 		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartNever})
@@ -89,7 +89,7 @@ func TestItIsWrittenDownWhoRunsOnce(t *testing.T) {
 }
 
 // A timer or a user may start a stopped container again. It keeps its ID.
-func TestWhoIsStartedAgainIsAskedAgain(t *testing.T) {
+func TestAContainerThatIsStartedAgainIsStoppedAgain(t *testing.T) {
 	for name, reported := range map[string]bool{"the drain lists": false, "somebody else lists": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -121,7 +121,7 @@ func TestWhoIsStartedAgainIsAskedAgain(t *testing.T) {
 }
 
 // Otherwise a container that had ended before would be recorded as stopped by the drain.
-func TestAnOldListDoesNotHaveAnybodyAskedAgain(t *testing.T) {
+func TestAnOldListCausesNoSecondStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})

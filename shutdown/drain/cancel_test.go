@@ -92,7 +92,7 @@ func TestAnotherProcessFindsThatAllIsDone(t *testing.T) {
 
 // A service stop follows the release of the lock. Containers that did not end in time must not get
 // another grace period that delays the host.
-func TestWhatWasLeftGetsNoSecondPeriod(t *testing.T) {
+func TestAContainerThatWasLeftRunningGetsNoSecondGrace(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("dstate", 0, runtimetest.ContainerSpec{Unkillable: true})
 		w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -111,7 +111,7 @@ func TestWhatWasLeftGetsNoSecondPeriod(t *testing.T) {
 	})
 }
 
-func TestACancellationKillsNobody(t *testing.T) {
+func TestACancellationKillsNoContainer(t *testing.T) {
 	for _, at := range []time.Duration{time.Second, 10 * time.Second, 11 * time.Second, 11400 * time.Millisecond} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("12s")})

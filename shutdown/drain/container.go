@@ -27,14 +27,14 @@ var stateNames = [...]string{"Unrequested", "Waiting", "Stopping", "Stopped", "K
 // String returns the state's name.
 func (s State) String() string { return stateNames[s] }
 
-// underWay reports whether a call stops the container, or will.
-func (s State) underWay() bool { return s == Waiting || s == Stopping }
+// inProgress reports whether a call stops the container, or will.
+func (s State) inProgress() bool { return s == Waiting || s == Stopping }
 
 // over reports whether the call that stops the container has ended.
 func (s State) over() bool { return s >= Stopped }
 
 // mayRun reports whether the container may run although its stop was started.
-func (s State) mayRun() bool { return s.underWay() || s == Failed }
+func (s State) mayRun() bool { return s.inProgress() || s == Failed }
 
 // Transition is one transition of a container's state machine.
 type Transition struct {

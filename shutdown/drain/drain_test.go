@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-func TestPhasesRunInOrderAndNobodyWaitsForNothing(t *testing.T) {
+func TestPhasesRunInOrderWithoutUnneededWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second}, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
@@ -112,7 +112,7 @@ func TestAPodThatIsKilledBeforeItsDefaultGraceSaysWhatLimitedIt(t *testing.T) {
 
 // A unit removes its container after it has ended, so no list has the exit code. If its stop begins
 // late, its grace period counts from then.
-func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {
+func TestAContainerThatItsUnitKilledIsRecordedAsKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = removing{w.fake}
 		given := 3 * time.Second
@@ -255,7 +255,7 @@ func TestWhatCannotDieIsLeft(t *testing.T) {
 	})
 }
 
-func TestARuntimeThatComesBackIsAskedAgain(t *testing.T) {
+func TestAStopIsRetriedWhenTheRuntimeRecovers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("10s")})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable})
@@ -274,7 +274,7 @@ func TestARuntimeThatComesBackIsAskedAgain(t *testing.T) {
 }
 
 // A container does not get another grace period because its runtime did not answer.
-func TestWhoHadAllHisTimeIsKilledWhereTheRuntimeDidNotAnswer(t *testing.T) {
+func TestAContainerIsKilledAfterItsGraceEvenIfTheRuntimeDidNotAnswer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = unanswered{w.fake, new(int)}
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("5s")})
@@ -311,7 +311,7 @@ func TestASandboxHoldsTheNextPhaseBackOnlyForAMoment(t *testing.T) {
 	})
 }
 
-func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t *testing.T) {
+func TestAPhaseEndsWithOneListAndItsSandboxes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
@@ -334,7 +334,7 @@ func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t
 	})
 }
 
-func TestCriticalPodsAreSpared(t *testing.T) {
+func TestCriticalPodsAreSkipped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.SkipCritical = true
 		w.pod("web", 0)
@@ -346,7 +346,7 @@ func TestCriticalPodsAreSpared(t *testing.T) {
 	})
 }
 
-func TestATrustingRuntimeIsNotBelieved(t *testing.T) {
+func TestAWrongListOfARuntimeIsCorrected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("zombie", 0, runtimetest.ContainerSpec{Unkillable: true})
 		w.roster.Runtime = wrongLists{w.fake}

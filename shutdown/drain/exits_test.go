@@ -26,7 +26,7 @@ func (r autoRemoving) StopContainer(ctx context.Context, c runtime.Container, gr
 	return r.RemoveContainer(ctx, c)
 }
 
-func TestWhatIsRemovedAsItEndsIsOnRecordWithItsExitCode(t *testing.T) {
+func TestTheExitCodeOfARemovedContainerIsRecorded(t *testing.T) {
 	for code, want := range map[int32]corev1.PodPhase{0: corev1.PodSucceeded, 3: corev1.PodFailed} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.roster.Runtime = autoRemoving{w.fake, code}

@@ -79,7 +79,7 @@ func endsAfter(d time.Duration) func(context.Context) (bool, error) {
 	}
 }
 
-func TestServicesEndBeforeAnyPodIsAsked(t *testing.T) {
+func TestServicesEndBeforeTheFirstStopOfAPod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.pod("dns", plan.CriticalPriority)
@@ -123,7 +123,7 @@ func (r dying) StopContainer(ctx context.Context, c runtime.Container, grace tim
 }
 
 // Seen on Debian 12 under load: containerd was a child of the service.
-func TestNobodyIsAskedByARuntimeThatDiesWithItsService(t *testing.T) {
+func TestNoStopIsLostInARuntimeThatDiesWithItsService(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.first(endsAfter(3 * time.Second))
@@ -147,7 +147,7 @@ func TestAServiceThatDoesNotEndDelaysPodsForAWhile(t *testing.T) {
 	})
 }
 
-func TestWhatComesWhileServicesEndIsStopped(t *testing.T) {
+func TestPodsThatAppearWhileServicesStopAreStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.first(endsAfter(3 * time.Second))
 		time.AfterFunc(2*time.Second, func() { w.pod("late", 0) })
@@ -180,7 +180,7 @@ func TestAServiceThatDoesNotRunIsNotReported(t *testing.T) {
 }
 
 // If the stop was not requested, the service must not be started again.
-func TestAServiceThatNobodyCouldAskIsReported(t *testing.T) {
+func TestAServiceWhoseStopCouldNotBeRequestedIsReported(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, errors.New("no answer") })
@@ -208,7 +208,7 @@ func TestACancellationIsNoticedWhileAServiceEnds(t *testing.T) {
 }
 
 // The next process cannot query the runtime, so it needs the facts that the first one knew.
-func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
+func TestTheNextProcessAdoptsRecordedPods(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		_, adopted := w.first(func(context.Context) (bool, error) { return false, nil })
@@ -226,7 +226,7 @@ func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
 }
 
 // The next process may find no runtime that lists the pods.
-func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
+func TestPodsAreRecordedBeforeTheServiceIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 7)
 		w.pod("dns", plan.CriticalPriority)
@@ -253,7 +253,7 @@ func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
 	})
 }
 
-func TestAServiceThatDoesNotRunIsNotAsked(t *testing.T) {
+func TestAServiceThatIsNotRunningIsNotStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return false, nil })
@@ -268,7 +268,7 @@ func TestAServiceThatDoesNotRunIsNotAsked(t *testing.T) {
 	})
 }
 
-func TestNoServiceIsAskedAfterACancellation(t *testing.T) {
+func TestNoServiceIsStoppedAfterACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return true, nil })
@@ -285,7 +285,7 @@ func TestNoServiceIsAskedAfterACancellation(t *testing.T) {
 }
 
 // A service that was not running must not be started.
-func TestOfAStopThatIsCancelledItIsKnownWhetherTheServiceRan(t *testing.T) {
+func TestACancelledStopReportsWhetherTheServiceWasRunning(t *testing.T) {
 	for _, ran := range []bool{false, true} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0)
@@ -304,7 +304,7 @@ func TestOfAStopThatIsCancelledItIsKnownWhetherTheServiceRan(t *testing.T) {
 }
 
 // It must still be started again.
-func TestWhatAnEarlierProcessHasAskedStaysAsked(t *testing.T) {
+func TestAStopRequestOfAnEarlierProcessStaysRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, errors.New("no answer") })
@@ -316,7 +316,7 @@ func TestWhatAnEarlierProcessHasAskedStaysAsked(t *testing.T) {
 	})
 }
 
-func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
+func TestAServiceThatHasEndedIsNotReportedAsRunning(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(nil)
@@ -332,7 +332,7 @@ func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
 // Seen on Debian 13: the service was still stopping when the next process checked it, and had ended
 // when that requested the stop. This process must record how long it took, and not only the next
 // one.
-func TestAServiceThatEndsBeforeItIsAskedAgainHasItsTime(t *testing.T) {
+func TestTheStopTimeOfAServiceIsRecordedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, nil })
@@ -344,7 +344,7 @@ func TestAServiceThatEndsBeforeItIsAskedAgainHasItsTime(t *testing.T) {
 	})
 }
 
-func TestAServiceThatNobodyHasAskedAndThatHasEndedIsNotMentioned(t *testing.T) {
+func TestAServiceThatEndedWithoutAStopRequestIsNotReported(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(nil)
@@ -371,7 +371,7 @@ func TestEachServiceTakesItsOwnTime(t *testing.T) {
 	})
 }
 
-func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
+func TestAdoptIsBoundedAndDoesNotShortenTheTimeOfServices(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(endsAfter(time.Hour))
@@ -388,7 +388,7 @@ func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
 }
 
 // The labels are gone with their runtime, so the phases from the earlier record are used.
-func TestPodsOfARuntimeThatIsGoneKeepTheirPhases(t *testing.T) {
+func TestPodsOfAnAbsentRuntimeKeepTheirPhases(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: time.Now(), Took: metav1.Duration{Duration: time.Second}}}
 		w.options.Record.Pods = []journal.PodRecord{

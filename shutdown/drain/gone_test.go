@@ -14,7 +14,7 @@ import (
 
 // Containers that ended while their runtime was stopped are not waited for. Those that still live
 // are.
-func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
+func TestContainersThatEndedWithoutTheirRuntimeAreNotAwaited(t *testing.T) {
 	id := func(digit string) string { return strings.Repeat(digit, 64) }
 	for name, tt := range map[string]struct {
 		living   []string

@@ -21,7 +21,7 @@ func (w *world) comes(pod string, at, ends time.Duration) {
 }
 
 // A new container may end before its stop. Then only the sandbox must be torn down.
-func TestASandboxThatStayedForNobodyIsTornDown(t *testing.T) {
+func TestASandboxIsTornDownIfTheNewContainerEnds(t *testing.T) {
 	refused := runtimetest.Fault{Err: errors.New("denied")}
 	for name, c := range map[string]struct {
 		priority int32
@@ -58,7 +58,7 @@ func TestASandboxThatStayedForNobodyIsTornDown(t *testing.T) {
 }
 
 // A list that does not show the new container may be older than one that does.
-func TestAnOldListHasNoSandboxTornDown(t *testing.T) {
+func TestAnOldListTearsDownNoSandbox(t *testing.T) {
 	for name, outdated := range map[string]func(*world){
 		"of somebody else": func(w *world) {
 			before := w.list()
@@ -93,7 +93,7 @@ func TestAnOldListHasNoSandboxTornDown(t *testing.T) {
 }
 
 // The same for a new container in a pod of a later phase.
-func TestAnOldListHasNoSandboxOfALaterPhaseTornDown(t *testing.T) {
+func TestAnOldListTearsDownNoSandboxOfALaterPhase(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("deaf", 0)
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "deaf0"})
@@ -112,7 +112,7 @@ func TestAnOldListHasNoSandboxOfALaterPhaseTornDown(t *testing.T) {
 }
 
 // A list that does not identify the run must not count as a new run of a stopped container.
-func TestAnOldListBeginsNothingAgain(t *testing.T) {
+func TestAListWithoutRunsStartsNoSecondStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 9 * time.Second})
@@ -128,7 +128,7 @@ func TestAnOldListBeginsNothingAgain(t *testing.T) {
 }
 
 // The record has the time when the last container of a pod ended, not when a list showed it.
-func TestWhenAPodWasOverWhoseSandboxStayed(t *testing.T) {
+func TestTheEndOfAPodWhoseSandboxWaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19 * time.Second, Labels: grace("60s")})
 		w.pod("deaf", 0)
@@ -144,7 +144,7 @@ func TestWhenAPodWasOverWhoseSandboxStayed(t *testing.T) {
 }
 
 // The outcome that an earlier process recorded stays.
-func TestAPodThatWasKilledByAnEarlierProcessStaysSo(t *testing.T) {
+func TestAPodThatAnEarlierProcessKilledStaysKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("3s")})
@@ -158,7 +158,7 @@ func TestAPodThatWasKilledByAnEarlierProcessStaysSo(t *testing.T) {
 
 // A kubelet starts a container again with another ID. One list shows the end of the old one and the
 // new one.
-func TestWhoComesAsAnotherEndsHasItsGrace(t *testing.T) {
+func TestAContainerThatReplacesAnotherHasItsGrace(t *testing.T) {
 	for priority, want := range map[int32]string{0: "TERM@20s", plan.CriticalPriority: ""} { // after the last phase there is no time
 		inWorld(t, func(t *testing.T, w *world) {
 			over := 20 * time.Second
@@ -181,7 +181,7 @@ func TestWhoComesAsAnotherEndsHasItsGrace(t *testing.T) {
 }
 
 // A pod with a container that is still running must not be recorded as stopped.
-func TestAPodIntoWhichSomebodyCameIsLeftByACancellation(t *testing.T) {
+func TestAPodWithANewContainerIsLeftByACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19300 * time.Millisecond, Labels: grace("60s")})
 		w.comes("web", 17500*time.Millisecond, time.Minute)
@@ -197,7 +197,7 @@ func TestAPodIntoWhichSomebodyCameIsLeftByACancellation(t *testing.T) {
 }
 
 // A runtime may hang at the first attempt.
-func TestALastResortIsTriedAgainOnceAnotherOneFails(t *testing.T) {
+func TestAFailedLastResortIsRepeated(t *testing.T) {
 	for name, late := range map[string]runtimetest.Fault{"to stop": {Err: runtime.ErrUnsupported, Subject: "late"}, "nobody": {Subject: "none"}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -262,7 +262,7 @@ func TestASandboxIsTornDownOnce(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainThatEndsTearsNothingDown(t *testing.T) {
+func TestACancelledManualDrainTearsNothingDown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Record.Trigger = journal.TriggerManualAll
 		for i := range 30 {

@@ -34,7 +34,7 @@ func (w *world) endAndGoOn(between func(), ends ...time.Duration) *journal.Recor
 }
 
 // The process may end in the moment in which it requests the stop of containers.
-func TestWhoIsBeingAskedWhenTheProcessEndsIsAskedOnce(t *testing.T) {
+func TestAStopRequestInProgressWhenTheProcessEndsIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second}, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Delay: 300 * time.Millisecond, Times: 2})
@@ -48,7 +48,7 @@ func TestWhoIsBeingAskedWhenTheProcessEndsIsAskedOnce(t *testing.T) {
 }
 
 // The record has the time when a container ended, not when a process noticed.
-func TestWhatEndsWhileNoProcessLooksTookItsOwnTime(t *testing.T) {
+func TestTheEndOfAContainerBetweenTwoProcessesIsRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		r := w.endAndGoOn(func() { time.Sleep(6 * time.Second) }, 2*time.Second)
@@ -75,7 +75,7 @@ func TestARuntimeThatHangsBlocksNoProcessThatEnds(t *testing.T) {
 }
 
 // A runtime that restarts together with hostler has not sent a signal.
-func TestWhoCouldNotBeAskedIsAskedByTheNextProcess(t *testing.T) {
+func TestAFailedStopRequestIsRepeatedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{EndsAfter: 4 * time.Second})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
@@ -91,7 +91,7 @@ func TestWhoCouldNotBeAskedIsAskedByTheNextProcess(t *testing.T) {
 
 // If the second process requested the stop, the third one does not repeat it, and waits the full
 // grace period.
-func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
+func TestALateStopRequestIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("10s")}, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
@@ -106,7 +106,7 @@ func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
 }
 
 // The same for a container that is started in a pod that is being stopped.
-func TestWhoCameLateIsAskedOnce(t *testing.T) {
+func TestTheStopOfALateContainerIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second, Labels: grace("60s")})
 		time.AfterFunc(time.Second, func() {
@@ -125,7 +125,7 @@ func TestWhoCameLateIsAskedOnce(t *testing.T) {
 
 // If a container cannot be stopped, the other containers of its pod are stopped before the sandbox
 // is torn down.
-func TestWhoWaitsForOthersWhenTheProcessEndsIsStoppedByTheNext(t *testing.T) {
+func TestAWaitingContainerIsStoppedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "web0", Times: 1})
@@ -140,7 +140,7 @@ func TestWhoWaitsForOthersWhenTheProcessEndsIsStoppedByTheNext(t *testing.T) {
 }
 
 // A pod whose sandbox was being torn down as the last resort has no final outcome in the record.
-func TestWhoIsBeingTornDownWhenTheProcessEndsIsKilledByTheNext(t *testing.T) {
+func TestATeardownInProgressIsRepeatedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 8 * time.Second})
@@ -155,7 +155,7 @@ func TestWhoIsBeingTornDownWhenTheProcessEndsIsKilledByTheNext(t *testing.T) {
 
 // If the phase is over when the next process starts, containers without a stop request must not be
 // killed. That another container of the pod had one does not matter.
-func TestWhoCouldNotBeAskedInItsPhaseIsAskedInTheNext(t *testing.T) {
+func TestAFailedStopRequestIsRepeatedInTheNextPhase(t *testing.T) {
 	for name, beside := range map[string][]runtimetest.ContainerSpec{"alone": nil, "beside one that was asked": {{IgnoresTERM: true}}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -178,7 +178,7 @@ func TestWhoCouldNotBeAskedInItsPhaseIsAskedInTheNext(t *testing.T) {
 }
 
 // A runtime that is slow to begin with the call has not sent a signal.
-func TestARuntimeThatOnlyLetsOneWaitHasAskedNobody(t *testing.T) {
+func TestASlowRuntimeHasSentNoSignal(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable})
@@ -190,7 +190,7 @@ func TestARuntimeThatOnlyLetsOneWaitHasAskedNobody(t *testing.T) {
 }
 
 // A runtime may have sent the signal before it stopped.
-func TestWhoWasAskedBeforeTheRuntimeWentAwayIsNotAskedAgain(t *testing.T) {
+func TestAStopRequestBeforeTheRuntimeStoppedIsNotRepeated(t *testing.T) {
 	for _, at := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -225,7 +225,7 @@ func (l leaver) StopContainer(ctx context.Context, c runtime.Container, grace ti
 
 // A list is older than the stops that follow from it. Containers that were started since had no
 // stop request.
-func TestWhoIsOlderThanHisPodsStopIsAskedByTheNextProcess(t *testing.T) {
+func TestAContainerMissingInTheListIsStoppedByTheNextProcess(t *testing.T) {
 	for name, brief := range map[string]bool{"in time": false, "too late for the phase": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -249,7 +249,7 @@ func TestWhoIsOlderThanHisPodsStopIsAskedByTheNextProcess(t *testing.T) {
 }
 
 // The same for a container that Docker starts again, whenever it was created.
-func TestWhoIsStartedBetweenTwoProcessesIsAsked(t *testing.T) {
+func TestAContainerStartedBetweenTwoProcessesIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		long := time.Now().Add(-time.Hour)
@@ -263,7 +263,7 @@ func TestWhoIsStartedBetweenTwoProcessesIsAsked(t *testing.T) {
 
 // A container that an earlier process stopped stays stopped if only other containers have recorded
 // requests since.
-func TestARecordThatReportedNoneIsCarriedOn(t *testing.T) {
+func TestARecordWithoutContainersIsContinued(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})
 		forget := sync.OnceFunc(func() {
@@ -280,7 +280,7 @@ func TestARecordThatReportedNoneIsCarriedOn(t *testing.T) {
 }
 
 // A container that crashed before its stop was requested was not killed by the drain.
-func TestWhoCrashedBeforeItsTurnWasNotKilled(t *testing.T) {
+func TestAContainerThatCrashedBeforeItsStopWasNotKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("60s")}, runtimetest.ContainerSpec{})
@@ -291,7 +291,7 @@ func TestWhoCrashedBeforeItsTurnWasNotKilled(t *testing.T) {
 }
 
 // For containers that one process stopped, the next one uses what their runtime reports.
-func TestAPodOfWhichAnEarlierProcessKilledOneIsKilled(t *testing.T) {
+func TestAPodWithAContainerThatAnEarlierProcessKilledIsKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("2s")}, runtimetest.ContainerSpec{EndsAfter: 6 * time.Second})
 		r := w.endAndGoOn(func() {}, 4*time.Second)
@@ -301,7 +301,7 @@ func TestAPodOfWhichAnEarlierProcessKilledOneIsKilled(t *testing.T) {
 
 // If the second process requested the stop of a container that waited for others, the third one
 // does not repeat it.
-func TestAContainerOfASandboxWhoseTurnCameIsAskedOnce(t *testing.T) {
+func TestTheStopOfAWaitingSandboxContainerIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, StopsBefore: []string{"shop1"}}, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("8s")})
 		w.endAndGoOn(func() { time.Sleep(time.Second) }, 500*time.Millisecond, 2*time.Second)

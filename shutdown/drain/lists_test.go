@@ -53,7 +53,7 @@ func TestARuntimeThatDoesNotListDoesNotDelayTheFirstStop(t *testing.T) {
 
 // Seen on a host under load: pods had just started, listing them took more than a second, and no
 // pods were known.
-func TestAListThatTakesItsTimeIsWaitedFor(t *testing.T) {
+func TestASlowFirstListIsAwaited(t *testing.T) {
 	for name, inject := range map[string]func(w *world){
 		"slow": func(w *world) { w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: 3 * time.Second}) },
 		"failing, first": func(w *world) {
@@ -89,7 +89,7 @@ func TestAListFromBeforeTheStopsProvesNothing(t *testing.T) {
 
 // Known pods are stopped without a new list, unless they are known to be outdated. A new container
 // may have to stop before the others.
-func TestWhoCameAMomentAgoIsAskedInTurn(t *testing.T) {
+func TestANewContainerIsStoppedInOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reported bool
 		fault    runtimetest.Fault
@@ -131,7 +131,7 @@ func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, err
 }
 
-func TestAnOldListTakesNobodysPlaceWhoKnowsMore(t *testing.T) {
+func TestAnOldListDoesNotReplaceANewerOne(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("api", 0)
 		roster := &drain.Roster{Runtime: snapshots{w.fake}}
@@ -165,7 +165,7 @@ func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
 }
 
 // A process that continues a drain may start when almost no time is left.
-func TestWhatIsKnownIsOnRecordWhereNoTimeIsLeftToList(t *testing.T) {
+func TestKnownPodsAreRecordedIfNoTimeIsLeftToList(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start, w.options.Granted = time.Now().Add(-time.Second), time.Second
 		w.options.Record.FinishedAt = time.Now() // the known pods may be outdated
@@ -262,7 +262,7 @@ func TestPodsThatAppearWhileDraining(t *testing.T) {
 
 // A container that takes the whole phase must not delay the search for new pods. A pod that appears
 // when no time is left keeps running. It is recorded, so that the result does not look complete.
-func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
+func TestPodsThatAppearDuringAFullPhase(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("deaf", 0)
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "deaf0"})
@@ -292,7 +292,7 @@ func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
 
 // If the runtime sends events, the agent lists pods anyway. A runtime that is busy must not be
 // queried twice.
-func TestWhatSomebodyElseListedIsNotAskedForAgain(t *testing.T) {
+func TestAListOfTheAgentReplacesOneOfTheDrain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 9500 * time.Millisecond})
 		time.AfterFunc(time.Second, func() {
@@ -311,7 +311,7 @@ func TestWhatSomebodyElseListedIsNotAskedForAgain(t *testing.T) {
 	})
 }
 
-func TestAPodThatAppearsIsSeenThoughListsTakeTheirTime(t *testing.T) {
+func TestAPodThatAppearsIsSeenDespiteSlowLists(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second})
 		time.AfterFunc(time.Second, func() {

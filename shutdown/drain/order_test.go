@@ -51,7 +51,7 @@ func TestDependentsOfOtherPodsStopFirst(t *testing.T) {
 	})
 }
 
-func TestWhoWillNotEndLeavesTimeToThoseAfterIt(t *testing.T) {
+func TestAContainerThatIgnoresTERMLeavesTimeForTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{IgnoresTERM: true, StopsBefore: []string{"shop1"}},
@@ -77,7 +77,7 @@ func TestWhoCannotBeKilledBlocksNobody(t *testing.T) {
 	})
 }
 
-func TestACircleEndsTogether(t *testing.T) {
+func TestContainersOfACycleStopTogether(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{StopsBefore: []string{"shop1"}},
@@ -90,7 +90,7 @@ func TestACircleEndsTogether(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsItsTurnIsSparedByACancellation(t *testing.T) {
+func TestAWaitingContainerKeepsRunningAfterACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
@@ -106,7 +106,7 @@ func TestWhoWaitsItsTurnIsSparedByACancellation(t *testing.T) {
 
 // The agent was killed while a container waited for others. It has no stop request yet, so it must
 // not be killed as if it had ignored one.
-func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
+func TestAContainerThatWaitedInAnEarlierProcessIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start = time.Now().Add(-4 * time.Second)
 		old := w.options.Start.Add(-time.Hour)
@@ -129,7 +129,7 @@ func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
 }
 
 // The record has what another process needs to continue from the start.
-func TestWhoseTurnHasNotComeIsOnRecord(t *testing.T) {
+func TestWaitingContainersAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
@@ -148,7 +148,7 @@ func TestWhoseTurnHasNotComeIsOnRecord(t *testing.T) {
 }
 
 // The container that it waited for may have ended since.
-func TestWhoseTurnCameWhileNoAgentWasThereIsAsked(t *testing.T) {
+func TestAContainerWhoseWaitEndedWithoutAnAgentIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start = time.Now().Add(-4 * time.Second)
 		old := w.options.Start.Add(-time.Hour)
@@ -164,7 +164,7 @@ func TestWhoseTurnCameWhileNoAgentWasThereIsAsked(t *testing.T) {
 }
 
 // If its stop was requested after those of others, a later process does not repeat it.
-func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
+func TestAContainerThatWasStoppedInOrderIsNotStoppedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start = time.Now().Add(-4 * time.Second)
 		old := w.options.Start.Add(-time.Hour)
@@ -205,7 +205,7 @@ func (r *slowOrder) Pods(ctx context.Context) ([]runtime.Pod, error) {
 }
 
 // The grace period of a new container may not be known yet.
-func TestWhatIsNotReportedYetIsNotGuessed(t *testing.T) {
+func TestAMissingGraceIsAwaited(t *testing.T) {
 	for lacking, want := range map[int]string{0: "TERM@0s KILL@50s", 1: "TERM@0s KILL@50s", 2: "TERM@0s KILL@1m0s", 100: "TERM@0s KILL@1m0s"} {
 		t.Run(fmt.Sprint(lacking, " lists lack it"), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -220,7 +220,7 @@ func TestWhatIsNotReportedYetIsNotGuessed(t *testing.T) {
 }
 
 // The known pods may lack it, and the list in progress may have it.
-func TestWhatIsKnownButNotReportedIsAwaited(t *testing.T) {
+func TestAMissingGraceOfAKnownPodIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
@@ -249,7 +249,7 @@ func (r late) Pods(ctx context.Context) ([]runtime.Pod, error) {
 }
 
 // The container that it waits for may use the whole time.
-func TestWhoseTurnComesAtTheEndIsAskedAllTheSame(t *testing.T) {
+func TestAContainerThatWaitedToTheEndGetsAStopSignal(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0, runtimetest.ContainerSpec{Unkillable: true, StopsBefore: []string{"shop1"}, Labels: grace("60s")}, runtimetest.ContainerSpec{EndsAfter: time.Millisecond, Labels: grace("1s")})
 		w.pod("dns", plan.CriticalPriority)

@@ -135,7 +135,7 @@ func TestACircleOfServicesEnds(t *testing.T) {
 	})
 }
 
-func TestASystemdThatDoesNotAnswerBlocksNobody(t *testing.T) {
+func TestASystemdThatDoesNotAnswerDelaysNoStop(t *testing.T) {
 	for name, order := range map[string]func(ctx context.Context, _ []string) (map[string][]string, error){
 		"it fails": func(context.Context, []string) (map[string][]string, error) { return nil, errors.New("refused") },
 		"it hangs": func(ctx context.Context, _ []string) (map[string][]string, error) {

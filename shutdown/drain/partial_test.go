@@ -24,7 +24,7 @@ func (w *world) besideOneThatGoesAway(after time.Duration) {
 }
 
 // The answer of one runtime is used, even if another does not answer.
-func TestARuntimeIsBelievedWhileAnotherOneIsUnreachable(t *testing.T) {
+func TestARuntimesAnswerCountsWhileAnotherIsUnreachable(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		w.pod("dns", plan.CriticalPriority)
@@ -46,7 +46,7 @@ func TestARuntimeIsBelievedWhileAnotherOneIsUnreachable(t *testing.T) {
 	})
 }
 
-func TestWhoIsStartedAgainWhileARuntimeIsUnreachableIsAskedAgain(t *testing.T) {
+func TestARestartedContainerIsStoppedWhileAnotherRuntimeIsUnreachable(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
@@ -60,7 +60,7 @@ func TestWhoIsStartedAgainWhileARuntimeIsUnreachableIsAskedAgain(t *testing.T) {
 }
 
 // Its unit may have started it between two processes. Then it is another run than the stopped one.
-func TestWhoIsStartedAgainBetweenTwoProcessesIsAskedAgain(t *testing.T) {
+func TestAContainerThatRestartedBetweenTwoProcessesIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
@@ -78,7 +78,7 @@ func TestWhoIsStartedAgainBetweenTwoProcessesIsAskedAgain(t *testing.T) {
 
 // If IDs are names, as in runc, they can be reused when the container is removed. The runtime does
 // not report when such a container was started.
-func TestWhoTookTheNameOfOneThatWasAskedIsAskedToo(t *testing.T) {
+func TestAContainerThatReusesANameIsStopped(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends, taken time.Duration
 		between     time.Duration // time between the end of the process and the start of the next; negative if there is no next
@@ -153,7 +153,7 @@ func (b byName) StopPod(ctx context.Context, p runtime.Pod) error {
 
 // If the clock was set back since, for example because the boot used local time as UTC, a container
 // is not new.
-func TestAContainerOfTheFutureIsAskedOnce(t *testing.T) {
+func TestAContainerCreatedInTheFutureIsStoppedOnce(t *testing.T) {
 	for name, run := range map[string]func(*world){
 		"by two processes": func(w *world) { w.endAndGoOn(func() {}, 2*time.Second) },
 		"by one that gets an old list": func(w *world) {
@@ -219,8 +219,8 @@ func TestAContainerThatItsRuntimeHasLostTrackOfKeepsItsGrace(t *testing.T) {
 }
 
 // A process that starts after the last phase, or near its end, has no time for containers without a
-// stop request: a stop would kill them. When the service stops later, they have time.
-func TestNobodyIsKilledUnaskedAfterTheLastPhase(t *testing.T) {
+// stop request. A stop would kill them. When the service stops later, they have time.
+func TestNoContainerIsKilledWithoutAStopSignalAfterTheLastPhase(t *testing.T) {
 	for _, comes := range []time.Duration{29800 * time.Millisecond, 31 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -244,7 +244,7 @@ func TestNobodyIsKilledUnaskedAfterTheLastPhase(t *testing.T) {
 
 // If a container of a pod was killed and the shutdown is cancelled before the others are stopped,
 // the pod keeps running.
-func TestAPodWhoseOthersWereNotAskedYetIsLeftByACancellation(t *testing.T) {
+func TestAPartlyStoppedPodIsLeftByACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.pod("slow", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -268,7 +268,7 @@ func TestAPodWhoseOthersWereNotAskedYetIsLeftByACancellation(t *testing.T) {
 	})
 }
 
-func TestWhoIsSparedIsSkippedHoweverLittleTimeIsLeft(t *testing.T) {
+func TestCriticalPodsAreSkippedEvenIfLittleTimeIsLeft(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.SkipCritical, w.options.Start = true, time.Now().Add(-30*time.Second)
 		w.pod("dns", plan.CriticalPriority)

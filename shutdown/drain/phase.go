@@ -50,7 +50,7 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 		},
 		news: func() {
 			// If runtimes send events, the agent lists pods, and the drain uses those lists.
-			if pods, listed := d.options.Roster.lately(time.Now().Add(-newsPoll)); listed {
+			if pods, listed := d.options.Roster.freshSince(time.Now().Add(-newsPoll)); listed {
 				d.takeOver(pods, func(string) bool { return true }, false)
 				n += d.launchLate(i, end)
 			} else {
@@ -156,7 +156,7 @@ func (d *Drain) inTurn(s start, end time.Time) {
 		}
 		d.noteStarted(s.pod, *t, s.listed.Sandbox)
 		if len(t.after) == 0 || t.gone != nil {
-			d.noteGrace(s.pod, *t, end.Add(-t.Rest))
+			d.noteGrace(s.pod, *t, end.Add(-t.Reserve))
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 		if nothingLeft && !spent && (!before || later) {
 			continue
 		}
-		c.kill, c.over = time.Now().Add(within(l.Own, end.Add(-l.Rest), d.schedule.slack)), make(chan struct{})
+		c.kill, c.over = time.Now().Add(within(l.Own, end.Add(-l.Reserve), d.schedule.slack)), make(chan struct{})
 		t := target{PlannedContainer: l, over: c.over, requestedAt: given, spent: spent}
 		// An earlier process requested its stop, but did not see it end. Do not send the signal
 		// again: some programs abort on a second one.

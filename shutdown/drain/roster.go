@@ -85,7 +85,7 @@ func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unre
 	}
 	known, ok := r.Last()
 	if ok && drains {
-		got.pods, got.err = r.withoutGone(got.pods, got.err, known)
+		got.pods, got.err = r.withoutEnded(got.pods, got.err, known)
 	}
 	unreachable = unreachableOf(got.pods, got.err)
 	for _, p := range known {
@@ -99,9 +99,9 @@ func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unre
 	return got.pods, unreachable, fmt.Errorf("list pods: %w", got.err)
 }
 
-// withoutGone removes stopped runtimes whose containers have all ended from an error, because their
+// withoutEnded removes stopped runtimes whose containers have all ended from an error, because their
 // last known pods are correct.
-func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod) ([]runtime.Pod, error) {
+func (r *Roster) withoutEnded(pods []runtime.Pod, err error, known []runtime.Pod) ([]runtime.Pod, error) {
 	failed, whole := err.(*runtime.SetError)
 	if !whole {
 		return pods, err
@@ -124,7 +124,7 @@ func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod)
 			p.Ready = false
 			own = append(own, p)
 		}
-		if ended && isGone(f.Err) && r.Living != nil {
+		if ended && isAbsent(f.Err) && r.Living != nil {
 			pods = append(pods, own...)
 		} else {
 			left = append(left, f)
@@ -136,15 +136,15 @@ func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod)
 	return pods, &runtime.SetError{Failed: left}
 }
 
-// isGone reports whether the error means that the runtime is absent, not slow.
-func isGone(err error) bool {
+// isAbsent reports whether the error means that the runtime is absent, not slow.
+func isAbsent(err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // ended reports whether a container of a failed runtime has certainly ended: the runtime is absent,
 // and the container has no process.
 func (r *Roster) ended(id string, err error) bool {
-	if r.Living == nil || !isGone(err) || len(id) != idLength {
+	if r.Living == nil || !isAbsent(err) || len(id) != idLength {
 		return false
 	}
 	living, err := r.living.get(r.Living)
@@ -250,8 +250,8 @@ func (r *Roster) outdated() bool {
 	return r.changes > r.listed
 }
 
-// lately returns the pods, and whether Set was called after since.
-func (r *Roster) lately(since time.Time) ([]runtime.Pod, bool) {
+// freshSince returns the pods, and whether Set was called after since.
+func (r *Roster) freshSince(since time.Time) ([]runtime.Pod, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pods, r.setAt.After(since)

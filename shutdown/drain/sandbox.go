@@ -79,7 +79,7 @@ func (d *Drain) releaseSandboxes() {
 }
 
 // tearQueued starts the next teardowns. While containers of the phase are stopping, it runs one at
-// a time: a teardown loads the runtime like a stop, and the grace periods are running. A sandbox
+// a time. A teardown loads the runtime like a stop, and the grace periods are running. A sandbox
 // with a new container stays.
 func (d *Drain) tearQueued() {
 	if d.life.ended(d.calls.ctx) {

@@ -59,7 +59,7 @@ func TestASandboxThatHangsHoldsNoOtherBackBeyondThePhase(t *testing.T) {
 }
 
 // The teardown of a sandbox kills its containers.
-func TestWhoComesIntoAPodTakesNobodysGraceThere(t *testing.T) {
+func TestANewContainerInAPodDoesNotShortenTheGraceOfOthers(t *testing.T) {
 	for name, fault := range map[string]runtimetest.Fault{
 		"and ends":            {Subject: "none"},
 		"and does not end":    {Hang: true, Subject: "late"},
@@ -83,7 +83,7 @@ func TestWhoComesIntoAPodTakesNobodysGraceThere(t *testing.T) {
 }
 
 // The same for a pod whose containers have ended and whose sandbox waits for teardown.
-func TestWhoComesIntoAPodThatWaitsForItsTurnHasItsGrace(t *testing.T) {
+func TestANewContainerInAPodWaitingForTeardownHasItsGrace(t *testing.T) {
 	for name, cancelled := range map[string]bool{"to the end": false, "until the shutdown is cancelled": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -108,7 +108,7 @@ func TestWhoComesIntoAPodThatWaitsForItsTurnHasItsGrace(t *testing.T) {
 }
 
 // The same near the end of a phase: the new container has its grace period in the next phase.
-func TestWhoComesIntoAPodAtTheEndOfItsPhaseIsAskedInTheNext(t *testing.T) {
+func TestANewContainerAtTheEndOfAPhaseIsStoppedInTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19500 * time.Millisecond, Labels: grace("60s")})
 		time.AfterFunc(17500*time.Millisecond, func() {

@@ -118,7 +118,7 @@ func (c *calls) report(r result) {
 // stopInTurn stops a container after those that need it. Each wait is bounded, so that time is left
 // for the containers that it needs itself.
 func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time) (killed bool, err error) {
-	end = end.Add(-t.Rest)
+	end = end.Add(-t.Reserve)
 	for _, other := range t.after {
 		select {
 		case <-other:

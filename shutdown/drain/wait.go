@@ -128,7 +128,7 @@ func (d *Drain) awaitCalls(ctx context.Context) {
 	atMost := cancelWait
 	for _, p := range d.pods {
 		for _, c := range p.containers {
-			if c.state.underWay() {
+			if c.state.inProgress() {
 				atMost = min(atMost, time.Until(c.kill)-killMargin)
 			}
 		}

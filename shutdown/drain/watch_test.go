@@ -27,7 +27,7 @@ func (r reviving) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return err
 }
 
-func TestAManualDrainEndsOnceNothingComesBack(t *testing.T) {
+func TestAManualDrainEndsWhenNothingIsStartedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		returns int
 		signals int

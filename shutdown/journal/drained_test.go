@@ -19,7 +19,7 @@ func manualDrain(boot string) *journal.Record {
 }
 
 // After hostler uncordon, a manual drain is kept until the boot after the next one.
-func TestTheDrainOfAPersonIsKept(t *testing.T) {
+func TestAManualDrainIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	open := func(boot string) (*journal.Journal, func()) {
 		j := journal.Open(path, boot, quiet)
@@ -183,7 +183,7 @@ func TestWhatEarlierDrainsStoppedIsBounded(t *testing.T) {
 }
 
 // A manual drain keeps the pods of an automatic drain. An undone drain only restarts its own pods.
-func TestDrainsOfTheHostAndOfAPersonAreKept(t *testing.T) {
+func TestAutomaticAndManualDrainsAreKept(t *testing.T) {
 	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
 	now := time.Now()
 	own := drainOf("one", now, "web")

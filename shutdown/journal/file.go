@@ -63,8 +63,8 @@ type Ref struct {
 	Name      string `json:"name"`
 }
 
-// takenUp returns the content with which a process of the boot bootID continues.
-func (f content) takenUp(bootID string) content {
+// continuedBy returns the content with which a process of the boot bootID continues.
+func (f content) continuedBy(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
 		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Cancelled: f.cancelled(), Drained: f.drained(), Uncordoned: f.Uncordoned, Restarts: f.pendingRestarts(false)}
@@ -216,7 +216,7 @@ func write(path string, file content) error {
 // shutdown; the errors of pods.
 func encode(file content) ([]byte, error) {
 	file = sanitize.Clean(file)
-	for _, lessen := range []func(){
+	for _, reduce := range []func(){
 		func() {},
 		func() {
 			if file.Drained != nil {
@@ -227,7 +227,7 @@ func encode(file content) ([]byte, error) {
 		func() { file.Last = nil },
 		func() { file.Record = file.Record.brief() },
 	} {
-		lessen()
+		reduce()
 		data, err := json.Marshal(file)
 		if err != nil {
 			return nil, fmt.Errorf("encode shutdown journal: %w", err)

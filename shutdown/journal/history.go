@@ -13,7 +13,7 @@ func Peek(path, bootID string) (History, error) {
 	if err != nil {
 		return History{}, err
 	}
-	return (&Journal{file: file.takenUp(bootID)}).History(), nil
+	return (&Journal{file: file.continuedBy(bootID)}).History(), nil
 }
 
 // History returns all records. They must not be modified.

@@ -66,7 +66,7 @@ func Open(path, bootID string, log *slog.Logger) *Journal {
 		file = content{BootID: bootID}
 	}
 	j.first = !SameBoot(file.BootID, bootID)
-	j.file = file.takenUp(bootID)
+	j.file = file.continuedBy(bootID)
 	return j
 }
 
@@ -115,7 +115,7 @@ func (j *Journal) reread() error {
 	}
 	j.log.Info("shutdown journal readable again", "path", j.path)
 	j.first = !SameBoot(file.BootID, j.file.BootID)
-	file = file.takenUp(j.file.BootID)
+	file = file.continuedBy(j.file.BootID)
 	if j.settled {
 		file.settle()
 	}

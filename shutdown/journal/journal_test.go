@@ -66,7 +66,7 @@ func pods(outcomes ...journal.Outcome) []journal.PodRecord {
 	return list
 }
 
-func TestWhatTheNextBootLearns(t *testing.T) {
+func TestTheVerdictOfTheNextBoot(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	refs := []journal.Ref{{Runtime: "containerd", ID: "a", Name: "a"}}
 	marked := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // start of synctest's clock
@@ -124,7 +124,7 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 	}
 }
 
-func TestABootOfWhichLessIsKnownIsTheSame(t *testing.T) {
+func TestABootIDWithoutTheStartOfSystemdMatches(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		first, second string
@@ -154,7 +154,7 @@ func TestABootOfWhichLessIsKnownIsTheSame(t *testing.T) {
 	}
 }
 
-func TestASecondProcessOfOneBootGoesOn(t *testing.T) {
+func TestASecondProcessOfABootContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "shutdown.json")
 		first := journal.Open(path, "one", quiet)
@@ -281,7 +281,7 @@ func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
 	}
 }
 
-func TestADiskThatDoesNotTakeItBlocksNobody(t *testing.T) {
+func TestAFailingDiskBlocksNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()
 		obstacle := filepath.Join(folder, "state")

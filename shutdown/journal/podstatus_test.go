@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-func TestWhatBecameOfAPod(t *testing.T) {
+func TestPodStatus(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	const cut = "Pod was terminated in response to imminent node shutdown."
 	for name, c := range map[string]struct {

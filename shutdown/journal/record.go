@@ -41,8 +41,8 @@ func (t Trigger) ByHost() bool {
 // LivesOn reports whether the host keeps running after the drain.
 func (t Trigger) LivesOn() bool { return t == TriggerManual || t == TriggerManualAll || t.ByHost() }
 
-// SparesCritical reports whether the drain leaves critical pods running.
-func (t Trigger) SparesCritical() bool { return t == TriggerManual || t.ByHost() }
+// SkipsCritical reports whether the drain leaves critical pods running.
+func (t Trigger) SkipsCritical() bool { return t == TriggerManual || t.ByHost() }
 
 // Outcome is the result of a pod in a drain.
 type Outcome string

@@ -149,10 +149,10 @@ func (j *Journal) NoteRestart(now Restart) (pending bool) {
 }
 
 // WaiveRestarts ends pending restarts with the given reason, because a drain wants the containers
-// stopped. It does not change those with a spared priority.
-func (j *Journal) WaiveRestarts(reason string, spared func(priority int32) bool) {
+// stopped. It does not change those for whose priority skip returns true.
+func (j *Journal) WaiveRestarts(reason string, skip func(priority int32) bool) {
 	j.changeRestarts(func(r *Restart) bool {
-		changed := r.Outcome == "" && !spared(r.Priority)
+		changed := r.Outcome == "" && !skip(r.Priority)
 		if changed {
 			r.Outcome, r.At, r.Reason = LeftStopped, time.Now(), reason
 		}

@@ -50,7 +50,7 @@ func finished(r *journal.Record) *journal.Record { r.FinishedAt = time.Now(); re
 
 func cancelled(r *journal.Record) *journal.Record { r.CancelledAt = time.Now(); return r }
 
-func TestWhatIsToBeStartedAgain(t *testing.T) {
+func TestPendingRestarts(t *testing.T) {
 	start := func(j *journal.Journal, id string, outcome journal.RestartOutcome) {
 		for _, r := range j.Restarts() {
 			if r.ID == id {

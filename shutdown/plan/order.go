@@ -23,11 +23,11 @@ func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	if len(needs) == 0 {
 		return
 	}
-	left := isPaused(planned, needs, fairShare(planned, needs, atMost))
+	left := reserves(planned, needs, fairShare(planned, needs, atMost))
 	for i := range planned {
 		c := &planned[i]
-		c.Rest = left[i]
-		c.Grace.Duration = max(0, min(c.Grace.Duration, atMost-c.Rest))
+		c.Reserve = left[i]
+		c.Grace.Duration = max(0, min(c.Grace.Duration, atMost-c.Reserve))
 		for _, needed := range needs[i] {
 			n := &planned[needed]
 			n.Waits = append(n.Waits, c.ID)
@@ -49,7 +49,7 @@ func Within(pods []PlannedPod, left time.Duration) []PlannedPod {
 		p.Containers = slices.Clone(p.Containers)
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Given(), left), nil, nil, 0
+			c.Grace.Duration, c.After, c.Waits, c.Reserve = min(c.Given(), left), nil, nil, 0
 		}
 	}
 	orderPods(pods, left)
@@ -74,7 +74,7 @@ func orderPods(pods []PlannedPod, atMost time.Duration) {
 			together.Containers = append(together.Containers, pods[i].Pod.Containers...)
 			planned = append(planned, pods[i].Containers...)
 		}
-		byUnits(together.Containers)
+		addUnitOrder(together.Containers)
 		order(together, planned, atMost)
 		for _, i := range group {
 			n := copy(pods[i].Containers, planned)
@@ -83,8 +83,8 @@ func orderPods(pods []PlannedPod, atMost time.Duration) {
 	}
 }
 
-// byUnits adds dependencies between containers from the stop order of their units.
-func byUnits(containers []runtime.Container) {
+// addUnitOrder adds dependencies between containers from the stop order of their units.
+func addUnitOrder(containers []runtime.Container) {
 	for _, c := range containers {
 		for i := range containers {
 			if other := &containers[i]; slices.Contains(c.StopsAfter, other.Unit) && !slices.Contains(other.StopsBefore, c.ID) {
@@ -113,7 +113,7 @@ func Groups(pods []runtime.Pod) []PodKey {
 		return i
 	}
 	for _, n := range needs {
-		a, b := find(n.who), find(n.whom)
+		a, b := find(n.needing), find(n.needed)
 		first[max(a, b)] = min(a, b)
 	}
 	keys := make([]PodKey, len(pods))
@@ -124,11 +124,11 @@ func Groups(pods []runtime.Pod) []PodKey {
 	return keys
 }
 
-// podNeed says that a container of pod who needs one of pod whom, or that its unit is ordered after
-// that one's. Pods are indexes in a list.
+// podNeed says that a container of pod needing needs one of pod needed, or that its unit is ordered
+// after that one's. Pods are indexes in a list.
 type podNeed struct {
-	who, whom int
-	alive     bool // the container that needs the other one is running
+	needing, needed int
+	alive           bool // the container that needs the other one is running
 }
 
 func podNeeds(pods []runtime.Pod) (needs []podNeed) {
@@ -173,8 +173,8 @@ func raise(pods []runtime.Pod, priorities []int32) {
 	for changed := true; changed; {
 		changed = false
 		for _, n := range needs {
-			if n.alive && priorities[n.whom] < priorities[n.who] {
-				priorities[n.whom], changed = priorities[n.who], true
+			if n.alive && priorities[n.needed] < priorities[n.needing] {
+				priorities[n.needed], changed = priorities[n.needing], true
 			}
 		}
 	}
@@ -219,19 +219,19 @@ func Needs(pod runtime.Pod, ids []string) map[int][]int {
 // withoutCycles replaces the dependencies of all containers of a cycle by what any of them needs
 // outside the cycle.
 func withoutCycles(direct map[int][]int, count int) map[int][]int {
-	circle := cycles(direct, count)
-	besides, taken := make(map[int][]int), make(map[[2]int]bool) // by cycle
+	cycle := cycles(direct, count)
+	outside, taken := make(map[int][]int), make(map[[2]int]bool) // by cycle
 	for i := range count {
 		for _, n := range direct[i] {
-			if of := circle[i]; of != circle[n] && !taken[[2]int{of, n}] {
+			if of := cycle[i]; of != cycle[n] && !taken[[2]int{of, n}] {
 				taken[[2]int{of, n}] = true
-				besides[of] = append(besides[of], n)
+				outside[of] = append(outside[of], n)
 			}
 		}
 	}
 	needs := make(map[int][]int, len(direct))
 	for i := range count {
-		if n := besides[circle[i]]; len(n) > 0 {
+		if n := outside[cycle[i]]; len(n) > 0 {
 			needs[i] = n
 		}
 	}
@@ -241,27 +241,27 @@ func withoutCycles(direct map[int][]int, count int) map[int][]int {
 // cycles returns the cycle of each container, named by one of its members (Tarjan's algorithm for
 // strongly connected components).
 func cycles(direct map[int][]int, count int) []int {
-	circle, place, lowest := make([]int, count), make([]int, count), make([]int, count)
-	var way []int // visited, and not yet in a cycle
+	cycle, place, lowest := make([]int, count), make([]int, count), make([]int, count)
+	var stack []int // visited, and not yet in a cycle
 	visited := 0
 	var visit func(int)
 	visit = func(i int) {
 		visited++
-		place[i], lowest[i], circle[i] = visited, visited, -1
-		way = append(way, i)
+		place[i], lowest[i], cycle[i] = visited, visited, -1
+		stack = append(stack, i)
 		for _, n := range direct[i] {
 			switch {
 			case place[n] == 0:
 				visit(n)
 				lowest[i] = min(lowest[i], lowest[n])
-			case circle[n] < 0:
+			case cycle[n] < 0:
 				lowest[i] = min(lowest[i], place[n])
 			}
 		}
-		for lowest[i] == place[i] && circle[i] < 0 {
-			last := way[len(way)-1]
-			way = way[:len(way)-1]
-			circle[last] = i
+		for lowest[i] == place[i] && cycle[i] < 0 {
+			last := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			cycle[last] = i
 		}
 	}
 	for i := range count {
@@ -269,12 +269,12 @@ func cycles(direct map[int][]int, count int) []int {
 			visit(i)
 		}
 	}
-	return circle
+	return cycle
 }
 
-// isPaused returns how much of the phase each container must leave for the containers that it
+// reserves returns how much of the phase each container must leave for the containers that it
 // needs. Those stop one after another, each within its own grace period and at most share.
-func isPaused(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
+func reserves(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
 	return Heaviest(needs, len(planned), func(i int) time.Duration { return min(planned[i].Given(), share) })
 }
 
@@ -305,7 +305,7 @@ func Heaviest[W int | time.Duration](needs map[int][]int, count int, weight func
 func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Duration) time.Duration {
 	atMost = min(atMost, longestShare) // avoids an overflow of sums
 	fits := func(share time.Duration) bool {
-		for i, left := range isPaused(planned, needs, share) {
+		for i, left := range reserves(planned, needs, share) {
 			if min(planned[i].Given(), share)+left > atMost {
 				return false
 			}

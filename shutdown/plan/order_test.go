@@ -86,8 +86,8 @@ func described(containers []plan.PlannedContainer) string {
 	var words []string
 	for _, c := range containers {
 		word := fmt.Sprintf("%s=%v", c.Name, c.Grace.Duration)
-		if c.Rest > 0 {
-			word += fmt.Sprintf("(%v)", c.Rest)
+		if c.Reserve > 0 {
+			word += fmt.Sprintf("(%v)", c.Reserve)
 		}
 		if len(c.After) > 0 {
 			slices.Sort(c.After)
@@ -103,10 +103,10 @@ func checkFits(t *testing.T, chain []plan.PlannedContainer, phase time.Duration)
 	t.Helper()
 	left := phase
 	for i, c := range chain {
-		if share := left - c.Rest; share <= 0 {
+		if share := left - c.Reserve; share <= 0 {
 			t.Errorf("New() leaves container %d of %d %v", i, len(chain), share)
 		}
-		left = c.Rest
+		left = c.Reserve
 	}
 }
 

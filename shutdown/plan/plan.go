@@ -78,7 +78,7 @@ type PlannedContainer struct {
 	Cut       string            `json:"-"` // what makes Grace shorter than Own; unlike Limit, it is also set if Own is a default
 	Requested bool              `json:"-"` // Own is not a default
 	Waits     []string          `json:"-"` // IDs of After
-	Rest      time.Duration     `json:"-"` // part of the phase that is left for the containers that stop after it
+	Reserve   time.Duration     `json:"-"` // part of the phase that is left for the containers that stop after it
 }
 
 // New sorts the pods with running containers into phases, and shortens the phases to what the init
@@ -241,20 +241,20 @@ func (c PlannedContainer) Given() time.Duration {
 // WithoutCritical removes the critical pods from a plan, because a manual drain does not stop them.
 // It also returns the removed pods.
 func WithoutCritical(p Plan) (Plan, []PlannedPod) {
-	spared := []PlannedPod{}
+	critical := []PlannedPod{}
 	p.Phases = slices.Clone(p.Phases)
 	for i := range p.Phases {
 		pods := []PlannedPod{}
 		for _, pod := range p.Phases[i].Pods {
 			if pod.Priority >= CriticalPriority {
-				spared = append(spared, pod)
+				critical = append(critical, pod)
 			} else {
 				pods = append(pods, pod)
 			}
 		}
 		p.Phases[i].Pods = pods
 	}
-	return p, spared
+	return p, critical
 }
 
 // Bound returns the longest time of the plan, without kills. A phase ends when its slowest
@@ -267,7 +267,7 @@ func (p Plan) Bound() time.Duration {
 		var longest time.Duration
 		for _, pod := range phase.Pods {
 			for _, c := range pod.Containers {
-				longest = max(longest, c.Own+c.Rest)
+				longest = max(longest, c.Own+c.Reserve)
 			}
 		}
 		bound = min(bound+longest, latest)

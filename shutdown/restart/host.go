@@ -37,15 +37,15 @@ const (
 	// networkUnit is the unit that the runtimes' own services wait for before they start
 	// containers.
 	networkUnit = "network-online.target"
-	// queuedBound is how long a container waits for the network, for other units that it depends
-	// on, and for mounts below a folder that it uses.
+	// queuedBound is how long a container waits for the network, for units that it depends on, and
+	// for mounts below its folders.
 	queuedBound = 10 * time.Minute
 )
 
-// awaited returns what a container waits for; empty if nothing. It waits for a mount that contains
+// waitsFor returns what a container waits for; empty if nothing. It waits for a mount that contains
 // one of its paths even if the mount has failed. Otherwise the container would write to the folder
 // below the mount point.
-func (h *HostFacts) awaited(r journal.Restart, waited time.Duration) (reason string, queued bool) {
+func (h *HostFacts) waitsFor(r journal.Restart, waited time.Duration) (reason string, queued bool) {
 	if h == nil {
 		return "", false
 	}

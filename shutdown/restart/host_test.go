@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/shutdown/restart"
 )
 
-func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
+func TestAContainerWaitsForItsMounts(t *testing.T) {
 	nas := restart.PendingUnit{Unit: "mnt-nas.mount", Path: "/mnt/nas"}
 	queued := func(c restart.PendingUnit) restart.PendingUnit { c.Queued = true; return c }
 	network, others := restart.PendingUnit{Unit: "network-online.target", Queued: true}, restart.PendingUnit{Unit: "podman-restart.service", Queued: true}
@@ -160,7 +160,7 @@ func TestTheNetworkIsAwaited(t *testing.T) {
 }
 
 // Retries follow the documented schedule, unless the missing dependency appears before.
-func TestRetriesComeInTimeAndUponWhatWasLacking(t *testing.T) {
+func TestRetriesFollowTheScheduleAndChangesOfTheHost(t *testing.T) {
 	tries := func(h *host) (after []time.Duration) {
 		began := time.Now()
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("no such device"), Subject: "db"})

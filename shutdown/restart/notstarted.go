@@ -13,8 +13,8 @@ const bootSettled = 2 * time.Minute
 
 // NotStarted returns the containers that should run by their restart policy, but have not run since
 // the boot. A runtime starts all containers with policy "always". Other containers count only if
-// nothing starts them again: their runtime did not see them end, as in a power failure, or a manual
-// drain before the boot stopped them. Until bootSettled, it returns none.
+// nothing starts them again. That is so if their runtime did not see them end, as in a power
+// failure, or if a manual drain before the boot stopped them. Until bootSettled, it returns none.
 func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time) (list []runtime.Container) {
 	if now.Sub(booted) < bootSettled {
 		return nil

@@ -7,7 +7,7 @@ import (
 )
 
 // If a file server hangs, the host has not changed. Otherwise a container would lose an attempt.
-func TestAPictureThatCannotBeTakenIsNoOther(t *testing.T) {
+func TestAnUnreadablePictureIsNoChange(t *testing.T) {
 	proc := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(proc, "1/root/srv"), 0o755); err != nil {
 		t.Fatal(err)

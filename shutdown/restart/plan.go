@@ -239,7 +239,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		d.Container, d.Due = c, now.Add(pause)
 		return d
 	}
-	if reason, queued := f.Host.awaited(r, waited); reason != "" {
+	if reason, queued := f.Host.waitsFor(r, waited); reason != "" {
 		if waited >= goneAfter {
 			return leave(journal.RestartFailed, "after a day it still "+reason)
 		}

@@ -146,7 +146,7 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 
 // Containers are started in the reverse order of their stops, and before those that need them. That
 // includes dependencies through a container that the runtime starts itself.
-func TestTheOrderIsThatOfTheShutdownReversed(t *testing.T) {
+func TestTheStartOrderIsTheReversedStopOrder(t *testing.T) {
 	needs := map[string]string{"proxy": "web", "web": "api", "api": "db cache", "ring": "loop", "loop": "ring db"}
 	var facts restart.Facts
 	facts.Unreachable = func(string) bool { return false }
@@ -203,7 +203,7 @@ func TestTheOrderOfManyLayersIsFound(t *testing.T) {
 }
 
 // A container waits for those that it needs, but not forever, and not after they have failed.
-func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
+func TestAContainerWaitsForItsDependencies(t *testing.T) {
 	running := func(c *runtime.Container) {
 		c.State, c.StartedAt, c.FinishedAt = runtime.Running, time.Time{}, time.Time{}
 	}
@@ -249,7 +249,7 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 
 // A container that shares the network of another one, in a pod of its own, starts after that one,
 // whatever its policy is. It is not tried without it.
-func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
+func TestAContainerThatSharesANetworkStartsAfterItsOwner(t *testing.T) {
 	joins := map[string]string{"app": "vpn", "log": "app"}
 	settled := func(journal.Restart) time.Duration { return time.Minute }
 	tried := func(tries int, ago time.Duration) func(*journal.Restart) {

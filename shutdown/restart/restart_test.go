@@ -163,7 +163,7 @@ func TestAllIsStartedOnceInReverse(t *testing.T) {
 	})
 }
 
-func TestWhatSomebodyHasTouchedIsLeft(t *testing.T) {
+func TestContainersThatOthersChangedAreLeft(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "web"}); err != nil {
 			t.Fatal(err)
@@ -178,7 +178,7 @@ func TestWhatSomebodyHasTouchedIsLeft(t *testing.T) {
 	})
 }
 
-func TestItIsNeverStartedWhereThatIsSwitchedOff(t *testing.T) {
+func TestNothingIsStartedIfDisabled(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.options.Never = true
 		h.run("two", time.Hour)
@@ -207,7 +207,7 @@ func TestAnAgentThatIsKilledStartsNothingTwice(t *testing.T) {
 }
 
 // If a boot ends before all are started, the next one starts the rest.
-func TestWhatOneBootDidNotStartTheNextDoes(t *testing.T) {
+func TestTheNextBootStartsTheRest(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		down := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: fmt.Errorf("%w: refused", runtime.ErrUnavailable)})
 		h.run("two", time.Hour)
@@ -252,7 +252,7 @@ func TestNothingIsStartedWhileTheHostGoesDown(t *testing.T) {
 	})
 }
 
-func TestWhatARuntimeCannotStartIsSettled(t *testing.T) {
+func TestContainersThatTheirRuntimeCannotStartAreSettled(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(struct{ runtime.Runtime }{h.fake}) // not a Starter
 		if err != nil {
@@ -266,7 +266,7 @@ func TestWhatARuntimeCannotStartIsSettled(t *testing.T) {
 }
 
 // A user who drains the host during the starts wants the containers stopped.
-func TestAManualDrainEndsWhatIsUnderWay(t *testing.T) {
+func TestAManualDrainEndsRestarts(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: 8 * time.Second})
 		time.AfterFunc(5*time.Second, func() { h.journal.WaiveRestarts("drained", func(int32) bool { return false }) })
@@ -277,7 +277,7 @@ func TestAManualDrainEndsWhatIsUnderWay(t *testing.T) {
 }
 
 // Writing the journal may take a while, in which a shutdown may begin.
-func TestNothingIsStartedThatIsHeldOnceTheJournalIsWritten(t *testing.T) {
+func TestHeldIsCheckedAgainAfterTheJournalIsWritten(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		asked := 0
 		h.options.Held = func() bool { asked++; return asked > 2 }
@@ -289,7 +289,7 @@ func TestNothingIsStartedThatIsHeldOnceTheJournalIsWritten(t *testing.T) {
 	})
 }
 
-func TestARuntimeThatIsGoneIsNotWaitedForForEver(t *testing.T) {
+func TestTheWaitForAnAbsentRuntimeIsBounded(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: fmt.Errorf("%w: refused", runtime.ErrUnavailable)})
 		h.run("two", 23*time.Hour)
@@ -301,7 +301,7 @@ func TestARuntimeThatIsGoneIsNotWaitedForForEver(t *testing.T) {
 }
 
 // A container with an unknown policy delays those that need it by two minutes.
-func TestWhatIsNotReportedIsAwaitedForAWhile(t *testing.T) {
+func TestTheWaitForAnUnknownPolicyIsBounded(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {
@@ -324,7 +324,7 @@ func TestWhatIsNotReportedIsAwaitedForAWhile(t *testing.T) {
 }
 
 // The hour begins when the runtime answers, because its first answer may be incomplete.
-func TestSilenceIsNoTimeInWhichSomethingCouldBeReported(t *testing.T) {
+func TestTheWaitForFactsBeginsWithTheFirstAnswer(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {

@@ -45,13 +45,13 @@ func (t Timeline) SVG(w io.Writer, title string) error {
 	for i, l := range t.Lanes {
 		y := top + i*laneHeight
 		tip := l.Name + ": " + l.Outcome
-		if l.Asked {
+		if l.Requested {
 			tip += fmt.Sprintf(", stop requested after %s, took %s", rounded(l.From), rounded(l.To-l.From))
 		}
 		fmt.Fprintf(&b, "<g><title>%s</title>\n", escaped(tip))
 		text(&b, 8, y+10, "#555555", l.Phase)
 		text(&b, 8+phaseWidth, y+10, "#000000", shortened(l.Name, nameWidth/7-1))
-		if l.Asked {
+		if l.Requested {
 			bar(&b, left+t.pixels(l.From), y, t.pixels(l.Grace-l.From), "#eeeeee")
 			bar(&b, left+t.pixels(l.From), y, max(1, t.pixels(l.To-l.From)), colors[l.Outcome])
 		}

@@ -27,7 +27,7 @@ func (t Timeline) Text(width int) []string {
 	lines := []string{fmt.Sprintf("%*s0s%*s", phase+name+2, "", bars-2, end)}
 	for _, l := range t.Lanes {
 		line := pad(l.Phase, phase) + pad(shortened(l.Name, name), name+2)
-		if l.Asked {
+		if l.Requested {
 			from := min(t.column(l.From, bars), bars-1)
 			to := max(from+1, t.column(l.To, bars))
 			line += strings.Repeat(" ", from) + strings.Repeat("#", to-from) + strings.Repeat(".", max(0, t.column(l.Grace, bars)-to))

@@ -1,5 +1,5 @@
-// Package timeline draws a shutdown over time, from its record in the journal: when each pod was
-// sent the stop signal, how long it took, and how much of its grace period was left.
+// Package timeline draws a shutdown over time, from its record in the journal. For each pod it
+// shows when the stop signal was sent, how long the pod took, and the rest of its grace period.
 //
 // It owns the order and the lengths of the lanes. It does not judge the shutdown, and writes no
 // file.
@@ -17,13 +17,13 @@ import (
 // Lane is one pod, or one service that was stopped before the pods. All times count from the start
 // of the drain.
 type Lane struct {
-	Phase   string // of the shutdown; empty for a service
-	Name    string
-	Outcome string // journal.Outcome, "service", or empty if not known yet
-	Asked   bool   // its stop was requested; otherwise the fields below are zero
-	From    time.Duration
-	To      time.Duration
-	Grace   time.Duration // end of its grace period
+	Phase     string // of the shutdown; empty for a service
+	Name      string
+	Outcome   string // journal.Outcome, "service", or empty if not known yet
+	Requested bool   // its stop was requested; otherwise the fields below are zero
+	From      time.Duration
+	To        time.Duration
+	Grace     time.Duration // end of its grace period
 }
 
 // Timeline is the timeline of a drain.
@@ -44,7 +44,7 @@ func New(r journal.Record) Timeline {
 	for _, s := range r.StoppedFirst {
 		l := Lane{Name: s.Name, Outcome: Service}
 		if !s.AskedAt.IsZero() && !s.AskedAt.Before(r.StartedAt) {
-			l.Asked, l.From, l.To = true, at(s.AskedAt), at(s.AskedAt.Add(s.Took.Duration))
+			l.Requested, l.From, l.To = true, at(s.AskedAt), at(s.AskedAt.Add(s.Took.Duration))
 			l.Grace = l.To
 		}
 		t.Lanes = append(t.Lanes, l)
@@ -53,7 +53,7 @@ func New(r journal.Record) Timeline {
 	for _, p := range r.Pods {
 		l := Lane{Phase: p.Phase, Name: strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"), Outcome: string(p.Outcome)}
 		if !p.StartedAt.IsZero() {
-			l.Asked, l.From, l.To = true, at(p.StartedAt), t.Length
+			l.Requested, l.From, l.To = true, at(p.StartedAt), t.Length
 			if !p.FinishedAt.IsZero() {
 				l.To = max(l.From, at(p.FinishedAt)) // the clock may have been set back
 			}
@@ -62,8 +62,8 @@ func New(r journal.Record) Timeline {
 		t.Lanes = append(t.Lanes, l)
 	}
 	slices.SortStableFunc(t.Lanes[services:], func(a, b Lane) int {
-		if a.Asked != b.Asked {
-			if a.Asked {
+		if a.Requested != b.Requested {
+			if a.Requested {
 				return -1
 			}
 			return 1
