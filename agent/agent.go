@@ -2,8 +2,7 @@
 // and handles signals.
 //
 // It owns which jobs hostler does on this host, the health of the loops, and the order of start and
-// stop. It decides nothing about pods, images or conditions, and answers no request: package backend
-// does.
+// stop. It makes no decisions about pods, images or conditions. Package backend answers requests.
 package agent
 
 import (
@@ -33,7 +32,7 @@ import (
 // Options is the environment of the agent's process.
 type Options struct {
 	Config   config.Loaded
-	File     string                        // that it is read from; empty for the default one
+	File     string                        // path of the configuration file; empty for the default path
 	Reload   func() (config.Loaded, error) // reads the configuration again, and logs nothing
 	Version  string
 	Getenv   func(string) string
@@ -47,7 +46,7 @@ type Agent struct {
 	log      *slog.Logger
 	version  string
 	settings *settings.Settings
-	changed  loop.Signal // the status loop checks the host now
+	changed  loop.Signal // triggers a check of the host now
 	loops    loop.Set
 	metrics  *metrics.Metrics
 
@@ -55,7 +54,7 @@ type Agent struct {
 	naming   naming
 	kept     kept
 	plane    plane
-	owners   *owner.Owners // of the jobs
+	owners   *owner.Owners // which program does each job
 	gc       collectors
 	reports  reports
 	shutdown stopping
@@ -64,7 +63,7 @@ type Agent struct {
 	cleanups []cleanup
 }
 
-// serving is what answers requests.
+// serving has the parts that answer requests.
 type serving struct {
 	listener net.Listener  // of the socket
 	files    *listen.Files // of the network listener; nil without one
@@ -80,8 +79,8 @@ type cleanup struct {
 	do   func() error
 }
 
-// New builds the agent up to its open API socket, and starts nothing. An error
-// leaves nothing behind.
+// New builds the agent up to its open API socket, and starts nothing. If it fails, it releases
+// everything that it opened.
 func New(o Options) (*Agent, error) {
 	a := &Agent{
 		log: o.Log, version: o.Version, changed: loop.NewSignal(), metrics: metrics.New(),
@@ -97,7 +96,7 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// build makes the parts in this order: each gets those that it needs.
+// build creates the parts in dependency order.
 func (a *Agent) build(o Options) (err error) {
 	cfg := o.Config.Config
 	if a.host, err = newHost(o); err != nil {
@@ -130,7 +129,7 @@ func (a *Agent) build(o Options) (err error) {
 	return a.assemble(cfg, o.Level)
 }
 
-// assemble makes the parts that need a control plane.
+// assemble creates the parts that need a control plane.
 func (a *Agent) assemble(cfg config.Config, level *slog.LevelVar) error {
 	if err := a.buildCollectors(cfg); err != nil {
 		return err
@@ -153,17 +152,18 @@ func (a *Agent) assemble(cfg config.Config, level *slog.LevelVar) error {
 	return nil
 }
 
-// checkReserved refuses to keep more for the system than there is.
+// checkReserved returns an error if the host has less than node.reserved.
 func (a *Agent) checkReserved(o status.Options) error {
 	return status.CheckReserved(a.measure(), o.Reserved, o.Pressure)
 }
 
-// missingAddresses says which configured addresses the host does not have.
+// missingAddresses returns an error that names the configured addresses that the host does not
+// have.
 func (a *Agent) missingAddresses(o status.Options) error {
 	return status.MissingAddresses(probe.Addresses(), o.Addresses)
 }
 
-// measure measures the host, within the time for that.
+// measure measures the host, with a time limit.
 func (a *Agent) measure() status.Facts {
 	ctx, cancel := context.WithTimeout(context.Background(), gather.ProbeTimeout)
 	defer cancel()
@@ -177,7 +177,7 @@ func listenOn(socket string, defers func(string, func() error)) (net.Listener, e
 		return nil, err
 	}
 	defers("api socket", func() error {
-		if err := listener.Close(); !errors.Is(err, net.ErrClosed) { // by the server
+		if err := listener.Close(); !errors.Is(err, net.ErrClosed) { // already closed by the server
 			return err
 		}
 		return nil
@@ -191,12 +191,12 @@ func (a *Agent) node() string { return a.settings.Node().Name }
 // config is the effective configuration.
 func (a *Agent) config() config.Config { return a.settings.Config() }
 
-// defers notes what undoes a step of New.
+// defers registers the function that undoes a step of New.
 func (a *Agent) defers(name string, do func() error) {
 	a.cleanups = append(a.cleanups, cleanup{name, do})
 }
 
-// close undoes what New did, the last step first.
+// close undoes the steps of New in reverse order.
 func (a *Agent) close() error {
 	var errs []error
 	for _, c := range slices.Backward(a.cleanups) {

@@ -23,7 +23,7 @@ func TestTheNodeFilesystemIsKnownWithoutAStateFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t)
-	r.cfg.State.Directory = filepath.Join(file, "state") // which root cannot make either
+	r.cfg.State.Directory = filepath.Join(file, "state") // root cannot create it either
 	a := r.build(t)
 	facts := a.host.facts.Now(t.Context(), nil)
 	if fs := facts.Filesystems[0]; fs.Role != status.RoleNode || fs.Problem != "" {
@@ -37,7 +37,7 @@ func TestTheUptimeIsKnown(t *testing.T) {
 	}
 }
 
-// What the next boot tells after a power cut is what was listed last.
+// After a power failure, the next boot reports the last list of pods.
 func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 	t.Parallel()
 	a := newRig(t).build(t)
@@ -61,7 +61,7 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 		change()
 		select {
 		case <-listed:
-		case <-time.After(bound): // which is less than the minute that it takes where nobody tells
+		case <-time.After(bound): // much less than the interval of one minute
 			t.Errorf("pods were not listed again soon after %s", what)
 		}
 		cancel()
@@ -69,11 +69,11 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 	}
 }
 
-// slow is a control plane that knows the Node no sooner than the Lease is there.
+// slow is a control plane that returns the Node only after the Lease exists.
 type slow struct {
 	controlplane.Client
 	keeper  func() *controlplane.LeaseKeeper
-	renewed chan bool // whether it was, before nobody waited any more
+	renewed chan bool // whether it was renewed; sent once
 }
 
 func (s *slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
@@ -82,7 +82,7 @@ func (s *slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	}
 	select {
 	case s.renewed <- s.keeper().Stats().Renewals > 0:
-	default: // told already
+	default: // already sent
 	}
 	return s.Client.Node(ctx, name)
 }

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// ranFor waits until a collector's last run was for that reason.
+// ranFor waits until a collector's last run had this trigger.
 func ranFor(t *testing.T, c interface{ Last() (runs.Report, bool) }, why string) runs.Report {
 	t.Helper()
 	var last runs.Report
@@ -28,7 +28,7 @@ func ranFor(t *testing.T, c interface{ Last() (runs.Report, bool) }, why string)
 	return last
 }
 
-func TestADiskUnderPressureIsHelpedAtOnce(t *testing.T) {
+func TestDiskPressureStartsCollectionsAtOnce(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
@@ -59,7 +59,7 @@ func TestADiskUnderPressureIsHelpedAtOnce(t *testing.T) {
 	<-ended
 }
 
-func TestACollectionIsMadeUpForOnceTheRuntimeIsReady(t *testing.T) {
+func TestAFailedCollectionIsRepeatedWhenTheRuntimeIsReady(t *testing.T) {
 	a := newRig(t).build(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -92,12 +92,12 @@ func TestPastCollectionsAreReportedAfterARestart(t *testing.T) {
 	}
 }
 
-// The Node's pressure may be over, and `hostler status` must not show an old figure for long.
+// The pressure may be over, and `hostler status` should not show an old figure for long.
 func TestACollectionThatRemovesRequestsACheckOfTheHost(t *testing.T) {
 	a := newRig(t).build(t)
 	for removed, want := range []bool{0: false, 1: true} {
 		select {
-		case <-a.changed: // what the start has requested
+		case <-a.changed: // requested by the start
 		default:
 		}
 		a.collected(a.gc.imageLoop, "images", runs.Report{StartedAt: time.Now(), Removed: make([]runs.Removal, removed)})
@@ -138,8 +138,9 @@ func TestEventsOfCollectionsNameTheFilesystem(t *testing.T) {
 	<-ended
 }
 
-// What fails in a person's run the command reports; the loop does its own runs as before.
-func TestARunOfAPersonsThatFailsIsNoFailureOfTheLoop(t *testing.T) {
+// The command reports errors of a requested run. The health of the loop depends only on its own
+// runs.
+func TestAFailedRequestedRunIsNoFailureOfTheLoop(t *testing.T) {
 	a := newRig(t).build(t)
 	ended := func(trigger string, err error) bool {
 		r := runs.NewReport(trigger)

@@ -89,7 +89,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 	return err
 }
 
-// members are the runtimes of a set as a package that uses them sees each.
+// members converts each runtime of a set to the interface that a package declares.
 func members[R any](set *runtime.Set, as func(runtime.Runtime) R) []R {
 	var list []R
 	for _, m := range set.Members() {
@@ -102,11 +102,11 @@ func members[R any](set *runtime.Set, as func(runtime.Runtime) R) []R {
 func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	a.metrics.Collection(l.Name(), r)
 	a.gc.history.Add(kind, r)
-	if err := r.Err(); err == nil || !r.Requested() { // otherwise the caller got the error, and the loop works
+	if err := r.Err(); err == nil || !r.Requested() { // the caller of a requested collection gets the error; the loop itself is healthy
 		l.Heartbeat(err)
 	}
 	if len(r.Removed) > 0 {
-		a.changed.Send() // a pressure may be over
+		a.changed.Send() // the collection may have ended a pressure condition
 	}
 	node := controlplane.NodeReference(a.node())
 	on := ""
@@ -118,7 +118,7 @@ func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 			"removed %d images (%s), freed %s and %d inodes%s; requested %s and %d; image sizes add up to %s",
 			images, r.Trigger, gc.Size(r.FreedBytes), r.FreedInodes, on, gc.Size(r.RequestedBytes), r.RequestedInodes, gc.Size(r.EstimatedBytes)))
 	}
-	if len(r.Warnings) > 0 { // whose figures differ each time, which would make each an Event of its own
+	if len(r.Warnings) > 0 { // the warnings contain figures that change, so with them each Event would be unique
 		a.plane.recorder.Record(node, corev1.EventTypeWarning, "CollectionIncomplete", l.Name()+" did not reach its goal"+on+"; `hostler gc history -o wide` shows the reasons")
 	}
 }

@@ -11,7 +11,7 @@ import (
 func TestAutomaticRunsLeaveAloneWhatPeopleBuild(t *testing.T) {
 	for name, c := range map[string]struct {
 		image, container   config.Switch
-		images, containers bool // left alone
+		images, containers bool // removed on request only
 	}{
 		"auto":         {config.Auto, config.Auto, true, true},
 		"switched on":  {config.On, config.On, false, false},

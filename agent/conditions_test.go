@@ -13,7 +13,7 @@ import (
 
 func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	r := newRig(t)
-	r.cfg.Conditions.Directory = filepath.Join(folder(t), "conditions.d") // not in /tmp itself, which is everybody's
+	r.cfg.Conditions.Directory = filepath.Join(folder(t), "conditions.d") // not in /tmp itself, because everyone can write there
 	if err := os.Mkdir(r.cfg.Conditions.Directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	}
 }
 
-// checksOf are the checks that status shows.
+// checksOf returns the custom checks in the status.
 func checksOf(t *testing.T, a *Agent) api.CustomConditions {
 	t.Helper()
 	s, err := a.serving.backend.Status(t.Context())

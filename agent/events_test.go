@@ -15,10 +15,10 @@ import (
 	"testing"
 )
 
-// TestEventsAreDocumented compares the reasons of hostler's Events with the tables of
-// docs/reference/events.md, in both directions. A reason in the code is a word in CamelCase
-// beside an Event's type, in a call that makes an Event, or in a variable for one; those
-// of conditions are looked up by package status.
+// TestEventsAreDocumented compares the reasons of hostler's Events with the tables in
+// docs/reference/events.md, in both directions. In the code, a reason is a CamelCase string next to
+// an Event's type, in a call that records an Event or in a variable. Package status lists the
+// reasons of conditions.
 func TestEventsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/reference/events.md")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	}
 }
 
-// reasonsIn adds those of one file.
+// reasonsIn adds the reasons in one file.
 func reasonsIn(t *testing.T, path string, found map[string]bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// first are the services that a shutdown stops before any pod.
+// first returns the services that a shutdown stops before any pod.
 func (a *Agent) first() shutdown.First {
 	return shutdown.First{Names: a.config().Shutdown.StopFirst, Services: services{a.host.manager, a.shutdown.orphanStopper}}
 }
@@ -21,13 +21,13 @@ type services struct {
 	*orphans.Stopper // stops pods whose runtime has stopped
 }
 
-// observed passes the pods to the guard and to those who may need them.
+// observed passes the pods to the guard and to the other parts that need them.
 func (a *Agent) observed(pods []runtime.Pod) {
 	a.shutdown.guard.Observe(pods)
 	if a.reports.pods != nil {
 		a.reports.pods.Observe(pods)
 	}
 	if len(a.config().Shutdown.StopFirst) > 0 {
-		a.shutdown.orphanStopper.Learn(context.Background(), pods) // bounds itself
+		a.shutdown.orphanStopper.Learn(context.Background(), pods) // Learn has its own time limit
 	}
 }

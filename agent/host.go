@@ -28,19 +28,19 @@ import (
 // host has the facts of the host and their sources.
 type host struct {
 	reader   *probe.Reader
-	machine  probe.Machine // as it was at the start
-	boot     string        // names the present one
+	machine  probe.Machine // read at the start
+	boot     string        // ID of the current boot
 	notifier *notify.Notifier
 	manager  *systemd.Manager
 	logind   *systemd.Logind
 
 	runtimes *discovery.Runtimes
 	network  *gather.Network
-	checks   *conditions.Runner // the administrator's own
+	checks   *conditions.Runner // custom checks of the administrator
 	facts    *gather.Facts
 }
 
-// newHost reads the machine. It makes no connection.
+// newHost reads the machine facts. It does not connect to anything.
 func newHost(o Options) (h host, err error) {
 	h.notifier = notify.New(o.Getenv, o.Unsetenv)
 	kept, err := notify.PassedFiles(o.Getenv, o.Unsetenv)
@@ -64,11 +64,11 @@ func (h *host) openRuntimes(cfg config.Runtimes, m *metrics.Metrics, units local
 	return err
 }
 
-// kept is what outlives the agent.
+// kept has the state that persists across restarts of the agent.
 type kept struct {
 	folder  *statefile.Folder
-	values  *statefile.Values // of the agent: reports to send later
-	notes   *statefile.Values // of the Node: what nothing else records, such as a cordon
+	values  *statefile.Values // of the agent, such as Events to send later
+	notes   *statefile.Values // of the Node: what is recorded nowhere else, such as a cordon
 	journal *journal.Journal
 	reboots *reboots.Ledger
 	drained *maintenance.Drained
@@ -101,7 +101,7 @@ func newKept(cfg config.Config, h host, log *slog.Logger) (k kept, err error) {
 	return k, nil
 }
 
-// flush writes the state files. The health of the state has the error, too.
+// flush writes the state files. The health of the state reports the same error.
 func (k kept) flush() error { return k.folder.Flush() }
 
 // uptime returns how long the kernel has run. It does not depend on the wall clock.

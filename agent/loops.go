@@ -18,8 +18,8 @@ import (
 // run is the function of a loop.
 type run = func(context.Context, *loop.Loop) error
 
-// fillLoops fills in the loops, in the order of `hostler status`. The parts already refer to them;
-// here they get their functions.
+// fillLoops sets the functions of the loops, in the order of `hostler status`. The loops themselves
+// exist earlier, because other parts refer to them.
 func (a *Agent) fillLoops(cfg config.Config) {
 	newLoop := func(name string, patience time.Duration, do run) *loop.Loop {
 		return loop.New(name, patience, nil).Do(do)
@@ -50,7 +50,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 		newLoop("owners", 3*time.Minute, a.searchOwners),
 		metrics,
 	}
-	// The others only some agents have.
+	// The remaining loops depend on the configuration and the control plane.
 	add := func(name string, do run) { a.loops = append(a.loops, newLoop(name, 0, do)) }
 	if cfg.API.Listen != "" {
 		add("api", a.serveNetwork)
@@ -74,44 +74,44 @@ func (a *Agent) fillLoops(cfg config.Config) {
 			return s.rebootChecks.Run(ctx, func() { l.Heartbeat(nil) })
 		}))
 	}
-	if a.plane.Certificate != nil && !a.naming.unnamed() { // it is for the Node's name
+	if a.plane.Certificate != nil && !a.naming.unnamed() { // the certificate is for the Node's name
 		add("certificate", plain(a.plane.Certificate.Run))
 	}
-	if watcher, able := a.plane.Client.(controlplane.NodeWatcher); able { // it has other writers
+	if watcher, able := a.plane.Client.(controlplane.NodeWatcher); able { // only such a control plane has other writers
 		add("node-watch", a.whileMine(owner.Node, whileOpen(a.plane.member, func(ctx context.Context, l *loop.Loop) error {
 			return a.reports.reporter.Watch(ctx, watcher, l.Heartbeat)
 		})))
 	}
 }
 
-// plain is for what does not need its loop.
+// plain adapts a function that does not use its loop.
 func plain(do func(context.Context) error) run {
 	return func(ctx context.Context, _ *loop.Loop) error { return do(ctx) }
 }
 
-// collectorPatience lets a collector wait for its turn, which the other one and both
-// runs of a person may have before, and then take its time.
+// collectorPatience is the time limit for a round of a collector. The round may wait for the other
+// collector and for both requested runs, and then takes its own time.
 func collectorPatience(interval config.Duration) time.Duration {
 	return time.Duration(interval) + 4*runs.DefaultRunLimit + 2*time.Minute
 }
 
-// whileMine runs what does a job as long as that is hostler's.
+// whileMine runs do while hostler owns the job.
 func (a *Agent) whileMine(j owner.Job, do run) run {
 	return func(ctx context.Context, l *loop.Loop) error {
 		return a.owners.While(ctx, j, l, func(ctx context.Context) error { return do(ctx, l) })
 	}
 }
 
-// whileOpen runs as long as the gate is open.
+// whileOpen runs do while the gate is open.
 func whileOpen(g *loop.Gate, do run) run {
 	return func(ctx context.Context, l *loop.Loop) error {
 		return g.While(ctx, l, func(ctx context.Context) error { return do(ctx, l) })
 	}
 }
 
-// runtimesChanged starts the loops that depend on runtimes. A collection that failed because of a
-// runtime is repeated when the runtime is ready; until then its loop is shown as failing. The same
-// applies to one from before a runtime was found.
+// runtimesChanged starts the loops that depend on runtimes. If a collection failed because a
+// runtime was not ready, it is repeated when the runtime is ready. Until then its loop is shown as
+// failing. A collection that ran before a runtime was found is repeated, too.
 func (a *Agent) runtimesChanged(before, after []runtime.Health) {
 	a.host.facts.Renew()
 	a.changed.Send()
@@ -122,7 +122,7 @@ func (a *Agent) runtimesChanged(before, after []runtime.Health) {
 	}
 }
 
-// same identifies runtime r and its state.
+// same matches runtime r in the same state.
 func same(r runtime.Health) func(runtime.Health) bool {
 	return func(o runtime.Health) bool {
 		return o.Name == r.Name && o.Endpoint == r.Endpoint && o.Ready == r.Ready
@@ -136,7 +136,7 @@ func (a *Agent) notice(e runtime.Event) {
 	a.shutdown.pods.Notice(e)
 }
 
-// setBlind reports to the parts that use events whether a runtime sends any.
+// setBlind notifies the parts that use events whether a runtime sends events.
 func (a *Agent) setBlind(name string, blind bool) {
 	a.gc.tracker.SetBlind(name, blind)
 	a.shutdown.pods.SetBlind(name, blind)

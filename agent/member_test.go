@@ -31,7 +31,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// over builds an agent over another control plane than its own.
+// over builds an agent with another control plane.
 func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 	t.Helper()
 	a := r.build(t)
@@ -39,14 +39,14 @@ func (r *rig) over(t *testing.T, client controlplane.Client) *Agent {
 	return a
 }
 
-// join has an agent that was built join another control plane.
+// join connects a built agent to another control plane.
 func (a *Agent) join(t *testing.T, client controlplane.Client) {
 	t.Helper()
 	owners, past := newOwners(a.naming, client, a.host, a.kept.notes, a.log)
 	a.joinAs(t, client, owners, past)
 }
 
-// joinAs is join with owners of the jobs.
+// joinAs is join with the given owners of the jobs.
 func (a *Agent) joinAs(t *testing.T, client controlplane.Client, owners *owner.Owners, past *owner.Past) {
 	t.Helper()
 	cfg := a.config()
@@ -60,7 +60,7 @@ func (a *Agent) joinAs(t *testing.T, client controlplane.Client, owners *owner.O
 	}
 }
 
-// eventually asks the agent how it is until that is as wanted.
+// eventually waits until the agent's status is as expected.
 func (r *rig) eventually(t *testing.T, what string, is func(api.Status) bool) {
 	t.Helper()
 	client := api.NewClient(r.cfg.API.Socket)
@@ -78,7 +78,7 @@ func (r *rig) eventually(t *testing.T, what string, is func(api.Status) bool) {
 	}
 }
 
-func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
+func TestANodeThatAnotherClientCreatesIsAwaitedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.cfg.Node.Register = false
@@ -170,7 +170,7 @@ func TestANodeOfSomebodyElsesMakingIsWaitedForAndLeaves(t *testing.T) {
 	within(t, "after SIGTERM", ended)
 }
 
-// deaf is a client whose renewals do not end with their context.
+// deaf is a client whose renewals do not return when their context ends.
 type deaf struct {
 	controlplane.Client
 	release chan struct{}
@@ -181,9 +181,9 @@ func (d deaf) RenewLease(context.Context, *coordinationv1.Lease) (*coordinationv
 	return nil, controlplane.ErrUnavailable
 }
 
-// A watchdog that bites would restart a fleet for nothing while its control plane
-// is away.
-func TestTheWatchdogBitesForAttemptsThatDoNotEndNotForThoseThatFail(t *testing.T) {
+// If failed renewals triggered the watchdog, an unreachable control plane would restart all agents
+// of the fleet.
+func TestTheWatchdogTriggersForHangingRenewalsNotForFailedOnes(t *testing.T) {
 	for name, c := range map[string]struct {
 		client func(*controlplanetest.Fake) controlplane.Client
 		fault  controlplanetest.Fault

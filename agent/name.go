@@ -14,25 +14,25 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// ErrNamed is why the agent ends to be restarted: the host got a name, which its Node must have.
+// ErrNamed is why the agent must restart: the host got a name, and the Node must have that name.
 var ErrNamed = errors.New("host name set: restart of the agent needed")
 
 const (
-	// nameWait is for how long after its start the agent expects a host without a name to get
-	// one, as from DHCP or a cloud's metadata.
+	// nameWait is how long after its start the agent expects a host without a name to get one, for
+	// example from DHCP or cloud metadata.
 	nameWait = 2 * time.Minute
-	// nameInterval is how often it checks for one.
+	// nameInterval is how often the agent checks for a host name.
 	nameInterval = time.Second
 )
 
-// naming is how the names of the host and its Node go together.
+// naming compares the host name with the Node's name.
 type naming struct {
 	reader   *probe.Reader
 	settings *settings.Settings
-	since    time.Time // of the start
+	since    time.Time // start of the agent
 }
 
-// name returns the facts; nil where nobody wants a Node.
+// name returns the facts, or nil if node.enabled is off.
 func (n naming) name() *doctor.Name {
 	cfg, node := n.settings.Config(), n.settings.Node()
 	if cfg.Node.Enabled == config.Off {
@@ -48,7 +48,7 @@ func (n naming) name() *doctor.Name {
 	}
 }
 
-// withheld says why no Node may be created yet; empty if it may.
+// withheld returns why the Node must not be created yet; empty if it may be.
 func (n naming) withheld() string {
 	if name := n.name(); name != nil {
 		return name.Withheld()
@@ -56,15 +56,15 @@ func (n naming) withheld() string {
 	return ""
 }
 
-// unnamed reports whether nothing may be published under the Node's name.
+// unnamed reports whether hostler must not publish anything under the Node's name.
 func (n naming) unnamed() bool {
 	name := n.name()
 	return name != nil && name.Unnamed != "" && name.Shared
 }
 
-// awaitName returns when a host without a name has got one, or ctx ends. Everything that the agent
-// started has the old name, so the agent is restarted, which stops no container. It waits while pods
-// are being stopped.
+// awaitName returns when a host without a name gets one, or when ctx ends. Everything that the
+// agent started has the old name, so the agent must restart. That stops no container. awaitName
+// waits while pods are being stopped.
 func (a *Agent) awaitName(ctx context.Context) (name string, err error) {
 	tick := time.NewTicker(nameInterval)
 	defer tick.Stop()

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-func TestWhatAnEarlierVersionHasKeptOfTheNodeOutlivesTheStateFiles(t *testing.T) {
+func TestNotesOfAnEarlierVersionAreKeptWithoutStateFiles(t *testing.T) {
 	r := newRig(t)
 	folder := r.cfg.State.Directory
 	at := time.Date(2026, 11, 3, 4, 5, 6, 0, time.UTC)

@@ -36,8 +36,8 @@ func newOwners(n naming, client controlplane.Client, h host, notes *statefile.Va
 	return owner.New(switches, owner.Withhold(n.withheld, search.Others), log), past
 }
 
-// switches returns the configured jobs. Without a Node there is no Lease unless it is configured: a
-// Lease would confirm a Node status that nobody updates.
+// switches returns the configured jobs. If hostler writes no Node, it writes no Lease unless the
+// configuration enables it: a Lease would confirm a Node status that nobody updates.
 func switches(cfg config.Config) map[owner.Job]owner.Switch {
 	lease := owner.Switch(cfg.Lease.Enabled)
 	if cfg.Node.Enabled == config.Off && lease == owner.Auto {
@@ -52,7 +52,7 @@ func switches(cfg config.Config) map[owner.Job]owner.Switch {
 	}
 }
 
-// otherGuard names the kubelet that guards the shutdown, with its evidence; empty if none does.
+// otherGuard names the kubelet that handles the shutdown, with the evidence; empty if none does.
 func (a *Agent) otherGuard() string {
 	if _, other, _ := a.owners.Mine(owner.Shutdown); other.Name == owner.Kubelet {
 		return other.Name + ": " + other.Evidence
@@ -60,7 +60,7 @@ func (a *Agent) otherGuard() string {
 	return ""
 }
 
-// delegated reports to the guard whether another program guards the shutdown.
+// delegated reports whether another program handles the shutdown.
 func (a *Agent) delegated(ctx context.Context) (string, bool) {
 	a.owners.Refresh(ctx)
 	mine, other, _ := a.owners.Mine(owner.Shutdown)
@@ -79,7 +79,7 @@ func (a *Agent) searchOwners(ctx context.Context, l *loop.Loop) error {
 			a.changed.Send()
 		}
 		if !a.owners.Has(owner.Shutdown) {
-			a.shutdown.guard.Recheck() // a kubelet takes its lock long after it was started
+			a.shutdown.guard.Recheck() // a kubelet takes its inhibitor lock long after it has started
 		}
 		l.Heartbeat(nil)
 		select {

@@ -12,15 +12,14 @@ import (
 	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
-// What failed before the job was lost is not tried again, and so would never be
-// found to work.
-func TestTroubleWithALostJobIsForgotten(t *testing.T) {
+// A failed operation is not repeated after the job is lost, so its error would never be cleared.
+func TestTheErrorOfALostJobIsCleared(t *testing.T) {
 	a := newRig(t).build(t)
 	full := controlplanetest.NewFake(nil)
 	full.Inject(controlplanetest.Any, controlplanetest.Fault{Err: errors.New("disk full")})
 	seen := map[owner.Job]owner.Owner{}
 	scan := func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner { return seen }
-	a.joinAs(t, struct{ controlplane.Client }{full}, owner.New(nil, scan, discard()), nil) // to which nobody adds conditions
+	a.joinAs(t, struct{ controlplane.Client }{full}, owner.New(nil, scan, discard()), nil) // a client that cannot add conditions
 	for _, step := range []struct {
 		what, want string
 		seen       map[owner.Job]owner.Owner
@@ -40,7 +39,7 @@ func TestTroubleWithALostJobIsForgotten(t *testing.T) {
 	}
 }
 
-// A Lease that is renewed would keep a Node Ready of which nobody tells any more.
+// A renewed Lease would keep a Node Ready that nobody updates.
 func TestTheLeaseIsSwitchedOffWithTheNode(t *testing.T) {
 	for _, c := range []struct{ node, lease, want config.Switch }{
 		{config.Off, config.Auto, config.Off},

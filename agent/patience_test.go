@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/gc/runs"
 )
 
-// The watchdog must not take a loop for stuck that only runs more rarely now.
-func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
+// A loop that now runs less often must not count as stuck.
+func TestALoopHasTheReloadedIntervalAsItsPatience(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	next := a.config()
@@ -19,8 +19,8 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	for _, name := range []string{"image-gc", "container-gc"} {
 		named(t, a, name).Heartbeat(nil)
 	}
-	if _, changed, _, err := a.serving.reloader.takeUp(); err != nil || len(changed) != 2 {
-		t.Fatalf("takeUp() = %v, %v, want both intervals", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err != nil || len(changed) != 2 {
+		t.Fatalf("applyFiles() = %v, %v, want both intervals", changed, err)
 	}
 	for _, name := range []string{"image-gc", "container-gc"} {
 		if l := named(t, a, name); l.Stuck(time.Now().Add(2*time.Hour)) || !l.Stuck(time.Now().Add(3*time.Hour)) {
@@ -29,7 +29,7 @@ func TestAReloadedIntervalIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A collector may have to wait for the other one and for both runs of a person.
+// A collector may wait for the other collector and for two requested runs.
 func TestACollectorIsGivenTimeToWaitForItsTurn(t *testing.T) {
 	a := newRig(t).build(t)
 	cfg := a.config()

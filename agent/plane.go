@@ -19,22 +19,22 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// plane is the control plane, and what this host is there.
+// plane has the client of the control plane, and what represents this host there.
 type plane struct {
 	*open.ControlPlane
 
 	recorder  *controlplane.Recorder
 	keeper    *controlplane.LeaseKeeper
 	lease     *loop.Loop               // of the keeper
-	pacing    *controlplane.Pacing     // for how long the control plane requests the Lease to be good
-	leases    *controlplane.LeaseWatch // judges whether another machine is alive
-	existence *loop.Gate               // shut while there is no Node, and hostler is not to create it
-	member    *loop.Gate               // shut once a person took the Node off the control plane
-	left      *report.Departures       // who did
-	past      *owner.Past              // the kubelet whose Node it may be
+	pacing    *controlplane.Pacing     // Lease duration that the control plane requests
+	leases    *controlplane.LeaseWatch // reports whether another machine is alive
+	existence *loop.Gate               // closed while there is no Node and hostler must not create it
+	member    *loop.Gate               // closed after a user deregistered the host
+	left      *report.Departures       // who deregistered it
+	past      *owner.Past              // a kubelet that may have written the Node before
 }
 
-// identity is the machine by which its Node and Lease are known.
+// identity returns the machine IDs that identify its Node and Lease.
 func identity(machine probe.Machine) controlplane.Identity {
 	return controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID}
 }
@@ -53,11 +53,11 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 	return a.joins(cfg, opened, a.host.machine)
 }
 
-// joins makes what this host, a machine, needs on a control plane.
+// joins creates the parts that represent this machine on a control plane.
 func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine probe.Machine) (err error) {
 	client := opened.Client
 	left := report.OpenDepartures(a.kept.notes, a.node(), client.Type(), a.log)
-	unresponsive := func() bool { return left.Gone() || a.naming.unnamed() } // no Events of a Node that has left or has no name
+	unresponsive := func() bool { return left.Gone() || a.naming.unnamed() } // send no Events for a Node that was deregistered or has no name
 	a.plane = plane{
 		ControlPlane: opened,
 		left:         left,
@@ -94,16 +94,16 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	return nil
 }
 
-// twin is the host that renews this one's Lease as well; nil if none does.
-func (p plane) twin() *controlplane.Clone { return p.keeper.Stats().Clone }
+// leaseClone returns another host that renews the same Lease; nil if there is none.
+func (p plane) leaseClone() *controlplane.Clone { return p.keeper.Stats().Clone }
 
-// observedRenewer reports how each renewal ended.
+// observedRenewer reports the result of each renewal.
 type observedRenewer struct {
 	controlplane.Client
 	observe func(error)
 }
 
-// RenewLease renews and reports.
+// RenewLease renews the Lease and reports the result.
 func (r observedRenewer) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	stored, err := r.Client.RenewLease(ctx, lease)
 	r.observe(err)

@@ -13,11 +13,11 @@ import (
 	"hostler.io/hostler/status/pods"
 )
 
-// keyPods is the value that says that there may be Pod objects of this host: it is the Node's name.
+// keyPods is the key of a state value: the Node's name if Pod objects of this host may exist.
 const keyPods = "podObjects"
 
-// buildPods makes what keeps the Pod objects of this host, or removes those that an earlier
-// configuration has left.
+// buildPods creates the publisher of Pod objects. If Pod objects are disabled, the publisher only
+// removes those that an earlier configuration left.
 func (a *Agent) buildPods(cfg config.Config) {
 	if a.plane.Pods == nil || !cfg.Status.Pods && !a.podsLeft() {
 		return
@@ -34,20 +34,20 @@ func (a *Agent) buildPods(cfg config.Config) {
 	})
 }
 
-// podsLeft reports whether there may be objects.
+// podsLeft reports whether Pod objects of this host may exist.
 func (a *Agent) podsLeft() bool {
 	values, err := a.kept.values.Load()
 	var node string
 	return err == nil && json.Unmarshal(values[keyPods], &node) == nil && node == a.node()
 }
 
-// podsWritten remembers whether there may be objects.
+// podsWritten persists whether Pod objects may exist.
 func (a *Agent) podsWritten(written bool) {
 	put, remove := map[string][]byte(nil), []string{keyPods}
 	if written {
 		name, err := json.Marshal(a.node())
 		if err != nil {
-			return // a string never fails
+			return // marshaling a string cannot fail
 		}
 		put, remove = map[string][]byte{keyPods: name}, nil
 	}
@@ -56,7 +56,7 @@ func (a *Agent) podsWritten(written bool) {
 	}
 }
 
-// podsNode has name and addresses of this host's Node.
+// podsNode returns the name and the addresses of this host's Node.
 func (a *Agent) podsNode() pods.NodeFacts {
 	f := pods.NodeFacts{Name: a.node()}
 	node, _, _, _ := a.reports.reporter.Current()
@@ -71,7 +71,7 @@ func (a *Agent) podsNode() pods.NodeFacts {
 	return f
 }
 
-// podNetwork returns the network of a pod, if its runtime can.
+// podNetwork returns the network of a pod, if its runtime supports that.
 func (a *Agent) podNetwork(ctx context.Context, p runtime.Pod) (runtime.PodNetwork, error) {
 	for _, member := range a.host.runtimes.Set().Members() {
 		if reporter, able := member.(runtime.NetworkReporter); able && member.Name() == p.Runtime {
@@ -81,7 +81,7 @@ func (a *Agent) podNetwork(ctx context.Context, p runtime.Pod) (runtime.PodNetwo
 	return runtime.PodNetwork{}, runtime.ErrUnsupported
 }
 
-// named takes in the UID that the control plane gave the Node.
+// named records the UID that the control plane gave the Node.
 func (a *Agent) named(uid types.UID) {
 	a.plane.keeper.SetOwner(uid)
 	if a.reports.pods != nil {
@@ -89,14 +89,14 @@ func (a *Agent) named(uid types.UID) {
 	}
 }
 
-// lost takes in that the Node is not this host's any more.
+// lost records that the Node no longer belongs to this host.
 func (a *Agent) lost() {
 	if a.reports.pods != nil {
 		a.reports.pods.Lost()
 	}
 }
 
-// removePods is nil if there are no objects of pods.
+// removePods returns the function that removes Pod objects; nil if there are none.
 func (a *Agent) removePods() func(context.Context) error {
 	if a.reports.pods == nil {
 		return nil

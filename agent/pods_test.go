@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// keepsPods reports whether an agent has a loop for objects of pods.
+// keepsPods reports whether an agent has a loop for pod objects.
 func keepsPods(a *Agent) bool {
 	return slices.ContainsFunc(a.loops, func(l *loop.Loop) bool { return l.Name() == "pod-objects" })
 }

@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// reloader makes another configuration effective while the agent runs.
+// reloader makes a changed configuration effective while the agent runs.
 type reloader struct {
 	settings *settings.Settings
 	version  string
@@ -26,28 +26,28 @@ type reloader struct {
 	ending   func() bool     // reports whether the agent is about to end
 	log      *slog.Logger
 
-	mu sync.Mutex // held by the reload that is under way
+	mu sync.Mutex // held during a reload
 }
 
-// effect is how keys that may change live take effect.
+// effect applies the keys that can change without a restart.
 type effect struct {
-	keys string // and all below it; empty for none
-	// fits returns why the host cannot have the new values; nil if it can have all. It is asked
-	// before anything takes effect, if one of the keys has changed.
+	keys string // the key and all keys below it; empty: applied with each reload
+	// fits returns why the host does not fit the new values; nil if it does. It is called before
+	// anything is applied, and only if one of the keys has changed.
 	fits func(status.Options) error
-	// lacks returns what the host lacks for the new values. They are effective nevertheless.
+	// lacks returns which new values the host does not have. The values are effective nevertheless.
 	lacks func(status.Options) error
-	// apply has valid values take effect. It is called with each reload.
+	// apply makes valid values effective. It is called with each reload.
 	apply func(config.Config, open.Policies)
 }
 
-// whenRead is the effect of keys that are read from the settings at each use.
+// whenRead is the apply function of keys that are read from the settings at each use.
 func whenRead(config.Config, open.Policies) {}
 
-// effects has a row for each key that may change live, which a test checks.
+// effects has a row for each key that can change without a restart. A test checks that.
 func (a *Agent) effects(level *slog.LevelVar) []effect {
 	check := func(config.Config, open.Policies) {
-		a.host.facts.Renew() // the Node may be to list more images
+		a.host.facts.Renew() // the number of images to list may have changed
 		a.changed.Send()
 	}
 	return []effect{
@@ -79,13 +79,13 @@ func (a *Agent) effects(level *slog.LevelVar) []effect {
 		}},
 		{keys: "log.level", apply: func(cfg config.Config, _ open.Policies) { open.SetLevel(level, cfg.Log.Level) }},
 		{keys: "api.tls.allowedNames", apply: whenRead},
-		// Of no key: a kubeconfig may name another server.
+		// This row has no key: a changed kubeconfig may name another server.
 		{apply: func(config.Config, open.Policies) { a.host.network.Again() }},
 	}
 }
 
-// Reload makes the configuration effective that the files have now, or refuses it as a whole
-// and keeps the old one.
+// Reload reads the configuration files and makes them effective. If anything is invalid, it rejects
+// all and keeps the old configuration.
 func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,12 +94,12 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	}
 	r.notify(false)
 	defer r.notify(true)
-	next, changed, warnings, err := r.takeUp()
+	next, changed, warnings, err := r.applyFiles()
 	r.settings.Reloaded(next, err)
 	switch {
 	case err != nil:
 		r.log.Error("reload rejected: keeping the old configuration", "error", err)
-		if strings.Contains(err.Error(), "\n") { // several faults, each on its line
+		if strings.Contains(err.Error(), "\n") { // several faults, one on each line
 			return api.ReloadReport{}, fmt.Errorf("reload rejected, keeping the old configuration:\n%w", err)
 		}
 		return api.ReloadReport{}, fmt.Errorf("reload rejected, keeping the old configuration: %w", err)
@@ -114,8 +114,9 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	return api.ReloadReport{Changed: changed, Warnings: warnings}, nil
 }
 
-// takeUp returns the changed keys, the new configuration, and what the host lacks for it.
-func (r *reloader) takeUp() (next config.Config, changed, warnings []string, err error) {
+// applyFiles applies the configuration of the files. It returns the new configuration, the changed
+// keys, and what the host lacks for it.
+func (r *reloader) applyFiles() (next config.Config, changed, warnings []string, err error) {
 	loaded, err := r.settings.Read()
 	warnIgnored(r.log, loaded.Ignored)
 	next = loaded.Config
@@ -137,7 +138,8 @@ func (r *reloader) takeUp() (next config.Config, changed, warnings []string, err
 		return next, nil, nil, err
 	}
 	for _, e := range r.effects {
-		// A host that does not fit the values of other keys any more is what status shows.
+		// If a host no longer fits unchanged keys, `hostler status` shows that; the reload
+		// continues.
 		if !slices.ContainsFunc(changed, func(key string) bool { return below(key, e.keys) }) {
 			continue
 		}
@@ -153,13 +155,13 @@ func (r *reloader) takeUp() (next config.Config, changed, warnings []string, err
 		}
 	}
 	r.settings.Set(next, p)
-	for _, e := range r.effects { // those of keys that have not changed, too: files that they name may have
+	for _, e := range r.effects { // for all keys: files that they name may have changed
 		e.apply(next, p)
 	}
 	return next, changed, warnings, nil
 }
 
-// below reports whether a key is that one or below it.
+// below reports whether key equals of or is below it.
 func below(key, of string) bool { return key == of || strings.HasPrefix(key, of+".") }
 
 func warnIgnored(log *slog.Logger, files []string) {

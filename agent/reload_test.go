@@ -21,7 +21,7 @@ import (
 
 func seconds(n int) config.Duration { return config.Duration(time.Duration(n) * time.Second) }
 
-func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
+func TestReloadAppliesLiveKeys(t *testing.T) {
 	r := newRig(t)
 	r.cfg.Status.UpdateInterval = seconds(3600)
 	r.next = r.cfg
@@ -73,7 +73,7 @@ func TestReloadTakesUpWhatCanChangeLive(t *testing.T) {
 	}
 }
 
-func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
+func TestReloadRejectsOtherKeysByName(t *testing.T) {
 	for key, change := range map[string]func(*config.Config){
 		"node.name":             func(c *config.Config) { c.Node.Name = "other" },
 		"node.enabled":          func(c *config.Config) { c.Node.Enabled = config.Off },
@@ -106,11 +106,11 @@ func TestReloadRefusesTheRestByNameAndKeepsTheOld(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			r := newRig(t)
 			a := r.build(t)
-			r.next.ImageGC.HighThresholdPercent = 99 // which alone could change
+			r.next.ImageGC.HighThresholdPercent = 99 // this key alone could be reloaded
 			change(&r.next)
-			_, changed, _, err := a.serving.reloader.takeUp()
+			_, changed, _, err := a.serving.reloader.applyFiles()
 			if err == nil || !strings.HasPrefix(err.Error(), key+" cannot change while the agent runs; restart it with `systemctl restart hostler`") {
-				t.Errorf("takeUp() = %v, %v, want %s refused with a hint", changed, err, key)
+				t.Errorf("applyFiles() = %v, %v, want %s refused with a hint", changed, err, key)
 			}
 			if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 				t.Errorf("config() = %+v, want all of it as before", a.config())
@@ -139,7 +139,7 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	r.nextErr = errors.New("hostler.yaml:3: imageGC.highThresholdPercent: much is not a whole number")
 	_, _ = a.serving.reloader.Reload(t.Context())
 	r.manager.expects(t, "RELOADING=1")
-	r.manager.expects(t, "READY=1") // else systemd waits for it
+	r.manager.expects(t, "READY=1") // otherwise systemd waits for it
 	if !reflect.DeepEqual(a.config(), r.cfg) || a.gc.images.Policy().HighPercent != 85 {
 		t.Errorf("config() = %+v, want the old one", a.config())
 	}
@@ -148,7 +148,7 @@ func TestReloadOfAFaultyConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
-// An address that no interface has may be mistyped, or virtual and on another host now.
+// An address that no interface has may be mistyped, or a virtual address that another host has now.
 func TestReloadWarnsOfAnAddressThatTheHostDoesNotHave(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -163,22 +163,22 @@ func TestReloadWarnsOfAnAddressThatTheHostDoesNotHave(t *testing.T) {
 	}
 }
 
-// Values that only this host can judge are refused as a whole, too.
+// Values that depend on the host are also rejected as a whole.
 func TestReloadOfWhatTheHostCannotGive(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
 	r.next.Node.Reserved.CPU = "1000000"
 	r.next.Node.MaxPods = 11
-	if _, changed, _, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
-		t.Errorf("takeUp() = %v, %v, want node.reserved.cpu refused", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+		t.Errorf("applyFiles() = %v, %v, want node.reserved.cpu refused", changed, err)
 	}
 	if a.config().Node.MaxPods != 110 || a.settings.Node().MaxPods != 110 {
 		t.Errorf("config() = %+v, want the old one", a.config().Node)
 	}
 }
 
-// What is refused must not be effective in part.
-func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
+// A rejected configuration must not be effective in part.
+func TestARejectedConfigurationHasNoEffect(t *testing.T) {
 	r := newRig(t)
 	reloader := r.build(t).serving.reloader
 	asked, applied := 0, 0
@@ -186,18 +186,18 @@ func TestWhatIsRefusedTakesNoEffect(t *testing.T) {
 	fits := func(status.Options) error { asked++; return errors.New("too much") }
 	reloader.effects = []effect{{apply: apply}, {keys: "node.maxPods", apply: apply}, {keys: "pressure", fits: fits, apply: apply}}
 	r.next.Node.MaxPods = 11
-	if _, _, _, err := reloader.takeUp(); err != nil || asked != 0 || applied != 3 {
-		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want all of them, and nobody asked", err, asked, applied)
+	if _, _, _, err := reloader.applyFiles(); err != nil || asked != 0 || applied != 3 {
+		t.Errorf("applyFiles() = %v, asked %d times and applied %d effects, want all of them, and nobody asked", err, asked, applied)
 	}
 	before := reloader.settings.Config()
 	r.next.Node.MaxPods, r.next.Pressure.MemoryAvailable = 12, "200Mi"
-	if _, _, _, err := reloader.takeUp(); err == nil || asked != 1 || applied != 3 || !reflect.DeepEqual(reloader.settings.Config(), before) {
-		t.Errorf("takeUp() = %v, asked %d times and applied %d effects, want it refused and none", err, asked, applied-3)
+	if _, _, _, err := reloader.applyFiles(); err == nil || asked != 1 || applied != 3 || !reflect.DeepEqual(reloader.settings.Config(), before) {
+		t.Errorf("applyFiles() = %v, asked %d times and applied %d effects, want it refused and none", err, asked, applied-3)
 	}
 }
 
-// A host that has shrunk since its reservation was taken up goes on, says so, and
-// takes up what has nothing to do with that.
+// A host that has shrunk below its reservation keeps running and reports that. Unrelated keys can
+// still be reloaded.
 func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -208,7 +208,7 @@ func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 		t.Errorf("Status() = %q, %v, want nothing amiss", s.Shortage, err)
 	}
 	policies, cfg := a.settings.Policies(), a.config()
-	policies.Node.Reserved.CPU = resource.MustParse("1000000") // as if there had been more
+	policies.Node.Reserved.CPU = resource.MustParse("1000000") // as if the host had had more
 	policies.Node.Reserved.Memory = resource.MustParse("1Pi")
 	a.settings.Set(cfg, policies)
 	s, err := a.serving.backend.Status(t.Context())
@@ -218,16 +218,16 @@ func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
 	a.settings.Set(cfg, policies)
 	r.next.Log.Level = "debug"
-	if _, changed, _, err := a.serving.reloader.takeUp(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
-		t.Errorf("takeUp() = %v, %v, want log.level taken up", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err != nil || !slices.Equal(changed, []string{"log.level"}) {
+		t.Errorf("applyFiles() = %v, %v, want log.level taken up", changed, err)
 	}
 	r.next.Pressure.MemoryAvailable = "200Mi"
-	if _, changed, _, err := a.serving.reloader.takeUp(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
-		t.Errorf("takeUp() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
+	if _, changed, _, err := a.serving.reloader.applyFiles(); err == nil || !strings.Contains(err.Error(), "node.reserved.cpu") {
+		t.Errorf("applyFiles() = %v, %v, want what is reserved judged again with its thresholds", changed, err)
 	}
 }
 
-// A refusal must not be found out when the host goes down.
+// Users must learn of a rejected reload before the host shuts down.
 func TestFilesThatAreNotInForceAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*rig)
@@ -272,7 +272,7 @@ func TestFilesThatAreNotInForceAreReported(t *testing.T) {
 	}
 }
 
-// What was refused is history as soon as the files say something else.
+// A rejection is no longer reported when the files change.
 func TestARefusalIsForgottenWithTheFilesThatCausedIt(t *testing.T) {
 	r := newRig(t)
 	a := r.build(t)
@@ -304,7 +304,7 @@ func TestReloadWithoutAChange(t *testing.T) {
 	}
 }
 
-// A key that may change live and has no effect would be a reload that says it was taken up.
+// If a live key had no effect, a reload would report a change that is not effective.
 func TestEachLiveKeyTakesEffect(t *testing.T) {
 	a := newRig(t).build(t)
 	keys, err := config.Keys()

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// conditionsPatience is how long the loop of checks may go without a round.
+// conditionsPatience is how long the loop of checks may run without completing a round.
 const conditionsPatience = 6*conditions.ScanInterval + time.Minute
 
 // reports has the parts that report this host to the control plane.
@@ -78,7 +78,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			AdoptOnly: !cfg.Node.Register,
 		},
 		Watch:   a.plane.leases,
-		Twin:    a.plane.twin,
+		Twin:    a.plane.leaseClone,
 		Mine:    func() bool { return a.owners.Has(owner.Node) },
 		Beside:  a.owners.Beside,
 		Boot:    a.host.boot,
@@ -98,8 +98,8 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 	}
 }
 
-// transitioned counts a condition's change. A disk under pressure is helped at once, and not
-// with the next interval: by what dead containers leave, and then by images.
+// transitioned counts a condition's change. If a disk is under pressure, it starts the collection
+// of dead containers and then of images at once.
 func (a *Agent) transitioned(c corev1.NodeCondition) {
 	a.metrics.Transition(c)
 	if c.Type == corev1.NodeDiskPressure && c.Status == corev1.ConditionTrue {

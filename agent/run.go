@@ -22,7 +22,7 @@ import (
 const (
 	// stopTimeout bounds how long loops may take to end.
 	stopTimeout = 10 * time.Second
-	// flushTimeout bounds how long the last Events may take.
+	// flushTimeout bounds how long sending the last Events may take.
 	flushTimeout = 2 * time.Second
 )
 
@@ -36,7 +36,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 	defer stopGuarding()
 
 	a.owners.Refresh(ctx)
-	if len(a.settings.Policies().Phases) == 0 { // files of an earlier agent are not needed
+	if len(a.settings.Policies().Phases) == 0 { // files of an earlier agent are no longer needed
 		a.restoreDelay()
 	}
 	var loops, guard sync.WaitGroup
@@ -65,7 +65,7 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 			}
 		})
 	}
-	if !a.naming.unnamed() { // else the start that finds a name does
+	if !a.naming.unnamed() { // otherwise the agent reports it after the restart that sets the name
 		loops.Go(func() { a.reports.bootEvents.ReportLastBoot(ctx) })
 	}
 	loops.Go(func() {
@@ -80,29 +80,29 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 
 	cancel()
 	closing, closed := context.WithTimeout(context.Background(), flushTimeout)
-	_ = server.Shutdown(closing) // what still runs is ended below
+	_ = server.Shutdown(closing) // Close below ends the remaining requests
 	closed()
 	_ = server.Close()
-	a.reports.bootEvents.Keep() // those of the last requests, too; written when the state is closed
+	a.reports.bootEvents.Keep() // events of the last requests; written when the state is closed
 	err = errors.Join(err, a.within("loops", stopTimeout, func() error { loops.Wait(); return nil }))
 	stopGuarding()
 	err = errors.Join(err, a.within("shutdown guard", stopTimeout, func() error { guard.Wait(); return nil }))
 	if !goingDown {
-		a.restoreDelay() // only now does nobody raise it again
+		a.restoreDelay() // nothing raises the delay again after this
 	}
 	if err := a.within("state and connections", stopTimeout, a.close); err != nil {
-		a.log.Warn("cleanup incomplete", "error", err) // as on a full disk: no fault of the stop
+		a.log.Warn("cleanup incomplete", "error", err) // for example a full disk; not a failure of the stop
 	}
 	a.log.Info("agent stopped")
 	return err
 }
 
-// firstChecks is how long the service manager waits at most for the first checks of an agent.
+// firstChecks bounds how long the service manager waits for the first checks of an agent.
 const firstChecks = 5 * time.Second
 
-// awaitFirstChecks waits until the guard has its lock, or cannot get it, and the runtimes were queried. So the
-// commands that a person runs after `systemctl restart hostler` report the host, and not the start. It returns
-// false if the agent ends before.
+// awaitFirstChecks waits until the guard has its lock, or cannot get it, and the runtimes were
+// queried. So commands after `systemctl restart hostler` report the host, and not the start. It
+// returns false if the agent ends before.
 func (a *Agent) awaitFirstChecks(ctx context.Context) bool {
 	bound, cancel := context.WithTimeout(ctx, firstChecks)
 	defer cancel()
@@ -118,7 +118,7 @@ func (a *Agent) awaitFirstChecks(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// logLastShutdown says once how the shutdown before this start went.
+// logLastShutdown logs the result of the shutdown before this start.
 func (a *Agent) logLastShutdown() {
 	last := a.shutdown.guard.Status().Last
 	if last == nil {
@@ -146,7 +146,7 @@ func (a *Agent) await(ctx context.Context, signals <-chan os.Signal, failed <-ch
 			return a.stop(ctx, "cannot serve the API", signals), err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				_, _ = a.serving.reloader.Reload(ctx) // logged there
+				_, _ = a.serving.reloader.Reload(ctx) // Reload logs the error
 				continue
 			}
 			a.shutdown.ending.Store(true)
@@ -168,7 +168,7 @@ func (a *Agent) within(what string, limit time.Duration, do func() error) error 
 	return fmt.Errorf("%s did not stop within %s and were abandoned; stuck: %s", what, limit, cmp.Or(strings.Join(a.loops.Stuck(), ", "), "no loop"))
 }
 
-// notify logs a failed notification of the service manager.
+// notify logs err, the result of a notification to the service manager.
 func (a *Agent) notify(err error) {
 	if err != nil {
 		a.log.Warn("service manager", "error", err)

@@ -41,10 +41,10 @@ func ready(n *corev1.Node) corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// bound is how long an event may take that normally takes milliseconds.
+// bound is the time limit for an event that normally takes milliseconds.
 const bound = 20 * time.Second
 
-// manager is a service manager that listens.
+// manager is a service manager that receives notifications.
 type manager struct {
 	socket string
 	conn   *net.UnixConn
@@ -62,7 +62,7 @@ func newManager(t *testing.T) *manager {
 	return m
 }
 
-// next is what it is told next; empty if that is nothing for as long.
+// next returns the next notification; empty if none arrives in time.
 func (m *manager) next(t *testing.T, within time.Duration) string {
 	t.Helper()
 	buffer := make([]byte, 4096)
@@ -76,7 +76,7 @@ func (m *manager) next(t *testing.T, within time.Duration) string {
 	return string(buffer[:n])
 }
 
-// expects waits until it is told something that begins so.
+// expects waits for a notification that starts with want.
 func (m *manager) expects(t *testing.T, want string) {
 	t.Helper()
 	var heard []string
@@ -90,7 +90,7 @@ func (m *manager) expects(t *testing.T, want string) {
 	t.Fatalf("the service manager heard %q, want %q", heard, want)
 }
 
-// folder is short, for a socket's path has 107 bytes at the most.
+// folder has a short path, because the path of a socket is limited to 107 bytes.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "agent")
@@ -101,11 +101,11 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// rig is what an agent needs to run without touching the host: no runtime, no
-// logind, a folder of its own, and nobody else to leave a job to.
+// rig has what an agent needs to run without touching the host: no runtime, no logind, its own
+// folder, and no other owners.
 type rig struct {
 	cfg     config.Config
-	next    config.Config // what a reload reads
+	next    config.Config // what a reload returns
 	nextErr error
 	manager *manager
 	log     logtest.Book
@@ -143,11 +143,11 @@ func (r *rig) build(t *testing.T) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = a.close() }) // twice does no harm; fails where the state cannot be stored
+	t.Cleanup(func() { _ = a.close() }) // may be called twice; fails if the state cannot be stored
 	return a
 }
 
-// run starts an agent; the signal that ends it is sent by the caller.
+// run starts an agent. The caller sends the signal that ends it.
 func (r *rig) run(t *testing.T) (signals chan<- os.Signal, ended <-chan error) {
 	t.Helper()
 	a, input, done := r.build(t), make(chan os.Signal, 1), make(chan error, 1)
@@ -215,7 +215,7 @@ func TestTheAgentRunsAnswersAndEnds(t *testing.T) {
 		t.Errorf("the API socket = %v, want it gone", err)
 	}
 
-	// What it has learned is there for the next one.
+	// The next agent loads the stored state.
 	uid := s.Node.UID
 	next := r.build(t)
 	node, err := next.plane.Node(t.Context(), nodeName)
@@ -258,7 +258,7 @@ func TestAnAgentThatCannotBeBuiltLeavesNothingBehind(t *testing.T) {
 				t.Fatal("New() = nil, want an error")
 			}
 			r.cfg = good
-			r.build(t) // neither its state is locked nor its socket taken
+			r.build(t) // the state is not locked, and the socket is not in use
 		})
 	}
 }
@@ -274,7 +274,7 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 		var done sync.WaitGroup
 		l.Heartbeat(nil)
 		done.Go(func() { loop.Set{l}.Feed(ctx, n.WatchdogInterval(), func() { _ = n.Watchdog() }, log.Logger()) })
-		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and then no more
+		time.Sleep(time.Minute) // fed at 0, 5 and 10 s, and not after that
 		l.Heartbeat(nil)
 		time.Sleep(6 * time.Second) // fed once or twice
 		cancel()
@@ -292,7 +292,7 @@ func TestTheWatchdogIsFedByProgressAlone(t *testing.T) {
 	}
 }
 
-// named is the agent's loop of that name.
+// named returns the agent's loop with this name.
 func named(t *testing.T, a *Agent, name string) *loop.Loop {
 	t.Helper()
 	i := slices.IndexFunc(a.loops, func(l *loop.Loop) bool { return l.Name() == name })
@@ -302,7 +302,7 @@ func named(t *testing.T, a *Agent, name string) *loop.Loop {
 	return a.loops[i]
 }
 
-func TestMetricsReportHowThingsStand(t *testing.T) {
+func TestMetricsReportTheCurrentState(t *testing.T) {
 	a := newRig(t).build(t)
 	a.owners.Refresh(t.Context())
 	if err := a.reports.reporter.ReportShutdown(t.Context(), a.shutdown.guard.Status()); err != nil {

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// buildSelfDrain makes what drains the host for a person, and on its own account.
+// buildSelfDrain creates the drainer for requested drains, and the controller for automatic drains.
 func (a *Agent) buildSelfDrain() {
 	s := &a.shutdown
 	s.drainer = maintenance.New(maintenance.Options{
@@ -48,7 +48,7 @@ func (a *Agent) selfDrainPolicy() selfdrain.Policy {
 	}
 }
 
-// selfDrainJobs reports what of the control plane is hostler's.
+// selfDrainJobs reports which jobs on the control plane hostler owns.
 func (a *Agent) selfDrainJobs() selfdrain.Jobs {
 	mine, other, _ := a.owners.Mine(owner.Node)
 	return selfdrain.Jobs{
@@ -58,7 +58,7 @@ func (a *Agent) selfDrainJobs() selfdrain.Jobs {
 	}
 }
 
-// selfDrainFix says how to prevent a drain.
+// selfDrainFix returns how to prevent a drain.
 func (a *Agent) selfDrainFix(c selfdrain.Cause) string {
 	switch {
 	case c.Trigger == journal.TriggerLeaseLost:
@@ -74,7 +74,7 @@ func (a *Agent) selfDrainFix(c selfdrain.Cause) string {
 // renewalTried reports how an attempt to renew the Lease ended.
 func (a *Agent) renewalTried(err error) {
 	a.plane.lease.Heartbeat(err)
-	if a.shutdown.selfDrainer == nil { // it is not built yet
+	if a.shutdown.selfDrainer == nil { // selfDrainer is created later
 		return
 	}
 	duration := time.Duration(a.config().Lease.Duration)
@@ -84,7 +84,7 @@ func (a *Agent) renewalTried(err error) {
 	a.shutdown.selfDrainer.Renewal(err, duration)
 }
 
-// leaseWaits reports why the Lease waits for the Node; empty if it does not.
+// leaseWaits records why the Lease waits for the Node; empty if it does not.
 func (a *Agent) leaseWaits(why string) {
 	a.plane.existence.Set(why)
 	a.shutdown.selfDrainer.Waits(why != "")

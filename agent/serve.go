@@ -12,15 +12,15 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// serveNetwork serves the API over the network. A port that is taken is a loop that
-// fails, not an agent that does not start.
+// serveNetwork serves the API over the network. If the port is in use, the loop fails, but the
+// agent starts.
 func (a *Agent) serveNetwork(ctx context.Context, l *loop.Loop) error {
 	routes := api.NetworkRoutes(a.serving.backend, a.serving.metrics, a.allowedNames, a.log.With("component", "api"))
 	return a.overTLS("api.listen", a.config().API.Listen, l).Serve(ctx, api.NewServer(routes))
 }
 
-// serveMetrics serves them on the configured address, if there is one, over the network
-// by TLS.
+// serveMetrics serves metrics on the configured address, if there is one. Over the network it uses
+// TLS.
 func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 	cfg := a.config().Metrics
 	switch {
@@ -34,16 +34,16 @@ func (a *Agent) serveMetrics(ctx context.Context, l *loop.Loop) error {
 	return a.overTLS("metrics.listen", cfg.Listen, l).Serve(ctx, api.NewServer(routes))
 }
 
-// overTLS holds the network listener of a loop.
+// overTLS returns the network listener of a loop.
 func (a *Agent) overTLS(key, address string, l *loop.Loop) listen.Network {
 	return listen.Network{Key: key, Address: address, Files: a.serving.files, Log: a.log.With("component", l.Name()), Heartbeat: l.Heartbeat}
 }
 
-// allowedNames returns the effective names: a name that a reload removes is refused from the next
+// allowedNames returns the effective names. A name that a reload removes is rejected from the next
 // request on.
 func (a *Agent) allowedNames() api.Names { return api.Names(a.config().API.TLS.AllowedNames) }
 
-// buildBackend makes what answers requests.
+// buildBackend creates the backend, which answers requests.
 func (a *Agent) buildBackend(level *slog.LevelVar) {
 	guard, owners := a.shutdown.guard, a.owners
 	registration := &backend.Registration{

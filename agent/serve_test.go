@@ -21,14 +21,14 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// authority is one, and what it has signed.
+// authority is a CA with the certificates that it has signed.
 type authority struct {
 	t     *testing.T
 	by    *lab.Authority
 	roots *x509.CertPool
 }
 
-// overTLS gives the rig's agent certificates, and lets a reader and an actor in.
+// overTLS gives the rig's agent certificates, and allows a reader and an actor.
 func (r *rig) overTLS(t *testing.T) *authority {
 	t.Helper()
 	by, own, err := lab.NewAuthority("fleet")
@@ -60,7 +60,7 @@ func (a *authority) sign(name string, use x509.ExtKeyUsage) lab.Pair {
 	return pair
 }
 
-// as is a client with a certificate of that name.
+// as returns a client with a certificate of this name.
 func (a *authority) as(name string) *http.Client {
 	a.t.Helper()
 	pair := a.sign(name, x509.ExtKeyUsageClientAuth)
@@ -71,7 +71,7 @@ func (a *authority) as(name string) *http.Client {
 	return &http.Client{Timeout: bound, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.roots, Certificates: []tls.Certificate{own}}}}
 }
 
-// answer is what a client hears.
+// answer returns the answer to a request.
 func answer(t *testing.T, c *http.Client, method, url string) (code int, text string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -90,7 +90,7 @@ func answer(t *testing.T, c *http.Client, method, url string) (code int, text st
 	return resp.StatusCode, string(body)
 }
 
-// free is an address that nobody listens at.
+// free returns an address where nothing listens.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,7 +111,7 @@ func (r *rig) runs(t *testing.T) {
 	})
 }
 
-// healthy waits until that loop is, or is not, and returns how it is then.
+// healthy waits until the loop is healthy, or not, and returns its health.
 func (r *rig) healthy(t *testing.T, name string, want bool) (h api.Loop) {
 	t.Helper()
 	r.eventually(t, "the health of loop "+name, func(s api.Status) bool {
@@ -125,7 +125,7 @@ func (r *rig) healthy(t *testing.T, name string, want bool) (h api.Loop) {
 	return h
 }
 
-// networkCheck looks at what doctor says of what is served over the network.
+// networkCheck checks what doctor reports about the network listeners.
 func (r *rig) networkCheck(t *testing.T, want doctor.Status, part string) {
 	t.Helper()
 	report, err := api.NewClient(r.cfg.API.Socket).Doctor(t.Context())
@@ -166,7 +166,7 @@ func TestTheAPIIsServedOverTheNetwork(t *testing.T) {
 		t.Errorf("POST /v1/cordon by an actor = %d %s, want the node closed", code, text)
 	}
 
-	// Whom a reload takes away is out with the next request.
+	// A name that a reload removes is rejected from the next request on.
 	client := api.NewClient(r.cfg.API.Socket)
 	r.next.API.TLS.AllowedNames = config.AllowedNames{Read: []string{"grafana"}}
 	if report, err := client.Reload(t.Context()); err != nil || len(report.Changed) != 2 {
@@ -182,7 +182,7 @@ func TestTheAPIIsServedOverTheNetwork(t *testing.T) {
 		t.Errorf("GET /v1/status by the new reader = %d %s, want 200", code, text)
 	}
 
-	// A file that makes no sense is told, and harms nobody.
+	// An invalid file is reported, and the old one stays in use.
 	if err := os.WriteFile(r.cfg.API.TLS.Key, []byte("what"), 0o600); err != nil {
 		t.Fatal(err)
 	}

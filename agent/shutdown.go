@@ -14,39 +14,38 @@ import (
 )
 
 const (
-	// askTimeout bounds the question of what ends with the agent.
+	// askTimeout bounds short requests that must finish before the agent ends.
 	askTimeout = 3 * time.Second
-	// verdictTimeout bounds the question whether the whole system is stopping. A busy systemd answers
-	// after seconds, and without its answer pods would be cut off. A stop of only the service loses
-	// nothing by waiting.
+	// verdictTimeout bounds the request to systemd whether the whole system is stopping. A busy
+	// systemd may need seconds to answer. Without its answer, pods would be killed. A stop of only
+	// the service loses nothing by waiting.
 	verdictTimeout = 20 * time.Second
-	// extension is how much more time to stop the agent asks for at a time.
+	// extension is how much more time the agent requests from systemd at a time.
 	extension = 15 * time.Second
-	// teardown is how much longer than its phases and their margin a drain may
-	// take: for the last sandboxes.
+	// teardown is added to the phases and their margin: the last sandboxes need it.
 	teardown = 20 * time.Second
 )
 
 // stop ends the agent after a signal. A stop, restart or upgrade of the service does not touch
-// containers. Only if systemd itself is stopping, as in a shutdown without logind notification, pods
-// are drained.
+// containers. Pods are drained only if systemd itself is stopping, as in a shutdown without logind
+// notification.
 func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) (goingDown bool) {
 	a.notify(a.host.notifier.Stopping())
 	stopping, again, err := a.systemStops(ctx, signals)
 	if err != nil && !errors.Is(err, systemd.ErrNotSystemd) {
-		// A drain that runs says that it is; without one, containers are left alone.
+		// If a drain is running, the system is shutting down. Otherwise leave the containers alone.
 		stopping = a.shutdown.guard.Status().State == shutdown.Draining
 		a.log.Warn("cannot read from the service manager whether the system is shutting down", "error", err)
-		a.notify(a.host.notifier.ExtendTimeout(2 * extension)) // the wait has taken most of what there was
+		a.notify(a.host.notifier.ExtendTimeout(2 * extension)) // the wait has used most of the stop timeout
 	}
 	a.log.Info("stopping", "signal", why, "systemStopping", stopping)
-	a.kept.reboots.Ends(stopping) // at once: what follows may not end in time
+	a.kept.reboots.Ends(stopping) // first, because the following steps may not finish in time
 	if stopping {
-		a.drain(ctx, signals, again) // which takes over from a person's
+		a.drain(ctx, signals, again) // takes over from a manual drain
 	} else {
 		ending, ended := context.WithTimeout(ctx, askTimeout)
 		defer ended()
-		a.shutdown.guard.EndManualDrain(ending) // what stops no container begins to stop no more of them
+		a.shutdown.guard.EndManualDrain(ending) // the service stops, but not the system: stop no more containers
 	}
 	flushing, flushed := context.WithTimeout(ctx, flushTimeout)
 	defer flushed()
@@ -56,8 +55,8 @@ func (a *Agent) stop(ctx context.Context, why string, signals <-chan os.Signal) 
 	return stopping
 }
 
-// systemStops asks systemd whether all of the system is stopping. A second signal, which it
-// returns, leaves it little time for the answer.
+// systemStops asks systemd whether the whole system is stopping. After a second signal, which it
+// returns, it waits only shortly for the answer.
 func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stopping bool, again os.Signal, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictTimeout)
 	defer cancel()
@@ -77,8 +76,8 @@ func (a *Agent) systemStops(ctx context.Context, signals <-chan os.Signal) (stop
 	return stopping, again, err
 }
 
-// outlast returns when something is done, or when a signal ends the waiting, which it returns.
-// It has systemd wait for what takes long.
+// outlast returns when done is closed, or returns the signal that ends the wait. While it waits, it
+// extends systemd's stop timeout.
 func (a *Agent) outlast(done <-chan struct{}, signals <-chan os.Signal) os.Signal {
 	tick := time.NewTicker(extension / 3)
 	defer tick.Stop()
@@ -90,16 +89,16 @@ func (a *Agent) outlast(done <-chan struct{}, signals <-chan os.Signal) os.Signa
 			a.notify(a.host.notifier.ExtendTimeout(extension))
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				continue // there is nothing left to reload for
+				continue // the agent is ending: nothing to reload
 			}
 			return sig
 		}
 	}
 }
 
-// restoreDelay removes our setting of logind's maximum delay.
+// restoreDelay removes hostler's setting of logind's maximum delay.
 func (a *Agent) restoreDelay() {
-	// In the other states somebody counts on the delay.
+	// In the other states a shutdown uses the delay.
 	if state := a.shutdown.guard.Status().State; state != shutdown.Armed && state != shutdown.Disarmed {
 		return
 	}
@@ -111,7 +110,8 @@ func (a *Agent) restoreDelay() {
 }
 
 // drain stops the pods because the system shuts down. systemd waits for it, within limits. Another
-// signal, perhaps an earlier one that was repeated, ends only the wait, not the pods' time.
+// signal ends only the wait; the pods keep their time. That signal may be an earlier one that was
+// repeated.
 func (a *Agent) drain(ctx context.Context, signals <-chan os.Signal, again os.Signal) {
 	ctx, cancel := context.WithTimeout(ctx, a.shutdown.guard.Status().InhibitDelayNeeded.Duration+teardown)
 	defer cancel()

@@ -28,8 +28,7 @@ import (
 	"hostler.io/hostler/systemd/notify"
 )
 
-// guarded is an agent with a guard, a pod that takes its time to end, and little
-// else.
+// guarded returns an agent with a guard, one pod that takes a while to end, and little else.
 func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -55,7 +54,7 @@ func guarded(t *testing.T, endsAfter time.Duration) *Agent {
 	return a
 }
 
-// unguarded is the ledger of an agent in a boot before which nobody guarded the shutdown.
+// unguarded returns the ledger of an agent after a boot in which no guard ran.
 func unguarded(boot string, a *Agent) *reboots.Ledger {
 	return reboots.Open(reboots.Options{Boot: boot, Journal: noJournal{}, Store: a.kept.values, Log: a.log})
 }
@@ -65,8 +64,8 @@ type noJournal struct{}
 func (noJournal) LastBoot() *journal.Record   { return nil }
 func (noJournal) Found() (another, read bool) { return false, true }
 
-// drainWith tells how long a drain is waited for whose pod takes 5 s, if a signal
-// comes after the first of them.
+// drainWith returns how long the agent waits for a drain of a pod that takes 5 s, if a signal
+// arrives after the first one.
 func drainWith(t *testing.T, sig os.Signal) time.Duration {
 	t.Helper()
 	a := guarded(t, 5*time.Second)
@@ -99,14 +98,14 @@ func TestASecondSignalEndsTheWaiting(t *testing.T) {
 	})
 }
 
-func TestAGuardThatDoesNotAnswerDoesNotBlockTheHostForEver(t *testing.T) {
+func TestAGuardThatHangsDoesNotBlockTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := guarded(t, 5*time.Second)
 		began := time.Now()
 		finished := make(chan struct{})
 		go func() {
 			defer close(finished)
-			a.drain(t.Context(), make(chan os.Signal), nil) // nobody runs the guard
+			a.drain(t.Context(), make(chan os.Signal), nil) // the guard's Run is not running
 		}()
 		select {
 		case <-finished:
@@ -119,7 +118,7 @@ func TestAGuardThatDoesNotAnswerDoesNotBlockTheHostForEver(t *testing.T) {
 	})
 }
 
-func TestAStopTakesTheRaisedDelayAway(t *testing.T) {
+func TestAStopRestoresTheDelay(t *testing.T) {
 	t.Parallel()
 	a := guarded(t, 5*time.Second) // Disarmed, as after a loss of the bus
 	root := t.TempDir()

@@ -26,20 +26,20 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// stopping is what stops pods at a shutdown, and starts them again.
+// stopping has the parts that stop pods at a shutdown, and start them again.
 type stopping struct {
 	guard         *shutdown.Guard
 	guardLoop     *loop.Loop
-	orphanStopper *orphans.Stopper    // for runtimes that stop before their pods
-	pods          *discovery.PodWatch // for the guard
+	orphanStopper *orphans.Stopper    // stops pods whose runtime stops before them
+	pods          *discovery.PodWatch // lists pods for the guard
 	restarts      *restart.Restarter
-	wake          loop.Signal     // for the restarts
-	board         *shutdown.Board // the guard's status
+	wake          loop.Signal     // wakes the restarter
+	board         *shutdown.Board // has the guard's status
 	ending        atomic.Bool     // a signal has ended the agent
 	drainer       *maintenance.Drainer
 	selfDrainer   *selfdrain.Controller
 	rebooter      *reboot.Controller // nil unless reboots are enabled
-	rebootChecks  *conditions.Runner // for it
+	rebootChecks  *conditions.Runner // checks that may request a reboot
 }
 
 func (a *Agent) buildShutdown(cfg config.Config) (err error) {
@@ -83,7 +83,7 @@ func (a *Agent) buildShutdown(cfg config.Config) (err error) {
 	return nil
 }
 
-// restartOptions say how containers are started again that a shutdown has stopped.
+// restartOptions returns the options for starting the containers that a shutdown stopped.
 func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 	return restart.Options{
 		Set:          a.host.runtimes.Set(),
@@ -93,18 +93,18 @@ func (a *Agent) restartOptions(cfg config.Config) restart.Options {
 		Held:         a.restartsHeld,
 		Report:       a.reportRestart,
 		Wake:         a.shutdown.wake,
-		PendingUnits: a.coming,
+		PendingUnits: a.pendingUnits,
 	}
 }
 
-// coming returns the units that systemd has yet to start in this boot.
-func (a *Agent) coming(ctx context.Context, units ...string) ([]restart.PendingUnit, error) {
+// pendingUnits returns the units that systemd has yet to start in this boot.
+func (a *Agent) pendingUnits(ctx context.Context, units ...string) ([]restart.PendingUnit, error) {
 	list, err := a.host.manager.PendingUnits(ctx, units...)
-	coming := make([]restart.PendingUnit, len(list))
+	pending := make([]restart.PendingUnit, len(list))
 	for i, c := range list {
-		coming[i] = restart.PendingUnit(c)
+		pending[i] = restart.PendingUnit(c)
 	}
-	return coming, err
+	return pending, err
 }
 
 // restartsHeld reports whether no container may be started now: the host shuts down, a manual drain
@@ -115,7 +115,7 @@ func (a *Agent) restartsHeld() bool {
 		g.State == shutdown.Draining || g.State == shutdown.Released
 }
 
-// reportRestart makes an Event of it.
+// reportRestart records an Event about a restart.
 func (a *Agent) reportRestart(r journal.Restart) {
 	node := controlplane.NodeReference(a.node())
 	if r.Outcome == journal.RestartFailed {

@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// ofUnit is a runtime whose containers are stopped by stop, too.
+// ofUnit is a runtime whose containers the function stop also stops.
 type ofUnit struct {
 	*runtimetest.Fake
 	stop func(ctx context.Context)
@@ -56,7 +56,7 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	fake.AddImage(runtimetest.ImageSpec{ID: "image"})
 	fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "ns", Containers: []runtimetest.ContainerSpec{{ID: "c", Name: "c", Image: "image"}}})
 	host := ofUnit{fake, func(ctx context.Context) {
-		stop(ctx, 11, false) // which is no process of it
+		stop(ctx, 11, false) // the process does not belong to it
 		stop(ctx, 10, true)
 	}}
 	var err error
@@ -68,7 +68,7 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { _ = a.shutdown.guard.Run(ctx); close(ended) }()
 	defer func() { cancel(); <-ended }()
-	stop(ctx, 10, false) // nothing drains the host
+	stop(ctx, 10, false) // no drain is running
 	if _, err := a.shutdown.guard.Drain(ctx, journal.TriggerServiceStop); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// A systemd that stops much at once answers late, and is believed all the same: it is the
-// difference between a service that is stopped and pods that are cut off.
+// A systemd that stops many units answers late. The agent must wait, because the answer decides
+// between a service stop and a shutdown in which pods would be killed.
 func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
@@ -34,7 +34,7 @@ func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
 		if err != nil {
 			return
 		}
-		time.Sleep(4 * time.Second) // longer than other questions may take
+		time.Sleep(4 * time.Second) // longer than the limit of other requests
 		server, err := net.Dial("unix", fake.ManagerSocket())
 		if err != nil {
 			t.Error(err)

@@ -1,16 +1,16 @@
 package gc
 
-// Yield is the space that the removals of a run have freed so far. The next ones are estimated by it.
-// Its zero value is for the first removal.
+// Yield is the space that the removals of a run have freed so far, from which the gain of the next
+// removals is estimated. The zero value is valid before the first removal.
 type Yield struct {
 	Removed       int
-	Bytes, Inodes uint64 // freed by them, as measured
-	// The most that any of the batches brought for each byte and inode estimated.
+	Bytes, Inodes uint64 // measured space that the removals freed
+	// Maximum of measured per estimated gain, over all batches.
 	BytesRatio, InodesRatio float64
 }
 
-// Add records a batch: the number of images, the estimated gain and the actual one, 0 if nothing was
-// freed.
+// Add records a batch: the number of images, the estimated and the measured gain. The measured gain
+// is 0 if nothing was freed.
 func (y *Yield) Add(images int, estimatedBytes, freedBytes, estimatedInodes, freedInodes uint64) {
 	y.Removed += images
 	y.Bytes += freedBytes
@@ -19,8 +19,8 @@ func (y *Yield) Add(images int, estimatedBytes, freedBytes, estimatedInodes, fre
 	y.InodesRatio = max(y.InodesRatio, float64(freedInodes)/float64(max(1, estimatedInodes)))
 }
 
-// bytes and inodes estimate what one more removal brings at most: as much as its
-// size says, by the worst ratio seen, and no less than removals bring on average.
+// bytes and inodes are upper estimates of the gain of one more removal. They multiply its own
+// estimate by the highest ratio so far. The result is at least the average gain of a removal.
 func (y Yield) bytes(estimate uint64) float64 {
 	return max(float64(estimate)*max(1, y.BytesRatio), y.mean(y.Bytes))
 }
@@ -31,13 +31,13 @@ func (y Yield) inodes(estimate uint64) float64 {
 
 func (y Yield) mean(freed uint64) float64 { return float64(freed) / float64(max(1, y.Removed)) }
 
-// estimatedInodes returns at least one, and at most what a filesystem can count: a runtime may report
-// any size.
+// estimatedInodes returns at least 1. The upper bound prevents an overflow, because a runtime may
+// report any size.
 func estimatedInodes(perByte float64, sizeBytes uint64) uint64 {
 	return 1 + uint64(min(float64(sizeBytes)*perByte, 1<<62))
 }
 
-// inodesPerByte is how many inodes go with a byte that is used, on average.
+// inodesPerByte is the average number of inodes per used byte.
 func (u Usage) inodesPerByte() float64 {
 	if u.CapacityBytes <= u.AvailableBytes || u.Inodes < u.InodesFree {
 		return 0
@@ -45,9 +45,9 @@ func (u Usage) inodesPerByte() float64 {
 	return float64(u.Inodes-u.InodesFree) / float64(u.CapacityBytes-u.AvailableBytes)
 }
 
-// Batch returns how many of the next images may be removed before the next measurement: as many as
-// free an estimated half of what a filesystem still lacks, in bytes or inodes. So batches become
-// smaller towards the end, down to one image. All images are of one runtime, with the given
+// Batch returns how many of the next images to remove before the next measurement. A batch frees an
+// estimated half of the bytes or inodes that a filesystem still lacks. So batches become smaller
+// towards the end, down to one image. All images must be of one runtime, with the given
 // filesystems.
 func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yield) int {
 	budgets := budgetsOf(usages, p, o)
@@ -55,8 +55,8 @@ func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yi
 		space := false
 		for i := range budgets {
 			b := &budgets[i]
-			// The size counts as well: it holds where the layers are not known, and an
-			// estimate that is too low would let a batch free too much.
+			// Use the larger value: the size is the only one if the layers are unknown. If the
+			// estimate is too low, a batch frees too much.
 			size := max(d.SizeBytes, d.Gain.Bytes)
 			b.bytes -= y.bytes(size)
 			b.inodes -= y.inodes(max(estimatedInodes(b.perByte, size), d.Gain.Inodes))
@@ -69,7 +69,7 @@ func Batch(next []*ImageDecision, usages []Usage, p ImagePolicy, o Options, y Yi
 	return len(next)
 }
 
-// budget returns the most that a batch may free on one filesystem; below 0 for nothing.
+// budget is the most that a batch may free on one filesystem; below 0 nothing may be freed.
 type budget struct{ bytes, inodes, perByte float64 }
 
 func budgetsOf(usages []Usage, p ImagePolicy, o Options) []budget {

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/gc"
 )
 
-// next are images to remove, of sizes in MiB.
+// next returns images to remove, with these sizes in MiB.
 func next(sizes ...uint64) []*gc.ImageDecision {
 	list := make([]*gc.ImageDecision, len(sizes))
 	for i, size := range sizes {
@@ -18,7 +18,7 @@ func next(sizes ...uint64) []*gc.ImageDecision {
 }
 
 func TestBatch(t *testing.T) {
-	// 900 of 1,000 MiB and inodes are used: 100 MiB, or 50 inodes, are to go.
+	// 900 of 1,000 MiB and inodes are used: 100 MiB, or 50 inodes, must be freed.
 	space, both := disk(900, 500), disk(900, 900)
 	seen := func(estimated, freed uint64) (y gc.Yield) {
 		y.Add(1, estimated*mib, freed*mib, 0, 0)
@@ -49,8 +49,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// A batch of more than one image brings, by the estimate, at most half of what
-// lacks; and a batch is never empty, nor more than there is.
+// The estimated gain of a batch of several images is at most half of what is lacking. A batch has
+// at least one image, and at most all.
 func FuzzBatch(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -84,9 +84,9 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// What no runtime reports is estimated by the average of the filesystem.
+// Unreported inodes are estimated from the average of the filesystem.
 func TestPlanEstimatesInodes(t *testing.T) {
-	u := disk(500, 250) // an inode for each two MiB
+	u := disk(500, 250) // one inode per 2 MiB
 	gain := func(size uint64) gc.Gain {
 		facts := gc.Facts{Filesystems: []gc.Usage{u}, Images: []gc.ImageFact{fact("a", time.Hour, func(f *gc.ImageFact) { f.SizeBytes = size })}}
 		return gc.Plan(facts, gc.DefaultPolicy(), now, gc.Options{AllUnused: true}).Images[0].Gain

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// host makes facts of a size, with names and IDs as long as real ones.
+// host generates facts of a given size, with names and IDs of realistic length.
 func host(images, containers int) gc.Facts {
 	f := gc.Facts{SandboxImages: map[string]string{"containerd": "registry.k8s.io/pause:3.10"}}
 	digest := func(kind string, i int) string {
@@ -60,8 +60,8 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkPlanContainers plans after months without collection: dead containers in
-// pods of a hundred each, every tenth of them dead, and as many log folders as pods.
+// BenchmarkPlanContainers plans after months without collection: pods with a hundred dead
+// containers each, every tenth of the pods dead, and as many log folders as pods.
 func BenchmarkPlanContainers(b *testing.B) {
 	for _, containers := range []int{1_000, 30_000} {
 		b.Run(fmt.Sprintf("containers=%d", containers), func(b *testing.B) {

@@ -7,7 +7,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Action is what happens to an image or a container.
+// Action is what happens to an object.
 type Action string
 
 // The two actions.
@@ -19,54 +19,53 @@ const (
 // Reason is the reason of a decision. New reasons can be added.
 type Reason string
 
-// Why something is removed or kept.
+// The reasons to remove or to keep an object.
 const (
-	LRU            Reason = "lru"             // space is needed and this was used longest ago
+	LRU            Reason = "lru"             // space is needed, and it is the least recently used
 	MaxAge         Reason = "max-age"         // unused or dead for longer than the maximum age
-	AllUnused      Reason = "all-unused"      // requested by a person
+	AllUnused      Reason = "all-unused"      // requested by a user
 	OverLimit      Reason = "over-limit"      // more dead containers than the policy allows
-	PodGone        Reason = "pod-gone"        // the pod does not exist any more
-	PodDead        Reason = "pod-dead"        // the pod's sandbox is dead, and nobody makes it again
-	NeverStarted   Reason = "never-started"   // created a while ago and never started
-	Dangling       Reason = "dangling"        // a link to a log that is not there
+	PodGone        Reason = "pod-gone"        // the pod no longer exists
+	PodDead        Reason = "pod-dead"        // the pod's sandbox is dead and is not created again
+	NeverStarted   Reason = "never-started"   // created long enough ago and never started
+	Dangling       Reason = "dangling"        // a link to a log that does not exist
 	InUse          Reason = "in-use"          // a container uses the image, running or not
-	Pinned         Reason = "pinned"          // the runtime wants the image kept
-	Protected      Reason = "protected"       // sandbox image, keep pattern, keep label
-	LastShutdown   Reason = "last-shutdown"   // of a pod that the last shutdown ended, for a day
-	Drained        Reason = "drained"         // of a pod that an operator's drain ended, for a day
-	Local          Reason = "local"           // built or imported here, in no registry
+	Pinned         Reason = "pinned"          // pinned in the runtime
+	Protected      Reason = "protected"       // sandbox image, keep pattern or keep label
+	LastShutdown   Reason = "last-shutdown"   // the last shutdown ended its pod; for a day
+	Drained        Reason = "drained"         // a manual drain ended its pod; for a day
+	Local          Reason = "local"           // built or imported on this host, in no registry
 	TooYoung       Reason = "too-young"       // younger than the minimum age
-	BelowThreshold Reason = "below-threshold" // may go, but space is not needed or others go first
-	FreesNothing   Reason = "frees-nothing"   // its removal would not free what is short
+	BelowThreshold Reason = "below-threshold" // removable, but space is not needed or other images are removed first
+	FreesNothing   Reason = "frees-nothing"   // its removal would not free what is lacking
 	UnknownUsage   Reason = "unknown-usage"   // its filesystem reports no valid usage
-	Newest         Reason = "newest"          // within the number of dead containers that stay
+	Newest         Reason = "newest"          // within the limit on dead containers
 	Running        Reason = "running"
-	NotManaged     Reason = "not-managed" // not hostler's to remove
+	NotManaged     Reason = "not-managed" // hostler does not remove it automatically
 )
 
-// onRequest explains what automatic runs leave alone.
+// onRequest is the detail of objects that automatic runs do not remove.
 const onRequest = "removed on request only"
 
-// Decisions is a plan: what `hostler gc plan` prints and the collectors carry
-// out, in this order.
+// Decisions is a plan. `hostler gc plan` prints it, and the collectors execute it in this order.
 type Decisions struct {
 	Filesystems []FilesystemDecision `json:"filesystems"`
-	// Images starts with those that may go, next to go first.
+	// Images are sorted: removable ones first, in removal order.
 	Images []ImageDecision `json:"images"`
-	// Containers starts with those that go, in order.
+	// Containers are sorted: those to remove first, in order.
 	Containers []ContainerDecision `json:"containers"`
-	// Pods are the dead sandboxes, those to remove first.
+	// Pods are the dead sandboxes, sorted: those to remove first.
 	Pods []PodDecision `json:"pods"`
-	// Logs are the logs of pods that no runtime knows, those to remove first.
+	// Logs are logs of pods that no runtime lists, sorted: those to remove first.
 	Logs []LogDecision `json:"logs"`
 
 	// Outdated are the filesystems in Facts.Fruitless whose record no longer applies.
 	Outdated []string `json:"-"`
 }
 
-// FilesystemStatus is how full a filesystem is, as a person reads it.
+// FilesystemStatus is the usage of a filesystem.
 type FilesystemStatus struct {
-	Filesystem        string   `json:"filesystem"` // the name that images refer to it by
+	Filesystem        string   `json:"filesystem"` // the Filesystem of its images
 	Mountpoint        string   `json:"mountpoint"`
 	Device            string   `json:"device"`
 	Runtimes          []string `json:"runtimes"`
@@ -74,43 +73,43 @@ type FilesystemStatus struct {
 	AvailableBytes    uint64   `json:"availableBytes"`
 	UsedPercent       int      `json:"usedPercent"`
 	InodesUsedPercent int      `json:"inodesUsedPercent"`
-	// Message says why the figures cannot be acted on.
+	// Message says why the figures cannot be used.
 	Message string `json:"message,omitempty"`
 }
 
-// FilesystemDecision says how much has to go from a filesystem.
+// FilesystemDecision is how much must be freed on a filesystem.
 type FilesystemDecision struct {
 	FilesystemStatus
 	BytesToFree  uint64 `json:"bytesToFree"`
 	InodesToFree uint64 `json:"inodesToFree"`
 }
 
-// ImageDecision says what happens to an image and why.
+// ImageDecision is the decision about an image, with the reason.
 type ImageDecision struct {
 	ID        string   `json:"id"`
 	Names     []string `json:"names"`
-	SizeBytes uint64   `json:"sizeBytes"` // as the runtime reports it: an estimate
-	// SharedBytes is how much of it other images hold as well, where the runtime reports it.
+	SizeBytes uint64   `json:"sizeBytes"` // as the runtime reports it; not exact
+	// SharedBytes is the part that other images use, too, if the runtime reports it.
 	SharedBytes uint64    `json:"sharedBytes,omitempty"`
 	FirstSeen   time.Time `json:"firstSeen,omitzero"`
 	LastUsed    time.Time `json:"lastUsed,omitzero"`
 	Action      Action    `json:"action"`
 	Reason      Reason    `json:"reason"`
-	Detail      string    `json:"detail,omitempty"` // such as the pattern, or the container that uses it
+	Detail      string    `json:"detail,omitempty"` // such as the pattern, or the container that uses the image
 	Runtime     string    `json:"runtime"`
 	Filesystem  string    `json:"filesystem"`
 
 	Image *runtime.Image `json:"-"` // the image, for its removal
-	Gain  Gain           `json:"-"` // of its removal, after those before it in the plan
+	Gain  Gain           `json:"-"` // estimated gain of its removal, after the earlier ones in the plan
 }
 
-// Unused reports whether nothing protects the image: it is removed, or would be if all unused
-// images were.
+// Unused reports whether nothing protects the image. If so, the plan removes it, or a run with
+// AllUnused would.
 func (d ImageDecision) Unused() bool {
 	return d.Action == Remove || d.Reason == BelowThreshold || d.Reason == FreesNothing || d.Reason == UnknownUsage
 }
 
-// ContainerDecision says what happens to a container and why.
+// ContainerDecision is the decision about a container, with the reason.
 type ContainerDecision struct {
 	ID       string    `json:"id"`
 	Name     string    `json:"name"`
@@ -125,7 +124,7 @@ type ContainerDecision struct {
 }
 
 // PodDecision is the decision about a dead sandbox, with the reason. Its containers are removed
-// before it.
+// first.
 type PodDecision struct {
 	ID        string    `json:"id"`
 	UID       string    `json:"uid"`
@@ -140,12 +139,12 @@ type PodDecision struct {
 	Pod *runtime.Pod `json:"-"` // the pod, for its removal
 }
 
-// Title is the pod's name as a person reads it.
+// Title is the pod's name for display.
 func (d PodDecision) Title() string {
 	return podTitle(&runtime.Pod{ID: d.ID, Name: d.Name, Namespace: d.Namespace})
 }
 
-// LogDecision says what happens to a log folder or a link and why.
+// LogDecision is the decision about a log folder or a link, with the reason.
 type LogDecision struct {
 	Path       string    `json:"path"`
 	Pod        string    `json:"pod,omitempty"` // namespace/name
@@ -159,9 +158,9 @@ type LogDecision struct {
 	Log *LogFact `json:"-"` // the log, for its removal
 }
 
-// Plan decides from the facts alone what is removed at now, and why. It changes nothing. The policy
-// and the options must be valid. If images and containers are both requested, images that are used
-// only by containers of this plan count as unused, because the containers are removed first.
+// Plan decides what is removed at now, and why. It uses only the facts, and changes nothing. The
+// policy and the options must be valid. If images and containers are both requested, the containers
+// are removed first. So images that only removed containers use count as unused.
 func Plan(f Facts, p Policy, now time.Time, o Options) Decisions {
 	d := Decisions{Images: []ImageDecision{}, Containers: []ContainerDecision{}, Pods: []PodDecision{}, Logs: []LogDecision{}}
 	var leaving map[*runtime.Container]bool
@@ -184,22 +183,22 @@ func Filesystems(usages []Usage, p ImagePolicy, o Options) []FilesystemDecision 
 	return newLedger(usages, p, o).decisions()
 }
 
-// Short reports whether something still has to go.
+// Short reports whether space still must be freed.
 func (d FilesystemDecision) Short() bool { return d.BytesToFree > 0 || d.InodesToFree > 0 }
 
 // ledger tracks what a plan still has to free.
 type ledger struct {
 	accounts  []account
-	byRuntime map[string][]int // accounts that hold images of a runtime
+	byRuntime map[string][]int // indexes of the accounts of a runtime's filesystems
 }
 
-// account is one filesystem with the amount still to free.
+// account is one filesystem, with the amount still to free.
 type account struct {
 	usage         Usage
 	runtimes      []string
-	bytes, inodes uint64  // asked
+	bytes, inodes uint64  // to free
 	freed         Gain    // by the plan so far
-	perByte       float64 // inodes that go with a byte, on average
+	perByte       float64 // average number of inodes per used byte
 }
 
 func newLedger(usages []Usage, p ImagePolicy, o Options) *ledger {
@@ -260,7 +259,7 @@ func (l *ledger) decisions() []FilesystemDecision {
 	return decisions
 }
 
-// short reports whether a filesystem of the runtime still lacks space.
+// short reports whether space still must be freed on a filesystem of the runtime.
 func (l *ledger) short(runtimeName string) bool {
 	for _, i := range l.byRuntime[runtimeName] {
 		if l.accounts[i].short() {
@@ -270,7 +269,7 @@ func (l *ledger) short(runtimeName string) bool {
 	return false
 }
 
-// known reports whether the runtime's filesystems can be acted on.
+// known reports whether the usage of the runtime's filesystems is valid.
 func (l *ledger) known(runtimeName string) bool {
 	for _, i := range l.byRuntime[runtimeName] {
 		if l.accounts[i].usage.Problem() != "" {
@@ -280,7 +279,7 @@ func (l *ledger) known(runtimeName string) bool {
 	return len(l.byRuntime[runtimeName]) > 0
 }
 
-// filesystem names where the runtime's images are; empty if it does not report it.
+// filesystem returns the name of the filesystem of the runtime's images; empty if it is unknown.
 func (l *ledger) filesystem(runtimeName string) string {
 	if accounts := l.byRuntime[runtimeName]; len(accounts) > 0 {
 		return l.accounts[accounts[0]].usage.Name()
@@ -288,8 +287,9 @@ func (l *ledger) filesystem(runtimeName string) string {
 	return ""
 }
 
-// take books the estimate of what an image's removal frees, and returns it with the inodes
-// that no runtime reports: as many as the filesystem's average for so many bytes.
+// take subtracts the estimated gain of an image's removal from what must be freed. It returns the
+// gain with the inodes that no runtime reports. Those are estimated from the average of the
+// filesystem.
 func (l *ledger) take(runtimeName string, g Gain) Gain {
 	booked := g
 	for _, i := range l.byRuntime[runtimeName] {
@@ -301,7 +301,7 @@ func (l *ledger) take(runtimeName string, g Gain) Gain {
 	return booked
 }
 
-// undoTake is the reverse of take.
+// undoTake undoes take.
 func (l *ledger) undoTake(runtimeName string, g Gain) {
 	for _, i := range l.byRuntime[runtimeName] {
 		a := &l.accounts[i]
@@ -311,7 +311,7 @@ func (l *ledger) undoTake(runtimeName string, g Gain) {
 	}
 }
 
-// complete adds the inodes that are not counted.
+// complete adds the estimated number of uncounted inodes.
 func (a *account) complete(g Gain) Gain {
 	if a.usage.Inodes > 0 && a.usage.Problem() == "" && (g.uncounted > 0 || g.whole) {
 		g.Inodes += estimatedInodes(a.perByte, g.uncounted)
@@ -319,9 +319,9 @@ func (a *account) complete(g Gain) Gain {
 	return Gain{Bytes: g.Bytes, Inodes: g.Inodes}
 }
 
-// brings reports whether the gain is worth the removal: at least a tenth of the object's size, or a
-// hundredth of what is lacking.
-func (l *ledger) brings(runtimeName string, g, whole Gain) bool {
+// worthwhile reports whether the gain is large enough: at least a tenth of the object's size, or a
+// hundredth of what must be freed.
+func (l *ledger) worthwhile(runtimeName string, g, whole Gain) bool {
 	enough := func(asked, gain, whole uint64) bool {
 		return asked > 0 && gain > 0 && (gain >= whole/10 || gain >= asked/100)
 	}

@@ -1,8 +1,8 @@
-// Package gc decides which images and dead containers are removed: unused ones, least recently
-// used first, when their filesystem is too full or when they are too old.
+// Package gc decides which images and dead containers are removed. It selects unused ones, least
+// recently used first, if their filesystem is too full or if they are too old.
 //
-// It owns the policies and their facts, and is pure: [Plan] takes facts and a time and returns
-// for each image and container whether it is removed and why. Package collect carries plans out
-// and measures the freed space; package lastused records when an image was last used. It never
-// plans to remove what a container uses. Sizes are estimates, used only for the order.
+// It owns the policies and their facts, and has no side effects. [Plan] takes facts and a time, and
+// returns the decision for each object with the reason. Package collect executes plans and measures
+// the freed space. Package lastused records when an image was last used. A plan never removes what
+// a container uses. Sizes are estimates, used only for the order.
 package gc

@@ -9,91 +9,92 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Facts is the input of a plan: the last lists of the runtimes. A runtime that did not answer
-// completely is left out, so nothing of it is removed.
+// Facts is the input of a plan. It has the latest lists of the runtimes. Runtimes whose answer is
+// incomplete are missing, so that nothing of them is removed.
 type Facts struct {
 	Images      []ImageFact
 	Pods        []runtime.Pod
-	Filesystems []Usage // one for each filesystem on which a runtime keeps images
+	Filesystems []Usage // one for each image filesystem of a runtime
 
-	// Layers are what images consist of, of the runtimes that were asked and report it.
+	// Layers are the layers of images, of the runtimes that report them.
 	Layers []runtime.Layer
 	// Fruitless has the filesystems on which earlier removals freed nothing.
 	Fruitless map[string]Fruitless
 
-	// SandboxImages maps a runtime's name to the image of its sandboxes, where
-	// the runtime reports it.
+	// SandboxImages maps the name of a runtime to its sandbox image, if the runtime reports it.
 	SandboxImages map[string]string
-	// ProtectedPods are the IDs of pods that a shutdown or drain stopped, with the reason. Their dead
-	// containers stay. A pod that its orchestrator created again has another ID and is not protected.
+	// ProtectedPods are the pods that a shutdown or drain stopped, with the reason. Their dead
+	// containers are kept. If an orchestrator creates such a pod again, it has another ID and is
+	// not protected.
 	ProtectedPods map[PodKey]Kept
 
-	// Kubelet reports that a kubelet on this host makes pods' sandboxes again, and
-	// reads from the newest one how a pod fared.
+	// Kubelet reports that a kubelet on this host creates sandboxes again, and reads the last state
+	// of a pod from its newest sandbox.
 	Kubelet bool
-	// Logs are the log folders of pods and the links to logs on this host.
+	// Logs are the log folders of pods and the dangling links to logs on this host.
 	Logs []LogFact
-	// LogsUnsure says why Pods may be incomplete, so that no log counts as belonging to a missing
-	// pod; empty if Pods is complete.
+	// LogsUnsure says why Pods may be incomplete. Then no log counts as orphaned. It is empty if
+	// Pods is complete.
 	LogsUnsure string
 	LogsErr    error // why some logs could not be read
 	// ProtectedLogs is ProtectedPods by UID: the directory of a pod's logs has its UID.
 	ProtectedLogs map[string]Kept
 }
 
-// Kept is why something stays.
+// Kept is why an object is kept.
 type Kept struct {
 	Reason Reason
-	Detail string // the explanation for a person
+	Detail string // explanation for users
 }
 
-// LogFact is the log folder of a pod, or a link to the log of a container, as CRI
-// runtimes and kubelet make them below /var/log.
+// LogFact is the log folder of a pod, or a link to the log of a container. CRI runtimes and kubelet
+// create them below /var/log.
 type LogFact struct {
 	Path string // of the folder or the link
-	// Link reports which of the two it is. Only links that lead nowhere are facts.
+	// Link reports whether it is a link. Only dangling links are facts.
 	Link bool
 
 	Namespace, Pod, UID string // of a folder
 	ContainerID         string // of a link
 
-	ModifiedAt time.Time // the latest change in the folder, or the link's making
+	ModifiedAt time.Time // latest change in the folder, or the creation of the link
 	SizeBytes  uint64    // of the folder's files
-	// Foreign says what in the folder is not a CRI runtime's; empty if all is.
+	// Foreign describes content of the folder that a CRI runtime did not create; empty if there is
+	// none.
 	Foreign string
 }
 
-// PodKey names a pod: the runtime's name and the ID there.
+// PodKey identifies a pod: the runtime's name and the pod ID there.
 type PodKey struct{ Runtime, ID string }
 
-// ImageFact is an image with facts that its runtime does not have.
+// ImageFact is an image with facts that its runtime does not report.
 type ImageFact struct {
 	runtime.Image
 	FirstSeen time.Time // first seen or last pulled; zero if unknown, which counts as now
 	LastUsed  time.Time // zero if no use is known
-	// UsedBy names users that no pod list shows, see runtime.ImageUsers.
+	// UsedBy names users that no list of pods contains; see runtime.ImageUsers.
 	UsedBy []string
 }
 
-// Usage is how full a filesystem is.
+// Usage is the usage of a filesystem.
 type Usage struct {
 	runtime.Filesystem
 	CapacityBytes  uint64
-	AvailableBytes uint64 // what an ordinary user may still take (f_bavail)
-	Inodes         uint64 // 0 where the filesystem has no fixed number, as on btrfs
+	AvailableBytes uint64 // available to ordinary users (f_bavail)
+	Inodes         uint64 // 0 if the filesystem has no fixed number, as on btrfs
 	InodesFree     uint64
 	Err            error // why the figures are unknown
 }
 
-// UsedPercent is how much of the space is used, rounded up, and 0 where the
-// figures make no sense. Blocks reserved for root count as used, as in kubelet.
+// UsedPercent is the used percentage of the space, rounded up; 0 if the figures are invalid. Blocks
+// reserved for root count as used, as in kubelet.
 func (u Usage) UsedPercent() int { return usedPercent(u.CapacityBytes, u.AvailableBytes) }
 
-// InodesUsedPercent is how many of the inodes are used, rounded up, and 0 where
-// the filesystem has no fixed number of them.
+// InodesUsedPercent is the used percentage of the inodes, rounded up; 0 if the filesystem has no
+// fixed number of inodes.
 func (u Usage) InodesUsedPercent() int { return usedPercent(u.Inodes, u.InodesFree) }
 
-// Problem says why the figures cannot be acted on; empty if they can.
+// Problem says why the figures cannot be used; empty if they can.
 func (u Usage) Problem() string {
 	switch {
 	case u.Err != nil:
@@ -108,9 +109,8 @@ func (u Usage) Problem() string {
 	return ""
 }
 
-// Name is what images and filesystems refer to each other by: the mount point,
-// or the runtime's own folder where that is not known. Two runtimes that share a
-// filesystem name it alike.
+// Name identifies the filesystem in decisions: its mount point, or the runtime's folder if the
+// mount point is unknown. Two runtimes on one filesystem use the same name.
 func (u Usage) Name() string { return cmp.Or(u.Mountpoint, u.Path) }
 
 func usedPercent(total, free uint64) int {
@@ -122,7 +122,7 @@ func usedPercent(total, free uint64) int {
 	return 100 - int(percent)
 }
 
-// missing is how much has to become free until no more than percent is used.
+// missing is how much must be freed until at most percent is used.
 func missing(total, free uint64, percent int) uint64 {
 	hi, lo := bits.Mul64(total, uint64(100-percent))
 	want, rest := bits.Div64(hi, lo, 100)
@@ -132,8 +132,7 @@ func missing(total, free uint64, percent int) uint64 {
 	return want - min(want, free)
 }
 
-// age is the time since t; 0 for a time that is unknown or, after a step of the
-// clock, in the future.
+// age is the time since t. It is 0 if t is unknown, or in the future because the clock was changed.
 func age(now, t time.Time) time.Duration {
 	if t.IsZero() {
 		return 0
@@ -141,8 +140,8 @@ func age(now, t time.Time) time.Duration {
 	return max(0, now.Sub(t))
 }
 
-// untilRemoval says when an object that is too young may be removed, after what else explains it.
+// untilRemoval returns when an object that is too young may be removed, after the other details.
 func untilRemoval(left time.Duration, details ...string) string {
-	seconds := (left + time.Second - 1).Truncate(time.Second) // 0s would be now
+	seconds := (left + time.Second - 1).Truncate(time.Second) // rounded up, because 0s would mean now
 	return strings.Join(append(details, "may be removed in "+seconds.String()), "; ")
 }

@@ -9,16 +9,16 @@ import (
 type Folder struct {
 	Filesystem string `json:"filesystem"`
 	Path       string `json:"path"`
-	SizeBytes  uint64 `json:"sizeBytes"` // as du(1) counts it
+	SizeBytes  uint64 `json:"sizeBytes"` // as in du(1)
 	Inodes     uint64 `json:"inodes"`
-	// Of is the owner of the folder, such as "log of pod shop/web"; empty if it is unknown.
+	// Of is the owner of the folder, such as "log of pod shop/web"; empty if unknown.
 	Of string `json:"of,omitempty"`
-	// AtLeast reports that there was more than could be read in time.
+	// AtLeast reports that not all could be read in time, so the figures are too low.
 	AtLeast    bool      `json:"atLeast,omitempty"`
 	MeasuredAt time.Time `json:"measuredAt,omitzero"`
 }
 
-// Size writes bytes for a person, in powers of 1024.
+// Size formats bytes, in powers of 1024.
 func Size(bytes uint64) string {
 	f, unit := float64(bytes), 0
 	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}

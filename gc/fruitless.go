@@ -2,35 +2,35 @@ package gc
 
 import "time"
 
-// ImageKey names an image: the runtime's name and the ID there.
+// ImageKey identifies an image: the runtime's name and the image ID there.
 type ImageKey struct {
 	Runtime string `json:"runtime"`
 	ID      string `json:"id"`
 }
 
-// Fruitless records that removals freed nothing on a filesystem that was short of space, and the
-// state of the host. Until that changes, the images that were unused then would free nothing either:
-// other images share their layers, open files or snapshots use the space, or a quota counts something
-// else.
+// Fruitless records that removals freed nothing on a filesystem that lacked space, with the state
+// of the host. While that state does not change, removing the images that were unused then would
+// free nothing either. Possible causes: other images share their layers, open files or snapshots
+// use the space, or a quota counts something else.
 type Fruitless struct {
 	At             time.Time  `json:"at"`
 	Unused         []ImageKey `json:"unused"` // images that nothing protected
-	Held           []ImageKey `json:"held"`   // the other images there
+	Held           []ImageKey `json:"held"`   // the other images on this filesystem
 	CapacityBytes  uint64     `json:"capacityBytes"`
 	AvailableBytes uint64     `json:"availableBytes"`
 	Inodes         uint64     `json:"inodes"`
 	InodesFree     uint64     `json:"inodesFree"`
 }
 
-// Frees reports whether removals have freed at least a tenth of their estimate of what was lacking. A
-// few KiB are freed even if the layers stay.
+// Frees reports whether removals have freed at least a tenth of their estimate of what was lacking.
+// Even without freed layers, a few KiB are freed.
 func Frees(lacking FilesystemDecision, estimate, freed Gain) bool {
 	enough := func(lacks, estimate, freed uint64) bool { return lacks > 0 && freed > 0 && freed >= estimate/10 }
 	return enough(lacking.BytesToFree, estimate.Bytes, freed.Bytes) || enough(lacking.InodesToFree, estimate.Inodes, freed.Inodes)
 }
 
-// Fruitless makes the record of a filesystem on which these decisions have freed nothing.
-// Images that gone reports are not there any more.
+// Fruitless returns the record of a filesystem on which these decisions have freed nothing. gone
+// reports images that no longer exist.
 func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) bool) Fruitless {
 	record := Fruitless{
 		At: at, CapacityBytes: usage.CapacityBytes, AvailableBytes: usage.AvailableBytes, Inodes: usage.Inodes, InodesFree: usage.InodesFree,
@@ -49,25 +49,25 @@ func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) boo
 	return record
 }
 
-// valid reports whether removals would still free nothing: all images that were in use still are, and
-// neither the size of the filesystem nor its free space has grown.
+// valid reports whether removals would still free nothing. That is so if all images that were in
+// use still are, and neither the size nor the free space of the filesystem has grown.
 func (r Fruitless) valid(usage Usage, answered map[string]bool, held map[ImageKey]bool) bool {
 	for _, key := range r.Held {
 		if answered[key.Runtime] && !held[key] {
 			return false
 		}
 	}
-	return alike(r.CapacityBytes, usage.CapacityBytes, usage.CapacityBytes) && alike(r.Inodes, usage.Inodes, usage.Inodes) &&
-		(usage.AvailableBytes < r.AvailableBytes || alike(r.AvailableBytes, usage.AvailableBytes, usage.CapacityBytes)) &&
-		(usage.InodesFree < r.InodesFree || alike(r.InodesFree, usage.InodesFree, usage.Inodes))
+	return similar(r.CapacityBytes, usage.CapacityBytes, usage.CapacityBytes) && similar(r.Inodes, usage.Inodes, usage.Inodes) &&
+		(usage.AvailableBytes < r.AvailableBytes || similar(r.AvailableBytes, usage.AvailableBytes, usage.CapacityBytes)) &&
+		(usage.InodesFree < r.InodesFree || similar(r.InodesFree, usage.InodesFree, usage.Inodes))
 }
 
-// alike reports whether two figures differ by no more than a hundredth of the whole, as they
-// do on a host that works.
-func alike(a, b, whole uint64) bool { return max(a, b)-min(a, b) <= whole/100 }
+// similar reports whether two figures differ by at most a hundredth of whole. Normal activity of a
+// host causes such differences.
+func similar(a, b, whole uint64) bool { return max(a, b)-min(a, b) <= whole/100 }
 
-// fruitless returns the images whose removal would free nothing, by the valid records, and the
-// filesystems with invalid ones.
+// fruitless returns the images whose removal would free nothing, and since when that is known. It
+// also returns the filesystems whose record is no longer valid.
 func fruitless(f *Facts, queue []queued) (images map[ImageKey]time.Time, outdated []string) {
 	if len(f.Fruitless) == 0 {
 		return nil, nil

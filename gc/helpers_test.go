@@ -15,7 +15,7 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 
 const mib = 1 << 20
 
-// fact is an image pulled and last used so long ago, 100 MiB large.
+// fact returns an image of 100 MiB that was pulled and last used that long ago.
 func fact(name string, lastUsed time.Duration, change ...func(*gc.ImageFact)) gc.ImageFact {
 	f := gc.ImageFact{
 		Image: runtime.Image{
@@ -31,7 +31,7 @@ func fact(name string, lastUsed time.Duration, change ...func(*gc.ImageFact)) gc
 	return f
 }
 
-// disk is a filesystem of 1,000 MiB and 1,000 inodes.
+// disk returns a filesystem of 1,000 MiB and 1,000 inodes.
 func disk(usedMiB, usedInodes uint64) gc.Usage {
 	return gc.Usage{
 		Filesystem:    runtime.Filesystem{Runtime: "containerd", Path: "/var/lib/containerd", Mountpoint: "/var/lib", Device: "/dev/sda2"},
@@ -48,12 +48,12 @@ func podWith(name string, containers ...runtime.Container) runtime.Pod {
 	return p
 }
 
-// exited is a container that ran for an hour and exited so long ago.
+// exited returns a container that ran for an hour and exited that long ago.
 func exited(id, name string, since time.Duration) runtime.Container {
 	return runtime.Container{ID: id, Name: name, State: runtime.Exited, CreatedAt: ago(since + time.Hour), FinishedAt: ago(since)}
 }
 
-// removedImages lists the IDs that go, in order, with the reason.
+// removedImages returns the IDs of removed images, in order, with the reason.
 func removedImages(d gc.Decisions) []string {
 	removed := []string{}
 	for _, img := range d.Images {

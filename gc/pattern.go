@@ -9,16 +9,16 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Pattern matches names of images to keep. `*` matches any text, slashes included, `?` one character;
-// nothing else is special. A pattern is completed like a reference: "nginx" means
-// "docker.io/library/nginx", "team/app" means "docker.io/team/app", and without a tag or digest it
-// matches all of them. A pattern that begins with `*` is not completed. "sha256:..." matches a digest
-// or an image ID, in any repository.
+// Pattern matches names of images to keep. `*` matches any text, including slashes; `?` matches one
+// character. Other characters match themselves. A pattern is completed like a reference: "nginx"
+// means "docker.io/library/nginx", and "team/app" means "docker.io/team/app". Without a tag or
+// digest it matches all of them. A pattern that begins with `*` is not completed. "sha256:..."
+// matches a digest or an image ID, in any repository.
 type Pattern struct {
 	text   string
 	glob   glob
-	digest bool // glob is matched against digests and IDs alone
-	bare   bool // glob has neither tag nor digest: it matches the repository
+	digest bool // glob is matched only against digests and IDs
+	bare   bool // glob has neither tag nor digest, so it matches the repository
 }
 
 // ParsePattern compiles a pattern, or returns why it is invalid.
@@ -41,8 +41,7 @@ func compile(text string) Pattern {
 	return p
 }
 
-// complete writes the repository of a pattern the long way, unless its registry
-// is left to a star.
+// complete returns the full repository of a pattern, unless a star matches its registry.
 func complete(repository string) string {
 	first, _, slash := strings.Cut(repository, "/")
 	if strings.HasPrefix(repository, "*") || slash && strings.Contains(first, "*") {
@@ -51,7 +50,7 @@ func complete(repository string) string {
 	return fullRepository(repository)
 }
 
-// ParsePatterns compiles patterns. The error names every faulty one.
+// ParsePatterns compiles patterns. The error names every invalid one.
 func ParsePatterns(texts []string) ([]Pattern, error) {
 	patterns := make([]Pattern, 0, len(texts))
 	var errs []error
@@ -92,11 +91,11 @@ func (p Pattern) matchNormal(ref string) bool {
 	return p.glob.match(repository)
 }
 
-// glob is a pattern cut at its stars.
+// glob is a pattern, split at its stars.
 type glob struct {
 	head     string   // the text before the first star, a prefix of every match
-	parts    []string // after each star, in order; nil if there is no star
-	question bool     // the pattern holds question marks
+	parts    []string // texts after each star, in order; nil if there is no star
+	question bool     // the pattern contains question marks
 }
 
 func newGlob(pattern string) glob {
@@ -104,11 +103,11 @@ func newGlob(pattern string) glob {
 	return glob{head: parts[0], parts: parts[1:], question: strings.Contains(pattern, "?")}
 }
 
-// mayMatch is a quick check that refuses most of what does not match.
+// mayMatch is a fast check that rejects most names that do not match.
 func (g glob) mayMatch(s string) bool { return g.question || strings.HasPrefix(s, g.head) }
 
-// match finds each part as early as it can, which never keeps a later one from
-// matching, and the last one at the end.
+// match finds the first position of each part, and the last part at the end. The first position
+// never prevents a later part from matching.
 func (g glob) match(s string) bool {
 	if !g.mayMatch(s) || len(s) < len(g.head) || !equal(g.head, s[:len(g.head)]) {
 		return false
@@ -141,7 +140,7 @@ func (g glob) index(s, part string) int {
 	return -1
 }
 
-// equal compares strings of one length; a question mark equals any character.
+// equal compares strings of the same length. A question mark equals any character.
 func equal(pattern, s string) bool {
 	if pattern == s {
 		return true

@@ -7,8 +7,8 @@ import (
 )
 
 // checkPattern returns why a pattern is invalid or can never match. Such a pattern would protect
-// nothing, and nobody would notice until the image is removed. The grammar is the one of
-// github.com/distribution/reference, which runtimes enforce. If in doubt, a pattern is accepted.
+// nothing, and users would notice only after the removal of the image. The grammar is that of
+// github.com/distribution/reference, which runtimes use. If in doubt, the pattern is accepted.
 func checkPattern(text string) error {
 	switch {
 	case text == "":
@@ -55,7 +55,7 @@ func checkDigest(digest string) error {
 	return nil
 }
 
-// checkDigits judges what follows "sha256:".
+// checkDigits checks the part after "sha256:".
 func checkDigits(digits string) error {
 	if i := strings.IndexFunc(digits, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef*?", r) }); i >= 0 {
 		return fmt.Errorf("has %.1q in a digest, which consists of 0-9 and a-f; write it like sha256:0123*", digits[i:])
@@ -70,25 +70,25 @@ func checkDigits(digits string) error {
 	return nil
 }
 
-// part is where in a name a pattern has arrived.
+// part is the part of a name at the current position.
 type part int
 
 const (
-	somewhere part = iota // behind a wildcard, which crosses all borders
+	somewhere part = iota // after a wildcard, which may match across parts
 	inRegistry
 	inPort
-	inPath // the repository below its registry
+	inPath // the repository after the registry
 	inTag
 )
 
-// checkName walks through a pattern up to its digest, for as long as it is sure of
-// where in a name it is.
+// checkName checks a pattern up to its digest. After a wildcard the part is unknown, so fewer rules
+// apply.
 func checkName(name string) error {
 	if strings.Contains(name, "::") {
 		return errors.New("has two colons in a row; write it like nginx:1.*")
 	}
 	repository, tag := splitReference(name)
-	at, begins := inRegistry, true // of a component
+	at, begins := inRegistry, true // begins: at the start of a component
 	for _, r := range complete(repository) + tag {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 		digit := r >= '0' && r <= '9'

@@ -119,9 +119,9 @@ func TestParsePatternRefuses(t *testing.T) {
 	}
 }
 
-// What is refused does not match: no wildcards that are put into a name make a
-// pattern that would keep the image, and is refused.
-func TestNoPatternIsRefusedThatMatches(t *testing.T) {
+// Rejected patterns must never match. If replacing parts of a name by wildcards gives a pattern
+// that would match, it must be accepted.
+func TestNoRejectedPatternMatches(t *testing.T) {
 	names := []string{
 		"nginx", "nginx:1.27", "nginx:_x.Y-z", "team/app", "a__b/c---d/e.f_g:RC1", "localhost/app:1", "localhost:5000/app", "localhost:5000/a/b:V1",
 		"registry.k8s.io/pause:3.10", "Registry.Example-1.COM:443/app/x:Latest", "10.0.0.1:5000/x:1", "quay.io/org/tool@" + someDigest,
@@ -180,7 +180,7 @@ func FuzzPattern(f *testing.F) {
 	f.Add("*a*b*c*", "aaaaabbbbbccccc")
 	f.Add("sha256:0*", someDigest)
 	f.Fuzz(func(t *testing.T, text, ref string) {
-		// Every pattern that is accepted matches the reference it was made of.
+		// Every accepted pattern matches the reference from which it was made.
 		p, err := gc.ParsePattern(text)
 		if err != nil {
 			return

@@ -9,20 +9,20 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// dead is a container that does not run, with the figures it is ordered by.
+// dead is a container that does not run, with its sort keys.
 type dead struct {
 	decision    ContainerDecision
-	ended       time.Time // its exit, or its creation where the exit is unknown
-	exitUnknown bool      // the exit is unknown
-	unstarted   bool      // it was created and never started: there is no exit
+	ended       time.Time // exit time, or creation time if the exit is unknown
+	exitUnknown bool      // the exit time is unknown
+	unstarted   bool      // it was never started, so there is no exit
 	pod         *runtime.Pod
-	protected   bool // kept regardless of the limits
+	protected   bool // kept, whatever the limits are
 }
 
-// unit identifies the containers that one limit per pod and name counts.
+// unit identifies containers of the same pod and name, which share a limit.
 type unit struct{ runtime, podUID, name string }
 
-// planContainers decides on every container and reports which ones leave.
+// planContainers decides on every container, and returns which ones the plan removes.
 func planContainers(f *Facts, p ContainerPolicy, now time.Time, o Options) ([]ContainerDecision, map[*runtime.Container]bool) {
 	deads, others := sortOut(f, p, now, o)
 	removeByLimits(deads, f, p, now, o)
@@ -44,7 +44,7 @@ func planContainers(f *Facts, p ContainerPolicy, now time.Time, o Options) ([]Co
 	return append(decisions, others...), leaving
 }
 
-// sortOut separates the dead, longest dead first, from what no rule removes.
+// sortOut returns the dead containers, longest dead first, and the decisions on the others.
 func sortOut(f *Facts, p ContainerPolicy, now time.Time, o Options) (deads []*dead, others []ContainerDecision) {
 	for i := range f.Pods {
 		pod := &f.Pods[i]
@@ -94,7 +94,7 @@ func newDead(decision ContainerDecision, f *Facts, pod *runtime.Pod, p Container
 	return d
 }
 
-// protectedPod says what keeps all of a pod, and nothing if nothing does.
+// protectedPod returns what protects all containers of a pod; empty if nothing does.
 func protectedPod(f *Facts, pod *runtime.Pod, o Options) (Reason, string) {
 	kept := f.ProtectedPods[PodKey{pod.Runtime, pod.ID}]
 	label := keepLabel(pod.Labels, pod.Annotations)
@@ -109,8 +109,8 @@ func protectedPod(f *Facts, pod *runtime.Pod, o Options) (Reason, string) {
 	return "", ""
 }
 
-// keepLabel returns the label that keeps an object; empty if none does. A value that is neither true
-// nor false keeps it, too, because a removal cannot be undone.
+// keepLabel returns the label that keeps an object; empty if there is none. A value other than true
+// or false also keeps the object, because a removal cannot be undone.
 func keepLabel(labels ...map[string]string) string {
 	kept := ""
 	for _, set := range labels {
@@ -125,7 +125,7 @@ func keepLabel(labels ...map[string]string) string {
 	return kept
 }
 
-// young says why it is too early to remove the container, and nothing if it is not.
+// young returns why it is too early to remove the container; empty if it is not.
 func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
 	since := age(now, d.ended)
 	switch d.decision.Container.State {
@@ -139,7 +139,7 @@ func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
 		}
 		return "", ""
 	case runtime.Unknown:
-		// The runtime may still learn the state, and the container may run.
+		// The runtime may find the state later, and the container may run.
 		if since < p.patience() {
 			return TooYoung, untilRemoval(p.patience()-since, "in an unknown state")
 		}
@@ -147,7 +147,7 @@ func (d *dead) young(p ContainerPolicy, now time.Time) (Reason, string) {
 	}
 	switch {
 	case p.MinimumAge > 0 && d.exitUnknown:
-		// Counting from its creation could take what died a moment ago.
+		// It may have exited a moment ago, even if it was created long ago.
 		return TooYoung, "time of exit unknown"
 	case since < p.MinimumAge:
 		return TooYoung, untilRemoval(p.MinimumAge - since)
@@ -161,19 +161,19 @@ func (d *dead) remove(why Reason) {
 	}
 }
 
-// counts reports whether the container counts for the limits: a protected one does not, a young one
-// does. One that never ran does not: it has no exit to inspect.
+// counts reports whether the container counts towards the limits. Protected containers do not;
+// young ones do. Containers that never started do not, because they have no exit to inspect.
 func (d *dead) counts() bool {
 	return d.decision.Action == Keep && !d.unstarted && (!d.protected || d.decision.Reason == TooYoung)
 }
 
-// removeByLimits applies age, then the limit per unit, then the one in total.
+// removeByLimits applies the maximum age, then the limit per unit, then the total limit.
 func removeByLimits(deads []*dead, f *Facts, p ContainerPolicy, now time.Time, o Options) {
 	for _, d := range deads {
 		switch {
 		case d.pod.Gone:
 			d.remove(PodGone)
-		case abandoned(f, d.pod) && age(now, lastTouched(d.pod)) >= p.patience():
+		case abandoned(f, d.pod) && age(now, lastChange(d.pod)) >= p.patience():
 			d.remove(PodDead)
 		case d.unstarted:
 			d.remove(NeverStarted)
@@ -194,7 +194,7 @@ func removeByLimits(deads []*dead, f *Facts, p ContainerPolicy, now time.Time, o
 	}
 }
 
-// removeUnused keeps only the newest of each unit in pods that live.
+// removeUnused keeps only the newest container of each unit, and only in running pods.
 func removeUnused(deads []*dead, p ContainerPolicy) {
 	for _, u := range unitsOf(deads) {
 		for _, d := range u[min(p.keptOfAllUnused(u), len(u)):] {
@@ -203,8 +203,8 @@ func removeUnused(deads []*dead, p ContainerPolicy) {
 	}
 }
 
-// explainRequests says of what automatic runs leave alone that it is removed on request only.
-// What a request for all that is unused keeps as well stays the newest.
+// explainRequests sets the detail of containers that are removed only on request. Containers that
+// even AllUnused keeps still have the reason Newest.
 func explainRequests(deads []*dead, p ContainerPolicy, o Options) {
 	if o.AllUnused || len(o.RequestContainers) == 0 {
 		return
@@ -223,8 +223,8 @@ func explainRequests(deads []*dead, p ContainerPolicy, o Options) {
 	}
 }
 
-// keptOfAllUnused is how many of a unit stay if all that is unused is requested: the newest in a
-// pod that lives, whose orchestrator reads the last exit and its log from it.
+// keptOfAllUnused is how many containers of a unit AllUnused keeps. In a running pod, it keeps the
+// newest, because the orchestrator reads the last exit and the log from it.
 func (p ContainerPolicy) keptOfAllUnused(u []*dead) int {
 	if u[0].pod.Ready && p.MaxPerPodContainer != 0 {
 		return 1
@@ -232,8 +232,8 @@ func (p ContainerPolicy) keptOfAllUnused(u []*dead) int {
 	return 0
 }
 
-// unitsOf groups what counts by pod and name, newest first in each unit, the
-// units in order of their longest dead container.
+// unitsOf groups the containers that count by pod and name, newest first. The units are ordered by
+// their longest dead container.
 func unitsOf(deads []*dead) [][]*dead {
 	var units [][]*dead
 	index := make(map[unit]int)
@@ -264,8 +264,8 @@ func limitUnits(units [][]*dead, limit int) {
 	}
 }
 
-// limitTotal lowers what each unit keeps evenly until the total holds, to one
-// at least, and then removes the longest dead.
+// limitTotal removes containers until the total limit holds. It first reduces all units evenly,
+// down to one container each. Then it removes the longest dead containers.
 func limitTotal(deads []*dead, units [][]*dead, limit int) {
 	remaining, deepest := 0, 0
 	for _, u := range units {
@@ -276,7 +276,7 @@ func limitTotal(deads []*dead, units [][]*dead, limit int) {
 			}
 		}
 	}
-	// Taking rank by rank keeps this linear: each container is seen once.
+	// Going rank by rank keeps this linear: each container is visited once.
 	byRank := make([][]*dead, deepest)
 	for _, u := range units {
 		for i, d := range u[:min(deepest, len(u))] {
@@ -296,7 +296,8 @@ func limitTotal(deads []*dead, units [][]*dead, limit int) {
 	}
 }
 
-// leave removes the container for the total and returns how many left: 1 or 0.
+// leave removes the container because of the total limit. It returns the number of removed
+// containers: 1 or 0.
 func (d *dead) leave() int {
 	if !d.counts() {
 		return 0

@@ -11,7 +11,7 @@ import (
 )
 
 func TestPlanContainers(t *testing.T) {
-	// two units: web died at 5, 3 and 1 hours ago, log at 4 and 2.
+	// two units: web died 5, 3 and 1 hours ago, log 4 and 2 hours ago
 	pod := func(change ...func(*runtime.Pod)) []runtime.Pod {
 		p := podWith("p", exited("web1", "web", 5*time.Hour), exited("log1", "log", 4*time.Hour), exited("web2", "web", 3*time.Hour),
 			exited("log2", "log", 2*time.Hour), exited("web3", "web", time.Hour))

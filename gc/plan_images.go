@@ -13,18 +13,18 @@ import (
 // queued is an image with its sort keys and its protection.
 type queued struct {
 	img    *ImageFact
-	unused time.Duration // since its last use or its pull, whichever is later
-	known  time.Duration // since its pull
-	reason Reason        // why it is protected, empty if it is not; later the decision
+	unused time.Duration // time since its last use or pull, whichever is later
+	known  time.Duration // time since its pull
+	reason Reason        // why it is protected; empty if it is not; later the reason of the decision
 	detail string
 	action Action
-	gain   Gain // of its removal
+	gain   Gain // gain of its removal
 }
 
-// planImages decides on every image. Those that something protects stay
-// regardless of the space; of the others, the ones unused longest first, those past the
-// maximum age go, which frees space, and then as many as it takes until the ledger is
-// even. It also returns the filesystems whose record in Facts.Fruitless is outdated.
+// planImages decides on every image. Protected images are always kept. The others are sorted,
+// longest unused first. Those past the maximum age are removed, which may free enough. Then more
+// are removed until the ledger needs no more space. It also returns the filesystems whose record in
+// Facts.Fruitless is outdated.
 func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, leaving map[*runtime.Container]bool) ([]ImageDecision, []string) {
 	j := newJudge(f, p, now, o, leaving)
 	queue := make([]queued, len(f.Images))
@@ -68,7 +68,7 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 	return decisions, outdated
 }
 
-// place puts images that free nothing behind those that may go.
+// place sorts images: removable ones, then those that free nothing, then protected ones.
 func place(d ImageDecision) int {
 	switch {
 	case d.Reason == FreesNothing:
@@ -79,7 +79,8 @@ func place(d ImageDecision) int {
 	return 2
 }
 
-// leavers reports users of layers that are containers which the same plan removes.
+// leavers returns a function that reports whether the plan removes this user of a layer, which is a
+// container.
 func leavers(leaving map[*runtime.Container]bool) func(runtimeName, user string) bool {
 	ids := make(map[imageRef]bool)
 	for c := range leaving {
@@ -88,7 +89,7 @@ func leavers(leaving map[*runtime.Container]bool) func(runtimeName, user string)
 	return func(runtimeName, user string) bool { return ids[imageRef{runtimeName, user}] }
 }
 
-// releaser decides on the images that nothing protects.
+// releaser decides on images that nothing protects.
 type releaser struct {
 	policy    ImagePolicy
 	options   Options
@@ -111,15 +112,15 @@ func (r *releaser) release(q *queued) {
 		q.reason = BelowThreshold
 	case !r.knownSince(q).IsZero():
 		q.reason, q.detail = FreesNothing, "removals freed nothing at "+r.knownSince(q).UTC().Format(time.RFC3339)
-	case !r.ledger.brings(name, most, whole):
+	case !r.ledger.worthwhile(name, most, whole):
 		q.reason, q.detail = FreesNothing, "kept images or containers share its layers"
 	default:
 		r.remove(q, LRU)
 	}
 }
 
-// knownSince is since when it is known that the image's removal would free nothing; zero if it
-// is not.
+// knownSince is since when it is known that removing the image would free nothing; zero if it is
+// not.
 func (r *releaser) knownSince(q *queued) time.Time {
 	return r.fruitless[ImageKey{q.img.Runtime, q.img.ID}]
 }
@@ -129,8 +130,8 @@ func (r *releaser) remove(q *queued, reason Reason) {
 	q.gain = r.ledger.take(q.img.Runtime, r.sharing.remove(q.img))
 }
 
-// restore keeps images after all that were chosen to free space and bring nothing, since
-// others that stay hold the same layers: those unused for the shortest time first.
+// restore keeps images that were chosen to free space but would free nothing, because kept images
+// share their layers. It begins with the most recently used ones.
 func (r *releaser) restore(order []*queued) {
 	for _, q := range slices.Backward(order) {
 		if _, known := r.sharing.of(q.img); !known || q.reason != LRU {
@@ -139,7 +140,7 @@ func (r *releaser) restore(order []*queued) {
 		_, whole := r.sharing.most(q.img)
 		gain := r.sharing.restore(q.img)
 		r.ledger.undoTake(q.img.Runtime, gain)
-		if !r.ledger.short(q.img.Runtime) && !r.ledger.brings(q.img.Runtime, gain, whole) {
+		if !r.ledger.short(q.img.Runtime) && !r.ledger.worthwhile(q.img.Runtime, gain, whole) {
 			q.action, q.reason, q.gain = Keep, BelowThreshold, Gain{}
 			continue
 		}
@@ -147,7 +148,7 @@ func (r *releaser) restore(order []*queued) {
 	}
 }
 
-// compareQueued sorts removable images first, and of these the longest unused first.
+// compareQueued sorts removable images first, the longest unused before the others.
 func compareQueued(a, b *queued) int {
 	if free := a.reason == ""; free != (b.reason == "") {
 		if free {
@@ -166,16 +167,16 @@ func compareQueued(a, b *queued) int {
 	)
 }
 
-// judge knows what protects images.
+// judge finds what protects images.
 type judge struct {
 	policy     ImagePolicy
 	now        time.Time
 	leaveAlone []string
 	users      Users
-	sandbox    map[string]bool            // by reference, in all runtimes: cri-dockerd uses an image of Docker
+	sandbox    map[string]bool            // by reference, for all runtimes: cri-dockerd uses an image of Docker
 	pods       map[*runtime.Container]int // index into facts.Pods
 	facts      *Facts
-	refs       []string // scratch
+	refs       []string // reused buffer
 }
 
 func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*runtime.Container]bool) *judge {
@@ -202,8 +203,8 @@ func newJudge(f *Facts, p ImagePolicy, now time.Time, o Options, leaving map[*ru
 func (j *judge) judge(img *ImageFact, q *queued) {
 	j.refs = References(j.refs[:0], &img.Image)
 	q.known = age(j.now, img.FirstSeen)
-	// An image that was pulled again is needed again. A use from before the clock was corrected may
-	// look decades old.
+	// An image that was pulled again is needed again. A time of use from before a correction of the
+	// clock may be decades old.
 	q.unused = q.known
 	if !img.LastUsed.IsZero() {
 		q.unused = min(q.known, age(j.now, img.LastUsed))
@@ -212,7 +213,7 @@ func (j *judge) judge(img *ImageFact, q *queued) {
 	q.reason, q.detail = j.protection(img, q)
 }
 
-// protection says what keeps the image, and nothing if nothing does.
+// protection returns what keeps the image; empty if nothing does.
 func (j *judge) protection(img *ImageFact, q *queued) (Reason, string) {
 	if c, more := j.users.First(img.Runtime, j.refs); c != nil {
 		detail := "container " + j.title(c) + " (" + c.State.String() + ")"
@@ -270,7 +271,7 @@ func (j *judge) kept(img *ImageFact) string {
 }
 
 // looksLikeSandbox recognises sandbox images by their usual names, for runtimes that do not report
-// their own. Without that image, no pod starts on a host without its registry.
+// theirs. If the sandbox image is missing and its registry is unreachable, no pod can start.
 func looksLikeSandbox(refs []string) bool {
 	for _, ref := range refs {
 		repository, _ := splitReference(ref)

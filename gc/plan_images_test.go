@@ -248,7 +248,7 @@ func TestPlanOnSeveralFilesystems(t *testing.T) {
 	}
 }
 
-// What leaves first in the same plan no longer holds its image.
+// A container that the same plan removes first no longer uses its image.
 func TestPlanOfBothFreesImagesOfLeavingContainers(t *testing.T) {
 	old := exited("old", "job", 3*time.Hour)
 	old.ImageID = "sha256:a"

@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// planLogs decides on every log folder and link of pods and containers that no
-// runtime knows. Logs of other pods are kept and are not named.
+// planLogs decides on every log folder and link of pods and containers that no runtime lists. Logs
+// of other pods are kept and are not in the result.
 func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecision {
 	pods := make(map[string]bool)
 	containers := make(map[string]bool)
@@ -18,7 +18,7 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 		for j := range f.Pods[i].Containers {
 			c := &f.Pods[i].Containers[j]
 			containers[c.ID] = true
-			// The containers of a removed pod may still name it.
+			// The pod may have been removed, but its containers still have its UID.
 			pods[c.Labels[labelPodUID]] = true
 		}
 	}
@@ -65,5 +65,5 @@ func planLogs(f *Facts, p ContainerPolicy, now time.Time, o Options) []LogDecisi
 	return decisions
 }
 
-// labelPodUID is what kubelet puts on every container.
+// labelPodUID is a label that kubelet sets on every container.
 const labelPodUID = "io.kubernetes.pod.uid"

@@ -8,17 +8,17 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// settlingLimit bounds settling.
+// settlingLimit is the maximum of settling.
 const settlingLimit = time.Minute
 
-// settling is how long an object may be in preparation: a sandbox that is listed as not ready at
-// first, the log directory of a new pod.
+// settling is how long creating an object may take. At first, a new sandbox is listed as not ready,
+// and the log folder of a new pod exists without a pod.
 func (p ContainerPolicy) settling() time.Duration {
 	return max(p.MinimumAge, min(p.AbandonedAge, settlingLimit))
 }
 
-// abandoned reports whether a pod is over for good: its sandbox is dead, nothing
-// runs in it, and nobody here makes it again.
+// abandoned reports whether a pod is finished: its sandbox is dead, no container runs in it, and no
+// kubelet creates the sandbox again.
 func abandoned(f *Facts, pod *runtime.Pod) bool {
 	return isDead(pod) && !f.Kubelet && !slices.ContainsFunc(pod.Containers, func(c runtime.Container) bool { return c.State == runtime.Running })
 }
@@ -26,9 +26,9 @@ func abandoned(f *Facts, pod *runtime.Pod) bool {
 // isDead reports whether the pod has a sandbox that is dead.
 func isDead(pod *runtime.Pod) bool { return pod.Sandbox && !pod.Ready && !pod.Gone }
 
-// lastTouched is the last time known at which something happened in the pod. When
-// its sandbox died no runtime reports.
-func lastTouched(pod *runtime.Pod) time.Time {
+// lastChange is the latest known time of a change in the pod. No runtime reports when a sandbox
+// died.
+func lastChange(pod *runtime.Pod) time.Time {
 	last := pod.CreatedAt
 	for i := range pod.Containers {
 		for _, t := range []time.Time{pod.Containers[i].CreatedAt, pod.Containers[i].FinishedAt} {
@@ -40,13 +40,14 @@ func lastTouched(pod *runtime.Pod) time.Time {
 	return last
 }
 
-// planPods decides on every dead sandbox. It is removed if all its containers are, or if it has none.
+// planPods decides on every dead sandbox. A sandbox is removed if all its containers are, or if it
+// has none.
 func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers []ContainerDecision) []PodDecision {
 	staying := make(map[PodKey]*ContainerDecision)
 	for i := range containers {
 		if d := &containers[i]; d.Action == Keep {
 			key := PodKey{d.Runtime, d.Container.PodID}
-			// One that runs says most.
+			// A running container is the best reason.
 			if staying[key] == nil || d.Reason == Running {
 				staying[key] = d
 			}
@@ -77,8 +78,8 @@ func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers 
 			d.Reason, d.Detail = InUse, "container "+stays.Name+" is kept ("+string(stays.Reason)+")"
 		case f.Kubelet && newest[PodKey{pod.Runtime, pod.UID}] == pod:
 			d.Reason, d.Detail = Newest, "the kubelet may restart the pod"
-		case age(now, lastTouched(pod)) < p.settling():
-			d.Reason, d.Detail = TooYoung, untilRemoval(p.settling()-age(now, lastTouched(pod)))
+		case age(now, lastChange(pod)) < p.settling():
+			d.Reason, d.Detail = TooYoung, untilRemoval(p.settling()-age(now, lastChange(pod)))
 		default:
 			d.Action, d.Reason = Remove, PodDead
 		}
@@ -90,7 +91,7 @@ func planPods(f *Facts, p ContainerPolicy, now time.Time, o Options, containers 
 	return decisions
 }
 
-// comparePods puts the oldest first.
+// comparePods sorts the oldest first.
 func comparePods(a, b *runtime.Pod) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Runtime, b.Runtime))
 }

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// deadPod is a pod made so long ago whose sandbox is dead.
+// deadPod returns a pod that was created that long ago and whose sandbox is dead.
 func deadPod(since time.Duration, containers ...runtime.Container) runtime.Pod {
 	p := podWith("p", containers...)
 	p.Sandbox, p.Ready, p.CreatedAt = true, false, ago(since)
@@ -26,7 +26,7 @@ func TestPlanPods(t *testing.T) {
 		name       string
 		pod        runtime.Pod
 		change     func(*gc.Facts, *gc.Policy, *gc.Options)
-		containers []string // that go
+		containers []string // that are removed
 		want       gc.Reason
 		detail     string
 	}{
@@ -110,7 +110,7 @@ func TestPlanLogs(t *testing.T) {
 		name   string
 		log    gc.LogFact
 		change func(*gc.Facts, *gc.Policy, *gc.Options)
-		want   gc.Reason // none if the log is not spoken of
+		want   gc.Reason // empty if the log is not in the result
 		detail string
 	}{
 		{name: "the folder of a pod that is gone goes", log: folder, want: gc.PodGone},

@@ -6,68 +6,67 @@ import (
 	"time"
 )
 
-// ThresholdOff as a high threshold never starts a collection, as with kubelet.
+// ThresholdOff is a high threshold that never starts a collection, as in kubelet.
 const ThresholdOff = 100
 
-// Unlimited switches a limit on the number of dead containers off.
+// Unlimited disables a limit on the number of dead containers.
 const Unlimited = -1
 
-// DefaultAbandonedAge is how long the creator of an object may need to use it.
+// DefaultAbandonedAge is how long a client may take to use an object that it created.
 const DefaultAbandonedAge = time.Hour
 
-// Policy is what an operator wants collected.
+// Policy is what the collectors remove, and when.
 type Policy struct {
 	Images     ImagePolicy
 	Containers ContainerPolicy
 }
 
-// ImagePolicy says when images go. Percentages are of the filesystem that
-// holds the images, rounded up, reserved blocks counted as used.
+// ImagePolicy says when images are removed. Percentages are of the filesystem that holds the
+// images, rounded up. Reserved blocks count as used.
 type ImagePolicy struct {
-	HighPercent int // at or above this a collection begins; ThresholdOff: never
+	HighPercent int // a collection begins at or above this; ThresholdOff: never
 	LowPercent  int // a collection ends at or below this
 
-	InodesHighPercent int // as HighPercent, of inodes
-	InodesLowPercent  int // as LowPercent, of inodes
+	InodesHighPercent int // HighPercent for inodes
+	InodesLowPercent  int // LowPercent for inodes
 
-	// MinimumAge keeps an image for that time after it was first seen, pulled or last used, whichever
-	// is latest.
+	// MinimumAge keeps an image for this time after it was first seen, pulled or last used,
+	// whichever is latest.
 	MinimumAge time.Duration
-	// MaximumAge removes an image unused and not pulled for longer, however much
-	// space there is; 0 switches it off.
+	// MaximumAge removes an image that was not used or pulled for longer, even if space is free; 0
+	// disables it.
 	MaximumAge time.Duration
 
-	Keep []Pattern // images with a name that one of these matches stay
+	Keep []Pattern // images with a matching name are kept
 
-	// IncludeLocal lets images without a registry digest go as well. They were
-	// built or imported here and cannot be pulled again.
+	// IncludeLocal allows the removal of images without a registry digest. They were built or
+	// imported on this host, so they cannot be pulled again.
 	IncludeLocal bool
 }
 
-// ContainerPolicy says when dead containers go.
+// ContainerPolicy says when dead containers are removed.
 type ContainerPolicy struct {
-	// MinimumAge keeps a container for so long after its exit.
+	// MinimumAge keeps a container for this time after its exit.
 	MinimumAge time.Duration
-	// MaximumAge removes a container that has been dead for longer, regardless of the limits; 0
+	// MaximumAge removes a container that has been dead for longer, whatever the limits are; 0
 	// disables it.
 	MaximumAge time.Duration
-	// AbandonedAge, if longer than MinimumAge, keeps objects that look abandoned but may not be:
-	// containers that were never started or have an unknown state, containers of a dead sandbox, logs
-	// without a pod.
+	// AbandonedAge, if longer than MinimumAge, keeps objects that seem abandoned but may not be.
+	// These are containers that were never started or have an unknown state, containers of a dead
+	// sandbox, and logs without a pod.
 	AbandonedAge time.Duration
-	// MaxPerPodContainer is how many dead containers stay per pod and
-	// container name, newest first; Unlimited switches it off.
+	// MaxPerPodContainer is how many dead containers are kept per pod and container name, newest
+	// first; Unlimited disables it.
 	MaxPerPodContainer int
-	// MaxContainers is how many dead containers stay in total; Unlimited
-	// switches it off. It wins over MaxPerPodContainer.
+	// MaxContainers is how many dead containers are kept in total; Unlimited disables it. It has
+	// precedence over MaxPerPodContainer.
 	MaxContainers int
 }
 
 // patience is how long objects that look abandoned are kept.
 func (p ContainerPolicy) patience() time.Duration { return max(p.MinimumAge, p.AbandonedAge) }
 
-// DefaultPolicy is the policy of a host without configuration: kubelet's
-// figures, and inodes besides.
+// DefaultPolicy is the policy without configuration: the defaults of kubelet, and also for inodes.
 func DefaultPolicy() Policy {
 	return Policy{
 		Images: ImagePolicy{
@@ -79,12 +78,12 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// Validate says everything that is wrong with the policy.
+// Validate returns all faults of the policy.
 func (p Policy) Validate() error {
 	return errors.Join(p.Images.Validate(), p.Containers.Validate())
 }
 
-// Validate says everything that is wrong with the policy.
+// Validate returns all faults of the policy.
 func (p ImagePolicy) Validate() error {
 	return errors.Join(
 		checkThresholds("image policy: space", p.HighPercent, p.LowPercent),
@@ -93,7 +92,7 @@ func (p ImagePolicy) Validate() error {
 	)
 }
 
-// Validate says everything that is wrong with the policy.
+// Validate returns all faults of the policy.
 func (p ContainerPolicy) Validate() error {
 	return errors.Join(
 		checkAges("container policy", p.MinimumAge, p.MaximumAge),
@@ -134,31 +133,31 @@ func checkLimit(what string, n int) error {
 	return nil
 }
 
-// Options is what one plan or run is requested, beyond the policy. The zero
-// value is an ordinary collection of images and containers.
+// Options are the options of one plan or run, beyond the policy. The zero value is an ordinary
+// collection of images and containers.
 type Options struct {
-	Images     bool // only images, unless Containers is set as well
-	Containers bool // only containers, unless Images is set as well
+	Images     bool // only images, unless Containers is set, too
+	Containers bool // only containers, unless Images is set, too
 
-	// AllUnused removes everything that nothing protects, however much space
-	// there is. In pods that live, the newest dead container of each name stays.
+	// AllUnused removes everything that nothing protects, even if space is free. In running pods,
+	// the newest dead container of each name is kept.
 	AllUnused bool
-	// TargetPercent, if above 0, collects images until so much of their
-	// filesystem is used, regardless of the high threshold.
+	// TargetPercent, if above 0, removes images until this percentage of their filesystem is used.
+	// The high threshold has no effect then.
 	TargetPercent int
 
 	// LeaveAlone names runtimes whose objects are not removed.
 	LeaveAlone []string
-	// RequestImages and RequestContainers name runtimes whose images, or dead containers, automatic
-	// runs do not remove. They change no decision, only its explanation.
+	// RequestImages and RequestContainers name runtimes whose images or dead containers automatic
+	// runs do not remove. They do not change decisions, only their explanation.
 	RequestImages, RequestContainers []string
-	// StartedSpace and StartedInodes name filesystems (Usage.Name) whose collection
-	// has started for lack of the one or the other: of that they go down to the low
-	// threshold although they are no longer above the high one.
+	// StartedSpace and StartedInodes name filesystems (Usage.Name) for which the collection has
+	// started, because bytes or inodes were lacking. It continues down to the low threshold, even
+	// below the high one.
 	StartedSpace, StartedInodes []string
 }
 
-// Validate refuses options that contradict each other.
+// Validate rejects options that contradict each other.
 func (o Options) Validate() error {
 	switch {
 	case o.TargetPercent < 0 || o.TargetPercent > 100:

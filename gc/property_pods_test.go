@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// generateLogs adds logs of the pods, of others that are gone, and links.
+// generateLogs adds logs of existing and of removed pods, and links.
 func generateLogs(r *rand.Rand, f *gc.Facts, pods int) {
 	if r.IntN(4) == 0 {
 		f.LogsUnsure = "a runtime does not answer"
@@ -44,12 +44,12 @@ func removedPods(d gc.Decisions) []string {
 	return removed
 }
 
-// keptPod reports whether a pod is to be kept whole.
+// keptPod reports whether a pod must be kept completely.
 func keptPod(f gc.Facts, pod runtime.Pod) bool {
 	return pod.Annotations[runtime.LabelKeep] == "true" || f.ProtectedPods[gc.PodKey{Runtime: pod.Runtime, ID: pod.ID}].Reason != ""
 }
 
-// settling is how long a sandbox or a log may be in the making.
+// settling is how long creating a sandbox or a log may take.
 func settling(p gc.Policy) time.Duration {
 	return max(p.Containers.MinimumAge, min(p.Containers.AbandonedAge, time.Minute))
 }

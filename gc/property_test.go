@@ -12,8 +12,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// generate makes a host from a seed: images of two runtimes, partly on one
-// filesystem, containers in all states that use some of them by ID or name.
+// generate generates a host from a seed. Images of two runtimes are partly on the same filesystem.
+// Containers in all states use some images by ID or name.
 func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) {
 	f := gc.Facts{SandboxImages: map[string]string{"containerd": "quay.io/org/i1:1"}}
 	hours := func(n int) time.Duration { return time.Duration(r.IntN(n*60)) * time.Minute }
@@ -52,7 +52,7 @@ func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) 
 				c.ImageID = img.ID
 			case 1:
 				c.Image = img.Tags[0]
-			default: // whose name may have moved to another image
+			default: // its name may refer to another image now
 				c.ImageID, c.Image = img.ID, f.Images[r.IntN(len(f.Images))].Tags[0]
 			}
 			if r.IntN(12) == 0 {
@@ -64,7 +64,7 @@ func generate(r *rand.Rand, images, pods int) (gc.Facts, gc.Policy, gc.Options) 
 		p.CreatedAt, p.Sandbox = ago(hours(24)), r.IntN(10) > 0
 		p.Gone, p.Ready = r.IntN(8) == 0, r.IntN(3) > 0
 		if r.IntN(5) == 0 && i > 0 {
-			p.UID = f.Pods[i-1].UID // the sandbox was made again
+			p.UID = f.Pods[i-1].UID // the sandbox was created again
 		}
 		if r.IntN(15) == 0 {
 			p.Annotations = map[string]string{runtime.LabelKeep: "true"}
@@ -124,7 +124,7 @@ func FuzzPlan(f *testing.F) {
 		checkPods(t, facts, policy, d)
 		checkLogs(t, facts, policy, d)
 
-		// The same facts in another order are the same plan.
+		// The same facts in another order give the same plan.
 		r.Shuffle(len(facts.Images), func(i, j int) { facts.Images[i], facts.Images[j] = facts.Images[j], facts.Images[i] })
 		r.Shuffle(len(facts.Pods), func(i, j int) { facts.Pods[i], facts.Pods[j] = facts.Pods[j], facts.Pods[i] })
 		again := gc.Plan(facts, policy, now, options)
@@ -137,12 +137,12 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// uses reports whether a container is made from an image: its ID says so, or without one its name.
+// uses reports whether a container uses an image: by its ID, or by its name if it has no ID.
 func uses(c runtime.Container, img gc.ImageDecision) bool {
 	return c.Runtime == img.Runtime && (c.ImageID == img.ID || c.ImageID == "" && c.Image == img.Names[0])
 }
 
-// checkImages judges by rules of its own, simpler than those of the plan.
+// checkImages checks decisions with its own rules, which are simpler than those of the plan.
 func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decisions) {
 	leaving := make(map[string]bool)
 	for _, c := range d.Containers {
@@ -150,7 +150,7 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 	}
 	freed := make(map[string]uint64) // bytes by runtime
 	lastRemoved := make(map[string]uint64)
-	open := make(map[string]bool) // runtimes with a candidate that stays
+	open := make(map[string]bool) // runtimes with a removable image that is kept
 	unused := func(img gc.ImageDecision) time.Duration {
 		came := now.Sub(img.FirstSeen)
 		if img.LastUsed.IsZero() {
@@ -209,7 +209,7 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 		return
 	}
 	if len(f.Layers) > 0 {
-		return // what these free, checkSharing counts
+		return // checkSharing counts what these free
 	}
 	for _, fs := range d.Filesystems {
 		var sum uint64

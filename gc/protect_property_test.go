@@ -9,9 +9,9 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// FuzzProtection makes hosts on which much protects images that a plain list does
-// not show, and holds every removal to it, regardless of the reason, the thresholds and
-// the request.
+// FuzzProtection generates hosts on which many images are protected in ways that a list of pods
+// does not show. It checks that no removal violates the protection, for any reason, threshold and
+// request.
 func FuzzProtection(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -25,7 +25,7 @@ func FuzzProtection(f *testing.F) {
 			options.LeaveAlone = []string{"docker"}
 		}
 		unmeasured := ""
-		if r.IntN(4) == 0 { // as for a while after boot
+		if r.IntN(4) == 0 { // as shortly after a boot
 			facts.Filesystems[0].CapacityBytes, unmeasured = 0, facts.Filesystems[0].Name()
 		}
 		why := make(map[string]string)
@@ -69,8 +69,8 @@ func FuzzProtection(f *testing.F) {
 	})
 }
 
-// FuzzReference holds that what a reference is brought to is final: what is used by
-// one name is found by any way to write it.
+// FuzzReference checks that a normal form is stable, and that an image in use is found by any form
+// of its name.
 func FuzzReference(f *testing.F) {
 	for _, ref := range []string{
 		"nginx", "docker.io/nginx:1", "index.docker.io/a/b", "localhost:5000/app", "a/b@" + someDigest, someDigest,
@@ -93,7 +93,7 @@ func FuzzReference(f *testing.F) {
 	})
 }
 
-// isPlain reports whether a reference is one that a runtime would take.
+// isPlain reports whether a reference is valid for a runtime.
 func isPlain(ref string) bool {
 	if ref == "" {
 		return false

@@ -7,8 +7,8 @@ import (
 )
 
 // NormalReference completes a reference as registries and CRI write it: "nginx" becomes
-// "docker.io/library/nginx:latest". A digest wins over a tag, as in a pull. The "sha256:" of an image
-// ID is removed, since only some runtimes write it. The rules are those of
+// "docker.io/library/nginx:latest". A digest has precedence over a tag, as in a pull. The "sha256:"
+// of an image ID is removed, because only some runtimes write it. The rules are those of
 // github.com/distribution/reference.
 func NormalReference(ref string) string {
 	if id, found := strings.CutPrefix(ref, "sha256:"); found {
@@ -23,13 +23,13 @@ func NormalReference(ref string) string {
 	}
 	full := fullRepository(name)
 	if len(full)+len(suffix) == len(ref) && strings.HasPrefix(ref, full) {
-		return ref // saves an allocation: most names have this form
+		return ref // fast path without allocation: most names have this form
 	}
 	return full + suffix
 }
 
-// splitReference cuts a reference into its repository and ":tag" or "@digest",
-// which may be missing.
+// splitReference splits a reference into its repository and ":tag" or "@digest". The second part
+// may be empty.
 func splitReference(ref string) (repository, suffix string) {
 	digest := ""
 	if at := strings.IndexByte(ref, '@'); at >= 0 {
@@ -63,7 +63,7 @@ func isRegistry(component string) bool {
 	return strings.ContainsAny(component, ".:") || component == "localhost" || strings.ToLower(component) != component
 }
 
-// isID distinguishes an image ID without its algorithm from a name.
+// isID reports whether ref is an image ID without its algorithm, and not a name.
 func isID(ref string) bool {
 	if len(ref) != 64 {
 		return false
@@ -76,11 +76,11 @@ func isID(ref string) bool {
 	return true
 }
 
-// imageRef is one way to name an image of one runtime.
+// imageRef is a reference to an image of one runtime.
 type imageRef struct{ runtime, ref string }
 
-// Users finds containers by the image they use. It is the image of the ID that a container
-// reports: its name may lead to another one since. The name counts only without an ID.
+// Users finds containers by the image they use. It uses the image ID that a container reports,
+// because the name may refer to another image by now. The name counts only if there is no ID.
 type Users map[imageRef][]*runtime.Container
 
 func (u Users) add(c *runtime.Container) {
@@ -95,7 +95,8 @@ func (u Users) add(c *runtime.Container) {
 	u[key] = append(u[key], c)
 }
 
-// Each calls use for every container of the image that refs name, perhaps more than once.
+// Each calls use for every container of the image with these references. It may call it more than
+// once for a container.
 func (u Users) Each(runtimeName string, refs []string, use func(*runtime.Container)) {
 	if len(u) == 0 {
 		return
@@ -107,9 +108,8 @@ func (u Users) Each(runtimeName string, refs []string, use func(*runtime.Contain
 	}
 }
 
-// First returns, of the containers that use the image that refs lead to, the one
-// that would miss it most, which is one that runs if any does, and how many more
-// there are; nil if there is none.
+// First returns the container that needs the image with these references most, and the number of
+// others. A running container needs it most. It returns nil if there is none.
 func (u Users) First(runtimeName string, refs []string) (first *runtime.Container, more int) {
 	var seen map[*runtime.Container]bool
 	u.Each(runtimeName, refs, func(c *runtime.Container) {
@@ -129,13 +129,13 @@ func (u Users) First(runtimeName string, refs []string) (first *runtime.Containe
 	return first, more
 }
 
-// need orders containers by how much they would miss their image.
+// need ranks containers by how much they need their image.
 func need(s runtime.ContainerState) int {
 	switch s {
 	case runtime.Running:
 		return 3
 	case runtime.Unknown:
-		return 2 // it may run
+		return 2 // it may be running
 	case runtime.Created:
 		return 1
 	}

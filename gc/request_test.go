@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// A plan of a person's says of what automatic runs leave alone that it is so, and decides as
-// without.
+// The plan of a requested run says which objects automatic runs do not remove. The decisions are
+// the same.
 func TestPlanExplainsWhatOnlyARequestRemoves(t *testing.T) {
 	dead := podWith("dead", exited("old", "web", 5*time.Hour), exited("last", "web", time.Hour))
 	dead.Ready = false

@@ -6,24 +6,24 @@ import "hostler.io/hostler/runtime"
 // the filesystem.
 type Gain struct {
 	Bytes, Inodes uint64
-	uncounted     uint64 // bytes whose inodes are not in Inodes
-	whole         bool   // of an image without known layers, which has one inode at least
+	uncounted     uint64 // bytes whose inodes are not included in Inodes
+	whole         bool   // the layers are unknown; the image has one inode at least
 }
 
-// sharing follows, while a plan is made, which layers its removals free: a layer is free once
-// nothing holds it.
+// sharing tracks which layers the removals of a plan free. A layer is freed when nothing holds it
+// any more.
 type sharing struct {
-	layers map[imageRef][]*sharedLayer // of each image whose layers are known
+	layers map[imageRef][]*sharedLayer // of the images with known layers
 }
 
 type sharedLayer struct {
 	runtime.Layer
-	holders int  // images and others that still hold it in the plan
-	stays   bool // held by an image that is not a candidate, or by something else
+	holders int  // images and others that still hold it, at this point of the plan
+	stays   bool // an image that is not a candidate holds it, or another user
 }
 
-// newSharing indexes layers by the images that hold them. Users that gone reports are removed
-// by the same plan.
+// newSharing indexes layers by the images that hold them. gone reports users that the same plan
+// removes.
 func newSharing(layers []runtime.Layer, gone func(runtimeName, user string) bool) *sharing {
 	s := &sharing{layers: make(map[imageRef][]*sharedLayer)}
 	for _, l := range layers {
@@ -47,7 +47,7 @@ func (s *sharing) of(img *ImageFact) (layers []*sharedLayer, known bool) {
 	return layers, known
 }
 
-// keep marks an image that stays regardless of the plan.
+// keep marks an image that the plan does not remove.
 func (s *sharing) keep(img *ImageFact) {
 	layers, _ := s.of(img)
 	for _, l := range layers {
@@ -55,8 +55,8 @@ func (s *sharing) keep(img *ImageFact) {
 	}
 }
 
-// most is what the image frees together with all other candidates; whole is its total size. Without
-// known layers both are its own size.
+// most is what removing all candidates would free of this image; whole is its total size. If the
+// layers are unknown, both are its own size.
 func (s *sharing) most(img *ImageFact) (most, whole Gain) {
 	layers, known := s.of(img)
 	if !known {
@@ -71,7 +71,7 @@ func (s *sharing) most(img *ImageFact) (most, whole Gain) {
 	return most, whole
 }
 
-// remove removes the image from the plan's host, and returns what that frees.
+// remove removes the image from the state of the plan, and returns what that frees.
 func (s *sharing) remove(img *ImageFact) (g Gain) {
 	layers, known := s.of(img)
 	if !known {
@@ -85,7 +85,7 @@ func (s *sharing) remove(img *ImageFact) (g Gain) {
 	return g
 }
 
-// restore undoes a removal, and returns what it had freed.
+// restore undoes remove, and returns what remove had freed.
 func (s *sharing) restore(img *ImageFact) (g Gain) {
 	layers, known := s.of(img)
 	if !known {

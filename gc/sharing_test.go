@@ -11,7 +11,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// layer is one of so many MiB that images hold, each named by a letter, and others.
+// layer returns a layer of this many MiB. Each letter of images is an image that holds it. users
+// also hold it.
 func layer(size uint64, images string, users ...string) runtime.Layer {
 	l := runtime.Layer{Runtime: "containerd", Bytes: size * mib, Inodes: size, Users: users}
 	for _, name := range images {
@@ -21,7 +22,7 @@ func layer(size uint64, images string, users ...string) runtime.Layer {
 }
 
 func TestPlanChoosesImagesThatFreeSomething(t *testing.T) {
-	// From a, which was unused longest, to d. A container runs from u.
+	// a to d: the longest unused first. A container uses u.
 	images := func() []gc.ImageFact {
 		return []gc.ImageFact{fact("a", 5*time.Hour), fact("b", 4*time.Hour), fact("c", 3*time.Hour), fact("d", 2*time.Hour), fact("u", 0)}
 	}
@@ -43,7 +44,7 @@ func TestPlanChoosesImagesThatFreeSomething(t *testing.T) {
 		known   map[string]gc.Fruitless
 		options gc.Options
 		want    []string
-		frees0  string // images that are kept since they free nothing
+		frees0  string // images that are kept because they free nothing
 	}{
 		{name: "without known layers the whole size counts", usage: disk(850, 0), want: []string{"a lru"}},
 		{
@@ -149,7 +150,7 @@ func TestFrees(t *testing.T) {
 	}
 }
 
-// share makes layers for the images of generated facts, some of which containers hold.
+// share generates layers for the images of generated facts. Containers hold some of them.
 func share(r interface{ IntN(int) int }, f *gc.Facts) {
 	for i := range 1 + r.IntN(40) {
 		l := runtime.Layer{Runtime: "containerd", Bytes: uint64(r.IntN(200)) * mib, Inodes: uint64(r.IntN(50))}
@@ -165,7 +166,7 @@ func share(r interface{ IntN(int) int }, f *gc.Facts) {
 	}
 }
 
-// checkSharing counts what a plan frees by the layers alone.
+// checkSharing computes what a plan frees from the layers alone.
 func checkSharing(t *testing.T, f gc.Facts, d gc.Decisions) {
 	t.Helper()
 	gone := make(map[string]bool)

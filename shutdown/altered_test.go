@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// alter has the login manager say that locks or its longest delay have changed.
+// alter sends the event that locks or the longest delay have changed.
 func (r *rig) alter() {
 	r.t.Helper()
 	r.logind.mu.Lock()
@@ -28,7 +28,7 @@ func (r *rig) setCeiling(d time.Duration) {
 	r.logind.ceiling = d
 }
 
-// What was granted before must not be told, nor gone by, once it is nothing.
+// If nothing is granted any more, the guard must not report or use the old delay.
 func TestAGuardThatIsGrantedNothingReportsIt(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
@@ -52,7 +52,7 @@ func TestAnArmedGuardReportsAtOnceWhatItIsGranted(t *testing.T) {
 		for _, c := range []struct {
 			ceiling  time.Duration
 			shortage string
-			changes  int // so far
+			changes  int // number of changes so far
 		}{
 			{8 * time.Second, "zzz.conf says InhibitDelayMaxSec=8s", 2},
 			{8 * time.Second, "zzz.conf says InhibitDelayMaxSec=8s", 2},
@@ -74,7 +74,7 @@ func TestAnArmedGuardReportsAtOnceWhatItIsGranted(t *testing.T) {
 	})
 }
 
-// yielder is a login manager that can be asked to take its delay back.
+// yielder is a login manager with YieldMaxDelay.
 type yielder struct {
 	*rehander
 	yields atomic.Int32
@@ -82,7 +82,7 @@ type yielder struct {
 
 func (y *yielder) YieldMaxDelay(context.Context) error { y.yields.Add(1); return nil }
 
-func TestWhoeverTakesOverIsSeenWithHisLock(t *testing.T) {
+func TestANewOwnerIsSeenWhenItTakesItsLock(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		var other atomic.Bool
 		y := &yielder{rehander: &rehander{logind: r.logind}}
@@ -93,7 +93,7 @@ func TestWhoeverTakesOverIsSeenWithHisLock(t *testing.T) {
 		other.Store(true)
 		r.alter()
 		r.expect(shutdown.Delegated, 0)
-		r.alter() // the other one has written its own file meanwhile
+		r.alter() // the other owner has written its own file since
 		r.expect(shutdown.Delegated, 0)
 		if n := y.yields.Load(); n != 2 {
 			t.Errorf("YieldMaxDelay() was called %d times, want with each look", n)
@@ -117,7 +117,7 @@ func TestAGuardThatDrainsOrHasDrainedTakesNoLockForAChange(t *testing.T) {
 		r.alter()
 		r.expect(shutdown.Draining, 1)
 		time.Sleep(10 * time.Second)
-		r.alter() // its own lock is gone, for one thing
+		r.alter() // hostler's own lock is released, for example
 		r.expect(shutdown.Released, 0)
 		if n := r.logind.callCount("Inhibit"); n != before {
 			t.Errorf("Inhibit() was called %d times during the shutdown, want none", n-before)

@@ -11,16 +11,16 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// armBound is the longest time of one attempt to take the lock.
+// armBound bounds one attempt to take the lock.
 const armBound = 20 * time.Second
 
 // attempt is the result of one attempt to take the lock.
 type attempt struct {
-	news int // announcements when it began
+	announcements int // number of announcements when the attempt began
 
 	evidence   string // of the other owner
 	delegated  bool
-	unyielding error // why our setting may shorten its delay
+	unyielding error // why hostler's drop-in may shorten the owner's delay
 
 	lock      io.Closer // nil if no lock was requested or granted
 	refused   bool      // because a shutdown is in progress
@@ -29,22 +29,22 @@ type attempt struct {
 	err       error  // why it failed
 
 	granted  time.Duration
-	none     bool // nothing is granted; false if that is unknown
+	none     bool // no delay is granted; false if that is unknown
 	source   string
-	shortage error // why less is granted than requested
+	shortage error // why less is granted than needed
 }
 
 // arming is the state of taking the lock. Run's goroutine owns it.
 type arming struct {
-	subscribed bool
-	news       int                // announcements so far: an answer from before the last one is outdated
-	underWay   bool               // an attempt runs
-	again      bool               // another attempt follows it
-	stop       context.CancelFunc // ends the latest attempt
-	retry      *time.Timer
-	retries    backoff
-	trouble    error // what keeps the guard from being armed
-	final      bool  // systemd shuts down: no attempt follows, and a release is final
+	subscribed    bool
+	announcements int                // number of announcements; the result of an attempt from before the last one is outdated
+	running       bool               // an attempt is running
+	again         bool               // start another attempt after it
+	stop          context.CancelFunc // cancels the latest attempt
+	retry         *time.Timer
+	retries       backoff
+	trouble       error // why the guard is not armed
+	final         bool  // systemd shuts down: no further attempt, and a released lock is not taken again
 }
 
 // arm starts an attempt to take the lock, in its own goroutine, so that Run still receives
@@ -54,28 +54,28 @@ func (g *Guard) arm() {
 	if g.arming.final {
 		return
 	}
-	if g.arming.underWay {
+	if g.arming.running {
 		g.arming.again = true
 		return
 	}
-	g.arming.underWay = true
-	a, run := attempt{news: g.arming.news}, g.ctx
-	underWay := g.status.State == Released || g.status.State == Draining
+	g.arming.running = true
+	a, run := attempt{announcements: g.arming.announcements}, g.ctx
+	inProgress := g.status.State == Released || g.status.State == Draining
 	ctx, cancel := context.WithTimeout(run, armBound)
 	g.arming.stop = cancel
 	go func() {
 		defer cancel()
-		a.take(ctx, g.options, underWay)
-		g.send(run, func() { g.onAttempt(a) }) // when Run ends, the lock stays open
+		a.take(ctx, g.options, inProgress)
+		g.send(run, func() { g.onAttempt(a) }) // if Run ends, the lock stays open
 	}()
 }
 
-// take checks whether another owner guards the shutdown, requests enough delay and then the lock, and
-// last checks whether a shutdown started before that.
-func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
+// take checks whether another owner handles the shutdown. Otherwise it requests enough delay, and
+// then the lock. Last, it checks whether a shutdown had started before.
+func (a *attempt) take(ctx context.Context, options Options, inProgress bool) {
 	inhibitor := options.Inhibitor
-	if underWay {
-		// During a shutdown, logind grants no lock.
+	if inProgress {
+		// logind grants no lock during a shutdown.
 		if a.preparing, a.err = inhibitor.Preparing(ctx); a.preparing || a.err != nil {
 			return
 		}
@@ -99,7 +99,7 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 		a.none = err == nil && a.granted <= 0
 	}
 	if sourcer, ok := inhibitor.(DelaySourcer); ok {
-		a.source, _ = sourcer.MaxDelaySource(ctx) // it only explains
+		a.source, _ = sourcer.MaxDelaySource(ctx) // only for display
 	}
 	if a.shortage == nil && a.granted < wanted {
 		a.shortage = errors.New("logind does not report why")
@@ -123,20 +123,20 @@ func (a *attempt) take(ctx context.Context, options Options, underWay bool) {
 	}
 }
 
-// readKind reads the kind of a shutdown whose announcement was missed.
+// readKind reads the kind of a shutdown whose announcement the guard missed.
 func (a *attempt) readKind(ctx context.Context, inhibitor Inhibitor) {
 	if source, ok := inhibitor.(KindSource); ok {
-		a.kind, _ = source.PreparingKind(ctx) // it only explains
+		a.kind, _ = source.PreparingKind(ctx) // only for display
 	}
 }
 
 // onAttempt handles the result of an attempt.
 func (g *Guard) onAttempt(a attempt) {
-	g.arming.underWay = false
+	g.arming.running = false
 	if a.lock != nil {
 		g.adopt(a.lock)
 	}
-	if g.arming.final { // the drain may have to release this lock
+	if g.arming.final { // the drain may still have to release this lock
 		if g.status.State == Released {
 			g.drop()
 		}
@@ -147,25 +147,25 @@ func (g *Guard) onAttempt(a attempt) {
 			s.InhibitDelayMax, s.InhibitDelaySource = plan.Delay{Duration: a.granted}, a.source
 		})
 	}
-	again := g.arming.again || a.news != g.arming.news
+	again := g.arming.again || a.announcements != g.arming.announcements
 	g.arming.again = false
 	if a.lock != nil && g.status.State == Released {
-		// The drain ended before the lock arrived.
+		// The drain ended before the attempt returned this lock.
 		if again = again || a.preparing; again {
 			g.drop()
 		}
 	}
 	switch draining := g.status.State == Draining; {
 	case !g.arming.subscribed:
-		return // a new subscription starts again
+		return // the next subscription starts another attempt
 	case again:
 		g.arm()
 	case a.delegated && draining:
-		g.cancel() // forgotten, as below; then the owner is checked again
+		g.cancel() // logind has forgotten the shutdown, as below; the next attempt checks the owner
 	case a.delegated:
 		g.delegate(a.evidence, a.unyielding)
 	case a.err != nil:
-		g.lose(a.err)
+		g.setTrouble(a.err)
 		g.arming.retry.Reset(g.arming.retries.next(LongestPause))
 	case a.refused && draining, a.preparing && draining:
 		g.arming.retries.reset()
@@ -177,16 +177,16 @@ func (g *Guard) onAttempt(a attempt) {
 	case a.preparing:
 		g.begin(journal.TriggerShutdown, a.kind, shutdownOf(a.kind)+" was announced before the guard was ready")
 	case draining:
-		// The login manager has forgotten the shutdown.
+		// logind has forgotten the shutdown.
 		g.cancel()
 	default:
 		g.guardOn(a)
 	}
 }
 
-// askAgain checks regularly during a drain whether the shutdown was cancelled. On systemd 257,
-// `shutdown -c` cancels a delayed shutdown without a signal (seen on Debian 13, systemd#34684). The
-// shutdown then does not happen, even if the lock is released.
+// askAgain checks once a second, during a drain, whether the shutdown was cancelled. On systemd
+// 257, `shutdown -c` cancels a delayed shutdown without a signal (seen on Debian 13,
+// systemd#34684). Then the host does not shut down, even if the lock is released.
 func (g *Guard) askAgain() {
 	if g.episode != nil && !g.arming.final {
 		g.arming.retry.Reset(askInterval)
@@ -202,7 +202,7 @@ func (g *Guard) guardOn(a attempt) {
 		g.set(Disarmed, "no other owner of shutdown found any more")
 	}
 	g.arming.retries.reset()
-	g.well()
+	g.clearTrouble()
 	g.settle()
 	reason, shortage := "shutdown lock held", ""
 	if a.shortage != nil {
@@ -223,7 +223,7 @@ func (g *Guard) guardOn(a attempt) {
 // settle ends the record of this boot's drain, if there is one, and starts the services that it
 // stopped.
 func (g *Guard) settle() {
-	if g.options.Starter != nil { // without services, no runtime was stopped either
+	if g.options.Starter != nil { // without services to stop first, no runtime was stopped
 		g.options.Starter.Release()
 	}
 	if r := g.options.Journal.Current(); r != nil && r.FinishedAt.IsZero() {
@@ -236,8 +236,8 @@ func (g *Guard) settle() {
 	}
 }
 
-// reportShortage reports that an armed guard is granted less delay than before, or enough again. The
-// caller has already reported a change of state.
+// reportShortage reports when an armed guard is granted less delay than it needs, and when the
+// delay is enough again. A change of state is reported by the caller.
 func (g *Guard) reportShortage(before Status) {
 	now := g.Status()
 	if now.InhibitDelayShortage == before.InhibitDelayShortage {
@@ -262,18 +262,18 @@ func (o Options) needed() time.Duration {
 	return o.First.Bound() + plan.Total(o.Phases) + plan.Margin
 }
 
-// delegate yields for the other owner.
+// delegate enters Delegated, and yields to the other owner.
 func (g *Guard) delegate(evidence string, unyielding error) {
 	if unyielding != nil && g.status.State != Delegated {
 		g.log.Warn("cannot leave logind drop-in to the shutdown's owner, its delay may be shortened", "owner", evidence, "error", unyielding)
 	}
 	g.drop()
-	g.well()
+	g.clearTrouble()
 	released := g.status.State == Released
 	if released {
 		g.set(Disarmed, "shutdown did not take place")
 	}
-	if released || g.options.Journal.Current() == nil { // else it may be in progress
+	if released || g.options.Journal.Current() == nil { // otherwise the shutdown may still be in progress
 		g.settle()
 	}
 	g.options.Journal.Unmark()
@@ -281,14 +281,14 @@ func (g *Guard) delegate(evidence string, unyielding error) {
 	g.arming.retry.Reset(recheckInterval)
 }
 
-// adopt replaces the held lock. It closes the previous one afterwards, so that one is always held.
+// adopt replaces the lock. It closes the old one last, so that the guard always holds one.
 func (g *Guard) adopt(lock io.Closer) {
 	old := g.lock
 	g.lock = &onceCloser{closer: lock}
 	g.closeLock(old)
 }
 
-// drop releases the lock, and those of an earlier process that no attempt has adopted.
+// drop releases the lock, and locks of an earlier process that no attempt has adopted.
 func (g *Guard) drop() {
 	old := g.lock
 	g.lock = nil
@@ -309,7 +309,7 @@ func (g *Guard) closeLock(lock io.Closer) {
 	}
 }
 
-// onceCloser closes only once: after the first time, another file may have the descriptor's number.
+// onceCloser closes only once. After that, another file may have the same descriptor number.
 type onceCloser struct{ closer io.Closer }
 
 func (c *onceCloser) Close() error {
@@ -321,9 +321,9 @@ func (c *onceCloser) Close() error {
 	return closer.Close()
 }
 
-// lose records why the guard is not armed. It keeps the lock, which survives a restart of logind. A
-// drain continues, too.
-func (g *Guard) lose(err error) {
+// setTrouble records why the guard is not armed. It keeps the lock, which survives a restart of
+// logind. A running drain continues.
+func (g *Guard) setTrouble(err error) {
 	began := g.arming.trouble == nil
 	g.arming.trouble = err
 	g.options.Heartbeat(err)
@@ -336,8 +336,8 @@ func (g *Guard) lose(err error) {
 	}
 }
 
-// well records that nothing prevents arming any more.
-func (g *Guard) well() {
+// clearTrouble records that nothing prevents arming.
+func (g *Guard) clearTrouble() {
 	if g.arming.trouble != nil {
 		g.log.Info("logind recovered")
 	}
@@ -349,20 +349,20 @@ func (g *Guard) on(e Event) {
 	switch e.Type {
 	case Subscribed, Returned:
 		g.arming.subscribed = true
-		g.arming.retries.reset() // it may need a moment to become ready
+		g.arming.retries.reset() // logind may need a moment until it is ready
 		g.arm()
 	case Lost:
 		g.arming.subscribed = false
-		g.lose(ErrLoginManagerGone)
+		g.setTrouble(ErrLoginManagerGone)
 	case Altered:
 		if s := g.status.State; s == Armed || s == Delegated {
 			g.arm()
 		}
 	case Prepare:
-		g.arming.news++
+		g.arming.announcements++
 		g.prepare(e.Kind)
 	case Cancel:
-		g.arming.news++
+		g.arming.announcements++
 		g.cancel()
 	}
 }

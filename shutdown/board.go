@@ -2,14 +2,14 @@ package shutdown
 
 import "sync"
 
-// Board has the last published Status of a Guard. It is safe for concurrent use, and its zero value
-// is ready. Records in the status are shared; they are replaced, never changed.
+// Board has the last published Status of a Guard. It is safe for concurrent use. The zero value is
+// ready to use. Records in the status are shared: they are replaced, never modified.
 type Board struct {
 	mu     sync.Mutex
 	status Status // guarded by mu
 }
 
-// Status returns the status: zero before the Guard is made.
+// Status returns the published status; zero before the Guard exists.
 func (b *Board) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,11 +23,11 @@ func TestACancellationAtAnyMomentLeavesOneLock(t *testing.T) {
 			r.pod(name+"web", 0, runtimetest.ContainerSpec{EndsAfter: 700 * time.Millisecond})
 			r.pod(name+"dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 500 * time.Millisecond})
 			r.logind.shutdown("reboot")
-			// Before the first stop, within each phase, between, after the release.
+			// Before the first stop, within each phase, between phases, and after the release.
 			time.Sleep(time.Duration(i) * 30 * time.Millisecond)
 			r.logind.cancel()
 			if i%3 == 0 {
-				r.logind.shutdown("reboot") // and again at once
+				r.logind.shutdown("reboot") // and at once again
 				r.logind.cancel()
 			}
 			time.Sleep(10 * time.Second)
@@ -50,7 +50,7 @@ func TestACancellationIsSeenInTheMiddleOfADrain(t *testing.T) {
 		r.logind.shutdown("reboot")
 		time.Sleep(3 * time.Second)
 		r.logind.cancel()
-		time.Sleep(2 * time.Second) // for calls in flight, and no more
+		time.Sleep(2 * time.Second) // for calls in progress, at most
 		r.expect(shutdown.Armed, 1)
 		time.Sleep(time.Hour)
 		r.expectSignals("web", "TERM@0s") // and no KILL
@@ -61,7 +61,7 @@ func TestACancellationIsSeenInTheMiddleOfADrain(t *testing.T) {
 	})
 }
 
-// systemd 257 takes a delayed shutdown back without a word (`shutdown -c`).
+// `shutdown -c` of systemd 257 cancels a delayed shutdown without a signal.
 func TestACancellationThatNobodyReportsIsNoticed(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -78,7 +78,7 @@ func TestACancellationThatNobodyReportsIsNoticed(t *testing.T) {
 	})
 }
 
-// A kubelet that starts during a drain guards the next shutdown, not this one.
+// A kubelet that starts during a drain handles the next shutdown, not this one.
 func TestACancellationThatNobodyReportsIsNoticedBesideAnotherOwner(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		var kubelet atomic.Bool
@@ -102,7 +102,7 @@ func TestACancellationThatNobodyReportsIsNoticedAfterTheRelease(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
-		r.logind.shutdown("reboot") // which another client delays, too
+		r.logind.shutdown("reboot") // another program delays the shutdown, too
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Released, 0)
 		r.logind.cancelWithoutSignal()
@@ -137,7 +137,7 @@ func TestACancellationWhileTheFinalStatusIsWritten(t *testing.T) {
 		r.start()
 		r.report = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		r.logind.shutdown("reboot")
-		time.Sleep(5 * time.Second) // all gone after four
+		time.Sleep(5 * time.Second) // all are stopped after four
 		r.logind.cancel()
 		time.Sleep(10 * time.Second)
 		r.expect(shutdown.Armed, 1)
@@ -161,7 +161,7 @@ func TestAFinalStatusThatWaitsIsNotWrittenAfterTheCancellation(t *testing.T) {
 			}
 		}
 		r.logind.shutdown("reboot")
-		time.Sleep(4500 * time.Millisecond) // all gone after four
+		time.Sleep(4500 * time.Millisecond) // all are stopped after four
 		r.logind.cancel()
 		r.expect(shutdown.Armed, 1)
 		close(turn)
@@ -189,7 +189,7 @@ func TestALossOfTheBusInMidShutdownEndsNothing(t *testing.T) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second})
 		r.start()
 		r.logind.shutdown("reboot")
-		time.Sleep(1500 * time.Millisecond) // not while it asks
+		time.Sleep(1500 * time.Millisecond) // not during a query
 		r.logind.loseBus()
 		time.Sleep(5 * time.Second)
 		r.expect(shutdown.Draining, 1)
@@ -217,7 +217,7 @@ func TestALockThatIsOnItsWayWhenTheDrainEndsIsReleasedAtOnce(t *testing.T) {
 	})
 }
 
-// pending are the containers that are to be started again, as the journal has them.
+// pending returns the restarts in the journal.
 func (r *rig) pending() string {
 	var ids []string
 	for _, o := range r.options.Journal.Restarts() {
@@ -228,14 +228,14 @@ func (r *rig) pending() string {
 	return strings.Join(ids, " ")
 }
 
-// restartable adds a container as Docker has them.
+// restartable adds a container as Docker reports it.
 func (r *rig) restartable(name string, c runtimetest.ContainerSpec) {
 	c.Restart = runtime.RestartUnlessStopped
 	r.pod(name, 0, c)
 }
 
-// Whoever starts containers again looks once it is told, and finds them then.
-func TestWhatACancelledShutdownHasStoppedIsReportedOnceItIsKnown(t *testing.T) {
+// The restarter reads the journal when it is notified, so the restarts must be recorded before.
+func TestRestartsAreRecordedBeforeSettledIsCalled(t *testing.T) {
 	for name, after := range map[string]time.Duration{"in the middle": 3 * time.Second, "after the release": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
@@ -262,9 +262,9 @@ func TestWhatACancelledShutdownHasStoppedIsReportedOnceItIsKnown(t *testing.T) {
 	}
 }
 
-// Between the cancellation and the moment at which the guard is armed again nobody has
-// settled the journal.
-func TestAShutdownRightAfterOneThatWasCancelledForgetsNobody(t *testing.T) {
+// Between the cancellation and the moment when the guard is armed again, the journal is not settled
+// yet.
+func TestAShutdownRightAfterACancelledOneKeepsItsRestarts(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})
@@ -292,8 +292,8 @@ func TestAShutdownRightAfterOneThatWasCancelledForgetsNobody(t *testing.T) {
 	})
 }
 
-// The same for an operator's drain, upon which it stays down.
-func TestADrainRightAfterAShutdownThatWasCancelledWaives(t *testing.T) {
+// The same for a manual drain, after which the containers stay stopped.
+func TestADrainRightAfterACancelledShutdownWaivesItsRestarts(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.restartable("web", runtimetest.ContainerSpec{EndsAfter: time.Second})
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 12 * time.Second})

@@ -13,7 +13,7 @@ import (
 
 // Errors of Drain and DrainManually.
 var (
-	// ErrDelegated: another owner guards the shutdown of this host and stops its pods.
+	// ErrDelegated: another owner handles the shutdown of this host.
 	ErrDelegated = errors.New("another owner handles the shutdown of this host")
 	// ErrSwitchedOff: no phase is configured.
 	ErrSwitchedOff = errors.New("shutdown protection is disabled in the configuration")
@@ -25,14 +25,14 @@ var (
 	ErrCancelled = errors.New("the drain was cancelled")
 )
 
-// Drain stops the pods in their phases without an announced shutdown, and returns the result. Run
-// must be running. With journal.TriggerServiceStop it enters the state Draining. It joins a running
+// Drain stops the pods in phases without an announced shutdown, and returns the record. Run must be
+// running. With journal.TriggerServiceStop, Drain enters the state Draining. It joins a running
 // drain, or continues a released one for new pods. It returns when the sandboxes of all drains are
-// torn down, too; ctx bounds only the wait. For the manual triggers it is DrainManually without
+// torn down, too. ctx bounds only the wait. For manual triggers, it is DrainManually without
 // progress.
 //
-// Errors: ErrDelegated if another owner would do or undo it; ErrSwitchedOff if the configuration has
-// no phases (a manual drain uses the defaults); ErrCancelled with the record so far.
+// Errors: ErrDelegated if another owner handles the shutdown; ErrSwitchedOff if the configuration
+// has no phases, except that a manual drain uses the defaults; ErrCancelled with the record so far.
 func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Record, error) {
 	switch trigger {
 	case journal.TriggerServiceStop:
@@ -43,15 +43,15 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 	return journal.Record{}, fmt.Errorf("drain: unknown trigger %q", trigger)
 }
 
-// Demand is a drain that leaves the host running.
+// Demand is a drain after which the host keeps running.
 type Demand struct {
-	Trigger journal.Trigger // one of those that LivesOn
-	Cause   string          // of a drain ByHost
+	Trigger journal.Trigger // a trigger that LivesOn
+	Cause   string          // if the trigger is ByHost
 	// Resume is the record of an interrupted or incomplete drain to continue; nil for a new one.
 	Resume *journal.Record
 }
 
-// DrainManually is DrainOnDemand by an operator, of all pods or of all but critical ones.
+// DrainManually is DrainOnDemand for a user, of all pods or of all except critical ones.
 func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
 	trigger := journal.TriggerManual
 	if all {
@@ -60,18 +60,18 @@ func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*jour
 	return g.DrainOnDemand(ctx, Demand{Trigger: trigger}, progress)
 }
 
-// DrainOnDemand is a drain by an operator or by the host itself. It does not change state, lock or
-// the record of shutdowns, and ends with ctx. An announced shutdown takes over from it.
-// progress gets the record at every step; it must not change it and must not block. Pods that appear
-// meanwhile are stopped, too.
+// DrainOnDemand runs a drain that a user requested or that the host decided. It does not change the
+// state, the lock or the record of shutdowns. It ends when ctx ends. An announced shutdown takes
+// over from it. It calls progress with the record at every step. progress must not modify the
+// record and must not block. Pods that appear during the drain are stopped, too.
 //
-// Errors: ErrDelegated, ErrShuttingDown or ErrDraining if it is refused; ErrCancelled with the record
-// so far.
+// Errors: ErrDelegated, ErrShuttingDown or ErrDraining if it is rejected; ErrCancelled with the
+// record so far.
 func (g *Guard) DrainOnDemand(ctx context.Context, d Demand, progress func(*journal.Record)) (journal.Record, error) {
 	return g.demand(ctx, d.Trigger, func(answer chan outcome) { g.drainOnDemand(ctx, d, progress, answer) })
 }
 
-// demand starts a drain in Run's goroutine and waits for its end.
+// demand starts a drain in Run's goroutine and waits for the result.
 func (g *Guard) demand(ctx context.Context, trigger journal.Trigger, begin func(answer chan outcome)) (journal.Record, error) {
 	answer := make(chan outcome, 1)
 	if !g.send(ctx, func() { begin(answer) }) {
@@ -84,7 +84,7 @@ func (g *Guard) demand(ctx context.Context, trigger journal.Trigger, begin func(
 		if trigger == journal.TriggerServiceStop {
 			return journal.Record{}, fmt.Errorf("drain: %w", context.Cause(ctx))
 		}
-		o = <-answer // ends by itself
+		o = <-answer // the drain ends by itself
 	}
 	for _, torn := range o.teardowns {
 		select {
@@ -115,8 +115,8 @@ func (g *Guard) drainForStop(answer chan outcome) {
 	g.episode.waiters = append(g.episode.waiters, answer)
 }
 
-// ReturnWatch is how long a manual drain waits for containers that something restarts. systemd
-// restarts a service after 0.1 s by default.
+// ReturnWatch is how long a manual drain watches for containers that are started again. By default,
+// systemd restarts a service after 0.1 s.
 const ReturnWatch = 3 * time.Second
 
 func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(*journal.Record), answer chan outcome) {
@@ -125,15 +125,15 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 		return
 	}
 	if g.options.Journal.Current() == nil {
-		g.options.Journal.Settle() // end a drain that was just cancelled, so that its restarts are waived, too
+		g.options.Journal.Settle() // settle a drain that was just cancelled, so that its restarts are waived, too
 		g.reviver.revive(g.ctx)
 	}
-	g.reviver.endFollowing() // a manual stop is not a failure
+	g.reviver.endFollowing() // a service that the drain stops has not failed
 	trigger, units := demand.Trigger, g.waiveUnits
 	g.options.Journal.WaiveRestarts(journal.WaivedFor(demand.Cause), func(priority int32) bool {
-		return trigger.SparesCritical() && priority >= plan.CriticalPriority
+		return trigger.SkipsCritical() && priority >= plan.CriticalPriority
 	})
-	if !trigger.SparesCritical() { // otherwise some belong to spared pods
+	if !trigger.SkipsCritical() { // otherwise keep the units: pods that are not drained may belong to them
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
 	if trigger.ByHost() {
@@ -147,7 +147,7 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 		g.options.Journal.BeginDrain()
 	}
 	run := g.ctx
-	var shown *journal.Record // like the status; another drain may have replaced it there
+	var shown *journal.Record // the value in the status, unless another drain has replaced it
 	show := func(r *journal.Record) {
 		g.send(run, func() {
 			if shown == nil || g.status.ManualDrain == shown {
@@ -158,7 +158,7 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
-		Start: start, SkipCritical: trigger.SparesCritical(),
+		Start: start, SkipCritical: trigger.SkipsCritical(),
 		Record: record, Publish: show, UnitStops: units, Watch: ReturnWatch,
 	})
 	g.manual = d
@@ -190,8 +190,8 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	}()
 }
 
-// EndManualDrain ends a running manual drain as if its caller had ended it. It returns when the drain
-// has ended, after two seconds at most, or when ctx ends.
+// EndManualDrain cancels a running manual drain. It returns when the drain has ended, after two
+// seconds, or when ctx ends.
 func (g *Guard) EndManualDrain(ctx context.Context) {
 	var over <-chan struct{}
 	g.send(ctx, func() {
@@ -208,14 +208,14 @@ func (g *Guard) EndManualDrain(ctx context.Context) {
 	}
 }
 
-// UndoDrain starts again what the drain of that start has stopped, as after a cancelled shutdown. It
-// returns whether there was such a drain.
+// UndoDrain starts the containers again that the drain with this start time stopped, as after a
+// cancelled shutdown. It returns whether there was such a drain.
 func (g *Guard) UndoDrain(ctx context.Context, startedAt time.Time) (undone bool) {
 	g.send(ctx, func() {
 		if undone = g.options.Journal.UndoDrain(startedAt); !undone {
 			return
 		}
-		if g.options.Journal.Current() == nil { // otherwise the end of that shutdown starts them
+		if g.options.Journal.Current() == nil { // otherwise the end of the current shutdown starts them
 			g.reviver.revive(g.ctx)
 		}
 		g.options.Settled()
@@ -223,7 +223,7 @@ func (g *Guard) UndoDrain(ctx context.Context, startedAt time.Time) (undone bool
 	return undone
 }
 
-// Refusal returns why a manual drain would be refused now; nil if it would not.
+// Refusal returns why a manual drain would be rejected now; nil if it would not.
 func (g *Guard) Refusal(ctx context.Context) error {
 	var err error
 	if !g.send(ctx, func() { err = g.refusal() }) {
@@ -247,9 +247,10 @@ func (g *Guard) refusal() error {
 	return nil
 }
 
-// PlanManualDrain returns what a manual drain would do now, and the critical pods that it would
-// spare. If a runtime does not answer, the plan has the pods that are known, and an error says so.
-func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, spared []plan.PlannedPod, err error) {
+// PlanManualDrain returns what a manual drain would do now, and the critical pods that it would not
+// stop. If a runtime does not answer, the plan has its last known pods, and the error names the
+// runtime.
+func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, critical []plan.PlannedPod, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
 	pods, err := g.roster.List(ctx)
@@ -260,11 +261,12 @@ func (g *Guard) PlanManualDrain(ctx context.Context, all bool) (p plan.Plan, spa
 	if all {
 		return p, []plan.PlannedPod{}, err
 	}
-	p, spared = plan.WithoutCritical(p)
-	return p, spared, err
+	p, critical = plan.WithoutCritical(p)
+	return p, critical, err
 }
 
-// manualPhases returns the phases of a manual drain: the defaults if shutdown protection is disabled.
+// manualPhases returns the phases of a manual drain. If shutdown protection is disabled, they are
+// the defaults.
 func (g *Guard) manualPhases() []plan.PhaseSpec {
 	if len(g.options.Phases) > 0 {
 		return g.options.Phases

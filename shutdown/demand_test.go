@@ -59,7 +59,7 @@ func TestAServiceStopJoinsTheDrainAndCannotBeCancelled(t *testing.T) {
 		r.expectSignals("web", "TERM@0s")
 		r.expectSignals("dns", "TERM@2s")
 
-		// And once more, when all is done: for pods that came since.
+		// Repeat it after the end, for pods that appeared since.
 		r.pod("late", 0, runtimetest.ContainerSpec{})
 		record, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
 		if err != nil || len(record.Pods) != 3 || record.Kind != "reboot" || !record.StartedAt.Equal(r.began) {
@@ -76,8 +76,8 @@ func TestAServiceStopLeavesAFinishedRecordAlone(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Released, 0)
 		want := r.guard.Status().Last
-		// What is left to observe may be older than the end of the drain, and the
-		// power may go at any moment.
+		// The last observation may be older than the end of the drain, and the power may fail at
+		// any time.
 		r.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: 500 * time.Millisecond})
 		r.guard.Observe(r.running())
 		stopped := make(chan journal.Record, 1)
@@ -106,7 +106,7 @@ func TestAServiceStopLeavesAFinishedRecordAlone(t *testing.T) {
 			t.Errorf("%d containers were stopped, want the two of the shutdown", n)
 		}
 
-		// New pods are another matter: until they are stopped, nothing is finished.
+		// New pods are different: until they are stopped, the drain is not finished.
 		r.pod("late", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
 		go func() {
 			record, _ := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
@@ -156,14 +156,14 @@ func TestAServiceStopWaitsForTheSandboxesOfTheDrainBefore(t *testing.T) {
 		if _, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
 			t.Errorf("Drain() = %v, want nil", err)
 		}
-		// dns is gone two seconds after the sandbox of web was waited for, two.
+		// The sandbox of web delays the next phase by two seconds. dns ends two seconds later.
 		if at := time.Since(r.began); at != 12*time.Second {
 			t.Errorf("Drain() returned at %v, want when the last sandbox is gone, at 12s", at)
 		}
 	})
 }
 
-func TestAPersonsDrain(t *testing.T) {
+func TestManualDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
@@ -180,7 +180,7 @@ func TestAPersonsDrain(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainGivesWay(t *testing.T) {
+func TestAManualDrainYieldsToAShutdown(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()
@@ -214,7 +214,7 @@ func TestAPersonsDrainGivesWay(t *testing.T) {
 	})
 }
 
-func TestAPersonMayInterrupt(t *testing.T) {
+func TestAManualDrainCanBeInterrupted(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()

@@ -12,23 +12,23 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// episode is one time in Draining, from the announcement until the lock is released or the shutdown
-// is cancelled. Run's goroutine owns it.
+// episode is one period in Draining, from the announcement until the lock is released or the
+// shutdown is cancelled. Run's goroutine owns it.
 type episode struct {
 	drain *drain.Drain
 
-	cancelling bool // the drain is ending
-	again      bool // and a shutdown was announced again meanwhile
+	cancelling bool // the drain was cancelled and is ending
+	again      bool // a shutdown was announced again since
 	kind       string
-	reporting  bool   // all is stopped, and the final status is being written
-	endReport  func() // ends the report in progress, so that it cannot overwrite a later one
+	reporting  bool   // all pods are stopped, and the final status is being written
+	endReport  func() // cancels the current report, so that it cannot overwrite a later one
 	waiters    []chan outcome
 }
 
 // outcome is the result of a call of Drain.
 type outcome struct {
 	record    journal.Record
-	teardowns []<-chan struct{} // closed when sandboxes are torn down, too
+	teardowns []<-chan struct{} // closed when the sandboxes of a drain are torn down
 	err       error
 }
 
@@ -45,7 +45,7 @@ func (g *Guard) prepare(kind string) {
 	}
 }
 
-// shutdownOf names a shutdown; its kind may be empty.
+// shutdownOf returns the text for a shutdown; its kind may be empty.
 func shutdownOf(kind string) string {
 	if kind == "" {
 		return "a shutdown"
@@ -60,7 +60,7 @@ func (e *episode) resume(kind string) {
 	e.again, e.kind = true, kind
 }
 
-// begin enters Draining. The first stop waits for no report.
+// begin enters Draining. The first stop does not wait for a report.
 func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	if g.status.State == Delegated {
 		g.set(Disarmed, "no other owner of shutdown found any more")
@@ -68,35 +68,34 @@ func (g *Guard) begin(trigger journal.Trigger, kind, reason string) {
 	g.reviver.end()
 	record, start := g.options.Journal.Current().Clone(), time.Now()
 	if record != nil && g.status.State != Released && start.After(record.StartedAt.Add(g.options.needed())) {
-		// That shutdown is over. To continue it would
-		// kill everything at once, because its time has passed.
+		// The recorded shutdown is over. A drain that continued it would kill all pods at once,
+		// because its time has passed.
 		record = nil
 	}
 	switch {
 	case record == nil:
 		first := slices.DeleteFunc(g.options.Journal.PendingServices(), func(s journal.Service) bool { return s.InTurn })
-		g.options.Journal.Settle() // also one that was just cancelled, so that what it stopped is started again
+		g.options.Journal.Settle() // also settle a drain that was just cancelled, so that its containers are started again
 		record = &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Kind: kind, StartedAt: start, Pods: []journal.PodRecord{}, StoppedFirst: first}
 	case record.FinishedAt.IsZero() && record.StartedAt.Before(start):
-		// An earlier process started it, and that time counts. From here on
-		// the monotonic clock is used; times in the journal have none.
+		// An earlier process started the drain, and its time counts. From here on the monotonic
+		// clock is used, which times in the journal do not have.
 		start = start.Add(min(record.Lead(start), drain.LongestLead) - start.Sub(record.StartedAt))
 		g.log.Info("resumed interrupted drain", "started", start)
 	}
-	g.carryOn(trigger, record, start, reason)
+	g.continueDrain(trigger, record, start, reason)
 }
 
-// carryOn continues the drain of record. start is when its phases began. A finished record stays
-// finished unless a pod runs.
-func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
+// continueDrain continues the drain of record. start is when its phases began. A finished record
+// stays finished unless a pod runs.
+func (g *Guard) continueDrain(trigger journal.Trigger, record *journal.Record, start time.Time, reason string) {
 	if g.manual != nil {
 		g.manual.Abandon()
 		g.manual = nil
 	}
 	var granted time.Duration
 	if g.lock != nil && trigger == journal.TriggerShutdown {
-		// Otherwise the host waits only for this service to end, and the agent
-		// delays that.
+		// Without a lock, the host waits only for the end of this service, which the agent delays.
 		granted = g.status.InhibitDelayMax.Duration
 	}
 	ctx := g.ctx
@@ -108,9 +107,9 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 		},
 		First: g.options.First, UnitStops: g.recordStoppedUnits, Flush: g.options.Journal.Flush,
 	})
-	g.setCurrent(record.Clone()) // readers of Draining also see its start
-	early, hush := context.WithDeadline(ctx, d.Deadline())
-	e := &episode{drain: d, kind: record.Kind, endReport: hush}
+	g.setCurrent(record.Clone()) // so that Draining is never visible without its start
+	early, cancelReport := context.WithDeadline(ctx, d.Deadline())
+	e := &episode{drain: d, kind: record.Kind, endReport: cancelReport}
 	g.episode = e
 	g.teardowns = append(slices.DeleteFunc(g.teardowns, drain.Closed), d.Idle())
 	go func() {
@@ -133,8 +132,8 @@ func (g *Guard) carryOn(trigger journal.Trigger, record *journal.Record, start t
 	}
 }
 
-// onDrained writes the final status and the record, or ends a cancelled episode. The power may fail
-// once the lock is released, so everything must be on disk before.
+// onDrained writes the final status and the record, or ends a cancelled episode. After the lock is
+// released, the power may go off, so everything must be on disk before.
 func (g *Guard) onDrained(e *episode) {
 	e.endReport()
 	if e.cancelling {
@@ -158,14 +157,13 @@ func (g *Guard) onDrained(e *episode) {
 	}()
 }
 
-// release releases the lock: the shutdown need not wait any more.
+// release releases the lock, so that the shutdown continues.
 func (g *Guard) release(e *episode) {
 	if g.episode != e {
 		return // cancelled while the status was being written
 	}
-	if g.arming.underWay {
-		// It may have taken the lock over, and an unresponsive login manager may
-		// keep it from reporting that.
+	if g.arming.running {
+		// The attempt may have adopted the lock, and a hanging logind may keep it from returning.
 		g.arming.stop()
 		g.arming.again = true
 	}
@@ -178,8 +176,7 @@ func (g *Guard) release(e *episode) {
 	}
 	g.set(Released, reason)
 	if !g.arming.final {
-		// Another lock may delay the shutdown, which can still be
-		// cancelled.
+		// If another lock delays the shutdown, it may still be cancelled.
 		g.arming.retry.Reset(askInterval)
 	}
 	e.answer(outcome{record: *record, teardowns: slices.Clone(g.teardowns)})
@@ -187,7 +184,7 @@ func (g *Guard) release(e *episode) {
 
 func (e *episode) answer(o outcome) {
 	for _, w := range e.waiters {
-		w <- o // the channel has space
+		w <- o // the channel has capacity
 	}
 }
 
@@ -217,7 +214,7 @@ func (g *Guard) cancel() {
 	}
 }
 
-// endCancelled leaves Draining after a cancellation, or starts a new drain.
+// endCancelled leaves Draining after a cancellation, or starts another drain.
 func (g *Guard) endCancelled(e *episode) {
 	e.endReport()
 	g.episode = nil
@@ -225,11 +222,11 @@ func (g *Guard) endCancelled(e *episode) {
 	if e.again {
 		record.Kind, record.StartedAt = e.kind, time.Now()
 		record.FinishedAt, record.CancelledAt, record.Graceful, record.Error = time.Time{}, time.Time{}, false, ""
-		g.carryOn(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced again")
+		g.continueDrain(journal.TriggerShutdown, record, record.StartedAt, "a shutdown was announced again")
 		g.episode.waiters = e.waiters
 		return
 	}
-	record.FinishedAt, record.Graceful = time.Time{}, false // it may have finished before the cancellation reached it
+	record.FinishedAt, record.Graceful = time.Time{}, false // the drain may have finished before the cancellation
 	if record.CancelledAt.IsZero() {
 		record.CancelledAt = time.Now()
 	}
@@ -241,7 +238,7 @@ func (g *Guard) endCancelled(e *episode) {
 	} else {
 		g.set(Disarmed, "the shutdown was cancelled")
 	}
-	// Also if the lock is held: another program may guard the shutdown now.
+	// Check this even if the lock is held: another program may handle the shutdown now.
 	if g.arming.subscribed {
 		g.arm()
 	}

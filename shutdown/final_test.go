@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// The check of an armed guard, every five minutes, is due a moment after the drain.
+// The regular check of an armed guard, every five minutes, is due shortly after the drain.
 func TestTheRegularCheckFollowsNoFinalRelease(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
@@ -26,7 +26,7 @@ func TestTheRegularCheckFollowsNoFinalRelease(t *testing.T) {
 		if record := r.guard.Status().Current; record == nil || record.FinishedAt.IsZero() || !record.CancelledAt.IsZero() {
 			t.Errorf("Current = %+v, want the drain on record as it ended", record)
 		}
-		// A second drain reports the same pods.
+		// The second drain reports the same pods.
 		again, err := r.guard.Drain(t.Context(), journal.TriggerServiceStop)
 		if err != nil || len(again.Pods) != 1 || !again.Graceful {
 			t.Errorf("Drain() once more = %+v, %v, want what became of web", again, err)
@@ -34,8 +34,8 @@ func TestTheRegularCheckFollowsNoFinalRelease(t *testing.T) {
 	})
 }
 
-// Whatever happens before, during and after a service stop of a manager that goes down, and
-// in whatever order: the release at its end is the last change.
+// For any events before, during and after a service stop while systemd shuts down, in any order,
+// the release at its end is the last change.
 func TestNothingFollowsAFinalRelease(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestNothingFollowsAFinalRelease(t *testing.T) {
 				}
 				lives := func(n int) {
 					for range dice.IntN(n) {
-						// Often a little before or after the regular check.
+						// Often shortly before or after the regular check.
 						pauses := []time.Duration{0, time.Second, 15 * time.Second, 5*time.Minute - time.Second, 5 * time.Minute}
 						time.Sleep(pauses[dice.IntN(len(pauses))])
 						deeds[dice.IntN(len(deeds))]()
@@ -88,8 +88,8 @@ func TestNothingFollowsAFinalRelease(t *testing.T) {
 	}
 }
 
-// A fresh process has the lock in systemd's keeping alone until an attempt takes
-// it up. A shutdown does not wait for one that none could take up.
+// In a new process, only systemd's descriptor store has the lock until an attempt adopts it. If no
+// attempt can adopt it, it must not delay a shutdown.
 func TestALockThatNoAttemptTookUpIsReleased(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){
 		"logind refuses to answer":      func(r *rig) { r.logind.breaks("Inhibit", errBus) },

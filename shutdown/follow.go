@@ -9,18 +9,19 @@ import (
 )
 
 const (
-	// checkPause is the interval between checks of a started service, until it has run for steady, or
-	// has been starting or unknown for startsBound.
+	// checkPause is the interval between checks of a started service. The checks end when it has
+	// run for steady, or when it has been starting or unknown for startsBound.
 	checkPause  = 5 * time.Second
 	steady      = 30 * time.Second
 	startsBound = 10 * time.Minute
 )
 
-// follow shows a service in the status while it has failed after its start. A restart is systemd's or
-// a person's decision. It ends when the service runs steadily, or has been starting for long.
+// follow shows a service in the status if it has failed after its start. It does not restart the
+// service: systemd or a user decides that. It ends when the service has run for a while, or has
+// been starting for too long.
 func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	failed := false
-	var up, unfailed time.Duration // for how long
+	var up, unfailed time.Duration // durations
 	for up < steady && unfailed < startsBound {
 		call, cancel := context.WithTimeout(ctx, reviveBound)
 		starting, result, err := r.starter.UnitStart(call, name, since)
@@ -35,7 +36,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 			}
 			failed, up, unfailed, pause = true, 0, 0, revivePause
 			r.noteDown(ctx, name, NotStarted{Unit: name, Reason: result, Failed: true})
-		case err != nil || starting: // no new information
+		case err != nil || starting: // nothing new
 			up, unfailed = 0, unfailed+pause
 		default:
 			up, unfailed = up+pause, unfailed+pause
@@ -49,7 +50,7 @@ func (r *reviver) follow(ctx context.Context, name string, since time.Time) {
 	r.noteDown(ctx, name)
 }
 
-// endFollowing ends these checks.
+// endFollowing ends the checks of started services.
 func (r *reviver) endFollowing() {
 	if r.following == nil {
 		return

@@ -39,7 +39,7 @@ func (s *service) expectState(t *testing.T, r *rig, when, failed string) {
 	}
 }
 
-// systemd has accepted to start it, and a person is to know how that went.
+// systemd accepted the start, and users must learn how it ended.
 func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
@@ -70,7 +70,7 @@ func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.fails("signal")
 		time.Sleep(time.Minute)
-		s.expectState(t, r, "once it has run for half a minute", "") // that is of no shutdown any more
+		s.expectState(t, r, "once it has run for half a minute", "") // this failure no longer belongs to the shutdown
 
 		callOff()
 		s.expectState(t, r, "after the next one", "signal")

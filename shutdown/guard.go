@@ -19,36 +19,35 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// ErrStarting is why a guard is not armed before its login manager has answered for the first time.
+// ErrStarting is why a guard is not armed before logind has answered for the first time.
 var ErrStarting = errors.New("the shutdown guard has just started")
 
-// ErrLoginManagerGone is why a guard is not armed if its login manager was there and has disappeared.
+// ErrLoginManagerGone is why a guard is not armed after logind has stopped.
 var ErrLoginManagerGone = errors.New("logind stopped")
 
 const (
-	// why is shown in the list of inhibitors.
+	// why is the text in the list of inhibitor locks.
 	why = "Stopping pods in order before the host shuts down"
-	// heartbeatInterval is how often the guard shows that its loop makes progress.
+	// heartbeatInterval is how often the guard reports that its loop makes progress.
 	heartbeatInterval = 10 * time.Second
-	// recheckInterval is how often it checks whether the other owner is still there.
+	// recheckInterval is how often a delegated guard checks whether the other owner still exists.
 	recheckInterval = 30 * time.Second
-	// askInterval is how often it checks, from the start of a drain on, whether the shutdown was
-	// cancelled.
+	// askInterval is how often the guard checks during a drain whether the shutdown was cancelled.
 	askInterval = time.Second
 	// verifyInterval is how often an armed guard checks that it is still armed.
 	verifyInterval = 5 * time.Minute
-	// LongestPause is the longest pause between attempts to arm. Without a lock nothing delays a
-	// shutdown, and a call to an absent bus is cheap.
+	// LongestPause is the longest pause between attempts to arm. It is short because nothing delays
+	// a shutdown without a lock, and an attempt without a bus is cheap.
 	LongestPause = 3 * time.Second
-	// surveyPause is the same for the first list of pods.
+	// surveyPause is the longest pause between attempts to list the pods for the first time.
 	surveyPause = 30 * time.Second
-	// listBound is the longest time of a list of pods that nothing waits for.
+	// listBound bounds a list of pods that nothing waits for.
 	listBound = 5 * time.Second
-	// flushBound is how long the end of Run waits for the journal.
+	// flushBound is how long Run waits for the journal before it returns.
 	flushBound = 2 * time.Second
 )
 
-// First is the services that are stopped before any pod, for at most FirstBound.
+// First is the services that are stopped before any pod, within FirstBound.
 type First = drain.First
 
 // FirstBound is how long the drain waits for these services.
@@ -63,37 +62,38 @@ type Options struct {
 	Journal *journal.Journal
 	Log     *slog.Logger
 
-	// Living returns the IDs of containers with a living process. It is used for a runtime that has
-	// stopped. Nil if that cannot be known.
+	// Living returns the IDs of containers that have a process. It is used if a runtime has
+	// stopped. Nil if unknown.
 	Living func() (map[string]bool, error)
-	// Inhibitor delays the shutdown; nil if this host has none. A DelaySourcer or KindSource is used
-	// as such, too.
+	// Inhibitor delays the shutdown; nil if this host has none. If it is also a DelaySourcer or
+	// KindSource, that is used.
 	Inhibitor Inhibitor
 	// First is the services that are stopped before any pod.
 	First First
-	// Starter starts the services and units again that the drain stopped, if the host does not go
-	// down. Nil leaves them stopped.
+	// Starter starts the services and units again that the drain stopped, if the host does not shut
+	// down. If it is nil, they stay stopped.
 	Starter Starter
 	// Reporter, if not nil, reports to the control plane.
 	Reporter Reporter
-	// Delegated reports whether another owner guards this host's shutdown, and the evidence. It is
+	// Delegated reports whether another owner handles this host's shutdown, and the evidence. It is
 	// called before each attempt to take the lock. Nil means that there is no other owner.
 	Delegated func(ctx context.Context) (evidence string, delegated bool)
 	// Notify, if not nil, receives every change of state in order, in its own goroutine. It may
 	// block.
 	Notify func(Change)
-	// Board receives the guard's status, for readers that exist before the guard; nil for a new one.
+	// Board receives the guard's status. Readers may have it before the guard exists. Nil creates a
+	// new one.
 	Board *Board
-	// Settled, if not nil, is called when a drain has ended and the host lives on, so that what it
-	// stopped can be started again. It must not block.
+	// Settled, if not nil, is called when a drain has ended and the host does not shut down, so
+	// that its containers can be started again. It must not block.
 	Settled func()
-	// Heartbeat is called by Run's loop every ten seconds, and when arming succeeds or fails: with
-	// nil, or with the reason why the guard is not armed. It must not block.
+	// Heartbeat is called by Run's loop every ten seconds, and when arming succeeds or fails. err
+	// is why the guard is not armed, or nil. It must not block.
 	Heartbeat func(error)
 }
 
-// Guard delays the host's shutdown until its pods are stopped. Run's goroutine owns its state; others
-// send commands to it. The methods are safe for concurrent use.
+// Guard delays the host's shutdown until its pods are stopped. Run's goroutine owns its state.
+// Other goroutines send commands to it. The methods are safe for concurrent use.
 type Guard struct {
 	options  Options
 	log      *slog.Logger
@@ -102,19 +102,19 @@ type Guard struct {
 	commands chan func()   // for Run's goroutine
 	recheck  chan struct{} // capacity 1
 
-	// Run's goroutine owns what follows.
+	// Run's goroutine owns the fields below.
 	ctx       context.Context // Run's
 	status    Status          // see change
 	lock      io.Closer       // nil if none is held
 	arming    arming
 	episode   *episode          // nil unless Draining
-	trigger   journal.Trigger   // of the latest drain, whatever its record began with
-	teardowns []<-chan struct{} // of the drains so far; each closed when its sandboxes are torn down
-	manual    *drain.Drain      // the manual drain; nil if none runs
+	trigger   journal.Trigger   // trigger of the latest drain, which may differ from its record's
+	teardowns []<-chan struct{} // for each drain: closed when its sandboxes are torn down
+	manual    *drain.Drain      // running manual drain; nil if there is none
 	reviver   *reviver
 }
 
-// New checks the options and returns a Guard that Run starts.
+// New validates the options and returns a Guard. Call Run to start it.
 func New(options Options) (*Guard, error) {
 	if options.Runtime == nil || options.Journal == nil || options.Log == nil {
 		return nil, errors.New("shutdown guard: runtime, journal and log are required")
@@ -159,14 +159,14 @@ func New(options Options) (*Guard, error) {
 	return g, nil
 }
 
-// Run guards the shutdown until ctx ends, and returns why. It retries everything that fails. ctx must
-// outlive a drain: if ctx ends first, calls in flight are abandoned, those that have just started
-// after a moment, and the next process continues from the journal. Run does not close the lock, so
-// that the copy in systemd's descriptor store survives a restart of the service.
+// Run guards the shutdown until ctx ends, and returns why. It retries everything that fails. ctx
+// must outlive a drain. If ctx ends first, calls in progress are abandoned; a call that has just
+// started gets a moment. The next process then continues from the journal. Run does not close the
+// lock, so that the copy in systemd's descriptor store survives a restart of the service.
 func (g *Guard) Run(ctx context.Context) error {
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWriting()
-	ctx, stop := context.WithCancel(ctx) // ends everything started here, also after a panic
+	ctx, stop := context.WithCancel(ctx) // ends everything started here, even after a panic
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.options.Journal.Run(writing) })
@@ -178,7 +178,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	}
 	g.reviver.end()
 	g.episode, g.manual, g.status.ManualDrain = nil, nil, nil
-	g.arming.subscribed, g.arming.underWay, g.arming.again = false, false, false
+	g.arming.subscribed, g.arming.running, g.arming.again = false, false, false
 	if g.status.State == Draining { // the previous Run panicked; the journal has its state
 		g.set(Disarmed, "shutdown guard restarted")
 	}
@@ -208,7 +208,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.on(e)
 		case err := <-lost:
 			g.arming.subscribed = false
-			g.lose(fmt.Errorf("watch logind: %w", err))
+			g.setTrouble(fmt.Errorf("watch logind: %w", err))
 		case <-g.arming.retry.C:
 			if g.arming.subscribed {
 				g.arm()
@@ -223,7 +223,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	}
 	g.arming.retry.Stop()
 	if e := g.episode; e != nil {
-		<-e.drain.Over() // its last record belongs in the journal
+		<-e.drain.Over() // the journal gets its last record
 		e.answer(outcome{record: *e.drain.Record(), err: context.Cause(ctx)})
 	} else if g.status.State != Released {
 		g.options.Journal.Unmark()
@@ -256,26 +256,26 @@ func (g *Guard) watch(ctx context.Context, events chan<- Event, lost chan<- erro
 	}
 }
 
-// Recheck makes an armed guard check again whether another owner guards the shutdown, since no signal
-// reports an owner that takes its lock later. It returns at once.
+// Recheck makes an armed guard check again whether another owner handles the shutdown, because no
+// signal reports a later lock. It does not block.
 func (g *Guard) Recheck() {
 	select {
 	case g.recheck <- struct{}{}:
-	default: // requested already
+	default: // already requested
 	}
 }
 
 // Status returns the current status.
 func (g *Guard) Status() Status {
 	status := g.options.Board.Status()
-	// A journal that could not be read at first may be readable now.
+	// The journal may be readable now, even if it was not at first.
 	history := g.options.Journal.History()
 	status.Last, status.Cancelled, status.Drained, status.Restarts = history.Last, history.Cancelled, history.Drained, history.Restarts
 	return status
 }
 
 // Plan returns what a shutdown would do now. It queries the runtimes and the init system. If a
-// runtime does not answer, the plan has the pods that are known, and an error says so.
+// runtime does not answer, the plan has its last known pods, and the error names the runtime.
 func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
@@ -287,7 +287,7 @@ func (g *Guard) Plan(ctx context.Context) (plan.Plan, error) {
 	return p, errors.Join(err, incomplete)
 }
 
-// PlanOf is Plan for pods that were just listed.
+// PlanOf is Plan for the given pods.
 func (g *Guard) PlanOf(ctx context.Context, pods []runtime.Pod) (plan.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
@@ -310,8 +310,8 @@ func (g *Guard) PlanOf(ctx context.Context, pods []runtime.Pod) (plan.Plan, erro
 	return p, err
 }
 
-// send runs command in Run's goroutine, and reports whether it ran: not if ctx ended first. It
-// returns soon, because Run waits for nothing slow. Run's goroutine itself must not call it.
+// send runs command in Run's goroutine. It returns false if ctx ended first. It does not block for
+// long, because Run never does. Run's goroutine itself must not call it.
 func (g *Guard) send(ctx context.Context, command func()) (called bool) {
 	done := make(chan struct{})
 	select {
@@ -327,14 +327,13 @@ func (g *Guard) send(ctx context.Context, command func()) (called bool) {
 	return called
 }
 
-// change changes the status, and publishes it. Only Run's goroutine, and New, may call it.
+// change modifies the status, and publishes it. Only New and Run's goroutine may call it.
 func (g *Guard) change(change func(*Status)) {
 	change(&g.status)
 	g.options.Board.publish(g.status)
 }
 
-// trouble is what keeps the guard from being armed. Until logind has answered for the first time, it
-// is ErrStarting.
+// trouble returns why the guard is not armed. Before logind's first answer, it is ErrStarting.
 func (g *Guard) trouble() error {
 	if g.arming.trouble == nil && !g.arming.subscribed && !g.arming.final && g.options.Inhibitor != nil && len(g.options.Phases) > 0 {
 		return ErrStarting
@@ -342,7 +341,7 @@ func (g *Guard) trouble() error {
 	return g.arming.trouble
 }
 
-// set enters a state, or updates the reason for it.
+// set enters a state, or updates its reason.
 func (g *Guard) set(to State, reason string) {
 	from, last := g.status.State, g.options.Journal.Last()
 	g.change(func(s *Status) {
@@ -350,7 +349,7 @@ func (g *Guard) set(to State, reason string) {
 		if to != Draining {
 			s.Deadline = time.Time{}
 		}
-		if to == Armed || to == Disarmed && from != Disarmed { // the trouble is over
+		if to == Armed || to == Disarmed && from != Disarmed { // the trouble has ended
 			s.Current = nil
 		}
 		if to == Disarmed || to == Delegated {
@@ -363,7 +362,7 @@ func (g *Guard) set(to State, reason string) {
 	}
 }
 
-// setCurrent publishes r, which must not be changed any more.
+// setCurrent publishes r. r must not be modified afterwards.
 func (g *Guard) setCurrent(r *journal.Record) {
 	g.change(func(s *Status) { s.Current = r })
 }

@@ -43,7 +43,7 @@ func TestAShutdownFromAnnouncementToRelease(t *testing.T) {
 		if last == nil || !last.Graceful || last.Kind != "reboot" || last.Trigger != journal.TriggerShutdown || len(last.Pods) != 2 {
 			t.Errorf("Last = %+v, want the reboot, graceful", last)
 		}
-		// The fleet hears at once, and once more before the lock is given up.
+		// The control plane gets a report at once, and another before the lock is released.
 		reports := r.reported()
 		if len(reports) != 2 || !reports[0].at.Equal(r.began) || reports[0].status.State != shutdown.Draining ||
 			reports[1].held != 1 || reports[1].status.Current.FinishedAt.IsZero() || !reports[1].status.Current.Graceful {
@@ -52,7 +52,7 @@ func TestAShutdownFromAnnouncementToRelease(t *testing.T) {
 	})
 }
 
-func TestTheFirstFailureIsNotTheLast(t *testing.T) {
+func TestArmingIsRetriedAfterEachFailure(t *testing.T) {
 	for _, method := range []string{"Watch", "Inhibit", "Preparing"} {
 		t.Run(method+" fails", func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
@@ -79,7 +79,7 @@ func TestTheFirstFailureIsNotTheLast(t *testing.T) {
 	}
 }
 
-func TestALogindThatReturnsIsAskedAfreshUntilItIsReady(t *testing.T) {
+func TestAfterARestartLogindIsQueriedUntilItIsReady(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.logind.breaks("Inhibit", errBus)
 		r.start()
@@ -127,12 +127,12 @@ func TestALossOfLogindOrTheBusEndsWithOneLock(t *testing.T) {
 	})
 }
 
-func TestAnArmedGuardLooksWhetherItIsStillTrue(t *testing.T) {
+func TestAnArmedGuardIsVerifiedRegularly(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.expect(shutdown.Armed, 1)
 		r.logind.mu.Lock()
-		r.logind.maxDelay = 5 * time.Second // somebody removed the drop-in
+		r.logind.maxDelay = 5 * time.Second // the drop-in was removed
 		r.logind.mu.Unlock()
 		time.Sleep(10 * time.Minute)
 		r.expect(shutdown.Armed, 1)
@@ -141,7 +141,7 @@ func TestAnArmedGuardLooksWhetherItIsStillTrue(t *testing.T) {
 		}
 		resume := r.logind.hangs("Preparing")
 		time.Sleep(10 * time.Minute)
-		if got := r.guard.Status(); got.State != shutdown.Disarmed { // and it may be about to change locks
+		if got := r.guard.Status(); got.State != shutdown.Disarmed { // whether the lock is still valid is unknown
 			t.Errorf("Status() = %v (%s), want Disarmed", got.State, got.Reason)
 		}
 		resume()
@@ -162,7 +162,7 @@ func TestAShutdownFoundUnderWay(t *testing.T) {
 			resume := r.logind.hangs("Preparing")
 			time.AfterFunc(time.Second, func() {
 				r.logind.mu.Lock()
-				r.logind.preparing = true // and the announcement is lost
+				r.logind.preparing = true // without the announcement
 				r.logind.mu.Unlock()
 				resume()
 			})
@@ -226,7 +226,7 @@ func TestTheLockIsReleasedAfterTheStatusAndNeverLateForIt(t *testing.T) {
 				r.expect(shutdown.Released, 0)
 				r.expectReleased(tt.release)
 				r.expectSignals("web", "TERM@0s")
-				time.Sleep(2 * time.Hour) // for those that hang
+				time.Sleep(2 * time.Hour) // for calls that hang
 			})
 		})
 	}
@@ -303,7 +303,7 @@ func TestAMaximumThatHangsDoesNotKeepTheLockAway(t *testing.T) {
 	})
 }
 
-func TestStandingBackForAnotherOwner(t *testing.T) {
+func TestYieldingToAnotherOwner(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		var owner atomic.Value
 		owner.Store("kubelet holds a shutdown lock")
@@ -337,7 +337,7 @@ func TestStandingBackForAnotherOwner(t *testing.T) {
 		owner.Store("")
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Armed, 1)
-		r.guard.Recheck() // nothing new
+		r.guard.Recheck() // nothing has changed
 		r.expect(shutdown.Armed, 1)
 		owner.Store("kubelet has come up later")
 		r.guard.Recheck()
@@ -351,7 +351,7 @@ func TestSwitchedOff(t *testing.T) {
 		r.usual()
 		r.start()
 		r.expect(shutdown.Disarmed, 0)
-		// Without a cause: no phases may come of enabled: false or gracePeriod: 0s.
+		// Without a cause: enabled: false and gracePeriod: 0s both give no phases.
 		if got := r.guard.Status().Reason; got != "switched off in the configuration" {
 			t.Errorf("Status().Reason = %q, want %q", got, "switched off in the configuration")
 		}
@@ -381,7 +381,7 @@ func TestNoLoginManager(t *testing.T) {
 	})
 }
 
-func TestWhatWasObservedServesWhenTheRuntimeHangs(t *testing.T) {
+func TestObservedPodsAreUsedIfTheRuntimeHangs(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.fake.Inject(runtimetest.Pods, runtimetest.Fault{Hang: true})
 		r.start()

@@ -13,26 +13,25 @@ import (
 	"hostler.io/hostler/shutdown"
 )
 
-// logind is a login manager in memory, and a strict one: who asks out of order
-// fails the test. Its locks are numbers, as descriptors are: a number that is
-// closed is given out again, and whoever closes it twice closes another's lock.
+// logind is a strict login manager in memory: calls in the wrong order fail the test. Locks are
+// numbers, like descriptors. A closed number is reused, so closing it twice closes another lock.
 type logind struct {
 	t *testing.T
 
 	mu        sync.Mutex
 	maxDelay  time.Duration
-	ceiling   time.Duration // RaiseMaxDelay gets no further, if set; below 0 it gets nothing
+	ceiling   time.Duration // limit of RaiseMaxDelay, if set; below 0 it grants nothing
 	locks     map[int]bool
-	inherited int // the lock of an earlier process, if not 0, until somebody takes it up
+	inherited int // lock of an earlier process, if not 0, until it is adopted
 	preparing bool
 	watchers  []*watcher
 	calls     []string
 	fault     map[string]error // by method
 	hang      map[string]chan struct{}
 	released  chan time.Time // when the last lock was closed in a shutdown
-	refuses   bool           // locks, whatever Preparing says
-	closing   func()         // called before a lock is closed in a shutdown, if set
-	unwatched bool           // calls may come while nobody watches: those of an attempt in progress
+	refuses   bool           // refuses locks, whatever Preparing returns
+	closing   func()         // called before a lock is closed during a shutdown, if set
+	unwatched bool           // allow calls without a subscription, from an attempt in progress
 }
 
 type watcher struct {
@@ -49,7 +48,7 @@ func newLogind(t *testing.T) *logind {
 	}
 }
 
-// enter notes a call and brings it through its faults. It returns with mu held.
+// enter records a call and applies its fault. It returns with mu held.
 func (l *logind) enter(ctx context.Context, method string) error {
 	l.mu.Lock()
 	l.calls = append(l.calls, method)
@@ -66,8 +65,8 @@ func (l *logind) enter(ctx context.Context, method string) error {
 	if err == nil && ctx.Err() == nil && len(l.watchers) == 0 && !l.unwatched && method != "Watch" && method != "MaxDelay" {
 		l.mu.Unlock()
 		select {
-		case <-ctx.Done(): // whose Run ends has its contexts end one after the other
-		case <-time.After(time.Nanosecond): // once everybody waits for something
+		case <-ctx.Done(): // when Run ends, its contexts end one after the other
+		case <-time.After(time.Nanosecond): // when all goroutines are blocked
 			l.t.Errorf("%s is called although nobody watches", method)
 		}
 		l.mu.Lock()
@@ -118,7 +117,7 @@ func (l *logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	return lock{l, n}, nil
 }
 
-// inherit has a lock of an earlier process be there.
+// inherit adds a lock of an earlier process.
 func (l *logind) inherit() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +176,7 @@ func (l *logind) Watch(ctx context.Context, events chan<- shutdown.Event) error 
 	}
 }
 
-// lock closes its number, whoever has it now.
+// lock is a lock of the fake. Close closes its number, even if that was reused.
 type lock struct {
 	logind *logind
 	n      int
@@ -200,14 +199,14 @@ func (k lock) Close() error {
 	return nil
 }
 
-// announce tells all watchers. The caller holds mu.
+// announce sends an event to all watchers. The caller holds mu.
 func (l *logind) announce(e shutdown.Event) {
 	for _, w := range l.watchers {
 		w.queue <- e
 	}
 }
 
-// shutdown announces one.
+// shutdown announces a shutdown.
 func (l *logind) shutdown(kind string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +214,7 @@ func (l *logind) shutdown(kind string) {
 	l.announce(shutdown.Event{Type: shutdown.Prepare, Kind: kind})
 }
 
-// cancel calls it off.
+// cancel cancels the shutdown.
 func (l *logind) cancel() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,15 +222,14 @@ func (l *logind) cancel() {
 	l.announce(shutdown.Event{Type: shutdown.Cancel})
 }
 
-// cancelWithoutSignal is a cancellation of which nobody is told.
+// cancelWithoutSignal cancels the shutdown without an event.
 func (l *logind) cancelWithoutSignal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.preparing = false
 }
 
-// restart is what systemctl restart systemd-logind does: locks survive, the
-// shutdown does not.
+// restart has the effect of systemctl restart systemd-logind: locks survive, the shutdown does not.
 func (l *logind) restart(away time.Duration) {
 	l.mu.Lock()
 	l.announce(shutdown.Event{Type: shutdown.Lost})
@@ -243,7 +241,7 @@ func (l *logind) restart(away time.Duration) {
 	l.announce(shutdown.Event{Type: shutdown.Returned})
 }
 
-// loseBus cuts all watchers off.
+// loseBus ends all watches.
 func (l *logind) loseBus() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,14 +250,14 @@ func (l *logind) loseBus() {
 	}
 }
 
-// breaks makes a method fail, or work again with nil.
+// breaks makes a method return err; nil repairs it.
 func (l *logind) breaks(method string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fault[method] = err
 }
 
-// hangs makes a method hang until the function that it returns is called.
+// hangs makes a method hang until the returned function is called.
 func (l *logind) hangs(method string) (resume func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,8 +289,8 @@ func (l *logind) callCount(method string) int {
 	return n
 }
 
-// rehander hands the lock that is held out again, as package systemd does, and
-// closers handed out before turn void.
+// rehander returns the held lock again, like package systemd, and closers that it returned before
+// become invalid.
 type rehander struct {
 	*logind
 	latest *claim

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-func TestAPersonsDrainStopsWhatAppearsMeanwhile(t *testing.T) {
+func TestAManualDrainStopsNewPods(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		r.start()
@@ -31,7 +31,7 @@ func TestAPersonsDrainStopsWhatAppearsMeanwhile(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainOfAllEndsWithTheCriticalPods(t *testing.T) {
+func TestAManualDrainOfAllEndsWithTheCriticalPods(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		r.start()
@@ -49,7 +49,7 @@ func TestAPersonsDrainOfAllEndsWithTheCriticalPods(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainIsSeenWhileItRuns(t *testing.T) {
+func TestTheStatusHasARunningManualDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		r.start()
@@ -140,9 +140,9 @@ func TestAManualDrainCanBeEnded(t *testing.T) {
 	})
 }
 
-func TestAPlanOfAManualDrainSparesCriticalPodsUnlessRequestedOtherwise(t *testing.T) {
+func TestThePlanOfAManualDrainOmitsCriticalPodsUnlessRequested(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
-		r.logind.ceiling = 8 * time.Second // what logind grants does not bind a person
+		r.logind.ceiling = 8 * time.Second // logind's limit does not apply to a manual drain
 		r.usual()
 		r.start()
 		p, spared, err := r.guard.PlanManualDrain(t.Context(), false)
@@ -159,7 +159,7 @@ func TestAPlanOfAManualDrainSparesCriticalPodsUnlessRequestedOtherwise(t *testin
 	})
 }
 
-// outcomes are those of a record's pods, by name.
+// outcomes returns the outcomes of a record's pods, by name.
 func outcomes(r journal.Record) string {
 	var list []string
 	for _, p := range r.Pods {

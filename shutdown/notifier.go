@@ -32,7 +32,7 @@ func (n *notifier) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-n.wake:
-		case <-ctx.Done(): // the queue is still delivered
+		case <-ctx.Done(): // deliver the rest of the queue
 		}
 		n.mu.Lock()
 		queue := n.queue

@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// survey lists the pods once, so that they are known even if a runtime hangs later. Observe keeps the
-// list up to date.
+// survey lists the pods once at the start, so that they are known even if a runtime hangs later.
+// Observe updates the list.
 func (g *Guard) survey(ctx context.Context) {
 	var pauses backoff
 	for ctx.Err() == nil {
@@ -30,14 +30,14 @@ func (g *Guard) survey(ctx context.Context) {
 	}
 }
 
-// Observe passes a complete list of pods to the guard. A drain starts from it if a runtime hangs, and
-// the next boot reports it after a power cut.
+// Observe passes a complete list of pods to the guard. If a runtime hangs, a drain uses this list.
+// After a power failure, the next boot reports it.
 func (g *Guard) Observe(pods []runtime.Pod) {
 	g.roster.Set(pods)
 	g.mark(pods)
 }
 
-// mark records which pods run, for the next boot.
+// mark records in the journal which pods run, for the next boot.
 func (g *Guard) mark(pods []runtime.Pod) {
 	switch g.options.Board.Status().State {
 	case Draining, Released, Delegated:
@@ -59,6 +59,6 @@ func (g *Guard) mark(pods []runtime.Pod) {
 	g.options.Journal.Mark(refs)
 }
 
-// Change reports that pods were started or removed, before Observe does. A shutdown that is announced
-// in between lists them once more.
+// Change records that pods were started or removed since the last Observe. If a shutdown begins
+// before the next Observe, it lists the pods again.
 func (g *Guard) Change() { g.roster.Change() }

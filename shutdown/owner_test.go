@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// The race detector sees whether the guard reads what the drain still writes.
+// The race detector finds reads of the guard that race with writes of the drain.
 func TestAServiceStopInTheMomentInWhichACancelledDrainEnds(t *testing.T) {
 	for range 100 {
 		onHost(t, func(t *testing.T, r *rig) {

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// pendingRestarts says what the guard's status has to be started again, and what became of that.
+// pendingRestarts returns the restarts in the guard's status, with their results.
 func (r *rig) pendingRestarts() string {
 	var list []string
 	for _, o := range r.guard.Status().Restarts {
@@ -42,8 +42,8 @@ func TestACancelledShutdownLeavesWhatIsToBeStartedAgain(t *testing.T) {
 		r.logind.cancel()
 		time.Sleep(2 * time.Second)
 		r.expect(shutdown.Armed, 1)
-		r.expectPending("after the cancellation", "slow-c= web-c=") // and dns was never asked
-		// A person who drains the host wants none of it back.
+		r.expectPending("after the cancellation", "slow-c= web-c=") // the stop of dns was not requested
+		// A manual drain means that none of them must be started.
 		if _, err := r.guard.Drain(t.Context(), journal.TriggerManual); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestTheNextBootKnowsWhatIsToBeStartedAgain(t *testing.T) {
 		r.expectPending("while the host goes down", "")
 		r.stop()
 		r.boot = "another"
-		r.logind.cancel() // it is another login manager's life
+		r.logind.cancel() // the fake logind is used again
 		r.start()
 		r.expectPending("after the boot", "web-c=")
 	})

@@ -24,7 +24,7 @@ func TestTheRecordReportsHowContainersEnded(t *testing.T) {
 		r.start()
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
-		r.fake.Exit("early-c", 3) // by itself, before its turn
+		r.fake.Exit("early-c", 3) // before its stop was requested
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Released, 0)
 		r.expectSignals("early", "")
@@ -46,7 +46,7 @@ func TestTheRecordReportsHowContainersEnded(t *testing.T) {
 
 func TestAJournalThatIsReadLateIsStillReported(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
-		if err := os.Symlink(r.path, r.path); err != nil { // which cannot be read
+		if err := os.Symlink(r.path, r.path); err != nil { // it cannot be read
 			t.Fatal(err)
 		}
 		r.usual()
@@ -66,7 +66,7 @@ func TestAJournalThatIsReadLateIsStillReported(t *testing.T) {
 		if err := os.WriteFile(r.path, []byte(finished), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// It is read when there is something to write, long after the guard is armed.
+		// It is read before the first write, long after the guard is armed.
 		r.fake.Inject(runtimetest.Pods, runtimetest.Fault{Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)

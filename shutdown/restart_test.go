@@ -36,7 +36,7 @@ func TestTheNextProcessReportsTheLastShutdown(t *testing.T) {
 	}
 }
 
-func TestThePowerMayGoTheMomentThatTheLockDoes(t *testing.T) {
+func TestEverythingIsOnDiskBeforeTheLockIsReleased(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.usual()
 		var last *journal.Record
@@ -93,15 +93,15 @@ func TestTheAgentIsRestartedInMidDrain(t *testing.T) {
 		if !r.guard.Status().GoingDown() {
 			t.Error("GoingDown() = false where the next process has not looked yet, want true")
 		}
-		clock := r.guard.Status() // which may have been set back by the boot, or since
+		clock := r.guard.Status() // the boot may have set it back
 		clock.Current = clock.Current.Clone()
 		clock.Current.StartedAt = time.Now().Add(time.Hour)
 		if clock.GoingDown() {
 			t.Error("GoingDown() = true of a drain that begins in an hour, want false")
 		}
-		r.start() // the lock is not to be had any more, and that says enough
+		r.start() // the lock is refused because of the shutdown
 		time.Sleep(30 * time.Second)
-		r.expect(shutdown.Released, 1) // the fake keeps the first one: nobody has it any more
+		r.expect(shutdown.Released, 1) // the fake keeps the first lock, which has no owner any more
 		r.expectSignals("web", "TERM@0s")
 		r.expectSignals("deaf", "TERM@0s KILL@20s")
 		r.expectSignals("dns", "TERM@20s KILL@30s")
@@ -119,7 +119,7 @@ func TestTheAgentIsRestartedInMidDrain(t *testing.T) {
 	})
 }
 
-func TestADrainThatWasCutOffAndThenCancelledIsForgotten(t *testing.T) {
+func TestAnInterruptedAndCancelledDrainIsSettled(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.start()
@@ -159,14 +159,14 @@ func TestADiskThatIsFullDoesNotStopADrain(t *testing.T) {
 	})
 }
 
-func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
+func TestAnOldShutdownIsNotContinued(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.start()
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
 		r.stop()
-		// It was cancelled while nobody listened, and nobody can be asked since.
+		// The shutdown was cancelled while no agent was running, and nothing can be queried since.
 		r.fake.TakePod("web")
 		r.pod("new", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.logind.breaks("Watch", errBus)
@@ -180,12 +180,12 @@ func TestAShutdownOfLongAgoIsNotGoneOnWith(t *testing.T) {
 	})
 }
 
-func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
+func TestAGuardThatPanicsContinuesTheDrainInTheNextRun(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		heartbeats := 0
 		r.options.Heartbeat = func(error) {
-			if heartbeats++; heartbeats == 2 { // the first reports that it is armed
+			if heartbeats++; heartbeats == 2 { // the first one reports that it is armed
 				panic("a fault of ours")
 			}
 		}
@@ -220,8 +220,8 @@ func TestAGuardThatPanicsInMidDrainGoesOnWhenItIsRunAgain(t *testing.T) {
 	})
 }
 
-// Outside a bubble, for times in one have no monotonic reading.
-func TestADrainThatGoesOnDoesNotGoByTheWallClock(t *testing.T) {
+// Not in a bubble, because times in a bubble have no monotonic reading.
+func TestAContinuedDrainDoesNotUseTheWallClock(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	began, err := json.Marshal(map[string]any{"version": 1, "bootID": "one", "record": journal.Record{BootID: "one", StartedAt: time.Now().Add(-3 * time.Second)}})
@@ -253,14 +253,14 @@ func TestADrainThatGoesOnDoesNotGoByTheWallClock(t *testing.T) {
 	if left := time.Until(deadline); left > plan.Total(plan.Defaults())+plan.Margin-3*time.Second {
 		t.Errorf("%v are left, want what the first process left", left)
 	}
-	if deadline == deadline.Round(0) { // which strips the monotonic reading
+	if deadline == deadline.Round(0) { // Round(0) removes the monotonic reading
 		t.Errorf("Deadline = %v goes by the wall clock: a step of it would end every grace", deadline)
 	}
 	cancel()
 	<-ended
 }
 
-// sameRecord compares as JSON does: a time that was read has another zone.
+// sameRecord compares the JSON, because decoded times have another zone.
 func sameRecord(a, b *journal.Record) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)

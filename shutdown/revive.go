@@ -15,59 +15,61 @@ import (
 )
 
 var (
-	// ErrNoService is returned by Starter.StartUnit if the service does not exist or is masked: no
-	// retry helps.
+	// ErrNoService is returned by Starter.StartUnit if the service does not exist or is masked. A
+	// retry is useless.
 	ErrNoService = errors.New("no such service")
-	// ErrStillStops is returned for a service that has not ended yet; retry later.
+	// ErrStillStops is returned for a service that is still stopping. Retry later.
 	ErrStillStops = errors.New("it is still stopping")
 )
 
-// Starter starts services again that a drain stopped before the pods, or to stop one of their
-// containers.
+// Starter starts the services again that a drain stopped: before the pods, or because they run one
+// of their containers.
 type Starter interface {
-	// UnitChanges reports whether a service is still stopping, or another job for it waits.
+	// UnitChanges reports whether a service is still stopping, or has a queued job.
 	UnitChanges(ctx context.Context, name string) (bool, error)
-	// StartUnit starts a service without waiting. ErrNoService and ErrStillStops say why it cannot.
+	// StartUnit requests the start of a service, and does not wait for it. Errors: ErrNoService,
+	// ErrStillStops.
 	StartUnit(ctx context.Context, name string) error
-	// UnitStart reports whether a service that was started at that time is still starting. If it has
-	// failed, failed says how.
+	// UnitStart reports whether a service that was started at since is still starting. If it has
+	// failed, failed is the result.
 	UnitStart(ctx context.Context, name string, since time.Time) (starting bool, failed string, err error)
-	// Release is called before services, and with them runtimes, are started.
+	// Release is called before services are started, because their runtimes may start with them.
 	Release()
 }
 
 const (
-	// reviveBound is the longest time of one attempt, which only begins the start.
+	// reviveBound bounds one attempt, which only requests the start.
 	reviveBound = 5 * time.Second
 	// revivePause is the longest pause between attempts.
 	revivePause = 30 * time.Second
-	// stopsPause is the pause between attempts while the service is still stopping: it should start
-	// soon after.
+	// stopsPause is the pause between attempts while the service is still stopping. It is short, so
+	// that the service starts soon after.
 	stopsPause = 2 * time.Second
-	// settleBound is how long to wait for services that are still stopping before the first is
-	// started: one may need another.
+	// settleBound is how long to wait, before the first start, for services that are still
+	// stopping. One may depend on another.
 	settleBound = 15 * time.Second
-	// settlePause is how often that is checked.
+	// settlePause is the interval of these checks.
 	settlePause = 200 * time.Millisecond
-	// stopsBound is how long a service may take to stop before that is reported.
+	// stopsBound is how long a service may be stopping before that is reported.
 	stopsBound = 5 * time.Minute
 )
 
-// reviver starts services again that drains of this boot stopped, if the host does not go down. Run's
-// goroutine owns it. Starts and checks run in their own goroutines and see none of its mutable state.
+// reviver starts the services again that drains of this boot stopped, if the host does not shut
+// down. Run's goroutine owns it. Starts and checks run in their own goroutines and do not access
+// its mutable fields.
 type reviver struct {
-	starter Starter // nil if nobody can start services
+	starter Starter // nil if services cannot be started
 	journal *journal.Journal
 	log     *slog.Logger
-	change  func(func(*Status))                                     // changes the status; for Run's goroutine
-	send    func(ctx context.Context, command func()) (called bool) // calls a function in Run's goroutine; for the other goroutines
+	change  func(func(*Status))                                     // changes the status; call it only in Run's goroutine
+	send    func(ctx context.Context, command func()) (called bool) // calls a function in Run's goroutine
 
-	starting  func() // ends the starts in progress; nil while there are none
-	following func() // ends the checks of started services; nil if there are none
+	starting  func() // cancels the starts in progress; nil if there are none
+	following func() // cancels the checks of started services; nil if there are none
 }
 
-// revive starts the pending services, all in parallel. They stay on record until all have started,
-// also for the next process.
+// revive starts the pending services in parallel. They stay in the journal until they have started,
+// so that the next process can continue.
 func (r *reviver) revive(run context.Context) {
 	services := r.journal.PendingServices()
 	if len(services) == 0 || r.starter == nil || r.starting != nil {
@@ -79,7 +81,8 @@ func (r *reviver) revive(run context.Context) {
 	r.endFollowing()
 	following, end := context.WithCancel(run)
 	r.following = end
-	// A service that was stopped later is needed by those before it, so it is started first.
+	// The services that were stopped first may depend on the later ones, so start the later ones
+	// first.
 	slices.SortStableFunc(services, func(a, b journal.Service) int { return b.AskedAt.Compare(a.AskedAt) })
 	go func() {
 		defer cancel()
@@ -95,11 +98,11 @@ func (r *reviver) revive(run context.Context) {
 			<-tried
 		}
 		starts.Wait()
-		r.send(ctx, func() { r.starting = nil }) // not if a shutdown was announced again
+		r.send(ctx, func() { r.starting = nil }) // has no effect if a shutdown was announced again
 	}()
 }
 
-// settle waits, for a while, until no service is stopping any more.
+// settle waits until no service is stopping, at most for settleBound.
 func (r *reviver) settle(ctx context.Context, services []journal.Service) {
 	ctx, cancel := context.WithTimeout(ctx, settleBound)
 	defer cancel()
@@ -111,8 +114,8 @@ func (r *reviver) settle(ctx context.Context, services []journal.Service) {
 	}
 }
 
-// start retries until the service has started, ctx ends, or the start is no longer wanted. It waits
-// for a service that is still stopping. It closes tried after the first attempt.
+// start retries until the service has started, ctx ends, or the service is no longer pending. It
+// waits for a service that is still stopping. It closes tried after the first attempt.
 func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{}) (at time.Time) {
 	first := sync.OnceFunc(func() { close(tried) })
 	defer first()
@@ -126,17 +129,17 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 		cancel()
 		first()
 		switch {
-		case ctx.Err() != nil: // also if it was started: the next drain may have stopped it already
+		case ctx.Err() != nil: // even if it was started: the next drain may have stopped it already
 			return time.Time{}
 		case err == nil:
 			r.journal.NoteStarted(name, time.Now())
 			r.log.Info("restarted service after cancelled shutdown", "unit", name)
 			return asked
 		case errors.Is(err, ErrNoService):
-			r.journal.NoteStarted(name, time.Now()) // nothing remains to be done
+			r.journal.NoteStarted(name, time.Now()) // no longer pending
 			r.log.Warn("cannot restart service after cancelled shutdown", "unit", name, "error", err)
 			return time.Time{}
-		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // not a problem yet
+		case errors.Is(err, ErrStillStops) && time.Since(began) < stopsBound: // not reported yet
 			r.noteDown(ctx, name)
 			_ = bounded.Sleep(ctx, stopsPause)
 			continue
@@ -152,24 +155,24 @@ func (r *reviver) start(ctx context.Context, name string, tried chan<- struct{})
 	return time.Time{}
 }
 
-// noteDown shows in the status why a service is not running; an empty reason removes it. It does
-// nothing once ctx has ended, since another revival may have started.
+// noteDown shows in the status why a service does not run; without a reason, it removes the
+// service. It does nothing after ctx has ended, because other starts may have begun.
 func (r *reviver) noteDown(ctx context.Context, name string, why ...NotStarted) {
 	r.send(ctx, func() {
 		r.change(func(s *Status) {
-			// Published values are not changed.
+			// Published values must not be modified.
 			rest := slices.DeleteFunc(slices.Clone(s.NotStarted), func(n NotStarted) bool { return n.Unit == name })
 			s.NotStarted = slices.SortedFunc(slices.Values(append(rest, why...)), func(a, b NotStarted) int { return strings.Compare(a.Unit, b.Unit) })
 		})
 	})
 }
 
-// isPending reports whether a service waits for its start.
+// isPending reports whether a service is waiting for its start.
 func (r *reviver) isPending(name string) bool {
 	return slices.ContainsFunc(r.journal.PendingServices(), func(s journal.Service) bool { return s.Name == name })
 }
 
-// end ends all starts and checks, because the host goes down.
+// end ends all starts and checks, because the host shuts down.
 func (r *reviver) end() {
 	r.endFollowing()
 	if r.starting != nil {

@@ -19,33 +19,33 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// service is one that is stopped before the pods, and takes two seconds to end.
+// service is a service that is stopped before the pods. Its stop takes two seconds.
 type service struct {
 	mu          sync.Mutex
 	began       time.Time
 	runs        bool
 	broken      bool     // it cannot be started
-	starts      bool     // it is about to be up once it is
-	failed      string   // or how it ends then
-	unreachable bool     // nobody can tell
-	asked       func()   // is called when it is to stop, if not nil
-	log         []string // what was done to it, and when
+	starts      bool     // its start takes long
+	failed      string   // result of the start, if it fails
+	unreachable bool     // its state cannot be queried
+	asked       func()   // called when its stop is requested, if not nil
+	log         []string // calls, with the time
 }
 
-// orchestrated has a service stop before the pods.
+// orchestrated adds a service that is stopped before the pods.
 func (r *rig) orchestrated() *service {
 	s := &service{began: r.began, runs: true}
 	r.serve(map[string]*service{"k3s.service": s})
 	return s
 }
 
-// serve has these services stop before the pods.
+// serve adds services that are stopped before the pods.
 func (r *rig) serve(all services) {
 	r.options.First = shutdown.First{Names: slices.Sorted(maps.Keys(all)), Services: all}
 	r.options.Starter = all
 }
 
-// services are those of a host, by name.
+// services are the services of a host, by name.
 type services map[string]*service
 
 func (s services) OrderedAfter(context.Context, ...string) (map[string][]string, error) {
@@ -60,7 +60,7 @@ func (s services) StopAlone(ctx context.Context, name string) (bool, error) {
 	return s[name].stop(ctx, name)
 }
 
-// UnitChanges is of no service here: what still stops says so when it is started.
+// UnitChanges is not needed here: StartUnit returns an error while a service is stopping.
 func (s services) UnitChanges(context.Context, string) (bool, error) { return false, nil }
 
 func (s services) StartUnit(ctx context.Context, name string) error { return s[name].start(ctx, name) }
@@ -210,7 +210,7 @@ func TestAServiceThatDoesNotStartIsTriedAgain(t *testing.T) {
 		if got, want := r.guard.Status().NotStarted, []shutdown.NotStarted{{Unit: "k3s.service", Reason: "no answer"}}; !slices.Equal(got, want) {
 			t.Errorf("Status().NotStarted = %v, want %v", got, want)
 		}
-		// Whatever becomes of this process.
+		// Even if this process ends.
 		r.stop()
 		r.logind.locks = map[int]bool{}
 		r.start()
@@ -227,8 +227,9 @@ func TestAServiceThatDoesNotStartIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A shutdown that is announced while it does not start takes it over, and gives it back.
-func TestTheNextShutdownKnowsOfAServiceThatIsDown(t *testing.T) {
+// A shutdown that begins while the service does not start takes it over. Its end starts the service
+// again.
+func TestTheNextShutdownTakesOverAStoppedService(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		s.breaks(true)
@@ -256,7 +257,7 @@ func TestTheNextShutdownKnowsOfAServiceThatIsDown(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainStopsNoService(t *testing.T) {
+func TestAManualDrainStopsNoService(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		r.usual()
@@ -268,8 +269,8 @@ func TestAPersonsDrainStopsNoService(t *testing.T) {
 	})
 }
 
-// A person's drain ends the story of the one before, but not what that one owes.
-func TestAPersonsDrainForgetsNoServiceThatIsDown(t *testing.T) {
+// A manual drain settles the earlier one, but the services of that one are still started.
+func TestAManualDrainKeepsPendingServices(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		s.breaks(true)
@@ -312,7 +313,7 @@ func TestAServiceIsStartedAgainAlsoOnceTheSettingIsGone(t *testing.T) {
 	}
 }
 
-// Neither the others nor containers wait for it.
+// Other services and containers do not wait for it.
 func TestAServiceThatDoesNotStartBlocksNobody(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		broken, s := &service{began: r.began, runs: true, broken: true}, r.orchestrated()
@@ -341,7 +342,7 @@ func TestAServiceThatDoesNotStartBlocksNobody(t *testing.T) {
 	})
 }
 
-// expectRestart checks that it was stopped, and started again once.
+// expectRestart checks that the service was stopped, and started again once.
 func (s *service) expectRestart(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
@@ -351,8 +352,8 @@ func (s *service) expectRestart(t *testing.T) {
 	}
 }
 
-// An agent that is killed then has to know of it.
-func TestAServiceIsAskedOnceThatIsOnDisk(t *testing.T) {
+// If the agent is killed then, the next one must know of the service.
+func TestAServiceIsRecordedOnDiskBeforeItsStop(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		var asked atomic.Bool
@@ -374,8 +375,8 @@ func TestAServiceIsAskedOnceThatIsOnDisk(t *testing.T) {
 	})
 }
 
-// The time that an earlier process has waited for services is not taken from the phases.
-func TestPhasesAreWholeThoughTheAgentWasRestartedBefore(t *testing.T) {
+// The time that an earlier process waited for services is not subtracted from the phases.
+func TestPhasesKeepTheirTimeAfterARestartOfTheAgent(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		s := r.orchestrated()
 		r.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})

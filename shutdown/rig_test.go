@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// rig is a host in a bubble: a login manager, a runtime, a fleet, and a guard.
+// rig is a host in a bubble: a login manager, a runtime, a control plane, and a guard.
 type rig struct {
 	t       *testing.T
 	logind  *logind
@@ -40,7 +40,7 @@ type rig struct {
 type report struct {
 	at     time.Time
 	status shutdown.Status
-	held   int // locks at the time
+	held   int // number of held locks
 }
 
 func onHost(t *testing.T, test func(*testing.T, *rig)) {
@@ -67,7 +67,7 @@ func onHost(t *testing.T, test func(*testing.T, *rig)) {
 	})
 }
 
-// ReportShutdown is the fleet.
+// ReportShutdown records reports to the control plane.
 func (r *rig) ReportShutdown(ctx context.Context, status shutdown.Status) error {
 	held := r.logind.held()
 	r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *rig) ReportShutdown(ctx context.Context, status shutdown.Status) error 
 	return nil
 }
 
-// build makes an agent's guard, in the same boot or another one, that does nothing yet.
+// build creates the guard of a new agent, in the same boot or another one, without starting it.
 func (r *rig) build() {
 	r.t.Helper()
 	r.options.Journal = journal.Open(r.path, r.boot, r.options.Log)
@@ -95,7 +95,7 @@ func (r *rig) build() {
 	r.guard = guard
 }
 
-// start starts one.
+// start builds and runs a guard.
 func (r *rig) start() {
 	r.t.Helper()
 	r.build()
@@ -114,7 +114,7 @@ func (r *rig) start() {
 	synctest.Wait()
 }
 
-// pod adds a pod of one container.
+// pod adds a pod with one container.
 func (r *rig) pod(name string, priority int32, c runtimetest.ContainerSpec) {
 	c.ID, c.Name, c.Image = name+"-c", "c", "image"
 	r.fake.RunPod(runtimetest.PodSpec{
@@ -123,13 +123,13 @@ func (r *rig) pod(name string, priority int32, c runtimetest.ContainerSpec) {
 	})
 }
 
-// usual adds a regular and a critical pod, each of which takes two seconds.
+// usual adds a regular and a critical pod, whose stops take two seconds each.
 func (r *rig) usual() {
 	r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
 	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
 }
 
-// running is what a list from before the first stop shows.
+// running returns a list from before the first stop.
 func (r *rig) running() []runtime.Pod {
 	r.t.Helper()
 	pods, err := r.fake.Pods(r.t.Context())
@@ -193,7 +193,7 @@ func (r *rig) reported() []report {
 	return append([]report(nil), r.reports...)
 }
 
-// checkTransitions holds what was observed against the table.
+// checkTransitions checks the observed changes against the table.
 func (r *rig) checkTransitions() {
 	r.t.Helper()
 	r.mu.Lock()
@@ -205,7 +205,7 @@ func (r *rig) checkTransitions() {
 	state := shutdown.Disarmed
 	for _, c := range r.changes {
 		if c.From == shutdown.Armed && c.To == c.From && state == c.From {
-			continue // of what is granted
+			continue // only the delay changed
 		}
 		if c.From == shutdown.Disarmed && state != c.From {
 			state = c.From // a new process

@@ -11,21 +11,21 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// State is what a Guard is doing.
+// State is the state of a Guard.
 type State int
 
 // The states of a Guard.
 const (
-	Disarmed  State = iota // holds no lock: disabled, or something is missing
+	Disarmed  State = iota // holds no lock: disabled, or a requirement is missing
 	Armed                  // subscribed, and holds the lock
-	Draining               // a shutdown runs, and pods are being stopped
+	Draining               // a shutdown is in progress, and pods are being stopped
 	Released               // the pods are stopped, and the lock is released
-	Delegated              // another program guards the shutdown of this host
+	Delegated              // another program handles the shutdown of this host
 )
 
 var stateNames = [...]string{"Disarmed", "Armed", "Draining", "Released", "Delegated"}
 
-// String returns the state's name as `hostler status` prints it.
+// String returns the state's name in `hostler status`.
 func (s State) String() string {
 	if s < 0 || int(s) >= len(stateNames) {
 		return "Unknown"
@@ -33,24 +33,24 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// MarshalText writes the state's name into JSON and YAML.
+// MarshalText returns the state's name for JSON and YAML.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote. An unknown name becomes Disarmed, so that an older
-// client can read the answer of a newer agent.
+// UnmarshalText parses a state's name. An unknown name becomes Disarmed, so that an older client
+// can read the answer of a newer agent.
 func (s *State) UnmarshalText(text []byte) error {
 	*s = State(max(slices.Index(stateNames[:], string(text)), 0))
 	return nil
 }
 
-// Transition is one edge of the Guard's state machine.
+// Transition is one transition of the Guard's state machine.
 type Transition struct {
 	From, To State
 	When     string
 }
 
-// Transitions lists every change of state of a Guard. It starts in Disarmed. Once systemd shuts down,
-// only another drain at the stop of the service follows Released.
+// Transitions lists every transition of a Guard. The initial state is Disarmed. After systemd has
+// begun to shut down, the only transition from Released is to another drain when the service stops.
 func Transitions() []Transition {
 	return []Transition{
 		{Disarmed, Armed, "lock held and no shutdown in progress"},
@@ -68,52 +68,52 @@ func Transitions() []Transition {
 	}
 }
 
-// Status is the guard as `hostler status` shows it, with a field for each key of its JSON.
-// Records in it are shared and must not be changed.
+// Status is the status of the guard, with a field for each key of its JSON. Its records are shared
+// and must not be modified.
 type Status struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason"`
 
 	GracePeriod             metav1.Duration `json:"gracePeriod"`             // of all phases
-	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of those from plan.CriticalPriority on
+	GracePeriodCriticalPods metav1.Duration `json:"gracePeriodCriticalPods"` // of the phases from plan.CriticalPriority on
 
-	// Untimed are the phases with a configured time of zero.
+	// Untimed are the phases with a configured grace period of zero.
 	Untimed []string `json:"untimed,omitempty"`
 
-	// InhibitDelayMax is what the init system grants. It is zero if that is nothing or unknown;
-	// InhibitDelayShortage says which. If it is nothing, pods are stopped in phases of full length
-	// when systemd stops the services.
+	// InhibitDelayMax is the delay that the init system grants. It is zero if none is granted, or
+	// if it is unknown; InhibitDelayShortage says which. If none is granted, the phases have their
+	// full length when systemd stops the services.
 	InhibitDelayMax plan.Delay `json:"inhibitDelayMax"`
-	// InhibitDelaySource names what sets it, such as a file.
+	// InhibitDelaySource is where that delay is set, such as a file.
 	InhibitDelaySource string `json:"inhibitDelaySource"`
 
-	// InhibitDelayNeeded is the time of the phases and their margin; zero if the guard is disabled.
+	// InhibitDelayNeeded is the time of the phases with the margin; zero if the guard is disabled.
 	InhibitDelayNeeded metav1.Duration `json:"inhibitDelayNeeded,omitzero"`
 	// InhibitDelayShortage says why less is granted, and how to fix it. It is empty if enough is
-	// granted, or if that was not checked because no lock is held.
+	// granted. It is also empty if no lock is held, because then the delay was not checked.
 	InhibitDelayShortage string `json:"inhibitDelayShortage,omitempty"`
 	// Trouble is why the guard is not armed; nil if it is.
 	Trouble error `json:"-"`
 
-	// Deadline is when the drain that runs ends at the latest.
+	// Deadline is the latest end of the running drain.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Current is the drain that runs or was released, or that the end of the previous process
-	// interrupted and that may continue.
+	// Current is the drain that is running or was released. It may also be a drain that the end of
+	// the previous process interrupted, and that may continue.
 	Current *journal.Record `json:"current,omitempty"`
-	// ManualDrain is the drain by an operator, while it runs.
+	// ManualDrain is the running manual drain.
 	ManualDrain *journal.Record `json:"byHand,omitempty"`
-	// Last is the last shutdown, as far as it is known.
+	// Last is the last known shutdown.
 	Last *journal.Record `json:"last"`
-	// Cancelled is the last cancelled shutdown, if it was after Last and had sent a stop signal.
+	// Cancelled is the last cancelled shutdown, if it was after Last and sent a stop signal.
 	Cancelled *journal.Record `json:"calledOff,omitempty"`
-	// Drained is the last manual drain that stopped a pod, in this boot or in the one that Last
-	// ended.
+	// Drained is the last manual drain that stopped a pod, in this boot or in the one that ended
+	// with Last.
 	Drained *journal.Record `json:"drained,omitempty"`
-	// Restarts are the containers that Last, or a cancelled shutdown before it, stopped and that
+	// Restarts are the containers that Last, or an earlier cancelled shutdown, stopped and that
 	// their runtime can start again, with the results.
 	Restarts []journal.Restart `json:"restarts,omitempty"`
-	// NotStarted are units that a cancelled shutdown stopped and that systemd could not start again,
-	// or that have failed since.
+	// NotStarted are the units that a cancelled shutdown stopped, and that systemd could not start
+	// again or that have failed since.
 	NotStarted []NotStarted `json:"notStarted,omitempty"`
 }
 
@@ -122,18 +122,18 @@ func (s Status) History() journal.History {
 	return journal.History{Last: s.Last, Cancelled: s.Cancelled, Drained: s.Drained, Restarts: s.Restarts}
 }
 
-// NotStarted is a unit that does not run again.
+// NotStarted is a unit that does not run again after a cancelled shutdown.
 type NotStarted struct {
 	Unit   string `json:"unit"`
 	Reason string `json:"reason"`
-	// Failed reports that systemd started the unit and that it ended as Reason says, such as
-	// "exit-code". hostler does not start it a second time.
+	// Failed reports that systemd started the unit, and that it failed with the result Reason, such
+	// as "exit-code". Hostler does not start it again.
 	Failed bool `json:"failed,omitempty"`
 }
 
-// GoingDown reports whether pods are being stopped, or were, for a shutdown that is still in
-// progress. After a restart that interrupted a drain, it is also true until the guard has checked,
-// for as long as that drain could have taken.
+// GoingDown reports whether pods are being stopped, or were stopped, for a shutdown in progress.
+// After a restart that interrupted a drain, it stays true until the guard has checked the shutdown,
+// at most for the time of the drain.
 func (s Status) GoingDown() bool {
 	switch s.State {
 	case Draining, Released:
@@ -145,45 +145,45 @@ func (s Status) GoingDown() bool {
 	return false
 }
 
-// Change is a change of state, or of the delay that an armed guard is granted.
+// Change is a change of state, or of the delay that is granted to an armed guard.
 type Change struct {
-	From, To State // both Armed for the latter
-	// Trigger is why pods were stopped the last time; empty if they never were.
+	From, To State // both are Armed if only the delay changed
+	// Trigger is why pods were last stopped; empty if they never were.
 	Trigger journal.Trigger
-	Status  Status // as it is after the change
+	Status  Status // status after the change
 }
 
-// Reporter reports to the control plane. The guard calls it when a drain begins, without waiting, and
-// when all pods are stopped, before it releases the lock; then the context bounds the wait. Calls may
-// overlap.
+// Reporter reports to the control plane. The guard calls it when a drain begins, and does not wait
+// for that call. It calls it again when all pods are stopped, before it releases the lock, and
+// waits until ctx ends. Calls may overlap.
 type Reporter interface {
 	ReportShutdown(ctx context.Context, status Status) error
 }
 
-// DelaySourcer is an Inhibitor that knows what sets its longest delay.
+// DelaySourcer is an optional interface of an Inhibitor. It returns where the longest delay is set.
 type DelaySourcer interface {
-	// MaxDelaySource names the source, such as the file of a drop-in; empty for the default of the
-	// init system.
+	// MaxDelaySource returns the source, such as a drop-in file; empty for the default of the init
+	// system.
 	MaxDelaySource(ctx context.Context) (string, error)
 }
 
-// KindSource is an Inhibitor that knows the kind of the shutdown in progress.
+// KindSource is an optional interface of an Inhibitor. It returns the kind of the current shutdown.
 type KindSource interface {
-	// PreparingKind returns the kind, such as "reboot", or why it is unknown; empty without a
-	// shutdown.
+	// PreparingKind returns the kind, such as "reboot"; empty without a shutdown. The error says
+	// why it is unknown.
 	PreparingKind(ctx context.Context) (string, error)
 }
 
-// LockInheritor is an Inhibitor that may have locks of an earlier process.
+// LockInheritor is an optional interface of an Inhibitor that may have locks of an earlier process.
 type LockInheritor interface {
-	// ReleaseAll closes all of this service's locks, also those that no Inhibit has returned yet. It
-	// makes no call to the login manager.
+	// ReleaseAll closes all locks of this service, including those that no Inhibit has returned. It
+	// does not call logind.
 	ReleaseAll() error
 }
 
-// DelayYielder is an Inhibitor that can undo RaiseMaxDelay.
+// DelayYielder is an optional interface of an Inhibitor that can undo RaiseMaxDelay.
 type DelayYielder interface {
-	// YieldMaxDelay undoes it if other settings request as much, so that the longest delay is theirs
-	// alone. Otherwise it changes nothing.
+	// YieldMaxDelay undoes RaiseMaxDelay if other settings grant as much, so that the longest delay
+	// no longer depends on hostler. Otherwise it changes nothing.
 	YieldMaxDelay(ctx context.Context) error
 }

@@ -105,7 +105,7 @@ func TestEveryTransitionHappens(t *testing.T) {
 			step()
 			settle()
 		}
-		// From Armed straight to Delegated: asked again after a cancellation.
+		// Directly from Armed to Delegated: the owner is checked after a cancellation.
 		r.pod("web2", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		r.logind.shutdown("")
 		time.Sleep(time.Second)
@@ -113,7 +113,7 @@ func TestEveryTransitionHappens(t *testing.T) {
 		r.logind.cancel()
 		settle()
 		r.expect(shutdown.Delegated, 0)
-		// Without a lock: found in progress, and cancelled.
+		// Without a lock: a shutdown is found in progress, and cancelled.
 		owner.Store(false)
 		r.logind.mu.Lock()
 		r.logind.preparing = true

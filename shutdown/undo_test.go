@@ -17,8 +17,8 @@ import (
 
 const taint = "taint a:NoExecute"
 
-// drainedHost has a host of containers that can be started again, one of which takes long to end,
-// drain itself for a while. It returns the units that a guard starts.
+// drainedHost has a host that drains itself for a while. Its containers can be started again, and
+// one of them takes long to end. It returns the units that a guard starts.
 func drainedHost(t *testing.T, r *rig, duration time.Duration) (*units, journal.Record) {
 	t.Helper()
 	u := &units{}
@@ -42,7 +42,7 @@ func drain(t *testing.T, r *rig, d shutdown.Demand, duration time.Duration) jour
 	return record
 }
 
-// pending names the containers that are to be started again.
+// pending names the containers whose restart is pending.
 func pending(j *journal.Journal) string {
 	var names []string
 	for _, o := range j.Restarts() {
@@ -81,7 +81,7 @@ func TestADrainByTheHostCanBeUndone(t *testing.T) {
 		if d := r.guard.Status().Drained; d == nil || d.CancelledAt.IsZero() {
 			t.Errorf("Drained = %+v, want it cancelled", d)
 		}
-		// What a person drains then stays stopped.
+		// What a manual drain stops after that stays stopped.
 		drain(t, r, shutdown.Demand{Trigger: journal.TriggerManual}, time.Minute)
 		if got := pending(r.options.Journal); got != "" {
 			t.Errorf("pending = %q after a drain by a person, want nothing", got)
@@ -104,7 +104,7 @@ func TestADrainByTheHostThatFinishedStartsNothing(t *testing.T) {
 	})
 }
 
-// The agent was killed in the middle.
+// The agent was killed during the drain.
 func TestADrainByTheHostIsContinuedByTheNextProcess(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		_, first := drainedHost(t, r, 2*time.Second)

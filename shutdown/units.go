@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// unitBound is how long the stop of a unit waits for the record on disk.
+// unitBound is how long the stop of a unit waits until it is recorded on disk.
 const unitBound = time.Second
 
-// recordStoppedUnits records units before they are stopped for one of their containers. If the
-// shutdown is cancelled they are started again, also by a later process.
+// recordStoppedUnits records units before they are stopped because they run a container. If the
+// shutdown is cancelled, they are started again, even by a later process.
 func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
 	for _, name := range names {
 		g.options.Journal.AddPendingUnit(name, time.Now())
@@ -20,8 +20,8 @@ func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
 	g.options.Journal.Flush(ctx)
 }
 
-// recordDrainedUnits records units before a drain by the host itself stops them: they are started
-// again if that drain is undone.
+// recordDrainedUnits records units before an automatic drain stops them. If that drain is undone,
+// they are started again.
 func (g *Guard) recordDrainedUnits(ctx context.Context, names []string) {
 	g.waiveUnits(ctx, names)
 	g.options.Journal.AddDrainedUnits(names)
@@ -30,8 +30,8 @@ func (g *Guard) recordDrainedUnits(ctx context.Context, names []string) {
 	g.options.Journal.Flush(ctx)
 }
 
-// waiveUnits removes units from the record before a manual drain stops them: they stay stopped. A
-// shutdown that takes over from that drain still starts them again.
+// waiveUnits removes units from the journal before a manual drain stops them, so that they stay
+// stopped. If a shutdown takes over from the drain, it still starts them again.
 func (g *Guard) waiveUnits(ctx context.Context, names []string) {
 	if g.options.Board.Status().State == Draining {
 		g.recordStoppedUnits(ctx, names)

@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// ofUnits is a runtime whose containers are stopped by stopping a unit of their name.
+// ofUnits is a runtime that stops a container by stopping the unit with its name.
 type ofUnits struct {
 	*runtimetest.Fake
 	r *rig
@@ -32,13 +32,13 @@ func (u ofUnits) StopContainer(ctx context.Context, c runtime.Container, grace t
 	return u.Fake.StopContainer(ctx, c, grace)
 }
 
-// units are those that a guard starts.
+// units are the units that a guard starts.
 type units struct {
 	mu      sync.Mutex
 	fails   error
 	tries   int
 	started []string
-	stops   time.Time // until when each still stops
+	stops   time.Time // until when each is stopping
 }
 
 func (u *units) UnitStart(context.Context, string, time.Time) (starting bool, failed string, err error) {
@@ -78,8 +78,8 @@ func (u *units) expect(t *testing.T, when string, want ...string) {
 	}
 }
 
-// unitsHost has a container of a unit that is being stopped for a shutdown, and a critical one
-// whose turn has not come.
+// unitsHost has a unit's container that is being stopped for a shutdown, and a critical one whose
+// stop has not begun.
 func unitsHost(r *rig) *units {
 	u := &units{}
 	r.options.Runtime = ofUnits{r.fake, r}
@@ -92,7 +92,7 @@ func unitsHost(r *rig) *units {
 	return u
 }
 
-// again has another process of the same boot take over, where a shutdown is in progress or not.
+// again starts another process in the same boot, with or without a shutdown in progress.
 func (r *rig) again(preparing bool) {
 	r.t.Helper()
 	r.stop()
@@ -100,7 +100,7 @@ func (r *rig) again(preparing bool) {
 	r.start()
 }
 
-// One of them may need another: it would be started without it.
+// One of them may depend on another that is still stopping.
 func TestUnitsAreStartedOnceAllHaveStopped(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		u := unitsHost(r)
@@ -202,8 +202,8 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 	}
 }
 
-// A unit that stops for long is not forgotten, nor by the shutdown that comes meanwhile, whose
-// record does not take it for a service that was stopped before the pods.
+// A unit whose stop takes long is not forgotten. A shutdown that begins in the meantime does not
+// record it as a service that was stopped before the pods.
 func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		u := unitsHost(r)
@@ -230,14 +230,14 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 	})
 }
 
-// Whatever a shutdown owes before: what an operator's drain stops is to stay down.
-func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
+// Units that a manual drain stops stay stopped, whatever a shutdown before had stopped.
+func TestAUnitThatAManualDrainStopsIsNotStartedAgain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.options.Runtime, r.options.Inhibitor = ofUnits{r.fake, r}, nil
 		r.pod("web", 0, runtimetest.ContainerSpec{})
 		r.pod("other", 0, runtimetest.ContainerSpec{})
 		r.start()
-		r.options.Journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}}) // whose end nobody has heard of yet
+		r.options.Journal.Put(&journal.Record{BootID: "one", StartedAt: time.Now(), Pods: []journal.PodRecord{}}) // its end is not known yet
 		for _, name := range []string{"web-c.service", "db.service"} {
 			r.options.Journal.AddPendingUnit(name, time.Now())
 		}
@@ -250,8 +250,8 @@ func TestAUnitThatAPersonDrainsIsNotOwed(t *testing.T) {
 	})
 }
 
-// It is to be started again if the shutdown is cancelled.
-func TestAUnitThatAShutdownStopsInsteadOfAPersonIsOwed(t *testing.T) {
+// If the shutdown is cancelled, the unit must be started again.
+func TestAUnitIsStartedAgainIfAShutdownTookOverFromAManualDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		u := &units{}
 		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u

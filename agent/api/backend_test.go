@@ -29,16 +29,16 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// backend answers with its names, or its error, and keeps what it was asked.
+// backend returns fixed answers or its error, and records the requests.
 type backend struct {
 	err     error
 	healthy error
 	steps   []runs.Progress
-	during  func(ctx context.Context) // in Collect and Drain, after the steps
-	pods    []journal.PodRecord       // that a drain is done with
+	during  func(ctx context.Context) // called in Collect and Drain, after the steps
+	pods    []journal.PodRecord       // results of the pods of a drain
 	drained maintenance.DrainReport
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	asked   []api.CollectRequest
 	drains  []maintenance.DrainRequest
 	cordons []bool
@@ -130,7 +130,7 @@ func (b *backend) Cordon(ctx context.Context, unschedulable bool) (maintenance.C
 	return maintenance.CordonReport{Node: "host", Cordon: maintenance.Cordon{Unschedulable: unschedulable, By: caller.Name(ctx)}}, b.err
 }
 
-// Fleet tells of a host, and then of another unless its answer is an error.
+// Fleet returns a host, and then either an error or another host.
 func (b *backend) Fleet(_ context.Context, each func(fleet.Member) error) (fleet.Fleet, error) {
 	for _, name := range []string{"a", "b"} {
 		if err := each(fleet.Member{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}); err != nil {
@@ -181,7 +181,7 @@ func metrics() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hostler_up 1\n") })
 }
 
-// folder is short, for a socket's path has 107 bytes at the most.
+// folder has a short path, because the path of a socket is limited to 107 bytes.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "api")

@@ -13,8 +13,8 @@ import (
 	"hostler.io/hostler/test/flood"
 )
 
-// mostAllocated is what a client may allocate for an answer that is too large: some times its bound of
-// 64 MiB, since what it reads into grows.
+// mostAllocated is the maximum a client may allocate for an answer that is too large. It is several
+// times the limit of 64 MiB, because the buffer grows.
 const mostAllocated = 400 << 20
 
 func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {

@@ -7,11 +7,11 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// certifiedKey is the context key of a caller over the network: certified.
+// certifiedKey is the context key of the certified caller over the network.
 type certifiedKey struct{}
 
-// refuses returns why the caller may not act. Root, the agent's user and callers that the
-// configuration allows may.
+// refuses returns why the caller must not change anything. Root, the agent's user and the callers
+// in api.tls.allowedNames.act may.
 func refuses(ctx context.Context) *Error {
 	peer, overNetwork := ctx.Value(certifiedKey{}).(certified)
 	switch {
@@ -23,8 +23,8 @@ func refuses(ctx context.Context) *Error {
 	return &Error{Message: "only root may do this", Hint: "run the command with sudo"}
 }
 
-// callerName names the person behind a request: the user over the socket, and over the network the name in
-// the certificate.
+// callerName names the caller: the user over the socket, and over the network the name in the
+// certificate.
 func callerName(ctx context.Context) string {
 	if peer, overNetwork := ctx.Value(certifiedKey{}).(certified); overNetwork {
 		return "certificate " + peer.name

@@ -42,8 +42,7 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Cause }
 
-// Client asks an agent. Its zero value is not usable; it is safe for concurrent
-// use.
+// Client sends requests to an agent. Use NewClient to create one. It is safe for concurrent use.
 type Client struct {
 	socket string
 	http   http.Client
@@ -60,14 +59,15 @@ func NewClient(socket string) *Client {
 }
 
 const (
-	// answerTime bounds a question; collections take their own time.
+	// answerTime bounds a request that is not streamed. Collections have no such limit.
 	answerTime = 30 * time.Second
-	// answerBytes is the largest answer, or line of a streamed answer: 1,000 containers with all
-	// labels take about 10 MiB.
+	// answerBytes is the maximum size of an answer, or of one line of a streamed answer. 1,000
+	// containers with all labels need about 10 MiB.
 	answerBytes = 64 << 20
-	// dialTime bounds how long it may take until the agent's socket takes a connection.
+	// dialTime bounds how long connecting to the agent's socket may take.
 	dialTime = 2 * time.Second
-	// dialPause is between attempts to connect while others fill the queue of the socket.
+	// dialPause is the pause between attempts to connect while the accept queue of the socket is
+	// full.
 	dialPause = 10 * time.Millisecond
 )
 
@@ -88,17 +88,17 @@ func dial(ctx context.Context, socket string) (net.Conn, error) {
 	}
 }
 
-// Status asks how the host and the agent are.
+// Status returns the state of the host and of the agent.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return ask[Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Pods asks for all pods.
+// Pods returns all pods.
 func (c *Client) Pods(ctx context.Context) (PodList, error) {
 	return ask[PodList](ctx, c, http.MethodGet, "/v1/pods", nil)
 }
 
-// Images asks for all images.
+// Images returns all images.
 func (c *Client) Images(ctx context.Context) (ImageList, error) {
 	return ask[ImageList](ctx, c, http.MethodGet, "/v1/images", nil)
 }
@@ -108,17 +108,17 @@ func (c *Client) ShutdownPlan(ctx context.Context) (ShutdownPlan, error) {
 	return ask[ShutdownPlan](ctx, c, http.MethodGet, "/v1/shutdown/plan", nil)
 }
 
-// Doctor asks what may be wrong with the host.
+// Doctor returns the diagnosis of the host.
 func (c *Client) Doctor(ctx context.Context) (doctor.Report, error) {
 	return ask[doctor.Report](ctx, c, http.MethodGet, "/v1/doctor", nil)
 }
 
-// Config asks for the configuration in force.
+// Config returns the effective configuration.
 func (c *Client) Config(ctx context.Context) (Config, error) {
 	return ask[Config](ctx, c, http.MethodGet, "/v1/config", nil)
 }
 
-// Reload makes the agent reload its files, and returns why it refuses them.
+// Reload makes the agent reload its configuration files. The error says why the agent rejects them.
 func (c *Client) Reload(ctx context.Context) (ReloadReport, error) {
 	return ask[ReloadReport](ctx, c, http.MethodPost, "/v1/reload", nil)
 }
@@ -128,7 +128,7 @@ func (c *Client) CollectPlan(ctx context.Context, req CollectRequest) (CollectPl
 	return ask[CollectPlan](ctx, c, http.MethodPost, "/v1/gc/plan", req)
 }
 
-// CollectHistory asks for the collections that were.
+// CollectHistory returns past collections.
 func (c *Client) CollectHistory(ctx context.Context) (CollectHistory, error) {
 	return ask[CollectHistory](ctx, c, http.MethodGet, "/v1/gc/history", nil)
 }
@@ -157,7 +157,7 @@ func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(
 	}
 }
 
-// ask sends a question and reads the answer.
+// ask sends a request and decodes the answer.
 func ask[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -172,7 +172,7 @@ func ask[T any](ctx context.Context, c *Client, method, path string, body any) (
 	return answer, nil
 }
 
-// lines returns what reads one line of an answer after the other.
+// lines returns a function that decodes the next line of an answer.
 func lines(body io.Reader) func(line any) error {
 	from := &io.LimitedReader{R: body}
 	dec := json.NewDecoder(from)
@@ -186,8 +186,7 @@ func lines(body io.Reader) func(line any) error {
 	}
 }
 
-// do sends a request and returns the answer, whose body the caller closes, if it
-// is a good one.
+// do sends a request and returns the answer if its status is a success. The caller closes the body.
 func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var r io.Reader
 	if body != nil {
@@ -205,11 +204,11 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 	if err != nil {
 		var request *url.Error
 		if errors.As(err, &request) {
-			err = request.Err // without the made-up URL around it
+			err = request.Err // omits the artificial URL
 		}
 		var op *net.OpError
 		if errors.As(err, &op) {
-			err = op.Err // nor the socket's path again
+			err = op.Err // omits the socket's path, which UnreachableError names
 		}
 		return nil, &UnreachableError{c.socket, err}
 	}

@@ -22,7 +22,7 @@ import (
 
 func ignore(api.Step) {}
 
-// calls are all that a client can ask.
+// calls has every method of the client.
 func calls(c *api.Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Status": func(ctx context.Context) error { _, err := c.Status(ctx); return err },
@@ -68,7 +68,7 @@ func TestClientGetsWhatTheAgentAnswers(t *testing.T) {
 	if err != nil || len(past.Runs) != 1 || past.Runs[0].Kind != "images" {
 		t.Errorf("CollectHistory() = %+v, %v, want one run", past, err)
 	}
-	// Over the socket the kernel says who asks: the user that runs both.
+	// Over the socket the kernel identifies the caller: the user that runs the test.
 	report, err := c.Collect(ctx, api.CollectRequest{Images: true}, ignore)
 	if err != nil || report.Ended != "all done" {
 		t.Errorf("Collect() = %+v, %v, want all done", report, err)
@@ -105,7 +105,7 @@ func TestCollectReportsEachStep(t *testing.T) {
 	}
 }
 
-// Steps come as they happen, and not when all is over.
+// Steps are streamed as they happen, not at the end.
 func TestCollectStreams(t *testing.T) {
 	seen := make(chan struct{})
 	socket, _ := serve(t, routes(&backend{
@@ -207,8 +207,8 @@ func TestHintsOfAnUnreachableAgent(t *testing.T) {
 	}
 }
 
-// What answers at the socket may be something else altogether.
-func TestAnAnswerThatIsNone(t *testing.T) {
+// Another program may serve the socket.
+func TestAnAnswerOfAnotherProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		body string
@@ -228,7 +228,7 @@ func TestAnAnswerThatIsNone(t *testing.T) {
 	}
 }
 
-// Callers that the agent has not accepted yet fill the queue of its socket.
+// Connections that the agent has not accepted fill the queue of its socket.
 func TestAClientWaitsForAPlaceInTheQueue(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -258,7 +258,7 @@ func TestAClientWaitsForAPlaceInTheQueue(t *testing.T) {
 	select {
 	case err := <-answered:
 		t.Fatalf("Status() = %v, want it to wait", err)
-	case <-time.After(100 * time.Millisecond): // several attempts
+	case <-time.After(100 * time.Millisecond): // enough for several attempts
 	}
 	l, err := net.FileListener(file)
 	if err != nil {

@@ -11,12 +11,12 @@ type Description struct {
 	Acts         bool // for root only, and over the network for actors
 	Network      bool // it is served over the network, too
 	Summary      string
-	Request      any // a value of what its body is; nil for none
-	Answer       any // likewise, of each line where Format has lines; nil for what is no JSON
+	Request      any // a value of the body's type; nil for none
+	Answer       any // likewise for the answer, or for each line if Format has lines; nil if it is not JSON
 	Format       string
 }
 
-// Describe lists the routes as they are served, in the order of the table.
+// Describe lists the routes in the order of the table.
 func Describe() []Description {
 	var list []Description
 	for _, r := range table(nil, http.NotFoundHandler()) { // the handlers are not called

@@ -12,23 +12,23 @@ import (
 	"hostler.io/hostler/agent/maintenance"
 )
 
-// Drainer answers the part of the API by which a person stops pods without a
-// shutdown. All methods are safe for concurrent use.
+// Drainer serves the routes that stop pods without a shutdown. All methods are safe for concurrent
+// use.
 type Drainer interface {
-	// Drain stops pods, calls progress for each finished one, and returns the report, also together
-	// with an error. It ends with ctx.
+	// Drain stops pods, calls progress for each finished pod, and returns the report, even with an
+	// error. It stops when ctx ends.
 	Drain(ctx context.Context, req maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error)
 	DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error)
-	// Cordon closes the Node to new pods, or opens it.
+	// Cordon marks the Node unschedulable or schedulable.
 	Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error)
-	// Leave takes the Node and its Lease off the control plane, until Return.
+	// Leave deletes the Node and its Lease from the control plane. Hostler does not create them
+	// again until Return.
 	Leave(ctx context.Context) (maintenance.LeaveReport, error)
-	// Return has the Node registered again that was taken off the control plane.
+	// Return registers the Node again after Leave.
 	Return(ctx context.Context) (maintenance.LeaveReport, error)
 }
 
-// DrainLine is one line of the stream that answers a drain: a step, or at the end
-// the report, the error, or both.
+// DrainLine is one line of a streamed drain. The last line has the report, the error, or both.
 type DrainLine struct {
 	Step   *maintenance.DrainStep   `json:"step,omitempty"`
 	Report *maintenance.DrainReport `json:"report,omitempty"`
@@ -66,10 +66,10 @@ func drain(b Drainer) http.HandlerFunc {
 		enc, stream := json.NewEncoder(w), http.NewResponseController(w)
 		send := func(line DrainLine) {
 			_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
-			_ = enc.Encode(line) // a caller that left is seen by the request's context
+			_ = enc.Encode(line) // the request's context ends if the caller disconnects
 			_ = stream.Flush()
 		}
-		_ = stream.Flush() // so that a caller can distinguish an interrupted drain from a missing agent
+		_ = stream.Flush() // lets a caller distinguish an interrupted drain from a missing agent
 		report, err := b.Drain(r.Context(), req, func(s maintenance.DrainStep) { send(DrainLine{Step: &s}) })
 		last := DrainLine{}
 		if err != nil {
@@ -83,9 +83,8 @@ func drain(b Drainer) http.HandlerFunc {
 	}
 }
 
-// Drain stops pods, calls progress for each that is done with, and returns the
-// report at the end, also together with an error. When ctx ends, so does the
-// drain.
+// Drain stops pods, calls progress for each finished pod, and returns the report at the end, even
+// with an error. When ctx ends, the drain ends.
 func (c *Client) Drain(ctx context.Context, req maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error) {
 	resp, err := c.do(ctx, http.MethodPost, "/v1/drain", req)
 	if err != nil {
@@ -118,7 +117,7 @@ func (c *Client) DrainPlan(ctx context.Context, req maintenance.DrainRequest) (m
 	return ask[maintenance.DrainPlan](ctx, c, http.MethodPost, "/v1/drain/plan", req)
 }
 
-// Cordon closes the Node to new pods, or opens it.
+// Cordon marks the Node unschedulable or schedulable.
 func (c *Client) Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error) {
 	path := "/v1/uncordon"
 	if unschedulable {
@@ -127,17 +126,17 @@ func (c *Client) Cordon(ctx context.Context, unschedulable bool) (maintenance.Co
 	return ask[maintenance.CordonReport](ctx, c, http.MethodPost, path, nil)
 }
 
-// Leave takes the Node and its Lease off the control plane.
+// Leave deletes the Node and its Lease from the control plane.
 func (c *Client) Leave(ctx context.Context) (maintenance.LeaveReport, error) {
 	return ask[maintenance.LeaveReport](ctx, c, http.MethodPost, "/v1/leave", nil)
 }
 
-// Return has the Node registered again that was taken off the control plane.
+// Return registers the Node again after Leave.
 func (c *Client) Return(ctx context.Context) (maintenance.LeaveReport, error) {
 	return ask[maintenance.LeaveReport](ctx, c, http.MethodPost, "/v1/leave/undo", nil)
 }
 
-// decodeAny reads a request of a few hundred bytes at the most.
+// decodeAny decodes a request of a few hundred bytes.
 func decodeAny[Q any](r *http.Request) (req Q, err error) {
 	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 4<<10))
 	dec.DisallowUnknownFields()

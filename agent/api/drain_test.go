@@ -41,7 +41,7 @@ func TestOnlyRootDrainsAndCordons(t *testing.T) {
 	}
 }
 
-func TestBadDrainRequestsReachNobody(t *testing.T) {
+func TestInvalidDrainRequestsDoNotReachTheAgent(t *testing.T) {
 	for _, body := range []string{"", "all", `{"all": "yes"}`, `{"everything": true}`, `{} {}`} {
 		for _, path := range []string{"/v1/drain", "/v1/drain/plan"} {
 			b := drainedPods()
@@ -56,7 +56,7 @@ func TestADrainOverTheSocket(t *testing.T) {
 	refusal := &api.Error{Message: "drain: no", Hint: "later"}
 	for name, c := range map[string]struct {
 		err     error
-		refused bool // before it began
+		refused bool // before the drain began
 		steps   []string
 	}{
 		"goes well":             {steps: []string{"web stopped", "api killed"}},
@@ -150,7 +150,7 @@ func TestACordonOverTheSocketNamesItsCaller(t *testing.T) {
 	}
 }
 
-// me is who logged in for this test to run, else its user.
+// me returns the login user of this test, or its effective user.
 func me(t *testing.T) string {
 	t.Helper()
 	u, err := user.Current()
@@ -166,7 +166,7 @@ func me(t *testing.T) string {
 	return u.Username
 }
 
-func TestNobodyIsNamedWhereNobodyIsKnown(t *testing.T) {
+func TestAnUnknownCallerHasNoName(t *testing.T) {
 	if got := api.CallerName(t.Context()); got != "nobody known" {
 		t.Errorf("callerName() = %q, want that nobody is known", got)
 	}

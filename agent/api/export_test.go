@@ -9,15 +9,15 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// WithUID is ctx of a connection whose other end the kernel says runs as uid.
+// WithUID returns the context of a connection whose peer runs as uid.
 func WithUID(ctx context.Context, uid uint32) context.Context {
 	return listen.WithCredentials(ctx, &unix.Ucred{Uid: uid})
 }
 
-// ListenFor listens as if the API's group had that ID, or did not exist.
+// ListenFor listens as if the API's group had this ID, or did not exist.
 func ListenFor(path string, gid int, found bool) (net.Listener, error) {
 	return listen.SocketFor(path, gid, found)
 }
 
-// CallerName is the person behind a request.
+// CallerName returns the caller.
 var CallerName = callerName

@@ -11,25 +11,23 @@ import (
 	"hostler.io/hostler/agent/fleet"
 )
 
-// FleetReader reads the hosts of the control plane.
+// FleetReader reads the hosts from the control plane.
 type FleetReader interface {
-	// Fleet calls each for every host, by the name of its Node, and says afterwards
-	// which fleet it is. An error of each's ends it.
+	// Fleet calls each for every host, ordered by Node name, and then returns the fleet that the
+	// hosts belong to. If each fails, Fleet stops and returns that error.
 	Fleet(ctx context.Context, each func(fleet.Member) error) (fleet.Fleet, error)
-	// Member returns the host whose Node has that name.
+	// Member returns the host whose Node has this name.
 	Member(ctx context.Context, name string) (fleet.MemberOf, error)
 }
 
-// FleetLine is one line of the stream that answers for a fleet: a host, or at the end
-// whose all of them are, or the error.
+// FleetLine is one line of a streamed fleet: a host, or at the end the fleet or the error.
 type FleetLine struct {
 	Member *fleet.Member `json:"member,omitempty"`
 	Fleet  *fleet.Fleet  `json:"fleet,omitempty"`
 	Error  *Error        `json:"error,omitempty"`
 }
 
-// FleetTime is the longest time of a list of hosts. An API server keeps the pages of a list only for
-// minutes.
+// FleetTime bounds listing the hosts. An API server keeps the pages of a list only for minutes.
 const FleetTime = 3 * time.Minute
 
 // fleetRoutes are the routes of a FleetReader.
@@ -41,8 +39,8 @@ func fleetRoutes(b FleetReader) []route {
 	}
 }
 
-// streamFleet streams a line for each host. One that is not read any more ends it: the
-// control plane is not asked for nobody.
+// streamFleet streams a line for each host. If the caller disconnects, the requests to the control
+// plane stop.
 func streamFleet(b FleetReader) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), FleetTime)
@@ -53,17 +51,17 @@ func streamFleet(b FleetReader) http.HandlerFunc {
 			_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
 			return enc.Encode(line)
 		}
-		whose, err := b.Fleet(ctx, func(m fleet.Member) error { return send(FleetLine{Member: &m}) })
-		last := FleetLine{Fleet: &whose}
+		read, err := b.Fleet(ctx, func(m fleet.Member) error { return send(FleetLine{Member: &m}) })
+		last := FleetLine{Fleet: &read}
 		if err != nil {
 			last = FleetLine{Error: asError(err)}
 		}
-		_ = send(last) // the caller has disconnected
+		_ = send(last) // fails only if the caller has disconnected
 	}
 }
 
-// Fleet calls each for every host of the control plane, by the name of its Node, and
-// returns whose they are. An error of each's ends it, and is returned as it is.
+// Fleet calls each for every host of the control plane, ordered by Node name, and returns the
+// fleet. If each fails, Fleet stops and returns that error unchanged.
 func (c *Client) Fleet(ctx context.Context, each func(fleet.Member) error) (fleet.Fleet, error) {
 	ctx, cancel := context.WithTimeout(ctx, FleetTime+answerTime)
 	defer cancel()
@@ -91,7 +89,7 @@ func (c *Client) Fleet(ctx context.Context, each func(fleet.Member) error) (flee
 	}
 }
 
-// Member asks for the host whose Node has that name.
+// Member returns the host whose Node has this name.
 func (c *Client) Member(ctx context.Context, name string) (fleet.MemberOf, error) {
 	return ask[fleet.MemberOf](ctx, c, http.MethodGet, "/v1/nodes/"+url.PathEscape(name), nil)
 }

@@ -54,7 +54,7 @@ func TestAFleetThatBreaksOffIsNoWholeOne(t *testing.T) {
 	}
 }
 
-// endless tells of hosts until it is stopped.
+// endless returns hosts until it is stopped.
 type endless struct {
 	*backend
 	ended chan error
@@ -78,7 +78,7 @@ func TestAControlPlaneIsNotAskedForACallerWhoHasGone(t *testing.T) {
 		cancel()
 		return nil
 	})
-	if err == nil { // which of many it is depends on where it is cut
+	if err == nil { // the error depends on where the answer is cut off
 		t.Error("Fleet() = nil for a caller who has gone, want an error")
 	}
 	if err := <-e.ended; err == nil {

@@ -9,23 +9,22 @@ import (
 
 // LogReader returns the output of a container. Its method is safe for concurrent use.
 type LogReader interface {
-	// ContainerLog returns the last lines, not more than MaxLogBytes.
+	// ContainerLog returns the last lines, at most MaxLogBytes.
 	ContainerLog(ctx context.Context, req LogRequest) ([]byte, error)
 }
 
-// LogRequest names a container by its pod. Of several of a name it is the one that was made
-// last.
+// LogRequest names a container by its pod. If several containers have this name, it is the newest.
 type LogRequest struct {
-	Namespace string // empty where the runtime has none
+	Namespace string // empty if the runtime has no namespaces
 	Pod       string
 	Container string
 	Lines     int
 }
 
 const (
-	// MaxLogBytes is the most log text in one answer.
+	// MaxLogBytes is the maximum size of the log in one answer.
 	MaxLogBytes = 1 << 20
-	// noNamespace is an empty namespace in a path. No namespace has this name.
+	// noNamespace stands for an empty namespace in a path. It is not a valid namespace.
 	noNamespace = "-"
 
 	standardLines, maxLines = 100, 10000
@@ -57,7 +56,7 @@ func containerLog(b LogReader) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Content-Type", plainText+"; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff") // it is anybody's
+		w.Header().Set("X-Content-Type-Options", "nosniff") // the content comes from a container and is not trusted
 		_, _ = w.Write(text)                                // as in answer
 	}
 }

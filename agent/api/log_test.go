@@ -40,7 +40,7 @@ func TestALogOfNoNumberOfLinesIsRefused(t *testing.T) {
 	}
 }
 
-// What programs write may hold what is nobody else's.
+// Logs may contain secrets.
 func TestOnlyWhoMayActReadsLogs(t *testing.T) {
 	const path = "/v1/pods/default/web/containers/main/log"
 	for who, w := range map[string]*httptest.ResponseRecorder{

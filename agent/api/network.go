@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Names are the names in client certificates by which callers over the network are let
-// in. Who may act may read.
+// Names are the allowed names in client certificates of callers over the network. Names in Act may
+// also read.
 type Names struct{ Read, Act []string }
 
 // certified is a caller over the network.
@@ -20,7 +20,7 @@ type certified struct {
 	acts bool
 }
 
-// find returns the first of those names that is allowed, and its rights.
+// find returns the first allowed name, with its rights.
 func (n Names) find(names []string) (peer certified, found bool) {
 	for _, name := range names {
 		switch {
@@ -33,8 +33,8 @@ func (n Names) find(names []string) (peer certified, found bool) {
 	return peer, found
 }
 
-// namesOf returns the names in a certificate: its common name, DNS names and URIs. URIs contain ://,
-// which the others do not.
+// namesOf returns the names in a certificate: its common name, DNS names and URIs. Only URIs
+// contain ://.
 func namesOf(c *x509.Certificate) []string {
 	var names []string
 	for _, name := range append([]string{c.Subject.CommonName}, c.DNSNames...) {
@@ -59,24 +59,25 @@ func NetworkRoutes(b Backend, metrics http.Handler, allowed func() Names, log *s
 			routes[i].access, routes[i].handler = read, onlyLocal
 		}
 	}
-	sites := http.NewCrossOriginProtection() // a browser that has a certificate shows it to any page's requests
+	sites := http.NewCrossOriginProtection() // a browser with a client certificate sends it with requests of any page
 	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusForbidden, &Error{Message: "the request comes from a page of another site"})
 	}))
 	return logged(admitted(sites.Handler(routed(routes)), allowed), log)
 }
 
-// NetworkMetrics returns likewise the handler of metrics alone.
+// NetworkMetrics returns a handler that serves only metrics, with the access rules of
+// NetworkRoutes.
 func NetworkMetrics(metrics http.Handler, allowed func() Names, log *slog.Logger) http.Handler {
 	return logged(admitted(routed([]route{metricsRoute(metrics)}), allowed), log)
 }
 
-// onlyLocal answers for a route that is not served over the network.
+// onlyLocal rejects requests for a route that is not served over the network.
 func onlyLocal(w http.ResponseWriter, r *http.Request) {
 	fail(w, http.StatusForbidden, &Error{Message: r.Method + " " + r.URL.Path + " is not served over the network", Hint: "do it on the host itself, as root"})
 }
 
-// admitted lets callers on whose certificate has a name that is allowed.
+// admitted serves only callers whose certificate has an allowed name.
 func admitted(next http.Handler, allowed func() Names) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {

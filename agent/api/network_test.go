@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// allowed are those whom tests let in.
+// allowed has the names that tests use.
 func allowed() api.Names {
 	return api.Names{Read: []string{"prometheus", "scraper.example.org", "spiffe://example.org/reader"}, Act: []string{"ops", "system:ops"}}
 }
@@ -25,13 +25,13 @@ func network(b api.Backend) http.Handler {
 	return api.NetworkRoutes(b, metrics(), allowed, slog.New(slog.DiscardHandler))
 }
 
-// named is a certificate of that common name.
+// named returns a certificate with this common name.
 func named(name string) *x509.Certificate {
 	return &x509.Certificate{Subject: pkix.Name{CommonName: name}}
 }
 
-// come sends a request to the handler as if it came over the network with a certificate
-// that is verified; nil is none.
+// come sends a request to the handler as over the network, with a verified certificate; nil for
+// none.
 func come(h http.Handler, with *x509.Certificate, r *http.Request) *httptest.ResponseRecorder {
 	r.TLS = &tls.ConnectionState{}
 	if with != nil {
@@ -45,7 +45,7 @@ func come(h http.Handler, with *x509.Certificate, r *http.Request) *httptest.Res
 func TestOverTheNetworkEachDoesAsTheyMay(t *testing.T) {
 	reads, acts, stays := 0, 0, 0
 	for _, r := range api.Describe() {
-		for name, may := range map[string]map[string]bool{ // by what the route takes
+		for name, may := range map[string]map[string]bool{ // by the access that the route needs
 			"prometheus": {"read": true},
 			"ops":        {"read": true, "act": true},
 			"stranger":   {},
@@ -92,7 +92,7 @@ func TestWhoseACertificateIs(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		with *x509.Certificate
-		want string // how its Cordon answers
+		want string // the answer to Cordon
 	}{
 		"an actor by common name":               {named("ops"), `"by":"certificate ops"`},
 		"one with colons":                       {named("system:ops"), `"by":"certificate system:ops"`},
@@ -130,7 +130,7 @@ func TestWhoseACertificateIs(t *testing.T) {
 	}
 }
 
-// Of the whole server, not of a path: that is answered to whom nothing else is.
+// "OPTIONS *" has no path. net/http would answer it before the caller is identified.
 func TestNobodyIsAnsweredBeforeTheyAreKnown(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = api.NewServer(network(&backend{}))
@@ -150,7 +150,7 @@ func TestNobodyIsAnsweredBeforeTheyAreKnown(t *testing.T) {
 	}
 }
 
-// As Prometheus does at metrics.listen.
+// As Prometheus does with metrics.listen.
 func TestMetricsAloneAreServedToReaders(t *testing.T) {
 	h := api.NetworkMetrics(metrics(), allowed, slog.New(slog.DiscardHandler))
 	for _, c := range []struct {
@@ -169,7 +169,7 @@ func TestMetricsAloneAreServedToReaders(t *testing.T) {
 	}
 }
 
-// A browser that has a certificate shows it to whatever page asks it to.
+// A browser sends its client certificate with requests of any page.
 func TestPagesOfOtherSitesDoNotAct(t *testing.T) {
 	b := &backend{}
 	r := httptest.NewRequest("POST", "/v1/cordon", nil)
@@ -179,8 +179,8 @@ func TestPagesOfOtherSitesDoNotAct(t *testing.T) {
 	}
 }
 
-// Whatever comes over the network, by whomever: nothing panics, strangers and readers
-// reach nothing that acts, and nobody what is the host's own.
+// For any request over the network, nothing panics. Readers and strangers reach nothing that
+// changes the host, and nobody reaches what is served only locally.
 func FuzzNetworkRoutes(f *testing.F) {
 	for i := range api.Describe() {
 		f.Add(uint(i), "", "prometheus", []byte("{}"))
@@ -195,7 +195,7 @@ func FuzzNetworkRoutes(f *testing.F) {
 		}
 		request, err := http.NewRequestWithContext(t.Context(), method, "https://hostler"+path(r.Path), bytes.NewReader(body))
 		if err != nil {
-			return // no method
+			return // no valid method
 		}
 		b := &backend{}
 		w := come(network(b), named(name), request)

@@ -21,8 +21,8 @@ import (
 // object is a part of the description.
 type object = map[string]any
 
-// OpenAPI describes the API as OpenAPI 3.1, made of the table of its routes and of the
-// types of their answers. What answers promise is in docs/reference/api.md.
+// OpenAPI describes the API as OpenAPI 3.1. It is generated from the route table and the types of
+// the answers. docs/reference/api.md says which parts of the answers are stable.
 func OpenAPI(version string) ([]byte, error) {
 	d := describer{schemas: object{}}
 	failure, err := d.schema(reflect.TypeFor[Error]())
@@ -65,7 +65,7 @@ func OpenAPI(version string) ([]byte, error) {
 // certificateScheme is the authentication of callers over the network.
 const certificateScheme = "clientCertificate"
 
-// describer collects the schemas of types that have a name.
+// describer collects the schemas of named types.
 type describer struct{ schemas object }
 
 func (d *describer) operation(r Description, failure object) (object, error) {
@@ -93,7 +93,7 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 	}
 	if r.Network {
 		o["x-hostler-network"] = map[bool]string{true: "act", false: "read"}[r.Acts]
-		o["security"] = []object{{}, {certificateScheme: []string{}}} // the socket takes none
+		o["security"] = []object{{}, {certificateScheme: []string{}}} // the socket needs no certificate
 	}
 	if r.Request != nil {
 		s, err := d.schema(reflect.TypeOf(r.Request))
@@ -130,7 +130,7 @@ func (d *describer) operation(r Description, failure object) (object, error) {
 	return o, nil
 }
 
-// operationID is a name for generated clients: getV1GcHistory.
+// operationID returns a name for generated clients, such as getV1GcHistory.
 func operationID(r Description) string {
 	id := strings.ToLower(r.Method)
 	for _, word := range strings.FieldsFunc(r.Path, func(c rune) bool { return strings.ContainsRune("/{}.", c) }) {
@@ -139,7 +139,7 @@ func operationID(r Description) string {
 	return id
 }
 
-// schema returns the schema of a type, as encoding/json writes its values.
+// schema returns the schema of a type, following the rules of encoding/json.
 func (d *describer) schema(t reflect.Type) (object, error) {
 	switch t {
 	case reflect.TypeFor[time.Time](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
@@ -188,12 +188,12 @@ func implements[I any](t reflect.Type) bool {
 	return t.Implements(i) || reflect.PointerTo(t).Implements(i)
 }
 
-// named is a reference to the schema of a struct, which is made the first time.
+// named returns a reference to the schema of a struct. The first call generates the schema.
 func (d *describer) named(t reflect.Type) (object, error) {
 	name := path.Base(t.PkgPath()) + "." + t.Name()
 	if d.schemas[name] == nil {
 		s := object{}
-		d.schemas[name] = s // before its fields, which may be of the same type
+		d.schemas[name] = s // before its fields, because they may have the same type
 		properties, required := object{}, []string{}
 		if err := d.fields(t, properties, &required); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -206,8 +206,8 @@ func (d *describer) named(t reflect.Type) (object, error) {
 	return object{"$ref": "#/components/schemas/" + name}, nil
 }
 
-// fields adds the fields of a struct, and then those of embedded structs. Outer fields win, as in
-// encoding/json.
+// fields adds the fields of a struct, and then those of embedded structs. Outer fields have
+// precedence, as in encoding/json.
 func (d *describer) fields(t reflect.Type, properties object, required *[]string) error {
 	var within []reflect.Type
 	for f := range t.Fields() {

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of routes in docs/reference/api.md")
 
-// document is the description as its readers have it.
+// document is the parsed description.
 type document struct {
 	OpenAPI string
 	Paths   map[string]map[string]struct {
@@ -44,8 +44,8 @@ func description(t testing.TB) ([]byte, document) {
 	return text, d
 }
 
-// closed has every struct of the description take no more than it names, so that a field
-// of an answer that is not described is seen.
+// closed forbids additional properties in every struct of the description. So the test finds fields
+// of an answer that are not described.
 func closed(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -62,20 +62,20 @@ func closed(v any) {
 	}
 }
 
-// path is one of a route's, with what its pattern leaves open.
+// path returns a path for a route's pattern.
 func path(pattern string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(pattern, "pprof/{name}", "pprof/goroutine"), "{name}", "web-1")
 }
 
-// names are the places of names in a path.
+// names matches the parameters of a path.
 var names = regexp.MustCompile(`\{[a-z]+\}`)
 
-// pointer makes a name a part of a JSON pointer.
+// pointer escapes a name for a JSON pointer.
 func pointer(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(name)
 }
 
-// Whoever makes a client of the description gets what is in it, from every route.
+// Generated clients rely on the description of every route.
 func TestAnswersAreAsDescribed(t *testing.T) {
 	text, d := description(t)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -112,7 +112,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		for method, o := range operations {
 			for format := range o.Responses["200"].Content {
 				if strings.HasPrefix(pattern, "/debug/pprof/profile") || strings.HasPrefix(pattern, "/debug/pprof/trace") {
-					continue // they take their time
+					continue // these take a long time
 				}
 				w := ask(routes(&backend{pods: []journal.PodRecord{{Name: "web"}}}), 0, strings.ToUpper(method), path(pattern), "{}")
 				if w.Code != http.StatusOK {
@@ -140,8 +140,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}
 }
 
-// Whoever may open the socket may read; what acts, and what shows the agent's memory, is
-// root's. The description says which, of each.
+// Everyone who can open the socket may read. Only root may use routes that change the host or that
+// show the agent's memory. The description has the access of each route.
 func TestAccessIsAsDescribed(t *testing.T) {
 	_, d := description(t)
 	acting := 0
@@ -174,7 +174,7 @@ func TestAccessIsAsDescribed(t *testing.T) {
 	}
 }
 
-// docs/reference/api.md lists the routes as they are.
+// docs/reference/api.md lists the same routes.
 func TestThePageOfTheAPIListsItsRoutes(t *testing.T) {
 	const page, begin, end = "../../docs/reference/api.md", "route | on the socket | over the network | meaning\n---|---|---|---\n", "\n\n## "
 	text, err := os.ReadFile(page)
@@ -207,8 +207,8 @@ func TestThePageOfTheAPIListsItsRoutes(t *testing.T) {
 	}
 }
 
-// Whatever comes to whichever route, by whomever, the answer is one that is described: nothing
-// panics, and only what is understood reaches the agent, of what acts from root alone.
+// For any request to any route, the answer matches the description, and nothing panics. Only valid
+// requests reach the agent, and only root's may change anything.
 func FuzzRoutes(f *testing.F) {
 	all := api.Describe()
 	for i := range all {
@@ -219,7 +219,7 @@ func FuzzRoutes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint, uid uint32, name, query string, body []byte) {
 		r, may := all[which%uint(len(all))], uid == 0 || int(uid) == os.Geteuid()
 		if may && (strings.HasSuffix(r.Path, "/profile") || strings.HasSuffix(r.Path, "/trace")) {
-			return // they take their time
+			return // these take a long time
 		}
 		request, err := http.NewRequestWithContext(api.WithUID(t.Context(), uid), r.Method, "http://hostler", bytes.NewReader(body))
 		if err != nil {

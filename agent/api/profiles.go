@@ -5,8 +5,8 @@ import (
 	"net/http/pprof"
 )
 
-// profileRoutes are the routes of Go's profiles. They show the agent's memory and cost time, so they
-// are for root.
+// profileRoutes serve Go's profiles. Only root may read them: they show the agent's memory and use
+// processor time.
 func profileRoutes() []route {
 	const prefix = "GET /debug/pprof/"
 	profile := func(name, summary string, handler http.HandlerFunc) route {

@@ -10,14 +10,14 @@ import (
 	"hostler.io/hostler/agent/reboot"
 )
 
-// Rebooter answers the part of the API by which a person reboots the host in its turn. All methods are safe
+// Rebooter serves the routes that reboot the host when it gets a reboot slot. All methods are safe
 // for concurrent use.
 type Rebooter interface {
 	// Reboot requests a reboot. It returns at once.
 	Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error)
-	// CancelReboot ends the reboot that is wanted.
+	// CancelReboot cancels the requested reboot.
 	CancelReboot(ctx context.Context) (reboot.Report, error)
-	// RebootPlan says what a reboot would wait for and do now.
+	// RebootPlan returns what a reboot would wait for and do now.
 	RebootPlan(ctx context.Context) (RebootPlan, error)
 }
 
@@ -25,7 +25,7 @@ type Rebooter interface {
 type RebootPlan struct {
 	reboot.Report
 	Node string `json:"node"`
-	// Slots says who gives the slot; empty if the host needs none.
+	// Slots says what grants the reboot slot; empty if the host needs none.
 	Slots string `json:"slots"`
 	Group string `json:"group"`
 	// Window says when the reboot may begin; empty for always.
@@ -52,7 +52,7 @@ func (c *Client) Reboot(ctx context.Context, a reboot.Ask) (reboot.Report, error
 	return ask[reboot.Report](ctx, c, http.MethodPost, "/v1/reboot", a)
 }
 
-// CancelReboot cancels the reboot that is wanted.
+// CancelReboot cancels the requested reboot.
 func (c *Client) CancelReboot(ctx context.Context) (reboot.Report, error) {
 	return ask[reboot.Report](ctx, c, http.MethodPost, "/v1/reboot/cancel", nil)
 }

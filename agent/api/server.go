@@ -26,7 +26,7 @@ type Backend interface {
 	Pods(ctx context.Context) (PodList, error)
 	Images(ctx context.Context) (ImageList, error)
 	CollectPlan(ctx context.Context, req CollectRequest) (CollectPlan, error)
-	// Collect calls progress if it has to wait, and for each object.
+	// Collect calls progress while it waits for another collection, and for each object.
 	Collect(ctx context.Context, req CollectRequest, progress func(runs.Progress)) (runs.Report, error)
 	// CollectHistory returns past collections, also from before a restart.
 	CollectHistory(ctx context.Context) (CollectHistory, error)
@@ -41,15 +41,15 @@ type Backend interface {
 	Config(ctx context.Context) (Config, error)
 	// Reload applies the configuration files, or refuses all of them.
 	Reload(ctx context.Context) (ReloadReport, error)
-	// Healthy returns why the agent is not well, or nil.
+	// Healthy returns why the agent is not healthy, or nil.
 	Healthy() error
 }
 
-// access is who may call a route.
+// access says who may call a route.
 type access int
 
 const (
-	read access = iota // everybody who can open the socket
+	read access = iota // everyone who can open the socket
 	act                // root, or the agent's user
 )
 
@@ -61,15 +61,15 @@ const (
 	network              // also over the network, for names in api.tls.allowedNames
 )
 
-// route is one of the API: how it is served, and how it is described.
+// route is one route of the API, with its handler and its description.
 type route struct {
 	pattern string
 	access  access
 	reach   reach
 	handler http.HandlerFunc
 	summary string // a sentence
-	request any    // what its body is; nil for none
-	answer  any    // what its body is, or each of its lines; nil for what is no JSON
+	request any    // a value of the body's type; nil for none
+	answer  any    // a value of the body's type, or of each of its lines; nil if it is not JSON
 	format  string
 }
 
@@ -81,7 +81,7 @@ const (
 	octets    = "application/octet-stream"
 )
 
-// table are all routes.
+// table returns all routes.
 func table(b Backend, metrics http.Handler) []route {
 	get := func(path, summary string, what any, ask func(ctx context.Context) (any, error)) route {
 		return route{"GET " + path, read, network, answer(func(r *http.Request) (any, error) { return ask(r.Context()) }), summary, nil, what, oneJSON}
@@ -111,7 +111,7 @@ func Routes(b Backend, metrics http.Handler, log *slog.Logger) http.Handler {
 	return logged(routed(table(b, metrics)), log)
 }
 
-// routed serves the routes to the callers that may use them.
+// routed serves each route to the callers that may use it.
 func routed(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range routes {
@@ -121,11 +121,12 @@ func routed(routes []route) *http.ServeMux {
 	return mux
 }
 
-// unrouted answers what no route takes, and says which methods would be taken.
+// unrouted answers requests that match no route. If another method would match, it lists the
+// allowed methods.
 func unrouted(mux *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} { // those of the table
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} { // the methods in the table
 			if _, pattern := mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host}); pattern != "/" {
 				allowed = append(allowed, method)
 			}
@@ -140,22 +141,22 @@ func unrouted(mux *http.ServeMux) http.HandlerFunc {
 	}
 }
 
-// writeTime bounds how long a caller may take to read an answer, or one step of a
-// collection: one that is held up in a pager must not hold the collectors up.
+// writeTime bounds how long a caller may take to read an answer, or one step of a collection. A
+// caller that waits in a pager must not delay the collectors.
 const writeTime = time.Minute
 
-// NewServer returns a server for the handler, bounded in every direction.
+// NewServer returns a server for the handler, with limits on time and size.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ConnContext:       listen.WithPeer,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      writeTime, // a collection starts its steps again
+		WriteTimeout:      writeTime, // extended for each step of a collection
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 
-		DisableGeneralOptionsHandler: true, // it answers OPTIONS * before the caller is identified
+		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * before the caller is identified
 	}
 }
 
@@ -181,7 +182,7 @@ func logged(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// answer writes what f returns, or its error.
+// answer encodes the result of f or its error.
 func answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(r)
@@ -190,11 +191,11 @@ func answer(f func(r *http.Request) (any, error)) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(v) // the caller has gone: nobody is left to tell
+		_ = json.NewEncoder(w).Encode(v) // fails only if the caller has disconnected
 	}
 }
 
-// answerTo writes what f returns for the request that the body has, or an error.
+// answerTo decodes the request body, calls f with it, and encodes the result or the error.
 func answerTo[Q any](decode func(*http.Request) (Q, error), f func(context.Context, Q) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := decode(r)
@@ -206,8 +207,8 @@ func answerTo[Q any](decode func(*http.Request) (Q, error), f func(context.Conte
 	}
 }
 
-// run streams a line for each step, and the report at the end. It does not wait for a caller that
-// stops reading: the collection continues.
+// run streams a line for each step, and the report at the end. If a caller stops reading, the
+// collection continues without it.
 func run(b Backend) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, err := decode(r)
@@ -219,7 +220,7 @@ func run(b Backend) http.HandlerFunc {
 		enc, stream := json.NewEncoder(w), http.NewResponseController(w)
 		send := func(line CollectLine) {
 			_ = stream.SetWriteDeadline(time.Now().Add(writeTime))
-			_ = enc.Encode(line) // a caller that left is seen by the request's context
+			_ = enc.Encode(line) // the request's context ends if the caller disconnects
 			_ = stream.Flush()
 		}
 		report, err := b.Collect(r.Context(), req, func(p runs.Progress) { send(CollectLine{Step: step(p)}) })

@@ -51,7 +51,7 @@ func TestRoutes(t *testing.T) {
 		for _, m := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
 			w := ask(routes(&backend{}), 0, m, path, "{}")
 			switch {
-			case m == method || m == "HEAD" && method == "GET": // whose body the server leaves out
+			case m == method || m == "HEAD" && method == "GET": // the server omits the body of a HEAD answer
 				if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
 					t.Errorf("%s %s = %d %s, want 200 with %s", m, path, w.Code, w.Body, want)
 				}
@@ -105,13 +105,14 @@ func TestOnlyRootAndTheAgentsOwnUserMayAct(t *testing.T) {
 	}
 }
 
-// What is root's is named here once more: a slip in a table would let anybody act.
+// The routes for root are listed again here, because an error in the table would open them to
+// everyone.
 func TestWhatIsRootsAlone(t *testing.T) {
 	roots := []string{
 		"POST /v1/gc/run", "POST /v1/reload", "POST /v1/drain", "POST /v1/cordon", "POST /v1/uncordon", "POST /v1/leave", "POST /v1/leave/undo", "POST /v1/reboot", "POST /v1/reboot/cancel",
 		"GET /v1/pods/{namespace}/{name}/containers/{container}/log",
 	}
-	other, free := uint32(os.Geteuid()+4711), []string{"/v1/gc/plan", "/v1/drain/plan"} // which change nothing
+	other, free := uint32(os.Geteuid()+4711), []string{"/v1/gc/plan", "/v1/drain/plan"} // plans change nothing
 	for _, r := range api.Describe() {
 		profile := strings.HasPrefix(r.Path, "/debug/pprof")
 		want := slices.Contains(roots, r.Method+" "+r.Path) || profile
@@ -131,7 +132,7 @@ func TestWhatIsRootsAlone(t *testing.T) {
 	}
 }
 
-func TestBadRequestsAreRefusedAndReachNobody(t *testing.T) {
+func TestInvalidRequestsDoNotReachTheAgent(t *testing.T) {
 	for name, body := range map[string]string{
 		"nothing":              "",
 		"no JSON":              "images=true",
@@ -224,7 +225,7 @@ func (p pipe) Accept() (net.Conn, error) {
 func (pipe) Close() error   { return nil }
 func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
 
-// called is a server that root has connected to, until it is ended.
+// called is a server to which root is connected.
 func called(b *backend) (caller net.Conn, end func()) {
 	routes := routes(b)
 	server := api.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -240,7 +241,7 @@ func called(b *backend) (caller net.Conn, end func()) {
 	}
 }
 
-// A pager that nobody scrolls stops the command, and that its reading.
+// A pager that is not scrolled blocks the command, so that it no longer reads.
 func TestACallerThatStopsReadingBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		steps := slices.Repeat([]runs.Progress{{Removal: runs.Removal{ID: strings.Repeat("i", 1<<10)}}}, 100)
@@ -259,7 +260,7 @@ func TestACallerThatStopsReadingBlocksNothing(t *testing.T) {
 	})
 }
 
-// Who does not go on is left, wherever in a request that is.
+// The server closes the connection of a caller that stops in the middle of a request.
 func TestACallerThatStopsSendingIsLeft(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sends  string
@@ -277,7 +278,7 @@ func TestACallerThatStopsSendingIsLeft(t *testing.T) {
 				caller, end := called(&backend{})
 				defer end()
 				began := time.Now()
-				go io.WriteString(caller, tt.sends) // of which not all may be read
+				go io.WriteString(caller, tt.sends) // the server may not read all
 				answer, err := io.ReadAll(caller)
 				if took := time.Since(began); err != nil || took != tt.after {
 					t.Errorf("the connection ended after %v, %v, want after %v", took, err, tt.after)
@@ -290,7 +291,7 @@ func TestACallerThatStopsSendingIsLeft(t *testing.T) {
 	}
 }
 
-// Whatever a caller sends, the agent gets only what it can act upon.
+// Whatever a caller sends, the agent gets only valid requests.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{"", "{}", `{"images":true,"containers":false,"allUnused":true,"targetPercent":80}`, `{"targetPercent":-0}`, "[[[[", "\x00", `{"images":null}`} {
 		f.Add([]byte(seed))

@@ -13,13 +13,13 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// ServerClient asks a server. It is safe for concurrent use.
+// ServerClient sends requests to a server. It is safe for concurrent use.
 type ServerClient struct{ client *Client }
 
 // NewServerClient returns a client of the server at a socket. It connects with each call.
 func NewServerClient(socket string) *ServerClient { return &ServerClient{NewClient(socket)} }
 
-// FleetStatus asks for the state of the server.
+// FleetStatus returns the state of the server.
 func (c *ServerClient) FleetStatus(ctx context.Context) (fleet.Status, error) {
 	return askServer[fleet.Status](ctx, c, http.MethodGet, "/v1/fleet/status", nil)
 }
@@ -29,7 +29,7 @@ func (c *ServerClient) FleetPlan(ctx context.Context) (fleet.Plan, error) {
 	return askServer[fleet.Plan](ctx, c, http.MethodGet, "/v1/fleet/plan", nil)
 }
 
-// GarbagePlan returns what the garbage collector does, and what holds it up.
+// GarbagePlan returns what the garbage collector does, and what blocks it.
 func (c *ServerClient) GarbagePlan(ctx context.Context) (fleet.GarbagePlan, error) {
 	return askServer[fleet.GarbagePlan](ctx, c, http.MethodGet, "/v1/fleet/gc/plan", nil)
 }
@@ -39,7 +39,7 @@ func (c *ServerClient) Objects(ctx context.Context, kind string) (fleet.ObjectLi
 	return askServer[fleet.ObjectList](ctx, c, http.MethodGet, objectsPath(kind), nil)
 }
 
-// Object returns a whole object, KIND/NAME, as it is stored.
+// Object returns a whole object, named KIND/NAME, as it is stored.
 func (c *ServerClient) Object(ctx context.Context, name string) (json.RawMessage, error) {
 	return askServer[json.RawMessage](ctx, c, http.MethodGet, objectsPath(name), nil)
 }
@@ -56,12 +56,12 @@ func (c *ServerClient) Delete(ctx context.Context, req fleet.DeletionRequest) (f
 	return askServer[fleet.Deletion](ctx, c, http.MethodPost, "/v1/fleet/delete", req)
 }
 
-// Slots returns the reboot slots: who holds one, and who waits.
+// Slots returns the reboot slots: their holders and the waiting hosts.
 func (c *ServerClient) Slots(ctx context.Context) (fleet.Slots, error) {
 	return askServer[fleet.Slots](ctx, c, http.MethodGet, "/v1/fleet/slots", nil)
 }
 
-// ReleaseSlot frees the slot of a host that does not give it back.
+// ReleaseSlot frees the slot of a host that does not release it.
 func (c *ServerClient) ReleaseSlot(ctx context.Context, req fleet.ReleaseRequest) (fleet.ReleaseRequest, error) {
 	return askServer[fleet.ReleaseRequest](ctx, c, http.MethodPost, "/v1/fleet/slots/release", req)
 }
@@ -86,5 +86,5 @@ func (e noServer) Error() string {
 	return fmt.Sprintf("no server answers at %s: %v\nhint: %s", e.Socket, e.Cause, hint)
 }
 
-// Unwrap returns that nobody answers.
+// Unwrap returns the error that nothing answers at the socket.
 func (e noServer) Unwrap() error { return e.UnreachableError }

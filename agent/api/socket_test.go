@@ -19,7 +19,7 @@ import (
 )
 
 func TestListenOpensTheSocketToTheGroupOnly(t *testing.T) {
-	socket := filepath.Join(folder(t), "run", "s") // whose folder is not there yet
+	socket := filepath.Join(folder(t), "run", "s") // the folder does not exist yet
 	l, err := listen.Socket(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestListenReplacesASocketThatNobodyServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.SetUnlinkOnClose(false) // as a process that was killed
+	dead.SetUnlinkOnClose(false) // as if the process had been killed
 	dead.Close()
 	l, err := listen.Socket(socket)
 	if err != nil {
@@ -121,7 +121,8 @@ func TestListenRemovesNothingThatIsNoSocket(t *testing.T) {
 	}
 }
 
-// What a program leaves open is not another's loss: see internal/listen for other users.
+// A program that leaves connections open does not affect others; see internal/listen for other
+// users.
 func TestOneUsersConnectionsAreBounded(t *testing.T) {
 	socket, _ := serve(t, routes(&backend{}))
 	var held []net.Conn
@@ -133,7 +134,7 @@ func TestOneUsersConnectionsAreBounded(t *testing.T) {
 		defer c.Close()
 		held = append(held, c)
 	}
-	full, err := net.Dial("unix", socket) // which is accepted behind all others
+	full, err := net.Dial("unix", socket) // it is last in the accept queue
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func TestOneUsersConnectionsAreBounded(t *testing.T) {
 		t.Errorf("one connection more than may be open = %s %+v, %v, want 503 and why", resp.Status, e, err)
 	}
 	held[0].Close()
-	for end := time.Now().Add(20 * time.Second); ; { // until the server has seen it
+	for end := time.Now().Add(20 * time.Second); ; { // until the server has noticed
 		if _, err := api.NewClient(socket).Status(t.Context()); err == nil {
 			break
 		} else if time.Now().After(end) {
@@ -160,7 +161,7 @@ func TestOneUsersConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestListenWhereItMayNotSaysWhatToDo(t *testing.T) {
+func TestListenWithoutPermissionHasAHint(t *testing.T) {
 	file := filepath.Join(folder(t), "f")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

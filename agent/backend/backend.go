@@ -1,8 +1,8 @@
-// Package backend answers the requests of the API, for a person on this host and for
-// programs: how the host is, what a shutdown or a collection would do, what may be wrong.
+// Package backend answers the requests of the API: the state of the host, the plans of a shutdown
+// or a collection, and the diagnosis.
 //
-// It owns how an answer is put together from the parts of the agent. It changes nothing by
-// itself: collections, drains and reloads are carried out by others.
+// It owns how an answer is put together from the parts of the agent. It delegates changes: other
+// packages execute collections, drains and reloads.
 package backend
 
 import (
@@ -18,21 +18,20 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// checkTimeout bounds how long `hostler status` waits for a runtime: a person looks because
-// something is wrong.
+// checkTimeout bounds how long `hostler status` waits for a runtime. A user often runs it because a
+// runtime does not answer.
 const checkTimeout = 3 * time.Second
 
-// Reloader makes the configuration effective that the files have now.
+// Reloader makes the current configuration files effective.
 type Reloader interface {
 	Reload(ctx context.Context) (api.ReloadReport, error)
 }
 
-// Backend implements api.Backend. Each part answers some routes. It is safe for concurrent
-// use.
+// Backend implements api.Backend. Each part serves some routes. It is safe for concurrent use.
 type Backend struct {
-	*maintenance.Drainer // what a person does to the node
+	*maintenance.Drainer // drain, cordon and leave
 	*Reboots
-	*fleet.Reader // what a person sees of the other hosts
+	*fleet.Reader // the other hosts
 	Reloader
 	*Host
 	*Workloads
@@ -44,7 +43,7 @@ type Backend struct {
 
 var _ api.Backend = (*Backend)(nil)
 
-// Configuration answers what is configured.
+// Configuration answers requests about the configuration.
 type Configuration struct{ Settings *settings.Settings }
 
 // Config returns the effective configuration, and how the files differ from it.
@@ -53,7 +52,7 @@ func (c Configuration) Config(context.Context) (api.Config, error) {
 	return api.Config{YAML: string(text), Configuration: c.Settings.Compare()}, err
 }
 
-// Health answers whether the agent works.
+// Health answers whether the agent is healthy.
 type Health struct {
 	Loops    loop.Set
 	Keeper   *controlplane.LeaseKeeper

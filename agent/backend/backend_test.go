@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Group hostler and callers over the network may read it, and not the files.
+// Group hostler and callers over the network may read it, but not the files.
 func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hostler.yaml")
 	read := func() (config.Loaded, error) { return config.Load(file, "") }
@@ -40,7 +40,7 @@ func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
 	}
 }
 
-// runc does not keep how a container ended, and 0 would be a success.
+// runc does not record exit codes, and 0 would look like a success.
 func TestAnExitCodeThatNobodyKnowsIsNotReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		container runtime.Container

@@ -24,7 +24,7 @@ func TestLoopsNameWhatTheirErrorsAreAbout(t *testing.T) {
 	away := fmt.Errorf("watch node: %w", controlplane.ErrUnavailable)
 	for name, c := range map[string]struct {
 		err         error
-		certificate *certificate.Keeper // that has none yet
+		certificate *certificate.Keeper // has no certificate yet
 		want        api.Cause
 	}{
 		"none":                           {nil, keeper, ""},

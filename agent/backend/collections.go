@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/runtime/discovery"
 )
 
-// Collections answers what was, is and would be collected.
+// Collections answers requests about collections: the history, the plan, and a run now.
 type Collections struct {
 	Survey   *survey.Survey
 	Unused   *collect.Images
@@ -32,24 +32,24 @@ type Collections struct {
 	Settings *settings.Settings
 }
 
-// policy is the effective one.
+// policy is the effective policy.
 func (c *Collections) policy() gc.Policy {
 	return gc.Policy{Images: c.Unused.Policy(), Containers: c.Dead.Policy()}
 }
 
-// CollectHistory returns the collections that were.
+// CollectHistory returns past collections.
 func (c *Collections) CollectHistory(context.Context) (api.CollectHistory, error) {
 	return api.CollectHistory{Runs: c.History.Runs()}, nil
 }
 
-// Images lists the images in the order in which they would go.
+// Images lists the images in removal order.
 func (c *Collections) Images(ctx context.Context) (api.ImageList, error) {
 	p, err := c.CollectPlan(ctx, api.CollectRequest{Images: true})
 	return api.ImageList{Images: queue(p.Images), Message: p.Message}, err
 }
 
-// queue gives images that nothing keeps their places: those of one filesystem go
-// in the order of the plan, whatever is removed elsewhere.
+// queue numbers the images that nothing keeps. Each filesystem has its own numbers, in the order of
+// the plan.
 func queue(planned []gc.ImageDecision) []api.Image {
 	images := make([]api.Image, len(planned))
 	last := make(map[string]int) // by filesystem
@@ -63,7 +63,7 @@ func queue(planned []gc.ImageDecision) []api.Image {
 	return images
 }
 
-// CollectPlan says what a collection would remove now, and why.
+// CollectPlan returns what a collection would remove now, and why.
 func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (api.CollectPlan, error) {
 	o := c.options(req)
 	facts, err := c.Survey.Facts(ctx, o)
@@ -81,7 +81,7 @@ func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (
 	return p, nil
 }
 
-// Collect collects for a person: dead containers first, since they hold images.
+// Collect runs a requested collection. Dead containers come first, because they keep images in use.
 func (c *Collections) Collect(ctx context.Context, req api.CollectRequest, progress func(runs.Progress)) (runs.Report, error) {
 	o := c.options(req)
 	var report runs.Report
@@ -97,7 +97,7 @@ func (c *Collections) Collect(ctx context.Context, req api.CollectRequest, progr
 	switch {
 	case !both:
 		return r, err
-	case err != nil: // what was done before is told all the same
+	case err != nil: // the report of the containers is still returned
 		report.Errors = append(report.Errors, err.Error())
 		return report, nil
 	}
@@ -111,12 +111,12 @@ func (c *Collections) options(req api.CollectRequest) gc.Options {
 	}
 }
 
-// leftAlone names the runtimes of which a job removes nothing by itself.
+// leftAlone names the runtimes whose objects a job removes only on request.
 func (c *Collections) leftAlone(enabled config.Switch) []string {
 	return c.Runtimes.LeftAlone(enabled == config.On)
 }
 
-// status fills in what lists of images and containers show, of a boot that began then.
+// status fills in the state of image and container collection. began is the start of the boot.
 func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status) {
 	cfg := c.Settings.Config().ImageGC
 	s.ImageGC = api.ImageGC{
@@ -134,8 +134,8 @@ func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true}) // which look at no logs
-	if err != nil {                                             // zeroes alone would pass for an empty host
+	facts, err := c.Survey.Facts(ctx, gc.Options{Images: true}) // without the logs of pods
+	if err != nil {                                             // zeroes without a message would look like an empty host
 		s.ImageGC.Message, s.ContainerGC.Message = err.Error(), err.Error()
 		s.ImageGC.Runtimes = runtime.Failed(err)
 	}
@@ -161,13 +161,13 @@ func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status
 	}
 }
 
-// planned is what a collection of images would do now.
+// planned returns what a collection of images would do now.
 func (c *Collections) planned(facts gc.Facts) gc.Decisions {
 	return gc.Plan(facts, c.policy(), time.Now(), gc.Options{Images: true})
 }
 
-// onRequest says what of such runtimes would be removed if a person requested it, by what a
-// collection of images would do now; nil where nothing waits for that.
+// onRequest counts what a requested collection would remove from runtimes that are collected only
+// on request. now is what a collection of images would do; nil if nothing waits for a request.
 func (c *Collections) onRequest(facts gc.Facts, now gc.Decisions) (images, containers *doctor.OnRequest) {
 	cfg := c.Settings.Config()
 	if names := c.leftAlone(cfg.ImageGC.Enabled); len(names) > 0 && cfg.ImageGC.Enabled != config.Off {
@@ -195,7 +195,7 @@ func (c *Collections) onRequest(facts gc.Facts, now gc.Decisions) (images, conta
 	return images, containers
 }
 
-// waiting is what doctor says of it: only of jobs that are hostler's.
+// waiting returns these counts for doctor, but only for jobs that hostler owns.
 func (c *Collections) waiting(facts gc.Facts, now gc.Decisions) (w doctor.Collection) {
 	if len(c.Runtimes.OnRequest()) == 0 {
 		return w

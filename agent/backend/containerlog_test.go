@@ -12,7 +12,7 @@ func TestALogIsOfTheContainerThatWasMadeLast(t *testing.T) {
 	at := func(hour int) time.Time { return time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
 	pods := []runtime.Pod{
 		{Namespace: "default", Name: "web", Containers: []runtime.Container{{ID: "new", Name: "main", CreatedAt: at(3)}, {ID: "old", Name: "main", CreatedAt: at(1)}, {ID: "side", Name: "sidecar", CreatedAt: at(4)}}},
-		{Namespace: "default", Name: "web", Containers: []runtime.Container{{ID: "dead", Name: "main", CreatedAt: at(2)}}}, // of before
+		{Namespace: "default", Name: "web", Containers: []runtime.Container{{ID: "dead", Name: "main", CreatedAt: at(2)}}}, // an earlier container
 		{Namespace: "other", Name: "web", Containers: []runtime.Container{{ID: "other", Name: "main", CreatedAt: at(5)}}},
 		{Name: "lone", Containers: []runtime.Container{{ID: "lone", Name: "lone"}}},
 	}

@@ -31,7 +31,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Host answers how host and agent are.
+// Host answers requests about the state of the host and the agent.
 type Host struct {
 	Version     string
 	Settings    *settings.Settings
@@ -41,21 +41,21 @@ type Host struct {
 	Guard       *shutdown.Guard
 	Facts       *gather.Facts
 	Checks      *conditions.Runner
-	Name        func() *doctor.Name // of host and Node
+	Name        func() *doctor.Name // check of the host name and the Node's name
 	Loops       loop.Set
 	RebootsSeen *reboots.Ledger
 	Uptime      func() time.Duration // how long the kernel has run
 	State       *statefile.Folder
-	Files       *listen.Files // of what is served over the network; nil if nothing is
+	Files       *listen.Files // files of the network listener; nil without one
 	Logind      *systemd.Logind
 	SelfDrains  func() []selfdrain.Upcoming
 	Reboots     *reboot.Controller // nil unless reboots are enabled
 }
 
-// scheduledBound is how long logind may take to say whether a shutdown is scheduled.
+// scheduledBound bounds how long logind may take to answer whether a shutdown is scheduled.
 const scheduledBound = 300 * time.Millisecond
 
-// scheduled is the shutdown that logind is to begin later; nil if there is none, or it does not
+// scheduled is the shutdown that logind begins later; nil if there is none, or if logind does not
 // answer.
 func (h *Host) scheduled(ctx context.Context) *api.ScheduledShutdown {
 	ctx, cancel := context.WithTimeout(ctx, scheduledBound)
@@ -67,8 +67,8 @@ func (h *Host) scheduled(ctx context.Context) *api.ScheduledShutdown {
 	return &api.ScheduledShutdown{Kind: kind, At: at}
 }
 
-// Status returns how host and agent are. What a runtime does not report in time is left out,
-// and the runtime is shown as what it is.
+// Status returns the state of the host and the agent. If a runtime does not answer in time, its
+// data is missing and the runtime is shown as not ready.
 func (h *Host) Status(ctx context.Context) (api.Status, error) {
 	node, facts, connected, written := h.Registers.Reporter.Current()
 	guard := h.Guard.Status()
@@ -100,7 +100,7 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 			s.Shortage = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
 		s.AddressMissing = inspect.AddressMissing(node.Status.Conditions, facts, options.Addresses)
-		facts.Runtimes = h.Runtimes.Named() // as their services are called
+		facts.Runtimes = h.Runtimes.Named() // with the names of their services
 		s.NextSteps = status.NextSteps(node.Status.Conditions, facts)
 	}
 	health := h.State.Health()
@@ -117,15 +117,15 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 	return s, nil
 }
 
-// choices say why the Node has the addresses that this host has chosen for it. A cloud
-// controller manager may have chosen others.
+// choices returns why this host has chosen each address of its Node. Addresses that a cloud
+// controller manager has chosen are left out.
 func (h *Host) choices(node *corev1.Node, facts status.Facts) []status.Choice {
 	list := []status.Choice{}
 	if node == nil {
 		return list
 	}
 	options := h.Settings.Node()
-	choices, _ := status.Choose(facts.Network, options.Addresses, options.Name) // NetworkUnavailable says what lacks
+	choices, _ := status.Choose(facts.Network, options.Addresses, options.Name) // NetworkUnavailable reports missing addresses
 	for _, c := range choices {
 		if slices.Contains(node.Status.Addresses, corev1.NodeAddress{Type: c.Type, Address: c.Address}) {
 			list = append(list, c)
@@ -134,7 +134,7 @@ func (h *Host) choices(node *corev1.Node, facts status.Facts) []status.Choice {
 	return list
 }
 
-// customConditions are the administrator's own checks and their faults.
+// customConditions returns the custom checks of the administrator and the faults of their files.
 func (h *Host) customConditions() api.CustomConditions {
 	c := api.CustomConditions{Directory: h.Checks.Folder(), Checks: h.Checks.Checks(), Faults: h.Checks.Faults()}
 	if c.Faults == nil {
@@ -147,7 +147,7 @@ func (h *Host) customConditions() api.CustomConditions {
 	return c
 }
 
-// network is how the API is served over the network; nil where it is not.
+// network returns how the API is served over the network; nil if it is not.
 func (h *Host) network() *api.Network {
 	if h.Files == nil {
 		return nil
@@ -166,7 +166,7 @@ func (h *Host) network() *api.Network {
 	return n
 }
 
-// health is that of all loops, now.
+// health returns the current health of all loops.
 func (h *Host) health() []loop.Health {
 	now := time.Now()
 	list := make([]loop.Health, 0, len(h.Loops))
@@ -176,8 +176,8 @@ func (h *Host) health() []loop.Health {
 	return list
 }
 
-// loops is the same with what the errors are about: that of the last write, of the last
-// renewal, what keeps the guard from being armed, or something else.
+// loops returns the health of all loops, with the cause of each error. written and renewed are the
+// errors of the last Node write and Lease renewal. trouble is why the guard is not armed.
 func (h *Host) loops(written, renewed, trouble error) []api.Loop {
 	list := make([]api.Loop, len(h.Loops))
 	for i, health := range h.health() {
@@ -201,7 +201,7 @@ func (h *Host) loops(written, renewed, trouble error) []api.Loop {
 	return list
 }
 
-// MetricsState is how things stand, for the metrics.
+// MetricsState returns the current state for the metrics.
 func (h *Host) MetricsState(recorder *controlplane.Recorder) metrics.State {
 	guard, lease := h.Guard.Status(), h.Registers.Keeper.Stats()
 	s := metrics.State{
@@ -227,7 +227,7 @@ func (h *Host) MetricsState(recorder *controlplane.Recorder) metrics.State {
 	return s
 }
 
-// name is how the names of host and Node go together.
+// name returns the check of the host name and the Node's name.
 func (h *Host) name() *doctor.Name {
 	n := h.Name()
 	if n == nil {

@@ -9,8 +9,8 @@ import (
 	"hostler.io/hostler/shutdown/restart"
 )
 
-// notStarted names the containers that should run and that nobody started after the boot. Those that
-// a shutdown stopped, and whose start is pending or failed, have their own report.
+// notStarted names the containers that should run but were not started after the boot. Containers
+// that a shutdown stopped and whose start is pending or failed are reported elsewhere.
 func notStarted(pods []runtime.Pod, booted time.Time, history journal.History) (names []string) {
 	for _, c := range restart.NotStarted(pods, history.Drained, booted, time.Now()) {
 		if !slices.ContainsFunc(history.Restarts, func(r journal.Restart) bool {

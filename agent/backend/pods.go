@@ -17,16 +17,15 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Workloads answers which pods there are, what they have written, and what a shutdown does to
-// them.
+// Workloads answers requests about pods, their logs, and how a shutdown treats them.
 type Workloads struct {
 	Runtimes *discovery.Runtimes
 	Guard    *shutdown.Guard
 	Settings *settings.Settings
 }
 
-// Pods lists the pods with how a shutdown would treat them and how the last one
-// did. The error names the runtimes that did not answer.
+// Pods lists the pods, how a shutdown would treat them and how the last one did. The error names
+// the runtimes that did not answer.
 func (b *Workloads) Pods(ctx context.Context) (api.PodList, error) {
 	list := api.PodList{Pods: []api.Pod{}}
 	pods, err := b.Runtimes.Set().Pods(ctx)
@@ -74,7 +73,7 @@ func (b *Workloads) Pods(ctx context.Context) (api.PodList, error) {
 	return list, nil
 }
 
-// exitCode is nil where a container has ended and its runtime does not know how.
+// exitCode is nil if a container has ended and its runtime does not know the exit code.
 func exitCode(c runtime.Container) *int32 {
 	if c.State == runtime.Exited && c.FinishedAt.IsZero() {
 		return nil
@@ -82,8 +81,8 @@ func exitCode(c runtime.Container) *int32 {
 	return &c.ExitCode
 }
 
-// ShutdownPlan says what a shutdown would do now, also to the pods of a runtime
-// that does not answer, as they were last seen: a shutdown would try no less.
+// ShutdownPlan returns what a shutdown would do now. If a runtime does not answer, the plan uses
+// the last known state of its pods, as a shutdown would.
 func (b *Workloads) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 	p, err := b.Guard.Plan(ctx)
 	p.Message = b.Runtimes.OutOfReach()
@@ -98,14 +97,14 @@ func (b *Workloads) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) 
 	}, nil
 }
 
-// ContainerLog tells what a container has written, if its runtime can.
+// ContainerLog returns the log of a container, if its runtime supports that.
 func (b *Workloads) ContainerLog(ctx context.Context, req api.LogRequest) ([]byte, error) {
 	set := b.Runtimes.Set()
 	pods, err := set.Pods(ctx)
 	c, found := named(pods, req)
 	if !found {
 		e := &hint.Error{Message: fmt.Sprintf("there is no container %s in pod %q of namespace %q", req.Container, req.Pod, req.Namespace), Hint: "`hostler ps -o json` lists those that there are, or GET /v1/pods", Status: http.StatusNotFound}
-		if err != nil { // it may be there
+		if err != nil { // a runtime that did not answer may have the container
 			e.Message, e.Status = e.Message+": "+err.Error(), http.StatusInternalServerError
 		}
 		return nil, e
@@ -124,8 +123,8 @@ func (b *Workloads) ContainerLog(ctx context.Context, req api.LogRequest) ([]byt
 	return nil, &hint.Error{Message: fmt.Sprintf("runtime %s keeps no log of container %s that can be read", c.Runtime, req.Container), Hint: "ask on the host, by `journalctl` or the runtime's own command", Status: http.StatusNotImplemented}
 }
 
-// named finds a container, the one that was made last: a runtime may keep dead ones of
-// that name, and two runtimes may each have one.
+// named finds the newest container with this name. A runtime may keep dead containers with the same
+// name, and two runtimes may each have one.
 func named(pods []runtime.Pod, req api.LogRequest) (c runtime.Container, found bool) {
 	for _, p := range pods {
 		if p.Namespace != req.Namespace || p.Name != req.Pod {

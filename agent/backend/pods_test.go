@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// short grants 20 s, which nobody has read yet.
+// short grants 20 s, but the guard has not read that yet.
 type short struct{}
 
 func (short) MaxDelay(context.Context) (time.Duration, error) { return 20 * time.Second, nil }

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/internal/hint"
 )
 
-// Reboots answers what a person wants of reboots.
+// Reboots answers requests about reboots.
 type Reboots struct {
 	Controller *reboot.Controller // nil unless reboots are enabled
 	Drainer    *maintenance.Drainer

@@ -22,21 +22,21 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// Registration is what the control plane has of this host.
+// Registration answers what the control plane stores about this host.
 type Registration struct {
 	ControlPlane *open.ControlPlane
 	Reporter     *report.Reporter
 	Keeper       *controlplane.LeaseKeeper
 	Pacing       *controlplane.Pacing
-	Member       *loop.Gate // shut once a person took the Node off the control plane
+	Member       *loop.Gate // closed after a user deregistered the host
 	Owners       *owner.Owners
 	Settings     *settings.Settings
 }
 
-// left reports whether a person took the Node off the control plane.
+// left reports whether a user deregistered the host.
 func (r *Registration) left() bool { return r.Member.Reason() != "" }
 
-// status fills in what the control plane has, and whether it gets it.
+// status fills in what the control plane stores, and whether the writes succeed.
 func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, written error) {
 	lease := r.Keeper.Stats()
 	s.Node = node
@@ -49,9 +49,9 @@ func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, 
 		job   owner.Job
 		err   error
 		cause api.Cause
-		add   bool // also where the job is a kubelet's
+		add   bool // applies even if a kubelet does the job
 	}{{owner.Node, written, api.CauseNode, adds && r.Owners.Beside()}, {owner.Lease, lease.LastError, api.CauseLease, false}} {
-		if !r.Owners.Has(last.job) && !last.add || r.left() { // nothing is tried any more
+		if !r.Owners.Has(last.job) && !last.add || r.left() { // hostler no longer tries to write it
 			continue
 		}
 		if cause := r.cause(last.err, last.cause); last.err != nil && !slices.Contains(s.ControlPlane.Causes, cause) {
@@ -76,8 +76,8 @@ func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, 
 	}
 }
 
-// cause is what an error of the control plane is about, by its type and by how the certificate
-// stands; otherwise, if neither tells.
+// cause returns the cause of a control-plane error, from its type and the state of the certificate.
+// If neither decides, it returns otherwise.
 func (r *Registration) cause(err error, otherwise api.Cause) api.Cause {
 	if r.ControlPlane.Certificate != nil {
 		switch current, waits := r.certificate(); {
@@ -96,7 +96,7 @@ func (r *Registration) cause(err error, otherwise api.Cause) api.Cause {
 	return otherwise
 }
 
-// certificateCause is what a client certificate waits for.
+// certificateCause returns the cause why a client certificate is delayed.
 func certificateCause(waits error) api.Cause {
 	if _, approval := errors.AsType[*certificate.WaitingError](waits); approval {
 		return api.CauseApproval
@@ -104,7 +104,7 @@ func certificateCause(waits error) api.Cause {
 	return api.CauseCertificate
 }
 
-// leasePace is nil where nobody requests another pace than is configured.
+// leasePace returns nil if the configured duration applies and no request is invalid.
 func leasePace(p controlplane.Pace) *api.LeasePace {
 	if p.By == "" && len(p.Faults) == 0 {
 		return nil
@@ -116,7 +116,7 @@ func leasePace(p controlplane.Pace) *api.LeasePace {
 	return pace
 }
 
-// expired says that the Lease has expired; empty if it has not.
+// expired returns the error that the Lease has expired; empty if it has not.
 func (r *Registration) expired() string {
 	if err := r.Keeper.Stats().Expired(time.Duration(r.Settings.Config().Lease.Duration)); err != nil {
 		return err.Error()
@@ -124,20 +124,20 @@ func (r *Registration) expired() string {
 	return ""
 }
 
-// certificate is the client certificate in use, and why one that is due does not come; nil
-// where the control plane takes none from hostler.
+// certificate returns the client certificate in use, and why a new one is delayed. Both are nil if
+// hostler does not manage a client certificate.
 func (r *Registration) certificate() (current *tls.Certificate, waits error) {
 	keeper := r.ControlPlane.Certificate
 	if keeper == nil {
 		return nil, nil
 	}
 	_, waits = keeper.Status()
-	current, _ = keeper.Certificate() // waits says why not
+	current, _ = keeper.Certificate() // if there is none, waits says why
 	return current, waits
 }
 
-// facts fill in what doctor judges of the Node: whether it is this agent's, what keeps it
-// from being written, and what of it is not as it is wanted.
+// facts fills in what doctor checks about the Node: whether hostler writes it, why a write fails,
+// and where it differs from the configuration.
 func (r *Registration) facts(s *doctor.StoreState) {
 	s.Mine = r.Owners.Has(owner.Node)
 	if s.Mine && !r.left() {

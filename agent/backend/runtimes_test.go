@@ -18,8 +18,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// factsOf is what a Docker or a Podman with an image that is used, one that is not, one that was
-// built here, and a stopped container tells, on a filesystem that is nearly full.
+// factsOf has the facts of a Docker or Podman on an almost full filesystem: a used image, an unused
+// one, one built here, and a stopped container.
 func factsOf(name string) gc.Facts {
 	image := func(id string, digests ...string) gc.ImageFact {
 		return gc.ImageFact{
@@ -41,7 +41,7 @@ func factsOf(name string) gc.Facts {
 	}
 }
 
-// configured are the collections of a host with one runtime.
+// configured returns the collections of a host with one runtime.
 func configured(t *testing.T, r config.Runtime, images, containers config.Switch) *Collections {
 	t.Helper()
 	cfg := config.Default()
@@ -74,7 +74,7 @@ func configured(t *testing.T, r config.Runtime, images, containers config.Switch
 func TestNothingThatPeopleBuildGoesByItselfUnlessAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		image, container   config.Switch
-		images, containers bool // wait for a request
+		images, containers bool // whether they wait for a request
 	}{
 		"auto":         {config.Auto, config.Auto, true, true},
 		"switched on":  {config.On, config.On, false, false},

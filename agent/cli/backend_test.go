@@ -25,12 +25,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// night is when all golden screens are looked at.
+// night is the current time in all golden screens.
 var night = time.Date(2026, 11, 20, 3, 12, 0, 0, time.UTC)
 
 func ago(d time.Duration) time.Time { return night.Add(-d) }
 
-// backend answers with what it holds, with a field for each request.
+// backend returns fixed answers, with a field for each request.
 type backend struct {
 	status  api.Status
 	pods    api.PodList
@@ -43,13 +43,13 @@ type backend struct {
 	drained maintenance.DrainReport
 	doctor  doctor.Report
 	config  api.Config
-	drains  chan<- os.Signal // is sent a signal with a drain, which then ends with its caller
-	member  bool             // the Node has not left the control plane
+	drains  chan<- os.Signal // receives a signal with a drain, which then waits for its caller to disconnect
+	member  bool             // the Node is registered
 	fleet   fleet.Fleet
-	hosts   []fleet.Member   // of the fleet, by name
-	err     error            // of everything
-	hang    bool             // every answer, until the caller has gone
-	entered chan<- os.Signal // is sent a signal with the first question
+	hosts   []fleet.Member   // of the fleet, ordered by name
+	err     error            // returned by every request
+	hang    bool             // no answer until the caller has disconnected
+	entered chan<- os.Signal // receives a signal with the first request
 }
 
 func (b *backend) answer(ctx context.Context) error {
@@ -97,12 +97,12 @@ func (b *backend) ShutdownPlan(ctx context.Context) (api.ShutdownPlan, error) {
 }
 
 func (b *backend) DrainPlan(ctx context.Context, req maintenance.DrainRequest) (maintenance.DrainPlan, error) {
-	p, spared, bound := b.phases.Plan, []plan.PlannedPod{}, seconds(30)
+	p, critical, bound := b.phases.Plan, []plan.PlannedPod{}, seconds(30)
 	if !req.All {
-		p, spared = plan.WithoutCritical(p)
+		p, critical = plan.WithoutCritical(p)
 		bound = seconds(20)
 	}
-	return maintenance.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Spared: spared, Bound: bound}, b.answer(ctx)
+	return maintenance.DrainPlan{Plan: p, Node: "rack3-node07.example.net", Critical: critical, Bound: bound}, b.answer(ctx)
 }
 
 func (b *backend) Drain(ctx context.Context, _ maintenance.DrainRequest, progress func(maintenance.DrainStep)) (maintenance.DrainReport, error) {
@@ -167,11 +167,11 @@ func (b *backend) ContainerLog(ctx context.Context, _ api.LogRequest) ([]byte, e
 
 func (b *backend) Healthy() error { return b.err }
 
-// serve has the backend answer at a socket until the test ends. The server waits
-// for nobody: what is left over when it closes shows as a leaked goroutine only.
+// serve serves the backend at a socket until the test ends. Close does not wait for requests: one
+// that remains is found only as a leaked goroutine.
 func serve(t testing.TB, b api.Backend) (socket string) {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "cli") // short, for a socket's path has 107 bytes at the most
+	folder, err := os.MkdirTemp("", "cli") // short, because the path of a socket is limited to 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func serve(t testing.TB, b api.Backend) (socket string) {
 	return socket
 }
 
-// serveAt answers at a socket, until the test ends or end is called.
+// serveAt serves at a socket until the test ends or end is called.
 func serveAt(t testing.TB, socket string, b api.Backend) (end func()) {
 	t.Helper()
 	l, err := listen.Socket(socket)
@@ -201,7 +201,7 @@ func serveAt(t testing.TB, socket string, b api.Backend) (end func()) {
 	return end
 }
 
-// answer is what a command printed, and its exit code.
+// answer has the output and the exit code of a command.
 type answer struct {
 	stdout, stderr string
 	code           int
@@ -212,7 +212,7 @@ func hostler(socket string, args ...string) answer {
 	return run(nil, map[string]string{"HOSTLER_SOCKET": socket}, args...)
 }
 
-// hostlerUntil does so until a signal comes.
+// hostlerUntil is hostler with signals.
 func hostlerUntil(signals <-chan os.Signal, socket string, args ...string) answer {
 	return run(signals, map[string]string{"HOSTLER_SOCKET": socket}, args...)
 }
@@ -227,7 +227,7 @@ func run(signals <-chan os.Signal, environment map[string]string, args ...string
 	return answer{stdout.String(), stderr.String(), code}
 }
 
-// golden compares with a file of testdata, or writes it with -update.
+// golden compares got with a file in testdata, or writes it with -update.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")

@@ -25,9 +25,9 @@ type Process struct {
 	Stderr  io.Writer
 	Getenv  func(string) string
 	Signals <-chan os.Signal // SIGINT, SIGTERM and SIGHUP
-	Now     func() time.Time // what ages are counted to
+	Now     func() time.Time // the current time, to print ages
 	Version string
-	// WatchInterval is how often a screen is drawn again that a person watches: 2 s if 0.
+	// WatchInterval is how often --watch refreshes the screen; 0 means 2 s.
 	WatchInterval time.Duration
 }
 
@@ -57,7 +57,7 @@ func Run(p Process) int {
 	switch {
 	case errors.As(err, &unresponsive):
 		return exitFailed
-	case !a.entered && !errors.As(err, new(usageError)): // cobra refused the command line
+	case !a.entered && !errors.As(err, new(usageError)): // cobra rejected the command line
 		fmt.Fprintf(a.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
 		return exitUsage
 	}
@@ -76,22 +76,22 @@ func Run(p Process) int {
 // Command returns the whole command tree, for documentation; Run executes it.
 func Command(p Process) *cobra.Command { return newApp(p).root() }
 
-// usageError is wrong use, with a hint of its own.
+// usageError is a wrong command line. It has its own hint.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// silentError ends a command with exit code 1 that has said everything already.
+// silentError ends a command with exit code 1 after the command has printed the problem.
 type silentError struct{}
 
 func (silentError) Error() string { return "failed" }
 
 // app has what the commands share.
 type app struct {
-	Process         // whose Stdout and Stderr pass on no control characters but hostler's own
-	raw     Process // with Stdout and Stderr as they are
-	entered bool    // a command's own code has started
-	socket  string  // of --socket
+	Process         // Stdout and Stderr without control characters other than hostler's own
+	raw     Process // Stdout and Stderr without this filter
+	entered bool    // cobra has started the command's function
+	socket  string  // value of --socket
 }
 
 func newApp(p Process) *app {
@@ -145,7 +145,7 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 	return root
 }
 
-// group makes a command that only holds others.
+// group returns a command that only has subcommands.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -157,7 +157,7 @@ func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// reader makes a command that asks the agent and prints the answer.
+// reader returns a command that queries the agent and prints the answer.
 func (a *app) reader(use, short string, run func(ctx context.Context, c *api.Client, out *output) error) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
@@ -179,7 +179,7 @@ func (a *app) socketFlag(cmd *cobra.Command) {
 
 func formatFlag(cmd *cobra.Command, format *string) {
 	cmd.Flags().StringVarP(format, "output", "o", "table", "output `FORMAT`: table, wide, json or yaml")
-	// The only error is an unknown flag, and it was made one line above.
+	// RegisterFlagCompletionFunc fails only for an unknown flag; this one was added above.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -193,10 +193,10 @@ func (a *app) client() *api.Client {
 	return api.NewClient(socket)
 }
 
-// errInterrupted is why a command fails that a person ended.
+// errInterrupted is returned by a command that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible gives run a context that ends with a signal.
+// interruptible calls run with a context that a signal cancels.
 func (a *app) interruptible(run func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -209,7 +209,7 @@ func (a *app) interruptible(run func(ctx context.Context) error) error {
 	}()
 	err := run(ctx)
 	if err != nil && ctx.Err() != nil {
-		return errInterrupted // and not that the agent broke off
+		return errInterrupted // instead of the error of the cancelled request
 	}
 	return err
 }

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// withoutEndpoints has etcdctl use only the endpoints of its flags.
+// withoutEndpoints prevents ETCDCTL_ENDPOINTS from overriding the endpoint flags of etcdctl.
 const withoutEndpoints = "env -u ETCDCTL_ENDPOINTS "
 
 var (
-	// commandBegins is what precedes an etcd command in a text, and the beginning of the command.
+	// commandBegins matches what precedes an etcd command in a text, and the start of the command.
 	commandBegins = regexp.MustCompile(`(^|: |; )((?:` + withoutEndpoints + `)?etcdctl )`)
-	// asRoot says who runs the commands after it.
+	// asRoot matches the user for the following commands.
 	asRoot = regexp.MustCompile(`(?:: |^)as etcd root, for [^\n]*?\(ignore "already exists"\)$`)
 )
 
-// separate puts each etcd command in a text on a line of its own, so that it can be copied.
+// separate puts each etcd command in a text on its own line, so that users can copy it.
 func separate(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -56,7 +56,7 @@ func cutCommands(line string) (prose string, commands []string, after string) {
 	return prose, commands, after
 }
 
-// commandEnd is where a command ends: at a semicolon that is not quoted.
+// commandEnd returns the end of a command: the first semicolon that is not quoted.
 func commandEnd(text string) int {
 	quoted := false
 	for i, r := range text {
@@ -70,8 +70,8 @@ func commandEnd(text string) int {
 	return len(text)
 }
 
-// once replaces the etcd commands that this screen has shown already: several problems often need the
-// same ones.
+// once replaces etcd commands that this screen already shows. Several problems often need the same
+// commands.
 func (t *table) once(text string) string {
 	lines := strings.Split(separate(text), "\n")
 	var kept []string
@@ -93,12 +93,14 @@ func (t *table) once(text string) string {
 	return strings.TrimPrefix(strings.Join(kept, "\n"), ": ")
 }
 
-// cell is text on one line for a wide table, without the etcd commands that this screen has shown already.
+// cell returns text on one line for a wide table, without etcd commands that this screen already
+// shows.
 func (t *table) cell(text string) string {
 	return strings.NewReplacer(": \n", ": ", ":\n", ": ", "\n", "; ").Replace(t.once(text))
 }
 
-// below keeps the etcd commands of a cell for printCommands: a table has one line for each row.
+// below moves the etcd commands of a cell to printCommands, because a table has one line for each
+// row.
 func (t *table) below(text string) string {
 	var prose []string
 	for line := range strings.Lines(separate(text)) {
@@ -117,7 +119,7 @@ func (t *table) below(text string) string {
 	return strings.TrimPrefix(strings.Join(prose, " "), ": ")
 }
 
-// printCommands prints the commands that the cells above left out.
+// printCommands prints the commands that below removed from the cells.
 func (t *table) printCommands() {
 	if len(t.shown) == 0 {
 		return

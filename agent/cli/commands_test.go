@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// grants is what a host without rights gets as an error, and its commands.
+// grants is the error of a host without rights, with its commands.
 const (
 	lacksRight = `put nodes/rack1-node1: forbidden: etcdserver: permission denied to write /hostler/nodes/rack1-node1: as etcd root, for user "rack1-node1" (ignore "already exists"): `
 	first      = "etcdctl role add hostler-rack1-node1"
@@ -25,7 +25,7 @@ const (
 	refusal    = lacksRight + first + "; " + second + "; " + third
 )
 
-// hasCommands fails unless a screen has each command on exactly one line, and nothing else on that line.
+// hasCommands fails unless each command is on exactly one line of the screen, without other text.
 func hasCommands(t *testing.T, screen string) {
 	t.Helper()
 	for _, command := range []string{first, second, third} {
@@ -71,7 +71,7 @@ func TestEtcdCommandsCanBeCopied(t *testing.T) {
 }
 
 func TestFleetStatusShowsEtcdCommandsOnce(t *testing.T) {
-	folder, err := os.MkdirTemp("", "cli") // short, for a socket's path has 107 bytes at the most
+	folder, err := os.MkdirTemp("", "cli") // short, because the path of a socket is limited to 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}

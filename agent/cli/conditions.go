@@ -8,8 +8,8 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// conditions prints the Node's conditions by status. Wide output has their times and reasons in a
-// table of its own, and the problems at the top explain those that are not good.
+// conditions returns the Node's conditions, grouped by status. Wide output has their times and
+// reasons in its own table. The problems at the top explain the abnormal ones.
 func conditions(out *output, s api.Status) string {
 	if s.Node == nil || out.wide() {
 		return ""

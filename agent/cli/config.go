@@ -25,8 +25,8 @@ func configFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "config", "", "configuration `FILE`; files in conf.d next to it are read too (default: $HOSTLER_CONFIG, or "+config.DefaultFile+")")
 }
 
-// named is the file that somebody named by flag or environment, whole; empty for the
-// default one.
+// named returns the absolute path of the file in the flag or the environment; empty for the default
+// path.
 func (a *app) named(file string) string {
 	file = cmp.Or(file, a.Getenv("HOSTLER_CONFIG"))
 	if file == "" || file == config.DefaultFile {
@@ -46,24 +46,24 @@ func (a *app) load(file string) (config.Loaded, error) {
 
 // hintMissing adds a hint to the error that a file is missing.
 func hintMissing(loaded config.Loaded, err error) (config.Loaded, error) {
-	if errors.Is(err, fs.ErrNotExist) { // nobody named a file that is missing at its default place
+	if errors.Is(err, fs.ErrNotExist) { // the default file may be missing, so this one was named explicitly
 		err = fmt.Errorf("%w\nhint: correct --config or HOSTLER_CONFIG, or omit it to use the defaults", err)
 	}
 	return loaded, err
 }
 
-// dropIns is the folder of the files that are read after a file.
+// dropIns returns the folder of the drop-ins that belong to a file.
 func dropIns(file string) string { return filepath.Join(filepath.Dir(file), "conf.d") }
 
-// checked loads the configuration and prints its faults, one a line.
+// checked loads the configuration and prints its faults, one on each line.
 func (a *app) checked(file string) (config.Loaded, error) { return a.printFaults(a.load(file)) }
 
-// printFaults prints the faults of a configuration that was read, one a line.
+// printFaults prints the faults of a loaded configuration, one on each line.
 func (a *app) printFaults(loaded config.Loaded, err error) (config.Loaded, error) {
 	return loaded, a.withoutFaults(err)
 }
 
-// withoutFaults prints the faults that an error consists of, and returns what is left to report.
+// withoutFaults prints the faults in an error, and returns the rest of the error.
 func (a *app) withoutFaults(err error) error {
 	var faults config.Faults
 	if errors.As(err, &faults) {
@@ -73,8 +73,8 @@ func (a *app) withoutFaults(err error) error {
 	return err
 }
 
-// agentFile returns the configuration file that the agent reads: from the environment, else from
-// hostler.service. It is empty for the default file.
+// agentFile returns the path of the configuration file that the agent reads: the one in the
+// environment, or that of hostler.service. It is empty for the default path.
 func (a *app) agentFile(ctx context.Context) string {
 	if a.Getenv("HOSTLER_CONFIG") == "" {
 		return inspect.ServiceConfig(ctx)
@@ -82,8 +82,8 @@ func (a *app) agentFile(ctx context.Context) string {
 	return a.named("")
 }
 
-// orDefaults returns the configuration for commands without an agent, and its file if it is not the
-// default one. If files are faulty, the defaults apply, and the fault is returned.
+// orDefaults returns the configuration for commands that work without an agent, and its file if
+// that is not the default path. If files are faulty, orDefaults returns the defaults and the fault.
 func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, fault error) {
 	file = a.agentFile(ctx)
 	loaded, err := a.load(file)
@@ -93,24 +93,24 @@ func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, f
 	return file, loaded.Config, nil
 }
 
-// shown is checked for a person, with warnings about files that are not read.
+// shown is checked with warnings about ignored files.
 func (a *app) shown(file string) (config.Loaded, error) { return a.warnIgnored(a.checked(file)) }
 
-// warnIgnored warns of files in the configuration directory that are not read.
+// warnIgnored prints warnings about ignored files in the configuration directory.
 func (a *app) warnIgnored(loaded config.Loaded, err error) (config.Loaded, error) {
 	a.warnNotRead(loaded.Ignored)
 	return loaded, err
 }
 
-// warnNotRead warns of files beside a configuration that are not read.
+// warnNotRead prints a warning for each ignored file.
 func (a *app) warnNotRead(ignored []string) {
 	for _, f := range ignored {
 		fmt.Fprintf(a.Stderr, "warning: %s: %s\n", f, config.NotRead)
 	}
 }
 
-// shownOrDraft is shown, also of a file that no agent here reads. Of that it warns if an agent would
-// refuse it here.
+// shownOrDraft is shown for a file of this host or of another one. For another host, it only warns
+// if an agent on this host would reject the file.
 func (a *app) shownOrDraft(file string, another bool) (config.Loaded, error) {
 	if !another || filepath.Clean(file) == config.DefaultFile {
 		return a.shown(file)
@@ -124,8 +124,8 @@ func (a *app) shownOrDraft(file string, another bool) (config.Loaded, error) {
 	return loaded, err
 }
 
-// fits reports whether the host has what the configuration needs. What an agent can do without is
-// only a warning.
+// fits returns an error if an agent cannot start on this host with the configuration. Other missing
+// things are only warnings.
 func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
 	lacks, err := inspect.Fits(ctx, loaded.Config)
 	if lacks != nil {
@@ -137,7 +137,7 @@ func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
 	return nil
 }
 
-// serverFlag lets a command work on the configuration of the server.
+// serverFlag adds the flag --server, which selects the configuration of the server.
 func serverFlag(cmd *cobra.Command, server *bool) {
 	cmd.Flags().BoolVar(server, "server", false, "the configuration of hostler server")
 }
@@ -247,7 +247,7 @@ print the configuration in the files.`,
 				return usageError(fmt.Sprintf("unknown output format %q\nhint: use -o yaml or json", format))
 			}
 			return a.interruptible(func(ctx context.Context) error {
-				text, err := a.inForce(ctx, file)
+				text, err := a.effectiveConfig(ctx, file)
 				if err == nil && format == "json" {
 					text, err = indentedJSON(text)
 				}
@@ -262,14 +262,14 @@ print the configuration in the files.`,
 	a.socketFlag(cmd)
 	configFlag(cmd, &file)
 	cmd.Flags().StringVarP(&format, "output", "o", "yaml", "output `FORMAT`: yaml or json")
-	// The only error is an unknown flag, and it was made one line above.
+	// RegisterFlagCompletionFunc fails only for an unknown flag; this one was added above.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// inForce returns the agent's effective configuration as YAML. Without an agent, or with a file
-// argument, it is that of the files.
-func (a *app) inForce(ctx context.Context, file string) ([]byte, error) {
+// effectiveConfig returns the agent's effective configuration as YAML. Without an agent, or with a
+// file argument, it returns the configuration in the files.
+func (a *app) effectiveConfig(ctx context.Context, file string) ([]byte, error) {
 	if file == "" {
 		c, err := a.client().Config(ctx)
 		unreachable := new(api.UnreachableError)

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 )
 
-// refused is an agent whose files ask for what it cannot take up.
+// refused is an agent whose files have changes that it cannot apply.
 func refused() *backend {
 	return &backend{config: api.Config{
 		YAML:          "shutdown:\n    gracePeriod: 30s\n",
@@ -79,12 +79,12 @@ func TestReloadPrintsWhatChangedOrWhyItWasRefused(t *testing.T) {
 	}
 }
 
-// The unit names the agent's process, whose socket may be elsewhere.
+// The unit has the agent's process ID, and its socket may be elsewhere.
 func TestReloadSignalsTheProcessThatTheUnitNames(t *testing.T) {
 	if got := hostler("/nowhere", "reload"); got.code != 3 {
 		t.Errorf("hostler reload = %+v, want 3", got)
 	}
-	heard := make(chan os.Signal, 1) // a child hears what is not ignored, as it is under nohup
+	heard := make(chan os.Signal, 1) // a child inherits ignored signals, as under nohup
 	signal.Notify(heard, syscall.SIGHUP)
 	defer signal.Stop(heard)
 	sleeper := exec.Command("sleep", "60")
@@ -116,8 +116,7 @@ func TestStatusSaysThatTheFilesAreNotInForce(t *testing.T) {
 	}
 }
 
-// Who looks at a host at night must not be sent away for the fault that keeps the
-// agent from starting.
+// These commands must work even if the configuration is so faulty that the agent cannot start.
 func TestDoctorAndPSWorkBesideFaultyFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hostler.yaml")
 	if err := os.WriteFile(file, []byte("shutdown: {gracePeriode: 30s}"), 0o600); err != nil {

@@ -59,7 +59,7 @@ func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error)
 	return inspect.Doctor(ctx, cfg, file, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
 }
 
-// printDiagnosis prints the verdict, then each problem with its fix, then the rest.
+// printDiagnosis prints the verdict, then each problem with its fix, then the other checks.
 func printDiagnosis(t *table, out *output, r doctor.Report) {
 	if r.Message != "" {
 		t.line("%s", out.yellow(r.Message))
@@ -107,7 +107,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 	}
 }
 
-// diagnosis is the first line: whether pods are protected.
+// diagnosis returns the first line: whether pods are protected.
 func diagnosis(out *output, r doctor.Report) string {
 	verdict := out.red("NOT PROTECTED")
 	if r.Protected {

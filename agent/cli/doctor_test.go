@@ -6,7 +6,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 )
 
-// diagnosis is a host on which several things are wrong.
+// diagnosis is a host with several problems.
 func diagnosis() doctor.Report {
 	return doctor.Report{Checks: append([]doctor.Check{
 		{Name: "protection", Status: doctor.Fail, Message: "a shutdown would wait for the pods, but less time than configured", Hint: "see the checks below"},
@@ -24,7 +24,7 @@ func onlyWarns() doctor.Report {
 	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "unit" })...)}
 }
 
-// pluginTrouble is a host whose control plane is a plugin that does not serve.
+// pluginTrouble is a host whose control-plane plug-in does not answer.
 func pluginTrouble() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{
 		{
@@ -59,14 +59,14 @@ func noAgent() doctor.Report {
 	}, slices.DeleteFunc(allWell().Checks, func(c doctor.Check) bool { return c.Name == "lock" })...)}
 }
 
-// otherVersion is a host whose upgrade left the agent of before running.
+// otherVersion is a host whose upgrade left the old agent running.
 func otherVersion() doctor.Report {
 	r := allWell()
 	r.Version = "1.2.2"
 	return r
 }
 
-// manyFaults is a host whose files are wrong in several places.
+// manyFaults is a host whose files have several faults.
 func manyFaults() doctor.Report {
 	return doctor.Report{Protected: true, Checks: append([]doctor.Check{{
 		Name: "configuration", Status: doctor.Warn,

@@ -69,7 +69,7 @@ func (a *app) cordoner(verb, short string, unschedulable bool) *cobra.Command {
 	return cmd
 }
 
-// drain stops the pods, prints each result, and fails unless all have stopped.
+// drain stops the pods and prints each result. It returns an error unless all pods have stopped.
 func (a *app) drain(ctx context.Context, c *api.Client, out *output, req maintenance.DrainRequest) error {
 	human := out.format == "table" || out.wide()
 	report, err := c.Drain(ctx, req, func(s maintenance.DrainStep) {
@@ -81,7 +81,7 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 		if ctx.Err() != nil {
 			a.printRemaining(c, req)
 		}
-		if !human && !report.StartedAt.IsZero() { // JSON output also has the partial result
+		if !human && !report.StartedAt.IsZero() { // JSON output includes the partial result
 			return errors.Join(out.print(report, nil), err)
 		}
 		return err
@@ -95,12 +95,12 @@ func (a *app) drain(ctx context.Context, c *api.Client, out *output, req mainten
 	return nil
 }
 
-// cancelTime is how long an interrupted command waits to list the pods that still run. The agent ends
-// the drain in two seconds.
+// cancelTime is how long an interrupted command waits for the drain to end, to list the pods that
+// still run. The agent ends the drain within two seconds.
 const cancelTime = 5 * time.Second
 
-// printRemaining prints what an interrupted drain did not stop, and whether the Node is cordoned,
-// once the drain has ended.
+// printRemaining waits for the end of an interrupted drain. Then it prints the pods that still run,
+// and whether the Node is cordoned.
 func (a *app) printRemaining(c *api.Client, req maintenance.DrainRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTime)
 	defer cancel()
@@ -140,7 +140,7 @@ func (a *app) printRemaining(c *api.Client, req maintenance.DrainRequest) {
 	}
 }
 
-// describePod returns the result of one pod in one line.
+// describePod returns one line with the result of a pod.
 func describePod(p journal.PodRecord) string {
 	name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
 	took := ""
@@ -197,7 +197,7 @@ func showDrain(ctx context.Context, c *api.Client, out *output, req maintenance.
 	if err := out.print(p, func(t *table) { printDrainPlan(t, out, p) }); err != nil {
 		return err
 	}
-	if len(p.Spared) > 0 {
+	if len(p.Critical) > 0 {
 		return nil
 	}
 	return nothingKnown(p.Plan)
@@ -219,11 +219,11 @@ func printDrainPlan(t *table, out *output, p maintenance.DrainPlan) {
 	}
 	printPhases(t, out, p.Plan)
 	printUnits(t, p.Plan)
-	if len(p.Spared) > 0 {
+	if len(p.Critical) > 0 {
 		t.line("")
-		t.line("critical, skipped without --all: %s", count(len(p.Spared), "pod"))
+		t.line("critical, skipped without --all: %s", count(len(p.Critical), "pod"))
 		t.row("  NAMESPACE", "POD")
-		for _, pod := range p.Spared {
+		for _, pod := range p.Critical {
 			t.row("  "+pod.Namespace, pod.Name)
 		}
 	}

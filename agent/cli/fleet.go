@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// hostRow is one host of a fleet, as a list shows it.
+// hostRow is one host in a list of hosts.
 type hostRow struct {
 	name     string
 	state    string // Ready, NotReady or Unknown, and for how long
@@ -23,22 +23,22 @@ type hostRow struct {
 	address  string
 	version  string
 	more     []string // columns of a wide list
-	problems []string // a line each
-	severity severity // the worst
+	problems []string // one line each
+	severity severity // of the worst problem
 	cordon   bool
 }
 
-// well is a host that nothing is wrong with.
-const well = info + 1
+// noProblem is the severity of a host without problems.
+const noProblem = info + 1
 
-// see converts a host of the control plane to a row.
-func see(out *output, m fleet.Member) hostRow {
+// newHostRow returns the row of a host.
+func newHostRow(out *output, m fleet.Member) hostRow {
 	node := m.Node
-	s := hostRow{name: node.Name, lease: leaseViewOf(m), address: address(node), version: version(node), severity: well, cordon: node.Spec.Unschedulable}
+	s := hostRow{name: node.Name, lease: leaseViewOf(m), address: address(node), version: version(node), severity: noProblem, cordon: node.Spec.Unschedulable}
 	s.state = nodeState(out, node)
 	for _, w := range memberProblems(m) {
 		s.severity = min(s.severity, w.severity)
-		if w.severity != leaseExpired && w.severity != info { // the column of the lease says it; somebody wants it so
+		if w.severity != leaseExpired && w.severity != info { // the LEASE column shows an expired Lease; info is intended
 			s.problems = append(s.problems, w.line(out, node))
 		}
 	}
@@ -61,7 +61,7 @@ func see(out *output, m fleet.Member) hostRow {
 	return s
 }
 
-// nodeState is the Ready condition of a Node: "Ready 3d".
+// nodeState returns the status of the Ready condition and its age, such as "Ready 3d".
 func nodeState(out *output, node *corev1.Node) string {
 	ready := controlplane.ConditionOf(node, corev1.NodeReady)
 	if ready == nil {
@@ -72,12 +72,12 @@ func nodeState(out *output, node *corev1.Node) string {
 	case corev1.ConditionTrue:
 		word = "Ready"
 	case corev1.ConditionFalse:
-		word = "NotReady" // as kubectl says
+		word = "NotReady" // as kubectl prints it
 	}
 	return word + " " + age(out.now().Sub(ready.LastTransitionTime.Time))
 }
 
-// address is where a person reaches the host.
+// address returns the address to reach the host at.
 func address(node *corev1.Node) string {
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range node.Status.Addresses {
@@ -89,7 +89,8 @@ func address(node *corev1.Node) string {
 	return ""
 }
 
-// version is hostler's own there, or says what reports the Node instead.
+// version returns the host's hostler version, or the name of the program that reports the Node
+// instead.
 func version(node *corev1.Node) string {
 	reported := node.Status.NodeInfo.KubeletVersion
 	if own, found := status.HostlerVersion(reported); found || reported == "" {
@@ -98,7 +99,7 @@ func version(node *corev1.Node) string {
 	return "kubelet " + reported
 }
 
-// line is a problem on one line, of a Node's condition with its reason.
+// line returns a problem on one line. node has the reason of the condition.
 func (w problem) line(out *output, node *corev1.Node) string {
 	head := w.what
 	if ready := controlplane.ConditionOf(node, corev1.NodeReady); w.what == "" && ready != nil {
@@ -115,24 +116,23 @@ type leaseState int
 
 const (
 	alive   leaseState = iota
-	expired            // not renewed for as long as it is good for
-	ended              // taken away by the control plane, which knows that it was not
-	none               // there never was one, as far as anybody knows
+	expired            // not renewed within its duration
+	ended              // deleted by the control plane because it was not renewed
+	none               // no Lease is known
 	ahead              // renewed in this host's future
 )
 
-// skewed is the least clock difference that is reported.
+// skewed is the smallest clock difference that is reported.
 const skewed = 5 * time.Second
 
-// leaseView is a Lease as it was when it was read.
+// leaseView is the state of a Lease when it was read.
 type leaseView struct {
 	leaseState leaseState
-	age        time.Duration // since it was renewed, by its host's clock against this one's
-	good       time.Duration // for so long; 0 where it does not say
+	age        time.Duration // time since the renewal: this host's clock minus the clock of the Lease's host
+	good       time.Duration // duration of the Lease; 0 if it has none
 }
 
-// leaseViewOf takes a Lease of a control plane that ends them by itself for ended where it
-// is not there; see judged.
+// leaseViewOf returns the state of a host's Lease. If there is no Lease, see judge.
 func leaseViewOf(m fleet.Member) leaseView {
 	if m.Lease == nil || m.Lease.Spec.RenewTime == nil {
 		return leaseView{leaseState: none}
@@ -150,7 +150,7 @@ func leaseViewOf(m fleet.Member) leaseView {
 	return p
 }
 
-// String is the column of the lease.
+// String returns the LEASE column.
 func (p leaseView) String() string {
 	switch p.leaseState {
 	case expired:
@@ -166,10 +166,10 @@ func (p leaseView) String() string {
 	}
 }
 
-// stepLeaseExpired is what to do about a host whose Lease has expired.
+// stepLeaseExpired is the next step for a host with an expired Lease.
 const stepLeaseExpired = "run `hostler doctor` (/usr/share/doc/hostler/docs/howto/lease-expired.md)"
 
-// memberProblems are what is wrong with a host, the worst first.
+// memberProblems returns the problems of a host, the worst first.
 func memberProblems(m fleet.Member) []problem {
 	list := conditionProblems(api.Status{Node: m.Node, NextSteps: status.NextSteps(m.Node.Status.Conditions, status.Facts{})})
 	ready := controlplane.ConditionOf(m.Node, corev1.NodeReady)
@@ -186,10 +186,11 @@ func memberProblems(m fleet.Member) []problem {
 	return list
 }
 
-// judge interprets missing Leases as the control plane does, and sorts the hosts.
-func judge(whose fleet.Fleet, seen []hostRow) {
+// judge sorts the hosts. If the control plane deletes expired Leases, a missing Lease counts as
+// deleted.
+func judge(in fleet.Fleet, seen []hostRow) {
 	for i := range seen {
-		if whose.LeasesEnd && seen[i].lease.leaseState == none {
+		if in.LeasesEnd && seen[i].lease.leaseState == none {
 			seen[i].lease.leaseState, seen[i].severity = ended, leaseExpired
 		}
 	}
@@ -198,18 +199,18 @@ func judge(whose fleet.Fleet, seen []hostRow) {
 	})
 }
 
-// printFleet puts first how many are how, then the hosts, the worst first. A limit other
-// than 0 is how many lines there is room for.
-func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit int) {
-	judge(whose, seen)
-	warn(t, t.once(strings.Join(strings.Fields(whose.Message), " ")))
+// printFleet prints a summary, and then the hosts, the worst first. A limit other than 0 is the
+// number of lines available.
+func printFleet(t *table, out *output, in fleet.Fleet, seen []hostRow, limit int) {
+	judge(in, seen)
+	warn(t, t.once(strings.Join(strings.Fields(in.Message), " ")))
 	lines := []string{}
 	if out.wide() {
-		t.line("%s", summary(whose, seen))
-		printWideFleet(t, whose, seen)
+		t.line("%s", summary(in, seen))
+		printWideFleet(t, in, seen)
 		return
 	}
-	for _, line := range wrap(summary(whose, seen), screenWidth) {
+	for _, line := range wrap(summary(in, seen), screenWidth) {
 		t.line("%s", line)
 		limit--
 	}
@@ -218,10 +219,10 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit 
 	}
 	l := layoutOf(seen)
 	lines = append(lines, "")
-	lines = append(lines, l.row(out, mark(whose, hostRow{}), hostRow{severity: well, name: "NAME", state: "STATUS", address: "ADDRESS", version: "VERSION"}, "LEASE")...)
+	lines = append(lines, l.row(out, mark(in, hostRow{}), hostRow{severity: noProblem, name: "NAME", state: "STATUS", address: "ADDRESS", version: "VERSION"}, "LEASE")...)
 	shown := 0
 	for _, s := range seen {
-		next := l.row(out, mark(whose, s), s, s.lease.String())
+		next := l.row(out, mark(in, s), s, s.lease.String())
 		for _, w := range s.problems {
 			next = append(next, "    "+cut(w, screenWidth-4))
 		}
@@ -239,16 +240,16 @@ func printFleet(t *table, out *output, whose fleet.Fleet, seen []hostRow, limit 
 }
 
 // summary counts the hosts by their worst problem.
-func summary(whose fleet.Fleet, seen []hostRow) string {
-	where := whose.Type
-	if whose.Endpoint != "" {
-		where += " at " + whose.Endpoint
+func summary(in fleet.Fleet, seen []hostRow) string {
+	where := in.Type
+	if in.Endpoint != "" {
+		where += " at " + in.Endpoint
 	}
 	line := count(len(seen), "node") + " on " + where
-	if whose.Type == "embedded" { // which is this host's own
+	if in.Type == "embedded" { // the embedded control plane has no other hosts
 		line += " (this host only)"
 	}
-	var counts [well + 1]int
+	var counts [noProblem + 1]int
 	cordoned := 0
 	for _, s := range seen {
 		counts[s.severity]++
@@ -265,7 +266,7 @@ func summary(whose fleet.Fleet, seen []hostRow) string {
 		{counts[noPods], "not ready"},
 		{counts[unseen], "unknown"},
 		{counts[pressed] + counts[unprotected] + counts[unreported] + counts[failing], "with problems"},
-		{counts[info] + counts[well], "ok"},
+		{counts[info] + counts[noProblem], "ok"},
 		{cordoned, "cordoned"},
 	} {
 		if c.n > 0 {
@@ -276,32 +277,32 @@ func summary(whose fleet.Fleet, seen []hostRow) string {
 		return line
 	}
 	line += ": " + strings.Join(parts, ", ")
-	if slices.ContainsFunc(seen, func(s hostRow) bool { return s.name == whose.Node }) {
+	if slices.ContainsFunc(seen, func(s hostRow) bool { return s.name == in.Node }) {
 		line += "; * is this host"
 	}
 	return line
 }
 
-func printWideFleet(t *table, whose fleet.Fleet, seen []hostRow) {
+func printWideFleet(t *table, in fleet.Fleet, seen []hostRow) {
 	if len(seen) == 0 {
 		return
 	}
 	t.line("")
 	t.row("  NAME", "STATUS", "LEASE", "ADDRESSES", "VERSION", "RUNTIME", "OS", "KERNEL", "AGE", "PROBLEMS")
 	for _, s := range seen {
-		t.row(append([]string{mark(whose, s) + s.name, s.state, s.lease.String(), s.address, s.version}, s.more...)...)
+		t.row(append([]string{mark(in, s) + s.name, s.state, s.lease.String(), s.address, s.version}, s.more...)...)
 	}
 }
 
-// mark marks this host.
-func mark(whose fleet.Fleet, s hostRow) string {
-	if s.name == whose.Node && s.name != "" {
+// mark returns the mark before this host's own row.
+func mark(in fleet.Fleet, s hostRow) string {
+	if s.name == in.Node && s.name != "" {
 		return "* "
 	}
 	return "  "
 }
 
-// cut shortens text to that many columns.
+// cut shortens text to limit columns.
 func cut(text string, limit int) string {
 	if columns(text) <= limit {
 		return text

@@ -5,13 +5,13 @@ import "strings"
 const (
 	// columnGap is the space between two columns, and markWidth the space before the first.
 	columnGap, markWidth = 3, 2
-	// shortestName is the least width of names.
+	// shortestName is the minimum width of names.
 	shortestName = 12
-	// longAddress and longVersion are the largest widths of these columns.
+	// longAddress and longVersion are the maximum widths of these columns.
 	longAddress, longVersion = 17, 14
 )
 
-// layout is how wide the columns of a list of hosts are, so that it fits a screen.
+// layout has the widths of the columns, so that a list of hosts fits the screen.
 type layout struct{ name, state, lease, address int }
 
 func layoutOf(seen []hostRow) layout {
@@ -30,14 +30,14 @@ func layoutOf(seen []hostRow) layout {
 	return l
 }
 
-// row prints a host on one line, or on several: a name that is too long has its own line, and text
-// beyond the screen continues on the next line.
+// row prints a host on one or more lines. A name that is too long has its own line, and text that
+// is too wide is wrapped.
 func (l layout) row(out *output, mark string, s hostRow, lease string) []string {
 	paint := func(text string) string { return text }
 	switch s.severity {
 	case leaseExpired, noPods, pressed:
 		paint = out.red
-	case well, info:
+	case noProblem, info:
 	default:
 		paint = out.yellow
 	}

@@ -118,7 +118,8 @@ are ignored.`
 	return cmd
 }
 
-// deleteObject shows what a deletion does, and then requests it, of the very object that was shown.
+// deleteObject shows what a deletion does, and then requests it. The request names the UID of the
+// object that was shown.
 func deleteObject(ctx context.Context, c *api.ServerClient, out *output, req answer.DeletionRequest, dry bool) error {
 	plan, err := c.DeletionPlan(ctx, req)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// host is one of a fleet, well, whose lease was renewed so long ago.
+// host returns a healthy host of a fleet, whose Lease was renewed that long ago.
 func host(name, address string, renewed time.Duration, change ...func(*fleet.Member)) fleet.Member {
 	s := healthy()
 	s.Node.Name, s.Lease.Name, s.Lease.Spec.HolderIdentity = name, name, &name
@@ -32,7 +32,7 @@ func host(name, address string, renewed time.Duration, change ...func(*fleet.Mem
 	return m
 }
 
-// says has the host say something else of a condition.
+// says changes a condition of the host.
 func says(kind corev1.NodeConditionType, is corev1.ConditionStatus, since time.Duration, reason, message string) func(*fleet.Member) {
 	return func(m *fleet.Member) {
 		turn(&api.Status{Node: m.Node}, kind, is, since, reason, message)
@@ -43,7 +43,7 @@ func withoutLease(m *fleet.Member) { m.Lease = nil }
 
 func cordoned(m *fleet.Member) { m.Node.Spec.Unschedulable = true }
 
-// fleets are those that a person may find at night, by what is special about them.
+// fleets are example fleets, named by what is special about them.
 func fleets() map[string]*backend {
 	cluster := fleet.Fleet{Type: "kubernetes", Endpoint: "https://192.0.2.2:6443", Node: "rack3-node07"}
 	store := fleet.Fleet{Type: "etcd", Endpoint: "https://192.0.2.3:2379", Node: "rack3-node07", LeasesEnd: true}
@@ -78,7 +78,7 @@ func fleets() map[string]*backend {
 	}
 }
 
-// many is a fleet of so many hosts, one of ten of them not ready.
+// many returns a fleet of n hosts, one in ten of them not ready.
 func many(n int) *backend {
 	b := &backend{fleet: fleet.Fleet{Type: "kubernetes", Endpoint: "https://192.0.2.2:6443", Node: "node-00007"}}
 	for i := range n {

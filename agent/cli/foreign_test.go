@@ -10,15 +10,14 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// screens are commands that show names and messages of others.
+// screens are commands that show names and messages from other sources.
 var screens = []string{
 	"status", "status -o wide", "ps", "ps -o wide", "ps --last-shutdown", "images", "images -o wide", "gc plan", "gc plan -o wide", "gc run",
 	"gc history", "gc history -o wide", "shutdown plan", "shutdown report", "drain --yes", "doctor", "ps -o json", "status -o yaml",
 }
 
-// A name or a message that somebody else has chosen reaches a terminal as one text: it moves no
-// cursor, changes no title, and makes no row of its own. An agent that is not what it should be
-// cannot either, but for rows.
+// A name or message from another source must stay one text on a terminal. It must not move the
+// cursor, change the title, or add a row. A manipulated agent must not either, but it may add rows.
 func FuzzScreens(f *testing.F) {
 	for _, text := range []string{
 		"\x1b[31mred", "\x1b]0;title\x07", "\u009b2J", "\u202egnp.exe", "\nforged row", "\tforged\tcells", "\r\x1b[Kforged", "\xff\xfe", "%s%n", "\u2028", "\x00", "\x7f",
@@ -55,7 +54,7 @@ func FuzzScreens(f *testing.F) {
 	})
 }
 
-// mark adds a text to each text of a value, but to those that a command goes by.
+// mark appends text to each string of a value, except to those that control a command.
 func mark(v reflect.Value, text string) {
 	switch v.Kind() {
 	case reflect.String:
@@ -86,7 +85,8 @@ func mark(v reflect.Value, text string) {
 	}
 }
 
-// A pod whose name has a line of its own, as an image's label may say, makes no row.
+// The name of a pod may contain a line break, for example from an image's label. It must not create
+// a row.
 func TestAForgedRowIsNone(t *testing.T) {
 	b := fullBackend()
 	b.pods.Pods[0].Name = "web\nshop   db-9   Running"

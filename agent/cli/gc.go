@@ -25,7 +25,7 @@ Reasons: /usr/share/doc/hostler/docs/howto/disk-full.md`
 	)
 }
 
-// collector makes a reader with the flags that choose what to collect.
+// collector returns a reader with the flags that select what to collect.
 func (a *app) collector(use, short string, run func(context.Context, *api.Client, *output, api.CollectRequest) error) *cobra.Command {
 	var req api.CollectRequest
 	cmd := a.reader(use, short, func(ctx context.Context, c *api.Client, out *output) error { return run(ctx, c, out, req) })
@@ -84,7 +84,7 @@ func printPlan(t *table, out *output, plan api.CollectPlan, allUnused bool) {
 	}
 }
 
-// toFree says how much has to go from a filesystem.
+// toFree returns how much must be freed on a filesystem.
 func toFree(fs gc.FilesystemDecision, allUnused bool) string {
 	if allUnused {
 		return "unused images without protection are removed, even with enough free space"
@@ -105,7 +105,7 @@ func toFree(fs gc.FilesystemDecision, allUnused bool) string {
 	return "to free: " + strings.Join(parts, " and ")
 }
 
-// toRemove sums up what a plan removes.
+// toRemove returns how much a plan removes.
 func toRemove(d gc.Decisions) string {
 	removed, bytes := make(map[string]int), uint64(0)
 	for i := range d.Images {
@@ -164,7 +164,7 @@ func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.C
 		return err
 	}
 	if err := out.print(report, func(t *table) {
-		if a.terminal() { // elsewhere each had its line
+		if a.terminal() { // elsewhere the progress has its own lines
 			printRemoved(t, out, report.Removed)
 		}
 		printReport(t, report)
@@ -177,8 +177,8 @@ func (a *app) collect(ctx context.Context, c *api.Client, out *output, req api.C
 	return nil
 }
 
-// progress prints each object: in place on a terminal, until done is called; elsewhere on its own
-// line; not at all with JSON or YAML output.
+// progress prints each object. On a terminal it overwrites one line until done is called; otherwise
+// each object has its own line. With JSON or YAML output it prints nothing.
 func (a *app) progress(out *output) (show func(api.Step), done func()) {
 	done = func() {}
 	switch {
@@ -197,7 +197,7 @@ func (a *app) progress(out *output) (show func(api.Step), done func()) {
 	return show, func() { a.showLine("") }
 }
 
-// describeStep returns the result of one object in one line.
+// describeStep returns one line with the result of an object.
 func describeStep(s api.Step) string {
 	if s.Waiting {
 		return "waiting for the running collection to finish"

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/gc/runs"
 )
 
-// why is a reason with what explains it.
+// why returns a reason with its detail.
 func why(reason gc.Reason, detail string) string {
 	if detail == "" {
 		return string(reason)
@@ -41,7 +41,7 @@ func printLogs(t *table, out *output, logs []gc.LogDecision) {
 	}
 }
 
-// columns starts a table that in wide output names the runtime of each row last.
+// columns starts a table. In wide output, the last column is the runtime.
 func (o *output) columns(t *table, header ...string) func(runtime string, cells ...string) {
 	if o.wide() {
 		header = append(header, "RUNTIME")
@@ -74,7 +74,7 @@ func printRemoved(t *table, out *output, removed []runs.Removal) {
 	t.line("")
 }
 
-// removedInAll counts removals by kind: a run of images may have removed containers, too.
+// removedInAll counts removals by kind. A run that removes images may also have removed containers.
 func removedInAll(s runs.Summary) string {
 	if parts := kinds(s.RemovedKinds); len(parts) > 0 {
 		return strings.Join(parts, ", ")
@@ -82,7 +82,7 @@ func removedInAll(s runs.Summary) string {
 	return fmt.Sprint(s.Removed)
 }
 
-// kinds counts in words: 2 images, 1 log.
+// kinds returns counts with nouns: 2 images, 1 log.
 func kinds(counts map[string]int) []string {
 	var parts []string
 	for _, kind := range []string{runs.KindImage, runs.KindContainer, runs.KindPod, runs.KindLog} {
@@ -93,7 +93,8 @@ func kinds(counts map[string]int) []string {
 	return parts
 }
 
-// removedWhat counts removals: always images and containers, other kinds if there are any.
+// removedWhat counts removals. It always has images and containers, and other kinds if there are
+// any.
 func removedWhat(r runs.Report) string {
 	parts := []string{count(r.Count(runs.KindImage), "image"), count(r.Count(runs.KindContainer), "container")}
 	for _, kind := range []string{runs.KindPod, runs.KindLog} {

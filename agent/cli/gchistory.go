@@ -43,7 +43,7 @@ func printHistory(t *table, out *output, runs []history.Run) {
 	}
 	t.row(header...)
 	for _, r := range runs {
-		// Inodes are printed only if they were the reason. Wide output has columns for them.
+		// Inodes are printed only if they triggered the run. Wide output has columns for them.
 		amount := func(bytes, inodes uint64) string {
 			switch {
 			case r.RequestedInodes == 0 || out.wide():
@@ -71,7 +71,8 @@ func printHistory(t *table, out *output, runs []history.Run) {
 	}
 }
 
-// printProblems prints each error and warning once, with its latest run: many runs in a row have the same.
+// printProblems prints each error and warning once, with its latest run: consecutive runs often
+// have the same ones.
 func printProblems(t *table, out *output, runs []history.Run) {
 	var printed []string
 	for _, r := range runs {
@@ -85,7 +86,7 @@ func printProblems(t *table, out *output, runs []history.Run) {
 	}
 }
 
-// byReason counts in words: 3 lru, 1 max-age.
+// byReason returns counts by reason: 3 lru, 1 max-age.
 func byReason(counts map[gc.Reason]int) string {
 	var parts []string
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {

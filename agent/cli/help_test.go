@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// commands are all that there are; a group is shown with what it holds.
+// commands are all commands. The golden file of a group shows its subcommands.
 var commands = []string{
 	"agent", "fleet", "fleet plan", "fleet status", "fleet get", "fleet delete", "fleet gc", "fleet gc plan", "fleet slots", "fleet slots release", "server", "status", "nodes", "ps", "images", "gc", "gc plan", "gc run", "gc history", "shutdown", "shutdown plan", "shutdown report",
 	"drain", "reboot", "cordon", "uncordon", "leave", "doctor",
@@ -30,7 +30,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Every user of a host reads command lines (proc_pid_cmdline(5)).
+// Every user of a host can read command lines (proc_pid_cmdline(5)).
 func TestNoFlagTakesASecret(t *testing.T) {
 	sounds := regexp.MustCompile(`--\S*(pass|token|secret|key|credential)\S*`)
 	for _, c := range commands {
@@ -40,8 +40,8 @@ func TestNoFlagTakesASecret(t *testing.T) {
 	}
 }
 
-// The list of commands in this file is checked against the help itself, so that a
-// new command gets its golden file.
+// The list of commands in this file is compared with the help, so that a new command needs a golden
+// file.
 func TestHelpListsTheCommands(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
 	var found []string
@@ -70,8 +70,8 @@ func TestHelpListsTheCommands(t *testing.T) {
 	}
 }
 
-// The first column of the table in docs/reference/commands.md names every command: the full name, or
-// behind another of its group the last word alone.
+// The first column of the table in docs/reference/commands.md names every command: the full name,
+// or only the last word after another command of the same group.
 func TestTheDocsListTheCommands(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/commands.md")
 	if err != nil {

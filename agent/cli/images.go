@@ -26,8 +26,7 @@ func (a *app) imagesCommand() *cobra.Command {
 	})
 }
 
-// printImages writes images in the order in which they would go, those that stay
-// last.
+// printImages prints images in removal order. Images that stay are last.
 func printImages(t *table, out *output, images []api.Image) {
 	if len(images) == 0 {
 		t.line("no images")
@@ -44,7 +43,7 @@ func printImages(t *table, out *output, images []api.Image) {
 	}
 }
 
-// printPlannedImages writes images in the order of a plan.
+// printPlannedImages prints images in the order of a plan.
 func printPlannedImages(t *table, out *output, images []gc.ImageDecision) {
 	several := severalRuntimes(images, func(img gc.ImageDecision) string { return img.Runtime })
 	t.row(imageHeader(out, several, "ACTION", "REASON")...)
@@ -69,8 +68,8 @@ func imageHeader(out *output, several bool, what, why string) []string {
 	return header
 }
 
-// printImage prints an image, and a row for each of its other tags, so that a search finds them. Wide
-// output has all names in one row.
+// printImage prints an image, with a row for each further tag, so that a search finds all names.
+// Wide output has all names in one row.
 func printImage(t *table, out *output, several bool, img *gc.ImageDecision, what string) {
 	row := imageRow(out, several, img, what)
 	t.row(row...)
@@ -99,7 +98,7 @@ func imageRow(out *output, several bool, img *gc.ImageDecision, what string) []s
 	return row
 }
 
-// imageName is the first name, or all of them.
+// imageName returns the first name, or all names.
 func imageName(names []string, all bool) string {
 	switch {
 	case len(names) == 0:
@@ -110,7 +109,7 @@ func imageName(names []string, all bool) string {
 	return names[0]
 }
 
-// seen is when something was seen, if it was.
+// seen returns how long ago an object was seen, or "not seen".
 func seen(out *output, at time.Time) string {
 	if at.IsZero() {
 		return "not seen"

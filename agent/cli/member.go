@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// showMember prints one host in full, in the words of `hostler status`.
+// showMember prints one host in full, in the format of `hostler status`.
 func showMember(ctx context.Context, c *api.Client, out *output, name string) error {
 	m, err := c.Member(ctx, name)
 	if err != nil {
@@ -24,7 +24,7 @@ func showMember(ctx context.Context, c *api.Client, out *output, name string) er
 	return out.print(m, func(t *table) { printMember(t, out, m) })
 }
 
-// printMember prints what the control plane has of a host: its last report.
+// printMember prints the last report of a host that the control plane stores.
 func printMember(t *table, out *output, m fleet.MemberOf) {
 	s := api.Status{Node: m.Node, Lease: m.Lease, ControlPlane: api.ControlPlane{Type: m.ControlPlane.Type, Endpoint: m.ControlPlane.Endpoint, Connected: true}}
 	own := m.Node.Name == m.ControlPlane.Node
@@ -35,11 +35,11 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	first := headline(out, s)
 	expired, marked := len(wrong) > 0 && wrong[0].severity == leaseExpired, markedLost(m.Node)
 	if expired {
-		whose := "; last reported status "
+		source := "; last reported status "
 		if marked {
-			whose = "; the control plane marks it as "
+			source = "; the control plane marks it as "
 		}
-		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + whose + strings.TrimPrefix(first, m.Node.Name+" is ")
+		first = m.Node.Name + ": " + out.red("LEASE EXPIRED") + source + strings.TrimPrefix(first, m.Node.Name+" is ")
 	}
 	out.indented(t, "", first)
 	for _, w := range wrong {
@@ -71,13 +71,14 @@ func printMember(t *table, out *output, m fleet.MemberOf) {
 	}
 }
 
-// markedLost reports whether the control plane has written the Ready condition, and not the host.
+// markedLost reports whether the control plane, and not the host, wrote the Ready condition.
 func markedLost(node *corev1.Node) bool {
 	ready := controlplane.ConditionOf(node, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionUnknown && slices.Contains([]string{"NodeStatusUnknown", "NodeStatusNeverUpdated"}, ready.Reason)
 }
 
-// memberConditions adds to the conditions of a lost host when it last reported those that are not Unknown.
+// memberConditions returns the conditions of a host. For a lost host it adds when the host reported
+// the ones that are not Unknown.
 func memberConditions(out *output, s api.Status, lost bool) string {
 	text := conditions(out, s)
 	if !lost {
@@ -98,7 +99,7 @@ func memberConditions(out *output, s api.Status, lost bool) string {
 	if !last.IsZero() {
 		when = "as of " + last.UTC().Format(time.RFC3339) + ", before the host was lost"
 	}
-	if text == "" { // a table below has them
+	if text == "" { // a table below lists them
 		return when
 	}
 	reported, unknown, some := strings.Cut(text, "; Unknown: ")
@@ -109,7 +110,7 @@ func memberConditions(out *output, s api.Status, lost bool) string {
 	return text
 }
 
-// offered is empty before the first report of the host.
+// offered returns the resources of a Node; empty before the first report.
 func offered(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 	if len(of(s.Node)) == 0 {
 		return ""
@@ -139,7 +140,7 @@ func memberLease(out *output, m fleet.MemberOf) string {
 	return line
 }
 
-// memberCordon cannot name who cordoned another host.
+// memberCordon returns whether a host is cordoned. It cannot name who cordoned another host.
 func memberCordon(node *corev1.Node, own bool) string {
 	switch {
 	case !node.Spec.Unschedulable:
@@ -157,7 +158,7 @@ func ownHint(own bool) string {
 	return "for its current state, run `hostler status`"
 }
 
-// ownTaints lists the taints of this host's Node without that of the cordon, which has a line of its own.
+// ownTaints lists the taints of this host's Node, except the cordon's, which has its own line.
 func ownTaints(s api.Status) string {
 	if s.Node == nil {
 		return ""
@@ -165,7 +166,7 @@ func ownTaints(s api.Status) string {
 	return listTaints(s.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
 }
 
-// listTaints lists taints as kubectl writes them. omit may be nil.
+// listTaints lists taints in kubectl's format. omit may be nil.
 func listTaints(taints []corev1.Taint, omit func(corev1.Taint) bool) string {
 	var list []string
 	for _, t := range taints {

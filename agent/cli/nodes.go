@@ -43,8 +43,8 @@ have problems.`
 	return cmd
 }
 
-// oneNode refuses more than one name, and one that is empty, as of a variable that is
-// not set.
+// oneNode rejects more than one name. It also rejects an empty name, for example from an unset
+// variable.
 func oneNode(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 1:
@@ -64,8 +64,8 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 		return stream(ctx, c, &nodeList{w: out.w, begin: "apiVersion: v1\nkind: NodeList\nmetadata: {}\nitems:", end: "", none: " []\n", first: "\n", item: yamlItem})
 	}
 	var seen []hostRow
-	whose, err := c.Fleet(ctx, func(m fleet.Member) error {
-		seen = append(seen, see(out, m))
+	in, err := c.Fleet(ctx, func(m fleet.Member) error {
+		seen = append(seen, newHostRow(out, m))
 		return nil
 	})
 	if err != nil {
@@ -74,25 +74,24 @@ func (a *app) showFleet(ctx context.Context, c *api.Client, out *output, watch b
 	limit := 0
 	if watch {
 		lines, _ := a.size()
-		limit = max(0, lines-1) // the cursor is on the last line
+		limit = max(0, lines-1) // the cursor needs the last line
 	}
-	return out.print(nil, func(t *table) { printFleet(t, out, whose, seen, limit) })
+	return out.print(nil, func(t *table) { printFleet(t, out, in, seen, limit) })
 }
 
-// nodeList writes a v1.NodeList item by item: a fleet may be larger than what one wants
-// to hold.
+// nodeList writes a v1.NodeList item by item, because a fleet may be too large for memory.
 type nodeList struct {
 	w                   io.Writer
 	begin, between, end string
-	first, none         string // before the first item; instead of it and the end
+	first, none         string // written before the first item; written instead of first and end if there are no items
 	item                func(*corev1.Node) ([]byte, error)
 	written             int
 }
 
-// stream prints the fleet. It prints nothing before the first host arrives, so that a refusal leaves
-// no partial list.
+// stream prints the fleet. It prints nothing before the first host arrives, so that a rejected
+// request leaves no partial list.
 func stream(ctx context.Context, c *api.Client, l *nodeList) error {
-	whose, err := c.Fleet(ctx, func(m fleet.Member) error { return l.add(m.Node) })
+	in, err := c.Fleet(ctx, func(m fleet.Member) error { return l.add(m.Node) })
 	if err != nil {
 		return err
 	}
@@ -100,8 +99,8 @@ func stream(ctx context.Context, c *api.Client, l *nodeList) error {
 	if l.written == 0 {
 		last = l.begin + l.none
 	}
-	if _, err = io.WriteString(l.w, last); err == nil && whose.Message != "" {
-		return errors.New("incomplete: " + whose.Message) // a list has no place for it
+	if _, err = io.WriteString(l.w, last); err == nil && in.Message != "" {
+		return errors.New("incomplete: " + in.Message) // a v1.NodeList cannot contain the message
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func TestMemberScreens(t *testing.T) {
 	}
 }
 
-// What is worst stands first, each host once, whatever else is wrong with it.
+// The worst hosts come first, and each host is listed once, with all its problems.
 func TestAFleetIsListedTheWorstFirst(t *testing.T) {
 	screen := hostler(serve(t, fleets()["much-is-wrong"]), "nodes").stdout
 	at := 0
@@ -142,7 +142,7 @@ func TestAWatchedFleetFitsTheTerminal(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("hostler nodes --watch ended with %d, want 0", code)
 	}
-	if lines := strings.Count(screen, "\n"); screen != "" && (lines > 24 || !strings.Contains(screen, "more, none in a worse state\n")) { // nothing, if the signal came before the answer
+	if lines := strings.Count(screen, "\n"); screen != "" && (lines > 24 || !strings.Contains(screen, "more, none in a worse state\n")) { // empty if the signal came before the answer
 		t.Errorf("hostler nodes --watch has %d lines on a terminal of 24, want how many are left out at the end:\n%s", lines, screen)
 	}
 }
@@ -172,7 +172,7 @@ func TestAWatchOfAFleetEndsWithASignal(t *testing.T) {
 	}
 }
 
-// A host that somebody else has taken over tells a terminal nothing.
+// A compromised host must not control the terminal.
 func TestWhatAHostSaysOfItselfMovesNoTerminal(t *testing.T) {
 	const evil = "\x1b]0;owned\a\x1b[2J\u009b31m\x1b[31;1m\r all is well"
 	b := fleets()["well"]

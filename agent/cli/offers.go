@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// What the Node offers, on the screen of `hostler status`.
+// The following functions print the Node's resources and addresses for `hostler status`.
 
-// addresses writes each type once, with its addresses.
+// addresses returns each address type once, with its addresses.
 func addresses(s api.Status) string {
 	if s.Node == nil {
 		return ""
@@ -30,7 +30,7 @@ func addresses(s api.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-// printAddresses says why each address is the one.
+// printAddresses prints why each address was chosen.
 func printAddresses(t *table, s api.Status) {
 	if len(s.Addresses) == 0 {
 		return
@@ -51,12 +51,12 @@ func resources(s api.Status, of func(*corev1.Node) corev1.ResourceList) string {
 	}
 	list := of(s.Node)
 	bytes := func(q *resource.Quantity) string { return size(q.Value()) }
-	cpus := strconv.FormatFloat(list.Cpu().AsApproximateFloat64(), 'f', -1, 64) // "63500m" is for machines
+	cpus := strconv.FormatFloat(list.Cpu().AsApproximateFloat64(), 'f', -1, 64) // "63500m" is hard to read
 	return fmt.Sprintf("%s CPUs, %s memory, %s disk, %s pods",
 		cpus, bytes(list.Memory()), bytes(list.StorageEphemeral()), list.Pods())
 }
 
-// machine prints, in wide output, what pods share beside the capacity.
+// machine returns, in wide output, the cgroup version, swap, huge pages and NUMA nodes.
 func machine(out *output, s api.Status) string {
 	if !out.wide() || s.Node == nil {
 		return ""

@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// output prints an answer in the format that was asked for.
+// output prints an answer in the requested format.
 type output struct {
 	w      io.Writer
 	format string
@@ -34,17 +34,16 @@ func (a *app) output(format string) (*output, error) {
 	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: a.Now}, nil
 }
 
-// terminal reports whether a person watches the output on what knows colours, and how to
-// draw in place.
+// terminal reports whether the output is a terminal that supports colours and cursor movement.
 func (a *app) terminal() bool {
 	f, ok := a.raw.Stdout.(*os.File)
 	return ok && a.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// wide reports whether the person asked for every column.
+// wide reports whether all columns were requested.
 func (o *output) wide() bool { return o.format == "wide" }
 
-// print writes v as JSON or YAML, or lets human write it for a person.
+// print writes v as JSON or YAML, or calls human to write a table.
 func (o *output) print(v any, human func(t *table)) error {
 	switch o.format {
 	case "json", "yaml":
@@ -60,7 +59,7 @@ func (o *output) print(v any, human func(t *table)) error {
 	return t.w.Flush()
 }
 
-// encoded is v as JSON or YAML.
+// encoded returns v as JSON or YAML.
 func encoded(v any, format string) ([]byte, error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -72,29 +71,29 @@ func encoded(v any, format string) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// table writes lines and columns.
+// table writes lines of text, and rows with columns.
 type table struct {
 	w     *tabwriter.Writer
-	shown []string // the etcd commands of this screen
+	shown []string // etcd commands that this screen already shows
 }
 
-// line ends the columns before it and writes free text.
+// line ends the current columns and writes a line of text.
 func (t *table) line(format string, args ...any) {
 	if len(args) > 0 {
 		format = fmt.Sprintf(format, args...)
 	}
-	_ = t.w.Flush() // a failed write shows at the last Flush as well
+	_ = t.w.Flush() // the last Flush reports a failed write, too
 	fmt.Fprintln(t.w, format)
 	_ = t.w.Flush()
 }
 
-// cellEnds replaces what would end a cell or a row.
+// cellEnds replaces characters that would end a cell or a row.
 var cellEnds = strings.NewReplacer("\t", " ", "\n", " ")
 
-// row writes cells under those of the rows before.
+// row writes cells, aligned with those of the previous rows.
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
-		if strings.TrimSpace(c) == "" && i < len(cells)-1 { // spaces indent
+		if strings.TrimSpace(c) == "" && i < len(cells)-1 { // an empty first cell is indentation
 			c += "-"
 		}
 		cells[i] = cellEnds.Replace(c)
@@ -102,7 +101,8 @@ func (t *table) row(cells ...string) {
 	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
 
-// section returns what writes rows below a head. An empty line and the head come before the first row.
+// section returns a function that writes rows. Before the first row, it writes an empty line and
+// the head.
 func (t *table) section(head ...string) func(cells ...string) {
 	headed := false
 	return func(cells ...string) {
@@ -115,7 +115,7 @@ func (t *table) section(head ...string) func(cells ...string) {
 	}
 }
 
-// What changes the colour of the text after it.
+// Colour codes.
 const (
 	red    = "\x1b[31;1m"
 	green  = "\x1b[32;1m"
@@ -123,13 +123,13 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// showLine replaces the last line of a terminal, which has no end.
+// showLine replaces the last line of a terminal. The line has no newline.
 func (a *app) showLine(text string) {
 	fmt.Fprint(a.raw.Stdout, clearLine)
 	fmt.Fprint(a.Stdout, text)
 }
 
-// What moves the cursor of a terminal, or clears a part of it.
+// Codes that move the cursor or clear a part of the terminal.
 const (
 	home         = "\x1b[H"
 	restOfLine   = "\x1b[K"
@@ -137,13 +137,13 @@ const (
 	clearLine    = "\r" + restOfLine
 )
 
-// printable is a writer that drops control characters except newlines, tabs and colours: names and
-// messages come from other hosts and from authors of images.
+// printable returns a writer that drops control characters except newlines, tabs and colours. Names
+// and messages may come from other hosts and from authors of images.
 func printable(w io.Writer) io.Writer {
 	return sanitize.Writer{W: w, Allow: []string{red, green, yellow, plain}}
 }
 
-// red, green and yellow colour text where a terminal shows it.
+// red, green and yellow colour text if the output is a terminal.
 func (o *output) red(s string) string    { return o.paint(red, s) }
 func (o *output) green(s string) string  { return o.paint(green, s) }
 func (o *output) yellow(s string) string { return o.paint(yellow, s) }
@@ -155,7 +155,7 @@ func (o *output) paint(code, s string) string {
 	return code + s + plain
 }
 
-// ago writes how long ago t was, as kubectl does: 5s, 3m20s, 2h, 4d.
+// ago returns how long ago t was, in kubectl's format: 5s, 3m20s, 2h, 4d.
 func (o *output) ago(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -165,10 +165,10 @@ func (o *output) ago(t time.Time) string {
 
 func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
-// size writes bytes for a person.
+// size formats bytes.
 func size[N int64 | uint64](n N) string { return gc.Size(uint64(n)) }
 
-// short cuts an ID to a length that identifies it.
+// short shortens an ID. The rest still identifies the object.
 func short(id string) string {
 	if _, digest, ok := strings.Cut(id, ":"); ok && !strings.Contains(digest, "/") {
 		id = digest
@@ -176,7 +176,7 @@ func short(id string) string {
 	return id[:min(len(id), 12)]
 }
 
-// count writes a number with its noun: 1 image, 2 images.
+// count returns a number with its noun: 1 image, 2 images.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -184,7 +184,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// warn writes a message above the answer, if there is one.
+// warn writes a message above the answer, unless it is empty.
 func warn(t *table, message string) {
 	if message != "" {
 		t.line("incomplete: %s", message)

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// headline is the first line: the node, and the worst that can be said of it.
+// headline returns the first line: the node and its worst problem.
 func headline(out *output, s api.Status) string {
 	if s.Node == nil {
 		return out.yellow("starting") + ": the host has not been checked yet"
@@ -34,7 +34,7 @@ func headline(out *output, s api.Status) string {
 		word = out.red("NOT READY")
 	}
 	if s.Node.Spec.Unschedulable {
-		word += out.yellow(",SchedulingDisabled") // as kubectl says it
+		word += out.yellow(",SchedulingDisabled") // as kubectl prints it
 	}
 	word += ", for " + age(out.now().Sub(ready.LastTransitionTime.Time))
 	if s.ControlPlane.Overdue != "" {
@@ -43,33 +43,32 @@ func headline(out *output, s api.Status) string {
 	return s.Node.Name + " is " + word
 }
 
-// severity is how much something hurts, the worst first.
+// severity is the severity of a problem, the worst first.
 type severity int
 
 const (
-	leaseExpired severity = iota // the fleet takes the host for dead
+	leaseExpired severity = iota // other programs treat the host as dead
 	noPods                       // the host is not Ready
-	pressed                      // the host lacks something
-	unprotected                  // a shutdown cuts pods off
+	pressed                      // a pressure condition is true
+	unprotected                  // a shutdown kills pods
 	unreported                   // the control plane gets no report
-	unseen                       // nobody knows how the host is
-	failing                      // a loop does not do its work
-	info                         // nothing that pods or the fleet feel
+	unseen                       // the state of the host is unknown
+	failing                      // a loop fails
+	info                         // pods and the control plane are not affected
 )
 
-// problem is one thing that is wrong.
+// problem is one problem of the host.
 type problem struct {
-	what     string    // empty where it explains the verdict
-	since    time.Time // zero where the text says it, or nothing does
+	what     string    // subject; empty if the problem explains the verdict
+	since    time.Time // start; zero if it is unknown or in the text
 	text     string
 	measured time.Time // when the figure in text was measured; zero if it has none
-	next     string    // what to do next; empty where the text says it
+	next     string    // next step; empty if the text has it
 	severity severity
-	causes   []api.Cause // what text is about
+	causes   []api.Cause // faults that the text reports
 }
 
-// print writes the problem, indented, on as many lines as it takes, and below it what
-// to do next.
+// print writes the problem, indented and wrapped, and below it the next step.
 func (w problem) print(t *table, out *output) {
 	paint := out.red
 	if w.severity == info {
@@ -92,8 +91,7 @@ func (w problem) print(t *table, out *output) {
 	}
 }
 
-// indented writes text on as many lines as it takes, those after the first one
-// indented deeper.
+// indented writes text, wrapped to the screen. All lines after the first one are indented further.
 func (o *output) indented(t *table, indent, text string) {
 	text = t.once(text)
 	lines := strings.Split(text, "\n")
@@ -108,7 +106,7 @@ func (o *output) indented(t *table, indent, text string) {
 	}
 }
 
-// problems lists all problems once, the worst first, and each next step once.
+// problems lists each problem once, the worst first, and each next step once.
 func problems(out *output, s api.Status) []problem {
 	var list []problem
 	if s.Node != nil {
@@ -131,7 +129,7 @@ func problems(out *output, s api.Status) []problem {
 	list = append(list, infos(out, s)...)
 	slices.SortStableFunc(list, func(a, b problem) int { return cmp.Compare(a.severity, b.severity) })
 	for i := range list {
-		if commandBegins.MatchString(list[i].text) { // which are the next step
+		if commandBegins.MatchString(list[i].text) { // the commands are the next step
 			list[i].next = ""
 		}
 		if slices.ContainsFunc(list[:i], func(w problem) bool { return w.next == list[i].next }) {
@@ -147,14 +145,14 @@ const (
 	fresh = 24 * time.Hour
 )
 
-// fleetProblems lists problems with the control plane that are not listed yet.
+// fleetProblems lists problems with the control plane that list does not contain.
 func fleetProblems(s api.Status, list []problem) []problem {
 	next := "`" + logOfAgent + "`"
 	if s.ControlPlane.Type != "embedded" {
 		next = "`hostler doctor`"
 	}
 	c, known := s.ControlPlane, len(list)
-	list = slices.Clip(list) // the caller's stays as it is
+	list = slices.Clip(list) // so that append does not change the caller's list
 	if c.Overdue != "" {
 		list = append(list, problem{what: "heartbeat", text: c.Overdue, next: next, severity: leaseExpired, causes: []api.Cause{c.OverdueCause}})
 	}
@@ -181,13 +179,13 @@ func fleetProblems(s api.Status, list []problem) []problem {
 	}
 	for i := range list[known:] {
 		if w := &list[known+i]; slices.Contains(w.causes, api.CauseApproval) || slices.Contains(w.causes, api.CauseRefused) {
-			w.next = "" // it says so itself
+			w.next = "" // the text has the next step
 		}
 	}
 	return list[known:]
 }
 
-// checkProblems lists problems of custom checks that no condition shows.
+// checkProblems lists problems of custom checks that no condition reports.
 func checkProblems(c api.CustomConditions, before []problem) []problem {
 	var list []problem
 	for _, f := range c.Faults {
@@ -207,7 +205,7 @@ func checkProblems(c api.CustomConditions, before []problem) []problem {
 		case !check.Temporary:
 		case check.Answer == status.Problem:
 			list = append(list, problem{what: kind, text: check.Message, next: status.StepOfProblem, severity: info})
-		case check.Faulty: // which is listed
+		case check.Faulty: // already listed
 		case check.Answer == status.Undecided, check.Answer == status.TimedOut, check.Answer == status.NotRun:
 			list = append(list, problem{what: kind + " unknown", text: check.Message, next: "`hostler doctor`", severity: info})
 		}
@@ -219,11 +217,11 @@ func checkProblems(c api.CustomConditions, before []problem) []problem {
 func infos(out *output, s api.Status) []problem {
 	var list []problem
 	if r := s.ImageGC.LastRun; r != nil {
-		for _, warning := range r.Warnings { // one for each filesystem that was too full
+		for _, warning := range r.Warnings { // one for each filesystem that was still too full
 			if freed(s.ImageGC, warning) {
 				continue
 			}
-			reached, _, _ := strings.Cut(firstLine(warning), "; images kept: ") // the next step has what follows
+			reached, _, _ := strings.Cut(firstLine(warning), "; images kept: ") // the next step shows the rest
 			list = append(list, problem{
 				what: "images", text: "the last collection, " + out.ago(r.StartedAt) + ", did not free enough: " + reached,
 				next: "`hostler gc plan` shows why images are kept, `hostler gc history -o wide` the largest folders", severity: info,
@@ -237,11 +235,11 @@ func infos(out *output, s api.Status) []problem {
 		list = append(list, problem{what: "addresses", text: s.AddressMissing, next: status.StepAddressMissing(s.AddressMissing), severity: info})
 	}
 	if c := s.NodeName; c != nil {
-		harm := info
+		level := info
 		if c.Status == doctor.Fail {
-			harm = unreported
+			level = unreported
 		}
-		list = append(list, problem{what: "node name", text: c.Message, next: c.Hint, severity: harm})
+		list = append(list, problem{what: "node name", text: c.Message, next: c.Hint, severity: level})
 	}
 	if text := s.Configuration.Trouble(); text != "" {
 		list = append(list, problem{what: "configuration", text: text, next: s.Configuration.Fix(), severity: info})
@@ -256,7 +254,7 @@ func infos(out *output, s api.Status) []problem {
 	}
 	if text := s.State.Message; text != "" {
 		next := "`df -h " + s.State.Path + "`, and `" + logOfAgent + "`"
-		if s.State.Persisted { // a file of before was set aside
+		if s.State.Persisted { // only an old file was set aside
 			next = "delete that file once you no longer need it"
 		}
 		list = append(list, problem{what: "state", text: text, next: next, severity: info})
@@ -276,7 +274,7 @@ func freed(g api.ImageGC, warning string) bool {
 	})
 }
 
-// unexpected reports whether this boot is young, and began as nobody wanted.
+// unexpected reports whether this boot is recent and followed an unexpected reboot.
 func unexpected(out *output, s api.Status) bool {
 	r := s.Reboots.Last
 	return r != nil && r.Verdict == reboots.Unexpected && out.now().Sub(s.Reboots.BootedAt) < fresh
@@ -292,7 +290,7 @@ func conditionProblems(s api.Status) []problem {
 			continue
 		case c.Type == corev1.NodeReady:
 			w.what, w.severity = "", noPods
-		case strings.HasPrefix(c.Message, status.NoPressureSince): // nothing is left to do
+		case strings.HasPrefix(c.Message, status.NoPressureSince): // the pressure is over
 			w.text, _, _ = strings.Cut(c.Message, "; now ")
 			w.next = ""
 		case hasFigure(c):
@@ -300,12 +298,12 @@ func conditionProblems(s api.Status) []problem {
 		case c.Type == status.ShutdownProtected:
 			w.what, w.severity = "shutdown", unprotected
 			switch ready := controlplane.ConditionOf(s.Node, corev1.NodeReady); {
-			case c.Reason == status.ReasonStarting: // the guard may know more by now
+			case c.Reason == status.ReasonStarting: // the guard's own status may be newer
 				w.severity, w.causes = info, nil
-			case c.Reason == status.ReasonSwitchedOff: // as somebody wants it
+			case c.Reason == status.ReasonSwitchedOff: // disabled by configuration
 				w.severity = info
 			case c.Reason == status.ReasonPodsOutOfReach && ready != nil && ready.Status == corev1.ConditionFalse:
-				w.next = "" // that of Ready
+				w.next = "" // Ready has the same next step
 			}
 		case c.Status == corev1.ConditionUnknown:
 			w.what += " unknown"
@@ -316,8 +314,8 @@ func conditionProblems(s api.Status) []problem {
 	return list
 }
 
-// hasFigure reports whether the message of a condition has a figure of the last check. The figures in
-// the rest of a screen may be newer.
+// hasFigure reports whether the message of a condition has a figure of the last check. Other
+// figures on the screen may be newer.
 func hasFigure(c corev1.NodeCondition) bool {
 	switch c.Type {
 	case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
@@ -336,8 +334,8 @@ func readyFirst(a, b corev1.NodeCondition) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// covered reports whether problems in the list are about all of these causes: a condition or the
-// control plane and the loop behind it often report the same, one in more words.
+// covered reports whether the list already has problems with all of these causes. A loop often
+// reports the same fault as a condition or the control plane.
 func covered(list []problem, causes ...api.Cause) bool {
 	for _, c := range causes {
 		if c == "" || !slices.ContainsFunc(list, func(w problem) bool { return slices.Contains(w.causes, c) }) {
@@ -347,7 +345,7 @@ func covered(list []problem, causes ...api.Cause) bool {
 	return len(causes) > 0
 }
 
-// causesOf returns the causes of failures of runtimes.
+// causesOf returns the causes for failures of these runtimes.
 func causesOf(runtimes []string) []api.Cause {
 	var causes []api.Cause
 	for _, name := range runtimes {
@@ -356,8 +354,8 @@ func causesOf(runtimes []string) []api.Cause {
 	return causes
 }
 
-// anyDown reports whether one of the named runtimes is down. The condition Ready names it
-// already: its errors would fill the screen with the same cause once for each loop.
+// anyDown reports whether one of the runtimes is down. The condition Ready already names it. The
+// error of each loop would repeat the same cause.
 func anyDown(s api.Status, names []string) bool {
 	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool {
 		return !r.Ready && slices.Contains(names, r.Name)

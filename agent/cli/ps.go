@@ -68,8 +68,7 @@ func printPods(t *table, out *output, pods []api.Pod) {
 	}
 }
 
-// podState sums up the states of a pod's containers: "2 Running", or
-// "1 Exited, 1 Running".
+// podState counts the states of a pod's containers: "2 Running", or "1 Exited, 1 Running".
 func podState(p api.Pod) string {
 	counts := map[string]int{}
 	for _, c := range p.Containers {
@@ -87,8 +86,9 @@ func podState(p api.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// history returns the records of the last shutdowns, and which containers nobody started since. If no
-// agent answers, root reads the journal file; fault says that it may be the wrong file.
+// history returns the records of the last shutdowns, and the containers that were not started since
+// the boot. If no agent answers, root reads the journal file. fault says that it may be the wrong
+// file.
 func (a *app) history(ctx context.Context, c *api.Client) (history journal.History, notStarted []string, fault, err error) {
 	s, err := c.Status(ctx)
 	history, notStarted = s.Shutdown.History(), s.NotStarted
@@ -100,13 +100,13 @@ func (a *app) history(ctx context.Context, c *api.Client) (history journal.Histo
 		fmt.Fprintln(a.Stderr, "no agent answers; reading its records in", cfg.State.Directory)
 		history, err = inspect.LastShutdown(cfg, slog.New(slog.DiscardHandler))
 		if fault != nil {
-			fault = silentError{} // it was reported
+			fault = silentError{} // already printed
 		}
 	}
 	return history, notStarted, fault, err
 }
 
-// lastShutdown prints how the last shutdown went.
+// lastShutdown prints the result of the last shutdown.
 func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) error {
 	history, missing, fault, err := a.history(ctx, c)
 	if err != nil {
@@ -115,13 +115,13 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 	answer := struct {
 		Shutdown *journal.Record `json:"shutdown"`
 		Pods     []endedPod      `json:"pods"`
-		// Cancelled is one that was cancelled since.
+		// Cancelled is a later shutdown that was cancelled.
 		Cancelled *journal.Record `json:"calledOff,omitempty"`
-		// Drained is the last drain by a person since the boot before.
+		// Drained is the last manual drain since the previous boot.
 		Drained *journal.Record `json:"drained,omitempty"`
-		// Restarts are the containers of shutdowns that can be started again.
+		// Restarts has the restart state of containers that shutdowns stopped.
 		Restarts []journal.Restart `json:"restarts,omitempty"`
-		// NotStarted names the containers that should run by their restart policy, and that nobody
+		// NotStarted names the containers that should run by their restart policy, and were not
 		// started since the boot.
 		NotStarted []string `json:"notStarted,omitempty"`
 	}{history.Last, []endedPod{}, history.Cancelled, history.Drained, history.Restarts, missing}
@@ -145,7 +145,7 @@ func (a *app) lastShutdown(ctx context.Context, c *api.Client, out *output) erro
 	return fault
 }
 
-// endedPod is a pod of the last shutdown, with a v1.Pod's status.
+// endedPod is a pod of the last shutdown, with the status of a v1.Pod.
 type endedPod struct {
 	journal.PodRecord
 	Status journal.PodStatus `json:"status"`
@@ -161,7 +161,7 @@ func printShutdowns(t *table, history journal.History) {
 			ofLast = append(ofLast, r)
 		}
 	}
-	if called := history.Cancelled; called != nil { // which was later
+	if called := history.Cancelled; called != nil { // a later shutdown that was cancelled
 		all := ofLast
 		ofLast = nil
 		for _, r := range all {
@@ -188,7 +188,7 @@ func printShutdowns(t *table, history journal.History) {
 	}
 }
 
-// printEarlier names the pods that earlier drains of the same maintenance stopped.
+// printEarlier names the pods that earlier drains of the same maintenance period stopped.
 func printEarlier(t *table, r journal.Record) {
 	var names []string
 	for _, p := range r.Earlier {
@@ -230,13 +230,13 @@ func printRecord(t *table, r journal.Record, restarts []journal.Restart) {
 		}
 		grace := ""
 		if p.Phase != "" {
-			grace = p.Grace.Duration.Round(100 * time.Millisecond).String() // it is what was left at the moment
+			grace = p.Grace.Duration.Round(100 * time.Millisecond).String() // the grace period that was left when the stop began
 		}
 		t.row(p.Namespace, p.Name, phase, p.Phase, grace, string(p.Outcome), after, took, note)
 	}
 }
 
-// podNote says what kept a pod from stopping, if anything did, or why it was killed.
+// podNote returns which containers did not stop, or why they were killed.
 func podNote(p journal.PodRecord) string {
 	switch {
 	case len(p.Stuck) > 0:
@@ -250,7 +250,7 @@ func podNote(p journal.PodRecord) string {
 	return strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+p.Error, "; ")
 }
 
-// limits says what gave containers of a pod less grace than they request.
+// limits returns why containers of a pod got less grace than they request.
 func limits(p journal.PodRecord) string {
 	var parts []string
 	for _, l := range p.Limits {
@@ -259,12 +259,12 @@ func limits(p journal.PodRecord) string {
 	return joined(parts...)
 }
 
-// joined are the texts that are not empty.
+// joined joins the texts that are not empty.
 func joined(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
 }
 
-// describeRecord is a shutdown in one line.
+// describeRecord describes a shutdown in one line.
 func describeRecord(r journal.Record) string {
 	if r.Trigger == journal.TriggerUnknown && !r.Graceful {
 		pods, asOf := "no running pods known", ""
@@ -306,7 +306,7 @@ func describeRecord(r journal.Record) string {
 	return s
 }
 
-// outcomes counts those that did not end by themselves; empty where all did.
+// outcomes counts the pods that were killed or left running; empty if there are none.
 func outcomes(r journal.Record) string {
 	counts := map[journal.Outcome]int{}
 	for _, p := range r.Pods {
@@ -324,7 +324,7 @@ func outcomes(r journal.Record) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// shutdownTitle names the kind of a shutdown, as far as it is known.
+// shutdownTitle returns the kind of a shutdown, if it is known.
 func shutdownTitle(r journal.Record) string {
 	switch {
 	case r.Kind != "":

@@ -41,7 +41,7 @@ pass. To follow it, run hostler status. It needs reboot.enabled: true.`
 	return cmd
 }
 
-// requestReboot makes a request, and prints its result.
+// requestReboot sends a request and prints its result.
 func requestReboot(ctx context.Context, out *output, request func(context.Context) (reboot.Report, error)) error {
 	r, err := request(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func showReboot(ctx context.Context, c *api.Client, out *output) error {
 	})
 }
 
-// planned counts the pods that the drain stops.
+// planned counts the pods that the drain would stop.
 func planned(p api.RebootPlan) (n int) {
 	for _, phase := range p.Drain.Phases {
 		n += len(phase.Pods)
@@ -121,7 +121,7 @@ func describeReboot(out *output, r *reboot.Report) string {
 	return out.yellow(fmt.Sprintf("%s, began %s: %s%s", strings.ToLower(string(r.Step)), out.ago(r.Since), why, message))
 }
 
-// rebootLine is that line for the status; empty if there is nothing to say.
+// rebootLine is that line for the status; empty if no reboot is requested or running.
 func rebootLine(out *output, s api.Status) string {
 	if s.Reboot == nil || s.Reboot.Request == nil || s.Reboot.Step == controlplane.RebootDone {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// rebootAt is a reboot for a new kernel at a step.
+// rebootAt is a reboot for a new kernel, at a step.
 func rebootAt(step controlplane.RebootStep, message string) *reboot.Report {
 	file := reboot.Finding{Source: "/run/reboot-required", Message: "linux-image-6.12.57-amd64"}
 	return &reboot.Report{

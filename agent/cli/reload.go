@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/agent/api"
 )
 
-// continuation begins the lines after the first.
+// continuation is the indent of the lines after the first.
 const continuation = "  "
 
 func (a *app) reloadCommand() *cobra.Command {
@@ -50,8 +50,8 @@ command prints the reason. systemctl reload hostler does the same.`
 	return cmd
 }
 
-// sendHUP reloads an agent whose socket is elsewhere: the service manager knows its
-// process.
+// sendHUP sends SIGHUP to an agent whose socket is elsewhere. The service manager knows its process
+// ID.
 func (a *app) sendHUP(pid int, why error) error {
 	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
 		return fmt.Errorf("signal process %d: %w; %w", pid, err, why)

@@ -16,7 +16,7 @@ import (
 func restarts(out *output, s api.Status) string {
 	counts := map[journal.RestartOutcome]int{}
 	var failed []string
-	waiting := map[string][]string{} // names, by what these wait for
+	waiting := map[string][]string{} // container names, by what they wait for
 	for _, r := range s.Shutdown.Restarts {
 		if ofSystemd(r) {
 			continue
@@ -52,7 +52,7 @@ func restarts(out *output, s api.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// stoppedBy names what has stopped all of them.
+// stoppedBy returns what stopped all of these containers.
 func stoppedBy(restarts []journal.Restart) string {
 	if slices.ContainsFunc(restarts, func(r journal.Restart) bool { return !r.Drained }) {
 		return "shutdown"
@@ -60,7 +60,7 @@ func stoppedBy(restarts []journal.Restart) string {
 	return "drain"
 }
 
-// notStarted names the containers that should run and that nobody started after the boot.
+// notStarted names the containers that should run and were not started after the boot.
 func notStarted(out *output, s api.Status) string {
 	if len(s.NotStarted) == 0 {
 		return ""
@@ -68,7 +68,7 @@ func notStarted(out *output, s api.Status) string {
 	return out.red(count(len(s.NotStarted), "container")) + " since boot, despite their restart policy: " + strings.Join(s.NotStarted, ", ")
 }
 
-// nameOf is the name of a container, or else the beginning of its ID.
+// nameOf returns the name of a container, or the start of its ID.
 func nameOf(r journal.Restart) string {
 	if r.Name == "" {
 		return short(r.ID)
@@ -79,8 +79,8 @@ func nameOf(r journal.Restart) string {
 // ofSystemd reports whether systemd, and not hostler, is about to start a container again.
 func ofSystemd(r journal.Restart) bool { return r.ByUnit && r.Outcome == "" }
 
-// restartNote says what happened to a pod's containers after a shutdown, and why hostler does not
-// start them.
+// restartNote returns what happened to a pod's containers after a shutdown, and why hostler does
+// not start them.
 func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	var parts []string
 	if p.Once && !p.StartedAt.IsZero() {
@@ -112,8 +112,7 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	return strings.Join(parts, "; ")
 }
 
-// printAfterBoot prints who starts the containers of a plan after the boot, if the runtime reports
-// it.
+// printAfterBoot prints who starts the containers after the boot, if the runtime reports it.
 func printAfterBoot(t *table, p api.ShutdownPlan) {
 	by := map[runtime.Restart][]string{}
 	for _, phase := range p.Phases {

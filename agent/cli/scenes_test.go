@@ -36,7 +36,7 @@ const (
 	stateFolder = "/var/lib/hostler"
 )
 
-// scenes are hosts as a person may find them at night.
+// scenes are example hosts, mostly with problems.
 func scenes() map[string]api.Status {
 	return map[string]api.Status{
 		"healthy":          healthy(),
@@ -158,7 +158,7 @@ func healthy() api.Status {
 	}
 }
 
-// good is a condition as a healthy host has had it for three days.
+// good is a condition of a host that has been healthy for three days.
 func good(kind corev1.NodeConditionType, reason, message string) corev1.NodeCondition {
 	c := corev1.NodeCondition{
 		Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
@@ -180,7 +180,7 @@ func turn(s *api.Status, kind corev1.NodeConditionType, to corev1.ConditionStatu
 	advise(s)
 }
 
-// advise says what to do about the conditions of the scene, as the agent does.
+// advise sets the next steps for the conditions of the scene, as the agent does.
 func advise(s *api.Status) {
 	facts := status.Facts{Filesystems: []status.Filesystem{
 		{Role: status.RoleNode, Filesystem: probe.Filesystem{Mountpoint: "/", CapacityBytes: 1}},
@@ -217,8 +217,8 @@ func fail(s *api.Status, loop, text string, cause api.Cause, runtimes ...string)
 	}
 }
 
-// onRequest is a host with Docker, Podman and runc, of which nothing is removed by itself; runc
-// has no images.
+// onRequest is a host with Docker, Podman and runc, from which nothing is removed automatically.
+// runc has no images.
 func onRequest() api.Status {
 	s := healthy()
 	s.Runtimes = []api.Runtime{
@@ -312,7 +312,7 @@ func besideKubelet() api.Status {
 	const evidence = "process kubelet, pid 812"
 	s.Owners = owners(owner.Owner{Name: owner.Kubelet, Evidence: evidence}, "node", "lease", "imageGC", "containerGC")
 	s.Owners["shutdown"] = owner.Owner{Name: owner.Kubelet, Evidence: `delay lock "Kubelet needs time to handle node shutdown" of pid 812`}
-	s.ControlPlane.Connected = false // the Lease is of before the kubelet came
+	s.ControlPlane.Connected = false // the Lease is from before the kubelet
 	s.ImageGC.LastRun, s.ContainerGC.LastRun = nil, nil
 	s.Shutdown.State, s.Shutdown.Reason = shutdown.Delegated, "kubelet: "+s.Owners["shutdown"].Evidence
 	turn(&s, status.ShutdownProtected, corev1.ConditionTrue, time.Hour, status.ReasonDelegated, "another program on this host delays a shutdown for the pods: "+s.Shutdown.Reason)
@@ -338,7 +338,7 @@ func muchIsWrong() api.Status {
 	turn(&s, corev1.NodeNetworkUnavailable, corev1.ConditionUnknown, time.Minute, status.ReasonNotMeasured, "list addresses: netlink: too many open files")
 	s.Node.Spec.Unschedulable = true
 	s.Cordon = &maintenance.Cordon{Unschedulable: true, By: "alice", At: ago(10 * time.Minute)}
-	s.Shutdown.ManualDrain = &journal.Record{Trigger: journal.TriggerManual, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}, {Name: "dns", Priority: 2_000_000_000}}} // dns is spared
+	s.Shutdown.ManualDrain = &journal.Record{Trigger: journal.TriggerManual, StartedAt: ago(5 * time.Second), Pods: []journal.PodRecord{{Name: "web-6f7d", Outcome: journal.Stopped}, {Name: "db-0"}, {Name: "dns", Priority: 2_000_000_000}}} // dns is critical and keeps running
 	s.ControlPlane.Connected, s.ControlPlane.LastError = false, "update status of node \"rack3-node07.example.net\": disk full"
 	s.ControlPlane.Causes = []api.Cause{api.CauseNode}
 	fail(&s, "status", s.ControlPlane.LastError, api.CauseNode)
@@ -359,7 +359,7 @@ func switchedOff() api.Status {
 	return s
 }
 
-// ownConditions is a host with checks of its administrator's.
+// ownConditions is a host with custom checks.
 func ownConditions() api.Status {
 	s := besideKubelet()
 	add := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason, message string) {
@@ -368,7 +368,7 @@ func ownConditions() api.Status {
 	}
 	raid := conditions.Fault{Path: "/etc/hostler/conditions.d/raid", Problem: "is not run because /etc/hostler/conditions.d/raid is writable by users other than root (-rwxrwxrwx)", Fix: "chmod go-w"}
 	add("hostler.io/DiskFailing", corev1.ConditionTrue, "DiskFailing", "/dev/sda says that it is failing")
-	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as other messages have it, too
+	add("hostler.io/Short", corev1.ConditionTrue, "Short", "it") // as in other messages
 	add("hostler.io/RaidDegraded", corev1.ConditionUnknown, status.ReasonCheckNotRun, raid.String()+"; "+raid.Fix)
 	add("example.com/Cooling", corev1.ConditionFalse, status.ReasonCheckPassed, "20 °C")
 	s.CustomConditions = api.CustomConditions{
@@ -388,7 +388,7 @@ func ownConditions() api.Status {
 	return s
 }
 
-// adrift is a host on a control plane that others write too.
+// adrift is a host on a control plane with other writers.
 func adrift() api.Status {
 	s := healthy()
 	s.ControlPlane.Type, s.ControlPlane.Endpoint = "kubernetes", "https://192.0.2.2:6443"
@@ -400,7 +400,7 @@ func adrift() api.Status {
 	return s
 }
 
-// waiting is a host whose Node somebody else has to create.
+// waiting is a host whose Node another client must create.
 func waiting() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Lease, s.Drift = false, nil, nil
@@ -408,14 +408,14 @@ func waiting() api.Status {
 	return s
 }
 
-// left is a host that a person took off the control plane.
+// left is a host that was deregistered.
 func left() api.Status {
 	s := waiting()
 	s.ControlPlane.Paused = "alice deregistered the Node on 2026-11-20 03:10 UTC with `hostler leave`; this persists across restarts; run `hostler leave --undo` to register it again"
 	return s
 }
 
-// notAccepted is a host whose certificate the cluster does not know any more.
+// notAccepted is a host whose certificate the cluster no longer accepts.
 func notAccepted() api.Status {
 	s := expiredLease()
 	refused := "control plane unavailable: the server rejected this node's certificate: Unauthorized: see `hostler doctor`"
@@ -427,7 +427,7 @@ func notAccepted() api.Status {
 	return s
 }
 
-// expiredLease is a host whose control plane is away.
+// expiredLease is a host whose control plane is unreachable.
 func expiredLease() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Drift = false, nil
@@ -441,7 +441,7 @@ func expiredLease() api.Status {
 	return s
 }
 
-// unavailable is a host whose control plane has just stopped.
+// unavailable is a host whose control plane has just become unreachable.
 func unavailable() api.Status {
 	s := adrift()
 	s.Drift = nil
@@ -453,8 +453,8 @@ func unavailable() api.Status {
 	return s
 }
 
-// contended is a host whose tasks wait for memory, on a kernel that was not told to
-// count it for disks, and with less memory than was once reserved of it.
+// contended is a host whose tasks wait for memory. Its kernel does not count that for disks, and it
+// has less memory than is reserved.
 func contended() api.Status {
 	s := healthy()
 	add := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) {
@@ -473,7 +473,7 @@ func contended() api.Status {
 	return s
 }
 
-// served is a host whose API is served over the network, by a certificate that ends.
+// served is a host whose API is served over the network, with a certificate that expires.
 func served(ends time.Time, message string) api.Status {
 	s := healthy()
 	s.Network = &api.Network{Listen: "192.0.2.7:9755", Metrics: "192.0.2.7:9754", Certificate: "/etc/hostler/tls/host.crt", Ends: &ends, Message: message}

@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// diskFull is a host whose disks are full, and whose collections do not help.
+// diskFull is a host whose disks are full, and whose collections free nothing.
 func diskFull() api.Status {
 	s := healthy()
 	turn(&s, corev1.NodeDiskPressure, corev1.ConditionTrue, 25*time.Minute, status.ReasonNodeFilesystemSpace,
@@ -37,8 +37,7 @@ func diskFull() api.Status {
 	return s
 }
 
-// noRuntime is a host whose container runtime is not there, which keeps a shutdown
-// from stopping pods.
+// noRuntime is a host whose container runtime is missing, so that a shutdown cannot stop pods.
 func noRuntime() api.Status {
 	s := healthy()
 	s.Runtimes = []api.Runtime{}
@@ -51,7 +50,7 @@ func noRuntime() api.Status {
 	return s
 }
 
-// rebooted is a host that came back from a power cut.
+// rebooted is a host after a power failure.
 func rebooted() api.Status {
 	s := healthy()
 	const cause = "the host went down without a drain"
@@ -66,7 +65,7 @@ func rebooted() api.Status {
 	return s
 }
 
-// longWords is a host of which everything is long, wide, or many.
+// longWords is a host with long names and messages, and many of them.
 func longWords() api.Status {
 	s := runtimeDown()
 	s.Node.Name = "rack3-" + strings.Repeat("very-long-name-", 14) + "node07.example.net"
@@ -91,7 +90,7 @@ func longWords() api.Status {
 	return s
 }
 
-// paced is a host of a large fleet, whose control plane asks it to come less often.
+// paced is a host of a large fleet, whose control plane requests a longer Lease duration.
 func paced() api.Status {
 	s := adrift()
 	s.Node.Spec.Unschedulable, s.Drift = false, nil
@@ -100,7 +99,7 @@ func paced() api.Status {
 	return s
 }
 
-// pacedWrongly is one whose Node asks for what cannot be.
+// pacedWrongly is a host whose Node requests an invalid duration.
 func pacedWrongly() api.Status {
 	s := paced()
 	s.Lease.Spec.LeaseDurationSeconds = new(int32(40))

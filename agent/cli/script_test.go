@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/controlplane/plugin/plugintest"
 )
 
-// TestMain lets scripts run the command as a process of its own.
+// TestMain allows scripts to run the command as a separate process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"plugin": plugin, "hostler": func() {
 		signals := make(chan os.Signal, 8)
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// plugin is a control plane in memory that serves the socket of that path until it is killed.
-// With the word "full" it stores nothing.
+// plugin is a control plane in memory that serves the socket at this path until it is killed. With
+// the argument "full" it stores nothing.
 func plugin() {
 	server := &plugintest.Server{Fault: func(_ context.Context, method string) error {
 		if method == "Put" && slices.Contains(os.Args, "full") {
@@ -46,8 +46,8 @@ func plugin() {
 	select {}
 }
 
-// Scripts find a healthy agent at $HEALTHY, one of a fleet at $FLEET, one that fails at
-// $FAILING, and none at $HOSTLER_SOCKET.
+// Scripts have a healthy agent at $HEALTHY, one in a fleet at $FLEET, one that fails at $FAILING,
+// and none at $HOSTLER_SOCKET.
 func TestScripts(t *testing.T) {
 	healthy := serve(t, fullBackend())
 	fleet := serve(t, fleets()["much-is-wrong"])
@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second more to end
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each command takes one second longer to exit
 			e.Setenv("HEALTHY", healthy)
 			e.Setenv("FAILING", failing)
 			e.Setenv("FLEET", fleet)

@@ -12,7 +12,8 @@ import (
 
 const maintenanceTaint = "taint example.com/maintenance=yes:NoExecute"
 
-// aboutToDrain is a host that drains itself in four minutes, and later for another cause.
+// aboutToDrain is a host that drains itself in four minutes, and has another cause that is due
+// later.
 func aboutToDrain() api.Status {
 	s := healthy()
 	s.Node.Spec.Taints = []corev1.Taint{{Key: "example.com/maintenance", Value: "yes", Effect: corev1.TaintEffectNoExecute}}
@@ -29,7 +30,7 @@ func aboutToDrain() api.Status {
 	return s
 }
 
-// drainsItself is one whose drain runs.
+// drainsItself is a host whose automatic drain is running.
 func drainsItself() api.Status {
 	s := aboutToDrain()
 	s.SelfDrains = s.SelfDrains[:1]
@@ -38,21 +39,21 @@ func drainsItself() api.Status {
 	return s
 }
 
-// drainedItself is one that is empty.
+// drainedItself is a host that has drained itself.
 func drainedItself() api.Status {
 	s := drainsItself()
 	s.Shutdown.ManualDrain, s.SelfDrains[0].State = nil, selfdrain.Drained
 	return s
 }
 
-// drainedBefore is one whose taint was removed after the drain.
+// drainedBefore is a host whose taint was removed after the drain.
 func drainedBefore() api.Status {
 	s := healthy()
 	s.Shutdown.Drained = ownDrain()
 	return s
 }
 
-// keptItsPods is one whose drain was withdrawn, and that can start one of its pods again.
+// keptItsPods is a host whose drain was withdrawn, and that can start one of its pods again.
 func keptItsPods() api.Status {
 	s := healthy()
 	s.Shutdown.Drained = ownDrain()
@@ -61,7 +62,7 @@ func keptItsPods() api.Status {
 	return s
 }
 
-// ownDrain is a drain for a taint that is not over.
+// ownDrain is an unfinished drain for a taint.
 func ownDrain() *journal.Record {
 	began := ago(10 * time.Second)
 	return &journal.Record{BootID: bootID, Trigger: journal.TriggerTaint, Cause: maintenanceTaint, StartedAt: began, Pods: []journal.PodRecord{

@@ -69,7 +69,7 @@ func (a *app) readServerConfig(file string) (config.Config, error) {
 	return c, err
 }
 
-// readAnyServerConfig also returns the files that it read.
+// readAnyServerConfig also returns the files that were read.
 func (a *app) readAnyServerConfig(file string, spec configfile.Spec[config.Config]) (config.Config, []string, error) {
 	file = cmp.Or(file, config.DefaultFile)
 	c, source, err := spec.Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
@@ -77,14 +77,14 @@ func (a *app) readAnyServerConfig(file string, spec configfile.Spec[config.Confi
 	return c, source.Files, err
 }
 
-// serverConfig reads it and prints its faults, one a line.
+// serverConfig reads the server's configuration and prints its faults, one on each line.
 func (a *app) serverConfig(file string) (config.Config, error) {
 	c, err := a.readServerConfig(file)
 	return c, a.withoutFaults(err)
 }
 
-// checkServerConfig validates it, and prints its files. For another host or pod, it ignores the
-// environment of this process.
+// checkServerConfig validates the server's configuration and prints its files. For another host or
+// pod, it ignores the environment of this process.
 func (a *app) checkServerConfig(file string, another bool) error {
 	spec := server.Spec(a.Getenv)
 	if another {
@@ -118,7 +118,7 @@ func (a *app) fleetCommand() *cobra.Command {
 	return group("fleet", "Show what the server does with the fleet, and its objects", status, plan, a.fleetGetCommand(), a.fleetDeleteCommand(), a.fleetGCCommand(), a.fleetSlotsCommand())
 }
 
-// serverReader makes a command that asks the server and prints the answer.
+// serverReader returns a command that queries the server and prints the answer.
 func (a *app) serverReader(use, short string, run func(ctx context.Context, c *api.ServerClient, out *output) error) *cobra.Command {
 	var format, socket string
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
@@ -134,7 +134,7 @@ func (a *app) serverReader(use, short string, run func(ctx context.Context, c *a
 	return cmd
 }
 
-// zoneName is a zone as a person reads it.
+// zoneName returns the name of a zone for display.
 func zoneName(name string) string { return cmp.Or(name, "(no zone)") }
 
 func printFleetStatus(t *table, out *output, s answer.Status) {
@@ -184,10 +184,10 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	t.printCommands()
 }
 
-// mostProblems is how many problems with the same hint are listed.
+// mostProblems is the maximum number of listed problems with the same hint.
 const mostProblems = 20
 
-// printServerProblems lists objects with problems, and only names further ones.
+// printServerProblems lists objects with problems. Of further objects it prints only the names.
 func printServerProblems(t *table, problems []answer.Problem) {
 	if len(problems) == 0 {
 		return
@@ -207,7 +207,8 @@ func printServerProblems(t *table, problems []answer.Problem) {
 	}
 }
 
-// note says what a controller waits for. While the store does not answer, that is the cause of the rest.
+// note returns what a controller waits for. If the store does not answer, that is the cause of the
+// rest.
 func note(s answer.Status, c answer.Controller) string {
 	if s.Store.Since == nil && c.Paused != "" {
 		return c.Paused
@@ -215,7 +216,7 @@ func note(s answer.Status, c answer.Controller) string {
 	return joined(c.Paused, c.Message)
 }
 
-// heartbeatsLine says how long Leases last, and why.
+// heartbeatsLine returns how long Leases are valid, and why.
 func heartbeatsLine(h answer.Heartbeats) string {
 	lease := time.Duration(h.LeaseSeconds * float64(time.Second))
 	if lease == 0 {
@@ -224,7 +225,7 @@ func heartbeatsLine(h answer.Heartbeats) string {
 	return fmt.Sprintf("%s, Leases of %v, %.1f renewals a second: %s", count(h.Hosts, "host"), lease, h.PerSecond, h.Reason)
 }
 
-// slotsLine says how many reboot slots are held, by whom, and how many hosts wait.
+// slotsLine returns how many reboot slots are held, by whom, and how many hosts wait.
 func slotsLine(groups []answer.SlotGroup) string {
 	var parts []string
 	for _, g := range groups {
@@ -253,8 +254,8 @@ func named(names []string, all int) string {
 	return text
 }
 
-// printServerLoops names the loops that are not healthy, unless the store is the cause; all of them in
-// wide output.
+// printServerLoops names the loops that are not healthy, unless the store is the cause. Wide output
+// names all.
 func printServerLoops(t *table, out *output, s answer.Status) {
 	head := false
 	for _, l := range s.Loops {
@@ -270,7 +271,7 @@ func printServerLoops(t *table, out *output, s answer.Status) {
 	}
 }
 
-// idle says what a controller waits for that has nothing to do.
+// idle returns what a controller without actions waits for.
 func idle(out *output, c answer.ControllerPlan) string {
 	if c.At == "" {
 		return "no decision yet, since it still reads the Nodes and Leases"
@@ -282,7 +283,7 @@ func idle(out *output, c answer.ControllerPlan) string {
 	return line
 }
 
-// planHead names a controller, and who executes its plan if this server does not.
+// planHead names a controller. If another server executes its plan, planHead names that one.
 func planHead(c answer.ControllerPlan) string {
 	executes := "the leader executes this"
 	switch c.State {
@@ -333,7 +334,7 @@ func printFleetPlan(t *table, out *output, p answer.Plan) {
 	}
 }
 
-// printSettled says what comes next for Nodes that are not ready, where no action does.
+// printSettled prints the next change for Nodes that are not ready and have no pending action.
 func printSettled(t *table, nodes []answer.Settled) {
 	for _, n := range nodes {
 		line := n.Node + " is " + readyWord(n.Ready) + ": "
@@ -360,7 +361,7 @@ func printSettled(t *table, nodes []answer.Settled) {
 	}
 }
 
-// readyWord is the status of a Node that is not ready, as kubectl shows it.
+// readyWord returns the status of a Node that is not ready, as kubectl prints it.
 func readyWord(ready string) string {
 	if ready == string(corev1.ConditionFalse) {
 		return "NotReady"

@@ -16,13 +16,13 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// serveFleet answers a path of the server's API.
+// serveFleet answers one path of the server's API.
 func serveFleet(t *testing.T, path string, with any) (socket string) {
 	t.Helper()
 	return serveFleetAnswers(t, map[string]any{path: with})
 }
 
-// serveFleetAnswers answers several paths. An *api.Error has its own status.
+// serveFleetAnswers answers several paths. An *api.Error is sent with its status.
 func serveFleetAnswers(t *testing.T, answers map[string]any) (socket string) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "cli") // short, as in serve
@@ -51,7 +51,7 @@ func serveFleetAnswers(t *testing.T, answers map[string]any) (socket string) {
 	return socket
 }
 
-func TestFleetPlanNamesNodesThatNothingIsDueFor(t *testing.T) {
+func TestFleetPlanNamesNodesWithoutADueAction(t *testing.T) {
 	since := time.Date(2026, 11, 17, 14, 3, 0, 0, time.UTC)
 	socket := serveFleet(t, "/v1/fleet/plan", serveranswer.Plan{Controllers: []serveranswer.ControllerPlan{{
 		Name: "node-lifecycle", State: serveranswer.Leading, At: "2026-11-17T14:04:00Z", Watches: "3 Nodes and their Leases",
@@ -74,7 +74,7 @@ func TestFleetPlanSaysWhoExecutes(t *testing.T) {
 	golden(t, "fleet/plan-states", hostler("", "fleet", "plan", "--socket", serveFleet(t, "/v1/fleet/plan", plan)).stdout)
 }
 
-func TestFleetStatusTellsMissingRightsFromSilence(t *testing.T) {
+func TestFleetStatusDistinguishesMissingRightsFromNoAnswer(t *testing.T) {
 	for name, store := range map[string]serveranswer.Store{
 		"refused": {Type: "etcd", Endpoint: "https://e1:2379", Refused: true, Error: "ping: " + refusal},
 		"silent":  {Type: "etcd", Endpoint: "https://e1:2379", Error: "connection refused"},
@@ -156,7 +156,7 @@ func TestFleetDelete(t *testing.T) {
 	const request, planned = "/v1/fleet/delete", "/v1/fleet/delete/plan"
 	socket := serveFleetAnswers(t, map[string]any{planned: plan, request: serveranswer.Deletion{Requested: true}})
 	golden(t, "fleet/delete", hostler("", "fleet", "delete", "nodes/n1", "--socket", socket).stdout)
-	dry := serveFleet(t, planned, plan) // no other request may be made
+	dry := serveFleet(t, planned, plan) // no other request is allowed
 	golden(t, "fleet/delete-dry-run", hostler("", "fleet", "delete", "nodes/n1", "--dry-run", "--socket", dry).stdout)
 	refused := serveFleetAnswers(t, map[string]any{planned: plan, request: &api.Error{Message: "only root may do this", Hint: "run the command with sudo", Status: http.StatusForbidden}})
 	if got := hostler("", "fleet", "delete", "nodes/n1", "--socket", refused); got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run the command with sudo") {

@@ -32,8 +32,8 @@ Labels change both: /usr/share/doc/hostler/docs/reference/labels.md`
 	return group("shutdown", "Show what a shutdown would do, and what the last one did", show, a.shutdownReport())
 }
 
-// nothingKnown fails where runtimes did not answer, and no pod of any is known: as
-// `hostler ps` does, for a plan without pods would pass for an empty host.
+// nothingKnown returns an error if runtimes did not answer and no pod is known. A plan without pods
+// would look like an empty host. `hostler ps` does the same.
 func nothingKnown(p plan.Plan) error {
 	if p.Message == "" || len(p.Phases) == 0 || slices.ContainsFunc(p.Phases, func(phase plan.PlannedPhase) bool { return len(phase.Pods) > 0 }) {
 		return nil
@@ -76,7 +76,7 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 	}
 	printPhases(t, out, p.Plan)
 	printUnits(t, p.Plan)
-	if p.State != shutdown.Delegated { // else hostler stops nothing
+	if p.State != shutdown.Delegated { // if Delegated, hostler stops nothing
 		printAfterBoot(t, p)
 	}
 	printNotes(t, p.Plan)
@@ -87,7 +87,7 @@ func printPhases(t *table, out *output, p plan.Plan) {
 	for i, phase := range p.Phases {
 		who := fmt.Sprintf("priority %d and above", phase.Priority)
 		if i == 0 && phase.Priority > 0 {
-			who += ", and all below" // pods that nobody gave a priority are among them
+			who += ", and all below" // pods without a priority are in this phase
 		}
 		t.line("")
 		t.line("%s: %s, %s, %s", phase.Name, who, phaseTime(out, phase), count(len(phase.Pods), "pod"))
@@ -129,7 +129,7 @@ func printPhases(t *table, out *output, p plan.Plan) {
 	}
 }
 
-// phaseTime returns the time of a phase, and the effect if it has none.
+// phaseTime returns the time of a phase, and what happens if it has none.
 func phaseTime(out *output, phase plan.PlannedPhase) string {
 	text := phase.Grace.Duration.String()
 	if wanted := phase.Wanted.Duration; wanted > 0 {
@@ -147,7 +147,7 @@ func phaseTime(out *output, phase plan.PlannedPhase) string {
 	return text + " (" + out.red("NO TIME: may be killed at once") + ")"
 }
 
-// printUnits says what limits the grace periods of containers of systemd units.
+// printUnits prints what limits the grace periods of containers that belong to systemd units.
 func printUnits(t *table, p plan.Plan) {
 	for _, phase := range p.Phases {
 		for _, pod := range phase.Pods {
@@ -163,7 +163,7 @@ func printUnits(t *table, p plan.Plan) {
 	}
 }
 
-// printNotes lists labels that are ignored, and what applies instead.
+// printNotes lists labels that are ignored, and the values that apply instead.
 func printNotes(t *table, p plan.Plan) {
 	if len(p.Notes) > 0 {
 		t.line("")

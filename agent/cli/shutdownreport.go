@@ -37,10 +37,12 @@ record.`
 	return cmd
 }
 
-// errNothingToDraw is for a boot that ended without a drain, too: nobody was asked then.
+// errNothingToDraw also covers a boot that ended without a drain, because no stop signal was sent
+// then.
 var errNothingToDraw = errors.New("no shutdown recorded in which pods were sent the stop signal\nhint: run `hostler ps --last-shutdown` to see what is known of the last one")
 
-// drawShutdown draws the last shutdown, or the drain before it if that left no pod to it.
+// drawShutdown draws the last shutdown. If an earlier drain had stopped all pods, it draws that
+// drain.
 func drawShutdown(out *output, history journal.History) error {
 	r := history.Last
 	if history.Drained != nil && (r == nil || history.DrainedBefore() && len(r.Pods) == 0) {
@@ -69,7 +71,7 @@ func printTimeline(t *table, r journal.Record) {
 		t.line("%s", line)
 	}
 	if r.StartedAt.IsZero() || len(r.Pods)+len(r.StoppedFirst) == 0 {
-		return // no stop was requested
+		return // no stop signal was sent
 	}
 	t.line("")
 	for _, line := range timeline.New(r).Text(screenWidth) {

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-func TestThereIsNoPictureOfNothing(t *testing.T) {
+func TestAPictureNeedsAShutdown(t *testing.T) {
 	got := hostler(serve(t, &backend{}), "shutdown", "report", "--svg")
 	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run `hostler ps --last-shutdown`") {
 		t.Errorf("shutdown report --svg without a shutdown = %+v, want 1, a hint and no picture", got)
 	}
 }
 
-// A shutdown after a drain has nothing to draw: the picture is of the drain.
+// A shutdown after a drain stopped no pods, so the picture shows the drain.
 func TestThePictureOfAnEmptiedHostIsOfItsDrain(t *testing.T) {
 	b := fullBackend()
 	b.status.Shutdown.Last.Pods, b.status.Shutdown.Drained = nil, &b.drained.Record
@@ -27,7 +27,7 @@ func TestThePictureOfAnEmptiedHostIsOfItsDrain(t *testing.T) {
 	}
 }
 
-// docs/shutdown.svg is what is drawn from the record that was taken with it, byte by byte.
+// docs/shutdown.svg is exactly what is drawn from the recorded shutdown.
 func TestThePictureInTheDocumentationIsWhatIsDrawn(t *testing.T) {
 	const picture, record = "../../docs/shutdown.svg", "../../docs/shutdown.json"
 	text, err := os.ReadFile(record)

@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// onlyCommands refuses unknown commands of a group, and suggests similar ones.
+// onlyCommands rejects unknown subcommands of a group, and suggests similar ones.
 func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	// Two errors in a word of two letters match any word.
+	// With a distance of two, any name of two letters would match.
 	cmd.SuggestionsMinimumDistance = min(2, max(1, len(args[0])/2))
 	var meant []string
 	for _, name := range cmd.SuggestionsFor(args[0]) {
@@ -29,7 +29,7 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 	return usageError(wrong + "\nhint: did you mean " + strings.Join(meant, " or ") + "?")
 }
 
-// onThisHost refuses a name, which such commands take elsewhere.
+// onThisHost rejects a NAME argument, and names the command that takes one.
 func onThisHost(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -37,7 +37,7 @@ func onThisHost(cmd *cobra.Command, args []string) error {
 	return usageError(fmt.Sprintf("%s takes no name, got %q: it acts on the local host\nhint: run `%s` on that host", cmd.CommandPath(), args[0], cmd.CommandPath()))
 }
 
-// oneShell accepts exactly one of the shells that have a completion script.
+// oneShell accepts exactly one shell that has a completion script.
 func oneShell(cmd *cobra.Command, args []string) error {
 	if cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)(cmd, args) == nil {
 		return nil
@@ -45,7 +45,7 @@ func oneShell(cmd *cobra.Command, args []string) error {
 	return usageError(fmt.Sprintf("no completion for %q\nhint: use one of: %s", strings.Join(args, " "), strings.Join(cmd.ValidArgs, ", ")))
 }
 
-// wrongFlag says what is wrong with a flag, in plain words instead of the parser's.
+// wrongFlag explains what is wrong with a flag, instead of the parser's error.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	value, name := new(pflag.InvalidValueError), new(pflag.NotExistError)
 	switch {

@@ -45,8 +45,8 @@ Exits 0 even if the host is not Ready; 1 if its lease has expired.`
 	return cmd
 }
 
-// showStatus prints the status, and reports whether the Lease has expired, for the exit code. A watch
-// continues.
+// showStatus prints the status, and reports whether the Lease has expired, which sets the exit
+// code. A watch continues.
 func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (leaseEnded bool, err error) {
 	s, err := c.Status(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *app) showStatus(ctx context.Context, c *api.Client, out *output) (lease
 	return s.ControlPlane.Overdue != "", out.print(s, func(t *table) { printStatus(t, out, s) })
 }
 
-// printStatus prints the verdict, then the problems, then the rest without repetitions.
+// printStatus prints the verdict, the problems, and then the rest without repeating them.
 func printStatus(t *table, out *output, s api.Status) {
 	out.indented(t, "", headline(out, s))
 	wrong := problems(out, s)
@@ -101,8 +101,8 @@ func printStatus(t *table, out *output, s api.Status) {
 // labelWidth is the width of the longest label and the gap.
 const labelWidth = len("left to others") + 3
 
-// field writes a labelled value, none where it is empty. Lines are broken to fit a
-// terminal of 80 columns, unless the person asked for wide ones.
+// field writes a value with a label, or nothing if the value is empty. Lines are wrapped to 80
+// columns, unless wide output was requested.
 func (o *output) field(t *table, label, value string) {
 	if value == "" {
 		return
@@ -130,7 +130,7 @@ func printLoops(t *table, out *output, s api.Status) {
 	}
 }
 
-// served prints the network listeners, and how long the certificate is valid.
+// served returns the network listeners, and how long the certificate is valid.
 func served(out *output, s api.Status) string {
 	n := s.Network
 	if n == nil {
@@ -160,7 +160,7 @@ func served(out *output, s api.Status) string {
 
 func lease(out *output, s api.Status) string {
 	if !mine(s, "lease") {
-		return "" // an older one has no information
+		return "" // an older agent does not report it
 	}
 	if s.ControlPlane.Paused != "" {
 		return "paused, see above"
@@ -193,7 +193,7 @@ func controlPlane(s api.Status) string {
 		line += ", only events and hostler's own conditions"
 	case s.ControlPlane.Paused != "":
 		line += ", paused, see above"
-	case s.Node == nil: // nothing was written yet
+	case s.Node == nil: // not written yet
 	case !s.ControlPlane.Connected:
 		line += ", NOT CONNECTED"
 	}
@@ -218,8 +218,8 @@ func runtimes(s api.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-// checked reports whether runtimes were looked for. Until they were, Ready keeps its status from before
-// a restart of the agent.
+// checked reports whether hostler has searched for runtimes since the start. Before that, Ready
+// keeps its status from before the restart of the agent.
 func checked(s api.Status) bool {
 	if s.Node == nil {
 		return false
@@ -242,7 +242,7 @@ func guard(out *output, s api.Status, wrong []problem) string {
 			if covered(wrong, api.CauseShutdown) {
 				return line + ", see above"
 			}
-			return strings.TrimSuffix(line+"; "+g.InhibitDelayShortage, "; ") // the condition follows in a moment
+			return strings.TrimSuffix(line+"; "+g.InhibitDelayShortage, "; ") // the condition is updated in a moment
 		}
 		line := g.State.String() + ", "
 		if covered(wrong, api.CauseShutdown) {
@@ -280,7 +280,7 @@ func guard(out *output, s api.Status, wrong []problem) string {
 	return g.State.String() + ": " + g.Reason
 }
 
-// scheduled is the shutdown that logind begins later.
+// scheduled returns the shutdown that logind begins later.
 func scheduled(out *output, s api.Status) string {
 	next := s.ScheduledShutdown
 	if next == nil {
@@ -289,7 +289,7 @@ func scheduled(out *output, s api.Status) string {
 	return out.yellow(fmt.Sprintf("%s at %s, in %s; to cancel it, run `shutdown -c`", next.Kind, next.At.Format("2006-01-02 15:04 MST"), age(next.At.Sub(out.now()))))
 }
 
-// cordon prints who cordoned the Node, and what the control plane has not stored yet.
+// cordon returns who cordoned the Node, and whether the control plane has stored it.
 func cordon(out *output, s api.Status) string {
 	closed, c := s.Node != nil && s.Node.Spec.Unschedulable, s.Cordon
 	switch {
@@ -307,8 +307,8 @@ func cordon(out *output, s api.Status) string {
 	return ""
 }
 
-// drains prints the drain that runs, those that hostler is about to start itself, and what the last
-// of them has left to do.
+// drains returns the running drain, the automatic drains that are scheduled, and what still runs
+// after the last one.
 func drains(out *output, s api.Status) string {
 	var parts []string
 	if running := manualDrain(s); running != "" {
@@ -357,7 +357,8 @@ func staysDown(s api.Status) (n int) {
 	return n
 }
 
-// manualDrain says how far a person's drain is, of the pods that it does not spare.
+// manualDrain returns the progress of a manual drain. Critical pods that it leaves running are not
+// counted.
 func manualDrain(s api.Status) string {
 	r := s.Shutdown.ManualDrain
 	if r == nil {
@@ -367,10 +368,10 @@ func manualDrain(s api.Status) string {
 	if r.Cause != "" {
 		by = "for " + r.Cause
 	}
-	return fmt.Sprintf("%s, %d of %s stopped", by, stopped(*r), count(maintenance.Unspared(*r), "pod"))
+	return fmt.Sprintf("%s, %d of %s stopped", by, stopped(*r), count(maintenance.PodsToStop(*r), "pod"))
 }
 
-// stopped counts the pods of a drain that are over and done with.
+// stopped counts the pods of a drain that need no more work.
 func stopped(r journal.Record) int {
 	n := 0
 	for _, p := range r.Pods {
@@ -381,7 +382,8 @@ func stopped(r journal.Record) int {
 	return n
 }
 
-// lastBoot prints when this boot began, whether it was expected, and the count of earlier boots.
+// lastBoot returns when this boot began, whether the reboot was expected, and the count of earlier
+// boots.
 func lastBoot(out *output, s api.Status) string {
 	b := s.Reboots
 	if b.BootID == "" {
@@ -432,7 +434,7 @@ func images(out *output, s api.Status) string {
 			continue
 		}
 		line += fmt.Sprintf("; %s is %d%% full", fs.Filesystem, fs.UsedPercent)
-		if fs.InodesUsedPercent > fs.UsedPercent { // inodes run out first
+		if fs.InodesUsedPercent > fs.UsedPercent { // inodes are scarcer
 			line += fmt.Sprintf(", inodes %d%%", fs.InodesUsedPercent)
 		}
 		switch {
@@ -464,12 +466,12 @@ func containers(out *output, s api.Status) string {
 	return line
 }
 
-// someRuntimeReady reports whether numbers of images and containers are known.
+// someRuntimeReady reports whether the numbers of images and containers are known.
 func someRuntimeReady(s api.Status) bool {
 	return slices.ContainsFunc(s.Runtimes, func(r api.Runtime) bool { return r.Ready })
 }
 
-// jobs are the jobs with an owner, in the order in which they are listed.
+// jobs are the jobs with an owner, in display order.
 var jobs = [...]string{"node", "lease", "shutdown", "imageGC", "containerGC"}
 
 func mine(s api.Status, job string) bool {
@@ -477,14 +479,14 @@ func mine(s api.Status, job string) bool {
 	return !known || o.Name == owner.Hostler
 }
 
-// others prints the jobs of other owners, and the evidence.
+// others returns the jobs of other owners, with the evidence.
 func others(s api.Status) string {
 	var parts []string
 	listed := map[owner.Owner]bool{}
 	for _, job := range jobs {
 		o := s.Owners[job]
 		if mine(s, job) || listed[o] || job == "shutdown" && s.Shutdown.State == shutdown.Delegated {
-			continue // the last has a line of its own
+			continue // the last one has its own line
 		}
 		listed[o] = true
 		var same []string

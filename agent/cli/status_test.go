@@ -22,10 +22,10 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// consoleRows are those of the smallest console that is usual.
+// consoleRows is the height of the smallest common console.
 const consoleRows = 24
 
-// oneScreen names the scenes that fit it: those of which little is wrong.
+// oneScreen names the scenes that fit on one screen, because they have few problems.
 func oneScreen() []string {
 	return []string{"starting", "healthy", "beside-a-kubelet", "served", "waiting", "draining", "left", "not-ready", "switched-off"}
 }
@@ -35,7 +35,7 @@ func TestStatusScreens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			socket := serve(t, &backend{status: scene})
 			want := 0
-			if scene.ControlPlane.Overdue != "" { // a script need not read the screen
+			if scene.ControlPlane.Overdue != "" { // scripts use the exit code
 				want = 1
 			}
 			got := hostler(socket, "status")
@@ -59,12 +59,12 @@ func TestStatusScreens(t *testing.T) {
 	}
 }
 
-// onScreen is how many columns a line takes, of the characters that scenes have.
+// onScreen returns the number of columns of a line, for the characters in the scenes.
 func onScreen(line string) int {
 	n := 0
 	for _, r := range line {
 		switch {
-		case r == '\u0301': // an accent
+		case r == '\u0301': // a combining accent
 		case r >= '\u3000' && r <= '\u9fff': // kana and kanji
 			n += 2
 		default:
@@ -74,8 +74,7 @@ func onScreen(line string) int {
 	return n
 }
 
-// What is wrong with a host has one step to fix it, or says it itself, and the worst
-// is told first.
+// Each problem has one next step or explains it, and the worst problem comes first.
 func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 	worst := expiredLease()
 	turn(&worst, corev1.NodeReady, corev1.ConditionFalse, time.Minute, status.ReasonNoRuntime, "no container runtime found")
@@ -117,7 +116,7 @@ func TestPressureThatIsOverSaysWhenItsConditionIsLifted(t *testing.T) {
 	}
 }
 
-// The line of the images below has the figure of this moment.
+// The line of images has the current figure.
 func TestAPressureSaysWhenItWasMeasured(t *testing.T) {
 	s := healthy()
 	turn(&s, corev1.NodeDiskPressure, corev1.ConditionTrue, 12*time.Minute, status.ReasonNodeFilesystemSpace, "/ (ext4 on /dev/sda1) has 1% free, threshold 10%")
@@ -129,8 +128,8 @@ func TestAPressureSaysWhenItWasMeasured(t *testing.T) {
 	}
 }
 
-// A guard knows what it is granted a moment before the condition says so.
-func TestNothingIsSaidToBeAboveThatIsNot(t *testing.T) {
+// The guard may know the granted delay a moment before the condition does.
+func TestStatusRefersOnlyToProblemsThatItShows(t *testing.T) {
 	for name, s := range map[string]api.Status{
 		"short": overriddenDelay(), "short, and nobody knows of what": func() api.Status {
 			s := overriddenDelay()
@@ -155,7 +154,7 @@ func TestNothingIsSaidToBeAboveThatIsNot(t *testing.T) {
 				screen := hostler(serve(t, &backend{status: s}), "status").stdout
 				above, below, _ := strings.Cut(screen, "\nshutdown ")
 				line, _, _ := strings.Cut(below, "\nlast boot")
-				if strings.Contains(line, "see above") && !strings.Contains(above, "loop shutdown-guard: ") { // no condition here explains it
+				if strings.Contains(line, "see above") && !strings.Contains(above, "loop shutdown-guard: ") { // no condition explains it
 					t.Errorf("the screen is\n%s, want no reference to what it does not have", screen)
 				}
 			})
@@ -163,7 +162,7 @@ func TestNothingIsSaidToBeAboveThatIsNot(t *testing.T) {
 	}
 }
 
-// Ready keeps its status over a restart of the agent.
+// Ready keeps its status across a restart of the agent.
 func TestRuntimesAreNotMissingBeforeTheyAreLookedFor(t *testing.T) {
 	for reason, c := range map[string]struct {
 		ready corev1.ConditionStatus
@@ -205,7 +204,7 @@ func TestStatusNamesInodesThatRunOutFirst(t *testing.T) {
 	}
 }
 
-func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
+func TestStatusSaysWhoCordonedAndWhetherItIsStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		closed bool
 		cordon *maintenance.Cordon
@@ -230,7 +229,7 @@ func TestStatusSaysWhoDecidedOfTheCordonAndWhoHasYetToHear(t *testing.T) {
 	}
 }
 
-// A cause that several parts of the agent trip over is told once.
+// A fault that several parts of the agent report is shown once.
 func TestStatusReportsACauseOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		scene api.Status
@@ -283,8 +282,8 @@ func TestStatusJSONKeysAreThePromisedOnes(t *testing.T) {
 	}
 }
 
-// A delay without limit is said so in each format.
-func TestADelayWithoutLimitIsNoNumberOfHours(t *testing.T) {
+// An infinite delay is shown as such in each format.
+func TestAnInfiniteDelayIsShownAsInfinite(t *testing.T) {
 	s := healthy()
 	s.Shutdown.InhibitDelayMax.Duration = math.MaxInt64
 	p := phases()
@@ -313,7 +312,7 @@ func TestWatchEndsWithASignal(t *testing.T) {
 		if got.code != 0 || got.stderr != "" {
 			t.Errorf("status --watch -o %s ended with %d, %q, want 0 and nothing", format, got.code, got.stderr)
 		}
-		if got.stdout != "" && got.stdout != once.stdout { // nothing, if the signal came before the answer
+		if got.stdout != "" && got.stdout != once.stdout { // empty if the signal came before the answer
 			t.Errorf("status --watch -o %s printed %q, want one screen, without escape codes", format, got.stdout)
 		}
 	}

@@ -11,17 +11,17 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// stoppedNow is what of the containers and pods of a drain runs now; nil right after the drain.
+// stoppedNow is the current state of the containers and pods of a drain; nil right after the drain.
 type stoppedNow struct {
 	exited map[container]bool
 	runs   map[string]bool // pods by NAMESPACE/NAME
 }
 
-// container names a container of this host.
+// container identifies a container of this host.
 type container struct{ runtime, id string }
 
-// stillStopped returns the record of the last drain, and what of it does not run now. Without a drain,
-// or if the agent does not report all pods, the record is empty.
+// stillStopped returns the record of the last drain, and the current state of its pods. Without a
+// drain, or if the agent does not report all pods, the record is empty.
 func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedNow) {
 	s, err := c.Status(ctx)
 	if err != nil || s.Shutdown.Drained == nil {
@@ -45,7 +45,8 @@ func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedN
 	return *s.Shutdown.Drained, now
 }
 
-// podRuns reports whether a pod of this name runs: its orchestrator or unit may have created it again.
+// podRuns reports whether a pod with this name runs. Its orchestrator or unit may have created it
+// again.
 func (n *stoppedNow) podRuns(p journal.PodRecord) bool {
 	return n != nil && n.runs[p.Namespace+"/"+p.Name]
 }
@@ -55,9 +56,9 @@ func (n *stoppedNow) changed(p journal.PodRecord, id string) bool {
 	return n != nil && !n.exited[container{p.Runtime, id}]
 }
 
-// stoppedPods returns the pods that a drain and earlier ones of the same maintenance stopped. A pod that
-// did not stop in time may have stopped later, which only the present state shows. A pod that the last
-// drain skipped was running again.
+// stoppedPods returns the pods that a drain, and earlier drains of the same maintenance period,
+// stopped. A pod that did not stop in time may have stopped later, which only the current state
+// shows. A pod that the last drain skipped was running again.
 func stoppedPods(r journal.Record, now *stoppedNow) (pods []journal.PodRecord) {
 	skipped := map[container]bool{}
 	for _, p := range r.Pods {
@@ -73,8 +74,8 @@ func stoppedPods(r journal.Record, now *stoppedNow) (pods []journal.PodRecord) {
 	return pods
 }
 
-// printStopped lists what a drain, and earlier ones of the same maintenance, stopped and what does not
-// run again, and who starts it.
+// printStopped lists the pods that a drain, and earlier drains of the same maintenance period,
+// stopped and that do not run now. It also prints how to start each.
 func printStopped(t *table, r journal.Record, now *stoppedNow) {
 	start := map[string][]string{} // names by command
 	var units, others []string

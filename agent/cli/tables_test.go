@@ -22,7 +22,7 @@ import (
 
 func sha(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 
-// fullBackend is a host with something of everything.
+// fullBackend is a host with data for every table.
 func fullBackend() *backend {
 	removal := func(kind, id, name, pod string, reason gc.Reason) runs.Removal {
 		return runs.Removal{Kind: kind, ID: id, Names: []string{name}, Pod: pod, Runtime: "containerd", Reason: reason, SizeBytes: 1 << 30}
@@ -105,7 +105,7 @@ func fullBackend() *backend {
 	}
 }
 
-// shortOfSpace is a host on which a collection came to nothing.
+// shortOfSpace is a host whose collection did not free enough.
 func shortOfSpace() *backend {
 	return &backend{report: runs.Report{
 		StartedAt: ago(2 * time.Second), Duration: seconds(2), RequestedBytes: 5 << 30, RequestedInodes: 4000,
@@ -122,8 +122,7 @@ func shortOfSpace() *backend {
 	}}
 }
 
-// rubbish is a host with a filesystem whose mount is not known, and logs of pods
-// that are gone.
+// rubbish is a host with a filesystem whose mount is unknown, and logs of removed pods.
 func rubbish() *backend {
 	return &backend{plan: api.CollectPlan{Decisions: gc.Decisions{
 		Filesystems: []gc.FilesystemDecision{{FilesystemStatus: gc.FilesystemStatus{Filesystem: "/data/images", Runtimes: []string{"cri-o"}, Message: "capacity is 0"}}},
@@ -131,7 +130,7 @@ func rubbish() *backend {
 	}}}
 }
 
-// drained is a drain that left nothing behind but what it should.
+// drained is a complete drain.
 func drained() maintenance.DrainReport {
 	pod := func(name, phase string, grace int, took time.Duration, outcome journal.Outcome) journal.PodRecord {
 		p := journal.PodRecord{Runtime: "containerd", ID: name, Namespace: "shop", Name: name, Phase: phase, Grace: seconds(grace), Outcome: outcome}
@@ -159,7 +158,7 @@ func images() []gc.ImageDecision {
 	}
 }
 
-// queued is images as `hostler images` gets them.
+// queued are images as `hostler images` receives them.
 func queued() []api.Image {
 	list := make([]api.Image, len(images()))
 	for i, d := range images() {
@@ -419,7 +418,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
+func TestAnInterruptedDrainIsAnErrorAndItsJSONHasTheReport(t *testing.T) {
 	b := fullBackend()
 	b.err = &api.Error{Message: "drain: a shutdown has cut it short", Hint: "look"}
 	socket := serve(t, b)
@@ -429,7 +428,7 @@ func TestADrainThatIsCutShortIsAnErrorAndToAProgramAReport(t *testing.T) {
 			t.Errorf("hostler %s = code %d, %q, %q, want code 1, and %q told all the same", c.args, got.code, got.stdout, got.stderr, c.want)
 		}
 	}
-	b.drained = maintenance.DrainReport{} // it never began
+	b.drained = maintenance.DrainReport{} // the drain did not begin
 	if got := hostler(socket, "drain", "-o", "json"); got.code != 1 || got.stdout != "" {
 		t.Errorf("hostler drain -o json that is refused = code %d, %q, want code 1 and no report", got.code, got.stdout)
 	}
@@ -461,7 +460,7 @@ func TestAnInterruptedDrainNamesWhatItLeavesAndWhetherTheNodeIsCordoned(t *testi
 	}
 }
 
-// What a program reads has no progress in it, and one value.
+// The JSON output is one value, without progress.
 func TestGCRunJSONIsOneReport(t *testing.T) {
 	b := fullBackend()
 	var got, want any
@@ -475,7 +474,7 @@ func TestGCRunJSONIsOneReport(t *testing.T) {
 	}
 }
 
-// As `hostler ps` does: a plan without pods would pass for an empty host.
+// Like `hostler ps`: a plan without pods would look like an empty host.
 func TestAPlanFailsWhereNoPodIsKnown(t *testing.T) {
 	one := api.ShutdownPlan{Plan: plan.Plan{Message: "list pods: runtime containerd: not ready", Phases: []plan.PlannedPhase{{Name: "regular", Pods: []plan.PlannedPod{{Name: "web"}}}}}}
 	none := one

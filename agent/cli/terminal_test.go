@@ -14,24 +14,22 @@ import (
 	"hostler.io/hostler/agent/cli"
 )
 
-// endOfTerminal ends what a terminal got; no command writes it.
+// endOfTerminal marks the end of the output. No command writes it.
 const endOfTerminal = byte(0)
 
-// onTerminal runs a command whose output is a terminal, and returns what the
-// terminal got.
+// onTerminal runs a command whose output is a terminal, and returns the output.
 func onTerminal(t *testing.T, signals <-chan os.Signal, environment map[string]string, args ...string) (screen string, code int) {
 	t.Helper()
 	return onTerminalOf(t, 0, signals, environment, args...)
 }
 
-// onTerminalOf does so on a terminal of that many lines; 0 is as a new one is.
+// onTerminalOf is onTerminal with the number of lines; 0 is the default of a new terminal.
 func onTerminalOf(t *testing.T, lines uint16, signals <-chan os.Signal, environment map[string]string, args ...string) (screen string, code int) {
 	t.Helper()
 	master, terminal := openPty(t, lines, 80)
 	read := make(chan string)
 	go func() {
-		// Up to a mark, not to EIO: a terminal that is closed may take its last
-		// bytes with it.
+		// Read up to a mark and not to EIO: when a terminal is closed, its last bytes may be lost.
 		got, _ := bufio.NewReader(master).ReadString(endOfTerminal)
 		read <- strings.TrimSuffix(got, string(endOfTerminal))
 	}()
@@ -47,7 +45,7 @@ func onTerminalOf(t *testing.T, lines uint16, signals <-chan os.Signal, environm
 	return strings.ReplaceAll(screen, "\r\n", "\n"), code
 }
 
-// openPty makes a terminal of that many lines and columns, and who looks at it.
+// openPty opens a terminal of this size, with its master side.
 func openPty(t *testing.T, lines, columns uint16) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -129,8 +127,7 @@ func TestGCRunShowsProgressInPlaceOnATerminal(t *testing.T) {
 	}
 }
 
-// Most runs end before their plan does: the low threshold is reached, or the
-// runtime is gone.
+// Most runs end before the plan does, because the low threshold is reached or the runtime fails.
 func TestGCRunThatEndsEarlyLeavesNoProgressBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

@@ -18,7 +18,7 @@ func usage(cmd *cobra.Command) error {
 			fmt.Fprintf(&text, "\n\n%s:\n%s", title, strings.TrimRight(set.FlagUsagesWrapped(screenWidth), " \n"))
 		}
 	}
-	inherited := cmd.InheritedFlags() // from here on the others are complete
+	inherited := cmd.InheritedFlags() // this call completes the other flag sets
 	text.WriteString("Usage:")
 	if cmd.Runnable() {
 		text.WriteString("\n  " + cmd.UseLine())

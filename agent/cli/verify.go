@@ -67,7 +67,7 @@ Exit codes: 0 no check failed, 1 a check failed, or no check could be tried.`,
 	return cmd
 }
 
-// matching are the checks whose names an expression matches.
+// matching returns the checks whose names match an expression.
 func matching(pattern string) ([]conformance.Check, error) {
 	expression, err := regexp.Compile(pattern)
 	if err != nil {
@@ -80,7 +80,7 @@ func matching(pattern string) ([]conformance.Check, error) {
 	return checks, nil
 }
 
-// removal returns the command that deletes the objects that are left.
+// removal returns the command that deletes the remaining objects.
 func removal(file, kubeconfig string) string {
 	command := "hostler controlplane verify"
 	for _, flag := range []struct{ name, value string }{{"config", file}, {"kubeconfig", kubeconfig}} {
@@ -121,15 +121,15 @@ func (a *app) verify(ctx context.Context, out *output, v inspect.Verifier, check
 	return ctx.Err()
 }
 
-// verifying prints each check: in place on a terminal, until done is called; elsewhere on its own
-// line; not at all with JSON or YAML output.
+// verifying prints each check. On a terminal it overwrites one line until done is called; otherwise
+// each check has its own line. With JSON or YAML output it prints nothing.
 func (a *app) verifying(out *output, total int) (show func(conformance.Result), done func()) {
 	done = func() {}
 	switch {
 	case out.format == "json" || out.format == "yaml":
 		return nil, done
 	case out.wide():
-		return nil, done // its table has a line each
+		return nil, done // the final table has all checks
 	case !a.terminal():
 		return func(r conformance.Result) {
 			fmt.Fprintln(a.Stdout, strings.Join(describeResult(out, r), "\n"))
@@ -154,7 +154,7 @@ func describeResult(out *output, r conformance.Result) []string {
 		text += ": " + r.Message
 	case conformance.Absent, conformance.Untried:
 		why := r.Message
-		if r.Forbidden { // the summary has those
+		if r.Forbidden { // the summary has the details
 			why = "the credentials do not allow it"
 		}
 		text += fmt.Sprintf(": %s: %s", r.Status, why)
@@ -171,7 +171,8 @@ func describeResult(out *output, r conformance.Result) []string {
 	return lines
 }
 
-// printVerification prints failures first and the verdict last, where a reader ends.
+// printVerification prints failures first and the verdict last, so that it is visible without
+// scrolling.
 func (a *app) printVerification(t *table, out *output, v inspect.Verification) {
 	switch {
 	case out.wide():
@@ -179,7 +180,7 @@ func (a *app) printVerification(t *table, out *output, v inspect.Verification) {
 		for _, r := range v.Checks {
 			t.row(r.Check, string(r.Status), r.Message)
 		}
-	case a.terminal(): // elsewhere each had its lines
+	case a.terminal(): // elsewhere each check has printed its lines
 		for _, status := range []conformance.Status{conformance.Failed, conformance.Untried, conformance.Absent, conformance.OK} {
 			for _, r := range v.Checks {
 				if r.Status == status {
@@ -207,7 +208,7 @@ func (a *app) printVerification(t *table, out *output, v inspect.Verification) {
 	}
 }
 
-// promises sums up the results.
+// promises returns the verdict with the number of checks.
 func promises(out *output, v inspect.Verification) string {
 	failed, ok := v.Count(conformance.Failed), v.Count(conformance.OK)
 	line := fmt.Sprintf("control plane %s at %s ", v.ControlPlane.Type, v.ControlPlane.Endpoint)

@@ -16,23 +16,22 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// watchShare is the least ratio of a watch's pause to the time of a request, so that a watch of a
-// large fleet uses a tenth of the time of its control plane.
+// watchShare is the minimum ratio of the pause to the time of a request. So a watch of a large
+// fleet loads the control plane for at most a tenth of the time.
 const watchShare = 9
 
-// watch is an answer that is shown again and again: in place on a terminal, else one
-// after the other.
+// watch shows an answer repeatedly: in place on a terminal, otherwise one after the other.
 type watch struct {
 	app    *app
 	out    *output
-	screen bytes.Buffer // the screen, on a terminal
-	shown  string       // there
-	drawn  time.Time    // last; zero before the first answer
-	lost   bool         // nobody answers
+	screen bytes.Buffer // next screen, on a terminal
+	shown  string       // current screen
+	drawn  time.Time    // time of the last answer; zero before the first one
+	lost   bool         // the agent does not answer
 }
 
-// redraw draws until ctx ends, which is how a watch ends, or drawing fails. An agent that
-// ends under a watch, as when it is restarted, is waited for.
+// redraw calls draw repeatedly until ctx ends, which is the normal end of a watch, or draw fails.
+// If the agent stops during the watch, redraw waits until it runs again.
 func (a *app) redraw(ctx context.Context, out *output, draw func(context.Context) error) error {
 	w := &watch{app: a, out: out}
 	if a.terminal() {
@@ -64,10 +63,10 @@ func (a *app) redraw(ctx context.Context, out *output, draw func(context.Context
 	}
 }
 
-// between is what parts one answer from the next where all are kept.
+// between returns the separator of two answers when the output is not in place.
 func between(format string) string {
 	switch format {
-	case "json": // whose values need nothing between them
+	case "json": // JSON values need no separator
 		return ""
 	case "yaml":
 		return "---\n"
@@ -85,7 +84,8 @@ func (w *watch) show() {
 	w.draw(w.shown)
 }
 
-// wait shows that the agent does not answer, above the last output; elsewhere it prints that once.
+// wait shows above the last output that the agent does not answer. Without a terminal, it prints
+// that once.
 func (w *watch) wait(why *api.UnreachableError) {
 	first := !w.lost
 	w.lost = true
@@ -109,13 +109,13 @@ func (w *watch) draw(screen string) {
 	fmt.Fprint(w.app.raw.Stdout, inPlace(screen, lines, columns))
 }
 
-// inPlace draws a screen from the upper left, clears the rest of each line and everything below. It
-// does not clear the terminal first, which would flicker, and sets no mode that it must reset. Zero
-// lines mean no limit.
+// inPlace returns the codes that draw a screen from the upper left, and clear the rest of each line
+// and everything below. It does not clear the terminal first, which would flicker. It sets no
+// terminal mode. A height of 0 means no limit.
 func inPlace(screen string, height, wide int) string {
 	lines := strings.Split(strings.TrimSuffix(screen, "\n"), "\n")
 	if height > 1 {
-		lines = fittingLines(lines, height-1, wide) // the cursor is on the last line
+		lines = fittingLines(lines, height-1, wide) // the cursor needs the last line
 	}
 	var drawn strings.Builder
 	for _, line := range lines {
@@ -128,14 +128,14 @@ func inPlace(screen string, height, wide int) string {
 	return home + drawn.String() + restOfScreen
 }
 
-// fills reports whether a line ends at a terminal's last column. The cursor stays there, so
-// that ending the row would take the character with it.
+// fills reports whether a line ends at the last column of a terminal. The cursor stays there, so
+// clearing the rest of the row would erase the last character.
 func fills(line string, wide int) bool {
 	n := columns(line)
 	return wide > 0 && n > 0 && n%wide == 0
 }
 
-// fittingLines leaves as many lines as there are rows for, and says how many more there are.
+// fittingLines returns the lines that fit, and a last line with the number of other lines.
 func fittingLines(lines []string, rows, wide int) []string {
 	taken := 0
 	for i, line := range lines {
@@ -145,14 +145,14 @@ func fittingLines(lines []string, rows, wide int) []string {
 		}
 		more := fmt.Sprintf("... %s more; enlarge the terminal to see them", count(len(lines)-i, "line"))
 		if wide > 0 {
-			more = fitting(more, wide) // a second row would push the first line out
+			more = fitting(more, wide) // a second row would scroll the first line away
 		}
 		return append(lines[:i:i], more)
 	}
 	return lines
 }
 
-// rowsOf is how many rows of a terminal a line takes.
+// rowsOf returns how many rows of a terminal a line needs.
 func rowsOf(line string, wide int) int {
 	if wide <= 0 {
 		return 1
@@ -160,7 +160,7 @@ func rowsOf(line string, wide int) int {
 	return max(1, (columns(line)+wide-1)/wide)
 }
 
-// size is how many lines and columns the terminal has; 0 where there is none.
+// size returns the lines and columns of the terminal; 0 without a terminal.
 func (a *app) size() (lines, columns int) {
 	f, ok := a.raw.Stdout.(*os.File)
 	if !ok {

@@ -23,7 +23,7 @@ const (
 	watchInterval = 50 * time.Millisecond
 )
 
-// times answers a status, and tells how often it was asked.
+// times returns a status, and counts the requests.
 type times struct {
 	*backend
 	asked func(n int)
@@ -42,7 +42,7 @@ func (b *times) Status(ctx context.Context) (api.Status, error) {
 	return s, err
 }
 
-// pty is a terminal with a hostler of its own on it, as over ssh.
+// pty is a terminal with its own hostler process, as over ssh.
 type pty struct {
 	t      *testing.T
 	master *os.File
@@ -55,8 +55,7 @@ type pty struct {
 	more *sync.Cond
 }
 
-// startOnPty starts hostler as a process whose controlling terminal has that many lines,
-// of 80 columns.
+// startOnPty starts hostler with a controlling terminal of this many lines and 80 columns.
 func startOnPty(t *testing.T, lines uint16, socket string, args ...string) *pty {
 	t.Helper()
 	return startOnPtyOf(t, lines, 80, socket, args...)
@@ -92,7 +91,7 @@ func startOnPtyOf(t *testing.T, lines, columns uint16, socket string, args ...st
 	return p
 }
 
-// await waits until what the terminal got, since skip bytes, is as wanted, and returns it.
+// await waits until the output after the first skip bytes is as expected, and returns it.
 func (p *pty) await(what string, skip int, as func(got string) bool) string {
 	p.t.Helper()
 	late := time.AfterFunc(patience, p.more.Broadcast)
@@ -109,7 +108,7 @@ func (p *pty) await(what string, skip int, as func(got string) bool) string {
 	return p.got
 }
 
-// press types a key that the terminal makes a signal of, and waits for the end.
+// press sends a key that the terminal converts to a signal, and waits for the end.
 func (p *pty) press(key string) error {
 	p.t.Helper()
 	if _, err := p.master.WriteString(key); err != nil {
@@ -149,7 +148,7 @@ func TestAWatchIsDrawnInPlaceAndLeavesTheTerminalAsItWas(t *testing.T) {
 	if err != nil || *after != *before {
 		t.Errorf("the terminal is %+v, %v, want it as before: %+v", after, err, before)
 	}
-	for _, order := range []string{"\x1b[?", "\x1b[2J", "\x1bc"} { // modes, such as another screen or no cursor
+	for _, order := range []string{"\x1b[?", "\x1b[2J", "\x1bc"} { // modes, such as an alternate screen or a hidden cursor
 		if strings.Contains(got, order) {
 			t.Errorf("the terminal was told %q, which somebody would have to take back: %q", order, got)
 		}
@@ -161,7 +160,7 @@ func TestAWatchOnALargeTerminalLacksNothing(t *testing.T) {
 	p := startOnPty(t, 100, socket, "status", "--watch")
 	got := p.await("a screen is drawn", 0, func(got string) bool { return strings.Contains(got, "\x1b[J") })
 	screen, _, _ := strings.Cut(got, "\x1b[J")
-	// Ages are counted to now there, and to that night here.
+	// The process uses the current time, and the golden screen a fixed one.
 	if n, want := strings.Count(screen, "\n"), strings.Count(hostler(socket, "status").stdout, "\n"); n != want {
 		t.Errorf("a screen has %d lines, want %d: %q", n, want, screen)
 	}
@@ -170,8 +169,8 @@ func TestAWatchOnALargeTerminalLacksNothing(t *testing.T) {
 	}
 }
 
-// shownBy is what a terminal such as xterm shows after what it got: what fills a row leaves
-// the cursor on the last column until more follows.
+// shownBy returns the screen of a terminal such as xterm. After text that fills a row, the cursor
+// stays in the last column until more text follows.
 func shownBy(got string, lines, columns int) []string {
 	rows := make([][]rune, lines)
 	y, x := 0, 0
@@ -211,7 +210,7 @@ func shownBy(got string, lines, columns int) []string {
 
 func TestAWatchBeginsWithTheVerdictOnTerminalsOfEachSize(t *testing.T) {
 	socket := serve(t, &backend{status: muchIsWrong()})
-	once := exec.Command("hostler", "status") // by the clock that a watch goes by
+	once := exec.Command("hostler", "status") // uses the same clock as the watch
 	once.Env = append(os.Environ(), "HOSTLER_SOCKET="+socket)
 	answer, err := once.Output()
 	if err != nil {
@@ -256,7 +255,7 @@ func TestAWatchOutlivesTheAgent(t *testing.T) {
 
 func healthyBackend() *backend { return &backend{status: healthy()} }
 
-// In a pipe each answer follows the one before, and an agent that is away is told beside.
+// In a pipe, answers are appended, and an unreachable agent is reported on stderr.
 func TestAWatchInAPipeAppends(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	one := healthyBackend()
@@ -280,7 +279,7 @@ func TestAWatchInAPipeOutlivesTheAgent(t *testing.T) {
 	gone := make(chan struct{})
 	end = serveAt(t, socket, &times{backend: healthyBackend(), asked: func(n int) {
 		if n == 2 {
-			go func() { end(); close(gone) }() // in the middle of the second answer
+			go func() { end(); close(gone) }() // during the second answer
 			<-gone
 		}
 	}})
@@ -294,7 +293,7 @@ func TestAWatchInAPipeOutlivesTheAgent(t *testing.T) {
 	}
 }
 
-// Nobody waits for an agent that was never there.
+// A watch does not wait for an agent that never answered.
 func TestAWatchWithoutAnAgentEnds(t *testing.T) {
 	if got := hostler(filepath.Join(t.TempDir(), "none"), "status", "--watch"); got.code != 3 {
 		t.Errorf("hostler status --watch = %d, %q, want 3", got.code, got.stderr)

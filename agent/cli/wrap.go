@@ -6,7 +6,7 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// screenWidth is what every terminal has.
+// screenWidth is the minimum width of a terminal.
 const screenWidth = 80
 
 // columns is the number of terminal columns that text takes, without colour codes.
@@ -18,9 +18,9 @@ func columns(text string) int {
 // depend on the locale.
 func widths() *runewidth.Condition { return &runewidth.Condition{StrictEmojiNeutral: true} }
 
-// wrap breaks text into lines of at most limit columns. It keeps line breaks, breaks at blanks, and
-// inside a word only if the word is longer than a line. An etcd command has a line of its own, and is
-// never broken: a person copies it.
+// wrap breaks text into lines of at most limit columns. It keeps line breaks, and breaks at spaces.
+// It breaks a word only if the word is longer than a line. An etcd command has its own line and is
+// never broken, so that users can copy it.
 func wrap(text string, limit int) []string {
 	var lines []string
 	for own := range strings.Lines(separate(text)) {
@@ -56,7 +56,7 @@ func wrapLine(text string, limit int) []string {
 	return append(lines, line)
 }
 
-// fitting returns the longest beginning of a word that fits into limit columns.
+// fitting returns the longest prefix of a word that fits into limit columns.
 func fitting(word string, limit int) string {
 	n, escape := 0, false
 	for i, r := range word {
@@ -75,7 +75,7 @@ func fitting(word string, limit int) string {
 	return word
 }
 
-// pad fills text up with blanks.
+// pad appends spaces to text.
 func pad(text string, to int) string {
 	return text + strings.Repeat(" ", max(0, to-columns(text)))
 }

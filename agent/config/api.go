@@ -10,14 +10,14 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// API configures who may ask the agent, and where.
+// API configures where the API is served, and who may use it.
 type API struct {
 	Socket string `yaml:"socket" doc:"Absolute path of the unix socket. Root may act, group hostler may read." shape:"path"`
 	Listen string `yaml:"listen" doc:"An IP address and port, such as 192.0.2.7:9755, where the API is served over TLS 1.3 to clients with a certificate. Empty: only the socket."`
 	TLS    APITLS `yaml:"tls" doc:"Files and names for listen, and for metrics.listen beyond loopback. The files are read again when they change."`
 }
 
-// APITLS says by which certificates the agent and its callers prove who they are.
+// APITLS configures the certificates of the agent and of its callers.
 type APITLS struct {
 	Certificate  string       `yaml:"certificate" doc:"The certificate of the agent with its intermediate certificates, as PEM." shape:"optionalPath"`
 	Key          string       `yaml:"key" doc:"The key of the certificate." shape:"optionalPath" secret:"file"`
@@ -25,13 +25,13 @@ type APITLS struct {
 	AllowedNames AllowedNames `yaml:"allowedNames" doc:"Clients that are served, by a name in their certificate: common name, DNS name, or URI with ://. Names must match exactly." reload:"live"`
 }
 
-// AllowedNames are the names in client certificates by which callers are let in.
+// AllowedNames are the allowed names in client certificates.
 type AllowedNames struct {
 	Read []string `yaml:"read" doc:"Clients that may read, including metrics."`
 	Act  []string `yaml:"act" doc:"Clients that may read, drain, cordon, uncordon, and read container logs."`
 }
 
-// set reports whether a file of it is named.
+// set reports whether any file is configured.
 func (t APITLS) set() bool { return t.Certificate != "" || t.Key != "" || t.ClientCA != "" }
 
 // Metrics configures the metrics listener.
@@ -39,10 +39,10 @@ type Metrics struct {
 	Listen string `yaml:"listen" doc:"An IP address and port; empty does not listen. Loopback is served over plain HTTP, other addresses over TLS as set in api.tls."`
 }
 
-// Loopback reports whether metrics stay on this host, so that they need no TLS.
+// Loopback reports whether metrics are served only on loopback, where they need no TLS.
 func (m Metrics) Loopback() bool { return listen.IsLoopback(m.Listen) }
 
-// api checks where the API is served, and to whom.
+// api checks the listeners and their access.
 func (k *checker) api(c API, m Metrics) {
 	k.Require(filepath.IsAbs(c.Socket) && len(c.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.Socket)
 	k.Require(c.Listen == "" || listen.IsAddress(c.Listen), "api.listen", "%q is not an IP address with a port, such as 192.0.2.7:9755, or [::]:9755 for all addresses of this host", c.Listen)
@@ -59,8 +59,8 @@ func (k *checker) api(c API, m Metrics) {
 	k.callers(c, c.Listen != "" || exposed && c.TLS.set())
 }
 
-// callers checks by what callers over the network are known, which needs all of it and
-// is not usable where nothing is served there.
+// callers checks the certificates and names of callers. All are required if something is served
+// over the network, and none is allowed otherwise.
 func (k *checker) callers(c API, served bool) {
 	const field = "api.tls"
 	files := []struct{ name, path, what string }{
@@ -90,8 +90,8 @@ func (k *checker) callers(c API, served bool) {
 	}
 }
 
-// name checks that a certificate can have that name. A pattern would let in more than is
-// seen.
+// name checks that a certificate can have this name. Patterns are rejected, because they would
+// allow more callers than is obvious.
 func (k *checker) name(name, field string) {
 	k.Require(!strings.Contains(name, "*"), field, "%q is a pattern, and names are compared letter by letter; write each name, of everybody who is let in", name)
 	odd := strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || !unicode.IsPrint(r) })

@@ -48,10 +48,9 @@ func TestChangedNamesKeys(t *testing.T) {
 	}
 }
 
-// A key that Changed does not see would neither be taken up by a reload nor
-// refused.
+// If Changed missed a key, a reload would neither apply nor reject its change.
 func TestChangedSeesEveryKey(t *testing.T) {
-	for i := range 200 { // far more than there are
+	for i := range 200 { // far more than there are keys
 		before, after := config.Default(), config.Default()
 		skip := i
 		path, found := spoil(reflect.ValueOf(&after).Elem(), "", &skip)
@@ -68,8 +67,8 @@ func TestChangedSeesEveryKey(t *testing.T) {
 	t.Fatal("the configuration has more keys than this test looks at")
 }
 
-// What a reload takes up is what the agent's loops are told of then; a key more would be
-// believed to count, and would not.
+// A reload passes these keys to the agent's loops. A further key would look effective without being
+// so.
 func TestLiveKeys(t *testing.T) {
 	for key, want := range map[string]bool{
 		"imageGC.interval": true, "imageGC.keep": true, "imageGC.enabled": false, "imageGC": false,
@@ -84,7 +83,7 @@ func TestLiveKeys(t *testing.T) {
 	}
 }
 
-// spoil changes the skip-th value of v, and tells its key.
+// spoil changes the skip-th value of v, and returns its key.
 func spoil(v reflect.Value, path string, skip *int) (string, bool) {
 	if _, whole := v.Interface().(config.Runtimes); v.Kind() == reflect.Struct && !whole {
 		for i := range v.NumField() {

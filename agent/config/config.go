@@ -1,12 +1,12 @@
-// Package config reads hostler's configuration: one file and a folder of
-// drop-ins, strictly. It owns the keys, their defaults, their documentation and
-// the faults it finds in them, each with file, line and field. It refuses to
-// clamp, to guess and to act: the packages that use the values decide what they mean.
+// Package config reads hostler's configuration: one file and a folder of drop-ins. It is strict. It
+// owns the keys, their defaults, their documentation, and the faults that it finds, each with file,
+// line and field. It does not clamp or guess values, and it does not apply them: the packages that
+// use the values do.
 package config
 
 import "hostler.io/hostler/controlplane/etcd/endpoint"
 
-// Config is the whole configuration, defaults filled in. configfile.Spec says what the tags mean.
+// Config is the whole configuration, with defaults. configfile.Spec documents the tags.
 type Config struct {
 	Node         Node         `yaml:"node" doc:"The Node: its name and resources."`
 	ControlPlane ControlPlane `yaml:"controlPlane" doc:"Where Node, Lease and Events are kept."`
@@ -25,7 +25,7 @@ type Config struct {
 	Log          Log          `yaml:"log" doc:"The agent's log."`
 }
 
-// Node configures what the Node says.
+// Node configures the Node object.
 type Node struct {
 	Enabled       Switch            `yaml:"enabled" doc:"auto yields to a kubelet that registers this host, or has registered it in a cluster."`
 	Name          string            `yaml:"name" doc:"A DNS subdomain; empty uses the host name, trimmed and lower-cased."`
@@ -50,20 +50,20 @@ const (
 	ReactDrain = "drain"
 )
 
-// Address picks the addresses to publish.
+// Address selects the addresses to publish.
 type Address struct {
 	Internal []string `yaml:"internal" doc:"An IP, a CIDR or an interface for each family; empty uses the source address of the route to the control plane, else of the default route."`
 	External []string `yaml:"external" doc:"An ExternalIP for each family, as given."`
 }
 
-// Taint is one taint, as Kubernetes has it.
+// Taint is a taint, with the fields of Kubernetes.
 type Taint struct {
 	Key    string `yaml:"key" needed:"true" secret:"no" doc:"The key, such as example.com/gpu."`
 	Value  string `yaml:"value,omitempty" doc:"The value; optional."`
 	Effect string `yaml:"effect" needed:"true" words:"NoSchedule|PreferNoSchedule|NoExecute" doc:"The effect on pods that do not tolerate it."`
 }
 
-// Reserved holds back part of the capacity.
+// Reserved is the part of the capacity that is reserved for the system.
 type Reserved struct {
 	CPU              Quantity `yaml:"cpu" doc:"CPUs, such as 500m."`
 	Memory           Quantity `yaml:"memory" doc:"Memory, such as 1Gi." shape:"wholeQuantity"`
@@ -71,7 +71,7 @@ type Reserved struct {
 	PID              Quantity `yaml:"pid" doc:"Process IDs, such as 1000." shape:"wholeQuantity"`
 }
 
-// ControlPlane picks the client.
+// ControlPlane selects and configures the control-plane client.
 type ControlPlane struct {
 	Type       string     `yaml:"type" doc:"embedded stores everything on this host, kubernetes in a cluster, etcd in etcd, plugin in a program of yours (/usr/share/doc/hostler/docs/howto/control-plane-plugin.md)." words:"embedded|kubernetes|etcd|plugin"`
 	Kubernetes Kubernetes `yaml:"kubernetes" doc:"Connection to the cluster; for type kubernetes."`
@@ -79,12 +79,12 @@ type ControlPlane struct {
 	Plugin     Plugin     `yaml:"plugin" doc:"Connection to the plugin; for type plugin."`
 }
 
-// Plugin says which program keeps what hostler tells.
+// Plugin configures the control-plane plug-in.
 type Plugin struct {
 	Socket string `yaml:"socket" doc:"Absolute path of the unix socket that the plugin serves." shape:"optionalPath"`
 }
 
-// Etcd says which etcd cluster, and as whom.
+// Etcd configures the etcd cluster and its credentials.
 type Etcd = endpoint.Config
 
 // Users that an exec plugin runs as.
@@ -93,7 +93,7 @@ const (
 	UserRoot   = "root"
 )
 
-// Kubernetes says which cluster, and as whom.
+// Kubernetes configures the cluster and its credentials.
 type Kubernetes struct {
 	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin." shape:"optionalPath" secret:"file"`
 	ExecPluginUser       string `yaml:"execPluginUser" words:"nobody|root" doc:"The user that runs an exec plugin of the kubeconfig: nobody, or root if the plugin needs files that only root can read."`
@@ -107,7 +107,7 @@ type Runtime struct {
 	Endpoint string `yaml:"endpoint" needed:"true" doc:"Absolute path of its unix socket; for type runc, of its state root."`
 }
 
-// Lease configures the heartbeat.
+// Lease configures the Lease.
 type Lease struct {
 	Enabled       Switch   `yaml:"enabled" doc:"auto yields to a kubelet that renews the Lease of this host, and is off if node.enabled is false."`
 	Duration      Duration `yaml:"duration" doc:"How long a renewal is valid; whole seconds."`
@@ -135,21 +135,21 @@ type Pressure struct {
 	PSI               PSI       `yaml:"psi" doc:"Thresholds of the contention conditions, by pressure stall information (PSI) of the kernel. A condition exists only if kind, window and threshold are set."`
 }
 
-// PSI configures the conditions of contention.
+// PSI configures the conditions that report pressure stall information.
 type PSI struct {
 	CPU    Stall `yaml:"cpu" doc:"Condition hostler.io/CPUContention."`
 	Memory Stall `yaml:"memory" doc:"Condition hostler.io/MemoryContention."`
 	IO     Stall `yaml:"io" doc:"Condition hostler.io/IOContention."`
 }
 
-// Stall configures one of them.
+// Stall configures one PSI condition.
 type Stall struct {
 	Kind      string   `yaml:"kind" doc:"some counts the time in which at least one task waited, full the time in which all waited. CPUs have only some." words:"|some|full"`
 	Window    Duration `yaml:"window" doc:"The time that is averaged: 10s, 60s or 5m."`
 	Threshold string   `yaml:"threshold" doc:"The share of that time, such as 20%, above which the condition is True." shape:"percentage"`
 }
 
-// Conditions configures the checks of an administrator's own.
+// Conditions configures the custom checks of the administrator.
 type Conditions struct {
 	Directory string   `yaml:"directory" doc:"Absolute path of their directory; only root may have write access." shape:"path"`
 	Interval  Duration `yaml:"interval" doc:"How often each executable runs, unless its file sets that."`
@@ -170,13 +170,13 @@ type Shutdown struct {
 // RestartNever is the value of RestartAfterBoot beside auto.
 const RestartNever = "never"
 
-// PriorityGrace is one phase.
+// PriorityGrace is the grace period of one phase.
 type PriorityGrace struct {
 	Priority    int32    `yaml:"priority" doc:"Pods of this priority, and above up to that of the next group."`
 	GracePeriod Duration `yaml:"gracePeriod" needed:"true" doc:"Time for all of them together."`
 }
 
-// CriticalRule matches pods; every field that is set must match.
+// CriticalRule matches pods. Every field that is set must match.
 type CriticalRule struct {
 	Namespace   string            `yaml:"namespace,omitempty" doc:"A pattern of the pod's namespace."`
 	Name        string            `yaml:"name,omitempty" doc:"A pattern of the pod's name."`
@@ -196,7 +196,7 @@ type Reboot struct {
 	Lock      RebootLock `yaml:"lock" doc:"Who gives the slots; hostler server if empty."`
 }
 
-// RebootLock says who gives reboot slots.
+// RebootLock configures who grants reboot slots.
 type RebootLock struct {
 	FleetLock string `yaml:"fleetLock" doc:"URL of a server that speaks the FleetLock protocol."`
 }
@@ -225,7 +225,7 @@ type ContainerGC struct {
 	MaxContainers      int      `yaml:"maxContainers" doc:"Dead containers to keep in total; -1 is no limit." reload:"live" least:"-1"`
 }
 
-// State says where state is kept.
+// State configures where state is stored.
 type State struct {
 	Directory string `yaml:"directory" doc:"Absolute path of the directory; created with mode 0700 if missing." shape:"path"`
 }
@@ -236,7 +236,7 @@ type Log struct {
 	Format string `yaml:"format" doc:"text or json." words:"text|json"`
 }
 
-// DefaultFile and DefaultDropIns are where the configuration lies on a host.
+// DefaultFile and DefaultDropIns are the paths of the configuration.
 const (
 	DefaultFile    = "/etc/hostler/hostler.yaml"
 	DefaultDropIns = "/etc/hostler/conf.d"

@@ -37,7 +37,7 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 	}
 }
 
-// The labels that Kubernetes' admission plug-in NodeRestriction refuses.
+// Kubernetes' admission plug-in NodeRestriction rejects these labels.
 func TestLabelsThatANodeMayNotSetAreNamed(t *testing.T) {
 	for key, refused := range map[string]bool{
 		"rack":                                     false,
@@ -118,7 +118,7 @@ func TestAFaultInADropInNamesTheDropIn(t *testing.T) {
 	}
 }
 
-// A value that cannot be read hides no fault of another one, and causes no fault that follows from it.
+// A value with invalid notation must not hide another fault, and must not cause follow-up faults.
 func TestFaultsOfNotationAndOfValuesAreReportedTogether(t *testing.T) {
 	_, err := config.Parse("f.yaml", []byte(`lease: {duration: 40x, renewInterval: 30s}
 imageGC: {highThresholdPercent: many, lowThresholdPercent: 120}
@@ -177,8 +177,8 @@ func TestANamedFileMustBeThere(t *testing.T) {
 	}
 }
 
-// Others can make anything of a file that is refused: a FIFO, which would block the agent, or a link to a
-// device.
+// Other users may replace a rejected file by anything: a FIFO, which would block the agent, or a
+// link to a device.
 func TestARefusedFileIsOpenedOnlyIfItIsRegular(t *testing.T) {
 	for name, lay := range map[string]func(path string) error{
 		"a FIFO":             func(path string) error { return errors.Join(syscall.Mkfifo(path, 0o600), os.Chmod(path, 0o666)) },

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// Default returns the configuration of a host that has none.
+// Default returns the configuration of a host without configuration files.
 func Default() Config {
 	return Config{
 		Node: Node{Enabled: Auto, Register: true, MaxPods: 110, OnTaint: ReactNone, Toleration: Duration(5 * time.Minute), CloudProvider: "none"},

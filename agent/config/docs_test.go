@@ -8,14 +8,14 @@ import (
 	"hostler.io/hostler/agent/config"
 )
 
-// What the documentation shows is a configuration that works.
+// The examples in the documentation are valid configurations.
 func TestTheExamplesOfTheDocumentationAreValid(t *testing.T) {
 	for file, least := range map[string]int{
 		"howto/addresses.md":      1,
 		"howto/keep-images.md":    1,
 		"explanation/shutdown.md": 5, // phases, priorities, rules, stopFirst, restartAfterBoot
 		"reference/conditions.md": 1, // contention
-		// A kubelet's credentials, k3s, and the two ways to join.
+		// Credentials of a kubelet, k3s, and two ways to join.
 		"start/kubernetes.md":           4,
 		"start/etcd.md":                 1,
 		"howto/network-api.md":          1,

@@ -4,17 +4,17 @@ import (
 	"maps"
 )
 
-// fault is a file that is refused, and how what is said of it begins.
+// fault is a rejected file, and the start of its error.
 type fault struct{ in, want string }
 
-// faults are what can be wrong with a file, by what is.
+// faults are possible faults of a file, by name.
 func faults() map[string]fault {
 	all := faultsOfShape()
 	maps.Copy(all, faultsOfMeaning())
 	return all
 }
 
-// faultsOfShape are those that the schema tells, too.
+// faultsOfShape are faults that the schema detects, too.
 func faultsOfShape() map[string]fault {
 	return map[string]fault{
 		"an unknown section":                      {"imagesGC: {}\n", "f.yaml:1: imagesGC: unknown field; did you mean imageGC?"},
@@ -95,8 +95,8 @@ func faultsOfShape() map[string]fault {
 	}
 }
 
-// faultsOfMeaning are those that no schema can tell: they lie in what values mean, in how
-// they fit together, or in how YAML is written.
+// faultsOfMeaning are faults that no schema can detect: the meaning of values, combinations of
+// values, or YAML notation.
 func faultsOfMeaning() map[string]fault {
 	return map[string]fault{
 		"a reaction to taints of its own":         {"node: {onTaint: drain}\n", "f.yaml:1: node.onTaint: drain waits for ever: nobody but this host writes to control plane embedded"},

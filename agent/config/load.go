@@ -2,7 +2,7 @@ package config
 
 import "hostler.io/hostler/internal/configfile"
 
-// The notation of values and faults.
+// Types of values and faults.
 type (
 	Duration  = configfile.Duration
 	Switch    = configfile.Switch
@@ -20,13 +20,13 @@ const (
 	Off  = configfile.Off
 )
 
-// NotRead is why an ignored file does not count.
+// NotRead is why a file is ignored.
 const NotRead = configfile.NotRead
 
 // SchemaFile is where packages put the schema.
 const SchemaFile = "/usr/share/hostler/hostler.schema.json"
 
-// Loaded is a configuration and where each of its values came from.
+// Loaded is a configuration and the source of each value.
 type Loaded struct {
 	Config
 	configfile.Source
@@ -49,19 +49,20 @@ func Load(file, folder string) (Loaded, error) {
 	return Loaded{config, source}, err
 }
 
-// Draft is Load of files that no agent here reads, such as another host's. Anybody may own them.
+// Draft is Load for files that no agent on this host reads, for example those of another host.
+// Their owner is not checked.
 func Draft(file, folder string) (Loaded, error) {
 	config, source, err := spec().Draft(file, folder)
 	return Loaded{config, source}, err
 }
 
-// Parse reads one document as if it were the only file; name appears in faults.
+// Parse reads one document as if it were the only file. Faults contain name.
 func Parse(name string, data []byte) (Config, error) { return spec().Parse(name, data) }
 
-// Documented writes the defaults with each key's meaning above it.
+// Documented writes the defaults, with the documentation above each key.
 func Documented() ([]byte, error) { return spec().Documented() }
 
-// Keys lists every key in the order of Documented, each before those that it holds.
+// Keys lists every key in the order of Documented, each before the keys below it.
 func Keys() ([]Key, error) { return spec().Keys() }
 
 // Schema is the configuration as a JSON schema (draft 2020-12).
@@ -70,13 +71,13 @@ func Schema() ([]byte, error) { return spec().Schema() }
 // YAML writes the configuration as a file that Load reads back as the same.
 func (c Config) YAML() ([]byte, error) { return configfile.YAML(c) }
 
-// Shown is YAML for those who may not read the files, such as group hostler and callers over the
-// network: without users and passwords in URLs.
+// Shown is YAML without users and passwords in URLs. It is for those who may not read the files,
+// such as group hostler and callers over the network.
 func (c Config) Shown() ([]byte, error) { return configfile.Shown(c) }
 
 // Changed lists the keys whose values differ, in the order of the file. A map or a list counts as one
 // key.
 func Changed(a, b Config) []string { return configfile.Changed(a, b) }
 
-// Live reports whether a reload takes a key up; all others need a restart.
+// Live reports whether a reload can change a key. All other keys need a restart.
 func Live(key string) bool { return configfile.Live[Config](key) }

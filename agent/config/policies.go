@@ -21,15 +21,14 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// What follows says the configuration as the options of each package.
-// Each package validates its own values: what it refuses, Load refuses.
+// The functions below convert the configuration to the options of each package. Each package
+// validates its own values, and Load returns its errors.
 
-// NodeOptions is what status makes a Node by, on a host of that name, in that
-// version of hostler.
+// NodeOptions returns the options of the Node, for this host name and this version of hostler.
 func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
 	unnamed := ""
 	name, err := status.NodeName(c.Node.Name, hostName)
-	if nameless, ok := errors.AsType[*status.HostNameError](err); ok { // all else can be done without one
+	if nameless, ok := errors.AsType[*status.HostNameError](err); ok { // hostler works without a host name, except for the Node
 		name, unnamed, err = status.Nameless, nameless.Problem, nil
 	}
 	if err != nil {
@@ -114,10 +113,10 @@ func pressurePolicy(c Pressure) (status.Policy, error) {
 		}
 		p.PSI = append(p.PSI, limit)
 	}
-	return p, nil // Options.Validate judges the whole
+	return p, nil // Options.Validate checks the rest
 }
 
-// GCPolicy is what the collectors go by.
+// GCPolicy returns the policy of the collectors.
 func (c Config) GCPolicy() (gc.Policy, error) {
 	keep, err := gc.ParsePatterns(c.ImageGC.Keep)
 	if err != nil {
@@ -145,7 +144,7 @@ func (c Config) GCPolicy() (gc.Policy, error) {
 	return p, p.Validate()
 }
 
-// ConditionsPolicy is what checks of conditions run by.
+// ConditionsPolicy returns the policy of the custom checks.
 func (c Config) ConditionsPolicy() conditions.Policy {
 	return conditions.Policy{
 		Folder:   c.Conditions.Directory,
@@ -155,7 +154,7 @@ func (c Config) ConditionsPolicy() conditions.Policy {
 	}
 }
 
-// Policy is what reboots are decided by.
+// Policy returns the policy of reboots.
 func (r Reboot) Policy() (reboot.Policy, error) {
 	p := reboot.Policy{ReadyFor: time.Duration(r.ReadyFor)}
 	for i, text := range r.Window {
@@ -168,22 +167,22 @@ func (r Reboot) Policy() (reboot.Policy, error) {
 	return p, nil
 }
 
-// ChecksPolicy is what the checks that may request a reboot run by.
+// ChecksPolicy returns the policy of the checks that may request a reboot.
 func (r Reboot) ChecksPolicy() conditions.Policy {
 	return conditions.Policy{Folder: r.Checks, Optional: r.Checks == defaultRebootChecks, Interval: rebootCheckInterval, Timeout: rebootCheckTimeout}
 }
 
-// defaultRebootChecks is where they lie on a host.
+// defaultRebootChecks is the default folder of these checks.
 const defaultRebootChecks = "/etc/hostler/reboot.d"
 
-// How the checks of reboot.checks run that do not say it themselves: package managers take long.
+// Defaults for the checks in reboot.checks. The timeout is long because package managers are slow.
 const (
 	rebootCheckInterval = 5 * time.Minute
 	rebootCheckTimeout  = time.Minute
 )
 
-// Phases are those of byPriority where it is set, else the two periods; none
-// where shutdown is switched off.
+// Phases returns the phases of byPriority if it is set, otherwise those of the two periods. It
+// returns none if shutdown is disabled.
 func (s Shutdown) Phases() ([]plan.PhaseSpec, error) {
 	if s.Enabled == Off {
 		return nil, nil
@@ -191,7 +190,7 @@ func (s Shutdown) Phases() ([]plan.PhaseSpec, error) {
 	return s.periods(func(string) bool { return len(s.ByPriority) == 0 }).Phases()
 }
 
-// periods are those that somebody gave.
+// periods returns the periods that are configured explicitly.
 func (s Shutdown) periods(given func(field string) bool) plan.Periods {
 	var p plan.Periods
 	if given("shutdown.gracePeriod") {
@@ -208,8 +207,8 @@ func (s Shutdown) periods(given func(field string) bool) plan.Periods {
 	return p
 }
 
-// settled leaves out the periods that do not count: the defaults of both beside
-// byPriority, and that of critical pods where the guard is switched off.
+// settled clears the periods that have no effect. If byPriority is set, that is both. If
+// gracePeriod is 0, it is a default gracePeriodCriticalPods.
 func (s Shutdown) settled(given func(field string) bool) Shutdown {
 	switch {
 	case len(s.ByPriority) > 0:
@@ -220,8 +219,7 @@ func (s Shutdown) settled(given func(field string) bool) Shutdown {
 	return s
 }
 
-// MarshalYAML leaves the periods out where they do not count, so that what is
-// printed can be read back.
+// MarshalYAML leaves out periods that have no effect. Otherwise Load would reject the output.
 func (s Shutdown) MarshalYAML() (any, error) {
 	type plain Shutdown
 	var n yaml.Node
@@ -238,7 +236,7 @@ func (s Shutdown) MarshalYAML() (any, error) {
 	return &n, nil
 }
 
-// Rules tell which pods are critical.
+// Rules returns the rules for critical pods.
 func (s Shutdown) Rules() (plan.Rules, error) {
 	rules := make([]plan.Rule, 0, len(s.Critical))
 	for _, r := range s.Critical {

@@ -16,8 +16,7 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// schema is the schema, as a validator of others understands it, which refuses to take
-// one that is none itself.
+// schema returns the schema, compiled by an independent validator, which rejects an invalid schema.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	text := must(config.Schema())
@@ -36,7 +35,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// validate judges a file by the schema, as an editor does.
+// validate checks a file against the schema, as an editor does.
 func validate(s *jsonschema.Schema, text []byte) error {
 	asJSON, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -89,7 +88,7 @@ func TestTheSchemaTakesWhatTheConfigurationTakes(t *testing.T) {
 	}
 }
 
-// What is a fault of shape to hostler is one to the editor, too.
+// The schema rejects every file that hostler rejects because of its shape.
 func TestTheSchemaRefusesWhatHasTheWrongShape(t *testing.T) {
 	s := schema(t)
 	for name, c := range faultsOfShape() {
@@ -104,7 +103,7 @@ func TestTheSchemaRefusesWhatHasTheWrongShape(t *testing.T) {
 	}
 }
 
-// property is what the schema says of a key.
+// property is the schema of a key.
 type property struct {
 	Enum             []any
 	Minimum, Maximum *int
@@ -131,7 +130,7 @@ func properties(t *testing.T) property {
 	return root
 }
 
-// at writes a value at a key, alone.
+// at returns a document with one value at a key.
 func at(path string, value any) []byte {
 	v := value
 	parts := strings.Split(path, ".")
@@ -141,8 +140,8 @@ func at(path string, value any) []byte {
 	return must(yaml.Marshal(v))
 }
 
-// The words and bounds that the schema has are those that the configuration checks: each
-// of them is taken, and what is next to them refused.
+// The schema and the configuration have the same words and bounds: each is accepted, and the values
+// next to them are rejected.
 func TestTheSchemasWordsAndBoundsAreThoseOfTheConfiguration(t *testing.T) {
 	refusal := func(path string, value any) string {
 		_, err := config.Parse("f.yaml", at(path, value))
@@ -182,7 +181,7 @@ func TestTheSchemasWordsAndBoundsAreThoseOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// Every key has what an editor shows of it, and what the agent does when it changes.
+// Every key has documentation for editors, and says what the agent does when it changes.
 func TestTheSchemaReportsEachKey(t *testing.T) {
 	keys, err := config.Keys()
 	if err != nil {

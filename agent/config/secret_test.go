@@ -10,14 +10,14 @@ import (
 	"hostler.io/hostler/agent/config"
 )
 
-// key is one that has no others below it, with a document that gives it a value.
+// key is a key without keys below it, with a function that returns a document with a value for it.
 type key struct {
 	path     string
 	field    reflect.StructField
 	document func(value string) string
 }
 
-// keysOf are those of a struct, below a path, by what a document has around them.
+// keysOf returns the keys of a struct below a path. around returns a document that contains inner.
 func keysOf(t reflect.Type, path string, around func(inner string) string) (keys []key) {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
@@ -49,10 +49,11 @@ func allKeys(t *testing.T) []key {
 	return keys
 }
 
-// sounds are names of what is a secret.
+// sounds matches names of keys that may hold secrets.
 var sounds = regexp.MustCompile(`(?i)pass|secret|token|key|credential|kubeconfig|auth|cookie|pem|private|header|env$|environment`)
 
-// The configuration is shown to group hostler and over the network. Whoever adds a key decides.
+// The configuration is shown to group hostler and over the network, so every new key needs a
+// decision.
 func TestTheConfigurationHoldsNoSecret(t *testing.T) {
 	var files int
 	for _, k := range allKeys(t) {
@@ -74,7 +75,7 @@ func TestTheConfigurationHoldsNoSecret(t *testing.T) {
 	}
 }
 
-// A person may write the secret where its file belongs, or a password into a URL.
+// A user may write a secret instead of its file, or a password in a URL.
 func TestNothingSecretIsShownWhateverKeyItIsWrittenTo(t *testing.T) {
 	const secret = "hunter2"
 	values := []string{
@@ -88,10 +89,10 @@ func TestNothingSecretIsShownWhateverKeyItIsWrittenTo(t *testing.T) {
 		}
 		for _, value := range tried {
 			text := k.document(value)
-			if strings.HasPrefix(value, "|") { // which the flow style has not
+			if strings.HasPrefix(value, "|") { // flow style has no block scalars
 				text = block(k.path, value)
 			}
-			// Half of the faults are about how keys fit together.
+			// Half of the faults are about combinations of keys.
 			for _, more := range []string{"", "controlPlane: {type: etcd}\n", "controlPlane: {type: kubernetes}\n"} {
 				if more != "" && !strings.HasPrefix(k.path, "controlPlane.") {
 					continue
@@ -112,7 +113,7 @@ func TestNothingSecretIsShownWhateverKeyItIsWrittenTo(t *testing.T) {
 	}
 }
 
-// block is a document in YAML's block style with that value at a path.
+// block returns a document in YAML's block style with this value at a path.
 func block(path, value string) string {
 	var b strings.Builder
 	names := strings.Split(path, ".")
@@ -125,7 +126,7 @@ func block(path, value string) string {
 	return b.String() + " " + strings.ReplaceAll(value, "\n", "\n"+strings.Repeat("  ", len(names))) + "\n"
 }
 
-// merged is a document of the control plane with its type.
+// merged returns a document of the control plane with its type.
 func merged(text, more string) []byte {
 	if more == "" || !strings.HasPrefix(text, "{controlPlane: {") {
 		return []byte(text)
@@ -134,7 +135,7 @@ func merged(text, more string) []byte {
 	return []byte(strings.Replace(text, "{controlPlane: {", "{controlPlane: {"+kind+", ", 1))
 }
 
-// A key that does not exist, and a value that is none.
+// An unknown key, and an invalid value.
 func TestNothingSecretIsShownOfWhatIsNoConfiguration(t *testing.T) {
 	for _, text := range []string{
 		"controlPlane: {etcd: {password: hunter2}}\n",

@@ -70,7 +70,7 @@ func (k *checker) node(n Node) {
 	k.Accept(n.Address.options().Validate(), "node.address")
 }
 
-// registration checks what depends on who else writes the Node.
+// registration checks the keys that depend on who else writes the Node.
 func (k *checker) registration(n Node, controlPlane string) {
 	external := n.CloudProvider == "external"
 	k.Require(external || n.CloudProvider == "none", "node.cloudProvider", "%q is neither none nor external", n.CloudProvider)
@@ -84,7 +84,7 @@ func (k *checker) registration(n Node, controlPlane string) {
 	}
 }
 
-// reactions checks when the host drains itself.
+// reactions checks the keys of automatic drains.
 func (k *checker) reactions(c Config) {
 	for field, value := range map[string]string{"node.onTaint": c.Node.OnTaint, "lease.onLost": c.Lease.OnLost} {
 		k.Require(value == ReactNone || value == ReactDrain, field, "%q is neither none nor drain", value)
@@ -93,7 +93,7 @@ func (k *checker) reactions(c Config) {
 	k.Require(c.Lease.OnLost != ReactDrain || c.Lease.Enabled != Off, "lease.onLost", "drain needs the Lease: %s", k.Other("lease.enabled", c.Lease.Enabled))
 }
 
-// controlPlane checks that the chosen client can reach what it is for.
+// controlPlane checks that the keys fit the chosen client.
 func (k *checker) controlPlane(c ControlPlane) {
 	controlPlanes := []string{"embedded", "kubernetes", "etcd", "plugin"}
 	k.Require(slices.Contains(controlPlanes, c.Type), "controlPlane.type", "%q is not a control plane that this version has; use one of %s", c.Type, strings.Join(controlPlanes, ", "))
@@ -112,7 +112,7 @@ func (k *checker) controlPlane(c ControlPlane) {
 	k.plugin(c)
 }
 
-// plugin checks how a plugin is reached, which is not usable to another control plane.
+// plugin checks the address of a plug-in. Other control planes must not have one.
 func (k *checker) plugin(c ControlPlane) {
 	const (
 		field  = "controlPlane.plugin.socket"
@@ -124,7 +124,7 @@ func (k *checker) plugin(c ControlPlane) {
 	k.Require(socket != "" || !chosen, "controlPlane.type", "plugin needs to know which: set %s to the path of the socket that it serves", field)
 }
 
-// etcd checks how etcd is reached, which is not usable to another control plane.
+// etcd checks the connection to etcd. Other control planes must not have one.
 func (k *checker) etcd(c ControlPlane) {
 	const field = "controlPlane.etcd"
 	chosen := c.Type == "etcd"
@@ -135,12 +135,12 @@ func (k *checker) etcd(c ControlPlane) {
 	c.Etcd.Check(k.Checker, field)
 }
 
-// refusedLabel says what labelRefused found, and what to do.
+// refusedLabel is the message for a label that labelRefused reports.
 const refusedLabel = "a node may not give itself this label; use a domain of your own, or have an administrator set it. " +
 	"Of kubernetes.io and k8s.io, a node may set only host and topology labels, and labels of node.kubernetes.io and kubelet.kubernetes.io"
 
-// labelRefused reports whether the control plane refuses a Node that sets the label
-// itself, as Kubernetes' admission plug-in NodeRestriction does.
+// labelRefused reports whether the control plane rejects this label if the Node sets it itself, as
+// Kubernetes' admission plug-in NodeRestriction does.
 func labelRefused(controlPlane, key string) bool {
 	if controlPlane != "kubernetes" {
 		return false
@@ -163,10 +163,10 @@ func labelRefused(controlPlane, key string) bool {
 	}, key)
 }
 
-// runtimeTypes are those that there are adapters of.
+// runtimeTypes are the runtime types that have an adapter.
 func runtimeTypes() []string { return []string{"cri", "docker", "podman", typeRunc} }
 
-// typeRunc is the type that has a folder and no socket.
+// typeRunc is the type that has a folder instead of a socket.
 const typeRunc = "runc"
 
 func (k *checker) runtimes(r Runtimes) {
@@ -250,7 +250,7 @@ func (k *checker) imageGC(g ImageGC) {
 		if !highFits || !lowFits || low < high {
 			return
 		}
-		if !k.Given(lowField) { // nobody wrote it: nobody finds it
+		if !k.Given(lowField) { // the low value is a default, so report the high value
 			k.Require(false, highField, "%s is not above %s", k.Own(highField, high), k.Other(lowField, low))
 			return
 		}
@@ -275,7 +275,7 @@ func (k *checker) containerGC(g ContainerGC) {
 	k.Require(g.MaxContainers >= -1, "containerGC.maxContainers", "%d is neither -1 nor 0 nor above", g.MaxContainers)
 }
 
-// packages validates the values together, as the packages that use them do.
+// packages lets the packages that use the values validate them together.
 func (k *checker) packages(c Config) {
 	if k.Sound("node") {
 		_, err := c.NodeOptions("host", "0.0.0")

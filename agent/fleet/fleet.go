@@ -1,7 +1,6 @@
-// Package fleet tells a person of the other hosts, as the control plane has them: it
-// owns what is asked of the control plane for that, how long and how often, and what to
-// do where it does not let this host see them. It keeps nothing, and refuses to judge
-// any host.
+// Package fleet reads the other hosts from the control plane, for users. It owns the requests for
+// that, their time limits, and the hints if the control plane does not allow this host to read
+// them. It stores nothing, and does not judge the state of a host.
 package fleet
 
 import (
@@ -18,33 +17,33 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// memberTime bounds how long a person waits for one host.
+// memberTime bounds reading one host.
 const memberTime = 10 * time.Second
 
-// Reader reads the fleet of a control plane for people. It is safe for concurrent use.
+// Reader reads the fleet from a control plane. It is safe for concurrent use.
 type Reader struct {
 	client controlplane.Client
 	node   string        // of this host
-	turn   chan struct{} // of who goes through the fleet: one at a time, whoever asks how often
+	turn   chan struct{} // held while the fleet is listed: one list at a time, to limit the load on the control plane
 }
 
-// New returns a reader for the host of that Node.
+// New returns a reader for the host with this Node name.
 func New(client controlplane.Client, node string) *Reader {
 	return &Reader{client: client, node: node, turn: make(chan struct{}, 1)}
 }
 
-// Fleet calls each for every host, by the name of its Node, once nobody else goes
-// through the fleet, and says whose it is. Its errors have hints.
+// Fleet calls each for every host, ordered by Node name, and returns the fleet. It waits until no
+// other list runs. Its errors have hints.
 func (r *Reader) Fleet(ctx context.Context, each func(Member) error) (Fleet, error) {
-	var whose error // that each ended it
+	var eachErr error
 	err := r.walk(ctx, func(m Member) error {
-		whose = each(m)
-		return whose
+		eachErr = each(m)
+		return eachErr
 	})
-	answer := r.whose()
+	answer := r.fleet()
 	switch {
-	case whose != nil:
-		return Fleet{}, whose
+	case eachErr != nil:
+		return Fleet{}, eachErr
 	case errors.Is(err, controlplane.ErrIncomplete):
 		answer.Message = err.Error()
 	case err != nil:
@@ -53,9 +52,8 @@ func (r *Reader) Fleet(ctx context.Context, each func(Member) error) (Fleet, err
 	return answer, nil
 }
 
-// Member tells of one host: its own as it may, whatever the control plane says of
-// others. Its errors have hints; for a name that is not there they are those most
-// like it.
+// Member returns one host. Every host may read itself, even if the control plane does not let it
+// read others. Its errors have hints. If there is no such Node, the hint suggests similar names.
 func (r *Reader) Member(ctx context.Context, name string) (MemberOf, error) {
 	asking, cancel := context.WithTimeout(ctx, memberTime)
 	defer cancel()
@@ -73,10 +71,10 @@ func (r *Reader) Member(ctx context.Context, name string) (MemberOf, error) {
 	if err != nil {
 		return MemberOf{}, r.explain("read node "+name, err)
 	}
-	return MemberOf{Member: member(node, lease), ControlPlane: r.whose()}, nil
+	return MemberOf{Member: member(node, lease), ControlPlane: r.fleet()}, nil
 }
 
-// walk goes through the fleet when it is its turn.
+// walk lists the fleet. Only one list runs at a time.
 func (r *Reader) walk(ctx context.Context, each func(Member) error) error {
 	lister, able := r.client.(controlplane.FleetLister)
 	if !able {
@@ -93,8 +91,8 @@ func (r *Reader) walk(ctx context.Context, each func(Member) error) error {
 	})
 }
 
-// member is what a person gets to see: not who wrote which field when, which is most of
-// some Nodes and leads nowhere, as kubectl sees it, too.
+// member returns a host without managed fields. They are most of some Nodes, and kubectl hides
+// them, too.
 func member(node *corev1.Node, lease *coordinationv1.Lease) Member {
 	node.ManagedFields = nil
 	if lease != nil {
@@ -103,14 +101,14 @@ func member(node *corev1.Node, lease *coordinationv1.Lease) Member {
 	return Member{Node: sanitize.Clean(node), Lease: sanitize.Clean(lease), ReadAt: time.Now()}
 }
 
-func (r *Reader) whose() Fleet {
+func (r *Reader) fleet() Fleet {
 	return Fleet{Type: r.client.Type(), Endpoint: r.client.Endpoint(), Node: r.node, LeasesEnd: controlplane.EndsLeases(r.client)}
 }
 
-// errNoList is a control plane that keeps no list.
+// errNoList means that the control plane cannot list Nodes.
 var errNoList = errors.New("it does not list other hosts")
 
-// explain says what cannot be done, and what to do instead.
+// explain returns an error with a hint that says what to do instead.
 func (r *Reader) explain(what string, err error) error {
 	e := &hint.Error{Message: fmt.Sprintf("%s of control plane %s at %s: %s", what, r.client.Type(), r.client.Endpoint(), sanitize.Text(err.Error(), sanitize.MaxText))}
 	switch {

@@ -22,7 +22,7 @@ import (
 
 const own = "rack3-node07.example.net"
 
-// fleetOf is a control plane with those Nodes, each with a Lease.
+// fleetOf returns a control plane with these Nodes, each with a Lease.
 func fleetOf(t *testing.T, names ...string) *controlplanetest.Fake {
 	t.Helper()
 	fake := controlplanetest.NewFake(nil)
@@ -60,7 +60,7 @@ func TestAFleetIsReadWithItsLeases(t *testing.T) {
 	}
 }
 
-// silentOn is a control plane of one type or another that keeps to itself what it has.
+// silentOn is a control plane of a type that does not let hosts read others.
 type silentOn struct {
 	controlplane.Client
 	kind string
@@ -68,7 +68,7 @@ type silentOn struct {
 
 func (s silentOn) Type() string { return s.kind }
 
-// listing is one that may be asked, too.
+// listing is silentOn with a list of hosts.
 type listing struct {
 	silentOn
 	controlplane.FleetLister
@@ -142,7 +142,7 @@ func TestAWrongNameIsAnsweredWithThoseLikeIt(t *testing.T) {
 	}
 }
 
-// However many people ask, the control plane is asked for one of them at a time.
+// Parallel requests list the hosts one after the other.
 func TestAFleetIsReadForOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := fleetOf(t, own)

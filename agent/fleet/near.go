@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// slips is by how many letters a name may be wrong to be taken for another.
+	// slips is the maximum number of wrong letters in a similar name.
 	slips = 2
-	// suggestions are how many names are told at the most.
+	// suggestions is the maximum number of suggested names.
 	suggestions = 3
 )
 
-// missing is the error for a name that no Node has, with those that are most like it.
+// missing returns the error that no Node has this name, with suggestions.
 func (r *Reader) missing(ctx context.Context, name string) error {
 	e := &hint.Error{
 		Message: fmt.Sprintf("there is no node %s on control plane %s at %s", name, r.client.Type(), r.client.Endpoint()),
@@ -43,20 +43,20 @@ func (r *Reader) missing(ctx context.Context, name string) error {
 	switch {
 	case len(names) > 0:
 		e.Hint = "did you mean " + strings.Join(names, " or ") + "?"
-	case err != nil: // nobody knows which there are
+	case err != nil: // the other names are unknown
 		e.Hint = fmt.Sprintf("check the name; `hostler nodes %s` shows this host", r.node)
 	}
 	return e
 }
 
-// likeness is how much a name is like the one that is looked for.
+// likeness says how similar a name is to the requested one.
 type likeness struct {
 	name     string
-	distance int // 0 for one that begins or goes on as that does; more than slips for no likeness
+	distance int // 0 if the name contains the requested one; more than slips if they are not similar
 }
 
-// liken holds the two against each other, and their first labels: people type the short
-// names of hosts.
+// liken compares the requested name with a name and with its first label, because users type the
+// short names of hosts.
 func liken(wanted, name string) likeness {
 	if wanted == "" {
 		return likeness{name, slips + 1}

@@ -7,25 +7,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Fleet is whose hosts they are.
+// Fleet identifies the control plane and the host that was asked.
 type Fleet struct {
-	Type     string `json:"type"` // of the control plane
+	Type     string `json:"type"` // type of the control plane
 	Endpoint string `json:"endpoint"`
-	// Node is that of the host that was asked.
+	// Node is the Node name of the host that was asked.
 	Node string `json:"node"`
-	// LeasesEnd tells that the control plane takes a Lease away by itself that is not
-	// renewed: who has none gives no sign of life.
+	// LeasesEnd reports that the control plane deletes expired Leases. So a host without a Lease
+	// has no heartbeat.
 	LeasesEnd bool `json:"leasesEnd,omitempty"`
-	// Message is what of the fleet cannot be read, and is left out.
+	// Message says which part of the fleet cannot be read and is left out.
 	Message string `json:"message,omitempty"`
 }
 
 // Member is one host of a fleet.
 type Member struct {
 	Node  *corev1.Node          `json:"node"`
-	Lease *coordinationv1.Lease `json:"lease"` // null where there is none
-	// ReadAt is when both were read, by the clock of the host that was asked. The
-	// times in a Lease are by its own host's.
+	Lease *coordinationv1.Lease `json:"lease"` // null if there is none
+	// ReadAt is when both were read, by the clock of the host that was asked. The times in a Lease
+	// are by the clock of the Lease's host.
 	ReadAt time.Time `json:"readAt"`
 }
 

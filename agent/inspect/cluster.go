@@ -21,10 +21,10 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
 )
 
-// clusterTimeout bounds how long a person waits for what a cluster says.
+// clusterTimeout bounds the requests to the cluster.
 const clusterTimeout = 5 * time.Second
 
-// clusterAlone looks at the cluster on a host whose agent does not answer.
+// clusterAlone checks the cluster if the agent does not answer.
 func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Logger) (*doctor.Cluster, error) {
 	if cfg.ControlPlane.Type != kubernetes.Type {
 		return nil, nil
@@ -51,8 +51,8 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 	return c, nil
 }
 
-// Cluster asks the cluster as the node of that name: with its certificate
-// where it joined by bootstrap, else as the kubeconfig says.
+// Cluster checks the cluster with the credentials of this Node: the client certificate if the host
+// joined by bootstrap, otherwise those in the kubeconfig.
 func Cluster(ctx context.Context, cfg config.Config, node, version string, current *tls.Certificate, waits error, log *slog.Logger) *doctor.Cluster {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 			c.Others = append(c.Others, doctor.Writer{Name: name, Last: last})
 		}
 	}
-	if l := s.Lease; l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil && !controlplane.LeaseAlive(l, time.Now()) { // whose clock it was stamped by
+	if l := s.Lease; l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil && !controlplane.LeaseAlive(l, time.Now()) { // the Lease has the time of its own host's clock
 		c.LeaseExpired = fmt.Sprintf("its lease was renewed last on %s, and is good for %ds only", l.Spec.RenewTime.UTC().Format(time.RFC3339), *l.Spec.LeaseDurationSeconds)
 	}
 	c.Rights = doctor.Rights{Checked: s.Rights != nil || s.RightsErr != nil, Err: s.RightsErr}
@@ -102,13 +102,13 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 	return c
 }
 
-// Exposed are the files that others than root can read.
+// Exposed returns the files that users other than root can read.
 func Exposed(files []string) []string {
 	var open []string
 	for _, file := range files {
 		info, err := os.Stat(file)
 		if err != nil {
-			continue // the look tells
+			continue // the check that reads the file reports the error
 		}
 		mode := info.Mode().Perm()
 		if owner, known := info.Sys().(*syscall.Stat_t); known && owner.Gid == 0 {

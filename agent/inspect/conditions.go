@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// Conditions says what the checks found in the doctor's words.
+// Conditions converts the results of the custom checks to doctor's facts.
 func Conditions(directory string, checks []conditions.Check, faults []conditions.Fault) doctor.Conditions {
 	facts := doctor.Conditions{Directory: directory, Number: len(checks)}
 	for _, f := range faults {
@@ -32,9 +32,9 @@ func Conditions(directory string, checks []conditions.Check, faults []conditions
 	return facts
 }
 
-// NodeConditions says what conditions of the Node report that is not as it should be: that the
-// host lacks something, and that pods on it cannot be reached. Ready, the protection at shutdowns
-// and the administrator's own have checks that say more.
+// NodeConditions returns the abnormal conditions of the Node: which resources the host lacks, and
+// why pods on it are unreachable. It omits conditions that have their own check: Ready, the
+// shutdown protection, and custom conditions.
 func NodeConditions(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) (pressures, network []doctor.Fix) {
 	steps := status.NextSteps(list, facts)
 	for _, c := range list {
@@ -53,8 +53,8 @@ func NodeConditions(list []corev1.NodeCondition, facts status.Facts, o status.Ad
 	return pressures, network
 }
 
-// AddressMissing says which configured addresses the host does not have, unless the condition
-// NetworkUnavailable does.
+// AddressMissing returns which configured addresses the host does not have; empty if the condition
+// NetworkUnavailable reports that.
 func AddressMissing(list []corev1.NodeCondition, facts status.Facts, o status.AddressOptions) string {
 	err := status.CheckAddresses(facts.Network, o)
 	if err == nil || slices.ContainsFunc(list, func(c corev1.NodeCondition) bool {
@@ -65,7 +65,7 @@ func AddressMissing(list []corev1.NodeCondition, facts status.Facts, o status.Ad
 	return err.Error()
 }
 
-// manualCommand is what a person types to see what a check says.
+// manualCommand returns the command that runs a check manually.
 func manualCommand(c conditions.Check) string {
 	if c.User == "root" {
 		return c.Path
@@ -73,7 +73,7 @@ func manualCommand(c conditions.Check) string {
 	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
 }
 
-// conditionsAlone looks at the files on a host whose agent does not answer.
+// conditionsAlone reads the files of custom checks if the agent does not answer.
 func conditionsAlone(cfg config.Config) doctor.Conditions {
 	programs, faults := conditions.Read(cfg.ConditionsPolicy())
 	facts := Conditions(cfg.Conditions.Directory, nil, faults)

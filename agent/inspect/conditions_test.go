@@ -85,7 +85,7 @@ func TestTheDoctorLearnsWhatTheNodeLacks(t *testing.T) {
 	}
 }
 
-// A host that has one of two addresses is reachable, and the other one may be mistyped.
+// A host with one of two addresses is reachable, and the other one may be mistyped.
 func TestTheDoctorLearnsOfAnAddressThatIsMissingBesideAnother(t *testing.T) {
 	facts := status.Facts{Network: probe.Network{Addresses: []probe.Address{{IP: netip.MustParseAddr("10.0.0.5"), Bits: 24, Interface: "eth0", Up: true, Carrier: true}}}}
 	o := status.AddressOptions{Internal: []string{"10.0.0.5", "2001:db8::5"}}

@@ -1,7 +1,7 @@
-// Package inspect looks at a host, also without an agent: the facts that doctor judges, how
-// the last shutdown went, whether a configuration fits the host, what a killed agent left
-// behind, and whether the control plane keeps its promises.
+// Package inspect reads the state of a host, even without an agent. It reads the facts for doctor,
+// the last shutdown, and whether a configuration fits the host. It also finds what a killed agent
+// left, and verifies the control plane.
 //
-// It owns where each fact is read. It does not judge the facts, which package doctor does,
-// and changes nothing but what TakeBack and Verifier say.
+// It owns where each fact is read. Package doctor judges the facts. Only TakeBack and Verifier
+// change anything.
 package inspect

@@ -20,19 +20,19 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// ServiceConfig is the configuration file that hostler.service is told to read, as systemd
-// has loaded it; empty for the default one, or where systemd cannot be asked.
+// ServiceConfig returns the path of the configuration file in the loaded unit hostler.service. It
+// is empty for the default path, or if systemd does not answer.
 func ServiceConfig(ctx context.Context) string {
 	run, err := systemd.NewManager("").Run(ctx, doctor.Service)
-	if err != nil { // doctor's check of the unit says so
+	if err != nil { // doctor's check of the unit reports the error
 		return ""
 	}
 	return doctor.ConfigOf(run)
 }
 
-// Doctor checks a host whose agent does not answer, for the reason given, of an agent
-// that would read that file; empty for the default one. Where the files have a fault, cfg is
-// what to go by instead. It needs root.
+// Doctor checks a host whose agent does not answer, for the reason unanswered. file is the
+// configuration of that agent; empty for the default path. If the files are faulty, cfg has the
+// values to use instead. It needs root.
 func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswered error) (doctor.Report, error) {
 	log := slog.New(slog.DiscardHandler)
 	phases, err := cfg.Shutdown.Phases()
@@ -66,7 +66,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 		return err
 	})
 	if f.Name != nil && f.Name.Unnamed != "" {
-		cfg.ControlPlane.Type = "" // nobody there knows a Node without a name
+		cfg.ControlPlane.Type = "" // a host without a name has no Node to check
 	}
 	looking.Go(func() (err error) {
 		f.Cluster, err = clusterAlone(ctx, cfg, ours, log)
@@ -94,7 +94,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 	return doctor.Examine(f), logind.Close()
 }
 
-// checkOnce asks the runtimes of this host how they are.
+// checkOnce queries the state of this host's runtimes once.
 func checkOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor.Runtimes, error) {
 	ctx, cancel := context.WithTimeout(ctx, gather.ProbeTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func checkOnce(ctx context.Context, cfg config.Config, log *slog.Logger) (doctor
 	if err != nil {
 		return doctor.Runtimes{}, err
 	}
-	_ = r.Refresh(ctx) // what it says is in each runtime's state as well
+	_ = r.Refresh(ctx) // the state of each runtime has its error, too
 	states, asked := r.Current()
 	return Runtimes(states, asked, r), r.Close()
 }
@@ -126,7 +126,7 @@ func Runtimes(states []runtime.Health, asked bool, r *discovery.Runtimes) doctor
 	return facts
 }
 
-// nameAlone compares the names of host and Node where no agent has given it one.
+// nameAlone compares the host name with the Node's name if the agent does not answer.
 func nameAlone(cfg config.Config) *doctor.Name {
 	if cfg.Node.Enabled == config.Off {
 		return nil

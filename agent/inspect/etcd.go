@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/controlplane/etcd/endpoint"
 )
 
-// etcdAlone looks at etcd on a host whose agent does not answer.
+// etcdAlone checks etcd if the agent does not answer.
 func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd, error) {
 	if cfg.ControlPlane.Type != etcd.Type {
 		return nil, nil
@@ -30,7 +30,7 @@ func etcdAlone(ctx context.Context, cfg config.Config, mine bool) (*doctor.Etcd,
 	return e, nil
 }
 
-// Etcd asks each member, as this host.
+// Etcd queries each etcd member with this host's credentials.
 func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.Etcd {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()

@@ -12,14 +12,14 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// LastShutdown reads how the last shutdown went from the state folder, for a
-// host whose agent does not run.
+// LastShutdown reads the record of the last shutdown from the state folder. It works without an
+// agent.
 func LastShutdown(cfg config.Config, log *slog.Logger) (journal.History, error) {
 	reader, err := probe.New("/")
 	if err != nil {
 		return journal.History{}, err
 	}
-	machine, _ := reader.Machine() // the boot ID is all that counts here
+	machine, _ := reader.Machine() // only the boot ID is needed
 	history, err := journal.Peek(open.JournalFile(cfg), open.Boot(machine.BootID, systemd.NewManager(""), log))
 	if errors.Is(err, fs.ErrNotExist) {
 		return journal.History{}, nil

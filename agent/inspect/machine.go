@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// measureAlone measures this host without an agent, and reads what a configuration wants of it.
+// measureAlone measures this host without an agent, and returns the policies of the configuration.
 func measureAlone(ctx context.Context, cfg config.Config) (now status.Facts, p open.Policies, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gather.ProbeTimeout)
 	defer cancel()
@@ -22,7 +22,7 @@ func measureAlone(ctx context.Context, cfg config.Config) (now status.Facts, p o
 	if err != nil {
 		return now, p, err
 	}
-	machine, _ := reader.Machine() // what lacks is none of what is looked at here
+	machine, _ := reader.Machine() // the missing facts are not needed here
 	if p, err = open.NewPolicies(cfg, machine.HostName, ""); err != nil {
 		return now, p, err
 	}
@@ -30,8 +30,8 @@ func measureAlone(ctx context.Context, cfg config.Config) (now status.Facts, p o
 	return facts.Measure(ctx, nil), p, nil
 }
 
-// Fits reports whether this host has what a configuration wants of it: the error is one for
-// which an agent does not start here, and lacks is what it would do without.
+// Fits checks whether this host fits the configuration. If err is not nil, an agent cannot start.
+// lacks names what an agent can work without.
 func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 	now, p, err := measureAlone(ctx, cfg)
 	if err == nil {
@@ -39,7 +39,7 @@ func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 		lacks = status.MissingAddresses(probe.Addresses(), p.Node.Addresses)
 	}
 	n := networkAlone(cfg.API, slog.New(slog.DiscardHandler))
-	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // which tells nothing of root, who reads them
+	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // root may be able to read the files
 		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err))
 	}
 	if p.Node.Unnamed != "" {

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/internal/listen"
 )
 
-// Network is what doctor judges of it by the files; nil where nothing is served.
+// Network returns the facts about the TLS files; nil if nothing is served over the network.
 func Network(cfg config.API, files *listen.Files) *doctor.Network {
 	if files == nil {
 		return nil
@@ -23,15 +23,15 @@ func Network(cfg config.API, files *listen.Files) *doctor.Network {
 	return n
 }
 
-// servicesOwn reports whether one of files is the service's own, and cannot be looked at without an
-// agent: credentials are there while it runs, and /tmp is another one for it.
+// servicesOwn reports whether only the service can read one of the files. Its credentials exist
+// only while it runs, and it has its own /tmp.
 func servicesOwn(files ...string) bool {
 	return slices.ContainsFunc(files, func(file string) bool {
 		return slices.ContainsFunc([]string{"/run/credentials/", "/tmp/", "/var/tmp/"}, func(folder string) bool { return strings.HasPrefix(file, folder) })
 	})
 }
 
-// networkAlone are the facts without an agent.
+// networkAlone returns the facts without an agent.
 func networkAlone(cfg config.API, log *slog.Logger) *doctor.Network {
 	if servicesOwn(cfg.TLS.Certificate, cfg.TLS.Key, cfg.TLS.ClientCA) {
 		return &doctor.Network{Unchecked: true}

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/controlplane/plugin"
 )
 
-// pluginAlone looks at the plugin on a host whose agent does not answer.
+// pluginAlone checks the plug-in if the agent does not answer.
 func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Logger) (*doctor.Plugin, error) {
 	if cfg.ControlPlane.Type != plugin.Type {
 		return nil, nil
@@ -31,7 +31,7 @@ func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Lo
 	return p, store.Close()
 }
 
-// Plugin asks it, as the host of that node.
+// Plugin queries the plug-in as the host of that Node.
 func Plugin(ctx context.Context, store *plugin.Store, node string) *doctor.Plugin {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()

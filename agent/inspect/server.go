@@ -15,12 +15,12 @@ import (
 // serverTimeout bounds how long a server may take to answer.
 const serverTimeout = 5 * time.Second
 
-// Server asks the server of this host, if there is one, and reads its files.
+// Server queries the server on this host, if there is one, and reads its files.
 func Server(ctx context.Context) *doctor.Server {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	s := &doctor.Server{Socket: config.DefaultSocket}
-	// No service is in a pod.
+	// The service on this host does not run in a pod, so it has no such environment.
 	c, _, err := server.Spec(func(string) string { return "" }).Load(config.DefaultFile, config.DefaultDropIns)
 	if err != nil {
 		s.Fault = err.Error()

@@ -10,20 +10,20 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// takeBackTimeout bounds all that TakeBack asks: it is called when a service stops, also on
-// a host that is busy, and nobody tries again.
+// takeBackTimeout bounds TakeBack. It runs when a service stops, even on a busy host, and is not
+// repeated.
 const takeBackTimeout = 15 * time.Second
 
-// Ended is how a run of a service ended.
+// Ended says how a run of a service ended.
 type Ended struct {
 	Service string // its unit
-	Result  string // as the service manager tells it, see SERVICE_RESULT in systemd.exec(5); empty for who is not asked by it
-	Refused bool   // the agent refuses its configuration
+	Result  string // SERVICE_RESULT in systemd.exec(5); empty if the caller is not ExecStopPost=
+	Refused bool   // the agent rejects its configuration
 }
 
-// TakeBack has logind grant again what it did without hostler, where an agent that was
-// killed has left it raised and nobody needs that: no agent runs or is about to be started
-// again, the host is not going down, and no kubelet counts on it.
+// TakeBack removes the logind drop-in that a killed agent left. It does so only if nothing needs
+// the raised delay. That means: no agent runs or is about to start, the host is not shutting down,
+// and no kubelet uses the delay.
 func TakeBack(ctx context.Context, ended Ended, log *slog.Logger) error {
 	logind := systemd.NewLogind(systemd.LogindOptions{Log: log})
 	return errors.Join(takeBack(ctx, logind, systemd.NewManager(""), ended, "/proc", log), logind.Close())
@@ -31,7 +31,7 @@ func TakeBack(ctx context.Context, ended Ended, log *slog.Logger) error {
 
 func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Manager, ended Ended, proc string, log *slog.Logger) error {
 	if ended.Result == "success" || !logind.Files().DropIn {
-		return nil // an agent that ends by itself knows what to leave
+		return nil // an agent that was not killed removes the drop-in itself if necessary
 	}
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
@@ -58,10 +58,9 @@ func takeBack(ctx context.Context, logind *systemd.Logind, manager *systemd.Mana
 	return nil
 }
 
-// abandoned reports whether no agent of this service guards the host, nor will unless somebody
-// starts one. systemd starts one again that was killed, or ended with an error, unless it was
-// told to stop the service, or not to start it again. Told to start it again, it has that done
-// by an agent that raises the delay again.
+// abandoned reports whether no agent of this service will run unless a user starts one. systemd
+// restarts an agent that was killed or failed, except if a stop is requested or Restart= is "no".
+// If a restart is requested, the next agent raises the delay again.
 func abandoned(unit systemd.Unit, ended Ended) bool {
 	switch unit.ActiveState {
 	case "inactive", "failed":

@@ -15,13 +15,13 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// property Job of a unit, of systemd's.
+// job is the property Job of a systemd unit.
 type job struct {
 	ID   uint32
 	Path string
 }
 
-func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
+func TestTheDropInOfAKilledAgentIsRemovedIfNotNeeded(t *testing.T) {
 	queued := systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "on-failure", "Job": job{7, "/org/freedesktop/systemd1/job/7"}}
 	alone := systemdtest.UnitState{"ActiveState": "deactivating", "Restart": "on-failure", "Job": job{0, "/"}}
 	type state = systemdtest.ManagerState
@@ -30,8 +30,8 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 		result string
 		refuse bool
 		host   func(*testing.T, *state, *systemdtest.Fake)
-		locked string // who else has a lock
-		user   int    // whose process holds it
+		locked string // who else holds a lock
+		user   int    // user of the process that holds it
 		left   bool
 	}{
 		"killed, and about to be started again":       {unit: alone, result: "signal", left: true},
@@ -90,8 +90,8 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWhereNobodyNeedsIt(t *testing.T) {
 	}
 }
 
-// Without a bus nobody delays a shutdown: the file is removed, whoever reads it next.
-func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
+// Without a bus nothing delays a shutdown, so the file is removed.
+func TestTheDropInOfAKilledAgentIsRemovedWithoutABus(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Units: map[string]systemdtest.UnitState{"hostler.service": {"ActiveState": "failed"}}})
 	root := t.TempDir()
@@ -107,7 +107,7 @@ func TestWhatAKilledAgentHasLeftIsTakenBackWithoutABus(t *testing.T) {
 	}
 }
 
-func TestNothingIsTakenBackWhereSystemdDoesNotReport(t *testing.T) {
+func TestTheDropInStaysIfSystemdDoesNotAnswer(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind := systemd.NewLogind(systemd.LogindOptions{Root: fake.Root(), Address: fake.Address()})
 	defer logind.Close()

@@ -19,30 +19,30 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-// Verifier opens the configured control plane without an agent, and tries whether it
-// keeps what a control plane promises.
+// Verifier opens the configured control plane without an agent, and verifies that it behaves as
+// hostler needs.
 type Verifier struct {
 	Config     config.Config
-	Kubeconfig string // whose credentials are used in place of the configuration's; empty for those
+	Kubeconfig string // has the credentials to use; empty for those in the configuration
 	Version    string
 }
 
-// Verification is what was found.
+// Verification is the result.
 type Verification struct {
 	ControlPlane VerifiedControlPlane `json:"controlPlane"`
 	Checks       []conformance.Result `json:"checks"`
-	Note         string               `json:"note,omitempty"` // what the checks do not tell of
-	Hint         string               `json:"hint,omitempty"` // how more could be tried
+	Note         string               `json:"note,omitempty"` // what the checks do not cover
+	Hint         string               `json:"hint,omitempty"` // how to run more checks
 }
 
 // VerifiedControlPlane is what was verified.
 type VerifiedControlPlane struct {
 	Type     string `json:"type"`
 	Endpoint string `json:"endpoint"`
-	Prefix   string `json:"prefix"` // of the names of all that was made
+	Prefix   string `json:"prefix"` // of the names of all test objects
 }
 
-// Count is how many checks ended so.
+// Count returns the number of checks with this status.
 func (v Verification) Count(s conformance.Status) int {
 	n := 0
 	for _, c := range v.Checks {
@@ -53,7 +53,7 @@ func (v Verification) Count(s conformance.Status) int {
 	return n
 }
 
-// Left are the names by which something is left that could not be taken away.
+// Left returns the prefixes of objects that could not be deleted.
 func (v Verification) Left() (names []string) {
 	for _, c := range v.Checks {
 		names = append(names, c.Left...)
@@ -61,9 +61,9 @@ func (v Verification) Left() (names []string) {
 	return names
 }
 
-// Verify tries the checks and takes away what they make, also once ctx has ended; tell
-// is told of each. An error tells that there is nobody to verify, or, beside what was
-// found, that the control plane cannot be closed.
+// Verify runs the checks, and deletes the objects that they create, even after ctx has ended. It
+// calls report for each result. The error says that the control plane cannot be opened or verified.
+// If there are results too, it may also be that it cannot be closed.
 func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, report func(conformance.Result)) (Verification, error) {
 	memory := statefile.NewMemory()
 	client, err := v.open(memory)
@@ -91,14 +91,14 @@ func (v Verifier) Verify(ctx context.Context, checks []conformance.Check, report
 	if forbidden && client.Type() == kubernetes.Type && v.Kubeconfig == "" {
 		found.Hint = "a node may touch its own Node only: --kubeconfig with credentials that may create, change and delete Nodes has all of them tried"
 	}
-	found.ControlPlane.Endpoint = b.Client.Endpoint() // which a client may know only now
+	found.ControlPlane.Endpoint = b.Client.Endpoint() // some clients know their endpoint only after a request
 	if err != nil {
 		err = fmt.Errorf("verify control plane %s at %s: %w", client.Type(), found.ControlPlane.Endpoint, err)
 	}
 	return found, errors.Join(err, b.Client.Close())
 }
 
-// Remove takes away what a verification has left by those names.
+// Remove deletes the objects that verifications left under these names.
 func (v Verifier) Remove(ctx context.Context, names []string) error {
 	client, err := v.open(statefile.NewMemory())
 	if err != nil {
@@ -111,7 +111,7 @@ func (v Verifier) Remove(ctx context.Context, names []string) error {
 	return errors.Join(append(errs, client.Close())...)
 }
 
-// open opens the control plane; the embedded one over that state.
+// open opens the control plane. The embedded one uses memory as its state.
 func (v Verifier) open(memory *statefile.Folder) (controlplane.Client, error) {
 	if kind := v.Config.ControlPlane.Type; v.Kubeconfig != "" && kind != kubernetes.Type {
 		return nil, fmt.Errorf("kubeconfig %s does not apply to control plane %s: omit --kubeconfig, or use --config with controlPlane.type: kubernetes", v.Kubeconfig, kind)
@@ -127,13 +127,13 @@ func (v Verifier) open(memory *statefile.Folder) (controlplane.Client, error) {
 	return opened.Client, nil
 }
 
-// openKubernetes opens the cluster with the credentials that were named, or those of
-// this host: where it joined by bootstrap, with the certificate that the agent keeps.
+// openKubernetes opens the cluster with the kubeconfig of the command line, or with this host's
+// credentials. If the host joined by bootstrap, they are the stored client certificate.
 func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
 	kubernetes.LogTo(log)
 	k := v.Config.ControlPlane.Kubernetes
 	o := kubernetes.Options{Kubeconfig: cmp.Or(v.Kubeconfig, k.Kubeconfig, k.BootstrapKubeconfig), Version: v.Version, Log: log}
-	o.PluginAsRoot = v.Kubeconfig != "" || k.ExecPluginUser == config.UserRoot // --kubeconfig is of whoever runs the command
+	o.PluginAsRoot = v.Kubeconfig != "" || k.ExecPluginUser == config.UserRoot // the user who runs the command has chosen --kubeconfig
 	if v.Kubeconfig == "" && k.BootstrapKubeconfig != "" {
 		name, err := open.NodeName(v.Config)
 		if err != nil {

@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// diskTimeout bounds how long a person waits for a disk.
+// diskTimeout bounds the wait for a disk.
 const diskTimeout = 2 * time.Second
 
-// Cordon closes the Node to new pods, or opens it, for a person.
+// Cordon marks the Node unschedulable or schedulable, as a user requested.
 func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport, error) {
 	reporting, cancel := context.WithTimeout(ctx, report.WriteTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport,
 	return answer, nil
 }
 
-// recordCordon logs a changed cordon, and makes an Event of it.
+// recordCordon logs a changed cordon, and records an Event.
 func (d *Drainer) recordCordon(unschedulable bool, by, how string) {
 	reason, did := "NodeNotSchedulable", "cordoned"
 	if !unschedulable {
@@ -73,8 +73,9 @@ func (d *Drainer) recordCordon(unschedulable bool, by, how string) {
 	d.o.Recorder.Record(controlplane.NodeReference(d.o.Node), corev1.EventTypeNormal, reason, fmt.Sprintf("%s by %s%s", did, by, how))
 }
 
-// onDisk has what was learned written where a power cut does not reach it. A control plane that
-// took all the time, or a caller that has gone, is no reason not to.
+// onDisk syncs the state to the disk, so that it survives a power failure. It has its own time
+// limit. So it works even if the control plane took all the time, or if the caller has
+// disconnected.
 func (d *Drainer) onDisk(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), diskTimeout, fmt.Errorf("write the state file: %w", context.DeadlineExceeded))
 	defer cancel()

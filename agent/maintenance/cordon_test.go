@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
+func TestACordonReportsWhereItIsStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		registered bool
 		want       string
@@ -35,7 +35,7 @@ func TestACordonSaysWhatIsKeptWhere(t *testing.T) {
 	}
 }
 
-func TestWhoCordonedFirstIsNamedAlsoWhenItIsSaidAgain(t *testing.T) {
+func TestARepeatedCordonKeepsTheFirstUser(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		began := time.Now()
@@ -53,7 +53,7 @@ func TestWhoCordonedFirstIsNamedAlsoWhenItIsSaidAgain(t *testing.T) {
 	})
 }
 
-func TestACordonThatCannotBeIsRefusedWithAHint(t *testing.T) {
+func TestAnImpossibleCordonIsRejectedWithAHint(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*desk)
 		want    []string

@@ -29,8 +29,7 @@ import (
 
 const nodeName = "node-a"
 
-// desk is where a person drains a node that is reported to a control plane in
-// memory. It lives in a bubble.
+// desk has a node that is reported to a control plane in memory. It is used in a synctest bubble.
 type desk struct {
 	maintenance.Options
 	client *controlplanetest.Fake
@@ -60,8 +59,7 @@ func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
 	})
 }
 
-// ownedBy are owners of whom one is seen to have the Node, if he is not nil; it is
-// switched as said.
+// ownedBy returns owners in which seen, if not nil, owns the Node. node is the switch of the Node.
 func ownedBy(node owner.Switch, seen *owner.Owner) *owner.Owners {
 	o := owner.New(map[owner.Job]owner.Switch{owner.Node: node}, func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
 		found := map[owner.Job]owner.Owner{}
@@ -74,7 +72,7 @@ func ownedBy(node owner.Switch, seen *owner.Owner) *owner.Owners {
 	return o
 }
 
-// over has the node reported to another control plane.
+// over reports the node to another control plane.
 func (d *desk) over(client controlplane.Client) {
 	options := status.Options{Name: nodeName, Version: "1.2.3", MaxPods: 110, MaxImages: 50, Pressure: status.DefaultPolicy()}
 	d.ControlPlane = client.Type()
@@ -92,7 +90,7 @@ func (d *desk) over(client controlplane.Client) {
 	})
 }
 
-// facts are those of a host of which little is known.
+// facts are the facts of a host about which little is known.
 type facts struct{}
 
 func (facts) Now(context.Context, *shutdown.Status) status.Facts {
@@ -101,7 +99,7 @@ func (facts) Now(context.Context, *shutdown.Status) status.Facts {
 
 func (facts) Machine() probe.Machine { return probe.Machine{MachineID: "m", BootID: "one"} }
 
-// register has the Node reported once.
+// register reports the Node once.
 func (d *desk) register(t *testing.T) {
 	t.Helper()
 	if err := d.Reporter.ReportShutdown(t.Context(), shutdown.Status{State: shutdown.Armed}); err != nil {
@@ -109,7 +107,7 @@ func (d *desk) register(t *testing.T) {
 	}
 }
 
-// guarded is a drainer over a guard that runs, and over these pods.
+// guarded returns a drainer with a running guard and these pods.
 func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*maintenance.Drainer, *runtimetest.Fake) {
 	t.Helper()
 	fake := runtimetest.NewFake(runtimetest.Options{CallTimeout: time.Hour})
@@ -139,7 +137,7 @@ func (d *desk) publishing(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// stored is the Node on the control plane, nil if there is none.
+// stored returns the Node on the control plane; nil if there is none.
 func (d *desk) stored(t *testing.T) *corev1.Node {
 	t.Helper()
 	nodes, err := d.client.Nodes(t.Context())
@@ -161,7 +159,7 @@ func (d *desk) wantCordoned(t *testing.T, when string, want bool) {
 	}
 }
 
-// reasons are those of the published Events of one prefix, with their messages.
+// reasons returns the reasons of published Events with this prefix, with their messages.
 func (d *desk) reasons(t *testing.T, prefix string) []string {
 	t.Helper()
 	events, err := d.client.Events(t.Context())
@@ -177,7 +175,7 @@ func (d *desk) reasons(t *testing.T, prefix string) []string {
 	return list
 }
 
-// hanging is a control plane whose first calls to cordon end with their context.
+// hanging is a control plane whose first calls to cordon return only when their context ends.
 type hanging struct {
 	*controlplanetest.Fake
 	calls int

@@ -19,24 +19,24 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// DrainPlan says what a person's drain would do now.
+// DrainPlan returns what a manual drain would do now.
 func (d *Drainer) DrainPlan(ctx context.Context, req DrainRequest) (DrainPlan, error) {
-	p, spared, err := d.o.Guard.PlanManualDrain(ctx, req.All)
+	p, critical, err := d.o.Guard.PlanManualDrain(ctx, req.All)
 	p.Message = d.o.OutOfReach()
-	if err != nil { // what is known of a runtime that does not answer is tried
+	if err != nil { // the drain would still stop the known pods of a runtime that does not answer
 		p.Message = strings.TrimSuffix(err.Error()+"; "+p.Message, "; ")
 	}
-	answer := DrainPlan{Plan: p, Node: d.o.Node, Spared: spared, Bound: metav1.Duration{Duration: p.Bound()}}
+	answer := DrainPlan{Plan: p, Node: d.o.Node, Critical: critical, Bound: metav1.Duration{Duration: p.Bound()}}
 	if err := d.mayDrain(ctx); err != nil {
 		answer.Refusal = err.Error()
 	}
 	return answer, nil
 }
 
-// mayDrain refuses a drain where it would be undone, or done twice.
+// mayDrain rejects a drain if a kubelet would start the pods again, or if another drain runs.
 func (d *Drainer) mayDrain(ctx context.Context) error {
-	d.o.Owners.Refresh(ctx) // a kubelet may have been started since somebody looked
-	// One that does not run starts nothing, even if the Node stays its own.
+	d.o.Owners.Refresh(ctx) // a kubelet may have started since the last check
+	// A kubelet that does not run starts no pods, even if it owns the Node.
 	if mine, other, _ := d.o.Owners.Mine(owner.Node); !mine && other.Name == owner.Kubelet && !other.Absent {
 		return &hint.Error{
 			Message: "drain: the pods of this host are the kubelet's, which would start them again: " + other.Evidence,
@@ -46,7 +46,7 @@ func (d *Drainer) mayDrain(ctx context.Context) error {
 	return refused(d.o.Guard.Refusal(ctx))
 }
 
-// refused gives the guard's refusals the hint that a person needs.
+// refused adds a hint to the guard's errors.
 func refused(err error) error {
 	next := ""
 	switch {
@@ -62,8 +62,8 @@ func refused(err error) error {
 	return &hint.Error{Message: err.Error(), Hint: next}
 }
 
-// Drain stops pods because a person asked for it: it cordons the Node first, as
-// `kubectl drain` does, and leaves it so.
+// Drain stops pods because a user requested it. It cordons the Node first, and leaves it cordoned,
+// like `kubectl drain`.
 func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(DrainStep)) (DrainReport, error) {
 	report := DrainReport{Node: d.o.Node}
 	if err := d.mayDrain(ctx); err != nil {
@@ -93,12 +93,12 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 	return report, err
 }
 
-// stopPods carries out a drain, records it, and makes its Events. progress gets the record at every
-// step.
+// stopPods executes a drain, and records it and its Events. It calls progress with the record at
+// every step.
 func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, announcement string, progress func(*journal.Record)) (journal.Record, error) {
 	node := controlplane.NodeReference(d.o.Node)
-	begin := sync.OnceFunc(func() { // it may still be refused: another one may have come first
-		d.o.Log.Info("drain", "by", who, "all", !demand.Trigger.SparesCritical())
+	begin := sync.OnceFunc(func() { // called at the first step, because the guard may reject the drain
+		d.o.Log.Info("drain", "by", who, "all", !demand.Trigger.SkipsCritical())
 		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", announcement)
 	})
 	record, err := d.o.Guard.DrainOnDemand(ctx, demand, func(r *journal.Record) {
@@ -108,10 +108,10 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 		progress(r)
 	})
 	d.o.Drained.Take(&record, time.Now())
-	if away := d.o.OutOfReach(); away != "" && err == nil { // theirs run on
+	if away := d.o.OutOfReach(); away != "" && err == nil { // the pods of these runtimes still run
 		record.Graceful, record.Error = false, strings.TrimPrefix(record.Error+"; "+away, "; ")
 	}
-	final := record // what is on record is not changed
+	final := record // a copy: the journal's record must not change any more
 	record.Earlier = d.o.Journal.PutDrained(&final)
 	switch {
 	case err != nil && record.StartedAt.IsZero():
@@ -121,7 +121,7 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 		d.o.Recorder.Record(node, corev1.EventTypeWarning, "DrainEndedEarly", record.Tally())
 		return record, err
 	}
-	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", Unspared(record), "killed", record.Killed())
+	d.o.Log.Info("drained", "by", who, "graceful", record.Graceful, "pods", PodsToStop(record), "killed", record.Killed())
 	kind, reason := corev1.EventTypeNormal, "DrainFinished"
 	if !record.Graceful {
 		kind, reason = corev1.EventTypeWarning, "DrainIncomplete"
@@ -130,15 +130,15 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 	return record, nil
 }
 
-// stepReporter makes a step of each pod that a drain is done with. Nobody waits for who
-// listens to it: the drain least of all.
+// stepReporter reports each finished pod of a drain. A slow progress function does not delay the
+// drain.
 type stepReporter struct {
 	progress func(DrainStep)
 	latest   chan *journal.Record // holds the newest state of the drain
 	ended    chan struct{}
 	reported map[string]journal.Outcome // by runtime and ID
-	done     int                        // of reported, those that the drain does not spare
-	waiting  bool                       // Waiting is reported
+	done     int                        // the reported pods that count in Total
+	waiting  bool                       // Waiting was reported
 }
 
 func newStepReporter(progress func(DrainStep)) *stepReporter {
@@ -152,17 +152,17 @@ func newStepReporter(progress func(DrainStep)) *stepReporter {
 	return t
 }
 
-// take is given the drain's record at every step, by one goroutine, and does not
-// block: a state that nobody has looked at gives way to the next.
+// take gets the drain's record at every step, from one goroutine. It does not block: a newer record
+// replaces an unread one.
 func (t *stepReporter) take(r *journal.Record) {
 	select {
 	case <-t.latest:
 	default:
 	}
-	t.latest <- r // has room: nobody else sends
+	t.latest <- r // does not block: there is no other sender
 }
 
-// finish tells the rest, and returns when all is told.
+// finish reports the rest, and returns when everything is reported.
 func (t *stepReporter) finish(r journal.Record) {
 	t.take(&r)
 	close(t.latest)
@@ -170,15 +170,15 @@ func (t *stepReporter) finish(r journal.Record) {
 }
 
 func (t *stepReporter) report(r *journal.Record) {
-	total := Unspared(*r)
+	total := PodsToStop(*r)
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
 		before := t.reported[id]
 		if p.Outcome == "" || before != "" && (before == p.Outcome || p.Outcome != journal.Left) {
-			continue // a pod that has stopped and runs again is reported again
+			continue // already reported; a pod that runs again after its stop is reported again
 		}
 		if p.Outcome == journal.Skipped && !r.CancelledAt.IsZero() {
-			continue // it was cancelled before that one's turn
+			continue // the drain was cancelled before it reached this pod
 		}
 		t.reported[id] = p.Outcome
 		if p.Outcome != journal.Skipped && before == "" {

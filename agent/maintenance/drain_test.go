@@ -60,7 +60,7 @@ func TestADrainCordonsFirstAndReportsEachPod(t *testing.T) {
 	})
 }
 
-// report0 is when a step's pod was asked to stop; now if it was not.
+// report0 returns when a step's pod was sent the stop signal; now if it was not.
 func report0(s maintenance.DrainStep) time.Time {
 	if s.StartedAt.IsZero() {
 		return time.Now()
@@ -118,7 +118,7 @@ func TestADrainEndsWithItsCallerAndLeavesTheNodeCordoned(t *testing.T) {
 func TestOfTwoDrainsAtOnceOneIsRefusedAndOneIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.publishing(t)
-		d.over(&hanging{d.client, 1}) // holds both back after they were let in
+		d.over(&hanging{d.client, 1}) // blocks both after their checks
 		d.register(t)
 		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 15 * time.Second})
 		errs := make(chan error)
@@ -157,7 +157,7 @@ func TestADrainThatAShutdownCutsShortReportsWhatItDid(t *testing.T) {
 	})
 }
 
-// It starts nothing that is stopped, and `kubectl drain` would wait for it for ever.
+// Such a kubelet does not start stopped pods, and `kubectl drain` would wait for it forever.
 func TestADrainDoesNotWaitForAKubeletThatHasGone(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.Owners = owner.New(nil, func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
@@ -174,13 +174,13 @@ func TestADrainDoesNotWaitForAKubeletThatHasGone(t *testing.T) {
 func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*testing.T, *desk)
-		begin   func(*testing.T, *desk) // with the guard
+		begin   func(*testing.T, *desk) // called with the guard
 		want    []string
 	}{
 		"beside a kubelet": {prepare: func(_ *testing.T, d *desk) {
 			seen := &owner.Owner{}
 			d.Owners = ownedBy(owner.Auto, seen)
-			*seen = owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"} // started since somebody looked
+			*seen = owner.Owner{Name: owner.Kubelet, Evidence: "process kubelet, pid 7"} // started after the last check
 		}, want: []string{"process kubelet, pid 7", "kubectl drain node-a --ignore-daemonsets"}},
 		"in a shutdown": {begin: func(t *testing.T, d *desk) {
 			if _, err := d.Guard.Drain(t.Context(), journal.TriggerServiceStop); err != nil {
@@ -231,7 +231,7 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 	}
 }
 
-// Their pods run on, of which nobody knows.
+// The pods of these runtimes keep running, and are unknown.
 func TestADrainReportsRuntimesThatAreOutOfReach(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)

@@ -8,19 +8,19 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// keepDrained is how long what a drain has stopped is kept at least: nobody but a person
-// starts it again, who may have more to do first.
+// keepDrained is how long the containers of drained pods are kept at least. Only a user starts them
+// again, and may have other work to do first.
 const keepDrained = 24 * time.Hour
 
-// Store keeps the drained pods: a *statefile.File.
+// Store persists the drained pods: a *statefile.File.
 type Store interface {
-	// Load reads what was saved last, if there is any.
+	// Load reads the saved value, if there is one.
 	Load(into any)
-	// Save has written what snapshot returns later.
+	// Save calls snapshot later and writes its result.
 	Save(snapshot func() any)
 }
 
-// DrainedPod is one that a person's drain has stopped.
+// DrainedPod is a pod that a manual drain has stopped.
 type DrainedPod struct {
 	Runtime   string    `json:"runtime"`
 	ID        string    `json:"id"`
@@ -28,8 +28,8 @@ type DrainedPod struct {
 	StoppedAt time.Time `json:"stoppedAt"`
 }
 
-// Drained knows what drains have stopped, across restarts and boots. It is safe for
-// concurrent use.
+// Drained has the pods that drains have stopped. It persists across restarts and boots. It is safe
+// for concurrent use.
 type Drained struct {
 	store Store
 
@@ -37,7 +37,7 @@ type Drained struct {
 	pods map[string]DrainedPod // by runtime and ID
 }
 
-// OpenDrained reads what is kept.
+// OpenDrained loads the stored pods.
 func OpenDrained(store Store) *Drained {
 	d := &Drained{store: store}
 	store.Load(&d.pods)
@@ -47,7 +47,7 @@ func OpenDrained(store Store) *Drained {
 	return d
 }
 
-// Take takes in how a drain stands.
+// Take records the pods that a running or finished drain has stopped.
 func (d *Drained) Take(r *journal.Record, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +55,7 @@ func (d *Drained) Take(r *journal.Record, now time.Time) {
 	for _, p := range r.Pods {
 		id := p.Runtime + "/" + p.ID
 		if p.StartedAt.IsZero() || d.pods[id].StoppedAt.Equal(p.StartedAt) {
-			continue // it was not sent the stop signal, or is known
+			continue // it was not sent the stop signal, or is already recorded
 		}
 		d.pods[id] = DrainedPod{Runtime: p.Runtime, ID: p.ID, UID: p.UID, StoppedAt: p.StartedAt}
 		changed = true
@@ -73,7 +73,7 @@ func (d *Drained) snapshot() any {
 	return maps.Clone(d.pods)
 }
 
-// Kept returns those that are to be kept now.
+// Kept returns the pods whose containers must be kept now.
 func (d *Drained) Kept(now time.Time) []DrainedPod {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,6 +86,6 @@ func (d *Drained) Kept(now time.Time) []DrainedPod {
 	return pods
 }
 
-// kept reports whether it is less than a day since. The wall clock may have been set right
-// meanwhile, forth or back.
+// kept reports whether the stop was less than a day ago. The difference is absolute, because the
+// wall clock may have been changed in either direction.
 func (p DrainedPod) kept(now time.Time) bool { return now.Sub(p.StoppedAt).Abs() < keepDrained }

@@ -45,7 +45,8 @@ func TestWhatADrainStopsIsKeptForADay(t *testing.T) {
 	})
 }
 
-// A second drain, also of critical pods, keeps what the first one stopped until the Node is uncordoned.
+// A second drain, which includes critical pods, keeps the pods of the first one until the Node is
+// uncordoned.
 func TestASecondDrainKeepsTheFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)

@@ -14,12 +14,12 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// hasLeft is why loops rest that write to the control plane.
+// hasLeft is why loops that write to the control plane are paused.
 const hasLeft = "the node has left the control plane"
 
-// Leave takes the Node and its Lease off the control plane, for a person. The Lease
-// comes to rest before, so that no renewal creates it again. Where the node itself
-// may not delete them it rests all the same, for somebody else to do so.
+// Leave deletes the Node and its Lease from the control plane, as a user requested. It pauses the
+// renewal first, so that no renewal creates the Lease again. If the host may not delete them, the
+// renewal stays paused, so that an administrator can delete them.
 func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 	answer := LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: caller.Name(ctx)}
 	before := d.o.Member.Reason()
@@ -50,7 +50,7 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 		e.Message = together(e.Message, d.removePods(ctx), d.rememberLeave(ctx))
 		return answer, e
 	}
-	d.o.Member.Set(before) // all goes on
+	d.o.Member.Set(before) // resume the loops
 	if errors.Is(err, report.ErrNotOurs) {
 		_, other, _ := d.o.Owners.Mine(owner.Node)
 		e := &hint.Error{Message: fmt.Sprintf("leave: node %s is not hostler's: %s", d.o.Node, other.Evidence), Hint: "a host with node.enabled: false has no Node to delete"}
@@ -71,8 +71,8 @@ func (d *Drainer) Leave(ctx context.Context) (LeaveReport, error) {
 	}
 }
 
-// Return takes back that the Node left, for a person. The Lease is renewed at once,
-// and the Node registered as soon as the control plane answers.
+// Return undoes Leave, as a user requested. The Lease is renewed at once. The Node is registered
+// when the control plane answers.
 func (d *Drainer) Return(ctx context.Context) (LeaveReport, error) {
 	answer := LeaveReport{Node: d.o.Node, ControlPlane: d.o.ControlPlane, By: caller.Name(ctx)}
 	waiting, cancel := context.WithTimeout(ctx, report.WriteTimeout)
@@ -91,8 +91,7 @@ func (d *Drainer) Return(ctx context.Context) (LeaveReport, error) {
 	return answer, nil
 }
 
-// rememberLeave has the latest word on disk, and says why it may not be; a caller
-// that has gone meanwhile is no reason.
+// rememberLeave syncs the state to the disk. If that fails, it returns a message.
 func (d *Drainer) rememberLeave(ctx context.Context) string {
 	if err := d.onDisk(ctx); err != nil {
 		return "it may not survive a power cut: " + err.Error()
@@ -100,7 +99,7 @@ func (d *Drainer) rememberLeave(ctx context.Context) string {
 	return ""
 }
 
-// removePods removes the objects of this host's pods, and returns why some stay.
+// removePods deletes the objects of this host's pods. If some remain, it returns why.
 func (d *Drainer) removePods(ctx context.Context) string {
 	if d.o.RemovePods == nil {
 		return ""
@@ -113,7 +112,7 @@ func (d *Drainer) removePods(ctx context.Context) string {
 	return ""
 }
 
-// together joins what there is to say.
+// together joins the messages that are not empty.
 func together(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
 }

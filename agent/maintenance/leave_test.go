@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// keeps renews the lease as the agent does: it rests with the gate, but what is
-// under way ends a second later.
+// keeps renews the Lease like the agent. It pauses when the gate closes, but a running renewal ends
+// a second later.
 func (d *desk) keeps(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -65,7 +65,7 @@ func TestTheLeaseIsPausedFromTheStartAndUntilTheNodeReturns(t *testing.T) {
 		if _, err := maintenance.New(d.Options).Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d.Member = loop.NewGate("") // as an agent makes it that starts
+		d.Member = loop.NewGate("") // as in a new agent
 		next := maintenance.New(d.Options)
 		if d.Member.Reason() == "" {
 			t.Error("the lease is kept again after a start")
@@ -145,7 +145,7 @@ func TestAHostThatLeavesRemovesTheObjectsOfItsPods(t *testing.T) {
 	}
 }
 
-func TestALeaveWhoseLeaseStaysIsDone(t *testing.T) {
+func TestALeaveSucceedsEvenIfTheLeaseStays(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.register(t)
 		d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{LeaseStays: true})
@@ -156,7 +156,7 @@ func TestALeaveWhoseLeaseStaysIsDone(t *testing.T) {
 	})
 }
 
-// fails has the control plane refuse that the Node leaves.
+// fails makes the control plane reject the deletion of the Node.
 func (d *desk) fails(err error) {
 	d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{Err: err})
 }

@@ -1,6 +1,6 @@
-// Package maintenance is what a person does to a node without a shutdown: cordon,
-// uncordon, drain and leave. It owns who may do so when, what is told of it, and the hints
-// that a refusal comes with. It refuses to stop pods itself: that is the guard's.
+// Package maintenance changes a node without a shutdown: cordon, uncordon, drain and leave. It owns
+// when each is allowed, its reports, and the hints of its errors. It does not stop pods itself: the
+// guard does.
 package maintenance
 
 import (
@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// Options say which node it is, and who does what to it.
+// Options has the node and the parts that a Drainer uses.
 type Options struct {
 	Node         string // its name
 	ControlPlane string // the control plane's type
@@ -23,21 +23,20 @@ type Options struct {
 	Reporter     *report.Reporter
 	Recorder     *controlplane.Recorder
 	Guard        *shutdown.Guard
-	Member       *loop.Gate // shut while the Node is off the control plane
+	Member       *loop.Gate // closed while the Node is deregistered
 	Drained      *Drained
 	Journal      *journal.Journal // has the record of the last drain
-	OutOfReach   func() string    // names the runtimes whose pods are not known, and says why; empty if there are none
-	Flush        func() error     // writes to the disk what was learned
-	// RemovePods removes the objects of pods from the control plane; nil if there are none.
+	OutOfReach   func() string    // names the runtimes whose pods are unknown, and why; empty if there are none
+	Flush        func() error     // syncs the state files to the disk
+	// RemovePods deletes the pod objects of this host; nil if there are none.
 	RemovePods func(context.Context) error
 	Log        *slog.Logger
 }
 
-// Drainer cordons, uncordons and drains for a person. It is safe for concurrent use.
+// Drainer cordons, uncordons and drains. It is safe for concurrent use.
 type Drainer struct{ o Options }
 
-// New returns a drainer of a node. One that a person had leave the control plane
-// before this start stays off it.
+// New returns a Drainer. If a user deregistered the host before, it stays deregistered.
 func New(o Options) *Drainer {
 	if o.Reporter.Left() != nil {
 		o.Member.Set(hasLeft)

@@ -11,16 +11,17 @@ import (
 	"hostler.io/hostler/status/report"
 )
 
-// Order is a drain that hostler itself has decided on.
+// Order is an automatic drain.
 type Order struct {
 	Trigger journal.Trigger
-	Cause   string    // for people
-	Began   time.Time // of the record to continue; zero for a new drain
+	Cause   string    // for messages
+	Began   time.Time // start of the record to continue; zero for a new drain
 }
 
-// DrainForCause stops all pods but critical ones because hostler decided so. It does not cordon the
-// Node: a taint keeps pods away, and without a Lease there is nobody to tell. It calls began with the
-// start of the record before the first stop. An interrupted drain is continued.
+// DrainForCause runs an automatic drain, which stops all pods except critical ones. It does not
+// cordon the Node: a taint already repels pods, and without a Lease the control plane is
+// unreachable. It calls began with the start of the record before the first stop. It continues an
+// interrupted drain.
 func (d *Drainer) DrainForCause(ctx context.Context, o Order, began func(time.Time)) (journal.Record, error) {
 	if err := d.mayDrain(ctx); err != nil {
 		return journal.Record{}, err
@@ -32,15 +33,16 @@ func (d *Drainer) DrainForCause(ctx context.Context, o Order, began func(time.Ti
 	return d.stopPods(ctx, demand, "hostler: "+o.Cause, fmt.Sprintf("stops all pods but critical ones: %s", o.Cause), func(r *journal.Record) { began(r.StartedAt) })
 }
 
-// cordonedBy is who has cordoned a Node for a reboot.
+// cordonedBy names who cordoned a Node for a reboot.
 const cordonedBy = "hostler, for a reboot"
 
-// CordonToReboot cordons the Node unless it is cordoned, or nobody can on this host.
+// CordonToReboot cordons the Node unless it is cordoned, or hostler cannot cordon on this host.
 func (d *Drainer) CordonToReboot(ctx context.Context) error {
 	return d.cordonToReboot(ctx, report.Decision{Unschedulable: true, Own: true})
 }
 
-// UncordonAfterReboot uncordons the Node if CordonToReboot has cordoned it, and nobody else has since.
+// UncordonAfterReboot uncordons the Node if CordonToReboot cordoned it and nobody changed that
+// since.
 func (d *Drainer) UncordonAfterReboot(ctx context.Context) error {
 	if now := d.o.Reporter.Decided(); now == nil || !now.Own || !now.Unschedulable {
 		return nil
@@ -63,8 +65,8 @@ func (d *Drainer) cordonToReboot(ctx context.Context, want report.Decision) erro
 	return d.onDisk(ctx)
 }
 
-// Undo starts again what a drain has stopped, as after a cancelled shutdown. It returns whether there
-// is a record of it.
+// Undo starts the containers again that a drain has stopped, as after a cancelled shutdown. It
+// returns whether there is a record of the drain.
 func (d *Drainer) Undo(ctx context.Context, o Order) bool {
 	return d.o.Guard.UndoDrain(ctx, o.Began)
 }

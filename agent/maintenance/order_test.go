@@ -36,7 +36,7 @@ func TestAHostDrainsItself(t *testing.T) {
 		if err != nil || !record.Graceful || record.Trigger != journal.TriggerTaint || record.Cause != "taint a:NoExecute" || !began.Equal(record.StartedAt) {
 			t.Errorf("DrainForCause() = %+v, %v, want it done, and begun at %v", record, err, began)
 		}
-		if n := maintenance.Unspared(record); n != 1 || len(fake.Signals()) != 1 {
+		if n := maintenance.PodsToStop(record); n != 1 || len(fake.Signals()) != 1 {
 			t.Errorf("%d pods are not spared and %d signals were sent, want the one that is not critical", n, len(fake.Signals()))
 		}
 		d.wantCordoned(t, "after the drain", false)
@@ -77,7 +77,7 @@ func TestADrainOfTheHostIsContinuedAndUndone(t *testing.T) {
 		if len(waits) != 2 {
 			t.Errorf("Restarts() = %+v, want both pending", d.Journal.Restarts())
 		}
-		o.Began = o.Began.Add(time.Hour) // of which nothing is known
+		o.Began = o.Began.Add(time.Hour) // an unknown drain
 		if third, err := drainer.DrainForCause(t.Context(), o, func(time.Time) {}); err != nil || third.StartedAt.Equal(first.StartedAt) {
 			t.Errorf("DrainForCause() = %+v, %v, want a new one", third, err)
 		}

@@ -10,10 +10,10 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Protected are the pods that a shutdown or a person's drain ended, of which everything
-// stays for a day, so that a person may look what they did, or start them again; and the
-// same by their UIDs, by which their logs go. One that runs on is not among them: what dies
-// in it later is its own affair.
+// Protected returns the pods that a shutdown or a manual drain ended, by pod and by UID. Garbage
+// collection keeps them and their logs for a day, so that users can examine them or start them
+// again. A pod that still runs is not protected: containers that die in it later have another
+// cause.
 func Protected(d *Drained, j *journal.Journal, now time.Time, uptime time.Duration) (pods map[gc.PodKey]gc.Kept, uids map[string]gc.Kept) {
 	pods, uids = map[gc.PodKey]gc.Kept{}, map[string]gc.Kept{}
 	for _, p := range d.Kept(now) {
@@ -27,7 +27,7 @@ func Protected(d *Drained, j *journal.Journal, now time.Time, uptime time.Durati
 			detail = "kept for a day; a shutdown that was cancelled stopped it"
 		}
 		for _, p := range r.Pods {
-			asked := r.EndUnknown && !p.StartedAt.IsZero() // and has ended, or may have
+			asked := r.EndUnknown && !p.StartedAt.IsZero() // it has ended, or may have
 			if asked || r.PodStatus(p).Phase != corev1.PodRunning {
 				kept := gc.Kept{Reason: gc.LastShutdown, Detail: detail}
 				pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = kept

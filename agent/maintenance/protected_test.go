@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// left writes a journal as a boot left it, and returns its path.
+// left writes a journal with this content, and returns its path.
 func left(t *testing.T, content map[string]any) string {
 	t.Helper()
 	content["version"] = 1

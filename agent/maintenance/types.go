@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// DrainRequest asks for a drain, or for its plan.
+// DrainRequest requests a drain, or its plan.
 type DrainRequest struct {
 	All bool `json:"all"` // critical pods, too
 }
@@ -17,16 +17,16 @@ type DrainRequest struct {
 // DrainPlan is the answer of `hostler drain --dry-run -o json`.
 type DrainPlan struct {
 	plan.Plan
-	Node   string            `json:"node"`
-	Spared []plan.PlannedPod `json:"spared"` // critical ones, which stay
-	// Bound is how long the pods that are not spared take at the most to stop.
+	Node     string            `json:"node"`
+	Critical []plan.PlannedPod `json:"spared"` // critical pods, which keep running
+	// Bound is the longest time that stopping the other pods takes.
 	Bound metav1.Duration `json:"bound"`
-	// Refusal says why a drain would be refused now; empty if it would not.
+	// Refusal says why a drain would be rejected now; empty if it would not be.
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// DrainStep is one pod that a drain is done with, or, with Waiting, what the drain waits for after the
-// pods. Then it has no pod.
+// DrainStep is one finished pod of a drain. If Waiting is set, it has no pod, and says what the
+// drain waits for after the pods.
 type DrainStep struct {
 	journal.PodRecord
 	Waiting string `json:"waiting,omitempty"`
@@ -37,28 +37,28 @@ type DrainStep struct {
 // DrainReport is the answer of `hostler drain -o json`.
 type DrainReport struct {
 	Node string `json:"node"`
-	// Unschedulable tells that the Node was cordoned before, and stays so.
+	// Unschedulable reports whether the drain cordoned the Node, which stays cordoned.
 	Unschedulable bool `json:"unschedulable"`
-	// Message says what is not as it should be, such as a control plane that
-	// could not be told of the cordon yet.
+	// Message is a problem of the drain, such as a cordon that the control plane has not stored
+	// yet.
 	Message string `json:"message,omitempty"`
 	journal.Record
 }
 
-// Cordon is what a person decided of whether the Node takes new pods.
+// Cordon is the last request of a user to cordon or uncordon the Node.
 type Cordon struct {
 	Unschedulable bool      `json:"unschedulable"`
 	By            string    `json:"by"`
 	At            time.Time `json:"at"`
-	Pending       bool      `json:"pending,omitempty"` // the control plane has yet to be told
+	Pending       bool      `json:"pending,omitempty"` // the control plane has not stored it yet
 }
 
 // CordonReport is the answer of `hostler cordon -o json` and `uncordon`.
 type CordonReport struct {
 	Node    string `json:"node"`
-	Changed bool   `json:"changed"` // false if the Node was so already
+	Changed bool   `json:"changed"` // false if the Node already was in this state
 	Cordon
-	Message string `json:"message,omitempty"` // why the control plane does not know yet
+	Message string `json:"message,omitempty"` // why the control plane has not stored it yet
 }
 
 // LeaveReport is the answer of `hostler leave -o json`, with and without --undo.
@@ -67,15 +67,15 @@ type LeaveReport struct {
 	ControlPlane string `json:"controlPlane"` // its type
 	By           string `json:"by"`
 	Changed      bool   `json:"changed"`           // false if there was nothing to undo
-	Message      string `json:"message,omitempty"` // why it may not last
+	Message      string `json:"message,omitempty"` // why the change may be lost
 }
 
-// Unspared counts the pods that a drain does not leave alone: a person's spares critical
-// ones unless it is of all.
-func Unspared(r journal.Record) int {
+// PodsToStop counts the pods that a drain stops. Critical pods count only if the drain is of all
+// pods.
+func PodsToStop(r journal.Record) int {
 	n := 0
 	for _, p := range r.Pods {
-		if p.Outcome != journal.Skipped && (!r.Trigger.SparesCritical() || p.Priority < plan.CriticalPriority) {
+		if p.Outcome != journal.Skipped && (!r.Trigger.SkipsCritical() || p.Priority < plan.CriticalPriority) {
 			n++
 		}
 	}

@@ -1,6 +1,6 @@
-// Package metrics counts what happens in the agent, and serves the counts with how
-// things stand as Prometheus reads them. It owns names, labels and the endpoint,
-// and refuses to be asked by the agent: nothing is decided by a metric.
+// Package metrics counts events in the agent, and serves the counters and the current state in the
+// format of Prometheus. It owns names, labels and the endpoint. The agent does not read metrics: no
+// decision depends on one.
 package metrics
 
 import (
@@ -20,8 +20,7 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// Metrics counts what happens. It is safe for concurrent use. It has a field for each metric
-// that is counted.
+// Metrics has a field for each counter. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -46,22 +45,22 @@ type Metrics struct {
 	callErrors   *prometheus.CounterVec
 }
 
-// State is how things stand at one time.
+// State is the current state of the agent.
 type State struct {
 	Version       string
-	LeaseRenewed  time.Time // or since when that is tried, where it never was; zero where nobody tries
+	LeaseRenewed  time.Time // last renewal, or the first attempt if there was none; zero if hostler does not renew
 	Loops         []loop.Health
 	Shutdown      shutdown.Status
 	Protected     bool            // whether a shutdown would wait for the pods
-	Runtimes      map[string]bool // whether each is ready
+	Runtimes      map[string]bool // readiness by name
 	EventsDropped uint64
-	ReloadRefused bool // the last reload was
-	CgroupVersion int  // 0 where there is none
+	ReloadRefused bool // the last reload was rejected
+	CgroupVersion int  // 0 without cgroups
 	Reboots       reboots.Counts
-	Images        *runs.Report // of the last collection of images; nil before the first
+	Images        *runs.Report // last collection of images; nil before the first
 }
 
-// New returns metrics that count.
+// New returns metrics with all counters at zero.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -108,18 +107,18 @@ func result(err error) string {
 	return "success"
 }
 
-// Renewal counts an attempt to renew the lease.
+// Renewal counts an attempt to renew the Lease.
 func (m *Metrics) Renewal(err error) { m.renewals.WithLabelValues(result(err)).Inc() }
 
 // StatusWrite counts an attempt to write the Node's status.
 func (m *Metrics) StatusWrite(err error) { m.writes.WithLabelValues(result(err)).Inc() }
 
-// Transition counts the change of a condition to what it is now.
+// Transition counts the change of a condition to c.
 func (m *Metrics) Transition(c corev1.NodeCondition) {
 	m.transitions.WithLabelValues(string(c.Type), string(c.Status)).Inc()
 }
 
-// Check counts a run of a check of the administrator's own.
+// Check counts a run of a custom check.
 func (m *Metrics) Check(condition corev1.NodeConditionType, answer status.Answer, took time.Duration) {
 	m.checks.WithLabelValues(string(condition), answer.String()).Inc()
 	m.checkTime.WithLabelValues(string(condition)).Observe(took.Seconds())
@@ -133,7 +132,7 @@ func (m *Metrics) RuntimeCall(runtime, method string, took time.Duration, err er
 	}
 }
 
-// Collection counts one run of a collector, named as its loop.
+// Collection counts a run of the collector whose loop has this name.
 func (m *Metrics) Collection(kind string, r runs.Report) {
 	outcome := "success"
 	if len(r.Errors) > 0 {
@@ -157,15 +156,15 @@ func (m *Metrics) Collection(kind string, r runs.Report) {
 	}
 }
 
-// Handler serves the metrics, and calls ask with each request for how things stand. They are
-// uncompressed: a compressor takes 1.4 MB to save some kilobytes on the loopback interface.
+// Handler serves the metrics, and calls ask with each request for the current state. It does not
+// compress: a compressor needs 1.4 MB to save some kilobytes on the loopback interface.
 func (m *Metrics) Handler(ask func() State) http.Handler {
 	asked := prometheus.NewRegistry()
 	asked.MustRegister(collector{ask})
 	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, asked}, promhttp.HandlerOpts{Timeout: 5 * time.Second, DisableCompression: true})
 }
 
-// collector collects what is read off when asked.
+// collector provides the metrics that are read at each request.
 type collector struct{ ask func() State }
 
 var (
@@ -189,7 +188,7 @@ var (
 	descEventsDropped = prometheus.NewDesc("hostler_events_dropped_total", "Events dropped because too many were queued.", nil, nil)
 )
 
-// Describe lists what Collect collects.
+// Describe lists the metrics of Collect.
 func (s collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBuildInfo, descLeaseAge, descLoopHealthy, descLoopRestarts, descShutdownState,
@@ -201,7 +200,7 @@ func (s collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads how things stand.
+// Collect returns the current state as metrics.
 func (s collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)

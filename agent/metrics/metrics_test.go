@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/status/reboots"
 )
 
-// bound is how long an event may take that normally takes milliseconds.
+// bound is the time limit for an event that normally takes milliseconds.
 const bound = 20 * time.Second
 
-// nothing is how things stand where nothing is known.
+// nothing is a State in which nothing is known.
 func nothing() metrics.State { return metrics.State{} }
 
 func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
@@ -36,7 +36,7 @@ func TestRebootsAreCountedByWhetherTheyWereExpected(t *testing.T) {
 	}
 }
 
-func TestTwoRuntimesAreTwoFigures(t *testing.T) {
+func TestEachRuntimeHasItsOwnMetrics(t *testing.T) {
 	m := metrics.New().Handler(func() metrics.State {
 		return metrics.State{Runtimes: map[string]bool{"containerd": true, "/run/k3s/containerd.sock": false}}
 	})
@@ -50,7 +50,7 @@ func TestTwoRuntimesAreTwoFigures(t *testing.T) {
 	}
 }
 
-func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
+func TestTheCgroupVersionIsAMetricIfThereIsOne(t *testing.T) {
 	for version, want := range map[int]string{2: "hostler_cgroup_version 2\n", 1: "hostler_cgroup_version 1\n", 0: ""} {
 		response := httptest.NewRecorder()
 		metrics.New().Handler(func() metrics.State { return metrics.State{CgroupVersion: version} }).
@@ -61,7 +61,7 @@ func TestTheCgroupVersionIsAFigureWhereThereIsOne(t *testing.T) {
 	}
 }
 
-func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
+func TestChecksAreCountedByResult(t *testing.T) {
 	m := metrics.New()
 	m.Check("hostler.io/A", status.Problem, time.Second)
 	m.Check("hostler.io/A", status.TimedOut, 10*time.Second)
@@ -77,7 +77,7 @@ func TestChecksAreCountedByWhatCameOfThem(t *testing.T) {
 	}
 }
 
-// A port that is taken costs the metrics, and nothing else.
+// If the port is in use, only the metrics fail.
 func TestMetricsOnATakenPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestMetricsOnATakenPort(t *testing.T) {
 	}
 }
 
-// As where /etc/hosts has another address for localhost.
+// For example if /etc/hosts has another address for localhost.
 func TestMetricsStayOnLoopback(t *testing.T) {
 	up := false
 	ctx, cancel := context.WithTimeout(t.Context(), bound)

@@ -27,7 +27,7 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// full is what an agent serves to which everything has happened once.
+// full returns the metrics of an agent to which every event has happened once.
 func full(t *testing.T) string {
 	t.Helper()
 	now := time.Now()
@@ -60,7 +60,7 @@ func full(t *testing.T) string {
 	return w.Body.String()
 }
 
-// What promtool says of names, units and help, where there is no promtool.
+// The rules of promtool for names, units and help, without promtool.
 func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(full(t))).Lint()
 	if err != nil {
@@ -71,8 +71,8 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 	}
 }
 
-// An alert on a metric that there is none of never fires, and a panel stays empty.
-func TestAlertsAndDashboardAskForWhatThereIs(t *testing.T) {
+// An alert on a metric that does not exist never fires, and a panel stays empty.
+func TestAlertsAndDashboardUseExistingMetrics(t *testing.T) {
 	series := regexp.MustCompile(`(?m)^([a-z_]+)[{ ]`)
 	var served []string
 	for _, m := range series.FindAllStringSubmatch(full(t), -1) {
@@ -102,8 +102,8 @@ func TestAlertsAndDashboardAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// A dashboard that Grafana does not read is no dashboard: each panel has its place, and
-// asks the source that a person picks.
+// Grafana must be able to read the dashboard: each panel has a position, and uses the selected data
+// source.
 func TestTheDashboardHoldsTogether(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/grafana/hostler.json")
 	if err != nil {

@@ -18,31 +18,31 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-// ControlPlane is the client of the configured control plane, with what only some have.
+// ControlPlane is the client of the configured control plane, with parts that only some types have.
 type ControlPlane struct {
 	controlplane.Client
-	Certificate *certificate.Keeper // gets the client certificate; nil where the kubeconfig has credentials
-	Plugin      *plugin.Store       // nil where the control plane is no plugin
-	Pods        *etcd.Pods          // objects of this host's pods; nil where the control plane is not etcd
-	// Address is the host and port of its server; nil where it is on this host.
+	Certificate *certificate.Keeper // manages the client certificate; nil if the kubeconfig has credentials
+	Plugin      *plugin.Store       // nil for other types
+	Pods        *etcd.Pods          // objects of this host's pods; nil for other types than etcd
+	// Address returns the host and port of its server; nil if it is on this host.
 	Address func() (string, error)
-	// Reconnect drops connections, since the way to the server is another one; nil as above.
+	// Reconnect drops connections after the route to the server has changed; nil if Address is.
 	Reconnect func()
 }
 
-// ControlPlaneOptions are what a control plane is opened with, beside its configuration.
+// ControlPlaneOptions are the options beside the configuration.
 type ControlPlaneOptions struct {
 	Node     string
 	Version  string
-	Pods     bool                  // this host is to keep objects of its pods
-	State    *statefile.Folder     // of the embedded one
-	Endpoint string                // that the embedded one is shown with
-	Machine  controlplane.Identity // this one
-	Renewed  func()                // is called when a client certificate was renewed; may be nil
+	Pods     bool                  // publish objects of this host's pods
+	State    *statefile.Folder     // state of the embedded control plane
+	Endpoint string                // displayed endpoint of the embedded control plane
+	Machine  controlplane.Identity // this machine
+	Renewed  func()                // called after a renewal of the client certificate; may be nil
 	Log      *slog.Logger
 }
 
-// NewControlPlane opens the configured control plane, and sends it nothing yet.
+// NewControlPlane creates the client of the configured control plane. It sends no request.
 func NewControlPlane(cfg config.ControlPlane, o ControlPlaneOptions) (*ControlPlane, error) {
 	switch cfg.Type {
 	case kubernetes.Type:
@@ -60,8 +60,8 @@ func NewControlPlane(cfg config.ControlPlane, o ControlPlaneOptions) (*ControlPl
 	}
 }
 
-// newKubernetes opens a cluster: with the credentials of a kubeconfig, or where there is one
-// to bootstrap by, with a certificate that a Keeper gets and renews.
+// newKubernetes creates the client of a cluster. It uses the credentials of a kubeconfig. With a
+// bootstrap kubeconfig, a Keeper requests and renews a client certificate.
 func newKubernetes(c config.Kubernetes, o ControlPlaneOptions) (*ControlPlane, error) {
 	kubernetes.LogTo(o.Log)
 	plain := kubernetes.Options{Kubeconfig: cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig), Version: o.Version, PluginAsRoot: c.ExecPluginUser == config.UserRoot, Log: o.Log}

@@ -1,6 +1,6 @@
-// Package open makes the parts of an agent from its configuration: runtimes, the client of
-// the control plane, policies, the log. Commands that work without an agent use it as well.
+// Package open creates the parts of an agent from its configuration: runtimes, the control-plane
+// client, policies and the log. Commands that work without an agent use it, too.
 //
-// It owns how a configuration reads in the words of each part. It starts nothing, and does
-// not decide which parts there are.
+// It owns the conversion of the configuration to the options of each part. It starts nothing, and
+// does not decide which parts exist.
 package open

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Runtimes opens the configured runtimes, or has them searched for.
+// Runtimes opens the configured runtimes, or the search for them.
 func Runtimes(cfg config.Runtimes, observe func(runtime, method string, took time.Duration, err error), units local.Units, log *slog.Logger) (*discovery.Runtimes, error) {
 	o := discovery.Options{Auto: cfg.Auto, Observe: observe, Units: units, Log: log}
 	for _, r := range cfg.List {
@@ -24,10 +24,10 @@ func Runtimes(cfg config.Runtimes, observe func(runtime, method string, took tim
 	return discovery.New(o)
 }
 
-// Units are systemd's as runtimes see them, which stop some for containers of theirs.
+// Units adapts systemd's manager to the runtimes, whose containers may belong to units.
 type Units struct{ *systemd.Manager }
 
-// Units returns those units that there are, by name.
+// Units returns the units that exist, by name.
 func (u Units) Units(ctx context.Context, names ...string) (map[string]local.Unit, error) {
 	known, err := u.UnitsThatAre(ctx, names...)
 	list := make(map[string]local.Unit, len(known))
@@ -49,7 +49,7 @@ func (u Units) HoldStop(ctx context.Context, name string, atMost time.Duration, 
 	return hold, err
 }
 
-// Files returns the TLS files of what is served over the network; nil where nothing is.
+// Files returns the TLS files of the network listeners; nil without one.
 func Files(cfg config.API, log *slog.Logger) *listen.Files {
 	if cfg.TLS.Certificate == "" {
 		return nil
@@ -57,13 +57,13 @@ func Files(cfg config.API, log *slog.Logger) *listen.Files {
 	return listen.NewFiles(listen.Paths{Certificate: cfg.TLS.Certificate, Key: cfg.TLS.Key, ClientCA: cfg.TLS.ClientCA, Section: "api.tls"}, log.With("component", "api"))
 }
 
-// JournalFile is where the journal of shutdowns is kept.
+// JournalFile returns the path of the journal of shutdowns.
 func JournalFile(cfg config.Config) string {
 	return filepath.Join(cfg.State.Directory, "shutdown.json")
 }
 
-// Boot names the present boot. A soft-reboot keeps the kernel's boot ID, but not the
-// service manager's start.
+// Boot returns an ID of the current boot. A soft-reboot keeps the kernel's boot ID, but changes the
+// start time of the service manager.
 func Boot(bootID string, manager *systemd.Manager, log *slog.Logger) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

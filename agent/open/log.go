@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// maxLogQueue is how many log records wait for an output that does not read.
+	// maxLogQueue is the maximum number of queued log records while the output blocks.
 	maxLogQueue = 1024
 	// logEndTimeout bounds the wait for the output at the end of the process.
 	logEndTimeout = time.Second
 )
 
-// Log returns a log as configured, and its level, which a reload may change. If w is the
-// journal, as the variable JOURNAL_STREAM says, a text log has its attributes in fields
-// there; times are left out, for the journal adds its own.
+// Log returns the configured log, and its level, which a reload may change. If JOURNAL_STREAM says
+// that w is the journal, a text log writes attributes as journal fields. It omits times, because
+// the journal adds its own.
 //
-// No call of the log waits for the output: records are queued, and the number of those that
-// did not fit is logged later. end writes what is queued, for a second at most.
+// Log calls do not wait for the output: records are queued. Records that do not fit are counted,
+// and the count is logged later. end writes the queued records, within a second.
 func Log(w io.Writer, cfg config.Log, stream string) (log *slog.Logger, level *slog.LevelVar, end func()) {
 	level = new(slog.LevelVar)
 	SetLevel(level, cfg.Level)
@@ -54,11 +54,11 @@ func Log(w io.Writer, cfg config.Log, stream string) (log *slog.Logger, level *s
 	return slog.New(sanitize.Handler{Handler: handler(box.Put)}), level, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), logEndTimeout)
 		defer cancel()
-		_ = box.Close(ctx) // there is nowhere left to report it
+		_ = box.Close(ctx) // the log itself failed, so the error cannot be logged
 	}
 }
 
-// lines passes what is written to it on as records for the stream.
+// lines converts each written line to a journal record.
 type lines func(journald.Record)
 
 func (l lines) Write(p []byte) (int, error) {
@@ -66,7 +66,7 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// SetLevel sets a level that the configuration has checked.
+// SetLevel sets a level that the configuration has validated.
 func SetLevel(level *slog.LevelVar, name string) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(name)); err == nil {

@@ -37,9 +37,9 @@ func TestTheLogIsAsConfigured(t *testing.T) {
 	}
 }
 
-// An output that nobody reads, as a journal that hangs or a pipe to a stopped process, makes
-// no call of the log wait. What fitted into the queue is written when it is read again, with
-// the number of records that did not fit.
+// If the output blocks, for example because the journal hangs or the reader of a pipe is stopped,
+// log calls do not wait. When it is read again, the queued records are written, with the number of
+// dropped ones.
 func TestNoCallOfTheLogWaitsForItsOutput(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		read, write, err := os.Pipe()
@@ -59,7 +59,7 @@ func TestNoCallOfTheLogWaitsForItsOutput(t *testing.T) {
 			}
 			got <- string(all)
 		}()
-		for range 2 * maxLogQueue { // until the first is read again, and behind the queue
+		for range 2 * maxLogQueue { // until the first is read again, and after that the queue
 			log.Error("again")
 		}
 		end()

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/status/probe"
 )
 
-// Policies is the configuration in the words of the packages that decide by it.
+// Policies is the configuration, converted for the packages that decide by it.
 type Policies struct {
 	Node   status.Options
 	GC     gc.Policy
@@ -18,8 +18,8 @@ type Policies struct {
 	Reboot reboot.Policy
 }
 
-// NewPolicies translates a configuration. What can be judged without the host has been
-// judged when it was read.
+// NewPolicies converts a configuration. Load has already validated what does not depend on the
+// host.
 func NewPolicies(cfg config.Config, hostName, version string) (p Policies, err error) {
 	if p.Node, err = cfg.NodeOptions(hostName, version); err != nil {
 		return p, err
@@ -37,8 +37,8 @@ func NewPolicies(cfg config.Config, hostName, version string) (p Policies, err e
 	return p, err
 }
 
-// NodeName is the name that this host's Node is to have. The error is a
-// *status.HostNameError if the host's name is none for a Node.
+// NodeName returns the name of this host's Node. The error is a *status.HostNameError if the host's
+// name is not a valid Node name.
 func NodeName(cfg config.Config) (string, error) {
 	reader, err := probe.New("/")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// planned is how pods would stop under a configuration: "phase:name(grace) ...".
+// planned returns the plan under a configuration: "phase:name(grace) ...".
 func planned(t *testing.T, text string, pods ...runtime.Pod) string {
 	t.Helper()
 	cfg, err := config.Parse("hostler.yaml", []byte(text))

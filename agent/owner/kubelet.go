@@ -12,19 +12,19 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// kubelets are the process names under which a kubelet runs.
+// kubelets are the process names of a kubelet.
 var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
 
-// Kubelets are the processes of a host that are named as its kubelet may be.
+// Kubelets are the processes of a host with the name of a kubelet.
 type Kubelets struct {
-	// Found is this host's kubelet; zero if there is none. A process of another user, or in a
-	// container such as a node of kind's, is not.
+	// Found is this host's kubelet; zero if there is none. Processes of other users do not count,
+	// nor those in containers, such as a node of kind.
 	Found trust.Process
-	// Refused are those on the host itself that are not trusted, with why.
+	// Refused are host processes that are not trusted, with the reason.
 	Refused []trust.Process
 }
 
-// FindKubelets looks for them below proc, the proc file system of the host.
+// FindKubelets reads the processes below proc.
 func FindKubelets(proc string) (k Kubelets) {
 	for name, err := range tree.Names(proc) {
 		if err != nil {
@@ -39,7 +39,7 @@ func FindKubelets(proc string) (k Kubelets) {
 			continue
 		}
 		switch p, err := trust.Inspect(proc, pid); {
-		case err != nil || !slices.Contains(kubelets, p.Name): // it has ended meanwhile
+		case err != nil || !slices.Contains(kubelets, p.Name): // the process has ended
 		case p.Contained:
 		case p.Untrusted != "":
 			k.Refused = append(k.Refused, p)
@@ -50,7 +50,7 @@ func FindKubelets(proc string) (k Kubelets) {
 	return k
 }
 
-// Evidence is what shows that this host has a kubelet; empty if it has none.
+// Evidence describes the kubelet that was found; empty if there is none.
 func (k Kubelets) Evidence() string {
 	if k.Found.PID == 0 {
 		return ""
@@ -58,9 +58,9 @@ func (k Kubelets) Evidence() string {
 	return k.Found.String()
 }
 
-// Lock is the lock by which this host's kubelet delays shutdowns; nil if it holds none. Any user can
-// take a lock with the kubelet's name. So a lock counts only if the kubelet or another trusted process
-// of its service took it.
+// Lock returns the delay lock of this host's kubelet; nil if it holds none. Any user can take a
+// lock with the kubelet's name. So a lock counts only if the kubelet or another trusted process of
+// its service took it.
 func (k Kubelets) Lock(proc string, locks []systemd.InhibitorLock) *systemd.InhibitorLock {
 	if k.Found.PID == 0 {
 		return nil
@@ -81,14 +81,13 @@ func (k Kubelets) Lock(proc string, locks []systemd.InhibitorLock) *systemd.Inhi
 	return &locks[i]
 }
 
-// ended reports whether pid is a zombie, which does no job any more, however long
-// nobody reaps it.
+// ended reports whether pid is a zombie. A zombie does no job, even if it is not reaped for long.
 func ended(proc, pid string) bool {
 	stat, err := os.ReadFile(filepath.Join(proc, pid, "stat"))
 	if err != nil {
 		return false
 	}
-	// The state follows the name in parentheses, which may hold some itself.
+	// The state follows the process name in parentheses. The name itself may contain parentheses.
 	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:])
 	return len(state) > 0 && (state[0] == 'Z' || state[0] == 'X')
 }

@@ -1,6 +1,6 @@
-// Package owner knows who does which job on this host: each has exactly one owner,
-// hostler or another such as a kubelet. It owns the jobs, how a kubelet is found,
-// and the waiting while somebody else has one. It refuses to do any of them.
+// Package owner decides who does which job on this host. Each job has exactly one owner: hostler or
+// another program, such as a kubelet. It owns the jobs, how a kubelet is detected, and pausing
+// loops while another owner has their job. It does not do any job.
 package owner
 
 import (
@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// Job is one of the things that must have exactly one owner on a host.
+// Job is a task that must have exactly one owner on a host.
 type Job string
 
-// The jobs, as `hostler status` names them.
+// The jobs, with the names in `hostler status`.
 const (
 	Node        Job = "node"
 	Lease       Job = "lease"
@@ -22,14 +22,14 @@ const (
 	ContainerGC Job = "containerGC"
 )
 
-// Jobs are all of them.
+// Jobs returns all jobs.
 func Jobs() []Job { return []Job{Node, Lease, Shutdown, ImageGC, ContainerGC} }
 
-// Owner is who does a job on this host.
+// Owner says who does a job on this host.
 type Owner struct {
 	Name     string `json:"name"` // Hostler, Kubelet or None
 	Evidence string `json:"evidence"`
-	Absent   bool   `json:"-"` // it does not run now, and keeps the job
+	Absent   bool   `json:"-"` // the owner does not run now, but keeps the job
 }
 
 // Names of owners.
@@ -39,22 +39,21 @@ const (
 	None    = "none"
 )
 
-// Switch says whether hostler is to do a job.
+// Switch says whether hostler does a job.
 type Switch string
 
 // The values of a Switch.
 const (
-	Auto Switch = "auto" // unless somebody else on this host does it
+	Auto Switch = "auto" // unless another program on this host does it
 	On   Switch = "true"
 	Off  Switch = "false"
 )
 
-// Scan tells who else is seen on this host, by job. It gets who had each job by the look before.
+// Scan returns the other owners on this host, by job. known has the owners of the previous scan.
 type Scan func(ctx context.Context, known map[Job]Owner) map[Job]Owner
 
-// Owners knows who does which job on this host. A job that is switched to Auto
-// is hostler's unless somebody else is seen doing it. It is safe for concurrent
-// use.
+// Owners has the owner of each job on this host. A job with Auto is hostler's unless another owner
+// was found. It is safe for concurrent use.
 type Owners struct {
 	switches map[Job]Switch
 	scan     Scan
@@ -62,20 +61,20 @@ type Owners struct {
 
 	mu      sync.Mutex
 	current map[Job]Owner
-	others  map[Job]Owner // the last look's
+	others  map[Job]Owner // result of the last scan
 	changed chan struct{} // closed and replaced when current changes
 }
 
-// New returns owners of whom nobody is known before the first Refresh: no job is
-// hostler's until then. A job without a switch counts as Auto.
+// New returns Owners that know no owner before the first Refresh. Until then, no job is hostler's.
+// A job without a switch counts as Auto.
 func New(switches map[Job]Switch, scan Scan, log *slog.Logger) *Owners {
 	return &Owners{switches: switches, scan: scan, log: log, changed: make(chan struct{})}
 }
 
-// Refresh looks again, and reports whether anything changed.
+// Refresh scans again, and reports whether an owner changed.
 func (o *Owners) Refresh(ctx context.Context) bool {
 	o.mu.Lock()
-	known := o.current // is replaced, and never changed
+	known := o.current // the map is replaced, never modified
 	o.mu.Unlock()
 	seen := o.scan(ctx, known)
 	o.mu.Lock()
@@ -91,7 +90,7 @@ func (o *Owners) Refresh(ctx context.Context) bool {
 	return true
 }
 
-// Other returns who else has the job by the last look, whoever is to do it here.
+// Other returns the other owner of a job in the last scan, even if hostler does the job.
 func (o *Owners) Other(j Job) (Owner, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,8 +98,8 @@ func (o *Owners) Other(j Job) (Owner, bool) {
 	return other, found
 }
 
-// Mine reports whether the job is hostler's, who has it otherwise, and gives a
-// channel that is closed when that may have changed.
+// Mine reports whether a job is hostler's, and otherwise its owner. The channel is closed when that
+// may have changed.
 func (o *Owners) Mine(j Job) (bool, Owner, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,13 +113,13 @@ func (o *Owners) Has(j Job) bool {
 	return mine
 }
 
-// Beside reports whether the Node is a kubelet's on this host.
+// Beside reports whether a kubelet owns the Node of this host.
 func (o *Owners) Beside() bool {
 	_, other, _ := o.Mine(Node)
 	return other.Name == Kubelet
 }
 
-// All returns every job's owner.
+// All returns the owner of every job.
 func (o *Owners) All() map[string]Owner {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +130,7 @@ func (o *Owners) All() map[string]Owner {
 	return m
 }
 
-// decide gives each job its owner from what is configured and who is seen.
+// decide returns the owner of each job, from the switches and the other owners that were found.
 func decide(switches map[Job]Switch, seen map[Job]Owner) map[Job]Owner {
 	result := make(map[Job]Owner, len(Jobs()))
 	for _, j := range Jobs() {
@@ -142,7 +141,7 @@ func decide(switches map[Job]Switch, seen map[Job]Owner) map[Job]Owner {
 			if found {
 				result[j] = other
 			}
-		case found && other.Name == None: // which no switch changes
+		case found && other.Name == None: // nobody may do the job, whatever its switch is
 			result[j] = other
 		case switches[j] == On && found:
 			result[j] = Owner{Name: Hostler, Evidence: "switched on in the configuration, although there is a " + other.Name + ": " + other.Evidence}
@@ -157,14 +156,14 @@ func decide(switches map[Job]Switch, seen map[Job]Owner) map[Job]Owner {
 	return result
 }
 
-// Loop is told whether what runs in it rests.
+// Loop is paused and resumed.
 type Loop interface {
 	Pause()
 	Wake()
 }
 
-// While runs what does a job as long as that is hostler's, and lets its loop rest
-// while somebody else has it. It returns when ctx ends, or the run does by itself.
+// While runs a job while hostler owns it. It pauses the loop while another owner has the job. It
+// returns when ctx ends, or when run returns by itself.
 func (o *Owners) While(ctx context.Context, j Job, l Loop, run func(context.Context) error) error {
 	for {
 		mine, owner, changed := o.Mine(j)
@@ -188,7 +187,7 @@ func (o *Owners) While(ctx context.Context, j Job, l Loop, run func(context.Cont
 	}
 }
 
-// untilLost runs until the job is somebody else's, and then returns nil.
+// untilLost calls run until another owner gets the job. Then it returns nil.
 func (o *Owners) untilLost(ctx context.Context, j Job, run func(context.Context) error) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()

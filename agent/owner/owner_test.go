@@ -21,7 +21,7 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// supervised runs the loop in the background of a bubble until the test ends.
+// supervised runs the loop in a bubble until the test ends.
 func supervised(t *testing.T, l *loop.Loop) {
 	t.Helper()
 	var done sync.WaitGroup
@@ -30,7 +30,7 @@ func supervised(t *testing.T, l *loop.Loop) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
-// leaseLoop is a loop that renews a lease while that is hostler's.
+// leaseLoop is a loop that renews a Lease while hostler owns it.
 func leaseLoop(o *Owners, patience time.Duration, run func(ctx context.Context, l *loop.Loop) error) *loop.Loop {
 	var l *loop.Loop
 	l = loop.New("lease", patience, func(ctx context.Context) error {
@@ -193,7 +193,7 @@ func TestALockIsAKubeletsByItsProcess(t *testing.T) {
 	}
 }
 
-func TestAKubeletIsSeenWhoeverHasItsJob(t *testing.T) {
+func TestAKubeletIsFoundWhoeverOwnsItsJob(t *testing.T) {
 	others := map[Job]Owner{ContainerGC: {Name: Kubelet, Evidence: "process kubelet"}}
 	o := New(map[Job]Switch{ContainerGC: On}, func(context.Context, map[Job]Owner) map[Job]Owner { return maps.Clone(others) }, discard())
 	other := func(j Job) bool { _, found := o.Other(j); return found }
@@ -266,7 +266,7 @@ func TestALoopIsPausedWhileAnotherOwnerHasTheJob(t *testing.T) {
 	})
 }
 
-func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
+func TestALoopThatHangsWhenItGetsItsJobIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[Job]Owner{Lease: {Name: Kubelet}}
 		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, discard())
@@ -283,7 +283,7 @@ func TestALoopThatHangsWhenItsJobComesBackIsStuck(t *testing.T) {
 	})
 }
 
-// A failure while the job is lost is the owner's business, one before it is not.
+// A failure while another owner has the job does not count for hostler; an earlier one does.
 func TestALoopThatFailsWithItsJobIsStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owners := New(nil, func(context.Context, map[Job]Owner) map[Job]Owner { return map[Job]Owner{} }, discard())

@@ -9,34 +9,34 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Keys of the notes about kubelets of this host. Every version reads them.
+// Keys of notes about kubelets of this host. Their format must not change: every version reads
+// them.
 const (
-	keyNode = "kubelets-node" // the name of the Node in a cluster whose status is a kubelet's
+	keyNode = "kubelets-node" // name of the Node in a cluster whose status a kubelet writes
 	keyRan  = "kubelet-ran"   // a ran
 )
 
 const (
-	// restarting is how long a kubelet that is not there counts as running: it is being
-	// restarted.
+	// restarting is how long a missing kubelet counts as running, because it may be restarting.
 	restarting = time.Minute
-	// bootCounts is how long a boot must last without a kubelet to count as one without: a
-	// host that reboots twice in a row may have had no time to start it.
+	// bootCounts is how long a boot must last without a kubelet to count as a boot without one. If
+	// a host reboots twice in a row, the kubelet may not have had time to start.
 	bootCounts = 10 * time.Minute
 )
 
-// ran is the note that a kubelet ran on this host, in the boot named or, if Without, in one
-// before it.
+// ran is the note that a kubelet ran on this host: in this boot, or in an earlier one if Without is
+// set.
 type ran struct {
 	Boot    string `json:"boot"`
-	Without bool   `json:"without,omitempty"` // none has run in that boot
-	// NodeOn says that node.enabled has been true since the kubelet ran: only a person who
-	// sets it later says that the kubelet does not return.
+	Without bool   `json:"without,omitempty"` // no kubelet has run in Boot
+	// NodeOn reports that node.enabled has been true since the kubelet ran. Only setting it later
+	// means that the kubelet does not return.
 	NodeOn bool `json:"nodeOn,omitempty"`
 }
 
-// after returns the note after a look for a kubelet; nil if none is to be expected any more.
-// The agent has looked for that long, in that boot.
-func (r *ran) after(found bool, boot string, nodeOn bool, looked time.Duration) *ran {
+// after returns the note after a scan for a kubelet; nil if no kubelet is expected any more. scanned
+// is how long the agent has scanned in this boot.
+func (r *ran) after(found bool, boot string, nodeOn bool, scanned time.Duration) *ran {
 	switch {
 	case found:
 		return &ran{Boot: boot, NodeOn: nodeOn}
@@ -44,45 +44,45 @@ func (r *ran) after(found bool, boot string, nodeOn bool, looked time.Duration) 
 		return nil
 	case journal.SameBoot(r.Boot, boot):
 		return &ran{Boot: r.Boot, Without: r.Without, NodeOn: nodeOn}
-	case r.Without: // for all of that boot
+	case r.Without: // for the whole earlier boot
 		return nil
-	case looked >= bootCounts:
+	case scanned >= bootCounts:
 		return &ran{Boot: boot, Without: true, NodeOn: nodeOn}
 	}
 	return &ran{Boot: r.Boot, NodeOn: nodeOn}
 }
 
-// Notes keep values by key, also where other state is lost.
+// Notes persist values by key, even if other state is lost.
 type Notes interface {
 	Load() (map[string][]byte, error)
 	Write(put map[string][]byte, remove []string) error
 }
 
-// PastOptions say what OpenPast needs to know.
+// PastOptions are the options of OpenPast.
 type PastOptions struct {
 	Notes  Notes
-	Boot   string // names the present boot
+	Boot   string // ID of the current boot
 	Node   string // the name of the Node
-	Shared bool   // a kubelet may have the Node on this control plane
-	NodeOn bool   // the configuration switches the Node on, also beside a kubelet
+	Shared bool   // a kubelet may own the Node on this control plane
+	NodeOn bool   // node.enabled is true, so hostler writes the Node even beside a kubelet
 	Log    *slog.Logger
 }
 
-// Past remembers, across restarts and boots, the kubelet that ran on this host. What was its
-// own stays its own while it does not run: it is being upgraded, fails to start, or has not
-// started yet after a boot. Past is safe for concurrent use.
+// Past persists, across restarts and boots, which kubelet ran on this host. The kubelet keeps its
+// jobs while it does not run: it may be upgrading, failing to start, or not started yet after a
+// boot. Past is safe for concurrent use.
 type Past struct {
 	o     PastOptions
-	since time.Time // when this agent began to look
+	since time.Time // when this agent began to scan
 
 	mu       sync.Mutex
-	node     bool      // the Node in the cluster is a kubelet's
-	ran      *ran      // nil if no kubelet is to be expected
-	seen     time.Time // when this agent last saw one; zero if it did not
-	evidence string    // of that
+	node     bool      // a kubelet owns the Node in the cluster
+	ran      *ran      // nil if no kubelet is expected
+	seen     time.Time // when this agent last saw a kubelet; zero if it did not
+	evidence string    // evidence of that kubelet
 }
 
-// OpenPast reads what earlier runs of the agent have noted.
+// OpenPast loads the notes of earlier runs of the agent.
 func OpenPast(o PastOptions) *Past {
 	p := &Past{o: o, since: time.Now()}
 	var node string
@@ -100,15 +100,16 @@ func OpenPast(o PastOptions) *Past {
 	return p
 }
 
-// NodeShows records whether the Node in the cluster has a kubelet's status. Such a Node stays the
-// kubelet's after boots without it, until somebody deletes the Node or sets node.enabled: true.
+// NodeShows records whether a kubelet wrote the status of the Node in the cluster. Such a Node
+// stays the kubelet's after boots without it, until a user deletes the Node or sets node.enabled:
+// true.
 func (p *Past) NodeShows(kubelets bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteNode(p.o.Shared && kubelets && !p.o.NodeOn)
 }
 
-// Update takes in whether a kubelet was found, and returns the jobs that are its own: all but
+// Update records whether a kubelet was found. It returns the jobs that the kubelet owns: all except
 // the shutdown.
 func (p *Past) Update(evidence string, found bool) map[Job]Owner {
 	p.mu.Lock()
@@ -135,7 +136,7 @@ func (p *Past) Update(evidence string, found bool) map[Job]Owner {
 	return jobs
 }
 
-// noteNode notes whether the Node in the cluster is a kubelet's. The caller holds mu.
+// noteNode records whether a kubelet owns the Node in the cluster. The caller holds mu.
 func (p *Past) noteNode(kubelets bool) {
 	if kubelets != p.node && p.o.Shared {
 		p.node = kubelets
@@ -143,7 +144,7 @@ func (p *Past) noteNode(kubelets bool) {
 	}
 }
 
-// noteRan notes which kubelet ran. The caller holds mu.
+// noteRan records which kubelet ran. The caller holds mu.
 func (p *Past) noteRan(r *ran) {
 	if (r == nil) != (p.ran == nil) || r != nil && *r != *p.ran {
 		p.ran = r
@@ -151,7 +152,7 @@ func (p *Past) noteRan(r *ran) {
 	}
 }
 
-// write writes a note, or removes it.
+// write persists a note, or removes it.
 func (p *Past) write(key string, value any, remove bool) {
 	put, gone := map[string][]byte{}, []string{key}
 	text, err := json.Marshal(value)
@@ -161,7 +162,7 @@ func (p *Past) write(key string, value any, remove bool) {
 	if err == nil {
 		err = p.o.Notes.Write(put, gone)
 	}
-	if err != nil { // the next look notes what is seen then
+	if err != nil { // the next scan writes it again
 		p.o.Log.Warn("cannot persist whether a kubelet ran on this host", "error", err)
 	}
 }

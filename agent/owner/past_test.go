@@ -9,17 +9,17 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-// A kubelet that is upgraded, or fails to start, reads from dead sandboxes, containers and
-// logs what became of its pods: nobody else collects these while it is away.
-func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
+// A kubelet that is upgraded or fails to start reads the state of its pods from dead sandboxes,
+// containers and logs. Hostler must not collect them while the kubelet does not run.
+func TestAKubeletKeepsItsJobsWhileItDoesNotRun(t *testing.T) {
 	const nobody, running, absent = "hostler", "process kubelet, pid 7", "does not run now"
 	type step struct {
 		what    string
 		pass    time.Duration
 		restart bool   // of the agent
-		boot    string // the one of the restart; the same if empty
+		boot    string // boot after the restart; the same if empty
 		nodeOn  bool   // node.enabled: true at the restart
-		found   bool   // a kubelet runs
+		found   bool   // a kubelet is running
 		want    string
 	}
 	for name, steps := range map[string][]step{
@@ -111,8 +111,8 @@ func TestWhatWasAKubeletsStaysItsOwn(t *testing.T) {
 	}
 }
 
-// Whatever a process is named, it does not decide for boots to come.
-func TestANodeIsAKubeletsForGoodOnceItShowsThat(t *testing.T) {
+// A process with the name of a kubelet does not decide for later boots.
+func TestANodeWithAKubeletsStatusStaysTheKubelets(t *testing.T) {
 	notes := statefile.NewMemory().Notes("node")
 	synctest.Test(t, func(t *testing.T) {
 		for _, boot := range []string{"b1", "b2", "b3"} {
@@ -129,9 +129,9 @@ func TestANodeIsAKubeletsForGoodOnceItShowsThat(t *testing.T) {
 	})
 }
 
-// Else the cluster would take a host for one that starts pods, however many boots pass
-// before the kubelet runs.
-func TestANodeInAClusterStaysTheKubeletsThatDoesNotRun(t *testing.T) {
+// Otherwise the cluster would schedule pods to a host without a running kubelet, even after many
+// boots.
+func TestANodeInAClusterStaysTheKubeletsAcrossBoots(t *testing.T) {
 	notes := statefile.NewMemory().Notes("node")
 	open := func(boot, node string, nodeOn bool) *Past {
 		return OpenPast(PastOptions{Notes: notes, Boot: boot, Node: node, Shared: true, NodeOn: nodeOn, Log: discard()})

@@ -7,15 +7,15 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Search looks for a kubelet on this host, which does all of hostler's jobs.
+// Search finds a kubelet on this host. A kubelet does all of hostler's jobs.
 type Search struct {
 	Proc string // the folder of processes: /proc
 	Past *Past
-	// Locks returns all locks that logind knows of.
+	// Locks returns all inhibitor locks of logind.
 	Locks func(context.Context) ([]systemd.InhibitorLock, error)
 }
 
-// Others returns whose jobs are others', and is a Look.
+// Others returns the jobs with other owners. It is a Scan.
 func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 	kubelets := FindKubelets(s.Proc)
 	evidence := kubelets.Evidence()
@@ -23,11 +23,12 @@ func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 	if evidence == "" {
 		return seen
 	}
-	// A kubelet's graceful shutdown is off by default: only its lock is evidence.
+	// A kubelet's graceful shutdown is off by default, so only its lock proves that it handles
+	// shutdowns.
 	locks, err := s.Locks(ctx)
 	lock := kubelets.Lock(s.Proc, locks)
 	switch {
-	case err != nil && known[Shutdown].Name == Kubelet: // stands: two guards are worse than a late one
+	case err != nil && known[Shutdown].Name == Kubelet: // keep the owner: two shutdown handlers are worse than a late one
 		seen[Shutdown] = known[Shutdown]
 	case lock != nil:
 		seen[Shutdown] = Owner{Name: Kubelet, Evidence: fmt.Sprintf("%s lock %q of pid %d", lock.Mode, lock.Why, lock.PID)}
@@ -35,8 +36,8 @@ func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 	return seen
 }
 
-// Withhold keeps Node and Lease from hostler for a reason, unless they are another's anyway;
-// why returns none, once hostler may have them.
+// Withhold prevents hostler from owning Node and Lease while why returns a reason, unless they have
+// another owner anyway.
 func Withhold(why func() string, scan Scan) Scan {
 	return func(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 		seen, reason := scan(ctx, known), why()

@@ -1,8 +1,9 @@
-// Package selfdrain drains a host on its own account: for a NoExecute taint of its Node, or because
-// its Lease was not renewed, when the configured toleration is over.
+// Package selfdrain drains a host automatically: because of a NoExecute taint on its Node, or
+// because its Lease was not renewed. The drain begins after the configured toleration.
 //
-// It owns since when each cause is there, also across restarts of the agent, and the decision. The
-// drain itself is maintenance's. It makes no call to the control plane: others report what they see.
+// It owns when each cause began, which persists across restarts of the agent, and the decision.
+// Package maintenance executes the drain. This package sends nothing to the control plane: others
+// report the taints and renewals.
 package selfdrain
 
 import (
@@ -20,91 +21,91 @@ import (
 )
 
 const (
-	// recheck is the longest time without a decision while one is awaited: timers stop while the
-	// host is suspended, and the boot-time clock does not.
+	// recheck is the longest time without a decision while one is due. Timers stop while the host
+	// is suspended; the boot-time clock does not.
 	recheck = time.Minute
-	// refusedPause is the pause after a drain that was refused, such as during a shutdown.
+	// refusedPause is the pause after a rejected drain, for example during a shutdown.
 	refusedPause = 10 * time.Second
-	// incompletePause is the pause after the first drain that left a pod running; each further one
-	// is twice as long.
+	// incompletePause is the pause after the first drain that left a pod running. The pause doubles
+	// with each further one.
 	incompletePause = time.Minute
-	// maxTries is how many drains are tried for one cause if a pod is still running after each.
+	// maxTries is the maximum number of drains for one cause, if a pod still runs after each.
 	maxTries = 6
-	// endBound is how long the end of Run waits for the end of the drain.
+	// endBound is how long Run waits for the end of the drain before it returns.
 	endBound = 5 * time.Second
 )
 
 // Drainer stops pods, and starts them again: *maintenance.Drainer.
 type Drainer interface {
-	// DrainForCause stops pods until all but critical ones have stopped, or ctx ends. It calls began
-	// before the first stop, with the start of the record.
+	// DrainForCause stops all pods except critical ones. It returns when they have stopped, or when
+	// ctx ends. It calls began with the start of the record before the first stop.
 	DrainForCause(ctx context.Context, o maintenance.Order, began func(time.Time)) (journal.Record, error)
-	// Undo starts again what a drain has stopped that began at that time. It returns whether there
-	// was one.
+	// Undo starts the containers again that the drain with this start time stopped. It returns
+	// whether there was such a drain.
 	Undo(ctx context.Context, o maintenance.Order) bool
 }
 
-// Store keeps the Memory: a *statefile.File.
+// Store persists the Memory: a *statefile.File.
 type Store interface {
 	Load(into any)
 	SaveNow(snapshot func() any)
 }
 
-// Jobs is which jobs are hostler's on this host.
+// Jobs says which jobs hostler owns on this host.
 type Jobs struct {
 	Node  bool
-	Lease bool // and no kubelet has the Node
-	Left  bool // a person has deregistered the host
+	Lease bool // and no kubelet owns the Node
+	Left  bool // a user has deregistered the host
 }
 
-// Options is what a Controller needs.
+// Options are the options of a Controller.
 type Options struct {
 	Policy  func() Policy
 	Jobs    func() Jobs
 	Drainer Drainer
 	Store   Store
-	Boot    string // the present one
-	Of      string // names control plane and Node
+	Boot    string // ID of the current boot
+	Of      string // identifies the control plane and the Node
 	Now     func() Instant
-	Fix     func(Cause) string // what a person does to prevent the drain
-	// Announce makes an Event.
+	Fix     func(Cause) string // returns how a user prevents the drain
+	// Announce records an Event.
 	Announce func(kind, reason, message string)
 	Log      *slog.Logger
 }
 
-// Controller drains the host when that is due. Its methods are safe for concurrent use.
+// Controller drains the host when a drain is due. Its methods are safe for concurrent use.
 type Controller struct {
 	o    Options
 	log  *slog.Logger
 	wake loop.Signal
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	memory   Memory
-	saved    Memory        // as the store has it
-	start    time.Duration // of this agent
-	seen     bool          // the Node, by this agent
-	tried    bool          // a renewal, by this agent
+	saved    Memory        // last value written to the store
+	start    time.Duration // start time of this agent
+	seen     bool          // this agent has read the Node
+	tried    bool          // this agent has tried a renewal
 	waits    bool          // the Lease waits for the Node
-	member   bool          // the Lease is to be renewed
-	contact  time.Duration // the last renewal, or since when renewals are to be expected
+	member   bool          // hostler must renew the Lease
+	contact  time.Duration // last renewal, or the time since which renewals are expected
 	draining bool
 }
 
-// New returns a Controller that knows what an earlier process knew.
+// New returns a Controller with the memory of an earlier process.
 func New(o Options) *Controller {
 	e := &Controller{o: o, log: o.Log.With("component", "self-drain"), wake: loop.NewSignal()}
 	var stored Memory
 	o.Store.Load(&stored)
 	at := o.Now()
 	e.start, e.contact, e.saved, e.memory = at.Boot, at.Boot, stored, Memory{Boot: o.Boot}
-	if o.Policy().on() { // otherwise nobody kept it up to date
+	if o.Policy().on() { // without a policy, the stored memory is outdated
 		e.memory = restore(stored, o.Boot, o.Of, at)
 	}
 	e.persist()
 	return e
 }
 
-// Taints takes in the taints of the Node as the control plane has them; nil if there is no Node.
+// Taints records the current taints of the Node on the control plane; nil if there is no Node.
 func (e *Controller) Taints(taints []corev1.Taint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +116,7 @@ func (e *Controller) Taints(taints []corev1.Taint) {
 	}
 }
 
-// Renewal takes in the result of an attempt to renew the Lease, and how long the Lease is valid.
+// Renewal records the result of an attempt to renew the Lease, and how long the Lease is valid.
 func (e *Controller) Renewal(err error, duration time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,7 +137,7 @@ func (e *Controller) Renewal(err error, duration time.Duration) {
 	}
 }
 
-// Waits takes in whether the Lease waits for the Node, which the control plane does not have.
+// Waits records whether the Lease waits for the Node, which does not exist on the control plane.
 func (e *Controller) Waits(waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,10 +147,10 @@ func (e *Controller) Waits(waits bool) {
 	}
 }
 
-// Reconfigured has the Controller decide by the new configuration.
+// Reconfigured makes the Controller apply the new configuration.
 func (e *Controller) Reconfigured() { e.wake.Send() }
 
-// follow takes in whether the Lease is to be renewed. The caller holds mu.
+// follow updates whether hostler must renew the Lease. The caller holds mu.
 func (e *Controller) follow(now time.Duration) {
 	jobs := e.o.Jobs()
 	member := jobs.Lease && !jobs.Left && !e.waits
@@ -159,20 +160,20 @@ func (e *Controller) follow(now time.Duration) {
 	if !member {
 		e.memory.Loss = nil
 	}
-	if !member || !e.member { // it counts again from here
+	if !member || !e.member { // the time without a renewal begins here
 		e.contact = now
 	}
 	e.member = member
 }
 
-// changed stores what is new, and has Run decide. The caller holds mu.
+// changed persists the memory, and wakes Run. The caller holds mu.
 func (e *Controller) changed() {
 	e.persist()
 	e.wake.Send()
 }
 
-// persist stores the memory if it has changed. Without a policy there is nothing to remember. The
-// caller holds mu.
+// persist stores the memory if it has changed. Without a policy it stores nothing. The caller holds
+// mu.
 func (e *Controller) persist() {
 	now := Memory{}
 	if e.o.Policy().on() {
@@ -184,14 +185,14 @@ func (e *Controller) persist() {
 	}
 }
 
-// decide brings what is known up to date, and decides.
+// decide updates the memory, and decides.
 func (e *Controller) decide() (d Decision, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now = e.o.Now().Boot
 	e.follow(now)
 	policy := e.o.Policy()
-	if l := e.memory.Lease; e.member && l != nil && now >= e.contact+l.Duration { // nobody tries to renew it, or that hangs
+	if l := e.memory.Lease; e.member && l != nil && now >= e.contact+l.Duration { // no renewal is tried, or one hangs
 		e.memory.lost(e.contact)
 	}
 	e.persist()
@@ -214,7 +215,7 @@ func (e *Controller) decide() (d Decision, now time.Duration) {
 	return d, now
 }
 
-// Run drains the host when that is due, until ctx ends, and returns why.
+// Run drains the host when a drain is due, until ctx ends. It returns why it ended.
 func (e *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -243,7 +244,7 @@ func (e *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// order is the drain that is to be continued; a new one if there is none.
+// order returns the drain to continue, or a new one.
 func (e *Controller) order(first Cause) maintenance.Order {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -257,7 +258,7 @@ func (d *Drain) order() maintenance.Order {
 	return maintenance.Order{Trigger: d.Trigger, Cause: d.Cause, Began: d.StartedAt}
 }
 
-// remember remembers the drain, so that the next process continues or undoes it.
+// remember stores the drain, so that the next process continues or undoes it.
 func (e *Controller) remember(o maintenance.Order, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -267,14 +268,14 @@ func (e *Controller) remember(o maintenance.Order, at time.Time) {
 	}
 }
 
-// interrupted is the drain that is remembered and does not run; nil if there is none.
+// interrupted returns the stored drain if it does not run; nil if there is none.
 func (e *Controller) interrupted() *Drain {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.memory.Drain
 }
 
-// forget ends the memory of a drain that was undone.
+// forget removes a drain that was undone from the memory.
 func (e *Controller) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -282,7 +283,7 @@ func (e *Controller) forget() {
 	e.persist()
 }
 
-// done remembers what the host was drained for.
+// done records the causes for which the host was drained.
 func (e *Controller) done(causes []Cause) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -290,14 +291,14 @@ func (e *Controller) done(causes []Cause) {
 	e.persist()
 }
 
-// setDraining is for the status.
+// setDraining sets whether a drain runs, for the status.
 func (e *Controller) setDraining(now bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.draining = now
 }
 
-// Upcoming is a cause as `hostler status -o json` has it.
+// Upcoming is a cause in `hostler status -o json`.
 type Upcoming struct {
 	Trigger  journal.Trigger `json:"trigger"`
 	Cause    string          `json:"cause"`
@@ -308,10 +309,10 @@ type Upcoming struct {
 	Hint  string `json:"hint,omitempty"` // how to prevent or end the drain
 }
 
-// Draining is the state of a cause in Upcoming whose drain runs.
+// Draining is the State of a cause in Upcoming while its drain runs.
 const Draining State = "Draining"
 
-// Upcoming returns why and when the host drains itself, the first drain first.
+// Upcoming returns why and when the host drains itself, ordered by time.
 func (e *Controller) Upcoming() []Upcoming {
 	d, now := e.decide()
 	e.mu.Lock()

@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// disk keeps what an selfDrainer remembers.
+// disk stores the memory of a Controller.
 type disk struct {
 	mu     sync.Mutex
 	text   []byte
@@ -48,19 +48,19 @@ func (d *disk) SaveNow(snapshot func() any) {
 	d.text, d.writes = text, d.writes+1
 }
 
-// host is where an selfDrainer runs, in a bubble. Its drains take a minute.
+// host runs a Controller in a bubble. Its drains take a minute.
 type host struct {
 	disk
 	t     *testing.T
 	began time.Time // of the bubble
 
-	world  sync.Mutex    // guards what follows
-	step   time.Duration // of the wall clock
+	world  sync.Mutex    // guards the fields below
+	step   time.Duration // error of the wall clock
 	policy selfdrain.Policy
 	jobs   selfdrain.Jobs
 
-	refusal    error // of a drain
-	incomplete bool  // it leaves a pod running
+	refusal    error // error of a drain
+	incomplete bool  // a drain leaves a pod running
 	steps      []string
 
 	*selfdrain.Controller
@@ -85,7 +85,7 @@ func (h *host) locked() (unlock func()) {
 	return h.world.Unlock
 }
 
-// set changes the world.
+// set changes the state of the host.
 func (h *host) set(change func()) {
 	defer h.locked()()
 	change()
@@ -117,7 +117,7 @@ func (h *host) restart() {
 	h.boots()
 }
 
-// note is called by the selfDrainer's goroutines, one at a time.
+// note is called by the Controller's goroutines, one at a time.
 func (h *host) note(format string, args ...any) {
 	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), " (drains at")
 	defer h.locked()()
@@ -152,13 +152,13 @@ func (h *host) Undo(context.Context, maintenance.Order) bool {
 	return true
 }
 
-// after lets time pass.
+// after waits for d.
 func (h *host) after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// renews has the Lease renewed for some time.
+// renews lets renewals of the Lease succeed for d.
 func (h *host) renews(d time.Duration) {
 	for ; d > 0; d -= 10 * time.Second {
 		h.Renewal(nil, 40*time.Second)
@@ -166,7 +166,7 @@ func (h *host) renews(d time.Duration) {
 	}
 }
 
-// fails has it fail.
+// fails lets renewals fail for d.
 func (h *host) fails(d time.Duration) {
 	for ; d > 0; d -= 10 * time.Second {
 		h.Renewal(errors.New("no route to host"), 40*time.Second)
@@ -190,7 +190,7 @@ func TestATaintDrainsTheHost(t *testing.T) {
 		h.Taints(nil)
 		h.after(time.Minute)
 		h.Taints([]corev1.Taint{person})
-		h.set(func() { h.step = 2 * time.Hour }) // whatever the clock is set to
+		h.set(func() { h.step = 2 * time.Hour }) // the wall clock is changed
 		h.after(time.Minute)
 		up := h.Upcoming()
 		if len(up) != 1 || up[0].State != selfdrain.Scheduled || up[0].DrainsAt.Sub(time.Now().Add(h.step)) != 4*time.Minute || up[0].Hint != "fix it" {
@@ -252,9 +252,9 @@ func TestARestartOfTheAgentChangesNoDueTime(t *testing.T) {
 		h.after(time.Minute)
 		h.want("0s DrainScheduled", "3m0s DrainScheduled")
 		h.stop()
-		h.after(2 * time.Minute) // it is due while no agent runs
+		h.after(2 * time.Minute) // due while no agent is running
 		h.boots()
-		h.after(9 * time.Second) // until the control plane does not answer
+		h.after(9 * time.Second) // the control plane does not answer
 		h.want()
 		h.after(2 * time.Second)
 		h.want("6m11s drain for taint a:NoExecute")
@@ -286,7 +286,7 @@ func TestALostLeaseDrainsTheHost(t *testing.T) {
 		h.want("1h1m0s DrainScheduled", "1h5m30s drain for lease not renewed", "1h6m30s drained")
 		h.renews(time.Minute)
 		h.want()
-		h.fails(time.Minute) // another one
+		h.fails(time.Minute) // one more minute
 		h.want("1h12m30s DrainScheduled")
 		if h.writes > 12 {
 			h.t.Errorf("%d writes of the state, want none with a renewal that is followed by another", h.writes)
@@ -414,8 +414,8 @@ func TestTheNodeOfAKubeletIsLeftAlone(t *testing.T) {
 	})
 }
 
-// Whatever happens to the Lease, the clock and the agent, the host is drained when the Lease and its
-// toleration are over since the last renewal that an agent knows of, and not before.
+// The time of the drain is the last renewal that an agent knows of, plus the Lease duration and the
+// toleration. That is true for any sequence of events.
 func TestHistoriesOfALease(t *testing.T) {
 	for seed := range uint64(300) {
 		inHost(t, func(h *host) {
@@ -433,7 +433,7 @@ func TestHistoriesOfALease(t *testing.T) {
 					time.Sleep(time.Duration(r.Int64N(int64(2 * time.Minute))))
 					h.boots()
 					started = now()
-					if !known { // the next agent does not know since when
+					if !known { // the next agent does not know the start
 						contact = now()
 					}
 				case 3:

@@ -11,47 +11,46 @@ import (
 )
 
 const (
-	// settle is how long a host that finds a taint of the node lifecycle controller at its start
-	// waits at least: the controller removes the taint once it has seen the host again.
+	// settle is how long a host waits at least if its Node has a node lifecycle taint at the start
+	// of the agent. The node lifecycle controller removes the taint when it sees the host again.
 	settle = time.Minute
-	// hearBound is how long an agent that has just started waits for the first answer of the control
-	// plane before it acts on what an earlier agent knew.
+	// hearBound is how long a new agent waits for the first answer of the control plane. Until then
+	// it does not act on causes from an earlier agent.
 	hearBound = 10 * time.Second
 )
 
-// Policy is what the configuration says.
+// Policy is the configuration of automatic drains.
 type Policy struct {
-	OnTaint, OnLost bool          // drain
+	OnTaint, OnLost bool          // the value is drain
 	Toleration      time.Duration // from the taint, or from the end of the Lease, to the drain
 	Own             []corev1.Taint
 }
 
-// on reports whether any cause drains the host.
+// on reports whether any cause is enabled.
 func (p Policy) on() bool { return p.OnTaint || p.OnLost }
 
-// owns reports whether a taint is the host's own by its configuration. Pods that were started there
-// tolerate it.
+// owns reports whether a taint is in node.taints. Pods on this host tolerate such a taint.
 func (p Policy) owns(t Taint) bool {
 	return slices.ContainsFunc(p.Own, func(o corev1.Taint) bool { return o.Key == t.Key && o.Effect == corev1.TaintEffectNoExecute })
 }
 
-// Facts are what Decide needs to know. Times are by the boot-time clock, which no person sets.
+// Facts is the input of Decide. Times are by the boot-time clock, which nobody can set.
 type Facts struct {
-	Taints []Taint // NoExecute, as last seen; none if the Node is not hostler's
-	Loss   *Loss   // nil while the Lease is renewed, or is not hostler's
-	// NodeHeldUntil and LeaseHeldUntil are until when nothing is done about causes that only an
-	// earlier agent has seen; zero if this one has.
+	Taints []Taint // NoExecute taints; none if hostler does not own the Node
+	Loss   *Loss   // nil while the Lease is renewed, or if hostler does not own it
+	// NodeHeldUntil and LeaseHeldUntil are when causes from an earlier agent become effective; zero
+	// if this agent has seen them.
 	NodeHeldUntil, LeaseHeldUntil time.Duration
 }
 
-// State is how far a cause is.
+// State is the state of a cause.
 type State string
 
 // The states of a cause.
 const (
-	Scheduled State = "Scheduled" // its time is not over
-	Held      State = "Held"      // its time is over, but the agent has just started
-	Due       State = "Due"       // the host is to be drained
+	Scheduled State = "Scheduled" // the toleration is not over
+	Held      State = "Held"      // the toleration is over, but the agent has just started
+	Due       State = "Due"       // the host must be drained
 	Drained   State = "Drained"   // the host was drained for it
 )
 
@@ -59,17 +58,17 @@ const (
 type Cause struct {
 	Trigger journal.Trigger
 	Taint   Taint         // of TriggerTaint
-	Since   time.Duration // when it began
-	Due     time.Duration // when the host is drained for it
+	Since   time.Duration // start of the cause
+	Due     time.Duration // when the drain is due
 	State   State
 }
 
-// same reports whether two are one cause.
+// same reports whether both are the same cause.
 func (c Cause) same(o Cause) bool {
 	return c.Trigger == o.Trigger && c.Taint.same(o.Taint)
 }
 
-// String says it to a person.
+// String describes the cause for messages.
 func (c Cause) String() string {
 	if c.Trigger == journal.TriggerLeaseLost {
 		return "lease not renewed"
@@ -77,10 +76,10 @@ func (c Cause) String() string {
 	return "taint " + c.Taint.String()
 }
 
-// Decision is what is to be done now.
+// Decision says what to do now.
 type Decision struct {
-	Causes []Cause       // the first one due first
-	Next   time.Duration // when to decide again at the latest; zero if only facts change that
+	Causes []Cause       // ordered by due time
+	Next   time.Duration // latest time of the next decision; zero if only new facts can change it
 }
 
 // in returns the causes in these states.
@@ -93,7 +92,7 @@ func (d Decision) in(states ...State) (list []Cause) {
 	return list
 }
 
-// Decide returns why and when the host is to be drained.
+// Decide returns why and when the host must be drained.
 func Decide(f Facts, p Policy, now time.Duration) Decision {
 	var d Decision
 	again := func(at time.Duration) {
@@ -124,7 +123,7 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 		}
 	}
 	if l := f.Loss; p.OnLost && l != nil {
-		if ends := l.Since + l.Duration; now < ends { // a renewal that fails once is no news
+		if ends := l.Since + l.Duration; now < ends { // the Lease is still valid
 			again(ends)
 		} else {
 			add(Cause{Trigger: journal.TriggerLeaseLost, Since: l.Since, Due: ends + p.Toleration}, f.LeaseHeldUntil, l.Drained)
@@ -134,7 +133,7 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 	return d
 }
 
-// due is when the host is drained for a taint.
+// due returns when the host must be drained for a taint.
 func (t Taint) due(toleration time.Duration) time.Duration {
 	due := t.Since + toleration
 	if t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady {

@@ -6,26 +6,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Settle and HearBound are what tests hold the package to.
+// Settle and HearBound are exported for tests.
 const (
 	Settle    = settle
 	HearBound = hearBound
 	MaxTries  = maxTries
 )
 
-// Restore is what an agent knows at its start.
+// Restore returns the memory of a new agent.
 func Restore(stored Memory, boot, of string, at Instant) Memory { return restore(stored, boot, of, at) }
 
-// See takes in the taints of the Node.
+// See records the taints of the Node.
 func (m *Memory) See(taints []corev1.Taint, at Instant, first bool) bool {
 	return m.see(taints, at, first)
 }
 
-// Drained takes in that the host was drained for these causes.
+// Drained records that the host was drained for these causes.
 func (m *Memory) Drained(causes []Cause) { m.drained(causes) }
 
-// Renewed takes in a renewal, Lost that there is none since then.
+// Renewed records a renewal.
 func (m *Memory) Renewed(of string, duration time.Duration) bool { return m.renewed(of, duration) }
 
-// Lost takes in that there was no renewal since then.
+// Lost records that there was no renewal since then.
 func (m *Memory) Lost(since time.Duration) bool { return m.lost(since) }

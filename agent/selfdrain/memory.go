@@ -9,16 +9,16 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Instant is one moment by two clocks.
+// Instant is a point in time by two clocks.
 type Instant struct {
-	Boot time.Duration // since the boot, also while the host was suspended; nobody sets it
+	Boot time.Duration // time since the boot, including suspension; nobody can set this clock
 	Wall time.Time
 }
 
-// Memory is what a Controller remembers across restarts of the agent. Durations are times of the
-// boot-time clock.
+// Memory is the state of a Controller, which persists across restarts of the agent. Durations are
+// times of the boot-time clock.
 type Memory struct {
-	Boot   string  `json:"boot"` // the boot of these times
+	Boot   string  `json:"boot"` // boot of these times
 	Taints []Taint `json:"taints,omitempty"`
 	Lease  *Lease  `json:"lease,omitempty"` // nil if the host has none
 	Loss   *Loss   `json:"loss,omitempty"`  // nil while the Lease is renewed
@@ -32,14 +32,14 @@ type Taint struct {
 	TimeAdded time.Time     `json:"timeAdded,omitzero"` // zero if the taint has none
 	Since     time.Duration `json:"since"`              // when it was added; negative if before the boot
 	FoundAt   time.Duration `json:"foundAt"`            // when this host first saw it in this boot
-	SeenAt    time.Time     `json:"seenAt"`             // when it first did; replaces a missing timeAdded
+	SeenAt    time.Time     `json:"seenAt"`             // when this host first saw it; replaces a missing timeAdded
 	Drained   bool          `json:"drained,omitempty"`  // the host was drained for it in this boot
 }
 
-// same reports whether two are one taint. Whoever sets a taint again begins a new one.
+// same reports whether both are the same taint. A taint that is removed and set again is a new one.
 func (t Taint) same(o Taint) bool { return t.Key == o.Key && t.TimeAdded.Equal(o.TimeAdded) }
 
-// String is the taint as kubectl writes it.
+// String returns the taint in kubectl's format.
 func (t Taint) String() string {
 	taint := corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffectNoExecute}
 	return taint.ToString()
@@ -51,32 +51,32 @@ type Lease struct {
 	Duration time.Duration `json:"duration"`
 }
 
-// Loss is a time without a renewal of the Lease.
+// Loss is a period without a renewal of the Lease.
 type Loss struct {
 	Since    time.Duration `json:"since"` // the last renewal, or the start of the agent
 	Duration time.Duration `json:"duration"`
 	Drained  bool          `json:"drained,omitempty"` // the host was drained for it
 }
 
-// Drain is a drain that has started and not ended.
+// Drain is a drain that has started but not ended.
 type Drain struct {
 	Trigger   journal.Trigger `json:"trigger"`
 	Cause     string          `json:"cause"`
-	StartedAt time.Time       `json:"startedAt"` // of its record in the journal
+	StartedAt time.Time       `json:"startedAt"` // start of its record in the journal
 }
 
-// restore returns what is known at the start of an agent from what an earlier one has stored. The
-// times of another boot say nothing in this one: taints count by the wall clock then, a loss of the
-// Lease from now.
+// restore returns the memory at the start of an agent, from the stored one. Boot-time values of
+// another boot are useless. Then taints count by the wall clock, and a loss of the Lease begins
+// now.
 func restore(stored Memory, boot, of string, at Instant) Memory {
 	m := Memory{Boot: boot, Lease: stored.Lease}
-	if m.Lease != nil && m.Lease.Of != of { // a Lease elsewhere is not this one
+	if m.Lease != nil && m.Lease.Of != of { // the Lease of another Node or control plane
 		m.Lease = nil
 	}
 	same := journal.SameBoot(stored.Boot, boot) && !stored.after(at.Boot)
 	for _, t := range stored.Taints {
 		if !same {
-			t.Drained = false // its containers may have been started by the boot
+			t.Drained = false // the boot may have started the containers again
 			t.adopt(at)
 		}
 		m.Taints = append(m.Taints, t)
@@ -91,12 +91,13 @@ func restore(stored Memory, boot, of string, at Instant) Memory {
 	return m
 }
 
-// after reports whether a time is in the future: then the boot must be another one.
+// after reports whether a time of the memory is in the future, so that the memory is from another
+// boot.
 func (m Memory) after(now time.Duration) bool {
 	return m.Loss != nil && m.Loss.Since > now || slices.ContainsFunc(m.Taints, func(t Taint) bool { return t.FoundAt > now })
 }
 
-// adopt sets since when a taint is there that the host has not seen to appear in this boot.
+// adopt sets the start of a taint that existed before this host first saw it in this boot.
 func (t *Taint) adopt(at Instant) {
 	if t.SeenAt.IsZero() {
 		t.SeenAt = at.Wall
@@ -108,8 +109,8 @@ func (t *Taint) adopt(at Instant) {
 	t.Since, t.FoundAt = at.Boot-max(0, at.Wall.Sub(added)), at.Boot
 }
 
-// see takes in the taints of the Node. first reports that no taint was seen to appear, because this
-// agent sees the Node for the first time. It returns whether anything changed.
+// see records the current taints of the Node. first means that this agent reads the Node for the
+// first time, so it did not see when a taint was added. It returns whether the memory changed.
 func (m *Memory) see(taints []corev1.Taint, at Instant, first bool) (changed bool) {
 	var seen []Taint
 	for _, t := range taints {
@@ -136,7 +137,7 @@ func (m *Memory) see(taints []corev1.Taint, at Instant, first bool) (changed boo
 	return changed
 }
 
-// renewed takes in a renewal of the Lease.
+// renewed records a renewal of the Lease.
 func (m *Memory) renewed(of string, duration time.Duration) (changed bool) {
 	now := Lease{of, duration}
 	changed = m.Loss != nil || m.Lease == nil || *m.Lease != now
@@ -144,8 +145,8 @@ func (m *Memory) renewed(of string, duration time.Duration) (changed bool) {
 	return changed
 }
 
-// lost takes in that the Lease was not renewed since that time. A host that never had a Lease
-// cannot lose it.
+// lost records that the Lease was not renewed since that time. A host that never had a Lease cannot
+// lose it.
 func (m *Memory) lost(since time.Duration) (changed bool) {
 	if m.Lease == nil || m.Loss != nil {
 		return false
@@ -154,15 +155,15 @@ func (m *Memory) lost(since time.Duration) (changed bool) {
 	return true
 }
 
-// leave takes in that the host has no Lease any more, because somebody deregistered it.
+// leave records that the host no longer has a Lease, because a user deregistered it.
 func (m *Memory) leave() { m.Lease, m.Loss = nil, nil }
 
-// drained takes in that the host was drained for these causes.
+// drained records that the host was drained for these causes.
 func (m *Memory) drained(causes []Cause) {
 	m.Drain = nil
 	for _, c := range causes {
 		if c.Trigger == journal.TriggerLeaseLost && m.Loss != nil {
-			loss := *m.Loss // what was handed out stays as it is
+			loss := *m.Loss // a copy: callers may have the old one
 			loss.Drained = true
 			m.Loss = &loss
 		}
@@ -175,7 +176,7 @@ func (m *Memory) drained(causes []Cause) {
 	}
 }
 
-// equal reports whether both say the same.
+// equal reports whether both are equal.
 func (m Memory) equal(o Memory) bool {
 	return m.Boot == o.Boot && slices.Equal(m.Taints, o.Taints) && equal(m.Lease, o.Lease) && equal(m.Loss, o.Loss) && equal(m.Drain, o.Drain)
 }

@@ -19,7 +19,7 @@ const (
 	toleration = 5 * time.Minute
 )
 
-// noon is when histories begin, by clocks that are right.
+// noon is the start of each history, by a correct clock.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func noExecute(key string, added time.Time) corev1.Taint {
@@ -31,7 +31,7 @@ func noExecute(key string, added time.Time) corev1.Taint {
 	return t
 }
 
-// reloaded is a memory as the next process reads it.
+// reloaded returns a memory as the next process loads it.
 func reloaded(t *testing.T, m selfdrain.Memory, boot string, at selfdrain.Instant) selfdrain.Memory {
 	t.Helper()
 	text, err := json.Marshal(m)
@@ -45,7 +45,7 @@ func reloaded(t *testing.T, m selfdrain.Memory, boot string, at selfdrain.Instan
 	return selfdrain.Restore(stored, boot, of, at)
 }
 
-func TestSinceWhenATaintCounts(t *testing.T) {
+func TestTheStartOfATaint(t *testing.T) {
 	const hour = time.Hour
 	at := selfdrain.Instant{Boot: 10 * hour, Wall: noon}
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestSinceWhenATaintCounts(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownAfterARestart(t *testing.T) {
+func TestRestoreAfterARestart(t *testing.T) {
 	at := selfdrain.Instant{Boot: time.Hour, Wall: noon}
 	var m selfdrain.Memory
 	m.Boot = boot
@@ -119,10 +119,10 @@ func TestAHostWithoutALeaseCannotLoseIt(t *testing.T) {
 	}
 }
 
-// model is a history of one taint, and when the host is to be drained for it.
+// model is a history of one taint, and the time at which the host must be drained for it.
 type model struct {
 	now   time.Duration // true time since noon
-	step  time.Duration // by which the host's wall clock is wrong
+	step  time.Duration // error of the host's wall clock
 	since time.Duration // boot: true time at which it began
 	boots int
 
@@ -130,7 +130,7 @@ type model struct {
 	seen   bool // by this agent
 
 	taint    *corev1.Taint // on the Node; nil if there is none
-	earliest time.Duration // true times between which the host is to be drained
+	earliest time.Duration // true times between which the host must be drained
 	latest   time.Duration
 	judged   bool // whether they are known
 }
@@ -141,11 +141,11 @@ func (m *model) at() selfdrain.Instant {
 
 func (m *model) boot() string { return fmt.Sprint("boot ", m.boots) }
 
-// bounds are the times of a drain for a taint that an agent judges by the wall clock.
+// bounds sets the times of a drain for a taint that an agent judges by the wall clock.
 func (m *model) bounds() {
 	m.judged, m.latest = true, m.now+toleration
 	m.earliest = m.now
-	if m.step == 0 && m.taint.TimeAdded != nil { // then to the moment
+	if m.step == 0 && m.taint.TimeAdded != nil { // the exact time is known
 		due := max(m.now, m.taint.TimeAdded.Sub(noon)+toleration)
 		m.earliest, m.latest = due, due
 	}
@@ -168,7 +168,8 @@ func (m *model) look() {
 	m.memory.See(list, m.at(), first)
 }
 
-// Never early, never late, never lost: whatever happens to taints, clocks, agents and hosts.
+// For any sequence of changes to taints, clocks, agents and boots, the host is drained in time, and
+// not too early.
 func TestHistories(t *testing.T) {
 	policy := selfdrain.Policy{OnTaint: true, Toleration: toleration}
 	for seed := range uint64(3000) {
@@ -189,7 +190,7 @@ func TestHistories(t *testing.T) {
 				}
 			case 1:
 				m.taint, m.judged = nil, false
-				m.look() // or another one without a time is taken for it
+				m.look() // otherwise another taint without a time counts as this one
 			case 2:
 				m.step = time.Duration(r.IntN(3)-1) * time.Hour
 			case 3:
@@ -209,7 +210,7 @@ func TestHistories(t *testing.T) {
 			case 5, 6:
 				m.now += time.Duration(r.Int64N(int64(3 * time.Minute)))
 			}
-			if what != 4 && what != 3 || r.IntN(2) == 0 { // at times the control plane does not answer
+			if what != 4 && what != 3 || r.IntN(2) == 0 { // the control plane does not always answer
 				m.look()
 			}
 			history += fmt.Sprintf(" %d@%v", what, m.now.Round(time.Second))

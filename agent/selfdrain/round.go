@@ -14,11 +14,11 @@ import (
 // round is the state of Run's goroutine.
 type round struct {
 	e         *Controller
-	announced []Cause       // scheduled drains that were announced
-	running   *drainRun     // nil while none is
+	announced []Cause       // scheduled drains that were reported
+	running   *drainRun     // nil if no drain runs
 	tries     int           // drains that left a pod running
-	retryAt   time.Duration // no drain before
-	refused   bool          // the last one was, which is logged
+	retryAt   time.Duration // no drain before this time
+	refused   bool          // the last drain was rejected; logged once
 }
 
 // drainRun is a drain in progress.
@@ -29,13 +29,13 @@ type drainRun struct {
 	over      chan outcome
 }
 
-// outcome is how a drain ended.
+// outcome is the result of a drain.
 type outcome struct {
 	record journal.Record
 	err    error
 }
 
-// over delivers the outcome of the drain in progress; nil without one.
+// over returns the channel of the running drain's outcome; nil if none runs.
 func (r *round) over() <-chan outcome {
 	if r.running == nil {
 		return nil
@@ -43,7 +43,8 @@ func (r *round) over() <-chan outcome {
 	return r.running.over
 }
 
-// announce reports drains that are scheduled now, and those whose cause has ended in time.
+// announce reports newly scheduled drains, and those that are no longer due because their cause
+// ended.
 func (r *round) announce(d Decision, now time.Duration) {
 	scheduled := d.in(Scheduled)
 	for _, c := range scheduled {
@@ -61,14 +62,14 @@ func (r *round) announce(d Decision, now time.Duration) {
 	r.announced = scheduled
 }
 
-// withdraw reports a drain that is not needed any more.
+// withdraw reports a drain that is no longer needed.
 func (r *round) withdraw(cause, when string) {
 	r.e.log.Info("drain withdrawn, its cause ended", "cause", cause, "when", when)
 	r.e.o.Announce(corev1.EventTypeNormal, "DrainWithdrawn", fmt.Sprintf("%s: ended %s", cause, when))
 }
 
-// act starts or cancels a drain, and returns after how long to decide again; zero if only news
-// change anything.
+// act starts or cancels a drain. It returns the time until the next decision; zero if only new
+// facts can change it.
 func (r *round) act(ctx context.Context, d Decision, now time.Duration) (next time.Duration) {
 	if d.Next > 0 {
 		next = d.Next - now
@@ -90,7 +91,7 @@ func (r *round) act(ctx context.Context, d Decision, now time.Duration) (next ti
 	case len(due) > 0 && (next == 0 || r.retryAt-now < next):
 		next = r.retryAt - now
 	}
-	if len(d.Causes) > 0 && next == 0 { // they end without news if a kubelet takes over
+	if len(d.Causes) > 0 && next == 0 { // if a kubelet takes over, nothing reports the end of the causes
 		next = recheck
 	}
 	return next
@@ -108,7 +109,7 @@ func (r *round) start(ctx context.Context, o maintenance.Order) {
 	}()
 }
 
-// conclude takes in how the drain ended. d is how its causes are now.
+// conclude handles the end of a drain. d has the current state of the causes.
 func (r *round) conclude(ctx context.Context, o outcome, d Decision, now time.Duration) {
 	run := r.running
 	r.running = nil
@@ -136,17 +137,17 @@ func (r *round) conclude(ctx context.Context, o outcome, d Decision, now time.Du
 	}
 }
 
-// undo starts again what the drain has stopped.
+// undo starts the containers again that the drain has stopped.
 func (r *round) undo(ctx context.Context, o maintenance.Order) {
 	if ctx.Err() != nil {
-		return // the next process does
+		return // the next process undoes it
 	}
 	r.e.o.Drainer.Undo(ctx, o)
 	r.e.forget()
 	r.withdraw(o.Cause, "during the drain")
 }
 
-// end waits for the drain in progress, which the next process continues.
+// end waits for the running drain. The next process continues it.
 func (r *round) end() {
 	if r.running == nil {
 		return

@@ -1,8 +1,8 @@
-// Package settings holds the effective configuration of a running agent, with the policies
-// that it means, and compares it with the files.
+// Package settings holds the effective configuration of a running agent and its policies, and
+// compares it with the files.
 //
-// It owns which configuration is effective and why the last reload was refused. It does not
-// apply a configuration to the parts of the agent.
+// It owns which configuration is effective and why the last reload was rejected. It does not apply
+// the configuration to the parts of the agent.
 package settings
 
 import (
@@ -15,71 +15,71 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// Source is where the configuration is read from.
+// Source reads the configuration.
 type Source struct {
-	File string                        // empty for the default one
-	Read func() (config.Loaded, error) // reads it now, and logs nothing
+	File string                        // empty for the default path
+	Read func() (config.Loaded, error) // reads the current files, and logs nothing
 }
 
 // Settings are the effective configuration. They are safe for concurrent use.
 type Settings struct {
 	source Source
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	cfg      config.Config
 	policies open.Policies
-	refused  error         // why the last reload was refused; nil if it was not
-	refusal  config.Config // the configuration that it refused
+	refused  error         // why the last reload was rejected; nil if it was not
+	refusal  config.Config // the rejected configuration
 }
 
-// New returns settings with that effective configuration.
+// New returns settings with this effective configuration.
 func New(cfg config.Config, p open.Policies, source Source) *Settings {
 	return &Settings{source: source, cfg: cfg, policies: p}
 }
 
-// Read reads the configuration as the files have it now.
+// Read reads the current configuration files.
 func (s *Settings) Read() (config.Loaded, error) { return s.source.Read() }
 
-// Config is the effective configuration.
+// Config returns the effective configuration.
 func (s *Settings) Config() config.Config {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cfg
 }
 
-// Policies are those of the effective configuration.
+// Policies returns the policies of the effective configuration.
 func (s *Settings) Policies() open.Policies {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.policies
 }
 
-// Node are the effective options of the Node.
+// Node returns the effective options of the Node.
 func (s *Settings) Node() status.Options { return s.Policies().Node }
 
-// Set makes another configuration effective.
+// Set replaces the effective configuration.
 func (s *Settings) Set(cfg config.Config, p open.Policies) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cfg, s.policies = cfg, p
 }
 
-// Reloaded notes how a reload of that configuration ended.
+// Reloaded records the result of a reload of next.
 func (s *Settings) Reloaded(next config.Config, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused, s.refusal = err, next
 }
 
-// Refused reports whether the last reload was refused.
+// Refused reports whether the last reload was rejected.
 func (s *Settings) Refused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refused != nil
 }
 
-// Compare reads the files, which somebody may have changed without a reload, and returns how
-// they differ from what is effective.
+// Compare reads the files, and returns how they differ from the effective configuration. The files
+// may have changed without a reload.
 func (s *Settings) Compare() doctor.Configuration {
 	c := doctor.Configuration{File: s.source.File}
 	next, err := s.source.Read()

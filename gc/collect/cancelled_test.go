@@ -16,11 +16,11 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// A removal that a cancelled run did not wait for may have been made.
-func TestACancelledRemovalIsLookedAfter(t *testing.T) {
+// A cancelled run does not wait for a removal, but the removal may have succeeded.
+func TestACancelledRemovalIsVerified(t *testing.T) {
 	tests := []struct {
 		name  string
-		user  string // a container that comes to use the image meanwhile
+		user  string // a container that begins to use the image
 		freed uint64
 	}{
 		{"what it freed is measured", "", 100 * mib},
@@ -46,8 +46,8 @@ func TestACancelledRemovalIsLookedAfter(t *testing.T) {
 	}
 }
 
-// hasty is a runtime that removes an image although the caller has gone meanwhile, and
-// a container may have come to use it.
+// hasty is a runtime that removes an image even if the caller has disconnected. A container may
+// begin to use it.
 type hasty struct {
 	*runtimetest.Fake
 	user  string
@@ -63,8 +63,8 @@ func (h hasty) RemoveImage(ctx context.Context, img runtime.Image) error {
 	return cmp.Or(err, ctx.Err())
 }
 
-// An agent that stops while a runtime lists its images has found no fault, and does not know
-// whether earlier ones are over.
+// If the agent stops while a runtime lists its images, that is not a fault, and it is unknown
+// whether earlier faults are over.
 func TestAStopIsNoFault(t *testing.T) {
 	for name, before := range map[string]error{"the first list": nil, "the list after one that failed": runtime.ErrUnavailable} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAStopIsNoFault(t *testing.T) {
 				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{slow} }
 				stop := run(t, h.images())
 				synctest.Wait()
-				if before != nil { // which is tried again a minute later
+				if before != nil { // repeated a minute later
 					slow.err.Store(nil)
 					time.Sleep(61 * time.Second)
 				}
@@ -99,7 +99,7 @@ func TestAStopIsNoFault(t *testing.T) {
 	}
 }
 
-// sluggish is a runtime whose list of images fails, or never ends.
+// sluggish is a runtime whose list of images fails or never returns.
 type sluggish struct {
 	*runtimetest.Fake
 	err atomic.Pointer[error]

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// FuzzCollect collects on hosts whose images share layers and lie about their
-// size, and holds the run to what the filesystem says.
+// FuzzCollect collects on hosts whose images share layers and have wrong sizes, and compares the
+// run with the filesystem's figures.
 func FuzzCollect(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed)
@@ -28,11 +28,11 @@ func FuzzCollect(f *testing.F) {
 func collectGenerated(t *testing.T, r *rand.Rand) {
 	o := runtimetest.Options{CapacityBytes: 10_000 * mib, Inodes: 1 << 40, FreesAfter: time.Duration(r.IntN(3)) * 100 * time.Millisecond}
 	o.ReportsLayers = r.IntN(2) == 0
-	if r.IntN(3) == 0 { // an inode for each 10 kB of images, so that these run short, too
+	if r.IntN(3) == 0 { // one inode per 10 kB of images, so that inodes may be lacking, too
 		o.Inodes = uint64(50_000 + r.IntN(500_000))
 	}
 	h := newHost(t, o)
-	honest := r.IntN(2) == 0 // sizes are those of the layers, shared ones included
+	honest := r.IntN(2) == 0 // sizes are those of the layers, including shared ones
 	specs := h.stock(r, 1+r.IntN(60), honest)
 	for i := range r.IntN(6) {
 		h.fake.RunPod(runtimetest.PodSpec{Name: fmt.Sprint("p", i), Containers: []runtimetest.ContainerSpec{
@@ -44,12 +44,12 @@ func collectGenerated(t *testing.T, r *rand.Rand) {
 
 	images := h.images()
 	before := h.fake.Usage()
-	if before.InodesFree == 0 { // the images have more than there are, so that a removal shows nothing
+	if before.InodesFree == 0 { // the images have more inodes than there are, so a removal frees none
 		return
 	}
-	byBytes := before.AvailableBytes*100/before.CapacityBytes <= 15 // percentages used are rounded up
+	byBytes := before.AvailableBytes*100/before.CapacityBytes <= 15 // used percentages are rounded up
 	byInodes := before.InodesFree*100/before.Inodes <= 10
-	// Lacks reports whether space lacks still of what it lacked of in the beginning.
+	// lacks reports whether the filesystem still lacks what it lacked at the start.
 	lacks := func(bytes, inodes uint64) bool {
 		return byBytes && bytes < before.CapacityBytes/5 || byInodes && inodes < (before.Inodes*15+99)/100
 	}
@@ -89,22 +89,21 @@ func collectGenerated(t *testing.T, r *rand.Rand) {
 			t.Errorf("Collect() does not say why it ended above the low threshold")
 		}
 	}
-	h.checkLastBatch(specs, honest && !byInodes, after, lacks) // how many inodes images have nobody tells
+	h.checkLastBatch(specs, honest && !byInodes, after, lacks) // no runtime reports the inodes of images
 	for i, removal := range report.Removed[:max(0, len(report.Removed)-1)] {
-		// Images came in order, and of those that no container started from the
-		// first came first.
+		// Images were pulled in order. Those without a container are removed in this order.
 		var this, next int
 		if _, err := fmt.Sscanf(removal.ID+" "+report.Removed[i+1].ID, "sha256:i%d sha256:i%d", &this, &next); err != nil {
 			t.Fatal(err)
 		}
-		// Of images that share layers, one may come to free something only later.
+		// An image that shares layers may free something only later.
 		if h.arrived[next].Before(h.arrived[this]) && !o.ReportsLayers {
 			t.Errorf("Collect() removed %s before %s, want the older one first", removal.ID, report.Removed[i+1].ID)
 		}
 	}
 }
 
-// checkStuck holds a run that gave up to what its last two removals have freed.
+// checkStuck checks, if a run gave up, what its last two removals freed.
 func (h *host) checkStuck(specs []runtimetest.ImageSpec, report runs.Report) {
 	h.t.Helper()
 	var ids []string
@@ -118,9 +117,9 @@ func (h *host) checkStuck(specs []runtimetest.ImageSpec, report runs.Report) {
 	}
 }
 
-// checkLastBatch reads what would be free without the last batch, and without
-// the last image of it: every batch begins while something lacks, and where sizes
-// are not below the truth no image of one is too many.
+// checkLastBatch computes what would be free without the last batch, and without its last image.
+// Every batch begins while something is lacking. If sizes are not too low, no image of the batch is
+// too many.
 func (h *host) checkLastBatch(specs []runtimetest.ImageSpec, honest bool, after runtimetest.Usage, lacks func(bytes, inodes uint64) bool) {
 	h.t.Helper()
 	batches := h.batches()
@@ -145,8 +144,7 @@ func (h *host) checkLastBatch(specs []runtimetest.ImageSpec, honest bool, after 
 	}
 }
 
-// stock adds images that share layers, some of which their runtime misjudges the
-// size of unless it is honest.
+// stock adds images that share layers. Unless honest, the runtime reports wrong sizes for some.
 func (h *host) stock(r *rand.Rand, count int, honest bool) []runtimetest.ImageSpec {
 	layers := make([]runtimetest.Layer, 8)
 	for i := range layers {
@@ -156,7 +154,7 @@ func (h *host) stock(r *rand.Rand, count int, honest bool) []runtimetest.ImageSp
 	for i := range count {
 		spec := runtimetest.ImageSpec{
 			ID: fmt.Sprintf("sha256:i%d", i), Tags: []string{fmt.Sprintf("quay.io/org/i%d:1", i)}, Pinned: r.IntN(10) == 0,
-			// Every image has something of its own, so that each removal gains.
+			// Every image has its own layer, so that each removal frees something.
 			Layers: []runtimetest.Layer{{ID: fmt.Sprint("own", i), Bytes: uint64(1+r.IntN(100)) * mib}},
 		}
 		for range r.IntN(3) {
@@ -179,14 +177,14 @@ func (h *host) stock(r *rand.Rand, count int, honest bool) []runtimetest.ImageSp
 	return specs
 }
 
-// batches are the IDs of the images removed, by what went at once: what began
-// before anything was measured again.
+// batches returns the IDs of the removed images by batch: those whose removal began before the next
+// measurement.
 func (h *host) batches() [][]string {
 	var batches [][]string
 	var at time.Time
 	for _, call := range h.fake.Calls(runtimetest.Pods, runtimetest.RemoveImage) {
 		switch {
-		case call.Op == runtimetest.Pods: // asked before each batch
+		case call.Op == runtimetest.Pods: // queried before each batch
 			at = time.Time{}
 		case at.IsZero():
 			batches, at = append(batches, []string{call.Subject}), call.Start
@@ -197,7 +195,7 @@ func (h *host) batches() [][]string {
 	return batches
 }
 
-// wouldHold is how much more would be taken if images that are gone were there.
+// wouldHold returns how much more space would be used if removed images still existed.
 func (h *host) wouldHold(specs []runtimetest.ImageSpec, ids []string) (bytes, inodes uint64) {
 	h.t.Helper()
 	present := map[string]bool{}
@@ -234,7 +232,7 @@ func (h *host) wouldHold(specs []runtimetest.ImageSpec, ids []string) (bytes, in
 	return bytes, inodes
 }
 
-// What goes in parallel takes the time of the slowest, not of the sum.
+// Parallel removals take the time of the slowest one, not the sum.
 func TestCollectRemovesInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := func(images int, o gc.Options, fill uint64) (time.Duration, runs.Report) {
@@ -259,8 +257,8 @@ func TestCollectRemovesInParallel(t *testing.T) {
 	})
 }
 
-// Sizes of which the truth is many times more: compressed, say. The first removal
-// shows it, and no batch is past the low threshold for that.
+// The true sizes are much larger than the reported ones, for example because those are compressed.
+// The first removal shows it, so no batch frees too much.
 func TestCollectLearnsWhatSizesAreWorth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{CapacityBytes: 100_000 * mib, Inodes: 100_000_000})
@@ -280,8 +278,8 @@ func TestCollectLearnsWhatSizesAreWorth(t *testing.T) {
 	})
 }
 
-// What 100 generated runs remove beyond what is needed: less than one image each,
-// also where sizes are wrong, since the last images go one by one.
+// 100 generated runs remove less than one image each more than needed, even with wrong sizes,
+// because the last images are removed one by one.
 func TestBytesRemovedBeyondNeed(t *testing.T) {
 	for _, honest := range []bool{true, false} {
 		var beyond, needed, most uint64
@@ -301,7 +299,8 @@ func TestBytesRemovedBeyondNeed(t *testing.T) {
 				low := u.CapacityBytes / 5
 				excess := h.fake.Usage().AvailableBytes - low
 				beyond, needed, most = beyond+excess, needed+low-u.AvailableBytes, max(most, excess)
-				// Without the last image space would still lack, or it was one too many.
+				// Without the last image, space would still be lacking; otherwise the image was too
+				// many.
 				if last, _ := h.wouldHold(specs, []string{report.Removed[len(report.Removed)-1].ID}); excess >= last {
 					spare++
 				}

@@ -1,8 +1,8 @@
-// Package collect carries out plans of package gc. It removes images and dead containers, checks
-// right before each removal what is in use, and measures the freed space on the filesystem.
+// Package collect executes plans of package gc. It removes images and dead containers, checks right
+// before each removal what is in use, and measures the freed space on the filesystem.
 //
-// It owns the two collectors, [Images] and [Containers]. Package gc decides what is removed. It
-// does not trust sizes, and removes nothing of a runtime that does not answer.
+// It owns the two collectors, [Images] and [Containers]. Package gc decides what is removed.
+// Reported sizes are not trusted. If a runtime does not answer, nothing of it is removed.
 package collect
 
 import (
@@ -13,9 +13,9 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// isDown reports whether a removal failed because the runtime does not answer, and
-// not because it cannot cope with this one object: the oldest would then keep all
-// others from going, in every run.
+// isDown reports whether a removal failed because the runtime does not answer. Otherwise only this
+// object cannot be removed, and the run must continue: in every run, the oldest object would block
+// all others.
 func isDown(ctx context.Context, rt survey.Runtime, err error) bool {
 	if !errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 		return false

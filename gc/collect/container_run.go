@@ -22,23 +22,23 @@ type containerRun struct {
 	log      *slog.Logger
 	report   *runs.Report
 	progress func(runs.Progress)
-	gauge    *gauge            // nil where the caller measures
-	kept     map[gc.Reason]int // how many stayed, by reason
+	gauge    *gauge            // nil if the caller measures
+	kept     map[gc.Reason]int // number of kept objects, by reason
 
 	runtimes map[string]survey.Runtime
 	down     map[string]bool    // runtimes that stopped answering
-	staying  map[gc.PodKey]bool // pods with a container that was to go and did not
+	staying  map[gc.PodKey]bool // pods with a container whose removal failed
 	patience learned[pace.Patience]
 	done     int
 	total    int
 }
 
-// removal is one thing to remove from a runtime.
+// removal is one object to remove from a runtime.
 type removal struct {
 	runs.Removal
-	title  string // of the pod, as a person reads it
+	title  string // name of the pod, for display
 	pod    gc.PodKey
-	inUse  gc.Reason // why it stays where the runtime refuses
+	inUse  gc.Reason // the reason to keep it if the runtime reports that it is in use
 	remove func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error
 }
 
@@ -54,7 +54,7 @@ func (r *containerRun) scan(ctx context.Context, p gc.ContainerPolicy, o gc.Opti
 	return gc.Plan(facts, gc.Policy{Containers: p}, time.Now(), o)
 }
 
-// countKept counts what stays, by reason, and what goes.
+// countKept counts the kept objects by reason, and the objects to remove.
 func (r *containerRun) countKept(d gc.Decisions) {
 	count := func(action gc.Action, reason gc.Reason) {
 		if action == gc.Remove {
@@ -81,7 +81,7 @@ func (r *containerRun) containers(ctx context.Context, decisions []gc.ContainerD
 			list = append(list, removal{
 				Removal: runs.Removal{Kind: runs.KindContainer, ID: d.ID, Names: []string{d.Name}, Pod: d.Pod, Runtime: d.Runtime, Reason: d.Reason},
 				title:   d.Pod,
-				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // started again since the plan
+				pod:     gc.PodKey{Runtime: d.Runtime, ID: d.Container.PodID}, inUse: gc.Running, // it was started after the plan was made
 				remove: func(ctx context.Context, rt survey.Runtime, wait *pace.Patience) error {
 					return removeContainer(ctx, rt, *d.Container, wait)
 				},
@@ -113,8 +113,8 @@ func (r *containerRun) pods(ctx context.Context, decisions []gc.PodDecision) {
 	r.carryOut(ctx, list)
 }
 
-// carryOut removes in order, one runtime after the other, as many at once as the
-// runtime takes with ease.
+// carryOut removes objects in order, one runtime after the other. Within a runtime it runs as many
+// removals in parallel as the runtime handles well.
 func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 	var names []string
 	byRuntime := make(map[string][]removal)
@@ -148,7 +148,7 @@ func (r *containerRun) carryOut(ctx context.Context, list []removal) {
 	}
 }
 
-// settle books what came of one removal.
+// settle records the result of one removal.
 func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one removal, err error) {
 	r.done++
 	step := runs.Progress{Removal: one.Removal, Action: gc.Keep, Done: r.done, Total: max(r.total, r.done)}
@@ -168,7 +168,7 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 		}
 		step.Err = err
 	default:
-		// The runtime's own error names the operation and the object.
+		// The runtime's error names the operation and the object.
 		r.report.Fail(one.Kind+" "+one.ID, fmt.Errorf("pod %s: %w", one.title, err))
 		step.Err = err
 	}
@@ -178,8 +178,8 @@ func (r *containerRun) settle(ctx context.Context, rt survey.Runtime, one remova
 	r.progress(step)
 }
 
-// loggedRemovals is how many removals of a run the log names at Info. Whoever cleans up
-// after months has the sum, and each at Debug.
+// loggedRemovals is how many removals of a run are logged at Info. All are logged at Debug, and the
+// total is in the summary.
 const loggedRemovals = 100
 
 func (r *containerRun) booked(removed runs.Removal) {
@@ -199,8 +199,8 @@ func (r *containerRun) booked(removed runs.Removal) {
 	r.log.LogAttrs(context.Background(), level, removed.Kind+" removed", attrs...)
 }
 
-// logs removes the logs of removed pods. The runtimes are queried again right before: a pod may be
-// new.
+// logs removes the logs of removed pods. It queries the runtimes again right before, because new
+// pods may exist.
 func (r *containerRun) logs(ctx context.Context, p gc.ContainerPolicy, o gc.Options, planned []gc.LogDecision) {
 	if r.survey.Logs == nil || len(planned) == 0 || planned[0].Action == gc.Keep || ctx.Err() != nil {
 		return

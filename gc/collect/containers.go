@@ -13,17 +13,17 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Containers removes dead containers, then the sandboxes of dead pods, then the
-// logs of pods that are gone.
+// Containers removes dead containers, then the sandboxes of dead pods, then the logs of removed
+// pods.
 type Containers struct {
 	*runs.Loop
 	options runs.Options
-	inForce[gc.ContainerPolicy]
+	effectivePolicy[gc.ContainerPolicy]
 }
 
-// NewContainers checks the policy and the options.
+// NewContainers validates the policy and the options.
 func NewContainers(policy gc.ContainerPolicy, options runs.Options) (*Containers, error) {
-	c := &Containers{options: options, inForce: inForce[gc.ContainerPolicy]{policy: policy}}
+	c := &Containers{options: options, effectivePolicy: effectivePolicy[gc.ContainerPolicy]{policy: policy}}
 	loop, err := runs.NewLoop(options, gc.Options{Containers: true}, c.collect)
 	if err := errors.Join(policy.Validate(), err); err != nil {
 		return nil, err
@@ -44,13 +44,13 @@ func (c *Containers) collect(ctx context.Context, o gc.Options, report *runs.Rep
 	gauge.finish(ctx, report)
 }
 
-// first collects for a run of images that is short of space: containers hold images,
-// also dead ones. It reports whether any went. It works within the turn of that run,
-// into its report, and by the same rules as every run of containers.
+// first collects containers at the start of a run of images that lacks space, because dead
+// containers also use images. It reports whether any was removed. It runs within the turn of that
+// run and writes into its report. Otherwise it follows the rules of a run of containers.
 func (c *Containers) first(ctx context.Context, report *runs.Report, progress func(runs.Progress)) bool {
 	before := len(report.Removed)
 	r := c.newRun(report, progress, nil)
-	r.kept = make(map[gc.Reason]int) // the report's are images
+	r.kept = make(map[gc.Reason]int) // Kept in the report counts images
 	r.containers(ctx, r.scan(ctx, c.Policy(), gc.Options{Containers: true}, runs.NewReport("")).Containers)
 	return len(report.Removed) > before
 }
@@ -70,12 +70,11 @@ func byName(runtimes []survey.Runtime) map[string]survey.Runtime {
 	return m
 }
 
-// stopGrace is what a container in an unknown state is given to end by itself,
-// where it says nothing else: what Kubernetes gives.
+// stopGrace is the grace period of a container in an unknown state that has none of its own. It is
+// the default of Kubernetes.
 const stopGrace = 30 * time.Second
 
-// removeContainer takes a container away; one whose state is unknown may run, and is
-// stopped before.
+// removeContainer removes a container. If its state is unknown, it may run, so it is stopped first.
 func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *pace.Patience) error {
 	if c.State == runtime.Unknown {
 		if err := stopUnknown(ctx, rt, c, wait); err != nil {
@@ -85,8 +84,8 @@ func removeContainer(ctx context.Context, rt survey.Runtime, c runtime.Container
 	return wait.Within(ctx, 0, func(ctx context.Context) error { return rt.RemoveContainer(ctx, c) })
 }
 
-// stopUnknown stops a container unless the runtime has found out meanwhile that it
-// runs, as after a restart of its own: runtime.ErrInUse then.
+// stopUnknown stops a container. It returns runtime.ErrInUse if the runtime now lists the container
+// as running, for example after a restart of the runtime.
 func stopUnknown(ctx context.Context, rt survey.Runtime, c runtime.Container, wait *pace.Patience) error {
 	pods, err := runtime.Within(ctx, survey.Timeout, rt.Pods)
 	if err != nil {

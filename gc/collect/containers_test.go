@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// deadHost has a pod with three dead containers of one name and one running.
+// deadHost has a pod with three dead containers of the same name and a running one.
 func deadHost(t *testing.T) (*host, *collect.Containers) {
 	t.Helper()
 	h := newHost(t, runtimetest.Options{})
@@ -116,7 +116,7 @@ func TestCollectContainers(t *testing.T) {
 	}
 }
 
-// Looking for dead containers is one list a minute, no more.
+// A scan for dead containers costs one list per minute.
 func TestIdleContainerRunsAskLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadHost(t)
@@ -169,7 +169,7 @@ func TestReportShapes(t *testing.T) {
 	})
 }
 
-// A filesystem that two runtimes have mounted in two places is measured once.
+// A filesystem that two runtimes see at two mount points is measured once.
 func TestCollectContainersOfTwoRuntimesOnOneFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadHost(t)
@@ -197,7 +197,7 @@ func TestCollectContainersCutShortReportsWhatItFreed(t *testing.T) {
 	})
 }
 
-// placed is a runtime whose images lie on a filesystem that has an ID.
+// placed is a runtime whose images are on a filesystem with an ID.
 type placed struct {
 	*runtimetest.Fake
 	id string

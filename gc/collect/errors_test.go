@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// failing is a runtime that removes nothing, and says so as adapters do: operation and
+// failing is a runtime that removes nothing. Its errors have the form of adapters: operation and
 // object, then the cause.
 type failing struct{ *runtimetest.Fake }
 
@@ -37,7 +37,7 @@ func (failing) RemovePod(_ context.Context, p runtime.Pod) error {
 	return fmt.Errorf("remove pod %q: %w", p.Name, errBusy)
 }
 
-func TestErrorsSayOnceWhatWasTried(t *testing.T) {
+func TestErrorsNameTheOperationOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")

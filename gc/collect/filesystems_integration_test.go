@@ -26,18 +26,18 @@ import (
 
 const (
 	realImages = 24
-	ownBytes   = 2 << 20 // of each image, which containerd holds packed and unpacked
-	baseBytes  = 6 << 20 // of two layers that all images share
+	ownBytes   = 2 << 20 // of each image; containerd keeps it packed and unpacked
+	baseBytes  = 6 << 20 // two layers that all images share
 )
 
-// realStore is a containerd on a filesystem of its own, with a collector over it.
+// realStore is a containerd on its own filesystem, with a collector.
 type realStore struct {
 	*lab.Containerd
 	tracker *lastused.Tracker
 	runtime *cri.Runtime
 	images  *collect.Images
 	log     *logBuffer
-	names   []string // of images, first come first
+	names   []string // names of images, in the order of their pulls
 }
 
 func newRealStore(t *testing.T, o lab.ContainerdOptions) *realStore {
@@ -72,8 +72,8 @@ func newRealStore(t *testing.T, o lab.ContainerdOptions) *realStore {
 	return s
 }
 
-// stock pulls images that share two base layers, with so many files of their own.
-// The first is used by a container that runs, the second by one that is dead.
+// stock pulls images that share two base layers, and have files of their own. A running container
+// uses the first image, a dead one the second.
 func (s *realStore) stock(t *testing.T, files int) {
 	t.Helper()
 	layer := func(l lab.Layer, err error) lab.Layer {
@@ -118,7 +118,7 @@ func (s *realStore) observe(t *testing.T) {
 	s.tracker.Observe("containerd", pods, images)
 }
 
-// left are the names of the images that are there.
+// left returns the names of the remaining images.
 func (s *realStore) left(t *testing.T) []string {
 	t.Helper()
 	images, err := s.runtime.Images(t.Context())
@@ -132,7 +132,7 @@ func (s *realStore) left(t *testing.T) []string {
 	return names
 }
 
-// statfs asks the kernel, after all that was put off.
+// statfs calls statfs(2) after pending work of the filesystem.
 func (s *realStore) statfs(t *testing.T) (st unix.Statfs_t) {
 	t.Helper()
 	dir, err := os.Open(s.Root)
@@ -149,7 +149,7 @@ func (s *realStore) statfs(t *testing.T) (st unix.Statfs_t) {
 	return st
 }
 
-// fillBytes writes what is no image until that much is used.
+// fillBytes writes other data until this percentage is used.
 func (s *realStore) fillBytes(t *testing.T, percent uint64) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(s.Root, "leftover"), 0o755); err != nil {
@@ -172,7 +172,7 @@ func (s *realStore) fillBytes(t *testing.T, percent uint64) {
 	t.Fatalf("the filesystem does not become %d%% full", percent)
 }
 
-// fillInodes makes empty files until so many inodes are used.
+// fillInodes creates empty files until this percentage of inodes is used.
 func (s *realStore) fillInodes(t *testing.T, percent uint64) {
 	t.Helper()
 	dir := filepath.Join(s.Root, "leftover")
@@ -250,7 +250,7 @@ func TestRealFilesystemsComeDownToTheLowThreshold(t *testing.T) {
 					t.Errorf("%s is gone, want what is in use, kept or youngest to stay; left are %v", name, left)
 				}
 			}
-			for i, removal := range r.Removed { // those after the three that stay, in order
+			for i, removal := range r.Removed { // after the three that are kept, in order
 				if want := s.names[3+i]; !slices.Contains(removal.Names, want) {
 					t.Errorf("removal %d is of %v, want %s, the oldest left", i, removal.Names, want)
 				}
@@ -259,7 +259,7 @@ func TestRealFilesystemsComeDownToTheLowThreshold(t *testing.T) {
 	}
 }
 
-func TestARealStoreThatNoImageFillsSaysWhatDoes(t *testing.T) {
+func TestARealStoreNamesWhatFillsIt(t *testing.T) {
 	s := newRealStore(t, lab.ContainerdOptions{ImageFSBytes: 384 << 20})
 	s.stock(t, 0)
 	if _, err := s.images.Collect(t.Context(), gc.Options{AllUnused: true}, nil); err != nil {

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// sharers are images that are one layer of 40 MiB and a manifest of 4 KiB each, a container
-// of the last of them holding the layer.
+// sharers adds images of one shared layer of 40 MiB and a manifest of 4 KiB each. A container of
+// the last one holds the layer.
 func (h *host) sharers(count int) (podID string) {
 	h.t.Helper()
 	for i := range count {
@@ -29,7 +29,7 @@ func TestCollectKeepsImagesThatFreeNothing(t *testing.T) {
 	tests := []struct {
 		name    string
 		options runtimetest.Options
-		want    int // images that a run removes
+		want    int // number of images that a run removes
 	}{
 		{"where the runtime reports layers none is removed", runtimetest.Options{ReportsLayers: true}, 0},
 		{"elsewhere two removals show it", runtimetest.Options{}, 2},
@@ -54,7 +54,7 @@ func TestCollectKeepsImagesThatFreeNothing(t *testing.T) {
 	}
 }
 
-// What a run has learned lasts until something changes, also across a restart.
+// A record stays valid until the state of the host changes, even across a restart.
 func TestCollectRemembersThatRemovalsFreedNothing(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -66,7 +66,7 @@ func TestCollectRemembersThatRemovalsFreedNothing(t *testing.T) {
 		{"another image comes, which frees something", func(h *host, _ string) { h.pull("new"); h.fill(90) }, []string{"new lru"}},
 		{"the container is gone that held the layer", func(h *host, podID string) {
 			h.fake.TakePod(podID)
-			time.Sleep(time.Hour) // its image is used just now
+			time.Sleep(time.Hour) // its image was used just now
 		}, []string{"i2 lru", "i3 lru"}},
 		{"space was freed and is full again", func(h *host, _ string) {
 			h.fill(50)
@@ -95,8 +95,7 @@ func TestCollectRemembersThatRemovalsFreedNothing(t *testing.T) {
 	}
 }
 
-// Files that a process holds open, snapshots and reservations keep the space of layers that
-// nothing else holds.
+// Files that a process holds open, snapshots and reservations use the space of removed layers.
 func TestCollectEndsWhereFreeingDoesNotShow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{ReportsLayers: true})

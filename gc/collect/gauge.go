@@ -9,8 +9,9 @@ import (
 	"hostler.io/hostler/gc/survey"
 )
 
-// finally is the time for what is to be done also where a run was cut short: to
-// measure what it freed, and to search for harm. It is survey.SettleLimit there.
+// finally returns the context for the last steps, which also run if the run was cancelled:
+// measuring the freed space, and searching for broken containers. After a cancellation, they have
+// survey.SettleLimit.
 func finally(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -22,15 +23,15 @@ func finally(ctx context.Context) (context.Context, context.CancelFunc) {
 type gauge struct {
 	survey  *survey.Survey
 	started map[string]bool     // by runtime
-	before  map[string]gc.Usage // once for each filesystem, wherever it is mounted
+	before  map[string]gc.Usage // one for each filesystem, wherever it is mounted
 }
 
 func newGauge(s *survey.Survey) *gauge {
 	return &gauge{survey: s, started: make(map[string]bool), before: make(map[string]gc.Usage)}
 }
 
-// start measures where the runtime keeps things, once. What cannot be measured
-// is not: removals do not depend on it.
+// start measures the filesystems of the runtime, once. Errors are ignored, because removals do not
+// depend on the result.
 func (g *gauge) start(ctx context.Context, rt survey.Runtime) {
 	if g.started[rt.Name()] {
 		return

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// stuck is a runtime that never ends the removal of some of its images and
-// containers, and answers all else.
+// stuck is a runtime whose removals of some images and containers never return. Other calls
+// succeed.
 type stuck struct{ *runtimetest.Fake }
 
 func (s stuck) RemoveImage(ctx context.Context, img runtime.Image) error {
@@ -34,8 +34,8 @@ func (s stuck) RemoveContainer(ctx context.Context, c runtime.Container) error {
 	return s.Fake.RemoveContainer(ctx, c)
 }
 
-// They are the first of every run, as nothing takes their place: were each waited for
-// as long as one may take, no run would come to the rest.
+// These objects are the first of every run. If the run waited the full time for each, it would not
+// reach the others.
 func TestRemovalsThatHangLeaveTimeForOthers(t *testing.T) {
 	const hanging, others = 12, 3
 	name := func(i int) string {
@@ -51,7 +51,7 @@ func TestRemovalsThatHangLeaveTimeForOthers(t *testing.T) {
 			for i := range hanging + others {
 				h.pull(name(i))
 			}
-			h.fill(83) // the low threshold takes three images
+			h.fill(83) // the low threshold needs the removal of three images
 			r := h.collect(h.images(), gc.Options{TargetPercent: 80})
 			if len(r.Removed) != others || len(r.Errors) != hanging || r.Ended != "low threshold reached" {
 				t.Errorf("Collect() removed %v in %v, ended %q, errors %.3q, want the %d that go and an error for each of the others", removed(r), r.Duration, r.Ended, r.Errors, others)
@@ -80,7 +80,8 @@ func TestRemovalsThatHangLeaveTimeForOthers(t *testing.T) {
 	})
 }
 
-// A removal may take its time: only one that used it up makes the next ones short.
+// A slow removal is not limited: only one that used up its time shortens the limit of the next
+// ones.
 func TestASlowRemovalIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{CallTimeout: time.Hour})

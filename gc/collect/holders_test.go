@@ -17,7 +17,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// weigher is a meter that knows what fills the disk.
+// weigher is a meter that reports what fills the disk.
 type weigher struct {
 	*meter
 	asked atomic.Int32
@@ -26,13 +26,13 @@ type weigher struct {
 func (w *weigher) Folders(_ context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	w.asked.Add(1)
 	folders := []gc.Folder{{Filesystem: fs.Mountpoint, Path: "/var/lib/fake/leftover", SizeBytes: 7 * mib, Inodes: 3}}
-	if fs.Path == "/var/lib/other" { // next to it, so that both are read
+	if fs.Path == "/var/lib/other" { // next to the other, so that both are read
 		folders = append([]gc.Folder{{Filesystem: fs.Mountpoint, Path: fs.Path + "/layers", SizeBytes: 9 * mib, Inodes: 2}}, folders...)
 	}
 	return folders, nil
 }
 
-// The figure of each is that of a moment, and no two are alike.
+// The remaining time is different for each image.
 func TestYoungImagesAreCountedWithoutTheirTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
@@ -47,7 +47,7 @@ func TestYoungImagesAreCountedWithoutTheirTimes(t *testing.T) {
 	})
 }
 
-func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
+func TestCollectNamesWhatUsesTheSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		for _, name := range []string{"a", "b", "c", "d"} {
@@ -60,7 +60,7 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 		images := h.images(func(p *gc.ImagePolicy) { p.Keep, _ = gc.ParsePatterns([]string{"*/b:1"}) })
 		late := false
 		r, err := images.Collect(t.Context(), gc.Options{}, func(runs.Progress) {
-			if !late { // c is gone, d is next
+			if !late { // c was removed, d is next
 				late = true
 				h.fake.RunPod(runtimetest.PodSpec{Name: "late", Containers: []runtimetest.ContainerSpec{{Name: "x", Image: "sha256:d"}}})
 			}
@@ -79,7 +79,7 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 			t.Errorf("Collect() warning = %q, want container and folder in it", r.Warnings[0])
 		}
 
-		// A person is answered from what is there now; the loop looks once an hour.
+		// A requested run reports the current state; the loop measures once per hour.
 		stop := run(t, images)
 		time.Sleep(21 * time.Minute)
 		if asked := w.asked.Load(); asked != 1 {
@@ -94,7 +94,7 @@ func TestCollectNamesWhatHoldsTheRoom(t *testing.T) {
 	})
 }
 
-// blind is a weigher that cannot read what the first runtime names.
+// blind is a weigher that cannot read the folder of the first runtime.
 type blind struct{ *weigher }
 
 func (b blind) Folders(ctx context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
@@ -118,14 +118,14 @@ func TestCollectNamesFoldersFromWhereverTheyCanBeRead(t *testing.T) {
 	})
 }
 
-// What is named is what fills the filesystem now: it is read again once that has changed,
-// and has its age while it has not.
+// The named folders are what fills the filesystem now. They are measured again after a change.
+// Without a change, the text has the age of the measurement.
 func TestCollectNamesWhatFillsTheFilesystemNow(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(h *host)
 		looks  int32
-		age    string // in the warning; empty if it may have one or not
+		age    string // in the warning; empty if either is allowed
 	}{
 		{"nothing changes", func(*host) {}, 1, "15m0s ago"},
 		{"more is written", func(h *host) { h.fill(95) }, 2, "on it:"},
@@ -159,7 +159,7 @@ func TestCollectNamesWhatFillsTheFilesystemNow(t *testing.T) {
 	}
 }
 
-// owner is a runtime that reports whose space is.
+// owner is a runtime that reports the owners of space.
 type owner struct{ *runtimetest.Fake }
 
 func (owner) OwnedSpace(context.Context) ([]runtime.Owned, error) {
@@ -181,7 +181,7 @@ func (full) Folders(context.Context, runtime.Filesystem, bool) ([]gc.Folder, err
 	return folders, nil
 }
 
-func TestCollectNamesWhoseFoldersAre(t *testing.T) {
+func TestCollectNamesTheOwnersOfFolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")
@@ -203,7 +203,7 @@ func TestCollectNamesWhoseFoldersAre(t *testing.T) {
 	})
 }
 
-// A script learns by the exit code that too little was freed of what it has requested.
+// Scripts see from the exit code that too little was freed.
 func TestCollectNamesTheFilesystemsThatStayTooFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

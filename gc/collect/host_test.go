@@ -22,7 +22,7 @@ import (
 
 const mib = 1 << 20
 
-// host is a runtime in memory with collectors over it.
+// host is a runtime in memory with collectors.
 type host struct {
 	t       *testing.T
 	fake    *runtimetest.Fake
@@ -31,13 +31,13 @@ type host struct {
 	meter   *meter
 	log     *logBuffer
 	turn    runs.Turn
-	arrived []time.Time // of the images that stock added
+	arrived []time.Time // of the images from stock
 
 	mu      sync.Mutex
 	reports []runs.Report
 }
 
-// meter measures the Fake's filesystem.
+// meter measures the filesystem of the Fake.
 type meter struct {
 	fake   *runtimetest.Fake
 	mu     sync.Mutex
@@ -72,13 +72,13 @@ func (m *meter) Sync(context.Context, runtime.Filesystem) error {
 	return nil
 }
 
-// store is a lastused.Store that keeps nothing.
+// store is a lastused.Store that stores nothing.
 type store struct{}
 
 func (store) Load(any)              {}
 func (store) SaveLazily(func() any) {}
 
-// logBuffer is a log that can be read while it is written.
+// logBuffer is a log that can be read during writes.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -142,7 +142,7 @@ func (h *host) images(change ...func(*gc.ImagePolicy)) *collect.Images {
 	return h.imagesAfter(collect.First{}, change...)
 }
 
-// imagesAfter is images, after others.
+// imagesAfter returns a collector of images with First.
 func (h *host) imagesAfter(first collect.First, change ...func(*gc.ImagePolicy)) *collect.Images {
 	h.t.Helper()
 	p := gc.DefaultPolicy().Images
@@ -156,8 +156,8 @@ func (h *host) imagesAfter(first collect.First, change ...func(*gc.ImagePolicy))
 	return images
 }
 
-// pull adds an image of 100 MiB and lets an hour pass, so that what was pulled
-// first is oldest and nothing is young. It needs a synctest bubble.
+// pull adds an image of 100 MiB and waits an hour. So the first pull is the oldest, and no image is
+// too young. It must run in a synctest bubble.
 func (h *host) pull(name string, layers ...runtimetest.Layer) runtime.Image {
 	h.t.Helper()
 	if layers == nil {
@@ -171,7 +171,7 @@ func (h *host) pull(name string, layers ...runtimetest.Layer) runtime.Image {
 	return img
 }
 
-// observe lets the tracker see what there is.
+// observe passes the current lists to the tracker.
 func (h *host) observe() {
 	h.t.Helper()
 	pods, err1 := h.fake.Pods(h.t.Context())
@@ -182,7 +182,7 @@ func (h *host) observe() {
 	h.tracker.Observe(h.fake.Name(), pods, images)
 }
 
-// fill makes other things use so much that the filesystem is that full.
+// fill sets the usage by other files, so that the filesystem is used to this percentage.
 func (h *host) fill(percent uint64) {
 	h.fake.SetOtherBytes(0)
 	u := h.fake.Usage()

@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	// maxBatch is how many images go before anything is measured again, at most: a
-	// measurement syncs the filesystem, which takes as long as several removals.
+	// maxBatch is the maximum number of images to remove before the next measurement. A measurement
+	// syncs the filesystem, which takes as long as several removals.
 	maxBatch = 64
 	// maxAtOnce bounds parallel removals on one runtime. containerd answers a removal after its own
-	// garbage collection, which runs once for all waiting removals. More would be faster, but the
-	// check of what is in use would be older.
+	// garbage collection, which runs once for all waiting removals. More would be faster, but then
+	// the check of what is in use would be older.
 	maxAtOnce = 8
 )
 
-// attempt is the removal of one image in a batch. Its own goroutine writes what
-// came of it, until done is closed.
+// attempt is the removal of one image in a batch. Its own goroutine writes the result, until done
+// is closed.
 type attempt struct {
 	*gc.ImageDecision
 	refs []string
 	done chan struct{}
 
-	reason  gc.Reason // why it stays, if it does
+	reason  gc.Reason // why it is kept; empty if it is not
 	detail  string
 	err     error
-	unknown bool // nobody could say whether it is in use
+	unknown bool // it is unknown whether the image is in use
 	window  time.Duration
 }
 
-// stride is what a batch may learn its size from: images that free space, or those that
-// go whatever they bring.
+// stride identifies removals with a common batch size: those of one runtime that must free space,
+// or those that do not need to.
 type stride struct {
 	runtime  string
 	forSpace bool
@@ -49,8 +49,8 @@ type stride struct {
 
 func strideOf(d *gc.ImageDecision) stride { return stride{d.Runtime, d.Reason == gc.LRU} }
 
-// batch returns how many images of the queue to remove in parallel, beginning with the first:
-// images of one runtime, only one at first, and more as removals free space.
+// batch returns how many images at the start of the queue to remove in parallel. All are of one
+// runtime. The number starts at one and grows as removals free space.
 func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 	first := queue[0]
 	n := 1
@@ -58,7 +58,7 @@ func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 		n++
 	}
 	if first.Reason != gc.LRU {
-		return n // they go whatever they bring
+		return n // they are removed whatever they free
 	}
 	var usages []gc.Usage
 	for _, u := range r.facts.Filesystems {
@@ -69,8 +69,8 @@ func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 	return gc.Batch(queue[:n], usages, r.policy, r.options, r.ofRuntimes.of(first.Runtime).yield)
 }
 
-// remove takes a batch of images, without those that something has come to use
-// since the plan, and measures what that brought.
+// remove removes a batch of images, except those that are in use since the plan, and measures the
+// result.
 func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total int) {
 	name := batch[0].Runtime
 	var taken []*attempt
@@ -85,7 +85,7 @@ func (r *imageRun) remove(ctx context.Context, batch []*gc.ImageDecision, total 
 }
 
 // removeAtOnce checks again which images are in use, removes the others in parallel, and returns
-// those that were removed.
+// the removed ones.
 func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images []*gc.ImageDecision, total int) (taken []*attempt) {
 	asked := time.Now()
 	now, err := queryInUse(ctx, rt)
@@ -94,7 +94,7 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 	for i, d := range images {
 		a := &attempt{ImageDecision: d, refs: gc.References(nil, d.Image), done: make(chan struct{}), err: err, unknown: err != nil}
 		attempts[i] = a
-		if err == nil { // without an answer nothing is removed
+		if err == nil { // without an answer, remove nothing
 			a.reason, a.detail = r.protection(a, now)
 		}
 		if err != nil || a.reason != "" {
@@ -119,7 +119,7 @@ func (r *imageRun) removeAtOnce(ctx context.Context, rt survey.Runtime, images [
 	return taken
 }
 
-// remove calls the runtime.
+// remove removes the image from the runtime.
 func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *pace.Patience) {
 	a.err = wait.Within(ctx, 0, func(ctx context.Context) error { return rt.RemoveImage(ctx, *a.Image) })
 	if errors.Is(a.err, runtime.ErrInUse) {
@@ -127,7 +127,7 @@ func (a *attempt) remove(ctx context.Context, rt survey.Runtime, wait *pace.Pati
 	}
 }
 
-// verify checks whether the images that the runtime reports as removed are not listed any more.
+// verify checks that the runtime no longer lists images whose removal it reported.
 func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 	if !slices.ContainsFunc(attempts, (*attempt).succeeded) {
 		return
@@ -147,7 +147,7 @@ func verify(ctx context.Context, rt survey.Runtime, attempts []*attempt) {
 
 func (a *attempt) succeeded() bool { return a.reason == "" && a.err == nil }
 
-// queryInUse queries a runtime, which may have been removed meanwhile.
+// queryInUse queries a runtime. The runtime may have disappeared.
 func queryInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
 	if rt == nil {
 		return survey.InUse{}, errGone
@@ -155,10 +155,10 @@ func queryInUse(ctx context.Context, rt survey.Runtime) (survey.InUse, error) {
 	return survey.QueryInUse(ctx, rt)
 }
 
-// errGone is of a runtime that is no longer there to be asked.
+// errGone is returned for a runtime that no longer exists.
 var errGone = fmt.Errorf("%w: it is no longer on this host", runtime.ErrUnavailable)
 
-// protection returns why an image is protected now, if it became protected since the plan.
+// protection returns why an image is protected now; empty if it is not.
 func (r *imageRun) protection(a *attempt, now survey.InUse) (gc.Reason, string) {
 	if by := now.By(a.Runtime, a.refs); by != "" {
 		return gc.InUse, by
@@ -202,21 +202,21 @@ func (r *imageRun) conclude(ctx context.Context, rt survey.Runtime, a *attempt, 
 			r.unanswered(a)
 		}
 		r.tried.skip[ref] = true
-		r.report.Fail("image "+a.ID, a.err) // which names operation and image
+		r.report.Fail("image "+a.ID, a.err) // the error names the operation and the image
 		step.Err = a.err
 	}
 	r.progress(step)
 	return gone
 }
 
-// unanswered records a removal whose result is unknown. The image may have been removed: later
+// unanswered records a removal with an unknown result. The image may have been removed: later
 // measurements and lists show it.
 func (r *imageRun) unanswered(a *attempt) {
 	r.tried.removed[imageRef{a.Runtime, a.ID}] = taken{name: a.Names[0], refs: a.refs}
 	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
-// booked notes a removal.
+// booked records a removal.
 func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.report.Removed = append(r.report.Removed, removal)
 	r.report.EstimatedBytes += a.Gain.Bytes
@@ -227,15 +227,15 @@ func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
-// assess measures what a batch brought, if space is what it was for, and sets the
-// pace by it: double after a gain, one by one after none.
+// assess measures what a batch freed, if it was removed to free space. It doubles the batch size
+// after a gain, and sets it to one otherwise.
 func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	first := taken[0]
 	pace := strideOf(first.ImageDecision)
 	faster := min(2*max(1, r.pace[pace]), maxBatch)
 	if first.Reason != gc.LRU {
 		r.pace[pace] = faster
-		return // it goes whatever it brings; measured once, later
+		return // removed whatever it frees; measured once, later
 	}
 	var estimate gc.Gain
 	var sizes uint64
@@ -261,14 +261,14 @@ func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 		fs.idle, fs.pending, r.pace[pace] = 0, pending{}, faster
 		r.survey.Fruitless.Forget(first.Filesystem)
 	case p.estimate.Bytes < p.wholeBytes/10:
-		// These were not estimated to free anything yet: they share layers with
-		// images that are removed after them.
+		// The estimate of these images is near zero: they share layers with images that are removed
+		// after them.
 	default:
 		fs.idle, fs.pending, r.pace[pace] = fs.idle+p.images, pending{}, 1
 	}
 }
 
-// lacking is what a filesystem is short of by the latest measurement.
+// lacking returns how much a filesystem lacks by the latest measurement.
 func (r *imageRun) lacking(filesystem string) gc.FilesystemDecision {
 	all := r.filesystems()
 	return all[slices.IndexFunc(all, func(fs gc.FilesystemDecision) bool { return fs.Filesystem == filesystem })]

@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// weighTimeout bounds a check of what fills a filesystem.
+	// weighTimeout bounds measuring the folders of a filesystem.
 	weighTimeout = 10 * time.Second
-	// weighAgain is how often automatic runs read folders again while nothing changes
-	// there: that is work, on a disk that is busy as it is.
+	// weighAgain is the interval at which automatic runs measure folders again if nothing changes,
+	// because that reads much from a busy disk.
 	weighAgain = time.Hour
-	// changedShare is the part of a filesystem by which its free space differs where
-	// something else may fill it now.
+	// changedShare: if the free space changes by this fraction of the filesystem, the folders are
+	// measured again.
 	changedShare = 100
-	// maxFolders is how many folders are named of a filesystem.
+	// maxFolders is the maximum number of folders listed for a filesystem.
 	maxFolders = 8
-	// smallShare is the part of a filesystem's used space or inodes below which a folder is not named.
+	// smallShare: folders below this fraction of the used space or inodes are not listed.
 	smallShare = 200
 )
 
-// weighing is when folders were last weighed, how much was free then, and what came of it.
+// weighing is the result of measuring folders, with the time and the free space at that time.
 type weighing struct {
 	at                   time.Time
 	freeBytes, freeInode uint64
 	folders              []gc.Folder
 }
 
-// folders names the largest folders of the filesystem, with whose they are.
+// folders returns the largest folders of the filesystem, with their owners.
 func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.Folder {
 	weigher, able := r.survey.Meter.(survey.Weigher)
 	if !able {
@@ -53,13 +53,14 @@ func (r *imageRun) folders(ctx context.Context, fs gc.FilesystemDecision) []gc.F
 	return last.folders
 }
 
-// differs reports whether something may fill the filesystem that did not when it was weighed.
+// differs reports whether the free space has changed much since the folders were measured.
 func (w weighing) differs(u gc.Usage) bool {
 	change := func(a, b uint64) uint64 { return max(a, b) - min(a, b) }
 	return change(w.freeBytes, u.AvailableBytes) > u.CapacityBytes/changedShare || change(w.freeInode, u.InodesFree) > u.Inodes/changedShare
 }
 
-// weigh reads the filesystem, from where the first of its runtimes sees it that can.
+// weigh measures the folders of the filesystem, as the first of its runtimes that supports it sees
+// them.
 func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem string, byInodes bool) []gc.Folder {
 	var folders []gc.Folder
 	var runtimes []string
@@ -104,7 +105,7 @@ func (r *imageRun) weigh(ctx context.Context, weigher survey.Weigher, filesystem
 	return folders[:min(len(folders), maxFolders)]
 }
 
-// ownedSpace returns the space on the filesystems of runtimes, with its owners.
+// ownedSpace returns the space that runtimes report as used, with its owners.
 func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Owned {
 	var all []runtime.Owned
 	for _, name := range names {
@@ -121,8 +122,8 @@ func (r *imageRun) ownedSpace(ctx context.Context, names []string) []runtime.Own
 	return all
 }
 
-// podLogs is where CRI runtimes and kubelet keep the logs of pods, in a folder for each that is
-// called NAMESPACE_NAME_UID.
+// podLogs is where CRI runtimes and kubelet keep the logs of pods. Each pod has a folder
+// NAMESPACE_NAME_UID.
 const podLogs = "/var/log/pods/"
 
 // ownerOf returns the owner of a folder; empty if it is unknown.
@@ -149,7 +150,7 @@ func (r *imageRun) ownerOf(folder string, owned []runtime.Owned) string {
 	return ""
 }
 
-// describe writes what fills a filesystem for a person, with its age unless it is new.
+// describe describes what fills a filesystem, with the age of the measurement unless it is new.
 func describe(folders []gc.Folder) string {
 	var text strings.Builder
 	text.WriteString("largest folders on it")

@@ -38,21 +38,21 @@ func (r *imageRun) finish(ctx context.Context) {
 				"image filesystem %s (%s): %s: no images are removed to free space on it until it reports valid usage",
 				fs.Filesystem, fs.Device, fs.Message))
 		} else if fs.Short() {
-			if r.report.Ended == runs.Cancelled { // who cancelled it knows why space is short
+			if r.report.Ended == runs.Cancelled { // the cancellation is the reason
 				continue
 			}
 			r.report.Warn("free space on "+fs.Filesystem, r.shortage(ctx, fs))
 			continue
 		}
-		delete(r.collector.weighed, fs.Filesystem) // what fills it next time may be something else
+		delete(r.collector.weighed, fs.Filesystem) // measure again when it is full the next time
 	}
 	r.warnNameless()
-	ctx, looked := finally(running) // measuring may have used up the time
+	ctx, looked := finally(running) // a new context, because the measurements may have used up the time
 	defer looked()
 	r.findBroken(ctx)
 }
 
-// warnNameless warns of runtimes that do not say where their images are.
+// warnNameless warns about runtimes that do not report the filesystem of their images.
 func (r *imageRun) warnNameless() {
 	named := make(map[string]bool)
 	for _, u := range r.facts.Filesystems {
@@ -66,7 +66,7 @@ func (r *imageRun) warnNameless() {
 	}
 }
 
-// count adds up what the last plan left in place.
+// count counts the images that the last plan keeps.
 func (r *imageRun) count() {
 	for _, d := range r.decisions.Images {
 		ref := imageRef{d.Runtime, d.ID}
@@ -80,8 +80,8 @@ func (r *imageRun) count() {
 	}
 }
 
-// findBroken searches for containers that came to use an image while it was being
-// removed: nothing prevents that in a runtime which does not refuse.
+// findBroken searches for containers that began to use an image while it was removed. Some runtimes
+// do not prevent that.
 func (r *imageRun) findBroken(ctx context.Context) {
 	byRuntime := make(map[string][]imageRef)
 	for ref := range r.tried.removed {
@@ -90,9 +90,9 @@ func (r *imageRun) findBroken(ctx context.Context) {
 	for name, removed := range byRuntime {
 		users, there, err := r.usersNow(ctx, name)
 		if err != nil && r.ofRuntimes.of(name).down {
-			continue // reported: it does not answer
+			continue // already reported
 		}
-		if err != nil { // later runs do not know what this one removed
+		if err != nil { // later runs do not know which images this run removed
 			r.report.Fail("use of images removed from "+name, fmt.Errorf(
 				"runtime %s: check whether new containers use one of the %d removed images: %w; run `hostler gc plan`", name, len(removed), err))
 			continue
@@ -100,7 +100,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 		for _, ref := range removed {
 			image := r.tried.removed[ref]
 			c, _ := users.First(name, image.refs)
-			if c == nil || slices.ContainsFunc(image.refs, func(ref string) bool { return there[ref] }) { // pulled again
+			if c == nil || slices.ContainsFunc(image.refs, func(ref string) bool { return there[ref] }) { // the image was pulled again
 				continue
 			}
 			r.report.Fail("image "+ref.id, fmt.Errorf(
@@ -110,8 +110,7 @@ func (r *imageRun) findBroken(ctx context.Context) {
 	}
 }
 
-// usersNow asks a runtime for the containers and for the images that there are, by
-// all their names.
+// usersNow queries the containers of a runtime and the references of its images.
 func (r *imageRun) usersNow(ctx context.Context, name string) (gc.Users, map[string]bool, error) {
 	rt := r.runtimes[name]
 	if rt == nil {
@@ -134,7 +133,7 @@ func (r *imageRun) usersNow(ctx context.Context, name string) (gc.Users, map[str
 	return gc.UsersOf(pods), there, nil
 }
 
-// shortage explains why there still is too little space.
+// shortage explains why space is still lacking.
 func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) string {
 	var text strings.Builder
 	low := r.policy.LowPercent
@@ -170,10 +169,10 @@ func (r *imageRun) shortage(ctx context.Context, fs gc.FilesystemDecision) strin
 	return text.String()
 }
 
-// maxBy is how many containers, patterns and the like a Holder names.
+// maxBy is the maximum number of users in a Holder.
 const maxBy = 10
 
-// holders says which images stay on a filesystem, by reason.
+// holders returns the images that remain on a filesystem, grouped by reason.
 func (r *imageRun) holders(fs gc.FilesystemDecision) []runs.Holder {
 	byReason := make(map[gc.Reason]*runs.Holder)
 	all := slices.Concat(r.decisions.Images, r.tried.stayed)
@@ -190,7 +189,7 @@ func (r *imageRun) holders(fs gc.FilesystemDecision) []runs.Holder {
 		h.Images++
 		h.SizeBytes += d.SizeBytes
 		if d.Reason == gc.TooYoung {
-			continue // each has a time of its own, which passes
+			continue // the detail is a time, which differs for each image
 		}
 		if d.Detail != "" && len(h.By) < maxBy && !slices.Contains(h.By, d.Detail) {
 			h.By = append(h.By, d.Detail)

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// idleLimit is how many removals in a row may bring nothing before the run ends.
+// idleLimit is how many removals in a row may free nothing before the run ends.
 const idleLimit = 2
 
 // imageRun is one run of Images. One goroutine owns it.
@@ -28,50 +28,50 @@ type imageRun struct {
 	report    *runs.Report
 	progress  func(runs.Progress)
 
-	facts     gc.Facts // Filesystems in it are the latest measurement
+	facts     gc.Facts // Filesystems has the latest measurement
 	runtimes  map[string]survey.Runtime
 	decisions gc.Decisions
 
 	tried         tried
-	pace          map[stride]int // how many removals may be made at once
+	pace          map[stride]int // current batch size
 	ofFilesystems learned[filesystemState]
 	ofRuntimes    learned[runtimeState]
 }
 
-// tried is what became of the images that a run tried to remove.
+// tried has the results of the removals of this run.
 type tried struct {
 	count   int
 	skip    map[imageRef]bool  // not tried again in this run
-	removed map[imageRef]taken // also those whose removal's answer was lost
-	stayed  []gc.ImageDecision // with what keeps them now
+	removed map[imageRef]taken // includes removals whose answer was lost
+	stayed  []gc.ImageDecision // with the current reason
 }
 
-// filesystemState is what a run knows of a filesystem besides its usage.
+// filesystemState is the state of a filesystem in a run.
 type filesystemState struct {
-	before   *gc.Usage // at the start
-	measured time.Time // last
-	writing  float64   // bytes a second that another program was last seen to write
+	before   *gc.Usage // usage at the start
+	measured time.Time // time of the last measurement
+	writing  float64   // bytes per second that other programs were last seen to write
 	idle     int       // removals in a row that freed nothing
-	pending  pending   // removals since, of which that is not known yet
+	pending  pending   // removals whose result is not yet clear
 }
 
-// pending sums up removals that are not judged yet.
+// pending is the sum of removals whose result is not yet clear.
 type pending struct {
 	images          int
-	wholeBytes      uint64 // their sizes
+	wholeBytes      uint64 // sum of the image sizes
 	estimate, freed gc.Gain
 }
 
-// runtimeState is what a run knows of a runtime.
+// runtimeState is the state of a runtime in a run.
 type runtimeState struct {
-	down     bool     // not asked any more in this run
-	refused  bool     // why: it answered with an error, instead of not at all
+	down     bool     // no longer used in this run
+	refused  bool     // it is down because it answered with an error
 	stale    bool     // has removals since the last measurement
-	yield    gc.Yield // what removals for space freed
+	yield    gc.Yield // what removals have freed
 	patience pace.Patience
 }
 
-// learned holds one record for each name, made when it is first requested.
+// learned has one record for each name. The first use of a name creates it.
 type learned[T any] map[string]*T
 
 func (l learned[T]) of(name string) *T {
@@ -89,23 +89,23 @@ func newImageRun(c *Images, o gc.Options, report *runs.Report, progress func(run
 	}
 }
 
-// imageRef is an image of a runtime, by its ID.
+// imageRef identifies an image: runtime and ID.
 type imageRef struct{ runtime, id string }
 
-// taken is a removed image, by all the names it had.
+// taken is a removed image with all its references.
 type taken struct {
 	name string
 	refs []string
 }
 
-// scan gathers the facts again, without what this run has given up.
+// scan gathers the facts again. It omits images and runtimes that this run no longer tries.
 func (r *imageRun) scan(ctx context.Context) {
 	facts, failed := r.survey.Scan(ctx, r.options)
 	r.options.LeaveAlone = r.collector.ExcludedRuntimes(r.report)
 	for _, err := range failed {
 		r.lose(err.Runtime, err)
 		for _, u := range r.facts.Filesystems {
-			if u.Runtime == err.Runtime { // its last figures still count
+			if u.Runtime == err.Runtime { // the last measurement remains valid
 				facts.Filesystems = append(facts.Filesystems, u)
 			}
 		}
@@ -123,21 +123,21 @@ func (r *imageRun) scan(ctx context.Context) {
 	}
 }
 
-// plan decides by the latest facts, with the layers of images where space is short.
+// plan plans with the latest facts. If space is lacking, it reads the layers of images first.
 func (r *imageRun) plan(ctx context.Context) gc.Decisions {
 	if err := r.survey.AddLayers(ctx, &r.facts, r.policy, r.options); err != nil {
 		r.log.Debug("cannot read layers of images", "error", err)
 	}
 	d := gc.Plan(r.facts, gc.Policy{Images: r.policy}, time.Now(), r.options)
 	for _, filesystem := range d.Outdated {
-		if r.tried.count == 0 { // later plans of a run lack the images that it does not try again
+		if r.tried.count == 0 { // later plans of a run do not have all images
 			r.survey.Fruitless.Forget(filesystem)
 		}
 	}
 	return d
 }
 
-// remember records on which filesystems the run has freed nothing, for the next runs.
+// remember stores the filesystems on which this run has freed nothing, for later runs.
 func (r *imageRun) remember() {
 	for name, fs := range r.ofFilesystems {
 		if fs.idle < idleLimit {
@@ -150,7 +150,7 @@ func (r *imageRun) remember() {
 	}
 }
 
-// begin notes where the run starts from and how far it has to go.
+// begin records the usage at the start, and how much must be freed.
 func (r *imageRun) begin() {
 	for _, fs := range r.filesystems() {
 		usage := r.usage(fs.Filesystem)
@@ -169,48 +169,48 @@ func (r *imageRun) begin() {
 	}
 }
 
-// filesystems returns how much is to be freed, by the latest measurement.
+// filesystems returns how much must be freed, by the latest measurement.
 func (r *imageRun) filesystems() []gc.FilesystemDecision {
 	return gc.Filesystems(r.facts.Filesystems, r.policy, r.options)
 }
 
-// short reports whether space is lacking anywhere.
+// short reports whether any filesystem lacks space.
 func (r *imageRun) short() bool {
 	return slices.ContainsFunc(r.filesystems(), gc.FilesystemDecision.Short)
 }
 
-// requested reports whether the run began because space was lacking.
+// requested reports whether a filesystem lacked space at the start of the run.
 func (r *imageRun) requested() bool {
 	return len(r.options.StartedSpace)+len(r.options.StartedInodes) > 0
 }
 
-// blind reports whether a filesystem that was short reports nothing usable now.
+// blind reports whether a filesystem that lacked space no longer reports a valid usage.
 func (r *imageRun) blind() bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Message != "" && (slices.Contains(r.options.StartedSpace, fs.Filesystem) || slices.Contains(r.options.StartedInodes, fs.Filesystem))
 	})
 }
 
-// unmeasured reports whether a filesystem reports nothing usable.
+// unmeasured reports whether any filesystem reports no valid usage.
 func (r *imageRun) unmeasured() bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool { return fs.Message != "" })
 }
 
-// shortFor reports whether space is lacking where a runtime keeps images.
+// shortFor reports whether a filesystem of the runtime lacks space.
 func (r *imageRun) shortFor(runtimeName string) bool {
 	return slices.ContainsFunc(r.filesystems(), func(fs gc.FilesystemDecision) bool {
 		return fs.Short() && slices.Contains(fs.Runtimes, runtimeName)
 	})
 }
 
-// usage is the latest measurement of a filesystem.
+// usage returns the latest measurement of a filesystem.
 func (r *imageRun) usage(filesystem string) gc.Usage {
 	i := slices.IndexFunc(r.facts.Filesystems, func(u gc.Usage) bool { return u.Name() == filesystem })
 	return r.facts.Filesystems[i]
 }
 
-// carryOut removes what the decisions say, in their order, and reports whether
-// the run may continue after it.
+// carryOut executes the decisions in order. It reports whether the run may continue with another
+// plan.
 func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	r.decisions = d
 	var queue []*gc.ImageDecision
@@ -230,7 +230,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 		queue = queue[n:]
 	}
 	if r.requested() {
-		r.settle(ctx) // or the next check would miss what shows late, and request more
+		r.settle(ctx) // otherwise the next check would miss space that is freed late, and remove too much
 	}
 	if ctx.Err() != nil {
 		r.report.Ended = runs.WhyDone(ctx)
@@ -241,7 +241,7 @@ func (r *imageRun) carryOut(ctx context.Context, d gc.Decisions) bool {
 	return end == endNothingLeft || end == endNotNeeded
 }
 
-// ending is why a run ends by itself, in the words of its report.
+// ending is why a run ends, as text for its report.
 type ending string
 
 const (
@@ -280,15 +280,15 @@ func (r *imageRun) outcome() ending {
 	return endNothingLeft
 }
 
-// needs reports whether an image still has to be removed to free space: the
-// removals before, also those of other runtimes on its filesystem, may have brought
-// more than estimated, or nothing at all.
+// needs reports whether an image must still be removed to free space. Earlier removals may have
+// freed more than estimated, or nothing. That includes removals of other runtimes on the same
+// filesystem.
 func (r *imageRun) needs(ctx context.Context, d *gc.ImageDecision) bool {
 	r.settle(ctx)
 	return r.shortFor(d.Runtime) && r.ofFilesystems.of(d.Filesystem).idle < idleLimit
 }
 
-// settle measures wherever something was removed since the last measurement.
+// settle measures the filesystems of runtimes with removals since their last measurement.
 func (r *imageRun) settle(ctx context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(r.ofRuntimes)) {
 		if r.ofRuntimes[name].stale {
@@ -297,8 +297,8 @@ func (r *imageRun) settle(ctx context.Context) {
 	}
 }
 
-// measure updates the usage of the filesystems of a runtime, and returns the gain since the last
-// measurement, without the writes of other processes.
+// measure updates the usage of a runtime's filesystems. It returns what was freed since the last
+// measurement, corrected for the writes of other processes.
 func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inodes uint64) {
 	r.ofRuntimes.of(runtimeName).stale = false
 	done := make(map[string]bool)
@@ -326,7 +326,7 @@ func (r *imageRun) measure(ctx context.Context, runtimeName string) (bytes, inod
 	return bytes, inodes
 }
 
-// lose gives up on a runtime for the rest of the run.
+// lose marks a runtime as down for the rest of the run.
 func (r *imageRun) lose(name string, err error) {
 	if !r.ofRuntimes.of(name).down {
 		r.ofRuntimes.of(name).down = true

@@ -8,18 +8,18 @@ import (
 	"hostler.io/hostler/gc/runs"
 )
 
-// Images removes images until their filesystem has space again.
+// Images removes images until their filesystems have enough free space.
 type Images struct {
 	*runs.Loop
 	options runs.Options
-	inForce[gc.ImagePolicy]
-	weighed map[string]weighing // by filesystem; whoever has the runs.Turn owns it
+	effectivePolicy[gc.ImagePolicy]
+	weighed map[string]weighing // by filesystem; only the holder of the runs.Turn uses it
 	first   First
 }
 
-// NewImages checks the policy and the options.
+// NewImages validates the policy and the options.
 func NewImages(policy gc.ImagePolicy, first First, options runs.Options) (*Images, error) {
-	c := &Images{options: options, first: first, inForce: inForce[gc.ImagePolicy]{policy: policy}, weighed: make(map[string]weighing)}
+	c := &Images{options: options, first: first, effectivePolicy: effectivePolicy[gc.ImagePolicy]{policy: policy}, weighed: make(map[string]weighing)}
 	loop, err := runs.NewLoop(options, gc.Options{Images: true}, c.collect)
 	if err := errors.Join(policy.Validate(), err); err != nil {
 		return nil, err
@@ -46,9 +46,9 @@ func (c *Images) collect(ctx context.Context, o gc.Options, report *runs.Report,
 			report.Queue(d)
 		}
 		goOn := r.carryOut(ctx, d)
-		// Estimates are wrong both ways, and images turn out to be in use or do
-		// not go. Where too little came of it, a new plan from new facts takes the
-		// next images: each removal is tried once, so that this ends.
+		// Estimates may be too high or too low. Images may be in use, or their removal may fail. If
+		// space is still lacking, the loop makes a new plan from new facts. It ends because each
+		// removal is tried only once.
 		if !goOn || !r.short() || r.tried.count == tried {
 			break
 		}

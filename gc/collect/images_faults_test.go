@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// What CRI leaves open: a container created while the runtime removes. The
-// window is measured and the harm said.
+// CRI allows the creation of a container while its image is removed. The window is measured and a
+// broken container is reported.
 func TestCollectMeasuresTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
@@ -38,8 +38,8 @@ func TestCollectMeasuresTheWindow(t *testing.T) {
 	})
 }
 
-// Whoever cannot look afterwards must not leave it at that.
-func TestCollectReportsThatItCannotLookForHarm(t *testing.T) {
+// If the check after a run fails, that must be reported.
+func TestCollectReportsThatItCannotCheckRemovedImages(t *testing.T) {
 	tests := []struct {
 		name string
 		harm func(h *host, cancel func())
@@ -56,7 +56,7 @@ func TestCollectReportsThatItCannotLookForHarm(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHost(t, runtimetest.Options{FreesAfter: time.Hour}) // measuring takes its time
+				h := newHost(t, runtimetest.Options{FreesAfter: time.Hour}) // the measurement takes long
 				h.pull("a")
 				pause := h.fake.Inject(runtimetest.RemoveImageWindow, runtimetest.Fault{Delay: 3 * time.Second, Times: 1})
 				ctx, cancel := context.WithCancel(t.Context())
@@ -82,8 +82,8 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 		name  string
 		op    runtimetest.Op
 		fault runtimetest.Fault
-		want  int // removals
-		more  int // that were in progress at once with the one that failed
+		want  int // number of removals
+		more  int // parallel removals besides the failed one
 	}{
 		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0, 0},
 		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0, 0},
@@ -100,7 +100,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 					h.pull(name)
 				}
 				fault := h.fake.Inject(tt.op, tt.fault)
-				go func() { // from then on nothing works
+				go func() { // every call fails from then on
 					select {
 					case <-fault.Reached():
 						h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
@@ -122,8 +122,8 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 	}
 }
 
-// The question before a removal fails: without an answer nothing is removed.
-func TestCollectRemovesNothingUnasked(t *testing.T) {
+// If the query before a removal fails, nothing is removed.
+func TestCollectRemovesNothingWithoutAQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")
@@ -165,7 +165,7 @@ func TestCollectWithoutUsableFigures(t *testing.T) {
 	}
 }
 
-// nameless is a runtime that does not say where it keeps images.
+// nameless is a runtime that does not report its image filesystem.
 type nameless struct{ *runtimetest.Fake }
 
 func (nameless) ImageFilesystems(context.Context) ([]runtime.Filesystem, error) { return nil, nil }
@@ -183,14 +183,14 @@ func TestCollectWithoutAFilesystem(t *testing.T) {
 		if r := h.collect(images, gc.Options{AllUnused: true}); len(r.Removed) != 1 {
 			t.Errorf("Collect(all unused) removed %v, want what a person asked for", removed(r))
 		}
-		// Who has no images needs none.
+		// A runtime without images needs none.
 		if r := h.collect(images, gc.Options{}); len(r.Warnings) != 0 {
 			t.Errorf("Collect() where there are no images warns of %q, want nothing", r.Warnings)
 		}
 	})
 }
 
-// Two runtimes: what one does not answer does not keep the other from space.
+// If one runtime does not answer, space is still freed on the other.
 func TestCollectGoesOnWithTheRuntimeThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, other := newHost(t, runtimetest.Options{}), newHost(t, runtimetest.Options{Name: "other"})
@@ -268,7 +268,7 @@ func TestCollectLogsOnlyWhatHappens(t *testing.T) {
 	})
 }
 
-// Inodes are short and collection for space is off: no byte is to be made space for.
+// Inodes are lacking and the collection for bytes is disabled, so nothing is removed to free bytes.
 func TestCollectFreesOnlyWhatIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
@@ -306,7 +306,7 @@ func TestCollectEndsWhenTheFiguresAreLost(t *testing.T) {
 	})
 }
 
-// One image would be enough, and the oldest does not go: the next one has to.
+// One image would be enough, but the removal of the oldest fails, so the next one is removed.
 func TestCollectGoesOnPastAnImageThatStays(t *testing.T) {
 	for name, fault := range map[string]runtimetest.Fault{
 		"refused": {Err: runtime.ErrInUse}, "broken": {Err: errors.New("snapshot is busy")}, "hanging": {Hang: true},
@@ -329,11 +329,11 @@ func TestCollectGoesOnPastAnImageThatStays(t *testing.T) {
 	}
 }
 
-// A removal whose answer was lost may have been one all the same.
+// A removal whose answer was lost may have succeeded.
 func TestCollectMeasuresAfterAnAnswerThatWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
-		for _, name := range []string{"a", "b"} { // which hold twice what the runtime says
+		for _, name := range []string{"a", "b"} { // they use twice the size that the runtime reports
 			h.fake.AddImage(runtimetest.ImageSpec{
 				ID: "sha256:" + name, Tags: []string{"quay.io/org/" + name + ":1"}, Digests: []string{"q.io/" + name + "@sha256:" + name}, ReportedBytes: 50 * mib,
 				Layers: []runtimetest.Layer{{ID: name, Bytes: 100 * mib}},

@@ -24,7 +24,7 @@ func TestCollectStopsAtTheLowThreshold(t *testing.T) {
 		{"one image too many", func(h *host) { h.fill(90) }, []string{"a lru"}},
 		{"several images too many", func(h *host) { h.fill(100) }, []string{"a lru", "b lru"}},
 		{"sizes that promise too much", func(h *host) {
-			// The runtime reports 10 times what removing them frees.
+			// The reported size is 10 times what the removal frees.
 			for _, name := range []string{"x", "y", "z"} {
 				h.fake.AddImage(runtimetest.ImageSpec{
 					ID: "sha256:" + name, Digests: []string{"q.io/" + name + "@sha256:" + name}, ReportedBytes: 500 * mib,
@@ -101,7 +101,7 @@ func TestCollectMeasuresWhatItFreed(t *testing.T) {
 	})
 }
 
-func TestCollectAsked(t *testing.T) {
+func TestCollectOnRequest(t *testing.T) {
 	tests := []struct {
 		name    string
 		policy  func(*gc.ImagePolicy)
@@ -152,8 +152,8 @@ func TestCollectRefusesContradictingOptions(t *testing.T) {
 	}
 }
 
-// Between plan and removal a container starts: asked again, the image stays.
-func TestCollectAsksAgainBeforeEachRemoval(t *testing.T) {
+// A container starts after the plan was made, so the query before the removal keeps the image.
+func TestCollectQueriesAgainBeforeEachRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		for _, name := range []string{"a", "b", "c"} {

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// run starts the collector's loop, and ends it with the test's bubble.
+// run starts the collector's loop, and stops it at the end of the test's bubble.
 func run(t *testing.T, c interface{ Run(context.Context) error }) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -30,7 +30,7 @@ func run(t *testing.T, c interface{ Run(context.Context) error }) (stop func()) 
 	}
 }
 
-// triggers reports what started the runs so far.
+// triggers returns the triggers of the runs so far.
 func (h *host) triggers() []string {
 	got := []string{}
 	for _, r := range h.seen() {
@@ -68,7 +68,7 @@ func TestRunCollectsAtOnceThenOnItsInterval(t *testing.T) {
 func TestANewIntervalStartsNoRunAtOnce(t *testing.T) {
 	tests := []struct {
 		name     string
-		at       time.Duration // after the first run, the next one being due after 5m
+		at       time.Duration // after the first run; the next one is due after 5m
 		interval time.Duration
 		want     time.Duration
 	}{
@@ -96,16 +96,16 @@ func TestANewIntervalStartsNoRunAtOnce(t *testing.T) {
 	}
 }
 
-func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
+func TestARunWithoutAnAnswerIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		fault := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
 		images := h.images()
-		images.Retry("RuntimeReady") // no run was yet
+		images.Retry("RuntimeReady") // there was no run yet
 		stop := run(t, images)
 		synctest.Wait()
 		fault.Release()
-		for range 2 { // the second has nothing to fix
+		for range 2 { // the second has nothing to retry
 			images.Retry("RuntimeReady")
 			synctest.Wait()
 		}
@@ -119,8 +119,8 @@ func TestARetryFollowsARunThatNobodyAnswered(t *testing.T) {
 	})
 }
 
-// Where runtimes are searched for, the first is found a moment after the run at the start.
-func TestARetryFollowsARuntimeThatHasCome(t *testing.T) {
+// With the search for runtimes, the first runtime is found shortly after the run at the start.
+func TestARunIsRetriedForANewRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		var found []survey.Runtime
@@ -129,7 +129,7 @@ func TestARetryFollowsARuntimeThatHasCome(t *testing.T) {
 		stop := run(t, images)
 		synctest.Wait()
 		found = []survey.Runtime{h.fake}
-		for range 2 { // the second finds none that is new
+		for range 2 { // the second finds no new runtime
 			images.Retry("RuntimeReady")
 			synctest.Wait()
 		}
@@ -140,14 +140,14 @@ func TestARetryFollowsARuntimeThatHasCome(t *testing.T) {
 	})
 }
 
-func TestRunTriesAgainSoonerWhenNobodyAnswered(t *testing.T) {
+func TestRunRetriesEarlierWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		fault := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable})
 		stop := run(t, h.images())
 		time.Sleep(30 * time.Second)
 		fault.Release()
-		h.pull("a") // an hour
+		h.pull("a") // takes an hour
 		seen := h.seen()
 		if pause := seen[1].StartedAt.Sub(seen[0].StartedAt); len(seen) < 13 || len(seen[1].Errors) != 0 || pause > 61*time.Second {
 			t.Errorf("Run() ran %d times, the second time %s after the first, want it a minute after", len(seen), pause)
@@ -179,8 +179,8 @@ func TestRunLeavesAloneWhatIsCollectedOnRequestOnly(t *testing.T) {
 	})
 }
 
-// Of a runtime that comes while a run waits for its turn nothing goes unasked.
-func TestRunLeavesAloneWhatCameWhileItWaited(t *testing.T) {
+// If a runtime appears while a run waits for its turn, the run does not remove its objects.
+func TestRunExcludesRuntimesThatAppearedWhileItWaited(t *testing.T) {
 	type collector interface {
 		Run(ctx context.Context) error
 		Last() (runs.Report, bool)
@@ -289,7 +289,7 @@ func TestNewCollectorsRefuseNonsense(t *testing.T) {
 	}
 }
 
-// Both measure the same filesystem: what one freed must not count for the other.
+// Both measure the same filesystem, so one must not count what the other freed.
 func TestCollectorsOfOneSurveyTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

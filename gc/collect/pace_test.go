@@ -18,8 +18,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// manyContainers is a host with so many dead containers, besides one for each of 100 pods
-// that stays.
+// manyContainers is a host with n dead containers, and 100 pods with one more each that is kept.
 func manyContainers(t *testing.T, n int, callTime func(op runtimetest.Op, atOnce int) time.Duration) (*host, *collect.Containers) {
 	t.Helper()
 	h := newHost(t, runtimetest.Options{CallTime: callTime})
@@ -38,8 +37,7 @@ func manyContainers(t *testing.T, n int, callTime func(op runtimetest.Op, atOnce
 	return h, h.containers()
 }
 
-// atOnce is how many calls were in progress at the same time, at the most, of those
-// that began between two times.
+// atOnce returns the maximum number of parallel calls, of those that began between two times.
 func atOnce(calls []runtimetest.Call, from, to time.Time) int {
 	type edge struct {
 		at    time.Time
@@ -68,7 +66,7 @@ func TestManyDeadContainersGoAsTheRuntimeTakesIt(t *testing.T) {
 	tests := []struct {
 		name     string
 		callTime func(since time.Duration, atOnce int) time.Duration
-		most     int // at once
+		most     int // maximum of parallel calls
 		within   time.Duration
 	}{
 		{
@@ -119,9 +117,8 @@ func TestManyDeadContainersGoAsTheRuntimeTakesIt(t *testing.T) {
 	}
 }
 
-// For a minute in the middle others keep the runtime busy, so that everything takes
-// five times as long.
-func TestCollectionGivesWayToOthers(t *testing.T) {
+// For one minute, other work keeps the runtime busy, so that every call takes five times as long.
+func TestCollectionsYieldToOtherWork(t *testing.T) {
 	const each = 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -143,7 +140,7 @@ func TestCollectionGivesWayToOthers(t *testing.T) {
 		if most := atOnce(calls, start, from); most != 4 {
 			t.Errorf("%d removals at once before others come, want 4", most)
 		}
-		// Two rounds are what it takes to notice.
+		// It takes two rounds to notice.
 		noticed := from.Add(2 * time.Second)
 		until := from.Add(10 * time.Second)
 		if most := atOnce(calls, noticed, until); most != 1 {
@@ -185,7 +182,7 @@ func TestManyRemovalsEndWithTheRun(t *testing.T) {
 	})
 }
 
-// paced is a runtime that takes its time, by what it is requested.
+// paced is a runtime whose calls take a configurable time.
 type paced struct {
 	*runtimetest.Fake
 	container func(runtime.Container) (time.Duration, error)
@@ -205,8 +202,8 @@ func (p paced) RemovePod(ctx context.Context, pod runtime.Pod) error {
 	return p.Fake.RemovePod(ctx, pod)
 }
 
-// A removal is slow if it takes longer than others of its kind: not than that of
-// something else, or than a refusal or a failure.
+// A removal is slow compared with others of its kind, and not with other kinds, rejected or failed
+// ones.
 func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
 	const (
 		n    = 400
@@ -216,7 +213,7 @@ func TestOnlyRemovalsOfAKindSetThePace(t *testing.T) {
 		name    string
 		runtime paced
 		refused int
-		failed  int // of these with an error
+		failed  int // number of these with an error
 		within  time.Duration
 	}{
 		{

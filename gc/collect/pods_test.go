@@ -19,7 +19,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// logs are those of a host in memory.
+// logs are the logs of a host, in memory.
 type logs struct {
 	mu      sync.Mutex
 	facts   []gc.LogFact
@@ -55,8 +55,8 @@ func folderOf(uid string) gc.LogFact {
 	return gc.LogFact{Path: "/var/log/pods/barn_horse_" + uid, Namespace: "barn", Pod: "horse", UID: uid, ModifiedAt: time.Now()}
 }
 
-// deadPods is a host with a pod that died hours ago, with its containers, one of
-// which is in an unknown state, and a pod that lives.
+// deadPods is a host with two pods. One died hours ago; one of its containers is in an unknown
+// state. The other is running.
 func deadPods(t *testing.T) (*host, *collect.Containers) {
 	t.Helper()
 	h := newHost(t, runtimetest.Options{})
@@ -69,7 +69,7 @@ func deadPods(t *testing.T) (*host, *collect.Containers) {
 	h.fake.RunPod(runtimetest.PodSpec{ID: "live", UID: "u-live", Name: "live", Namespace: "barn", Containers: []runtimetest.ContainerSpec{
 		{ID: "runs", Name: "web", Image: "sha256:a"}, {ID: "stale", Name: "job", Image: "sha256:a", State: runtime.Created},
 	}})
-	h.fake.SetState("lost", runtime.Created) // so that stopping the pod leaves it alone
+	h.fake.SetState("lost", runtime.Created) // so that stopping the pod does not change it
 	if err := h.fake.StopPod(t.Context(), runtime.Pod{ID: "dead"}); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestADeadPodGoesWithAllItHas(t *testing.T) {
 		if last := removals[len(removals)-1]; last.Op != runtimetest.RemovePod || last.Subject != "dead" {
 			t.Errorf("last removal = %+v, want the pod after its containers", last)
 		}
-		// The logs of a pod go when no runtime knows it any more.
+		// The logs of a pod are removed when no runtime lists the pod.
 		r, err = containers.Collect(t.Context(), gc.Options{}, nil)
 		if got := removedContainers(r); err != nil || !slices.Equal(got, []string{"/var/log/pods/barn_horse_u-dead"}) {
 			t.Errorf("next Collect() removed %v, %v, want the logs of the pod that went", got, err)
@@ -126,7 +126,7 @@ func TestADeadPodGoesWithAllItHas(t *testing.T) {
 	})
 }
 
-// The runtime may find out between the plan and the removal.
+// The runtime may find the state between the plan and the removal.
 func TestAContainerThatTurnsOutToRunIsNotStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadPods(t)
@@ -162,7 +162,7 @@ func TestCollectPods(t *testing.T) {
 	tests := []struct {
 		name   string
 		setup  func(h *host)
-		stays  []string // of what would go
+		stays  []string // objects that would otherwise be removed
 		errors string
 	}{
 		{
@@ -253,7 +253,7 @@ func TestCollectPods(t *testing.T) {
 	}
 }
 
-// A pod may come between the plan and the removal of what looks like rubbish.
+// A pod may appear between the plan and the removal of logs that seemed orphaned.
 func TestLogsOfAPodThatCameSinceThePlanStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, containers := deadPods(t)
@@ -275,7 +275,7 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 		name    string
 		full    uint64
 		mine    bool
-		trigger bool // automatic; else a person asks
+		trigger bool // automatic; otherwise requested
 		want    []string
 	}{
 		{name: "the image of a container that goes anyway", full: 99, mine: true, trigger: true, want: []string{"old", "sha256:a"}},

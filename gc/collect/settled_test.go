@@ -13,9 +13,9 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// What containers, and images that go by their age, give up may show a moment
-// later. Until then it looks as if other images had to go.
-func TestRoomThatShowsLateIsWaitedFor(t *testing.T) {
+// Space that containers and old images use may be freed late. Until then it looks as if more images
+// had to be removed.
+func TestSpaceThatIsFreedLateIsAwaited(t *testing.T) {
 	const late = 500 * time.Millisecond
 	t.Run("of containers that went first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestRoomThatShowsLateIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Images that are too old go many at once, whatever they bring. What the others
-// bring is not known by that.
+// Images past the maximum age are removed many at once, whatever they free. That does not tell what
+// the removal of others frees.
 func TestTheFirstImageForSpaceGoesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{CapacityBytes: 100_000 * mib, Inodes: 100_000_000})

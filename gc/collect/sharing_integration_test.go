@@ -19,8 +19,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// Images that differ in their configuration alone hold one layer: removing them frees nothing
-// while a container runs from one of them, and all of it once the last is gone.
+// Images that differ only in their configuration share one layer. Removing them frees nothing while
+// a container uses one of them, and everything after the last one is removed.
 func TestARealStoreKeepsImagesThatShareALayerInUse(t *testing.T) {
 	s := newRealStore(t, lab.ContainerdOptions{ImageFSBytes: 200 << 20})
 	layer, err := lab.RandomLayer(40 << 20)
@@ -63,8 +63,8 @@ func TestARealStoreKeepsImagesThatShareALayerInUse(t *testing.T) {
 	}
 }
 
-// What fills the filesystem is named with whose it is: of a container, of another namespace.
-func TestARealStoreSaysWhoseSpaceIs(t *testing.T) {
+// The owners of the used space are named: a container, and another namespace.
+func TestARealStoreNamesTheOwnersOfSpace(t *testing.T) {
 	s := newRealStore(t, lab.ContainerdOptions{ImageFSBytes: 200 << 20})
 	if _, err := s.Pull(t.Context(), lab.ImageSpec{Names: []string{"docker.io/library/app:1"}}); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// part is one of several runtimes that keep their images on one filesystem.
+// part is one of several runtimes with images on the same filesystem.
 type part struct {
 	*runtimetest.Fake
 	name string
@@ -39,15 +39,14 @@ func (p part) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, error
 	return filesystems, err
 }
 
-// What the images of one runtime gave up by their age, those of another need not make
-// space for.
-func TestRoomIsMeasuredForAllWhoShareAFilesystem(t *testing.T) {
+// If old images of one runtime are removed, that space need not be freed from another runtime.
+func TestFreedSpaceCountsForAllRuntimesOnAFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		old := part{h.fake, "one", func(id string) bool { return id == "sha256:old" }}
 		young := part{h.fake, "other", func(id string) bool { return id != "sha256:old" }}
 		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{old, young} }
-		for _, name := range []string{"old", "young"} { // which hold twice what the runtime says
+		for _, name := range []string{"old", "young"} { // they use twice the size that the runtime reports
 			h.fake.AddImage(runtimetest.ImageSpec{
 				ID: "sha256:" + name, Tags: []string{"q.io/" + name + ":1"}, Digests: []string{"q.io/" + name + "@sha256:" + name},
 				ReportedBytes: 50 * mib, Layers: []runtimetest.Layer{{ID: name, Bytes: 100 * mib}},

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// shared is a runtime whose images another client uses as well.
+// shared is a runtime whose images another client uses, too.
 type shared struct {
 	*runtimetest.Fake
 	users func() ([]runtime.ImageUser, error)
@@ -20,7 +20,7 @@ type shared struct {
 
 func (s shared) OtherImageUsers(context.Context) ([]runtime.ImageUser, error) { return s.users() }
 
-func TestCollectHeedsWhomNoListOfPodsShows(t *testing.T) {
+func TestCollectKeepsImagesOfUsersOutsideThePodLists(t *testing.T) {
 	builder := []runtime.ImageUser{{Image: "quay.io/org/a:1", By: "container builder"}}
 	tests := []struct {
 		name   string

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// stubborn is a runtime that reports the removal of some images and keeps them.
+// stubborn is a runtime that reports the removal of some images but keeps them.
 type stubborn struct {
 	*runtimetest.Fake
 	keeps func(id string) bool
@@ -53,7 +53,7 @@ func TestCollectCountsOnlyImagesThatAreGone(t *testing.T) {
 	}
 }
 
-// A tag that moved since a container was made leads to an image that nothing uses.
+// If a tag moved after a container was created, it now refers to an unused image.
 func TestCollectDecidesUseByTheImagesID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})

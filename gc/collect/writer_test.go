@@ -11,13 +11,13 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// Something else fills the disk while images go, as fast as they free it or
-// faster: the figure alone would say that removals bring nothing.
+// Another program fills the disk as fast as images are removed, or faster. The difference alone
+// would mean that removals free nothing.
 func TestCollectIsNotMisledByAnotherWriter(t *testing.T) {
 	tests := []struct {
 		name      string
-		perSecond uint64 // what the other writer takes
-		own       uint64 // what each image really holds
+		perSecond uint64 // write speed of the other program
+		own       uint64 // real size of each image
 		removed   int
 		ended     string
 	}{

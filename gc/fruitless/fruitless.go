@@ -11,24 +11,24 @@ import (
 	"hostler.io/hostler/gc"
 )
 
-// Store keeps the records: a *statefile.File.
+// Store persists the records: a *statefile.File.
 type Store interface {
-	// Load reads what was saved last, if there is any.
+	// Load reads the saved value, if there is one.
 	Load(into any)
-	// Save has written what snapshot returns later.
+	// Save calls snapshot later and writes its result.
 	Save(snapshot func() any)
 }
 
-// Memory has the latest record of each filesystem. It is safe for concurrent use. A nil Memory
-// remembers nothing.
+// Memory has the latest record of each filesystem. It is safe for concurrent use. A nil Memory is
+// empty and stores nothing.
 type Memory struct {
 	store Store
 
-	mu      sync.Mutex              // guards what follows
-	records map[string]gc.Fruitless // by filesystem; none is changed once it is there
+	mu      sync.Mutex              // guards the fields below
+	records map[string]gc.Fruitless // by filesystem; stored records are never modified
 }
 
-// New reads the records of the store.
+// New loads the records from the store.
 func New(store Store) *Memory {
 	m := &Memory{store: store}
 	store.Load(&m.records)
@@ -38,7 +38,7 @@ func New(store Store) *Memory {
 	return m
 }
 
-// Records returns a copy of the records by filesystem.
+// Records returns a copy of the records, by filesystem.
 func (m *Memory) Records() map[string]gc.Fruitless {
 	if m == nil {
 		return nil

@@ -1,7 +1,6 @@
-// Package history keeps past collections across restarts of the agent, for
-// `hostler gc history`.
+// Package history persists past collections across restarts of the agent, for `hostler gc history`.
 //
-// It owns which runs are kept, and how many. Its writes never delay a run: the store writes in
+// It owns which runs are kept, and how many. Writes never delay a run, because the store writes in
 // the background.
 package history
 
@@ -16,8 +15,8 @@ import (
 	"hostler.io/hostler/gc/runs"
 )
 
-// What is remembered at most: runs, and of one run errors and warnings, with so
-// many bytes of each.
+// Limits on what is kept: the number of runs; per run, the errors and warnings; and the bytes of
+// each text.
 const (
 	MaxRuns  = 200
 	maxTexts = 10
@@ -30,7 +29,7 @@ const (
 	Containers = "containers"
 )
 
-// Run is one collection, without the list of what it removed.
+// Run is one collection, without the list of removed objects.
 type Run struct {
 	Kind string `json:"kind"`
 	runs.Summary
@@ -47,24 +46,24 @@ type Run struct {
 	Ended           string            `json:"ended"`
 }
 
-// Store keeps the runs: a *statefile.File.
+// Store persists the runs: a *statefile.File.
 type Store interface {
-	// Load reads what was saved last, if there is any.
+	// Load reads the saved value, if there is one.
 	Load(into any)
-	// Save has written what snapshot returns later.
+	// Save calls snapshot later and writes its result.
 	Save(snapshot func() any)
 }
 
-// History remembers the latest runs. It is safe for concurrent use.
+// History has the latest runs. It is safe for concurrent use.
 type History struct {
 	store Store
 
-	mu       sync.Mutex        // guards what follows
-	runs     []Run             // in the order of their ends, for the clock may have been wrong; none is changed once it is there
-	troubles map[string]string // what hindered the latest run, by kind of run
+	mu       sync.Mutex        // guards the fields below
+	runs     []Run             // ordered by when they ended, not by time, because the clock may have been wrong; stored runs are never modified
+	troubles map[string]string // troubles of the latest run, by kind of run
 }
 
-// New takes up what the store holds.
+// New loads the runs from the store.
 func New(store Store) *History {
 	h := &History{store: store, troubles: make(map[string]string)}
 	store.Load(&h.runs)
@@ -73,8 +72,8 @@ func New(store Store) *History {
 	return h
 }
 
-// Add remembers a run that a person requested, that removed something, or that was
-// hindered by what did not hinder the one of its kind before it already.
+// Add stores a run if it was requested, removed something, or had other troubles than the previous
+// run of its kind.
 func (h *History) Add(kind string, r runs.Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,13 +88,13 @@ func (h *History) Add(kind string, r runs.Report) {
 		RequestedInodes: r.RequestedInodes, EstimatedInodes: r.EstimatedInodes, FreedInodes: r.FreedInodes, Filesystems: r.Filesystems,
 		Candidates: r.Candidates, RemovedBy: r.RemovedBy(), Kept: maps.Clone(r.Kept), Warnings: shorten(r.Warnings), Ended: r.Ended,
 	}
-	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // reported above
+	run.Errors, run.Summary.Warnings = shorten(run.Errors), nil // Run.Warnings has the warnings
 	h.runs = append(h.runs, run)
 	h.trim()
 	h.store.Save(h.snapshot)
 }
 
-// Runs returns what is remembered, the latest first.
+// Runs returns the stored runs, newest first.
 func (h *History) Runs() []Run {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,10 +109,10 @@ func (h *History) snapshot() any {
 	return slices.Clone(h.runs)
 }
 
-// trim forgets the oldest beyond MaxRuns.
+// trim removes the oldest runs beyond MaxRuns.
 func (h *History) trim() { h.runs = slices.Delete(h.runs, 0, max(0, len(h.runs)-MaxRuns)) }
 
-// shorten keeps the first texts, cut where they are long.
+// shorten keeps the first texts, and cuts long ones.
 func shorten(texts []string) []string {
 	short := slices.Clone(texts[:min(len(texts), maxTexts)])
 	for i, text := range short {

@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// report is of a run that removed so many images, so long after noon.
+// report returns the report of a run that removed n images, that long after noon.
 func report(after time.Duration, trigger string, removed int) runs.Report {
 	r := runs.Report{StartedAt: noon.Add(after), Trigger: trigger, RequestedBytes: 7, EstimatedBytes: 6, FreedBytes: 5, Ended: "low threshold reached"}
 	for i := range removed {
@@ -26,7 +26,7 @@ func report(after time.Duration, trigger string, removed int) runs.Report {
 
 func TestHistorySurvivesARestart(t *testing.T) {
 	s := statefile.NewMemory().File("gc-history")
-	s.Save(func() any { return []history.Run{{Kind: history.Images}} }) // which has no start
+	s.Save(func() any { return []history.Run{{Kind: history.Images}} }) // without a start time
 	h := history.New(s)
 	h.Add(history.Images, report(0, "interval", 2))
 	h.Add(history.Containers, report(time.Minute, "interval", 1))
@@ -40,7 +40,7 @@ func TestHistorySurvivesARestart(t *testing.T) {
 	}
 }
 
-// unsaved counts how often it was to save something.
+// unsaved counts the calls of Save.
 type unsaved struct{ saves int }
 
 func (s *unsaved) Load(any)        {}
@@ -80,7 +80,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// The clock of a host may be wrong, also by years, until it is set.
+// The clock of a host may be wrong, even by years, until it is set.
 func TestNewRunsAreShownAfterAClockThatWasAhead(t *testing.T) {
 	s := statefile.NewMemory().File("gc-history")
 	h := history.New(s)

@@ -14,14 +14,14 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// A pull of what is there already says that somebody wants it.
+// A pull of an existing image shows that it is needed.
 func TestTrackerCountsAPullAsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
 		addImage(fake, "a")
 		tracker, stop := start(t, newStore(), fake, &logBuffer{})
 		defer stop()
-		// containerd updates the record of a name that was there.
+		// containerd updates the record of a name that existed.
 		for _, kind := range []runtime.EventType{runtime.ImageAdded, runtime.Changed} {
 			time.Sleep(10 * time.Hour)
 			pulled := time.Now()
@@ -34,8 +34,8 @@ func TestTrackerCountsAPullAsNew(t *testing.T) {
 	})
 }
 
-// The list that Observe takes in may be older than the event.
-func TestTrackerKeepsAnArrivalThatAListDoesNotShowYet(t *testing.T) {
+// The list in Observe may be older than the event.
+func TestTrackerKeepsAPullThatAListDoesNotShowYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
 		addImage(fake, "a")
@@ -67,7 +67,7 @@ func TestTrackerKeepsAnArrivalThatAListDoesNotShowYet(t *testing.T) {
 	})
 }
 
-func TestTrackerForgetsArrivalsThatNoListTakesIn(t *testing.T) {
+func TestTrackerForgetsPullsThatNoListShows(t *testing.T) {
 	tracker, err := lastused.New(lastused.Options{
 		Store: newStore(), Runtimes: func() []lastused.Runtime { return nil }, Log: slog.New(slog.DiscardHandler),
 	})
@@ -89,7 +89,7 @@ func TestTrackerForgetsArrivalsThatNoListTakesIn(t *testing.T) {
 	}
 }
 
-// A container may come and go between two looks.
+// A container may be created and removed between two scans.
 func TestTrackerCountsAContainerThatNoListShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
@@ -115,7 +115,7 @@ func TestTrackerCountsAContainerThatNoListShows(t *testing.T) {
 	})
 }
 
-// detailed is a runtime that reports when images came.
+// detailed is a runtime that reports when images were pulled.
 type detailed struct {
 	*runtimetest.Fake
 	came func() time.Time
@@ -129,7 +129,7 @@ func (d detailed) DetailedImages(ctx context.Context) ([]runtime.Image, error) {
 	return images, err
 }
 
-func TestTrackerBelievesWhenTheRuntimeSaysAnImageCame(t *testing.T) {
+func TestTrackerUsesPullTimesOfTheRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := runtimetest.NewFake(runtimetest.Options{})
 		addImage(fake, "a")
@@ -162,7 +162,7 @@ func TestTrackerBelievesWhenTheRuntimeSaysAnImageCame(t *testing.T) {
 		if again, _ := s.count(); again != writes {
 			t.Errorf("a restart without a change wrote %d times, want none", again-writes)
 		}
-		came = time.Now().Add(-10 * time.Minute) // pulled while nobody looked
+		came = time.Now().Add(-10 * time.Minute) // pulled while the tracker was not running
 		if use := check(); !use.FirstSeen.Equal(came) {
 			t.Errorf("Use() after a pull that nobody saw = %+v, want first seen at %s", use, came)
 		}

@@ -8,16 +8,16 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Store keeps last-used times across restarts: a *statefile.File.
+// Store persists last-used times across restarts: a *statefile.File.
 type Store interface {
-	// Load reads what was saved last, if there is any.
+	// Load reads the saved value, if there is one.
 	Load(into any)
-	// SaveLazily has written what snapshot returns later, within half a minute.
+	// SaveLazily calls snapshot within half a minute and writes its result.
 	SaveLazily(snapshot func() any)
 }
 
-// Run reads the runtimes when events say so and regularly besides, until ctx ends, and
-// returns its error.
+// Run scans the runtimes after events and at an interval, until ctx ends. It returns the error of
+// ctx.
 func (t *Tracker) Run(ctx context.Context) error {
 	var looked time.Time
 	scans := make(map[string]lastScan)
@@ -48,7 +48,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// end has it written until when the images of running containers were in use.
+// end saves the current time as the last use of images in use.
 func (t *Tracker) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *Tracker) end() {
 	t.save()
 }
 
-// pause is how long no event has to come before the next check.
+// pause is the time without events until the next scan.
 func (t *Tracker) pause() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *Tracker) pause() time.Duration {
 	return scanInterval
 }
 
-// every is how long no event has to come before a runtime is read again.
+// every is the time without events until a runtime is scanned again.
 func (t *Tracker) every(runtimeName string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,15 +78,15 @@ func (t *Tracker) every(runtimeName string) time.Duration {
 	return scanInterval
 }
 
-// lastScan is the last check of a runtime.
+// lastScan is the last scan of a runtime.
 type lastScan struct {
 	at     time.Time
 	failed bool
 }
 
-// scan lists images, then pods, of the runtimes: a container that is created in between shows that
-// its image is in use. Unless all are to be read, runtimes whose events report changes are skipped
-// until their time is due.
+// scan lists images, then pods, of the runtimes. In this order, a container that is created in
+// between shows that its image is in use. Unless all is set, scan skips runtimes whose interval is
+// not over.
 func (t *Tracker) scan(ctx context.Context, scans map[string]lastScan, all bool) error {
 	var errs []error
 	for _, rt := range t.options.Runtimes() {
@@ -128,7 +128,7 @@ func (t *Tracker) scanRuntime(ctx context.Context, rt Runtime) error {
 	return nil
 }
 
-// load reads what the store holds.
+// load reads the stored times.
 func (t *Tracker) load() {
 	var stored map[string]map[string]Use // by runtime and ID
 	t.options.Store.Load(&stored)
@@ -139,7 +139,7 @@ func (t *Tracker) load() {
 	}
 }
 
-// save has what changed written, and nothing if nothing did. The caller holds mu.
+// save stores the times if they have changed. The caller holds mu.
 func (t *Tracker) save() {
 	if t.dirty {
 		t.dirty = false
@@ -147,7 +147,7 @@ func (t *Tracker) save() {
 	}
 }
 
-// snapshot is what load reads.
+// snapshot returns the value that load reads.
 func (t *Tracker) snapshot() any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,8 +166,8 @@ func (t *Tracker) snapshot() any {
 	return stored
 }
 
-// asOf is a time by its age, not by what the wall clock said then: that may have been set
-// right meanwhile.
+// asOf converts a time with its monotonic age, because the wall clock may have been corrected
+// since.
 func asOf(now, when time.Time) time.Time {
 	if when.IsZero() {
 		return when

@@ -24,7 +24,7 @@ func TestTrackerOfTenThousandImagesIsSmall(t *testing.T) {
 	before := heap()
 	tracker.Observe("containerd", nil, images)
 	got := int64(heap()) - int64(before)
-	// The images' own IDs stay as well: they belong to the list here.
+	// The IDs of the images stay, too: they belong to the test's list.
 	got += count * 71
 	if got > 5<<20 {
 		t.Errorf("a tracker of %d images takes %d bytes, want at most 5 MiB", count, got)
@@ -42,8 +42,8 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// FuzzStore holds that whatever stands in the store, the tracker works, and that
-// what it understood of it is what it writes.
+// FuzzStore checks that the tracker works with any stored content, and that it writes what it
+// understood.
 func FuzzStore(f *testing.F) {
 	f.Add("containerd", "sha256:a", "2026-11-20T12:00:00Z", "")
 	f.Add("", "", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
@@ -73,10 +73,10 @@ func FuzzStore(f *testing.F) {
 	})
 }
 
-// near allows for the monotonic clock, which does not survive.
+// near allows for the lost monotonic clock.
 func near(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }
 
-// BenchmarkObserve is a check of 10,000 images of which nothing changed.
+// BenchmarkObserve scans 10,000 images without changes.
 func BenchmarkObserve(b *testing.B) {
 	const count = 10_000
 	images := make([]runtime.Image, count)

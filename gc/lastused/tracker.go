@@ -17,91 +17,87 @@ import (
 )
 
 const (
-	// coarse is how far the stored time of an image in use may lag behind: it
-	// counts as used now anyway, and is stored exactly when its use ends.
+	// coarse is how old the stored last use of an image in use may be. Such an image counts as used
+	// now, and the exact time is stored when its use ends.
 	coarse = time.Hour
-	// eventPause lets events gather before they cause a check.
+	// eventPause is how long events are collected before they trigger a scan.
 	eventPause = 200 * time.Millisecond
-	// eventGap is the least time between two checks that events cause.
+	// eventGap is the minimum time between two scans that events trigger.
 	eventGap = 5 * time.Second
-	// scanInterval is the time between checks that nothing causes, for what events
-	// have missed.
+	// scanInterval is the interval of scans without events, which finds what events have missed.
 	scanInterval = 5 * time.Minute
-	// scanIntervalBlind is the same where a runtime sends no events.
+	// scanIntervalBlind is the interval if a runtime sends no events.
 	scanIntervalBlind = time.Minute
-	// scanTimeout bounds one question to a runtime.
+	// scanTimeout bounds one scan of a runtime.
 	scanTimeout = 30 * time.Second
-	// newsAge is how long a name that came may be missing in lists, which are
-	// made some time before they are taken in.
+	// newsAge is how long a name in an event may be missing in lists. A list may have been made
+	// before the event.
 	newsAge = 2 * scanTimeout
-	// maxFromEvents bounds the names kept while no list succeeds.
+	// maxFromEvents bounds the stored events while all scans fail.
 	maxFromEvents = 10_000
-	// steadyAfter is how long the tracker runs before it believes that times in
-	// the future are wrong and not the clock.
+	// steadyAfter is how long the tracker runs before it corrects times in the future. Before that,
+	// the clock itself may be wrong.
 	steadyAfter = time.Hour
 )
 
-// Runtime is what the tracker reads.
+// Runtime is the part of a runtime that the tracker reads.
 type Runtime interface {
-	// Name is the runtime's name as in its lists.
+	// Name is the runtime's name in its lists.
 	Name() string
 	runtime.PodLister
 	runtime.ImageLister
 }
 
-// Use is when an image came and when it was last used.
+// Use is when an image was first seen and last used.
 type Use struct {
-	FirstSeen time.Time `json:"firstSeen,omitzero"` // first seen, or pulled again; zero if it is not known at all
-	LastUsed  time.Time `json:"lastUsed,omitzero"`  // zero if no use is known; now while a container runs from it
+	FirstSeen time.Time `json:"firstSeen,omitzero"` // first seen, or pulled again; zero if unknown
+	LastUsed  time.Time `json:"lastUsed,omitzero"`  // zero if no use is known; the current time while a container uses it
 }
 
-// imageKey distinguishes images across renames of their tags.
+// imageKey identifies an image by its ID, so that it stays the same when its tags change.
 type imageKey struct{ runtime, id string }
 
-// record is what the tracker knows of an image. Times keep the monotonic clock
-// where they were taken in this process, so that a step of the wall clock does
-// not age an image.
+// record is the state of an image. Times from this process keep the monotonic clock, so a change of
+// the wall clock does not change the age of an image.
 type record struct {
 	Use
 	inUse   bool
-	missed  bool      // it was absent at the last check
-	written time.Time // the LastUsed that was stored last
+	missed  bool      // it was missing in the last scan
+	written time.Time // the LastUsed in the store
 }
 
-// eventTimes are the times that events reported for one name of an image.
+// eventTimes are the times of events for one name of an image.
 type eventTimes struct {
 	at   time.Time // of the last event
-	came time.Time // zero if it did not come
-	used time.Time // zero if nothing was made from it
+	came time.Time // last pull; zero if there was none
+	used time.Time // last use; zero if there was none
 }
 
-// Tracker knows when images were last used. It is fed by Observe, with whole
-// lists, and by Notify, with events in between; all methods are safe for
-// concurrent use.
+// Tracker records when images were last used. Observe passes complete lists, and Notify passes
+// events in between. All methods are safe for concurrent use.
 type Tracker struct {
 	options Options
 	started time.Time
 	wake    chan struct{}
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	images     map[imageKey]*record
-	containers map[imageKey]imageKey   // live container (runtime, ID) to its image
-	fromEvents map[imageKey]eventTimes // of images, by the names in events since the last check
+	containers map[imageKey]imageKey   // running or created container (runtime, ID) to its image
+	fromEvents map[imageKey]eventTimes // by runtime and the name in the event, since the last scan
 	blind      map[string]bool         // runtimes without events
-	dirty      bool                    // images differ from what the store was given
+	dirty      bool                    // images differ from the stored ones
 }
 
-// Options is what a Tracker needs.
+// Options are the options of a Tracker.
 type Options struct {
 	Store    Store
-	Runtimes func() []Runtime // those of this host, as of now
-	// Observe is called after each check of Run with what went wrong, or nil;
-	// nil for nobody.
+	Runtimes func() []Runtime // current runtimes of this host
+	// Observe is called with the result of each scan; nil if not needed.
 	Observe func(error)
 	Log     *slog.Logger
 }
 
-// New reads what the store holds.
+// New creates a Tracker, and loads the stored times.
 func New(options Options) (*Tracker, error) {
 	if options.Store == nil || options.Runtimes == nil || options.Log == nil {
 		return nil, errors.New("last-used tracker: store, runtimes and logger are required")
@@ -118,7 +114,7 @@ func New(options Options) (*Tracker, error) {
 	return t, nil
 }
 
-// Use returns what is known of an image.
+// Use returns when an image was first seen and last used.
 func (t *Tracker) Use(runtimeName, id string) Use {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +129,7 @@ func (t *Tracker) Use(runtimeName, id string) Use {
 	return use
 }
 
-// Observe takes in a whole list of a runtime's pods and images.
+// Observe records the complete lists of a runtime's pods and images.
 func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runtime.Image) {
 	users := gc.UsersOf(pods)
 	t.mu.Lock()
@@ -154,13 +150,13 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 		if key.runtime != runtimeName || seen[key] {
 			continue
 		}
-		// A single list may miss an image that is just being tagged again.
+		// A single list may omit an image while its tag changes.
 		if r.missed {
 			t.forget(key)
 		}
 		r.missed, r.inUse = true, false
 	}
-	// What the list does not show may have come after it was made.
+	// Keep events that may be newer than the list.
 	maps.DeleteFunc(t.fromEvents, func(ref imageKey, n eventTimes) bool {
 		return ref.runtime == runtimeName && now.Sub(n.at) > newsAge
 	})
@@ -168,7 +164,7 @@ func (t *Tracker) Observe(runtimeName string, pods []runtime.Pod, images []runti
 
 // observeImage updates one record. The caller holds mu.
 func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, users gc.Users, now time.Time) {
-	var came, used time.Time // from events; the latest of its names
+	var came, used time.Time // latest event of all names
 	for _, ref := range refs {
 		name := imageKey{key.runtime, ref}
 		n, reported := t.fromEvents[name]
@@ -178,14 +174,14 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 		came, used = later(came, n.came), later(used, n.used)
 		delete(t.fromEvents, name)
 	}
-	if !img.CreatedAt.After(now) { // the runtime reports pulls that were not watched
+	if !img.CreatedAt.After(now) { // some runtimes report the time of the last pull
 		came = later(came, img.CreatedAt)
 	}
 	r := t.images[key]
 	if r == nil {
 		r = &record{Use: Use{FirstSeen: now}}
 		t.dirty = true
-		if !came.IsZero() { // one check finds many images that did not come together
+		if !came.IsZero() { // otherwise all images would seem to be as old as the first scan
 			r.FirstSeen = came
 		}
 		t.images[key] = r
@@ -213,11 +209,11 @@ func (t *Tracker) observeImage(key imageKey, img *runtime.Image, refs []string, 
 		r.LastUsed = now
 		t.dirty = t.dirty || now.Sub(r.written) >= coarse
 	case wasInUse && !r.LastUsed.Equal(r.written):
-		t.dirty = true // its last container is gone: from now on the time counts
+		t.dirty = true // the last container has ended, so store the exact time
 	}
 }
 
-// use moves the last use on. The caller holds mu.
+// use records a use of an image, unless a later one is known. The caller holds mu.
 func (t *Tracker) use(r *record, when, now time.Time) {
 	if when.After(now) {
 		when = now
@@ -227,8 +223,8 @@ func (t *Tracker) use(r *record, when, now time.Time) {
 	}
 }
 
-// steady takes times in the future back to now once the clock can be trusted:
-// right after boot it is rather the clock that is wrong.
+// steady replaces times in the future by the current time. It does so only after steadyAfter,
+// because right after a boot the clock may be wrong.
 func (t *Tracker) steady(r *record, now time.Time) {
 	if now.Sub(t.started) < steadyAfter {
 		return
@@ -240,7 +236,7 @@ func (t *Tracker) steady(r *record, now time.Time) {
 	}
 }
 
-// Forget drops an image that was removed: if it comes again, it is new.
+// Forget removes the record of an image that was removed. If it is pulled again, it is new.
 func (t *Tracker) Forget(runtimeName, id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,7 +251,7 @@ func (t *Tracker) forget(key imageKey) {
 	}
 }
 
-// Notify takes in an event. It does not wait.
+// Notify records an event. It does not block.
 func (t *Tracker) Notify(e runtime.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -278,22 +274,22 @@ func (t *Tracker) Notify(e runtime.Event) {
 	case runtime.ImageAdded:
 		t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, eventTimes{at: now, came: when})
 	case runtime.ContainerCreated:
-		// Gone before the next check, it would have been nobody's use.
+		// The container may end before the next scan, so record the use now.
 		if e.Image != "" {
 			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, eventTimes{at: now, used: when})
 		}
 	case runtime.Changed:
-		// Pulled again, or a name that moved.
+		// The image was pulled again, or its name now refers to it.
 		if e.Image != "" {
 			t.note(imageKey{e.Runtime, gc.NormalReference(e.Image)}, eventTimes{at: now, came: when})
 		}
 	case runtime.ImageRemoved:
-		return // the next regular look finds out which
+		return // the next scan finds which image it was
 	}
 	t.trigger()
 }
 
-// note keeps what an event reported until the next check. The caller holds mu.
+// note stores an event until the next scan. The caller holds mu.
 func (t *Tracker) note(name imageKey, n eventTimes) {
 	if len(t.fromEvents) >= maxFromEvents {
 		clear(t.fromEvents)
@@ -302,8 +298,8 @@ func (t *Tracker) note(name imageKey, n eventTimes) {
 	t.fromEvents[name] = eventTimes{at: n.at, came: later(old.came, n.came), used: later(old.used, n.used)}
 }
 
-// SetBlind says whether a runtime sends no events now, so that it has to be
-// read more often. One that begins to is read soon: it may be back.
+// SetBlind sets whether a runtime sends no events. Such a runtime is scanned more often. When
+// events return, the runtime is scanned soon, because it may have restarted.
 func (t *Tracker) SetBlind(runtimeName string, blind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -318,7 +314,7 @@ func (t *Tracker) SetBlind(runtimeName string, blind bool) {
 	t.trigger()
 }
 
-// trigger makes Run look soon.
+// trigger makes Run scan soon.
 func (t *Tracker) trigger() {
 	select {
 	case t.wake <- struct{}{}:
@@ -326,8 +322,8 @@ func (t *Tracker) trigger() {
 	}
 }
 
-// NewsOf reports whether an image was pulled or used after the recorded times, by events or by a
-// check.
+// NewsOf reports whether an image was pulled or used after the recorded times, according to events
+// or a scan.
 func (t *Tracker) NewsOf(img *runtime.Image, refs []string, known Use) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,8 +18,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// store is a Store in memory, which takes what it is to save half a minute later, or when it
-// is read.
+// store is a Store in memory. It takes the value half a minute after a save, or when it is read.
 type store struct {
 	mu      sync.Mutex
 	content []byte
@@ -49,7 +48,7 @@ func (s *store) SaveLazily(snapshot func() any) {
 	s.pending = snapshot
 }
 
-// flush takes what is pending, as it is now.
+// flush takes the pending value now.
 func (s *store) flush() {
 	s.mu.Lock()
 	snapshot := s.pending
@@ -68,7 +67,7 @@ func (s *store) flush() {
 	s.writes++
 }
 
-// images are what is stored, by runtime and ID.
+// images returns the stored value, by runtime and ID.
 func (s *store) images() (images map[string]map[string]lastused.Use) {
 	s.Load(&images)
 	return images
@@ -81,7 +80,7 @@ func (s *store) count() (writes, entries int) {
 	return s.writes, entries
 }
 
-// logBuffer is a log that can be read while it is written.
+// logBuffer is a log that can be read during writes.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -99,7 +98,7 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// start makes a tracker and runs it over the Fake with its events, until stop.
+// start creates a tracker and runs it with the Fake and its events, until stop.
 func start(t *testing.T, s *store, fake *runtimetest.Fake, log *logBuffer) (tracker *lastused.Tracker, stop func()) {
 	t.Helper()
 	tracker, err := lastused.New(lastused.Options{
@@ -194,7 +193,7 @@ func TestTrackerSeesUseThatItsEventsMissed(t *testing.T) {
 		addImage(fake, "b")
 		time.Sleep(20 * time.Second)
 		runContainer(fake, "e", "b")
-		tracker.SetBlind("fake", false) // what was before, nobody told
+		tracker.SetBlind("fake", false) // events before it are lost
 		time.Sleep(20 * time.Second)
 		if use := tracker.Use("fake", "sha256:b"); !use.LastUsed.Equal(time.Now()) {
 			t.Errorf("Use() soon after events came = %+v, want now, %s", use, time.Now())
@@ -218,7 +217,7 @@ func TestTrackerSurvivesRestarts(t *testing.T) {
 		end := time.Now()
 		stop()
 
-		// Away for a day; both containers and a tag are gone meanwhile.
+		// The agent was stopped for a day; both containers and a tag were removed in the meantime.
 		for _, p := range mustPods(t, fake) {
 			fake.TakePod(p.ID)
 		}
@@ -296,7 +295,7 @@ func TestTrackerBoundsScansUnderEvents(t *testing.T) {
 		addImage(fake, "a")
 		_, stop := start(t, newStore(), fake, &logBuffer{})
 		defer stop()
-		for i := range 600 { // ten new containers a second
+		for i := range 600 { // ten new containers per second
 			runContainer(fake, fmt.Sprint("c", i), "a")
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -306,14 +305,14 @@ func TestTrackerBoundsScansUnderEvents(t *testing.T) {
 	})
 }
 
-func TestTrackerTakesBackTimesInTheFuture(t *testing.T) {
+func TestTrackerCorrectsTimesInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, s := runtimetest.NewFake(runtimetest.Options{}), newStore()
 		addImage(fake, "a")
 		_, stop := start(t, s, fake, &logBuffer{})
 		stop()
 		images, ahead := s.images(), time.Now().AddDate(1, 0, 0)
-		for id := range images["fake"] { // as written by a clock that was a year ahead
+		for id := range images["fake"] { // as if written with a clock one year ahead
 			images["fake"][id] = lastused.Use{FirstSeen: ahead, LastUsed: ahead}
 		}
 		s.SaveLazily(func() any { return images })
@@ -359,7 +358,7 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 	})
 }
 
-func TestARuntimeWithoutEventsHasTheOthersCheckedNoMoreOften(t *testing.T) {
+func TestARuntimeWithoutEventsCausesNoScansOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		talks, blind := runtimetest.NewFake(runtimetest.Options{Name: "talks"}), runtimetest.NewFake(runtimetest.Options{Name: "blind"})
 		tracker, err := lastused.New(lastused.Options{

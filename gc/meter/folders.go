@@ -20,20 +20,20 @@ import (
 
 const (
 	maxFolders  = 8
-	folderDepth = 6         // below the root, as deep as runtimes keep one folder a container below /
-	heavyShare  = 100       // a folder is named if it holds this part of all that was found
-	walkEntries = 1_000_000 // a few seconds, where they are in memory
+	folderDepth = 6         // below the root; runtimes keep one folder per container at this depth below /
+	heavyShare  = 100       // a folder is listed if it holds this fraction of the total
+	walkEntries = 1_000_000 // a few seconds if they are cached
 	walkLimit   = 5 * time.Second
-	// walkBytes bounds what a walk holds of folders that it is yet to read, and again of folders
-	// that it weighs: some 60,000 of each.
+	// walkBytes bounds the memory for folders that the walk has yet to read, and also for folders
+	// that it measures: some 60,000 of each.
 	walkBytes = 8 << 20
-	// mostLinked bounds how many files of several names are remembered, which take some 40 bytes each.
+	// mostLinked bounds how many files with several names are remembered. Each takes some 40 bytes.
 	mostLinked = 1 << 17
 )
 
-// Folders names the largest folders of the filesystem that a runtime keeps images on, largest
-// first, in bytes or in inodes. It reads so many files only as take seconds, those in few
-// folders first: on a host with more of them the figures are too low, as AtLeast says.
+// Folders returns the largest folders of a runtime's image filesystem, largest first, by bytes or
+// by inodes. It stops after a number of entries that takes some seconds. It reads folders with few
+// entries first. If there are more entries, the figures are too low, and AtLeast is set.
 func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byInodes bool) ([]gc.Folder, error) {
 	root := folder(filesystem)
 	answer, err := s.bounded(ctx, "walk", root, func() (any, error) {
@@ -51,18 +51,18 @@ func (s *Statfs) Folders(ctx context.Context, filesystem runtime.Filesystem, byI
 	return folders, nil
 }
 
-// weights are folders below a root by what they hold.
+// weights has the content of the folders below a root.
 type weights struct {
 	root    *tree.Folder
 	folders map[*tree.Folder]*weight
-	bytes   int  // that the folders take
-	cut     bool // there is more than was read
+	bytes   int  // memory of the folders
+	cut     bool // not all entries were read
 }
 
-// weight is what a folder holds.
+// weight is the content of a folder.
 type weight struct{ bytes, inodes uint64 }
 
-// of is the weight that counts.
+// of returns the bytes or the inodes.
 func (w weight) of(byInodes bool) uint64 {
 	if byInodes {
 		return w.inodes
@@ -70,9 +70,9 @@ func (w weight) of(byInodes bool) uint64 {
 	return w.bytes
 }
 
-// weigh adds up what lies where on the filesystem of a folder: below its mount point, or, where
-// another mount hides that, in the folder above. It follows no link and enters no other mount;
-// a file of several names counts under one of them.
+// weigh measures the content of a folder's filesystem. It starts at the mount point, or at the
+// folder above path if another mount hides the mount point. It follows no link and enters no other
+// mount. A file with several names counts once.
 func weigh(path, mountpoint string, most int, until time.Time) (weights, error) {
 	root, pid, err := openRoot(path, mountpoint)
 	if err != nil {
@@ -81,15 +81,15 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 	defer root.Close()
 	w := weights{folders: make(map[*tree.Folder]*weight)}
 	device := tree.Device(root.Self)
-	mounts := map[uint64]bool{root.Self.Mnt_id: true} // that are walked
+	mounts := map[uint64]bool{root.Self.Mnt_id: true} // mounts to read
 	same := sameFolders(root.Self.Mnt_id, pid)
-	seen := make(map[[2]uint64]bool) // devices and inodes of what has several names
+	seen := make(map[[2]uint64]bool) // device and inode of files with several names
 	entries := 0
 	whole := tree.Walk(root, walkBytes, func(e tree.Entry) (enter, goOn bool) {
 		if entries++; entries > most || time.Now().After(until) {
 			return false, false
 		}
-		// A file on an overlay may report the device of its layer.
+		// On an overlay, a file may have the device of its layer.
 		if e.Folder != nil {
 			if !mounts[e.Stat.Mnt_id] && same[e.Folder.Path()] {
 				mounts[e.Stat.Mnt_id] = true
@@ -116,10 +116,10 @@ func weigh(path, mountpoint string, most int, until time.Time) (weights, error) 
 	return w, nil
 }
 
-// openRoot opens the first of a mount point, the folder above path, and path that is on the filesystem
-// of path, and returns a process that sees what is mounted below it. Only root can change what these
-// are. The mount point is opened as process 1 sees it: PrivateTmp= of the unit hides the host's /tmp
-// and /var/tmp from this process.
+// openRoot opens the first of these that is on the filesystem of path: the mount point, the folder
+// above path, and path. It also returns a process whose mounts below it are used. Only root can
+// change what these paths are. The mount point is opened as process 1 sees it: PrivateTmp= of the
+// unit hides the host's /tmp and /var/tmp from this process.
 func openRoot(path, mountpoint string) (root *tree.Dir, pid int, err error) {
 	pid = os.Getpid()
 	folder, err := tree.Open(path)
@@ -145,7 +145,7 @@ func openRoot(path, mountpoint string) (root *tree.Dir, pid int, err error) {
 	return folder, pid, nil
 }
 
-// openOnHost opens a folder as process 1 sees it, and calls it by its path there.
+// openOnHost opens a folder as process 1 sees it. Its name is the path there.
 func openOnHost(path string) (*tree.Dir, error) {
 	if path == "" {
 		return nil, os.ErrNotExist
@@ -157,9 +157,9 @@ func openOnHost(path string) (*tree.Dir, error) {
 	return tree.New(os.NewFile(uintptr(fd), path))
 }
 
-// sameFolders are the mount points that a process sees below a mount, given by its ID, at which the
-// folder is mounted that would be there without the mount. The unit of this service makes such mounts,
-// for example of /var/log, which the service may write.
+// sameFolders returns the mount points below a mount, given by its ID, at which a process sees the
+// folder of the mount itself. The unit of this service creates such mounts, for example at
+// /var/log, so that the service may write there.
 func sameFolders(mount uint64, pid int) map[string]bool {
 	file, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
 	if err != nil {
@@ -181,7 +181,7 @@ func sameFolders(mount uint64, pid int) map[string]bool {
 	return same
 }
 
-// add counts a file or a folder to all folders that it is in or is.
+// add adds an entry to all folders above it. A folder also counts for itself.
 func (w *weights) add(e tree.Entry) {
 	if e.In == nil {
 		w.root = e.Folder
@@ -193,7 +193,8 @@ func (w *weights) add(e tree.Entry) {
 	}
 }
 
-// count counts something to a folder, unless it is one too many: then only those above it know.
+// count adds an entry to a folder. If the memory limit is reached, it counts only for the folders
+// above.
 func (w *weights) count(f *tree.Folder, bytes uint64) {
 	sum := w.folders[f]
 	if sum == nil {
@@ -208,8 +209,8 @@ func (w *weights) count(f *tree.Folder, bytes uint64) {
 	sum.inodes++
 }
 
-// largest names the folders in which the weight is. Each holds a share of all by itself, without
-// the folders below it that are named as well, and its figures are of that.
+// largest returns the folders with a large share of the total. Listed folders below a folder do not
+// count for it, and its figures do not include them.
 func (w *weights) largest(byInodes bool) []gc.Folder {
 	all := w.folders[w.root]
 	if all == nil {
@@ -224,7 +225,7 @@ func (w *weights) largest(byInodes bool) []gc.Folder {
 	}
 	slices.SortFunc(heavy, func(a, b *tree.Folder) int { return cmp.Compare(b.Depth, a.Depth) })
 	var named []gc.Folder
-	below := make(map[*tree.Folder]weight) // what named folders hold, by each folder above them
+	below := make(map[*tree.Folder]weight) // content of listed folders, by each folder above them
 	for _, f := range heavy {
 		rest := weight{w.folders[f].bytes - below[f].bytes, w.folders[f].inodes - below[f].inodes}
 		if rest.of(byInodes) < least {

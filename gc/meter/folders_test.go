@@ -72,7 +72,7 @@ func TestStatfsNamesTheLargestFolders(t *testing.T) {
 	}
 }
 
-// What fills a filesystem may lie anywhere on it, beside something larger.
+// What fills a filesystem may be anywhere on it, beside something larger.
 func TestFoldersAreThoseOfTheWholeFilesystem(t *testing.T) {
 	root := t.TempDir()
 	write := func(path string, size int64) {
@@ -119,8 +119,8 @@ func TestFoldersAreThoseOfTheWholeFilesystem(t *testing.T) {
 	}
 }
 
-// A folder of millions of files is what fills a filesystem's inodes: it must not
-// fill the memory as well.
+// A folder with millions of files may use up a filesystem's inodes. It must not use up the memory,
+// too.
 func TestFoldersReadsAHugeFolderInParts(t *testing.T) {
 	const count = 5_000
 	path := filepath.Join(t.TempDir(), "root", "images")
@@ -142,7 +142,7 @@ func TestFoldersReadsAHugeFolderInParts(t *testing.T) {
 	}
 }
 
-// What somebody makes on the filesystem must not fill the memory, however long its paths are.
+// Long paths on the filesystem must not use up the memory.
 func TestFoldersWithLongPathsTakeBoundedMemory(t *testing.T) {
 	const count = 4000
 	long := strings.Repeat("x", 250)
@@ -171,7 +171,7 @@ func TestFoldersWithLongPathsTakeBoundedMemory(t *testing.T) {
 			goruntime.ReadMemStats(&after)
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 10
 			t.Logf("allocated %d KiB", allocated)
-			if most := uint64(count * 6); allocated > most { // of which only names are held; the race detector makes it three times as much
+			if most := uint64(count * 6); allocated > most { // only names are held; the race detector needs three times as much
 				t.Errorf("a look at %d folders allocated %d KiB, want %d at the most", count, allocated, most)
 			}
 		})

@@ -15,9 +15,9 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// On an overlay of several filesystems files tell another device than folders.
+// On an overlay of several filesystems, files and folders have different devices.
 func TestFoldersOnAnOverlayAreWeighed(t *testing.T) {
-	lab.In(t) // mounts are the lab's
+	lab.In(t) // mounts belong to the lab
 	at := t.TempDir()
 	folder := func(name string) string {
 		t.Helper()

@@ -1,8 +1,8 @@
 // Package meter measures filesystems for garbage collection: how full they are, what fills them,
 // and whether deferred deletions have finished.
 //
-// It owns the system calls. One that hangs, such as on a lost device or file server, blocks no
-// other call.
+// It owns the system calls. A call that hangs, for example on a lost device or file server, does
+// not block other calls.
 package meter
 
 import (
@@ -17,15 +17,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Statfs measures the filesystems of a real host. The zero value is ready.
+// Statfs measures the filesystems of a host. The zero value is ready to use.
 type Statfs struct {
-	// calls shares a call that hangs, as they do when a device or a file server
-	// is gone: it costs one goroutine, not one with each run.
+	// calls shares a call that hangs, so that it costs one goroutine, and not one for each run.
 	calls singleflight.Group
 }
 
-// Usage asks statfs(2) about the folder, which is right even where another
-// mount hides the mount point.
+// Usage calls statfs(2) on the folder. That is correct even if another mount hides the mount point.
 func (s *Statfs) Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, error) {
 	path := folder(fs)
 	answer, err := s.bounded(ctx, "statfs", path, func() (any, error) {
@@ -37,8 +35,8 @@ func (s *Statfs) Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, er
 		return gc.Usage{Filesystem: fs}, err
 	}
 	st := answer.(unix.Statfs_t)
-	// Blocks are counted in fragments where the two differ, as on some FUSE and
-	// network filesystems; df(1) counts so as well.
+	// Blocks are counted in units of Frsize. On some FUSE and network filesystems it differs from
+	// Bsize. df(1) does the same.
 	unit := uint64(st.Frsize)
 	if unit == 0 {
 		unit = uint64(st.Bsize)
@@ -78,7 +76,7 @@ func (s *Statfs) bounded(ctx context.Context, operation, path string, call func(
 	}
 }
 
-// folder is where to ask: the runtime's folder, or the mount if it names none.
+// folder returns the path to measure: the runtime's folder, or the mount point if it has none.
 func folder(fs runtime.Filesystem) string {
 	if fs.Path == "" {
 		return fs.Mountpoint

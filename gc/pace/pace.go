@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// mostAtOnce is how many removals a runtime is requested at the same time at
-	// the most: what is gained by more, a runtime's own work takes from.
+	// mostAtOnce is the maximum number of parallel removals on one runtime. More would slow down
+	// the runtime's other work.
 	mostAtOnce = 4
-	// paceRound is how many removals are judged together.
+	// paceRound is the number of removals in a round.
 	paceRound = 8
-	// paceNoise is what a removal may take without being slow, regardless of the best.
+	// paceNoise is the longest average of a round that never counts as slow.
 	paceNoise = 5 * time.Millisecond
 )
 
-// pacer finds how many removals a runtime handles in parallel, by how long each takes. It begins
-// with one and adds one after each round without a slow removal. If removals take twice as long as
-// at best, it halves the number, and retries the larger number only after a pause that doubles each
-// time. If even a single removal takes twice as long, other work keeps the runtime busy: the pacer
-// then pauses for as long as it works. It slowly accepts the longer time as the normal one, because
-// the disk may have become slower for good.
+// pacer finds how many removals a runtime handles in parallel, from how long each takes. It begins
+// with one, and adds one after each round that is not slow. A round is slow if its average is twice
+// the best one. After a slow round, the pacer halves the number. It tries the larger number again
+// after a pause that doubles each time. If a round of single removals is slow, other work keeps the
+// runtime busy. Then the pacer pauses after each removal for as long as a removal takes. It slowly
+// raises the best average, because the disk may have become slower permanently.
 type pacer struct {
-	limit int           // removals at once
-	best  time.Duration // of a removal, on average, in the best round; 0 before the first
+	limit int           // parallel removals
+	best  time.Duration // lowest average of a round; 0 before the first
 	pause time.Duration // before the next removal when none is in progress
 
-	tooMuch int // removals at once that were too much; 0 if none were
-	wait    int // rounds until they are tried again
-	waited  int // rounds for which they were not tried last
+	tooMuch int // number of parallel removals that was too much; 0 if unknown
+	wait    int // rounds until it is tried again
+	waited  int // length of the last such wait, in rounds
 
-	sum time.Duration // of the round that is in progress
+	sum time.Duration // sum of the current round
 	n   int
 }
 
-// Each tries all objects of a list in order, several in parallel, and calls done with each result,
-// one at a time. It stops when ctx ends or done returns that more attempts are useless. It waits
-// for attempts in progress, and returns how many objects it did not try. A failed attempt does not
-// change the pace: it may have been refused at once, or have hung.
+// Each calls try for the objects of a list in order, several in parallel, and calls done with each
+// result, one at a time. It stops when ctx ends, or when done returns false. It waits for calls in
+// progress, and returns how many objects it did not try. A failed call does not change the pace,
+// because it may have failed at once or hung.
 func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, error) (goOn bool)) (left int) {
 	type outcome struct {
 		one  T
@@ -81,10 +81,10 @@ func Each[T any](ctx context.Context, list []T, try func(T) error, done func(T, 
 	}
 }
 
-// longestWait bounds, in rounds, how long too much is not tried again.
+// longestWait is the maximum of wait, in rounds.
 const longestWait = 256
 
-// observe takes in how long a removal took.
+// observe records the duration of a removal.
 func (p *pacer) observe(took time.Duration) {
 	p.sum += took
 	if p.n++; p.n < paceRound {
@@ -110,9 +110,9 @@ func (p *pacer) observe(took time.Duration) {
 	}
 }
 
-// grow allows one more after a round that succeeded.
+// grow raises the limit by one after a fast round.
 func (p *pacer) grow() {
-	if p.tooMuch > 0 && p.limit >= p.tooMuch { // it is no longer too much
+	if p.tooMuch > 0 && p.limit >= p.tooMuch { // this number is no longer too much
 		p.tooMuch, p.waited = 0, 0
 	}
 	if p.tooMuch > 0 && p.limit+1 >= p.tooMuch && p.wait > 0 {

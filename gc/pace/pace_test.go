@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// crew counts how many are at work at once.
+// crew counts parallel calls.
 type crew struct {
 	mu        sync.Mutex
 	now, most int
@@ -39,8 +39,8 @@ func TestEach(t *testing.T) {
 	tests := []struct {
 		name    string
 		try     func(i int) error
-		enough  int // that many are done when it is no use to continue
-		cancel  int // the same, for who cancels
+		enough  int // done returns false after this many
+		cancel  int // cancel after this many
 		left    [2]int
 		most    int
 		slowest time.Duration

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// longestRemoval bounds one removal: a large image on a slow disk takes long.
+	// longestRemoval is the time limit of one removal: a large image on a slow disk takes long.
 	longestRemoval = 2 * time.Minute
-	// shortestRemoval is what one gets at least, however many have hung.
+	// shortestRemoval is the minimum time limit of a removal.
 	shortestRemoval = 10 * time.Second
 )
 
-// Patience is how long one run waits for each removal of a runtime that answers all
-// else: two minutes, and half as long after each that used up its time, down to ten
-// seconds. What hangs is the oldest, and so the first of every run, which would else
-// never come to the rest. The zero value is ready. It is safe for concurrent use.
+// Patience is the time limit for removals of one run on a runtime that otherwise answers. It is two
+// minutes, and halves after each removal that used it up, down to ten seconds. The object whose
+// removal hangs is the oldest, and so the first of every run. With a fixed limit, the run would not
+// reach the other objects. The zero value is ready to use. It is safe for concurrent use.
 type Patience struct {
 	mu  sync.Mutex // guards cut
 	cut time.Duration
 }
 
-// Within makes one removal within the time that is left to one, and more. One that
-// uses it up is runtime.ErrUnavailable.
+// Within runs one removal within the time limit plus more. If the removal uses it up, the error is
+// runtime.ErrUnavailable.
 func (p *Patience) Within(ctx context.Context, more time.Duration, remove func(context.Context) error) error {
 	limit := p.limit()
 	_, err := runtime.Within(ctx, limit+more, func(ctx context.Context) (struct{}, error) { return struct{}{}, remove(ctx) })
@@ -42,8 +42,7 @@ func (p *Patience) limit() time.Duration {
 	return longestRemoval - p.cut
 }
 
-// lose takes in that a removal used up its time. Those that were in progress together
-// had the same time and count once.
+// lose records that a removal used up its time. Parallel removals with the same limit count once.
 func (p *Patience) lose(had time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

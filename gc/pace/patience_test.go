@@ -42,7 +42,7 @@ func TestPatienceHalvesWithEachRemovalThatHangs(t *testing.T) {
 		for range 5 {
 			got = append(got, hang(0))
 		}
-		got = append(got, hang(30*time.Second)) // with the grace of a container besides
+		got = append(got, hang(30*time.Second)) // with the grace period of a container
 		want := []time.Duration{120 * time.Second, 60 * time.Second, 30 * time.Second, 15 * time.Second, 10 * time.Second, 10 * time.Second, 40 * time.Second}
 		if !slices.Equal(got, want) {
 			t.Errorf("Within() waited %v, want %v", got, want)
@@ -66,8 +66,8 @@ func TestRemovalsThatHangTogetherCountOnce(t *testing.T) {
 	})
 }
 
-// Whoever called the whole run off says nothing of how long a removal takes.
-func TestARunThatEndsCostsNoPatience(t *testing.T) {
+// A cancelled run says nothing about the duration of a removal.
+func TestACancelledRunDoesNotShortenTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pace.Patience
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

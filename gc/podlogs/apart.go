@@ -6,10 +6,10 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// apart reports whether an entry of a folder is on another mount than the folder. Since 5.8 the
-// kernel returns the mount of each. Without it, devices are compared, but only for folders: a file
-// on an overlay may have the device of its layer (Documentation/filesystems/overlayfs.rst). For
-// folders the device counts in any case, because a btrfs subvolume has its own device, but no
+// apart reports whether an entry of a folder is on another mount than the folder. The kernel
+// returns the mount of each since Linux 5.8. On older kernels only folders are compared, by device:
+// a file on an overlay may have the device of its layer (Documentation/filesystems/overlayfs.rst).
+// The devices of folders are always compared, because a btrfs subvolume has its own device, but no
 // mount.
 func apart(folder, entry unix.Statx_t) bool {
 	named := folder.Mask&entry.Mask&unix.STATX_MNT_ID != 0

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/gc/podlogs"
 )
 
-func TestWhatIsOnAFoldersOwnFilesystem(t *testing.T) {
+func TestApart(t *testing.T) {
 	const file, folder, link = unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK
 	on := func(kind uint16, mask uint32, mount uint64, device uint32) unix.Statx_t {
 		return unix.Statx_t{Mask: unix.STATX_BASIC_STATS | mask, Mode: kind, Mnt_id: mount, Dev_minor: device}

@@ -32,7 +32,7 @@ import (
 
 const image = "docker.io/library/web:1"
 
-// stable is a containerd with a collector over it and over the logs of the lab.
+// stable has a containerd, and a collector for it and for the logs of the lab.
 type stable struct {
 	*testing.T
 	*lab.Containerd
@@ -40,7 +40,7 @@ type stable struct {
 	collector *collect.Containers
 }
 
-// counted counts what is removed at the same time.
+// counted counts parallel removals.
 type counted struct {
 	*cri.Runtime
 	now, most *atomic.Int32
@@ -61,7 +61,7 @@ func (forgetful) SaveLazily(func() any) {}
 
 func newStable(t *testing.T) *stable {
 	t.Helper()
-	lab.In(t) // /var/log is the lab's
+	lab.In(t) // the lab has its own /var/log
 	if err := errors.Join(os.RemoveAll("/var/log/pods"), os.RemoveAll("/var/log/containers")); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (s *stable) check(err error) {
 	}
 }
 
-// Name is the test's own; the runtime's is s.counted.Name.
+// Name is the test's name; s.counted.Name is the runtime's.
 func (s *stable) Name() string { return s.T.Name() }
 
 func (s *stable) run(name string, containers ...lab.ContainerSpec) *lab.Pod {
@@ -111,7 +111,7 @@ func (s *stable) run(name string, containers ...lab.ContainerSpec) *lab.Pod {
 	return p
 }
 
-// collect runs a collection that must not fail.
+// collect runs a collection that must succeed.
 func (s *stable) collect() runs.Report {
 	s.Helper()
 	r, err := s.collector.Collect(s.Context(), gc.Options{}, nil)
@@ -176,7 +176,7 @@ func TestADeadPodOfContainerdGoesWithItsContainersAndLogs(t *testing.T) {
 	for _, name := range []string{"web", "job"} {
 		paths = append(paths, fmt.Sprintf("/var/log/containers/dead_barn_%s-%s.log", name, dead.Containers[name]))
 	}
-	// The links dangle once the folder is gone.
+	// The links dangle after the folder is removed.
 	if got := removed(r, runs.KindLog); !slices.Equal(got, []string{logFolder(dead)}) {
 		t.Errorf("Collect() removed logs %v, want %s", got, logFolder(dead))
 	}
@@ -193,7 +193,7 @@ func TestADeadPodOfContainerdGoesWithItsContainersAndLogs(t *testing.T) {
 	}
 }
 
-// containerd loses track of a container whose status it cannot read after a start.
+// containerd loses track of a container if it cannot read its status after a start.
 func TestAContainerThatContainerdLostTrackOfIsStoppedBeforeItGoes(t *testing.T) {
 	s := newStable(t)
 	p := s.run("lost", serve("web"))
@@ -215,7 +215,7 @@ func TestAContainerThatContainerdLostTrackOfIsStoppedBeforeItGoes(t *testing.T) 
 	if err := s.RemoveContainer(t.Context(), pods[0].Containers[0]); !errors.Is(err, runtime.ErrInUse) {
 		t.Errorf("RemoveContainer() = %v, want %v: it runs", err, runtime.ErrInUse)
 	}
-	// In a pod that lives it counts as the newest dead one of its name.
+	// In a running pod it counts as the newest dead container with its name.
 	if r := s.collect(); len(r.Removed) > 0 {
 		t.Errorf("Collect() removed %+v, want nothing", r.Removed)
 	}
@@ -233,7 +233,7 @@ func TestAContainerThatContainerdLostTrackOfIsStoppedBeforeItGoes(t *testing.T) 
 	}
 }
 
-// processesOf finds the processes in a container's cgroup.
+// processesOf returns the processes in a container's cgroup.
 func processesOf(t *testing.T, id string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -286,7 +286,7 @@ func TestHundredsOfDeadContainersGoAFewAtATime(t *testing.T) {
 		n, r.Duration.Round(time.Millisecond), s.most.Load(), during[len(during)/2], during[len(during)-1], len(during))
 }
 
-// askOnAndOn requests the pods, as others do, and reports how long each answer took.
+// askOnAndOn lists the pods repeatedly, as other clients do, and returns how long each call took.
 func (s *stable) askOnAndOn(ctx context.Context) (took []time.Duration) {
 	for {
 		started := time.Now()

@@ -1,7 +1,7 @@
 package podlogs
 
-// Apart reports whether an entry is not on its folder's own filesystem.
+// Apart reports whether an entry is on another mount than its folder.
 var Apart = apart
 
-// Bound sets how many folders, or links, are found at once, and how many files one may hold.
+// Bound sets the maximum number of folders or links, and of files in a folder.
 func (h *Host) Bound(found, files int) { h.found, h.files = found, files }

@@ -17,8 +17,7 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// dangling finds the links to logs that are not there. A link that leads anywhere
-// but to a pod's log is none of ours.
+// dangling finds links to logs that do not exist. Links to anything but a pod's log are ignored.
 func (h *Host) dangling(ctx context.Context, pods *tree.Dir) ([]gc.LogFact, error) {
 	links, err := openTop(h.links)
 	if err != nil || links == nil {
@@ -46,7 +45,7 @@ func (h *Host) dangling(ctx context.Context, pods *tree.Dir) ([]gc.LogFact, erro
 	return found, errors.Join(errs...)
 }
 
-// inspectLink reports whether an entry is a link to a pod's log that is not there.
+// inspectLink reports whether an entry is a link to a pod's log that does not exist.
 func (h *Host) inspectLink(links, pods *tree.Dir, name string) (gc.LogFact, bool, error) {
 	log := gc.LogFact{Path: filepath.Join(h.links, name), Link: true}
 	base, isLog := strings.CutSuffix(name, ".log")
@@ -74,8 +73,8 @@ func (h *Host) inspectLink(links, pods *tree.Dir, name string) (gc.LogFact, bool
 	return log, !there, err
 }
 
-// exists walks down to a container's log, following nothing. What is there and is
-// not what it should be counts as being there.
+// exists reports whether a container's log exists. It follows no links. If anything else is in its
+// place, the log counts as existing.
 func exists(pods *tree.Dir, steps []string) (bool, error) {
 	folder := pods
 	for i, name := range steps {

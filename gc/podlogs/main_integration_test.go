@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// TestMain gives these tests a lab of their own: whoever collects logs for one
-// runtime takes those of another one's pods for rubbish.
+// TestMain gives these tests their own lab. A collector for one runtime would treat the logs of
+// another runtime's pods as orphaned.
 func TestMain(m *testing.M) {
 	lab.Main(m, lab.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 }

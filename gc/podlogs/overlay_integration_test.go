@@ -14,11 +14,11 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// newOverlay is a tree whose root is an overlay of two filesystems, where files tell
-// another device than their folders. What lower writes is in the layer below.
+// newOverlay returns a tree whose root is an overlay of two filesystems, on which files and folders
+// have different devices. lower writes into the lower layer.
 func newOverlay(t *testing.T, lower func(below *tree)) *tree {
 	t.Helper()
-	lab.In(t) // mounts are the lab's
+	lab.In(t) // mounts belong to the lab
 	at := t.TempDir()
 	mount := func(source, target, kind, data string) {
 		t.Helper()
@@ -40,7 +40,7 @@ func newOverlay(t *testing.T, lower func(below *tree)) *tree {
 	mount("tmpfs", above, "tmpfs", "")
 	layer := &tree{t, below, podlogs.New(below)}
 	lower(layer)
-	// Without xino no kernel can make up numbers that hide the layers' devices.
+	// Without xino, the kernel cannot hide the devices of the layers.
 	mount("overlay", merged, "overlay", "xino=off,lowerdir="+below+",upperdir="+folder("upper/files")+",workdir="+folder("upper/work"))
 	return &tree{t, merged, podlogs.New(merged)}
 }
@@ -86,7 +86,7 @@ func TestMountsOnAnOverlayAreLeftAlone(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newOverlay(t, func(below *tree) { below.write("pods/barn_horse_u1/saddle/0.log", "neigh") })
-			// Bound to itself the device reports nothing.
+			// The mount is from the same filesystem, so the device does not show it.
 			b.write("precious/saddle/0.log", "precious")
 			source := b.path(strings.Replace(tt.at, "pods/barn_horse_u1", "precious", 1))
 			if err := unix.Mount(source, b.path(tt.at), "", unix.MS_BIND, ""); err != nil {

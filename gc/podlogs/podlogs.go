@@ -1,11 +1,10 @@
-// Package podlogs finds and removes what the pods of CRI runtimes leave below
-// /var/log: a folder of logs for each pod, and links to the log of each container.
+// Package podlogs finds and removes what the pods of CRI runtimes leave below /var/log: a folder of
+// logs for each pod, and links to the log of each container.
 //
-// It owns their layout, which kubelet gave them: /var/log/pods holds folders
-// NAMESPACE_NAME_UID, these a folder for each container, and these files N.log with
-// their rotated copies; /var/log/containers holds links that end in -ID.log. It
-// refuses to decide what goes, which is gc's, to follow any link or mount, and to
-// touch a folder that holds anything else.
+// It owns their layout, which kubelet defines. /var/log/pods has folders NAMESPACE_NAME_UID. Each
+// has a folder for each container, with files N.log and their rotated copies. /var/log/containers
+// has links that end in -ID.log. Package gc decides what is removed. This package follows no link
+// or mount, and does not change a folder with other content.
 package podlogs
 
 import (
@@ -25,25 +24,24 @@ import (
 	"hostler.io/hostler/internal/tree"
 )
 
-// Where logs are, as kubelet and CRI runtimes have it.
+// Paths of logs, as in kubelet and CRI runtimes.
 const (
 	podsFolder  = "/var/log/pods"
 	linksFolder = "/var/log/containers"
 )
 
 const (
-	// mostFound bounds how many folders, or links, are held at once: some 10 MB.
+	// mostFound is the maximum number of folders, or of links, in memory: some 10 MB.
 	mostFound = 10_000
-	// mostFiles bounds how many files and folders a pod's folder may hold: its containers
-	// have a few each. One with more was filled by another client.
+	// mostFiles is the maximum number of files and folders in a pod's folder. Containers have a few
+	// each. A folder with more has content of another program.
 	mostFiles = 10_000
 )
 
-// ErrChanged means that a log is not as it was found: somebody writes to it, or made
-// it again.
+// ErrChanged means that a log was written to, or created again, since it was found.
 var ErrChanged = errors.New("it changed since it was found")
 
-// Host is the logs below a root folder. It is safe for concurrent use.
+// Host reads and removes the logs below a root folder. It is safe for concurrent use.
 type Host struct {
 	pods, links string
 
@@ -51,14 +49,14 @@ type Host struct {
 	files int // mostFiles
 }
 
-// New is the logs below root, which is / on a host.
+// New returns the logs below root, which is / on a host.
 func New(root string) *Host {
 	return &Host{pods: filepath.Join(root, podsFolder), links: filepath.Join(root, linksFolder), found: mostFound, files: mostFiles}
 }
 
 // Find returns log folders of pods with an unknown UID, and links to missing logs: at most
-// mostFound of each. The next collection finds the others. Without log folders there are no logs.
-// With an error it returns what could be read.
+// mostFound of each. The next collection finds the others. If the log folders do not exist, there
+// are no logs. If reading fails in part, it returns the rest with the error.
 func (h *Host) Find(ctx context.Context, known func(uid string) bool) ([]gc.LogFact, error) {
 	pods, err := openTop(h.pods)
 	if err != nil || pods == nil {
@@ -81,7 +79,7 @@ func (h *Host) Find(ctx context.Context, known func(uid string) bool) ([]gc.LogF
 		log, _, err := h.inspect(pods, name)
 		switch {
 		case tree.Gone(err):
-			continue // or no folder at all
+			continue // or it is not a folder
 		case err != nil:
 			errs = append(errs, err)
 			continue
@@ -93,8 +91,8 @@ func (h *Host) Find(ctx context.Context, known func(uid string) bool) ([]gc.LogF
 	return append(found, links...), errors.Join(append(errs, err)...)
 }
 
-// Remove removes a folder or a link that Find found, if it is still as it was;
-// ErrChanged if it is not. One that is gone is no error.
+// Remove removes a folder or a link that Find found. If it has changed since, the error is
+// ErrChanged. If it no longer exists, there is no error.
 func (h *Host) Remove(ctx context.Context, log gc.LogFact) error {
 	err := h.remove(ctx, log)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +140,7 @@ func (h *Host) remove(ctx context.Context, log gc.LogFact) error {
 	return pods.Remove(name, unix.AT_REMOVEDIR)
 }
 
-// removeContainer removes the files that were seen, and no others.
+// removeContainer removes only the files that inspect found.
 func removeContainer(folder *tree.Dir, c container) error {
 	logs, err := folder.Open(c.name)
 	if err != nil {
@@ -163,7 +161,7 @@ type container struct {
 	files []string
 }
 
-// logName is the name of a log, of a rotated one, or of one being compressed.
+// logName matches the name of a log, of a rotated one, or of one during compression.
 var logName = regexp.MustCompile(`^[0-9]+\.log(\.[0-9A-Za-z.-]+)?$`)
 
 // inspect reads a pod's folder.
@@ -210,10 +208,10 @@ func (h *Host) inspect(pods *tree.Dir, name string) (gc.LogFact, []container, er
 	return log, contents, nil
 }
 
-// tooMany is why a folder with more than mostFiles is left alone.
+// tooMany is why a folder with more than mostFiles is kept.
 const tooMany = "it contains more files and folders than logs have"
 
-// inspectContainer reads the folder of a container's logs, of which left more files may be held.
+// inspectContainer reads the folder of a container's logs, of at most left files.
 func inspectContainer(folder *tree.Dir, name string, log *gc.LogFact, left *int) ([]string, error) {
 	logs, err := folder.Open(name)
 	if err != nil {
@@ -233,7 +231,7 @@ func inspectContainer(folder *tree.Dir, name string, log *gc.LogFact, left *int)
 			log.Foreign = tooMany
 			return nil, nil
 		}
-		// With cri-dockerd a log is a link to where Docker keeps it.
+		// With cri-dockerd, a log is a link to Docker's own log file.
 		kind := st.Mode & unix.S_IFMT
 		switch {
 		case !logName.MatchString(file) || kind != unix.S_IFREG && kind != unix.S_IFLNK:
@@ -252,14 +250,14 @@ func inspectContainer(folder *tree.Dir, name string, log *gc.LogFact, left *int)
 	return files, nil
 }
 
-// touch notes when something of the log was written last.
+// touch updates the time of the last write to the log.
 func touch(log *gc.LogFact, st unix.Statx_t) {
 	if t := time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)); t.After(log.ModifiedAt) {
 		log.ModifiedAt = t
 	}
 }
 
-// parseFolder takes a folder's name apart. Neither part can hold an underscore.
+// parseFolder splits a folder's name. The parts cannot contain an underscore.
 func parseFolder(name string) (namespace, pod, uid string, ok bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
@@ -268,8 +266,8 @@ func parseFolder(name string) (namespace, pod, uid string, ok bool) {
 	return parts[0], parts[1], parts[2], true
 }
 
-// openTop opens one of the two folders, or returns nil if there is none. The folder
-// itself may be a link, as where logs are kept on another disk.
+// openTop opens one of the two folders, or returns nil if it does not exist. The folder itself may
+// be a link, for example if logs are on another disk.
 func openTop(path string) (*tree.Dir, error) {
 	top, err := tree.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/gc/podlogs"
 )
 
-// tree is a root folder to put logs in.
+// tree is a root folder for logs.
 type tree struct {
 	*testing.T
 	root string
@@ -54,7 +54,7 @@ func (t *tree) find(known ...string) []gc.LogFact {
 	return logs
 }
 
-// one is the only log that is found.
+// one returns the only log that is found.
 func (t *tree) one() gc.LogFact {
 	t.Helper()
 	logs := t.find()
@@ -191,7 +191,7 @@ func TestRemoveLeavesWhatHasChanged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newTree(t)
 			b.write("pods/barn_horse_u1/saddle/0.log", "neigh")
-			past := time.Now().Add(-time.Hour) // a kernel's clock for files may stand still for some milliseconds
+			past := time.Now().Add(-time.Hour) // the kernel's clock for files may not advance for some milliseconds
 			for _, path := range []string{"pods/barn_horse_u1/saddle/0.log", "pods/barn_horse_u1/saddle", "pods/barn_horse_u1"} {
 				if err := os.Chtimes(b.path(path), past, past); err != nil {
 					t.Fatal(err)
@@ -277,7 +277,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-func TestALinkWhoseLogHasComeStays(t *testing.T) {
+func TestALinkWhoseLogExistsStays(t *testing.T) {
 	b := newTree(t)
 	b.write("pods/barn_mare_u2/bridle/0.log", "here")
 	b.link("containers/mare_barn_bridle-c1.log", "/var/log/pods/barn_mare_u2/bridle/1.log")
@@ -305,8 +305,8 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// FuzzFolderNames makes a folder of any name and finds or leaves it, and nothing
-// beside it.
+// FuzzFolderNames creates a folder with any name. It is found or left alone, and nothing beside it
+// is changed.
 func FuzzFolderNames(f *testing.F) {
 	for _, name := range []string{"barn_horse_u1", "a_b", "a__c", "..", "a_b_c_d", "_", "a_b_\n", strings.Repeat("x", 100) + "_y_z"} {
 		f.Add(name)
@@ -332,8 +332,8 @@ func FuzzFolderNames(f *testing.F) {
 	})
 }
 
-// A pod that may write there must not fill the memory.
-func TestWhatIsHeldOfLogsIsBounded(t *testing.T) {
+// A pod that may write there must not use up the memory.
+func TestTheMemoryForLogsIsBounded(t *testing.T) {
 	t.Run("a folder with more files than logs have", func(t *testing.T) {
 		b := newTree(t)
 		b.host.Bound(10, 5)

@@ -1,5 +1,5 @@
 // Package runs runs collections one at a time: at their interval, early on request of the agent,
-// and on request of an operator. It reports the result of each run.
+// and on request of a user. It reports the result of each run.
 //
 // It owns when a run starts, how long it may take, and its [Report]. It does not know what is
 // collected.
@@ -20,34 +20,34 @@ import (
 	"hostler.io/hostler/gc/survey"
 )
 
-// DefaultRunLimit bounds one run unless Options say otherwise.
+// DefaultRunLimit bounds one run if Options has no limit.
 const DefaultRunLimit = 10 * time.Minute
 
-// retryAfter is when a run that could not ask a runtime is tried again, if the
-// interval is longer.
+// retryAfter is the pause before the next run if a runtime did not answer, unless the interval is
+// shorter.
 const retryAfter = time.Minute
 
-// TriggerRequest is the Trigger of a run that a person requested.
+// TriggerRequest is the Trigger of a run that a user requested.
 const TriggerRequest = "request"
 
-// Turn is held by the collector that runs. Collectors that measure the same filesystems
-// share one: each would count what the other freed.
+// Turn is held by the collector that runs. Collectors on the same filesystems share one; otherwise
+// each would count what the other freed.
 type Turn chan struct{}
 
-// NewTurn returns a turn that nobody has.
+// NewTurn returns a free turn.
 func NewTurn() Turn { return make(Turn, 1) }
 
-// Options is what every collector needs.
+// Options are the options of every collector.
 type Options struct {
 	Survey   *survey.Survey
-	Turn     Turn          // shared with other collectors; one of its own if nil
+	Turn     Turn          // shared with other collectors; nil creates one
 	Interval time.Duration // between automatic runs; above 0
-	RunLimit time.Duration // one run takes no longer; 0 means DefaultRunLimit
+	RunLimit time.Duration // time limit of one run; 0 means DefaultRunLimit
 	// LeaveAlone returns the runtimes from which automatic runs remove nothing; nil if there are
-	// none. Runs on request ignore it.
+	// none. Requested runs ignore it.
 	LeaveAlone func() []string
-	// Observe is called after every run, also one that did nothing, before the
-	// next may begin; nil for nobody.
+	// Observe is called after every run, even if it did nothing, and before the next one; nil if
+	// not needed.
 	Observe func(Report)
 	Log     *slog.Logger
 }
@@ -72,11 +72,10 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Work is one run of a collector: it notes in the report what it does.
+// Work is one run of a collector. It records its results in the report.
 type Work func(ctx context.Context, o gc.Options, report *Report, progress func(Progress))
 
-// Loop runs collections one at a time: on its interval, early when triggered,
-// and for a person.
+// Loop runs collections one at a time: at its interval, early when triggered, and on request.
 type Loop struct {
 	options Options
 	only    gc.Options // what this collector collects
@@ -85,14 +84,14 @@ type Loop struct {
 	early   chan string
 	retimed chan struct{}
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	interval time.Duration
 	last     Report
 	ran      bool
 }
 
-// NewLoop checks the options. What is requested is narrowed to what the collector
-// collects: images, or containers.
+// NewLoop validates the options. Requests are limited to what the collector collects: images, or
+// containers.
 func NewLoop(options Options, only gc.Options, work Work) (*Loop, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -103,9 +102,8 @@ func NewLoop(options Options, only gc.Options, work Work) (*Loop, error) {
 	}, nil
 }
 
-// Run collects at once, then with every interval and after each Trigger, until
-// ctx ends, and returns ctx's error. A run that fails is reported to Observe and
-// does not end the loop.
+// Run collects at once, then at every interval and after each Trigger, until ctx ends. It returns
+// ctx's error. A failed run is reported to Observe and does not end the loop.
 func (l *Loop) Run(ctx context.Context) error {
 	trigger := "start"
 	for {
@@ -119,8 +117,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// ExcludedRuntimes returns the runtimes from which the run of a report removes nothing, as of now.
-// Call it after each check: a runtime may have appeared since the run was requested.
+// ExcludedRuntimes returns the runtimes from which the run of a report removes nothing now. Call it
+// after each scan, because a runtime may have appeared during the run.
 func (l *Loop) ExcludedRuntimes(r *Report) []string {
 	if r.Requested() || l.options.LeaveAlone == nil {
 		return nil
@@ -128,7 +126,7 @@ func (l *Loop) ExcludedRuntimes(r *Report) []string {
 	return l.options.LeaveAlone()
 }
 
-// wait returns what starts the next run. A shorter interval counts from the moment it is set, so
+// wait returns the trigger of the next run. A changed interval counts from the moment it is set, so
 // that a change of the configuration starts no run at once.
 func (l *Loop) wait(ctx context.Context, unanswered bool) (string, error) {
 	since := time.Now()
@@ -160,17 +158,17 @@ func (l *Loop) pause(unanswered bool) time.Duration {
 	return l.Interval()
 }
 
-// Trigger requests a run now, or right after the one that is in progress, and says
-// why, in a word. It does not wait.
+// Trigger requests a run now, or right after the current one. why is the trigger in its report. It
+// does not block.
 func (l *Loop) Trigger(why string) {
 	select {
 	case l.early <- why:
-	default: // one is requested already
+	default: // already requested
 	}
 }
 
-// Retry is Trigger if the last run could not query a runtime, or if a runtime has appeared since.
-// Otherwise it does nothing.
+// Retry triggers a run if the last one could not query a runtime, or if a runtime has appeared
+// since. Otherwise it does nothing.
 func (l *Loop) Retry(why string) {
 	l.mu.Lock()
 	last, ran := l.last, l.ran
@@ -181,7 +179,7 @@ func (l *Loop) Retry(why string) {
 	}
 }
 
-// runtimes names those of this host, as of now.
+// runtimes names the current runtimes of this host.
 func (l *Loop) runtimes() []string {
 	var names []string
 	for _, rt := range l.options.Survey.Runtimes() {
@@ -190,10 +188,9 @@ func (l *Loop) runtimes() []string {
 	return names
 }
 
-// Collect runs for a person and returns the report. It waits for a run that is
-// in progress. The error is only of a run that did not take place: bad options, or
-// ctx ended first. Progress, if not nil, is called if it has to wait, and for each
-// object in turn.
+// Collect runs a requested collection and returns the report. It waits for the current run. It
+// returns an error only if the run did not take place: invalid options, or ctx ended before.
+// progress, if not nil, is called if it has to wait, and for each object.
 func (l *Loop) Collect(ctx context.Context, o gc.Options, progress func(Progress)) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, fmt.Errorf("collect: %w", err)
@@ -202,7 +199,7 @@ func (l *Loop) Collect(ctx context.Context, o gc.Options, progress func(Progress
 	return l.once(ctx, o, TriggerRequest, progress)
 }
 
-// Last returns the report of the last finished run, and false before the first.
+// Last returns the report of the last finished run; false if there is none.
 func (l *Loop) Last() (Report, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,8 +213,8 @@ func (l *Loop) Interval() time.Duration {
 	return l.interval
 }
 
-// SetInterval changes the time between automatic runs, above 0, counted from the last one. A
-// shorter one brings the next run no nearer than an interval from now.
+// SetInterval sets the interval of automatic runs, which must be above 0. It counts from the last
+// run. A shorter interval starts the next run at least one interval from now.
 func (l *Loop) SetInterval(d time.Duration) {
 	l.mu.Lock()
 	l.interval = d
@@ -256,7 +253,7 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 
 	l.mu.Lock()
 	before := l.last.trouble
-	if ctx.Err() != nil { // whether earlier troubles are over is not known
+	if ctx.Err() != nil { // the run was cut short, so earlier troubles may remain
 		for kind, text := range before {
 			if _, reported := report.trouble[kind]; !reported {
 				report.trouble[kind] = text
@@ -272,8 +269,7 @@ func (l *Loop) once(ctx context.Context, o gc.Options, trigger string, progress 
 	return *report, nil
 }
 
-// log says what a run did, if it did anything, and each trouble when it begins
-// and when it is over.
+// log logs what a run removed. It logs each trouble when it begins and when it ends.
 func (l *Loop) log(r *Report, before map[string]string) {
 	log := l.options.Log
 	if len(r.Removed) > 0 {
@@ -294,7 +290,7 @@ func (l *Loop) log(r *Report, before map[string]string) {
 
 var errRunLimit = errors.New("the collection took too long")
 
-// Cancelled is why a run ended whose caller disconnected, or whose agent stops.
+// Cancelled is why a run ended early: its caller disconnected, or the agent stops.
 const Cancelled = "cancelled"
 
 // WhyDone returns why the context of a run ended, as text for the report.

@@ -14,75 +14,73 @@ import (
 	"hostler.io/hostler/gc/survey"
 )
 
-// Report is what a run did: what `hostler gc run` prints, with a field for each key of
-// its JSON.
+// Report is the result of a run. `hostler gc run` prints it. It has a field for each key of its
+// JSON.
 type Report struct {
 	StartedAt time.Time       `json:"startedAt"`
 	Duration  metav1.Duration `json:"duration"`
 	Trigger   string          `json:"trigger"` // what started the run, such as "interval"
 
-	// Asked, estimated and measured bytes and inodes side by side. Freed is the growth of
-	// the available space from the run's start to its end, and 0 if others
-	// wrote more than the run freed.
+	// Requested, estimated and measured bytes and inodes. Freed is the growth of the available
+	// space during the run; 0 if other processes wrote more than the run freed.
 	RequestedBytes  uint64 `json:"requestedBytes"`
-	EstimatedBytes  uint64 `json:"estimatedBytes"` // what no other image holds, where that is known; else whole sizes
+	EstimatedBytes  uint64 `json:"estimatedBytes"` // without shared layers if they are known, otherwise whole sizes
 	FreedBytes      uint64 `json:"freedBytes"`
 	RequestedInodes uint64 `json:"requestedInodes"`
-	EstimatedInodes uint64 `json:"estimatedInodes"` // where no runtime reports them, by the filesystem's average
+	EstimatedInodes uint64 `json:"estimatedInodes"` // estimated from the filesystem's average if no runtime reports them
 	FreedInodes     uint64 `json:"freedInodes"`
 
-	// Filesystems are those that these figures are of, each as a mount point with
-	// its device in parentheses if that is known.
+	// Filesystems are the filesystems of these figures. Each is a mount point, with its device in
+	// parentheses if it is known.
 	Filesystems []string `json:"filesystems,omitempty"`
 
-	// Candidates is how many images nothing protected when the run began, and
-	// OldestCandidate since when the one of them that was unused longest is; zero
-	// if there was none.
+	// Candidates is the number of images that nothing protected at the start. OldestCandidate is
+	// since when the longest unused of them is unused; zero if there was none.
 	Candidates      int       `json:"candidates"`
 	OldestCandidate time.Time `json:"oldestCandidate,omitzero"`
 
 	Removed []Removal         `json:"removed"`
-	Kept    map[gc.Reason]int `json:"kept"` // how many stayed, by reason
+	Kept    map[gc.Reason]int `json:"kept"` // number of kept objects, by reason
 	Errors  []string          `json:"errors"`
-	// Holders and Folders say what holds the space on filesystems that are short of
-	// it at the end: images by what protects them, and the largest folders of the
-	// filesystem, whatever they hold.
+	// Holders and Folders say what uses the space on filesystems that still lack space at the end.
+	// Holders are images by what protects them. Folders are the largest folders of the filesystem,
+	// with any content.
 	Holders []Holder    `json:"holders,omitempty"`
 	Folders []gc.Folder `json:"folders,omitempty"`
-	// Short names filesystems whose usage the run was to lower to a threshold or target, and could
-	// not: `hostler gc run` exits with 1.
+	// Short names filesystems whose usage the run should lower to a threshold or target, but could
+	// not. Then `hostler gc run` exits with 1.
 	Short []string `json:"short,omitempty"`
 	// Warnings say why the run did not reach its goal.
 	Warnings []string `json:"warnings,omitempty"`
 	// Ended says why the run ended.
 	Ended string `json:"ended"`
 
-	// LongestWindow is the longest time from asking whether an image is in use
-	// to the end of its removal: what began to use it in between was missed.
+	// LongestWindow is the longest time from the check whether an image is in use to the end of its
+	// removal. A use that began in between was not noticed.
 	LongestWindow metav1.Duration `json:"longestWindow"`
 
-	trouble    map[string]string // kind of trouble to its text, for the log
-	runtimes   []string          // the runtimes that there were when the run began
-	unanswered bool              // a runtime could not be asked
-	err        error             // the first one
+	trouble    map[string]string // texts of the troubles by kind, for the log
+	runtimes   []string          // names of the runtimes at the start
+	unanswered bool              // a runtime did not answer
+	err        error             // the first error
 }
 
 // Kinds of objects in a Removal and a Progress.
 const (
 	KindImage     = "image"
 	KindContainer = "container"
-	KindPod       = "pod" // its dead sandbox
+	KindPod       = "pod" // a dead sandbox
 	KindLog       = "log" // a pod's log folder, or a link to a log
 )
 
-// Holder is images of one filesystem that stay for one reason.
+// Holder is a group of images on one filesystem that are kept for the same reason.
 type Holder struct {
 	Filesystem string    `json:"filesystem"`
 	Reason     gc.Reason `json:"reason"`
 	Images     int       `json:"images"`
-	SizeBytes  uint64    `json:"sizeBytes"` // as the runtime reports it, layers that they share several times
-	// By reports the first of them what holds them, such as a container or a
-	// pattern; empty where the reason says it all.
+	SizeBytes  uint64    `json:"sizeBytes"` // as the runtime reports them; shared layers count several times
+	// By names the first users of the images, such as a container or a pattern; empty if the reason
+	// is enough.
 	By []string `json:"by,omitempty"`
 }
 
@@ -94,18 +92,18 @@ type Removal struct {
 	Pod       string    `json:"pod,omitempty"` // namespace/name of a container's pod
 	Runtime   string    `json:"runtime"`
 	Reason    gc.Reason `json:"reason"`
-	SizeBytes uint64    `json:"sizeBytes"` // as the runtime reports it: an estimate
+	SizeBytes uint64    `json:"sizeBytes"` // as the runtime reports it; not exact
 }
 
-// Progress is one step of a run, as it happens.
+// Progress is one step of a running collection.
 type Progress struct {
-	// Waiting reports that the run waits for one that is in progress, and nothing else.
+	// Waiting reports only that the run waits for another one.
 	Waiting bool
 
 	Removal
-	Action gc.Action // gc.Keep if it turned out to be in use, or if Err is set
+	Action gc.Action // gc.Keep if it is in use, or if Err is set
 	Err    error
-	Done   int // objects dealt with so far, this one included
+	Done   int // processed objects, including this one
 	Total  int // objects in the plan; a later plan of the same run may add more
 }
 
@@ -116,14 +114,14 @@ type Summary struct {
 	RequestedBytes uint64          `json:"requestedBytes"`
 	FreedBytes     uint64          `json:"freedBytes"`
 	Removed        int             `json:"removed"`
-	// RemovedKinds counts them by kind: a run of images may have removed containers
-	// that held some.
+	// RemovedKinds counts the removed objects by kind. A run of images may also have removed
+	// containers that used images.
 	RemovedKinds map[string]int `json:"removedKinds,omitempty"`
 	Errors       []string       `json:"errors"`
-	Warnings     []string       `json:"warnings,omitempty"` // what kept the run from its goal
+	Warnings     []string       `json:"warnings,omitempty"` // why the run did not reach its goal
 }
 
-// NewReport begins the report of a run that something started.
+// NewReport returns the report of a new run.
 func NewReport(trigger string) *Report {
 	return &Report{
 		StartedAt: time.Now(), Trigger: trigger,
@@ -131,7 +129,7 @@ func NewReport(trigger string) *Report {
 	}
 }
 
-// Summary shortens the report.
+// Summary returns the short form.
 func (r Report) Summary() Summary {
 	return Summary{
 		StartedAt: r.StartedAt, Duration: r.Duration,
@@ -140,17 +138,17 @@ func (r Report) Summary() Summary {
 	}
 }
 
-// Requested reports whether a person requested the run.
+// Requested reports whether a user requested the run.
 func (r Report) Requested() bool { return r.Trigger == TriggerRequest }
 
 // Err returns the first error of a run that has just ended; nil if there was none.
 func (r Report) Err() error { return r.err }
 
-// Troubles names what hindered the run, in order and alike each time, regardless of the
-// wording of errors and warnings.
+// Troubles returns the kinds of errors and warnings of the run, sorted. They do not depend on the
+// texts.
 func (r Report) Troubles() []string { return slices.Sorted(maps.Keys(r.trouble)) }
 
-// RemovedBy counts what was removed by reason.
+// RemovedBy counts the removed objects by reason.
 func (r Report) RemovedBy() map[gc.Reason]int {
 	counts := make(map[gc.Reason]int)
 	for _, removal := range r.Removed {
@@ -159,7 +157,7 @@ func (r Report) RemovedBy() map[gc.Reason]int {
 	return counts
 }
 
-// Count is how many objects of a kind were removed.
+// Count is the number of removed objects of a kind.
 func (r Report) Count(kind string) int { return r.removedKinds()[kind] }
 
 func (r Report) removedKinds() map[string]int {
@@ -170,8 +168,8 @@ func (r Report) removedKinds() map[string]int {
 	return counts
 }
 
-// Then joins the report of a run of images that followed this one, of containers, in one
-// `hostler gc run`.
+// Then merges the report of the run of images that followed this run of containers, in one `hostler
+// gc run`.
 func (r Report) Then(next Report) Report {
 	joined := r
 	joined.Duration.Duration += next.Duration.Duration
@@ -203,7 +201,7 @@ func (r Report) Then(next Report) Report {
 	return joined
 }
 
-// On names a filesystem that figures of the report are of.
+// On adds a filesystem to which figures of the report apply.
 func (r *Report) On(filesystem, device string) {
 	if device != "" {
 		filesystem += " (" + device + ")"
@@ -211,7 +209,7 @@ func (r *Report) On(filesystem, device string) {
 	r.Filesystems = union(r.Filesystems, filesystem)
 }
 
-// Book adds what became free between two measurements.
+// Book adds the space that became free between two measurements.
 func (r *Report) Book(before, after gc.Usage) {
 	if before.Problem() != "" || after.Problem() != "" {
 		return
@@ -223,7 +221,7 @@ func (r *Report) Book(before, after gc.Usage) {
 	r.FreedInodes += after.InodesFree - min(after.InodesFree, before.InodesFree)
 }
 
-// union is a list with what it lacks of others.
+// union appends to list what it lacks of others.
 func union(list []string, others ...string) []string {
 	for _, other := range others {
 		if !slices.Contains(list, other) {
@@ -233,7 +231,7 @@ func union(list []string, others ...string) []string {
 	return list
 }
 
-// Queue notes what may go, of the plan that a run begins with.
+// Queue records the candidates of the first plan of a run.
 func (r *Report) Queue(d gc.Decisions) {
 	for i := range d.Images {
 		img := &d.Images[i]
@@ -251,9 +249,8 @@ func (r *Report) Queue(d gc.Decisions) {
 	}
 }
 
-// Fail notes an error. Errors of one kind count as one and the same trouble,
-// whatever their wording, so that the log does not repeat it with every run. A call that was
-// cancelled, as when the agent stops, is none.
+// Fail records an error. Errors of one kind count as the same trouble, whatever their text, so that
+// the log does not repeat it with every run. A cancelled call is not recorded.
 func (r *Report) Fail(kind string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -263,20 +260,19 @@ func (r *Report) Fail(kind string, err error) {
 	r.trouble[kind] = err.Error()
 }
 
-// FailRuntime notes that a runtime could not be asked: the run is tried again soon.
+// FailRuntime records that a runtime did not answer. The run is repeated soon.
 func (r *Report) FailRuntime(name string, err error) {
 	r.Fail("runtime "+name, err)
 	r.unanswered = true
 }
 
-// Warn adds a warning for operators. Kinds are those of Fail.
+// Warn adds a warning. Kinds are those of Fail.
 func (r *Report) Warn(kind, text string) {
 	r.Warnings = append(r.Warnings, text)
 	r.trouble[kind] = text
 }
 
-// TakeTroubles notes what failed in a second check of the same run, unless it is noted
-// already.
+// TakeTroubles adds what failed in a second scan of the same run, unless it is already recorded.
 func (r *Report) TakeTroubles(second *Report) {
 	r.err = cmp.Or(r.err, second.err)
 	for kind, text := range second.trouble {

@@ -11,9 +11,9 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// AddLayers adds the layers of images where a filesystem is short, from the runtimes that can
-// list them: an estimate of what removals free is worth its cost only then. The error is of
-// runtimes that did not answer; the whole sizes of their images count.
+// AddLayers adds the layers of images if a filesystem lacks space, from the runtimes that can list
+// them. Otherwise an estimate of the gain is not worth the cost. The error names runtimes that did
+// not answer; the whole sizes of their images count.
 func (s *Survey) AddLayers(ctx context.Context, f *gc.Facts, p gc.ImagePolicy, o gc.Options) error {
 	if !o.WantImages() || o.AllUnused {
 		return nil
@@ -24,7 +24,7 @@ func (s *Survey) AddLayers(ctx context.Context, f *gc.Facts, p gc.ImagePolicy, o
 			wanted = append(wanted, fs.Runtimes...)
 		}
 	}
-	var lock sync.Mutex // guards what follows
+	var lock sync.Mutex // guards the variables below
 	var errs []error
 	var all []runtime.Layer
 	var wg sync.WaitGroup

@@ -10,34 +10,32 @@ import (
 )
 
 const (
-	// settleFirst is the first pause between two measurements; each pause
-	// doubles the one before.
+	// settleFirst is the first pause between two measurements. Each further pause doubles.
 	settleFirst = 25 * time.Millisecond
-	// SettleLimit bounds the wait for space that btrfs and xfs free late.
+	// SettleLimit bounds the wait for space that btrfs and xfs free asynchronously.
 	SettleLimit = 2 * time.Second
 )
 
-// Meter measures filesystems. Both methods return when ctx ends, at the latest.
+// Meter measures filesystems. Both methods return at the latest when ctx ends.
 type Meter interface {
-	// Usage is how full the filesystem is now.
+	// Usage returns the current usage of the filesystem.
 	Usage(ctx context.Context, fs runtime.Filesystem) (gc.Usage, error)
-	// Sync makes the filesystem do what it put off, freeing included.
+	// Sync makes the filesystem finish pending work, such as freeing space.
 	Sync(ctx context.Context, fs runtime.Filesystem) error
 }
 
-// Weigher is what a Meter may be as well: able to report what fills a filesystem.
+// Weigher is an optional interface of a Meter. It measures what fills a filesystem.
 type Weigher interface {
-	// Folders names the largest folders of a runtime's filesystem, largest first, in
-	// bytes or in inodes. It returns when ctx ends, at the latest.
+	// Folders returns the largest folders of a runtime's filesystem, largest first, by bytes or by
+	// inodes. It returns at the latest when ctx ends.
 	Folders(ctx context.Context, fs runtime.Filesystem, byInodes bool) ([]gc.Folder, error)
 }
 
-// Settle measures a filesystem after removals: it syncs, waits until something
-// has become free and then until nothing more does, or until SettleLimit. Less
-// becoming free than before is others' writing, which is not waited for and is
-// told.
+// Settle measures a filesystem after removals. It syncs, and waits until something was freed and
+// then nothing more is freed, at most for SettleLimit. If the free space shrinks, other programs
+// write. Settle does not wait for that, but returns their speed.
 func (s *Survey) Settle(ctx context.Context, before gc.Usage) (gc.Usage, Writing) {
-	// A failed sync only makes the figures late, and the wait is for that.
+	// A failed sync only delays the freeing, and the wait covers that.
 	_, _ = runtime.Within(ctx, Timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.Meter.Sync(ctx, before.Filesystem)
 	})
@@ -60,11 +58,11 @@ func (s *Survey) Settle(ctx context.Context, before gc.Usage) (gc.Usage, Writing
 	return last, writingSince(peak, peakAt, last)
 }
 
-// Writing is how fast something else takes space on a filesystem, as seen while
-// nothing was being removed, per second; zero where nothing was seen.
+// Writing is how fast other programs take space on a filesystem, per second, measured while nothing
+// was removed; zero if they did not.
 type Writing struct {
 	Bytes, Inodes float64
-	peak          gc.Usage // before that
+	peak          gc.Usage // measurement after the last gain
 	peakAt        time.Time
 }
 
@@ -77,9 +75,9 @@ func writingSince(peak gc.Usage, at time.Time, last gc.Usage) Writing {
 	return w
 }
 
-// Won returns what removals freed between two measurements, the first of them taken at a time.
-// Other processes may write as fast as removals free, so that the difference is zero. Their writes
-// are estimated from their speed afterwards and added, if the result is clearly above the
+// Won returns what removals freed between two measurements; since is the time of the first. Other
+// programs may write as fast as removals free, so that the difference is zero. Their writes are
+// estimated from their speed after the removals. They are added if the result is clearly above the
 // difference.
 func (w Writing) Won(before, after gc.Usage, since time.Time) (bytes, inodes uint64) {
 	if before.Problem() != "" || after.Problem() != "" {

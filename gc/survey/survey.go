@@ -1,8 +1,8 @@
 // Package survey gathers the facts for plans of garbage collection: the images and containers of
 // the runtimes, what uses them, and how full their filesystems are.
 //
-// It owns the queries, their order and their deadlines. A runtime that does not answer all of them
-// has no facts.
+// It owns the queries, their order and their deadlines. If any query of a runtime fails, the facts
+// have nothing of it.
 package survey
 
 import (
@@ -17,12 +17,12 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Timeout bounds one question to a runtime or a filesystem.
+// Timeout bounds one query to a runtime or a filesystem.
 const Timeout = 30 * time.Second
 
-// Runtime is what surveys and collectors want of a container runtime.
+// Runtime is the part of a container runtime that surveys and collectors need.
 type Runtime interface {
-	// Name is the runtime's name as in its lists.
+	// Name is the runtime's name in its lists.
 	Name() string
 	runtime.Informer
 	runtime.PodLister
@@ -34,30 +34,30 @@ type Runtime interface {
 	runtime.PodRemover
 }
 
-// Logs finds and removes the logs that pods leave on the host, as podlogs.Host does.
+// Logs finds and removes the logs that pods leave on the host, like podlogs.Host.
 type Logs interface {
 	Find(ctx context.Context, known func(uid string) bool) ([]gc.LogFact, error)
 	Remove(ctx context.Context, log gc.LogFact) error
 }
 
-// Survey gathers facts. It is safe for concurrent use, and its fields do not change.
+// Survey gathers facts. It is safe for concurrent use. Its fields must not change.
 type Survey struct {
-	Runtimes func() []Runtime // those of this host, as of now
+	Runtimes func() []Runtime // current runtimes of this host
 	Meter    Meter
 	Uses     *lastused.Tracker
-	// Fruitless has the filesystems on which removals freed nothing; nil if nobody remembers.
+	// Fruitless has the filesystems on which removals freed nothing; nil if not needed.
 	Fruitless *fruitless.Memory
-	// Protected returns the pods that a shutdown or a drain ended, of which everything
-	// stays, and why: by their IDs, and by their UIDs, by which
-	// their logs are known. Nil if there never are any.
+	// Protected returns the pods whose containers and logs are kept because a shutdown or a drain
+	// ended them. It returns the reasons by pod ID, and by UID for their logs. Nil if there are
+	// none.
 	Protected func() (pods map[gc.PodKey]gc.Kept, logs map[string]gc.Kept)
 
-	// Logs are those of the host's pods; nil to leave them alone.
+	// Logs has the logs of the host's pods; nil if logs are not collected.
 	Logs Logs
-	// Unseen says why there may be pods on this host that no runtime of Runtimes
-	// lists, and nothing if there are none; nil if there never are any.
+	// Unseen returns why there may be pods on this host that no runtime lists; empty if there are
+	// none. It may be nil.
 	Unseen func() string
-	// Kubelet reports that a kubelet runs on this host; nil if none ever does.
+	// Kubelet reports whether a kubelet runs on this host; nil if none ever does.
 	Kubelet func() bool
 }
 
@@ -72,7 +72,7 @@ func (s *Survey) Facts(ctx context.Context, o gc.Options) (gc.Facts, error) {
 	return f, errors.Join(errs...)
 }
 
-// listing is what one runtime answered.
+// listing is the answer of one runtime.
 type listing struct {
 	images      []gc.ImageFact
 	pods        []runtime.Pod
@@ -81,7 +81,7 @@ type listing struct {
 	err         error
 }
 
-// Scan is Facts with the runtimes that failed in a list.
+// Scan is Facts, and returns the failed runtimes as a list.
 func (s *Survey) Scan(ctx context.Context, o gc.Options) (gc.Facts, []runtime.MemberError) {
 	runtimes := s.Runtimes()
 	glimpses := make([]listing, len(runtimes))
@@ -114,8 +114,8 @@ func (s *Survey) Scan(ctx context.Context, o gc.Options) (gc.Facts, []runtime.Me
 	return f, failed
 }
 
-// findLogs adds the logs of pods that no runtime knows, and reports whether these are known. Logs
-// that cannot be read are kept: a later run may remove them.
+// findLogs adds the logs of pods that no runtime lists, and why the lists of pods may be incomplete.
+// Logs that cannot be read are kept: a later run may remove them.
 func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.MemberError) {
 	switch {
 	case len(failed) > 0:
@@ -134,8 +134,8 @@ func (s *Survey) findLogs(ctx context.Context, f *gc.Facts, failed []runtime.Mem
 	f.Logs, f.LogsErr = s.Logs.Find(ctx, func(uid string) bool { return uids[uid] })
 }
 
-// ask reads one runtime: images before pods, so that a container that is created in between shows
-// that its image is in use.
+// ask queries one runtime. Images come before pods, so that a container that is created in between
+// shows that its image is in use.
 func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g listing) {
 	var images []runtime.Image
 	if o.WantImages() {
@@ -175,8 +175,8 @@ func (s *Survey) ask(ctx context.Context, rt Runtime, o gc.Options) (g listing) 
 	return g
 }
 
-// Usages measures where the runtime keeps images. A filesystem that cannot be
-// measured is a fact, a runtime that does not name it an error.
+// Usages measures the image filesystems of a runtime. If a measurement fails, the Usage has the
+// error. If the runtime does not report its filesystems, Usages returns an error.
 func (s *Survey) Usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
 	filesystems, err := runtime.Within(ctx, Timeout, rt.ImageFilesystems)
 	if err != nil {
@@ -190,8 +190,8 @@ func (s *Survey) Usages(ctx context.Context, rt Runtime) ([]gc.Usage, error) {
 	return usages, nil
 }
 
-// oneName names a filesystem alike, wherever each runtime has it mounted: what one
-// of them frees there is free for all, and is to be requested once.
+// oneName gives each filesystem one name, even if runtimes see it at several mount points. What is
+// freed there is free for all, so it must be requested only once.
 func oneName(usages []gc.Usage) {
 	first := make(map[string]*gc.Usage, len(usages))
 	for i := range usages {

@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
-// placed is a runtime whose images lie on a filesystem that has an ID.
+// placed is a runtime whose images are on a filesystem with an ID.
 type placed struct {
 	*runtimetest.Fake
 	id string
@@ -30,7 +30,7 @@ func (p placed) ImageFilesystems(ctx context.Context) ([]runtime.Filesystem, err
 	return list, err
 }
 
-// meter measures a Fake's filesystem.
+// meter measures the filesystem of a Fake.
 type meter struct{ *runtimetest.Fake }
 
 func (m meter) Usage(_ context.Context, fs runtime.Filesystem) (gc.Usage, error) {
@@ -40,13 +40,13 @@ func (m meter) Usage(_ context.Context, fs runtime.Filesystem) (gc.Usage, error)
 
 func (meter) Sync(context.Context, runtime.Filesystem) error { return nil }
 
-// forgetful is a store that keeps nothing.
+// forgetful is a store that stores nothing.
 type forgetful struct{}
 
 func (forgetful) Load(any)              {}
 func (forgetful) SaveLazily(func() any) {}
 
-// of makes a survey of runtimes, the first of which is full.
+// of returns a survey of runtimes. The filesystem of the first one is full.
 func of(t *testing.T, full *runtimetest.Fake, others ...survey.Runtime) *survey.Survey {
 	t.Helper()
 	full.SetOtherBytes(95 << 30)
@@ -59,7 +59,7 @@ func of(t *testing.T, full *runtimetest.Fake, others ...survey.Runtime) *survey.
 	return &survey.Survey{Runtimes: func() []survey.Runtime { return others }, Meter: meter{full}, Uses: tracker}
 }
 
-// What two runtimes lack on one filesystem they lack once.
+// If two runtimes share a filesystem, what it lacks counts once.
 func TestFactsNameAFilesystemAlikeWhereverItIsMounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := runtimetest.NewFake(runtimetest.Options{Mountpoint: "/var/lib/fake", Device: "/dev/fake"})
@@ -80,7 +80,7 @@ func TestFactsNameAFilesystemAlikeWhereverItIsMounted(t *testing.T) {
 	})
 }
 
-// A runtime that does not answer has no facts, and the others have all of theirs.
+// A runtime that does not answer has no facts. The others have all.
 func TestFactsLeaveOutARuntimeThatDoesNotAnswer(t *testing.T) {
 	for _, op := range []runtimetest.Op{runtimetest.Info, runtimetest.Images, runtimetest.Pods, runtimetest.ImageFilesystems} {
 		t.Run(string(op), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestFactsLeaveOutARuntimeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Room that shows late is waited for, for so long and no longer.
+// Space that is freed late is waited for, within a limit.
 func TestSettle(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -11,14 +11,14 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// InUse is what a runtime answered to the question what is in use.
+// InUse is what a runtime reports as in use.
 type InUse struct {
 	containers gc.Users
 	others     users
 }
 
-// QueryInUse checks again, right before removals, what is in use: by containers and by other users.
-// Not every runtime refuses to remove an image in use.
+// QueryInUse queries again, right before removals, what containers and other users use. Some
+// runtimes remove an image even if it is in use.
 func QueryInUse(ctx context.Context, rt Runtime) (InUse, error) {
 	pods, err := runtime.Within(ctx, Timeout, rt.Pods)
 	if err != nil {
@@ -42,11 +42,11 @@ func (u InUse) By(runtimeName string, refs []string) string {
 	return ""
 }
 
-// users are the users of images that no list of pods shows, by the image in normal form: a name, an
-// ID, or a digest without its name.
+// users are the users of images that no list of pods contains. The key is the image in normal form:
+// a name, an ID, or a digest without its name.
 type users map[string][]string
 
-// otherUsers queries a runtime for them; empty if the runtime does not report them.
+// otherUsers queries these users; empty if the runtime does not report them.
 func otherUsers(ctx context.Context, rt Runtime) (users, error) {
 	lister, able := rt.(runtime.ImageUsers)
 	if !able {
@@ -67,7 +67,7 @@ func otherUsers(ctx context.Context, rt Runtime) (users, error) {
 	return u, nil
 }
 
-// of returns who uses the image that refs lead to.
+// of returns the users of the image with these references.
 func (u users) of(refs []string) []string {
 	var by []string
 	for _, ref := range refs {
@@ -76,6 +76,6 @@ func (u users) of(refs []string) []string {
 			by = append(by, u[digest]...)
 		}
 	}
-	slices.Sort(by) // one user may come by several names
+	slices.Sort(by) // one user may have several references
 	return slices.Compact(by)
 }

@@ -13,14 +13,14 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// What can be started again is on record as soon as it is sent the stop signal, for the power may
-// go the moment after.
-func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
+// A container that can be started again is recorded with its stop signal, because the power may
+// fail right after it.
+func TestStopRequestsAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 5,
 			runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"shop1"}, Restart: runtime.RestartUnlessStopped, Restarting: true},
 			runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartNever})
-		w.pod("plain", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) // as CRI has them
+		w.pod("plain", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) // as from a CRI runtime
 		w.run(t.Context())
 		var seen []string
 		for _, r := range w.published {
@@ -59,8 +59,8 @@ func TestItIsWrittenDownWhoWasAsked(t *testing.T) {
 	})
 }
 
-// What its unit, or nobody, starts again hostler does not wait to start.
-func TestItIsWrittenDownWhomAUnitOrNobodyStarts(t *testing.T) {
+// Hostler does not start what its unit starts, or what must stay stopped.
+func TestContainersThatAUnitOrNothingStartsAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartByUnit}, runtimetest.ContainerSpec{Restart: runtime.RestartNever},
 			runtimetest.ContainerSpec{Restart: runtime.RestartNotAtBoot}, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
@@ -74,8 +74,8 @@ func TestItIsWrittenDownWhomAUnitOrNobodyStarts(t *testing.T) {
 	})
 }
 
-// What its runtime cannot start again nobody is to wait for after a boot.
-func TestItIsWrittenDownWhoRunsOnce(t *testing.T) {
+// After a boot, hostler must not wait for containers that their runtime cannot start again.
+func TestContainersThatRunOnceAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("hand", 0, runtimetest.ContainerSpec{Restart: runtime.RestartElsewhere})
 		w.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartNever})
@@ -88,8 +88,8 @@ func TestItIsWrittenDownWhoRunsOnce(t *testing.T) {
 	})
 }
 
-// A timer or a person may start again what the drain has stopped: it keeps its ID.
-func TestWhoIsStartedAgainIsAskedAgain(t *testing.T) {
+// A timer or a user may start a stopped container again. It keeps its ID.
+func TestAContainerThatIsStartedAgainIsStoppedAgain(t *testing.T) {
 	for name, reported := range map[string]bool{"the drain lists": false, "somebody else lists": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -120,8 +120,8 @@ func TestWhoIsStartedAgainIsAskedAgain(t *testing.T) {
 	}
 }
 
-// It would be on record as asked after it had ended, as one that somebody stopped.
-func TestAnOldListDoesNotHaveAnybodyAskedAgain(t *testing.T) {
+// Otherwise a container that had ended before would be recorded as stopped by the drain.
+func TestAnOldListCausesNoSecondStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
@@ -139,7 +139,7 @@ func TestAnOldListDoesNotHaveAnybodyAskedAgain(t *testing.T) {
 	})
 }
 
-// asDocker has the world's runtime be one whose containers can be started again.
+// asDocker makes the runtime one whose containers can be started again.
 func (w *world) asDocker() {
 	w.fake = runtimetest.NewFake(runtimetest.Options{NoSandboxes: true})
 	w.fake.AddImage(runtimetest.ImageSpec{ID: "image"})
@@ -152,7 +152,7 @@ func (w *world) start(container string) {
 	}
 }
 
-// list is what the runtime lists now.
+// list returns the pods that the runtime lists now.
 func (w *world) list() []runtime.Pod {
 	pods, err := w.fake.Pods(w.t.Context())
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// What cannot be stopped, because its runtime does not run and must not be started, takes no time
-// from the others.
+// If a runtime is not running and must not be started, its pods cannot be stopped. That must not
+// take time from other pods.
 func TestARuntimeThatMustNotBeStartedCostsNoTime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("dns", plan.CriticalPriority)

@@ -20,7 +20,7 @@ func TestCancelEndsFurtherStops(t *testing.T) {
 		d := w.drain()
 		time.AfterFunc(3*time.Second, d.Cancel)
 		d.Run(t.Context())
-		w.expectTook(time.Since(w.began), 5*time.Second) // two for calls in flight
+		w.expectTook(time.Since(w.began), 5*time.Second) // two of them for calls in progress
 		r := d.Record()
 		w.expect(r, false, map[string]journal.Outcome{"web": journal.Stopped, "slow": journal.Left, "dns": journal.Skipped})
 		if r.CancelledAt.IsZero() || !r.FinishedAt.IsZero() {
@@ -68,7 +68,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 		w.options.Roster, w.options.Record, w.options.Start = w.roster, first, first.StartedAt
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"done": journal.Stopped, "slow": journal.Stopped, "deaf": journal.Killed, "dns": journal.Killed})
-		// Nobody is asked twice, and all is over when it would have been.
+		// No stop is requested twice, and the drain ends as if it had not been interrupted.
 		w.expectSignals("done0", "TERM@0s")
 		w.expectSignals("slow0", "TERM@0s")
 		w.expectSignals("deaf0", "TERM@0s KILL@12s")
@@ -90,9 +90,9 @@ func TestAnotherProcessFindsThatAllIsDone(t *testing.T) {
 	})
 }
 
-// A service stop follows the release of the lock: what did not die in its time
-// must not have all of it again, with the whole host waiting.
-func TestWhatWasLeftGetsNoSecondPeriod(t *testing.T) {
+// A service stop follows the release of the lock. Containers that did not end in time must not get
+// another grace period that delays the host.
+func TestAContainerThatWasLeftRunningGetsNoSecondGrace(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("dstate", 0, runtimetest.ContainerSpec{Unkillable: true})
 		w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -111,7 +111,7 @@ func TestWhatWasLeftGetsNoSecondPeriod(t *testing.T) {
 	})
 }
 
-func TestACancellationKillsNobody(t *testing.T) {
+func TestACancellationKillsNoContainer(t *testing.T) {
 	for _, at := range []time.Duration{time.Second, 10 * time.Second, 11 * time.Second, 11400 * time.Millisecond} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("12s")})

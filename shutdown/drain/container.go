@@ -15,7 +15,7 @@ type State int
 // The states of a container.
 const (
 	Unrequested State = iota // its stop is not requested, or it was started again since
-	Waiting                  // its stop is requested as soon as the containers that need it have stopped
+	Waiting                  // its stop is requested when the containers that need it have stopped
 	Stopping                 // its stop is requested
 	Stopped                  // it has ended in time
 	Killed                   // it was killed, at the end of its grace period or with its sandbox
@@ -24,25 +24,25 @@ const (
 
 var stateNames = [...]string{"Unrequested", "Waiting", "Stopping", "Stopped", "Killed", "Failed"}
 
-// String is the state's name.
+// String returns the state's name.
 func (s State) String() string { return stateNames[s] }
 
-// underWay reports whether a call stops the container, or will.
-func (s State) underWay() bool { return s == Waiting || s == Stopping }
+// inProgress reports whether a call stops the container, or will.
+func (s State) inProgress() bool { return s == Waiting || s == Stopping }
 
 // over reports whether the call that stops the container has ended.
 func (s State) over() bool { return s >= Stopped }
 
 // mayRun reports whether the container may run although its stop was started.
-func (s State) mayRun() bool { return s.underWay() || s == Failed }
+func (s State) mayRun() bool { return s.inProgress() || s == Failed }
 
-// Transition is one edge of a container's state machine.
+// Transition is one transition of a container's state machine.
 type Transition struct {
 	From, To State
 	When     string
 }
 
-// Transitions lists every change of state that a container can make. It starts in Unrequested.
+// Transitions lists every transition of a container. The initial state is Unrequested.
 func Transitions() []Transition {
 	return []Transition{
 		{Unrequested, Waiting, "other containers stop first"},
@@ -64,52 +64,52 @@ func Transitions() []Transition {
 	}
 }
 
-// key names a pod or a container on this host.
+// key identifies a pod or a container on this host.
 type key struct{ runtime, id string }
 
-// container is what the drain knows of one container. Run's goroutine owns it.
+// container is the state of one container in the drain. Run's goroutine owns it.
 type container struct {
-	journal.ContainerRecord // as it is put on record
+	journal.ContainerRecord // as in the pod's record
 
 	state State
 	err   error          // why its stop failed
 	code  *int32         // exit code after its stop; nil if not reported
 	kill  time.Time      // when its grace period ends
-	grace *journal.Limit // the time that it was given and what limits it; nil before its stop
-	// graceByDefault reports that the container does not request the time that it was given less than.
+	grace *journal.Limit // the granted time and its limit; nil before its stop
+	// graceByDefault reports that the limited grace period is a default, and not a request.
 	graceByDefault bool
-	pendingSince   time.Time // when the drain saw a run whose stop is not requested yet; zero if there is none
-	dead           bool      // a list has shown that it has ended since its stop
-	restarted      bool      // it was started again after its stop: earlier requests do not count
+	pendingSince   time.Time // when the drain first saw a run whose stop is not requested yet; zero if there is none
+	dead           bool      // a list shows that it has ended since its stop
+	restarted      bool      // it was started again after its stop, so earlier requests do not count
 
-	over chan struct{} // closed when its stop has ended; nil before
-	gone chan struct{} // closed when a list shows that it has ended; set only for a stop by an earlier process
+	over chan struct{} // closed when its stop has ended; nil before its stop
+	gone chan struct{} // closed when a list shows that it has ended; set only if an earlier process requested its stop
 }
 
-// pod is the state of one pod in the drain. Its containers are stopped first, also those that appear
-// meanwhile, then its sandbox. Stopping the sandbox kills the rest, so it waits for all containers.
-// Run's goroutine owns it.
+// pod is the state of one pod in the drain. Its containers are stopped first, including new ones,
+// then its sandbox. Stopping the sandbox kills the remaining containers, so it waits for all. Run's
+// goroutine owns it.
 type pod struct {
 	key
 	containers map[string]*container  // by ID
-	record     *journal.PodRecord     // without its containers; nil until the pod is on record
+	record     *journal.PodRecord     // without its containers; nil until the pod is in the record
 	written    *journal.ContainerMaps // the containers as last recorded; nil after a change
 
-	resumed time.Time // when an earlier process began to stop it without seeing its end
-	spent   time.Time // when an earlier, finished drain began to stop it and left it running
+	resumed time.Time // when an earlier process began to stop it, if that did not see its end
+	spent   time.Time // when an earlier, finished drain began to stop it, if that left it running
 
-	listed runtime.Pod // as listed when stops of its containers were last started
-	phase  int         // then
-	end    time.Time   // of that
-	stops  int         // calls of stopPod that are in progress
-	kept   bool        // these have ended, and the sandbox waits for containers whose stop is pending
+	listed runtime.Pod // the pod in the list from which stops were last started
+	phase  int         // phase of that list's stops
+	end    time.Time   // end of that phase
+	stops  int         // running calls of stopPod
+	kept   bool        // its stops have ended, and its sandbox waits for containers whose stop is pending
 
-	tearing int  // teardowns that are in progress
-	resort  bool // one of them is the last resort
-	again   bool // other stops have ended since that was started
+	tearing int  // running teardowns
+	resort  bool // one of the teardowns is the last resort
+	again   bool // other stops have ended since the last resort was started
 }
 
-// pod is the pod with a key.
+// pod returns the pod with a key.
 func (d *Drain) pod(k key) *pod {
 	p := d.pods[k]
 	if p == nil {
@@ -119,10 +119,10 @@ func (d *Drain) pod(k key) *pod {
 	return p
 }
 
-// podOf is the pod that a runtime has listed.
+// podOf returns the pod for an entry of a list.
 func (d *Drain) podOf(p runtime.Pod) *pod { return d.pod(key{p.Runtime, p.ID}) }
 
-// enter appends a pod to the record.
+// enter adds a pod to the record.
 func (d *Drain) enter(record journal.PodRecord) *pod {
 	p := d.pod(key{record.Runtime, record.ID})
 	for _, c := range record.Containers() {
@@ -134,7 +134,7 @@ func (d *Drain) enter(record journal.PodRecord) *pod {
 	return p
 }
 
-// any reports whether is holds for a pod.
+// any reports whether is returns true for any pod.
 func (d *Drain) any(is func(*pod) bool) bool {
 	for _, p := range d.pods {
 		if is(p) {
@@ -144,7 +144,7 @@ func (d *Drain) any(is func(*pod) bool) bool {
 	return false
 }
 
-// container is the container of the pod with an ID.
+// container returns the container of the pod with an ID.
 func (p *pod) container(id string) *container {
 	c := p.containers[id]
 	if c == nil {
@@ -154,7 +154,7 @@ func (p *pod) container(id string) *container {
 	return c
 }
 
-// has reports whether is holds for a container of the pod.
+// has reports whether is returns true for any container of the pod.
 func (p *pod) has(is func(*container) bool) bool {
 	for _, c := range p.containers {
 		if is(c) {
@@ -170,12 +170,12 @@ func (p *pod) busy() bool { return p.stops > 0 || p.resort }
 // tears reports whether the sandbox is being torn down.
 func (p *pod) tears() bool { return p.tearing > 0 }
 
-// pending reports whether stops of containers are still to be requested.
+// pending reports whether stops of containers must still be requested.
 func (p *pod) pending() bool {
 	return p.has(func(c *container) bool { return !c.pendingSince.IsZero() })
 }
 
-// requested reports whether the stop of a container was started.
+// requested reports whether the stop of any container was started.
 func (p *pod) requested() bool {
 	return p.has(func(c *container) bool { return c.state != Unrequested })
 }
@@ -183,11 +183,11 @@ func (p *pod) requested() bool {
 // failed reports whether the stop of a container has failed.
 func (p *pod) failed() bool { return p.has(func(c *container) bool { return c.state == Failed }) }
 
-// awaits reports whether the end of a container must come from a list, because an earlier process
-// requested its stop.
+// awaits reports whether the drain waits for a list that shows the end of a container, because an
+// earlier process requested its stop.
 func (p *pod) awaits() bool { return p.has(func(c *container) bool { return c.gone != nil }) }
 
-// snapshot returns a copy of the record. Its pods are not changed afterwards.
+// snapshot returns a copy of the record. Its pods are not modified afterwards.
 func (d *Drain) snapshot() *journal.Record {
 	r := *d.record
 	r.StoppedFirst = slices.Clone(d.record.StoppedFirst)
@@ -212,10 +212,10 @@ func (p *pod) snapshot() journal.PodRecord {
 	return r
 }
 
-// publish publishes the record as it is now.
+// publish publishes a copy of the record.
 func (d *Drain) publish() { d.options.Publish(d.snapshot()) }
 
-// become has a container of the pod enter a state.
+// become changes the state of a container of the pod.
 func (d *Drain) become(c *container, to State) {
 	if d.observe != nil && c.state != to {
 		d.observe(c.state, to)
@@ -226,7 +226,7 @@ func (d *Drain) become(c *container, to State) {
 	}
 }
 
-// fail has a container enter Failed, and says why.
+// fail changes the state to Failed, and records why.
 func (d *Drain) fail(c *container, why error) {
 	d.become(c, Failed)
 	c.err = why
@@ -257,8 +257,9 @@ func (c *container) isAnotherRun(listed runtime.Container) bool {
 	return !c.StartedAt.IsZero() && runOf(listed).After(c.StartedAt)
 }
 
-// runOf returns when a container was started, if its runtime reports it. The ID of a container that
-// runs once is its name, which another container can get later; there the time of creation counts.
+// runOf returns when a container was started, if its runtime reports it. If the container runs only
+// once, its ID is its name, which another container may get later. Then runOf returns the time of
+// creation.
 func runOf(c runtime.Container) time.Time {
 	if c.Restart == runtime.RestartElsewhere {
 		return c.CreatedAt

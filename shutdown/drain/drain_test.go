@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-func TestPhasesRunInOrderAndNobodyWaitsForNothing(t *testing.T) {
+func TestPhasesRunInOrderWithoutUnneededWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second}, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second})
@@ -60,7 +60,8 @@ func TestWhoIgnoresTERMIsKilledAtTheEndOfTheSmallerGrace(t *testing.T) {
 	})
 }
 
-// The time that a phase does not need is the next one's, and what stops after others has less.
+// Time that a phase does not need goes to the next one. A container that stops after others has
+// less.
 func TestTheRecordHasTheGraceThatWasGiven(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		given := 3 * time.Second
@@ -94,7 +95,7 @@ func TestTheRecordHasTheGraceThatWasGiven(t *testing.T) {
 	})
 }
 
-// Somebody who did not set a grace period learns why there was less than the default.
+// A user who did not set a grace period learns why it was less than the default.
 func TestAPodThatIsKilledBeforeItsDefaultGraceSaysWhatLimitedIt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("deaf", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -109,9 +110,9 @@ func TestAPodThatIsKilledBeforeItsDefaultGraceSaysWhatLimitedIt(t *testing.T) {
 	})
 }
 
-// A unit removes its container once that has ended, so that no list reports how. Its turn may
-// come late, and the time that it gives counts from then.
-func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {
+// A unit removes its container after it has ended, so no list has the exit code. If its stop begins
+// late, its grace period counts from then.
+func TestAContainerThatItsUnitKilledIsRecordedAsKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = removing{w.fake}
 		given := 3 * time.Second
@@ -131,7 +132,7 @@ func TestWhoIsKilledByHisUnitIsKilledOnRecord(t *testing.T) {
 	})
 }
 
-// removing is a runtime whose containers are removed once they have ended.
+// removing is a runtime that removes its containers when they end.
 type removing struct{ *runtimetest.Fake }
 
 func (r removing) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
@@ -226,7 +227,7 @@ func TestAHungStopBlocksNobodyAndIsNamed(t *testing.T) {
 		if p := r.Pods[i]; !slices.Equal(p.Stuck, []string{"c1"}) || !strings.Contains(p.Error, "c1") {
 			t.Errorf("Run() recorded %+v, want container c1 named", p)
 		}
-		// The next phase begins a moment later, and loses nothing of its time.
+		// The next phase begins a moment later and keeps all its time.
 		w.expectSignals("dns0", "TERM@20.25s KILL@30.25s")
 		w.expectTook(took, 30250*time.Millisecond)
 	})
@@ -248,13 +249,13 @@ func TestWhatCannotDieIsLeft(t *testing.T) {
 		w.pod("dstate", plan.CriticalPriority, runtimetest.ContainerSpec{Unkillable: true})
 		r, took := w.run(t.Context())
 		w.expect(r, false, map[string]journal.Outcome{"dstate": journal.Left})
-		// The whole period was its own, a second over, and a last resort.
+		// It had its whole grace period, one second more, and the last resort.
 		w.expectTook(took, 32*time.Second)
 		w.fake.Exit("dstate0", 0)
 	})
 }
 
-func TestARuntimeThatComesBackIsAskedAgain(t *testing.T) {
+func TestAStopIsRetriedWhenTheRuntimeRecovers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("10s")})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable})
@@ -272,8 +273,8 @@ func TestARuntimeThatComesBackIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Nor is one given its time again whose runtime did not answer for as long.
-func TestWhoHadAllHisTimeIsKilledWhereTheRuntimeDidNotAnswer(t *testing.T) {
+// A container does not get another grace period because its runtime did not answer.
+func TestAContainerIsKilledAfterItsGraceEvenIfTheRuntimeDidNotAnswer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = unanswered{w.fake, new(int)}
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("5s")})
@@ -282,7 +283,7 @@ func TestWhoHadAllHisTimeIsKilledWhereTheRuntimeDidNotAnswer(t *testing.T) {
 	})
 }
 
-// unanswered is a runtime that passes the first signal on, and does not say so.
+// unanswered is a runtime that sends the first signal, but does not answer.
 type unanswered struct {
 	*runtimetest.Fake
 	calls *int
@@ -292,7 +293,7 @@ func (u unanswered) StopContainer(ctx context.Context, c runtime.Container, grac
 	if *u.calls++; *u.calls > 1 {
 		return u.Fake.StopContainer(ctx, c, grace)
 	}
-	call, cancel := context.WithTimeout(ctx, grace) // it does not come to kill
+	call, cancel := context.WithTimeout(ctx, grace) // the runtime does not kill
 	defer cancel()
 	_ = u.Fake.StopContainer(call, c, time.Hour)
 	time.Sleep(2 * time.Second)
@@ -306,11 +307,11 @@ func TestASandboxHoldsTheNextPhaseBackOnlyForAMoment(t *testing.T) {
 		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Hang: true})
 		r, took := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
-		w.expectTook(took, 2*time.Second) // and none for the last phase's
+		w.expectTook(took, 2*time.Second) // and no wait for those of the last phase
 	})
 }
 
-func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t *testing.T) {
+func TestAPhaseEndsWithOneListAndItsSandboxes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("db", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
@@ -322,10 +323,10 @@ func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t
 		r, took := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped, "dns": journal.Stopped})
 		w.expectSignals("web0", fmt.Sprint("TERM@", list))
-		// The list that shows the phase's containers gone is made while their
-		// sandboxes are torn down.
+		// The list that shows that the phase's containers have ended is made while their sandboxes
+		// are torn down.
 		w.expectSignals("dns0", fmt.Sprint("TERM@", list+time.Second+sandbox))
-		// And at the end nothing but that list is waited for.
+		// At the end, only this list is waited for.
 		w.expectTook(took, list+time.Second+sandbox+time.Second+list)
 		if n := len(w.fake.Calls(runtimetest.Pods)); n != 3 {
 			t.Errorf("pods were listed %d times, want once before the first stop and once after each phase", n)
@@ -333,7 +334,7 @@ func TestWhatLiesBetweenTheLastContainerAndTheNextStepIsOneListAndTheSandboxes(t
 	})
 }
 
-func TestCriticalPodsAreSpared(t *testing.T) {
+func TestCriticalPodsAreSkipped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.SkipCritical = true
 		w.pod("web", 0)
@@ -345,7 +346,7 @@ func TestCriticalPodsAreSpared(t *testing.T) {
 	})
 }
 
-func TestATrustingRuntimeIsNotBelieved(t *testing.T) {
+func TestAWrongListOfARuntimeIsCorrected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("zombie", 0, runtimetest.ContainerSpec{Unkillable: true})
 		w.roster.Runtime = wrongLists{w.fake}
@@ -356,7 +357,7 @@ func TestATrustingRuntimeIsNotBelieved(t *testing.T) {
 	})
 }
 
-// wrongLists says that all is stopped.
+// wrongLists is a runtime whose lists show all containers as stopped.
 type wrongLists struct{ *runtimetest.Fake }
 
 func (wrongLists) StopContainer(context.Context, runtime.Container, time.Duration) error { return nil }
@@ -393,7 +394,7 @@ func TestRosterKeepsWhatOneRuntimeDoesNotReport(t *testing.T) {
 	}
 }
 
-// lister is a runtime of which a test needs the list alone.
+// lister is a runtime of which a test needs only the list.
 type lister struct {
 	pods func() ([]runtime.Pod, error)
 }

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// autoRemoving removes containers as they end, and returns how that was to who stops them.
+// autoRemoving removes containers when they end. StopContainer returns how they ended.
 type autoRemoving struct {
 	*runtimetest.Fake
 	code int32
@@ -26,7 +26,7 @@ func (r autoRemoving) StopContainer(ctx context.Context, c runtime.Container, gr
 	return r.RemoveContainer(ctx, c)
 }
 
-func TestWhatIsRemovedAsItEndsIsOnRecordWithItsExitCode(t *testing.T) {
+func TestTheExitCodeOfARemovedContainerIsRecorded(t *testing.T) {
 	for code, want := range map[int32]corev1.PodPhase{0: corev1.PodSucceeded, 3: corev1.PodFailed} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.roster.Runtime = autoRemoving{w.fake, code}

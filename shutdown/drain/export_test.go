@@ -1,4 +1,4 @@
 package drain
 
-// Observe has f called for each change of a container's state, by the goroutine of d.Run.
+// Observe sets f, which the goroutine of d.Run calls for each change of a container's state.
 func Observe(d *Drain, f func(from, to State)) { d.observe = f }

@@ -15,41 +15,41 @@ import (
 )
 
 const (
-	// FirstBound is how long the drain waits for all services that are stopped first. A service that
-	// needs longer continues to stop beside the pods.
+	// FirstBound is how long the drain waits for all services that are stopped first. If a service
+	// needs longer, its stop continues in parallel with the pods.
 	FirstBound = 10 * time.Second
-	// adoptBound is the longest time for Adopt and for the record on disk.
+	// adoptBound bounds Adopt, and the wait for the record on disk.
 	adoptBound = 2 * time.Second
-	// answerBound is how long an abandoned stop may take to report its result.
+	// answerBound is how long the drain waits for the result of an abandoned stop.
 	answerBound = 500 * time.Millisecond
-	// LongestLead is the longest time of all of this before the phases begin.
+	// LongestLead bounds all steps before the phases begin.
 	LongestLead = FirstBound + adoptBound
 )
 
-// First is the services that are stopped before any pod, because they run a kubelet and would start
-// pods again. Their runtimes may stop with them. The zero First stops none.
+// First is the services that are stopped before any pod, because they run a kubelet, which would
+// start pods again. Their runtimes may stop with them. The zero First stops none.
 type First struct {
 	Names    []string
-	Services Services // may be nil if there are no names, and no record has services
+	Services Services // may be nil if there are no names, and the record has no services
 }
 
-// Services are the services of the host, as a drain needs them.
+// Services are the operations on services that a drain needs.
 type Services interface {
-	// UnitRuns reports whether a service runs or is starting.
+	// UnitRuns reports whether a service is running or starting.
 	UnitRuns(ctx context.Context, name string) (bool, error)
-	// StopAlone stops a service and no other, returns when it has ended or ctx ends, and reports
-	// whether it ran.
+	// StopAlone stops only this service. It returns when the service has ended or ctx ends, and
+	// reports whether it was running.
 	StopAlone(ctx context.Context, name string) (ran bool, err error)
 	// OrderedAfter returns, for each of the units, the running services that are ordered after it,
-	// and so stop before it, and the same for these services.
+	// so that they stop before it. It also returns those of these services.
 	OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error)
-	// Adopt is called before services are stopped. From then on, pods may have to be stopped without
-	// their runtime: the listed pods, and those on record if their runtime lists none. signals has
-	// the known stop signals by container ID. Adopt returns all that are known then.
+	// Adopt is called before services are stopped. After that, pods may have to be stopped without
+	// their runtime: the listed pods, and the recorded ones whose runtime lists none. signals has
+	// the known stop signals by container ID. Adopt returns all stop signals that are then known.
 	Adopt(ctx context.Context, listed, recorded []runtime.Pod, signals map[string]string) map[string]string
 }
 
-// Bound returns the extra time of a drain for the services that are stopped first.
+// Bound returns the additional time of a drain for the services that are stopped first.
 func (f First) Bound() time.Duration {
 	if len(f.Names) == 0 {
 		return 0
@@ -57,8 +57,8 @@ func (f First) Bound() time.Duration {
 	return LongestLead
 }
 
-// Lead returns the part of the granted time for these services: at most a quarter. granted is zero if
-// unknown.
+// Lead returns the part of the granted time for these services: at most a quarter. granted is zero
+// if unknown.
 func (f First) Lead(granted time.Duration) time.Duration {
 	if bound := f.Bound(); granted <= 0 || bound < granted/4 {
 		return bound
@@ -66,7 +66,7 @@ func (f First) Lead(granted time.Duration) time.Duration {
 	return granted / 4
 }
 
-// Left returns the granted time without that part; zero if unknown.
+// Left returns the granted time without Lead; zero if unknown.
 func (f First) Left(granted time.Duration) time.Duration {
 	if granted <= 0 {
 		return 0
@@ -74,10 +74,11 @@ func (f First) Left(granted time.Duration) time.Duration {
 	return granted - f.Lead(granted)
 }
 
-// adopt prepares to stop pods without their runtime, and records the facts that only the runtime has.
+// adopt prepares to stop pods without their runtime. It records the facts that only the runtime
+// has.
 func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	bound := adoptBound
-	if d.schedule.lead > 0 { // otherwise the setting was removed meanwhile
+	if d.schedule.lead > 0 { // otherwise the setting was removed since
 		bound = min(bound, d.schedule.lead/5)
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -97,8 +98,8 @@ func (d *Drain) adopt(ctx context.Context, pods []runtime.Pod) {
 	}
 }
 
-// sandboxes returns the sandboxes on record, without their containers, which are found in the state
-// of runc. Without the runtime, labels are unknown; what they set is on record. signals has the
+// sandboxes returns the sandboxes in the record, without their containers: the state of runc has
+// those. Without the runtime, labels are unknown, but the record has their effect. signals has the
 // recorded stop signals by container ID.
 func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 	signals = map[string]string{}
@@ -123,7 +124,7 @@ func (d *Drain) sandboxes() (pods []runtime.Pod, signals map[string]string) {
 	return pods, signals
 }
 
-// enterAll records which pods are stopped in which phase: the next process may find no runtime that
+// enterAll records which pods are stopped in which phase. The next process may find no runtime that
 // lists them.
 func (d *Drain) enterAll() {
 	for _, phase := range d.plan().Phases {
@@ -135,7 +136,7 @@ func (d *Drain) enterAll() {
 	}
 }
 
-// stopFirst stops the services in parallel. The phases count from then on.
+// stopFirst stops the services in parallel. The phases begin after that.
 func (d *Drain) stopFirst(ctx context.Context) {
 	if d.schedule.lead == 0 || d.life.ended(ctx) {
 		return
@@ -150,8 +151,8 @@ func (d *Drain) stopFirst(ctx context.Context) {
 		return
 	}
 	for _, name := range names {
-		// Recorded before the stop, so that it is started again even if this process
-		// ends.
+		// Record the request before the stop, so that the service is started again even if this
+		// process ends.
 		d.service(name).AskedAt = time.Now()
 	}
 	d.publish()
@@ -161,12 +162,12 @@ func (d *Drain) stopFirst(ctx context.Context) {
 		d.awaitAnswers(ctx)
 	}
 	d.schedule.start = d.schedule.start.Add(time.Since(began))
-	d.lists.settled = false // the list is from before
+	d.lists.settled = false // the list was made before the stop
 	d.publish()
 }
 
-// awaitAnswers waits for one complete list. A runtime that was killed with its service accepts calls
-// for a moment and does nothing: the stop of a container would seem to be requested.
+// awaitAnswers waits for one complete list. For a moment, a runtime that was killed with its
+// service accepts calls but does nothing. A stop would then seem to be requested.
 func (d *Drain) awaitAnswers(ctx context.Context) {
 	until := time.Now().Add(min(listBound, d.schedule.lead/10))
 	old := d.lists.polling // that list was requested before
@@ -178,8 +179,8 @@ func (d *Drain) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// toStop returns the services that run or may run. A service on record that does not run has ended
-// since its stop.
+// toStop returns the services that are running, or may be. A recorded service that is not running
+// has ended since its stop.
 func (d *Drain) toStop(ctx context.Context) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, min(adoptBound, d.schedule.lead/5))
 	defer cancel()
@@ -195,8 +196,7 @@ func (d *Drain) toStop(ctx context.Context) (names []string) {
 	return names
 }
 
-// noteEnded records that a service has ended, now at the latest: while no agent ran, or between two
-// checks.
+// noteEnded records that a service has ended by now: while no agent ran, or between two checks.
 func noteEnded(s *journal.Service) {
 	s.Error = ""
 	if s.Took.Duration == 0 && !s.AskedAt.IsZero() {
@@ -204,7 +204,7 @@ func noteEnded(s *journal.Service) {
 	}
 }
 
-// service is the place of one in the record.
+// service returns the entry of a service in the record.
 func (d *Drain) service(name string) *journal.Service {
 	i := serviceIn(d.record.StoppedFirst, name)
 	if i < 0 {
@@ -214,7 +214,7 @@ func (d *Drain) service(name string) *journal.Service {
 	return &d.record.StoppedFirst[i]
 }
 
-// flush waits a moment until what was published is on disk.
+// flush waits, within a limit, until the published record is on disk.
 func (d *Drain) flush(ctx context.Context) {
 	if d.options.Flush == nil {
 		return
@@ -224,8 +224,8 @@ func (d *Drain) flush(ctx context.Context) {
 	d.options.Flush(ctx)
 }
 
-// leadLeft returns how long to wait for services from now on, without the time that an earlier
-// process waited.
+// leadLeft returns how long to wait for services from now on. Time that an earlier process waited
+// is subtracted.
 func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
 	left := d.schedule.lead - time.Since(began)
 	if waited {
@@ -234,11 +234,11 @@ func (d *Drain) leadLeft(began time.Time, waited bool) time.Duration {
 	return max(min(FirstBound, left), d.schedule.lead/10).Round(time.Millisecond)
 }
 
-// stopping is the stop of services, in progress.
+// stopping is the running stop of services.
 type stopping struct {
-	run     context.Context   // of Run
-	ctx     context.Context   // of their calls
-	before  []journal.Service // as they were on record before
+	run     context.Context   // context of Run
+	ctx     context.Context   // context of their calls
+	before  []journal.Service // their previous entries in the record
 	awaited map[string]bool   // services without a result yet, by name
 }
 
@@ -250,8 +250,8 @@ type serviceEnd struct {
 	took time.Duration
 }
 
-// stopAll stops services and waits for them until atMost has passed or the drain is cancelled. Stops
-// that are abandoned then may take a moment to report their result.
+// stopAll stops services. It waits until they have ended, atMost has passed, or the drain is
+// cancelled. Then it waits a moment for the results of abandoned stops.
 func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duration, before []journal.Service) {
 	ctx, cancel := context.WithTimeoutCause(run, atMost, fmt.Errorf("still running after %v", atMost))
 	defer cancel()
@@ -271,11 +271,11 @@ func (d *Drain) stopAll(run context.Context, names []string, atMost time.Duratio
 	}
 	d.await(run, wait{reached: all, until: time.Now().Add(answerBound)})
 	for _, name := range names {
-		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // which it may have now
+		d.noteService(serviceEnd{name: name, ran: true, err: ctx.Err(), took: atMost}) // unless the result has arrived by now
 	}
 }
 
-// noteService handles the result of a service, if it is still awaited.
+// noteService handles the result of a service, if it has none yet.
 func (d *Drain) noteService(end serviceEnd) {
 	s := d.stopping
 	if s == nil || !s.awaited[end.name] {
@@ -283,7 +283,7 @@ func (d *Drain) noteService(end serviceEnd) {
 	}
 	delete(s.awaited, end.name)
 	if s.run.Err() != nil {
-		return // another process continues; the service's end is unknown
+		return // another process continues the drain; the result is unknown
 	}
 	if end.ran && end.err != nil && s.ctx.Err() != nil && (errors.Is(end.err, s.ctx.Err()) || errors.Is(end.err, context.Cause(s.ctx))) {
 		end.err = context.Cause(s.ctx)
@@ -291,11 +291,11 @@ func (d *Drain) noteService(end serviceEnd) {
 	d.noteFirst(end.name, end, s.before)
 }
 
-// noteFirst records the result of a service. A service that did not run is omitted, unless an earlier
-// process stopped it.
+// noteFirst records the result of a service. It omits a service that was not running, unless an
+// earlier process stopped it.
 func (d *Drain) noteFirst(name string, end serviceEnd, before []journal.Service) {
 	now, old := d.service(name), serviceIn(before, name)
-	if !end.ran { // its stop was not requested this time
+	if !end.ran { // this process did not have to stop it
 		now.AskedAt = time.Time{}
 		if old >= 0 {
 			*now = before[old]

@@ -18,13 +18,13 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// services are those of a host, each of which runs, unless a test says so, and does what the test
-// says.
+// services are the services of a host. Each is running unless a test says otherwise, and its stop
+// is a function of the test.
 type services struct {
 	runs  func(name string) bool // nil if all do
 	stop  func(ctx context.Context, name string) (bool, error)
 	adopt func(ctx context.Context, listed, recorded []runtime.Pod) map[string]string
-	order func(ctx context.Context, units []string) (map[string][]string, error) // nil if nothing is ordered
+	order func(ctx context.Context, units []string) (map[string][]string, error) // nil if there is no order
 }
 
 func (s *services) OrderedAfter(ctx context.Context, units ...string) (map[string][]string, error) {
@@ -46,7 +46,7 @@ func (s *services) Adopt(ctx context.Context, listed, recorded []runtime.Pod, _ 
 	return s.adopt(ctx, listed, recorded)
 }
 
-// first has a service stop before any pod, by stop.
+// first adds a service that is stopped before any pod, by the function stop.
 func (w *world) first(stop func(ctx context.Context) (bool, error)) (s *services, adopted *[]string) {
 	adopted = &[]string{}
 	s = &services{
@@ -71,7 +71,7 @@ func (w *world) first(stop func(ctx context.Context) (bool, error)) (s *services
 	return s, adopted
 }
 
-// endsAfter is a service that runs and takes its time to end.
+// endsAfter is the stop of a running service that takes d.
 func endsAfter(d time.Duration) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		_ = bounded.Sleep(ctx, d)
@@ -79,13 +79,13 @@ func endsAfter(d time.Duration) func(context.Context) (bool, error) {
 	}
 }
 
-func TestServicesEndBeforeAnyPodIsAsked(t *testing.T) {
+func TestServicesEndBeforeTheFirstStopOfAPod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.pod("dns", plan.CriticalPriority)
 		_, adopted := w.first(endsAfter(3 * time.Second))
 		r, _ := w.run(t.Context())
-		w.expectSignals("web0", "TERM@3s KILL@23s") // the whole of its phase all the same
+		w.expectSignals("web0", "TERM@3s KILL@23s") // it still has the whole time of its phase
 		w.expectSignals("dns0", "TERM@23s")
 		if got := strings.Join(*adopted, " "); got != "web dns" && got != "dns web" {
 			t.Errorf("adopted %q, want both pods", got)
@@ -99,8 +99,8 @@ func TestServicesEndBeforeAnyPodIsAsked(t *testing.T) {
 	})
 }
 
-// dying is a runtime that was killed and takes calls until its sockets are closed. Then
-// somebody stands in for it.
+// dying is a runtime that was killed but accepts calls until its sockets are closed. After that,
+// its pods are stopped without it.
 type dying struct {
 	*runtimetest.Fake
 	from, to time.Time
@@ -115,15 +115,15 @@ func (r dying) Pods(ctx context.Context) ([]runtime.Pod, error) {
 }
 
 func (r dying) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
-	if now := time.Now(); !now.Before(r.from) && now.Before(r.to) { // it seems to have been passed on
+	if now := time.Now(); !now.Before(r.from) && now.Before(r.to) { // the call seems to succeed
 		time.Sleep(time.Until(r.to) + grace)
 		return r.Fake.StopContainer(ctx, c, 0)
 	}
 	return r.Fake.StopContainer(ctx, c, grace)
 }
 
-// Seen on a Debian 12 under load, with a containerd that is the child of its service.
-func TestNobodyIsAskedByARuntimeThatDiesWithItsService(t *testing.T) {
+// Seen on Debian 12 under load: containerd was a child of the service.
+func TestNoStopIsLostInARuntimeThatDiesWithItsService(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.first(endsAfter(3 * time.Second))
@@ -147,7 +147,7 @@ func TestAServiceThatDoesNotEndDelaysPodsForAWhile(t *testing.T) {
 	})
 }
 
-func TestWhatComesWhileServicesEndIsStopped(t *testing.T) {
+func TestPodsThatAppearWhileServicesStopAreStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.first(endsAfter(3 * time.Second))
 		time.AfterFunc(2*time.Second, func() { w.pod("late", 0) })
@@ -179,8 +179,8 @@ func TestAServiceThatDoesNotRunIsNotReported(t *testing.T) {
 	})
 }
 
-// Who was not asked is not to be started again either.
-func TestAServiceThatNobodyCouldAskIsReported(t *testing.T) {
+// If the stop was not requested, the service must not be started again.
+func TestAServiceWhoseStopCouldNotBeRequestedIsReported(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, errors.New("no answer") })
@@ -207,8 +207,8 @@ func TestACancellationIsNoticedWhileAServiceEnds(t *testing.T) {
 	})
 }
 
-// The next process finds nobody to ask, and has to know what the one before knew.
-func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
+// The next process cannot query the runtime, so it needs the facts that the first one knew.
+func TestTheNextProcessAdoptsRecordedPods(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		_, adopted := w.first(func(context.Context) (bool, error) { return false, nil })
@@ -225,12 +225,12 @@ func TestTheNextProcessAdoptsWhatIsOnRecord(t *testing.T) {
 	})
 }
 
-// The next process may find nobody who reports pods.
-func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
+// The next process may find no runtime that lists the pods.
+func TestPodsAreRecordedBeforeTheServiceIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 7)
 		w.pod("dns", plan.CriticalPriority)
-		flushed := 0 // how much was published when all was on disk
+		flushed := 0 // number of published records when all was on disk
 		w.options.Flush = func(context.Context) { flushed = len(w.published) }
 		w.first(func(context.Context) (bool, error) {
 			if flushed == 0 || flushed != len(w.published) {
@@ -253,7 +253,7 @@ func TestPodsAreOnRecordBeforeTheServiceIsAsked(t *testing.T) {
 	})
 }
 
-func TestAServiceThatDoesNotRunIsNotAsked(t *testing.T) {
+func TestAServiceThatIsNotRunningIsNotStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return false, nil })
@@ -268,7 +268,7 @@ func TestAServiceThatDoesNotRunIsNotAsked(t *testing.T) {
 	})
 }
 
-func TestNoServiceIsAskedAfterACancellation(t *testing.T) {
+func TestNoServiceIsStoppedAfterACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(func(context.Context) (bool, error) { t.Error("it was asked"); return true, nil })
@@ -284,8 +284,8 @@ func TestNoServiceIsAskedAfterACancellation(t *testing.T) {
 	})
 }
 
-// What did not run is not to be started.
-func TestOfAStopThatIsCancelledItIsKnownWhetherTheServiceRan(t *testing.T) {
+// A service that was not running must not be started.
+func TestACancelledStopReportsWhetherTheServiceWasRunning(t *testing.T) {
 	for _, ran := range []bool{false, true} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0)
@@ -303,8 +303,8 @@ func TestOfAStopThatIsCancelledItIsKnownWhetherTheServiceRan(t *testing.T) {
 	}
 }
 
-// It is to be started again nevertheless.
-func TestWhatAnEarlierProcessHasAskedStaysAsked(t *testing.T) {
+// It must still be started again.
+func TestAStopRequestOfAnEarlierProcessStaysRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, errors.New("no answer") })
@@ -316,7 +316,7 @@ func TestWhatAnEarlierProcessHasAskedStaysAsked(t *testing.T) {
 	})
 }
 
-func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
+func TestAServiceThatHasEndedIsNotReportedAsRunning(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(nil)
@@ -329,9 +329,10 @@ func TestAServiceThatHasEndedSinceIsNotSaidToRun(t *testing.T) {
 	})
 }
 
-// Seen on a Debian 13: it still stopped when the next process looked, and no more when that
-// asked it. How long it took is known then, and not only to the process after that.
-func TestAServiceThatEndsBeforeItIsAskedAgainHasItsTime(t *testing.T) {
+// Seen on Debian 13: the service was still stopping when the next process checked it, and had ended
+// when that requested the stop. This process must record how long it took, and not only the next
+// one.
+func TestTheStopTimeOfAServiceIsRecordedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.first(func(context.Context) (bool, error) { return false, nil })
@@ -343,7 +344,7 @@ func TestAServiceThatEndsBeforeItIsAskedAgainHasItsTime(t *testing.T) {
 	})
 }
 
-func TestAServiceThatNobodyHasAskedAndThatHasEndedIsNotMentioned(t *testing.T) {
+func TestAServiceThatEndedWithoutAStopRequestIsNotReported(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(nil)
@@ -370,7 +371,7 @@ func TestEachServiceTakesItsOwnTime(t *testing.T) {
 	})
 }
 
-func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
+func TestAdoptIsBoundedAndDoesNotShortenTheTimeOfServices(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		s, _ := w.first(endsAfter(time.Hour))
@@ -386,15 +387,15 @@ func TestToLearnOfPodsIsBoundedAndCostsServicesNothing(t *testing.T) {
 	})
 }
 
-// What an earlier process made of labels that are gone with their runtime stays so.
-func TestPodsOfARuntimeThatIsGoneKeepTheirPhases(t *testing.T) {
+// The labels are gone with their runtime, so the phases from the earlier record are used.
+func TestPodsOfAnAbsentRuntimeKeepTheirPhases(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Record.StoppedFirst = []journal.Service{{Name: "k3s.service", AskedAt: time.Now(), Took: metav1.Duration{Duration: time.Second}}}
 		w.options.Record.Pods = []journal.PodRecord{
 			{Runtime: "k3s", Sandbox: true, ID: "1", UID: "uid", Namespace: "shop", Name: "web", Grace: metav1.Duration{Duration: 7 * time.Second}},
 			{Runtime: "k3s", Sandbox: true, ID: "2", Namespace: "shop", Name: "db", Priority: plan.CriticalPriority},
 			{Runtime: "docker", ID: "3", Name: "gone"},
-			{Runtime: "podman", ID: "5", Name: "lone"}, // no runtime but that of sandboxes is stood in for
+			{Runtime: "podman", ID: "5", Name: "lone"}, // only sandboxes can be stopped without their runtime
 		}
 		var pods []runtime.Pod
 		s, _ := w.first(func(context.Context) (bool, error) { return false, nil })

@@ -12,16 +12,16 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// What has ended while its runtime was down is not waited for, and costs the shutdown nothing; what
-// lives still does.
-func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
+// Containers that ended while their runtime was stopped are not waited for. Those that still live
+// are.
+func TestContainersThatEndedWithoutTheirRuntimeAreNotAwaited(t *testing.T) {
 	id := func(digit string) string { return strings.Repeat(digit, 64) }
 	for name, tt := range map[string]struct {
 		living   []string
 		fails    error // of every call
 		graceful bool
 		outcome  journal.Outcome
-		took     time.Duration // at the most
+		took     time.Duration // maximum
 	}{
 		"all have ended":        {nil, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), true, "", 2 * time.Second},
 		"one lives":             {[]string{id("a")}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
@@ -32,7 +32,7 @@ func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				w.fake.RunPod(runtimetest.PodSpec{ID: "web", Name: "web", Namespace: "test", Containers: []runtimetest.ContainerSpec{{ID: id("a"), Name: "web", Image: "image"}}})
-				set, err := runtime.NewSet(w.fake) // whose errors name the runtime
+				set, err := runtime.NewSet(w.fake) // its errors name the runtime
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -64,13 +64,13 @@ func TestWhatHasEndedWithoutItsRuntimeIsNotWaitedFor(t *testing.T) {
 				if tt.took > 0 && took > tt.took {
 					t.Errorf("Run() took %v, want at most %v", took, tt.took)
 				}
-				time.Sleep(2 * time.Hour) // for a check that hangs
+				time.Sleep(2 * time.Hour) // for a scan that hangs
 			})
 		})
 	}
 }
 
-// errSlow is an answer that did not come in time.
+// errSlow is the error of an answer that did not arrive in time.
 type errSlow struct{}
 
 func (errSlow) Error() string        { return "timed out" }

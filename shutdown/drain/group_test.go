@@ -14,18 +14,18 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// comes has somebody start a container in a pod, and end it.
+// comes starts a container in a pod at a time, and ends it at another.
 func (w *world) comes(pod string, at, ends time.Duration) {
 	time.AfterFunc(at, func() { w.fake.AddContainer(pod, runtimetest.ContainerSpec{ID: "late", Name: "late", Image: "image"}) })
 	time.AfterFunc(ends, func() { w.fake.Exit("late", 0) })
 }
 
-// Who came may end before its turn: nothing is left to stop, but the sandbox.
-func TestASandboxThatStayedForNobodyIsTornDown(t *testing.T) {
+// A new container may end before its stop. Then only the sandbox must be torn down.
+func TestASandboxIsTornDownIfTheNewContainerEnds(t *testing.T) {
 	refused := runtimetest.Fault{Err: errors.New("denied")}
 	for name, c := range map[string]struct {
 		priority int32
-		ends     time.Duration // web does; it does not heed its TERM if zero
+		ends     time.Duration // when web ends; if zero, it ignores SIGTERM
 		stop     runtimetest.Fault
 		came     time.Duration
 		outcome  journal.Outcome
@@ -57,8 +57,8 @@ func TestASandboxThatStayedForNobodyIsTornDown(t *testing.T) {
 	}
 }
 
-// A list that does not show who came may be older than one that does.
-func TestAnOldListHasNoSandboxTornDown(t *testing.T) {
+// A list that does not show the new container may be older than one that does.
+func TestAnOldListTearsDownNoSandbox(t *testing.T) {
 	for name, outdated := range map[string]func(*world){
 		"of somebody else": func(w *world) {
 			before := w.list()
@@ -92,8 +92,8 @@ func TestAnOldListHasNoSandboxTornDown(t *testing.T) {
 	}
 }
 
-// Also where it shows who came into a pod of a later phase.
-func TestAnOldListHasNoSandboxOfALaterPhaseTornDown(t *testing.T) {
+// The same for a new container in a pod of a later phase.
+func TestAnOldListTearsDownNoSandboxOfALaterPhase(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("deaf", 0)
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "deaf0"})
@@ -111,8 +111,8 @@ func TestAnOldListHasNoSandboxOfALaterPhaseTornDown(t *testing.T) {
 	})
 }
 
-// What does not report which run it shows is not taken for a new one of what is over.
-func TestAnOldListBeginsNothingAgain(t *testing.T) {
+// A list that does not identify the run must not count as a new run of a stopped container.
+func TestAListWithoutRunsStartsNoSecondStop(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 9 * time.Second})
@@ -127,8 +127,8 @@ func TestAnOldListBeginsNothingAgain(t *testing.T) {
 	})
 }
 
-// It is on record when the last of a pod ended, and not when somebody saw that nobody came.
-func TestWhenAPodWasOverWhoseSandboxStayed(t *testing.T) {
+// The record has the time when the last container of a pod ended, not when a list showed it.
+func TestTheEndOfAPodWhoseSandboxWaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19 * time.Second, Labels: grace("60s")})
 		w.pod("deaf", 0)
@@ -143,8 +143,8 @@ func TestWhenAPodWasOverWhoseSandboxStayed(t *testing.T) {
 	})
 }
 
-// What an earlier process saw of a pod is not this one's to judge.
-func TestAPodThatWasKilledByAnEarlierProcessStaysSo(t *testing.T) {
+// The outcome that an earlier process recorded stays.
+func TestAPodThatAnEarlierProcessKilledStaysKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("3s")})
@@ -156,8 +156,9 @@ func TestAPodThatWasKilledByAnEarlierProcessStaysSo(t *testing.T) {
 	})
 }
 
-// A kubelet starts a container again under another ID: who ended and who came are in one list.
-func TestWhoComesAsAnotherEndsHasItsGrace(t *testing.T) {
+// A kubelet starts a container again with another ID. One list shows the end of the old one and the
+// new one.
+func TestAContainerThatReplacesAnotherHasItsGrace(t *testing.T) {
 	for priority, want := range map[int32]string{0: "TERM@20s", plan.CriticalPriority: ""} { // after the last phase there is no time
 		inWorld(t, func(t *testing.T, w *world) {
 			over := 20 * time.Second
@@ -179,8 +180,8 @@ func TestWhoComesAsAnotherEndsHasItsGrace(t *testing.T) {
 	}
 }
 
-// It is not on record as stopped where somebody in it runs on.
-func TestAPodIntoWhichSomebodyCameIsLeftByACancellation(t *testing.T) {
+// A pod with a container that is still running must not be recorded as stopped.
+func TestAPodWithANewContainerIsLeftByACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19300 * time.Millisecond, Labels: grace("60s")})
 		w.comes("web", 17500*time.Millisecond, time.Minute)
@@ -196,7 +197,7 @@ func TestAPodIntoWhichSomebodyCameIsLeftByACancellation(t *testing.T) {
 }
 
 // A runtime may hang at the first attempt.
-func TestALastResortIsTriedAgainOnceAnotherOneFails(t *testing.T) {
+func TestAFailedLastResortIsRepeated(t *testing.T) {
 	for name, late := range map[string]runtimetest.Fault{"to stop": {Err: runtime.ErrUnsupported, Subject: "late"}, "nobody": {Subject: "none"}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -214,7 +215,8 @@ func TestALastResortIsTriedAgainOnceAnotherOneFails(t *testing.T) {
 	}
 }
 
-// Network plugins are critical pods: those of the phase before go while they run.
+// Network plug-ins are critical pods, so the sandboxes of the previous phase are torn down while
+// they run.
 func TestSandboxesOfAPhaseDoNotWaitForTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.roster.Runtime = slowKiller{w.fake}
@@ -233,7 +235,7 @@ func TestSandboxesOfAPhaseDoNotWaitForTheNext(t *testing.T) {
 	})
 }
 
-// slowKiller takes a moment to report that a container has ended.
+// slowKiller needs a moment to report that a container has ended.
 type slowKiller struct{ *runtimetest.Fake }
 
 func (s slowKiller) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
@@ -260,7 +262,7 @@ func TestASandboxIsTornDownOnce(t *testing.T) {
 	})
 }
 
-func TestAPersonsDrainThatEndsTearsNothingDown(t *testing.T) {
+func TestACancelledManualDrainTearsNothingDown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Record.Trigger = journal.TriggerManualAll
 		for i := range 30 {

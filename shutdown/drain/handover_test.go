@@ -15,8 +15,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// endAndGoOn ends the process that drains at each of these times, counted from its own
-// beginning, and has another one continue as soon as between has returned.
+// endAndGoOn ends the draining process at each of these times, counted from its start. When between
+// returns, another process continues.
 func (w *world) endAndGoOn(between func(), ends ...time.Duration) *journal.Record {
 	w.t.Helper()
 	for _, at := range ends {
@@ -33,8 +33,8 @@ func (w *world) endAndGoOn(between func(), ends ...time.Duration) *journal.Recor
 	return r
 }
 
-// The order to end may come in the moment in which containers are asked to.
-func TestWhoIsBeingAskedWhenTheProcessEndsIsAskedOnce(t *testing.T) {
+// The process may end in the moment in which it requests the stop of containers.
+func TestAStopRequestInProgressWhenTheProcessEndsIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second}, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Delay: 300 * time.Millisecond, Times: 2})
@@ -47,8 +47,8 @@ func TestWhoIsBeingAskedWhenTheProcessEndsIsAskedOnce(t *testing.T) {
 	})
 }
 
-// The record says when a container ended, and not when somebody came to look.
-func TestWhatEndsWhileNoProcessLooksTookItsOwnTime(t *testing.T) {
+// The record has the time when a container ended, not when a process noticed.
+func TestTheEndOfAContainerBetweenTwoProcessesIsRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		r := w.endAndGoOn(func() { time.Sleep(6 * time.Second) }, 2*time.Second)
@@ -59,7 +59,7 @@ func TestWhatEndsWhileNoProcessLooksTookItsOwnTime(t *testing.T) {
 	})
 }
 
-// What hangs has had its chance, and does not hold the process up.
+// A call that hangs does not delay the end of the process.
 func TestARuntimeThatHangsBlocksNoProcessThatEnds(t *testing.T) {
 	for at, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -74,8 +74,8 @@ func TestARuntimeThatHangsBlocksNoProcessThatEnds(t *testing.T) {
 	}
 }
 
-// A runtime that restarts together with hostler has asked nobody.
-func TestWhoCouldNotBeAskedIsAskedByTheNextProcess(t *testing.T) {
+// A runtime that restarts together with hostler has not sent a signal.
+func TestAFailedStopRequestIsRepeatedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{EndsAfter: 4 * time.Second})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
@@ -89,8 +89,9 @@ func TestWhoCouldNotBeAskedIsAskedByTheNextProcess(t *testing.T) {
 	})
 }
 
-// Whom the second process has asked the third one does not ask again, and gives all its time.
-func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
+// If the second process requested the stop, the third one does not repeat it, and waits the full
+// grace period.
+func TestALateStopRequestIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("10s")}, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable, Subject: "web0"})
@@ -104,8 +105,8 @@ func TestWhoIsAskedLateIsAskedOnce(t *testing.T) {
 	})
 }
 
-// So it is with whom somebody starts in a pod that is being stopped.
-func TestWhoCameLateIsAskedOnce(t *testing.T) {
+// The same for a container that is started in a pod that is being stopped.
+func TestTheStopOfALateContainerIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second, Labels: grace("60s")})
 		time.AfterFunc(time.Second, func() {
@@ -122,8 +123,9 @@ func TestWhoCameLateIsAskedOnce(t *testing.T) {
 	})
 }
 
-// One that cannot be stopped waits for the others of its pod before that is torn down.
-func TestWhoWaitsForOthersWhenTheProcessEndsIsStoppedByTheNext(t *testing.T) {
+// If a container cannot be stopped, the other containers of its pod are stopped before the sandbox
+// is torn down.
+func TestAWaitingContainerIsStoppedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "web0", Times: 1})
@@ -137,8 +139,8 @@ func TestWhoWaitsForOthersWhenTheProcessEndsIsStoppedByTheNext(t *testing.T) {
 	})
 }
 
-// Nor has a process that ends while a runtime tears the pod down, to kill it, the final status on it.
-func TestWhoIsBeingTornDownWhenTheProcessEndsIsKilledByTheNext(t *testing.T) {
+// A pod whose sandbox was being torn down as the last resort has no final outcome in the record.
+func TestATeardownInProgressIsRepeatedByTheNextProcess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 8 * time.Second})
@@ -151,9 +153,9 @@ func TestWhoIsBeingTornDownWhenTheProcessEndsIsKilledByTheNext(t *testing.T) {
 	})
 }
 
-// A phase that is over when the next process comes is no reason to kill whom nobody has
-// asked, nor is another container of its pod that was.
-func TestWhoCouldNotBeAskedInItsPhaseIsAskedInTheNext(t *testing.T) {
+// If the phase is over when the next process starts, containers without a stop request must not be
+// killed. That another container of the pod had one does not matter.
+func TestAFailedStopRequestIsRepeatedInTheNextPhase(t *testing.T) {
 	for name, beside := range map[string][]runtimetest.ContainerSpec{"alone": nil, "beside one that was asked": {{IgnoresTERM: true}}} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -175,8 +177,8 @@ func TestWhoCouldNotBeAskedInItsPhaseIsAskedInTheNext(t *testing.T) {
 	}
 }
 
-// A runtime that is slow to come to it has passed nothing on.
-func TestARuntimeThatOnlyLetsOneWaitHasAskedNobody(t *testing.T) {
+// A runtime that is slow to begin with the call has not sent a signal.
+func TestASlowRuntimeHasSentNoSignal(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		down := w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Err: runtime.ErrUnavailable})
@@ -187,8 +189,8 @@ func TestARuntimeThatOnlyLetsOneWaitHasAskedNobody(t *testing.T) {
 	})
 }
 
-// A runtime may have passed the signal on before it stopped.
-func TestWhoWasAskedBeforeTheRuntimeWentAwayIsNotAskedAgain(t *testing.T) {
+// A runtime may have sent the signal before it stopped.
+func TestAStopRequestBeforeTheRuntimeStoppedIsNotRepeated(t *testing.T) {
 	for _, at := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -200,7 +202,7 @@ func TestWhoWasAskedBeforeTheRuntimeWentAwayIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// leaver is a runtime that is away for a while.
+// leaver is a runtime that does not answer for a while.
 type leaver struct {
 	*runtimetest.Fake
 	from, to time.Time
@@ -221,12 +223,13 @@ func (l leaver) StopContainer(ctx context.Context, c runtime.Container, grace ti
 	return err
 }
 
-// A list is older than what is done by it: who came since was not asked.
-func TestWhoIsOlderThanHisPodsStopIsAskedByTheNextProcess(t *testing.T) {
+// A list is older than the stops that follow from it. Containers that were started since had no
+// stop request.
+func TestAContainerMissingInTheListIsStoppedByTheNextProcess(t *testing.T) {
 	for name, brief := range map[string]bool{"in time": false, "too late for the phase": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.roster.Runtime = snapshots{w.fake} // of 50 ms ago
+				w.roster.Runtime = snapshots{w.fake} // from 50 ms ago
 				ends := time.Second
 				if brief {
 					w.options.Phases = []plan.PhaseSpec{{Name: "a", Grace: 3 * time.Second}, {Name: "b", Priority: 10, Grace: 10 * time.Second}}
@@ -245,8 +248,8 @@ func TestWhoIsOlderThanHisPodsStopIsAskedByTheNextProcess(t *testing.T) {
 	}
 }
 
-// So it is with whom Docker starts again, whenever he was created.
-func TestWhoIsStartedBetweenTwoProcessesIsAsked(t *testing.T) {
+// The same for a container that Docker starts again, whenever it was created.
+func TestAContainerStartedBetweenTwoProcessesIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		long := time.Now().Add(-time.Hour)
@@ -258,8 +261,9 @@ func TestWhoIsStartedBetweenTwoProcessesIsAsked(t *testing.T) {
 	})
 }
 
-// One that an earlier process asked stays so where only others are noted since.
-func TestARecordThatReportedNoneIsCarriedOn(t *testing.T) {
+// A container that an earlier process stopped stays stopped if only other containers have recorded
+// requests since.
+func TestARecordWithoutContainersIsContinued(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("60s")})
 		forget := sync.OnceFunc(func() {
@@ -275,19 +279,19 @@ func TestARecordThatReportedNoneIsCarriedOn(t *testing.T) {
 	})
 }
 
-// A crash before anybody was asked is none of the drain's.
-func TestWhoCrashedBeforeItsTurnWasNotKilled(t *testing.T) {
+// A container that crashed before its stop was requested was not killed by the drain.
+func TestAContainerThatCrashedBeforeItsStopWasNotKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Labels: grace("60s")}, runtimetest.ContainerSpec{})
-		time.AfterFunc(time.Second, func() { w.fake.Exit("dns1", 137) }) // for lack of memory
+		time.AfterFunc(time.Second, func() { w.fake.Exit("dns1", 137) }) // as if out of memory
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped})
 	})
 }
 
-// Of one process's containers the next one knows what their runtime reports.
-func TestAPodOfWhichAnEarlierProcessKilledOneIsKilled(t *testing.T) {
+// For containers that one process stopped, the next one uses what their runtime reports.
+func TestAPodWithAContainerThatAnEarlierProcessKilledIsKilled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("2s")}, runtimetest.ContainerSpec{EndsAfter: 6 * time.Second})
 		r := w.endAndGoOn(func() {}, 4*time.Second)
@@ -295,8 +299,9 @@ func TestAPodOfWhichAnEarlierProcessKilledOneIsKilled(t *testing.T) {
 	})
 }
 
-// Nor is one asked twice whose turn came with the second process, by the third.
-func TestAContainerOfASandboxWhoseTurnCameIsAskedOnce(t *testing.T) {
+// If the second process requested the stop of a container that waited for others, the third one
+// does not repeat it.
+func TestTheStopOfAWaitingSandboxContainerIsNotRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, StopsBefore: []string{"shop1"}}, runtimetest.ContainerSpec{IgnoresTERM: true, Labels: grace("8s")})
 		w.endAndGoOn(func() { time.Sleep(time.Second) }, 500*time.Millisecond, 2*time.Second)

@@ -11,31 +11,31 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// listing is the answer to one list of pods.
+// listing is the result of one list of pods.
 type listing struct {
 	pods        []runtime.Pod
-	unreachable func(runtime string) bool // runtimes that did not answer: their pods are from before
+	unreachable func(runtime string) bool // runtimes that did not answer; their pods are from an earlier list
 	err         error
-	at          time.Time // when it was requested
-	quiet       bool      // nothing was being stopped then
-	after       int       // how many stops had started then
+	at          time.Time // when the list was requested
+	quiet       bool      // no stop was running then
+	after       int       // number of stops that had started then
 }
 
-// lists has the results of the lists of pods. Run's goroutine owns it.
+// lists has the results of listing pods. Run's goroutine owns it.
 type lists struct {
 	answers     chan listing
-	polling     bool // a list is in progress
+	polling     bool // a list is being requested
 	current     []runtime.Pod
-	fresh       bool                      // every runtime answered the current list
+	fresh       bool                      // every runtime answered for the current list
 	unreachable func(runtime string) bool // runtimes that did not answer; nil before the first list
-	complete    bool                      // every runtime has answered, in one list or more
-	failure     error                     // why no list was ever complete
-	settled     bool                      // the latest list was made with nothing running, and shows nothing new
+	complete    bool                      // every runtime answered for at least one list
+	failure     error                     // why no list was complete
+	settled     bool                      // the latest list was made when no stop was running, and shows nothing new
 }
 
-// firstList gets the first list. If the runtimes do not answer soon, it uses the last known pods. If
-// these lack a grace period, it waits for one more list, because the period cannot change after the
-// stop.
+// firstList gets the first list. If the runtimes do not answer soon, it uses the last known pods.
+// If a grace period is missing in them, it waits for one more list, because the period cannot be
+// changed after the stop.
 func (d *Drain) firstList(ctx context.Context) {
 	again := false
 	known, ok := d.options.Roster.Last()
@@ -46,11 +46,11 @@ func (d *Drain) firstList(ctx context.Context) {
 	case !d.record.FinishedAt.IsZero():
 		wait = listBound // the known pods may be older
 	case d.schedule.lead > 0:
-		wait = listBound // later the runtime may have stopped
+		wait = listBound // the runtime may stop after this list
 	case d.options.Roster.outdated():
-		wait = min(listBound, d.schedule.slack) // a container that appeared may have to stop before others
+		wait = min(listBound, d.schedule.slack) // a new container may have to stop before others
 	}
-	over := d.schedule.deadline.Add(-2 * d.schedule.slack) // less is left if little time is granted
+	over := d.schedule.deadline.Add(-2 * d.schedule.slack) // less if little time is granted
 	for {
 		bound := time.Now().Add(wait)
 		if bound.After(over) {
@@ -70,9 +70,9 @@ func (d *Drain) firstList(ctx context.Context) {
 				return
 			}
 		case time.Now().Before(over) && ok && !again && lacksGrace(known):
-			again, wait = true, min(listBound, d.schedule.slack) // by the one that is in progress
+			again, wait = true, min(listBound, d.schedule.slack) // wait for the list that is already requested
 		case ok:
-			d.lists.current = known // better than nothing
+			d.lists.current = known // use the last known pods
 			return
 		case !time.Now().Before(over):
 			return
@@ -90,7 +90,7 @@ func lacksGrace(pods []runtime.Pod) bool {
 	return false
 }
 
-// relist requests a list of pods, unless one is in progress.
+// relist requests a list of pods, unless one is already requested.
 func (d *Drain) relist(ctx context.Context) {
 	if d.lists.polling {
 		return
@@ -99,8 +99,8 @@ func (d *Drain) relist(ctx context.Context) {
 	at, quiet, after := time.Now(), d.progress.inPhase == 0, d.progress.started
 	bound, first := min(listBound, d.schedule.slack), !d.lists.complete
 	if first || d.progress.inPhase > 0 {
-		// A host that shuts down is busy, and the known pods may be outdated. Nothing waits
-		// for the list as long as containers are being stopped.
+		// A host that shuts down is busy, and the known pods may be outdated. As long as containers
+		// are being stopped, nothing waits for the list.
 		bound = max(bound, min(firstListBound, time.Until(d.schedule.end(d.progress.phase, d.progress.overran))/2))
 	}
 	go func() {
@@ -108,7 +108,7 @@ func (d *Drain) relist(ctx context.Context) {
 		defer cancel()
 		pods, unreachable, err := d.options.Roster.list(list)
 		if err != nil && first && !isIdle(err) {
-			_ = bounded.Sleep(ctx, retryPause) // there will be another list
+			_ = bounded.Sleep(ctx, retryPause) // a list is repeated, but not at once
 		}
 		select {
 		case d.lists.answers <- listing{pods, unreachable, err, at, quiet, after}:
@@ -123,8 +123,8 @@ func isIdle(err error) bool {
 	return errors.As(err, &failed) && !slices.ContainsFunc(failed.Failed, func(f runtime.MemberError) bool { return !errors.Is(f.Err, runtime.ErrNotRunning) })
 }
 
-// settles reports whether l, which caused no further stops, shows the host after the last stop. A
-// failed list counts, too, except in the first moments.
+// settles reports whether l shows the host after the last stop, if l caused no further stops. A
+// failed list counts, too, except in the first seconds.
 func (d *Drain) settles(l listing) bool {
 	switch {
 	case d.progress.inPhase > 0:
@@ -135,7 +135,7 @@ func (d *Drain) settles(l listing) bool {
 	return l.quiet && l.after == d.progress.started
 }
 
-// take sets the current list.
+// take makes l the current list.
 func (d *Drain) take(l listing) {
 	d.lists.polling = false
 	d.lists.fresh, d.lists.unreachable = l.err == nil, l.unreachable
@@ -152,8 +152,9 @@ func (d *Drain) take(l listing) {
 	d.forgetEnded(l.at)
 }
 
-// forgetEnded removes pending stops of containers that do not run by the current list. It does so
-// only if the drain requested that list after it had seen them: other lists may be outdated.
+// forgetEnded removes pending stops of containers that are not running in the current list. It does
+// so only if the list was requested after the container was seen, because older lists may be
+// outdated.
 func (d *Drain) forgetEnded(requested time.Time) {
 	alive := map[key]bool{}
 	for _, p := range d.lists.current {
@@ -173,8 +174,8 @@ func (d *Drain) forgetEnded(requested time.Time) {
 // answered reports whether a runtime has answered the current list.
 func (l *lists) answered(runtime string) bool { return l.unreachable != nil && !l.unreachable(runtime) }
 
-// takeOver sets the current list. own reports that the drain requested it. Pods of runtimes that did
-// not answer are kept from before.
+// takeOver sets the current list. own reports that the drain requested it. For runtimes that did
+// not answer, pods has the last known ones, and the state of their containers does not change.
 func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool, own bool) {
 	d.lists.current = pods
 	alive := map[key]bool{}
@@ -182,7 +183,7 @@ func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool,
 		p := d.podOf(listed)
 		for _, l := range listed.Containers {
 			c := p.containers[l.ID]
-			// Before checkRun may forget which run it was.
+			// Before checkRun, which may clear the run.
 			alive[key{p.runtime, l.ID}] = plan.Alive(l) && (c == nil || !c.isAnotherRun(l))
 			if c != nil && answered(p.runtime) {
 				d.checkRun(c, l, own)
@@ -199,9 +200,10 @@ func (d *Drain) takeOver(pods []runtime.Pod, answered func(runtime string) bool,
 	}
 }
 
-// checkRun notes that a container must be stopped again if it has ended and runs again. A runtime may
-// be wrong about an end that no list has shown. A list with the stopped run is outdated, and so may
-// be a list that the drain did not request and that does not identify the run.
+// checkRun notes that a container must be stopped again if it has ended and runs again. A runtime
+// may have reported an end that no list has shown, so that does not count. Lists that show the
+// stopped run are outdated. Lists that the drain did not request may be outdated if they do not
+// identify the run.
 func (d *Drain) checkRun(c *container, listed runtime.Container, own bool) {
 	began := runOf(listed)
 	switch {

@@ -34,7 +34,7 @@ func TestARuntimeThatDoesNotListDoesNotDelayTheFirstStop(t *testing.T) {
 				if fault.Delay > 0 {
 					want["new"] = journal.Stopped
 				}
-				// What is not known may run on.
+				// Unknown pods may still be running.
 				w.expect(r, fault.Delay > 0, want)
 				call := w.fake.Calls(runtimetest.StopContainer)[0]
 				if first := call.Start.Sub(w.began); first > 20*time.Millisecond {
@@ -51,9 +51,9 @@ func TestARuntimeThatDoesNotListDoesNotDelayTheFirstStop(t *testing.T) {
 	}
 }
 
-// Seen on a host under load: pods had just been started, their list took longer
-// than a second, and what was known were none.
-func TestAListThatTakesItsTimeIsWaitedFor(t *testing.T) {
+// Seen on a host under load: pods had just started, listing them took more than a second, and no
+// pods were known.
+func TestASlowFirstListIsAwaited(t *testing.T) {
 	for name, inject := range map[string]func(w *world){
 		"slow": func(w *world) { w.fake.Inject(runtimetest.Pods, runtimetest.Fault{Delay: 3 * time.Second}) },
 		"failing, first": func(w *world) {
@@ -87,9 +87,9 @@ func TestAListFromBeforeTheStopsProvesNothing(t *testing.T) {
 	})
 }
 
-// What is known is not waited for, unless it is known to be outdated: who came may have to
-// end before the others.
-func TestWhoCameAMomentAgoIsAskedInTurn(t *testing.T) {
+// Known pods are stopped without a new list, unless they are known to be outdated. A new container
+// may have to stop before the others.
+func TestANewContainerIsStoppedInOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reported bool
 		fault    runtimetest.Fault
@@ -122,7 +122,7 @@ func TestWhoCameAMomentAgoIsAskedInTurn(t *testing.T) {
 	}
 }
 
-// snapshots is a runtime that looks at once and answers later.
+// snapshots is a runtime that reads its state at once, but answers later.
 type snapshots struct{ *runtimetest.Fake }
 
 func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
@@ -131,7 +131,7 @@ func (s snapshots) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, err
 }
 
-func TestAnOldListTakesNobodysPlaceWhoKnowsMore(t *testing.T) {
+func TestAnOldListDoesNotReplaceANewerOne(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("api", 0)
 		roster := &drain.Roster{Runtime: snapshots{w.fake}}
@@ -164,11 +164,11 @@ func TestNoListTakesMoreTimeThanIsGranted(t *testing.T) {
 	}
 }
 
-// A process that continues with a drain may come when hardly any time is left of it.
-func TestWhatIsKnownIsOnRecordWhereNoTimeIsLeftToList(t *testing.T) {
+// A process that continues a drain may start when almost no time is left.
+func TestKnownPodsAreRecordedIfNoTimeIsLeftToList(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start, w.options.Granted = time.Now().Add(-time.Second), time.Second
-		w.options.Record.FinishedAt = time.Now() // what is known may be from before
+		w.options.Record.FinishedAt = time.Now() // the known pods may be outdated
 		w.pod("web", 0)
 		if _, err := w.roster.List(t.Context()); err != nil {
 			t.Fatal(err)
@@ -211,7 +211,7 @@ func TestNoPodsKnownAtAll(t *testing.T) {
 	})
 }
 
-// partial is two runtimes of which one never answers.
+// partial is a set of two runtimes of which one never answers.
 type partial struct{ drain.Runtime }
 
 func (p partial) Pods(ctx context.Context) ([]runtime.Pod, error) {
@@ -233,7 +233,7 @@ func TestARuntimeThatAnswersWithNoPodsHasAnswered(t *testing.T) {
 		if len(pods) != 1 || pods[0].ID != "unknown" || !errors.Is(err, runtime.ErrUnavailable) {
 			t.Errorf("List() = %+v, %v, want the pod of the runtime that does not answer alone", pods, err)
 		}
-		// Where another client may be there, too, whom nobody names, only what is listed counts.
+		// If an error does not name all failed runtimes, only listed pods count.
 		w.roster.Runtime = partial{both}
 		if pods, err := w.roster.List(t.Context()); len(pods) != 2 || !errors.Is(err, runtime.ErrUnavailable) {
 			t.Errorf("List() = %+v, %v, want all pods that are known", pods, err)
@@ -260,10 +260,9 @@ func TestPodsThatAppearWhileDraining(t *testing.T) {
 	})
 }
 
-// A container that takes all the time of its phase is no reason to search for nobody
-// else as long. Who comes when no time is left runs on, and is on record: nobody is to
-// read that all succeeded.
-func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
+// A container that takes the whole phase must not delay the search for new pods. A pod that appears
+// when no time is left keeps running. It is recorded, so that the result does not look complete.
+func TestPodsThatAppearDuringAFullPhase(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("deaf", 0)
 		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "deaf0"})
@@ -280,9 +279,9 @@ func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
 			"regular": journal.Stopped, "between": journal.Stopped, "edge": journal.Stopped, "critical": journal.Stopped,
 		})
 		w.expectSignals("regular0", "TERM@2s")
-		w.expectSignals("between0", "TERM@20.25s") // with the time that the second phase has
+		w.expectSignals("between0", "TERM@20.25s") // with the time of the second phase
 		w.expectSignals("edge0", "TERM@20.25s")
-		w.expectSignals("end0", "") // rather than a kill without any time
+		w.expectSignals("end0", "") // instead of a kill without grace period
 		w.expectSignals("latest0", "")
 		if latest := r.Pods[slices.IndexFunc(r.Pods, func(p journal.PodRecord) bool { return p.Name == "latest" })]; latest.Phase != "regular" || !latest.StartedAt.IsZero() || latest.Error == "" {
 			t.Errorf("Run() recorded %+v, want it in its phase, never begun, and why", latest)
@@ -291,9 +290,9 @@ func TestPodsThatAppearBesideOneThatWillNotEnd(t *testing.T) {
 	})
 }
 
-// Where the runtime reports pods that come and go they are listed anyway, and a
-// runtime that is busy stopping them is not to be asked twice.
-func TestWhatSomebodyElseListedIsNotAskedForAgain(t *testing.T) {
+// If the runtime sends events, the agent lists pods anyway. A runtime that is busy must not be
+// queried twice.
+func TestAListOfTheAgentReplacesOneOfTheDrain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 9500 * time.Millisecond})
 		time.AfterFunc(time.Second, func() {
@@ -312,7 +311,7 @@ func TestWhatSomebodyElseListedIsNotAskedForAgain(t *testing.T) {
 	})
 }
 
-func TestAPodThatAppearsIsSeenThoughListsTakeTheirTime(t *testing.T) {
+func TestAPodThatAppearsIsSeenDespiteSlowLists(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 15 * time.Second})
 		time.AfterFunc(time.Second, func() {

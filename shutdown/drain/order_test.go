@@ -31,11 +31,11 @@ func TestDependentsStopFirst(t *testing.T) {
 	})
 }
 
-// Containers that share a network are pods of their own where no project holds them together.
+// Containers that share a network are separate pods if no project groups them.
 func TestDependentsOfOtherPodsStopFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("agent", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, StopsBefore: []string{"socket0"}})
-		w.pod("socket", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) // which is as critical
+		w.pod("socket", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}) // it becomes as critical
 		w.pod("vpn", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"vpn0"}})
 		w.pod("log", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"web0"}})
@@ -51,7 +51,7 @@ func TestDependentsOfOtherPodsStopFirst(t *testing.T) {
 	})
 }
 
-func TestWhoWillNotEndLeavesTimeToThoseAfterIt(t *testing.T) {
+func TestAContainerThatIgnoresTERMLeavesTimeForTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{IgnoresTERM: true, StopsBefore: []string{"shop1"}},
@@ -72,12 +72,12 @@ func TestWhoCannotBeKilledBlocksNobody(t *testing.T) {
 		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
 		r, _ := w.run(t.Context())
 		w.expect(r, false, map[string]journal.Outcome{"shop": journal.Left, "dns": journal.Stopped})
-		// A second after the kill, which is the time that a call has beyond its grace.
+		// One second after the kill, which is how much longer a call may take.
 		w.expectSignals("shop1", "TERM@11s")
 	})
 }
 
-func TestACircleEndsTogether(t *testing.T) {
+func TestContainersOfACycleStopTogether(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{StopsBefore: []string{"shop1"}},
@@ -90,7 +90,7 @@ func TestACircleEndsTogether(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsItsTurnIsSparedByACancellation(t *testing.T) {
+func TestAWaitingContainerKeepsRunningAfterACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
@@ -104,9 +104,9 @@ func TestWhoWaitsItsTurnIsSparedByACancellation(t *testing.T) {
 	})
 }
 
-// The agent was killed while a container waited for its turn: it was not asked yet, and
-// is not to be killed as one that was and did not end.
-func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
+// The agent was killed while a container waited for others. It has no stop request yet, so it must
+// not be killed as if it had ignored one.
+func TestAContainerThatWaitedInAnEarlierProcessIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start = time.Now().Add(-4 * time.Second)
 		old := w.options.Start.Add(-time.Hour)
@@ -118,7 +118,7 @@ func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
 		w.options.Record.Pods = []journal.PodRecord{{Runtime: "fake", ID: "shop", Name: "shop", StartedAt: w.options.Start, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"shop1": {}, "shop2": {}}, Late: map[string]time.Time{"shop0": w.options.Start}}}}
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"shop": journal.Killed})
-		// 16 s are left for three, of which the first was asked 4 s ago.
+		// 16 s are left for three containers; the stop of the first one was requested 4 s ago.
 		w.expectSignals("shop0", "KILL@6s")
 		w.expectSignals("shop1", "TERM@6s")
 		w.expectSignals("shop2", "TERM@7s KILL@16s")
@@ -128,8 +128,8 @@ func TestWhoWaitedItsTurnInAnEarlierProcessIsAsked(t *testing.T) {
 	})
 }
 
-// What another process needs to continue is on record from the beginning.
-func TestWhoseTurnHasNotComeIsOnRecord(t *testing.T) {
+// The record has what another process needs to continue from the start.
+func TestWaitingContainersAreRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0,
 			runtimetest.ContainerSpec{EndsAfter: 3 * time.Second, StopsBefore: []string{"shop1"}},
@@ -147,8 +147,8 @@ func TestWhoseTurnHasNotComeIsOnRecord(t *testing.T) {
 	})
 }
 
-// The one that it waited for may have ended since.
-func TestWhoseTurnCameWhileNoAgentWasThereIsAsked(t *testing.T) {
+// The container that it waited for may have ended since.
+func TestAContainerWhoseWaitEndedWithoutAnAgentIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start = time.Now().Add(-4 * time.Second)
 		old := w.options.Start.Add(-time.Hour)
@@ -163,8 +163,8 @@ func TestWhoseTurnCameWhileNoAgentWasThereIsAsked(t *testing.T) {
 	})
 }
 
-// One that was asked after others is not asked again by a later process.
-func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
+// If its stop was requested after those of others, a later process does not repeat it.
+func TestAContainerThatWasStoppedInOrderIsNotStoppedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.Start = time.Now().Add(-4 * time.Second)
 		old := w.options.Start.Add(-time.Hour)
@@ -182,10 +182,10 @@ func TestWhoWasAskedInItsTurnIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-// slowOrder is a runtime whose first lists lack how long containers may take to end.
+// slowOrder is a runtime whose first lists lack grace periods.
 type slowOrder struct {
 	drain.Runtime
-	lacking int // lists that do
+	lacking int // number of incomplete lists
 	timeout time.Duration
 }
 
@@ -204,8 +204,8 @@ func (r *slowOrder) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return pods, err
 }
 
-// Of a container made a moment ago nobody may know yet how long it may take to end.
-func TestWhatIsNotReportedYetIsNotGuessed(t *testing.T) {
+// The grace period of a new container may not be known yet.
+func TestAMissingGraceIsAwaited(t *testing.T) {
 	for lacking, want := range map[int]string{0: "TERM@0s KILL@50s", 1: "TERM@0s KILL@50s", 2: "TERM@0s KILL@1m0s", 100: "TERM@0s KILL@1m0s"} {
 		t.Run(fmt.Sprint(lacking, " lists lack it"), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -219,8 +219,8 @@ func TestWhatIsNotReportedYetIsNotGuessed(t *testing.T) {
 	}
 }
 
-// The one that is known may lack it, and the one in progress tell.
-func TestWhatIsKnownButNotReportedIsAwaited(t *testing.T) {
+// The known pods may lack it, and the list in progress may have it.
+func TestAMissingGraceOfAKnownPodIsAwaited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("db", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.options.Phases = []plan.PhaseSpec{{Name: "all", Grace: time.Minute}}
@@ -237,7 +237,7 @@ func TestWhatIsKnownButNotReportedIsAwaited(t *testing.T) {
 	})
 }
 
-// late is a runtime that takes its time to list pods.
+// late is a runtime whose lists take long.
 type late struct {
 	drain.Runtime
 	by time.Duration
@@ -248,8 +248,8 @@ func (r late) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	return r.Runtime.Pods(ctx)
 }
 
-// Who is waited for may take all the time there is.
-func TestWhoseTurnComesAtTheEndIsAskedAllTheSame(t *testing.T) {
+// The container that it waits for may use the whole time.
+func TestAContainerThatWaitedToTheEndGetsAStopSignal(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("shop", 0, runtimetest.ContainerSpec{Unkillable: true, StopsBefore: []string{"shop1"}, Labels: grace("60s")}, runtimetest.ContainerSpec{EndsAfter: time.Millisecond, Labels: grace("1s")})
 		w.pod("dns", plan.CriticalPriority)

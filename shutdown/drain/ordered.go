@@ -11,21 +11,21 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// orderBound is how long systemd may take to report the stop order of services: the time of the pods
-// has started.
+// orderBound bounds the request to systemd for the stop order of services. It is short, because the
+// time of the pods is running.
 const orderBound = 500 * time.Millisecond
 
 // ordering has the services that are ordered after units of containers, and their stops. Run's
 // goroutine owns it.
 type ordering struct {
 	order  plan.Order
-	asking int                        // questions in progress
-	asked  []string                   // units, by name
-	stops  map[string]<-chan struct{} // services; closed once one has stopped, or is waited for no longer
+	asking int                        // running requests
+	asked  []string                   // units whose order was requested, by name
+	stops  map[string]<-chan struct{} // by service; closed when it has stopped, or when the wait for it has ended
 }
 
-// askOrder requests, once, which services stop before the containers of pods. The answer arrives as a
-// result.
+// askOrder requests which services stop before the containers of pods, once for each unit. The
+// answer is a result for Run's goroutine.
 func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
 	o, services := &d.ordering, d.options.First.Services
 	units := slices.DeleteFunc(plan.Holders(pods), func(unit string) bool { return slices.Contains(o.asked, unit) })
@@ -48,13 +48,13 @@ func (d *Drain) askOrder(ctx context.Context, pods []runtime.Pod) {
 	})
 }
 
-// awaitOrder waits for the answers, also those for the first list.
+// awaitOrder waits for all running requests.
 func (d *Drain) awaitOrder(ctx context.Context) {
 	d.askOrder(ctx, d.lists.current)
 	d.await(ctx, wait{reached: func() bool { return d.ordering.asking == 0 }, until: time.Now().Add(orderBound), cancelled: d.life.cancelled})
 }
 
-// noteOrder handles an answer.
+// noteOrder handles the answer.
 func (d *Drain) noteOrder(order plan.Order) {
 	o := &d.ordering
 	o.asking--
@@ -66,7 +66,7 @@ func (d *Drain) plan() plan.Plan {
 	return plan.New(d.schedule.wanted, d.ordering.order.Apply(d.lists.current), d.options.Rules, d.schedule.granted)
 }
 
-// containersOf are the containers of a unit that run, by the current list.
+// containersOf returns the running containers of a unit in the current list.
 func (d *Drain) containersOf(unit string) (all []*container) {
 	for _, listed := range d.lists.current {
 		for _, l := range listed.Containers {
@@ -78,14 +78,14 @@ func (d *Drain) containersOf(unit string) (all []*container) {
 	return all
 }
 
-// stopService starts to stop a service once, after those that are ordered after it. The channel is
-// closed when it has stopped, or when a quarter of the time has passed.
+// stopService starts the stop of a service, once. Services that are ordered after it stop first.
+// The channel is closed when the service has stopped, or when a quarter of the time has passed.
 func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	if over := d.ordering.stops[name]; over != nil {
 		return over
 	}
 	over := make(chan struct{})
-	d.ordering.stops[name] = over // set first, because the order may have cycles
+	d.ordering.stops[name] = over // set before the recursion, because the order may have cycles
 	var after []<-chan struct{}
 	for _, other := range d.ordering.order[name] {
 		containers := d.containersOf(other)
@@ -106,7 +106,8 @@ func (d *Drain) stopService(name string, end time.Time) <-chan struct{} {
 	return over
 }
 
-// stopService stops a service that systemd stops before containers, once the others have stopped.
+// stopService stops a service that systemd stops before containers, after the services in after
+// have stopped.
 func (c *calls) stopService(services Services, name string, after []<-chan struct{}, atMost time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, atMost, fmt.Errorf("still running after %v", atMost.Round(time.Millisecond)))
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// ordered has systemd order services after units, each of which takes that long to stop. It
-// returns where they note what was asked of them, and when.
+// ordered sets the order of services after units. Each service takes that long to stop. It returns
+// a function that returns what was stopped, and when.
 func (w *world) ordered(order map[string][]string, takes time.Duration) (stops func() string) {
 	var noted []string
 	note := func(what string) {
@@ -60,7 +60,7 @@ func TestServicesOfARuntimeStopBeforeItsContainers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("one", 0)
 		w.pod("two", plan.CriticalPriority)
-		w.pod("app", 0, runtimetest.ContainerSpec{Unit: "app.service"}) // whose unit is ordered after its runtime, as each is
+		w.pod("app", 0, runtimetest.ContainerSpec{Unit: "app.service"}) // its unit is ordered after its runtime, like all
 		stops := w.ordered(map[string][]string{"fake.service": {"app.service", "exporter.service"}}, 3*time.Second)
 		r, _ := w.run(t.Context())
 		w.expect(r, true, map[string]journal.Outcome{"one": journal.Stopped, "two": journal.Stopped, "app": journal.Stopped})
@@ -135,7 +135,7 @@ func TestACircleOfServicesEnds(t *testing.T) {
 	})
 }
 
-func TestASystemdThatDoesNotAnswerBlocksNobody(t *testing.T) {
+func TestASystemdThatDoesNotAnswerDelaysNoStop(t *testing.T) {
 	for name, order := range map[string]func(ctx context.Context, _ []string) (map[string][]string, error){
 		"it fails": func(context.Context, []string) (map[string][]string, error) { return nil, errors.New("refused") },
 		"it hangs": func(ctx context.Context, _ []string) (map[string][]string, error) {

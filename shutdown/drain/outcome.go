@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// note handles a result of a call.
+// note handles the result of a call.
 func (d *Drain) note(r result) {
 	switch {
 	case r.service != nil:
@@ -37,7 +37,7 @@ func (d *Drain) note(r result) {
 	}
 }
 
-// noteOver records when and how the pod ended.
+// noteOver records when the stop of the pod ended, and the outcome.
 func (p *pod) noteOver(ended time.Time) {
 	if r := p.record; r.FinishedAt.IsZero() {
 		if r.FinishedAt = ended; ended.Before(r.StartedAt) {
@@ -48,8 +48,8 @@ func (p *pod) noteOver(ended time.Time) {
 }
 
 // noteUnrequested records which stops the next process must request. If no stop of the pod was
-// requested, the pod counts as not started, so that it is not killed without a stop signal after its
-// phase.
+// requested, it records the pod as not started. Otherwise the next process would kill it after its
+// phase, without a stop signal.
 func (p *pod) noteUnrequested(ends []containerEnd) {
 	for _, e := range ends {
 		c := p.container(e.id)
@@ -66,7 +66,7 @@ func (d *Drain) conclude() {
 	d.verify()
 	d.noteLatecomers()
 	if !d.record.FinishedAt.IsZero() && !d.life.isCancelled() {
-		return // it was concluded before, and nothing ran since
+		return // already concluded, and no pod has run since
 	}
 	current := map[key]runtime.Pod{}
 	for _, p := range d.lists.current {
@@ -89,16 +89,16 @@ func (d *Drain) conclude() {
 	}
 }
 
-// concludePod sets a pod's outcome from the last list, in which it may be missing.
+// concludePod sets a pod's outcome from the last list. The pod may be missing in it.
 func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 	r, reported, cancelled := p.record, d.lists.answered(p.runtime), d.life.isCancelled()
 	switch {
 	case r.Outcome != "":
 	case p.busy():
 		p.judge()
-	case reported && !plan.Runs(listed) && !cancelled: // by itself, or while no agent ran
+	case reported && !plan.Runs(listed) && !cancelled: // it ended by itself, or while no agent ran
 		r.Outcome, r.FinishedAt = journal.Stopped, cmp.Or(d.lastEnd(listed), now)
-		if r.FinishedAt.Before(r.StartedAt) { // between the list and the order
+		if r.FinishedAt.Before(r.StartedAt) { // it ended between the list and the request
 			r.FinishedAt = r.StartedAt
 		}
 		if p.requested() {
@@ -114,13 +114,13 @@ func (d *Drain) concludePod(p *pod, listed runtime.Pod, now time.Time) {
 	}
 	r.ExitCodes = p.exitCodes(listed)
 	cut := func(c runtime.Container) bool { return c.ExitCode == 137 && d.endedHere(c) && p.wasRequested(c) }
-	if r.Outcome == journal.Stopped && !r.StartedAt.IsZero() && slices.ContainsFunc(listed.Containers, cut) { // by an earlier process
+	if r.Outcome == journal.Stopped && !r.StartedAt.IsZero() && slices.ContainsFunc(listed.Containers, cut) { // killed by an earlier process
 		r.Outcome = journal.Killed
 	}
 }
 
-// noteLatecomers records pods, or containers of stopped pods, that appeared when no time was left to
-// stop them, so that the record does not look complete.
+// noteLatecomers records pods, and containers of stopped pods, that appeared when no time was left
+// to stop them. Without them, the record would look complete.
 func (d *Drain) noteLatecomers() {
 	if d.life.isCancelled() {
 		return
@@ -145,8 +145,8 @@ func (d *Drain) noteLatecomers() {
 	}
 }
 
-// lastEnd returns when the last container of a pod ended, if reported; a time outside this drain is
-// ignored.
+// lastEnd returns when the last container of a pod ended, if the runtime reports it and if it was
+// within this drain.
 func (d *Drain) lastEnd(p runtime.Pod) (at time.Time) {
 	for _, c := range p.Containers {
 		if c.FinishedAt.After(at) && d.endedHere(c) {
@@ -156,20 +156,20 @@ func (d *Drain) lastEnd(p runtime.Pod) (at time.Time) {
 	return at
 }
 
-// endedHere reports whether a container ended within this drain, by the times of its runtime.
+// endedHere reports whether a container ended during this drain, by its runtime's times.
 func (d *Drain) endedHere(c runtime.Container) bool {
 	return c.State == runtime.Exited && c.FinishedAt.After(d.record.StartedAt) && !c.FinishedAt.After(time.Now())
 }
 
-// wasRequested reports whether the stop of a container had been requested when it ended.
+// wasRequested reports whether a container's stop had been requested when it ended.
 func (p *pod) wasRequested(listed runtime.Container) bool {
 	c := p.containers[listed.ID]
 	return c != nil && c.Requested && !c.RequestedAt.IsZero() && !listed.FinishedAt.Before(c.RequestedAt)
 }
 
-// exitCodes returns the exit codes of a pod's containers by name. Of several with one name, the
-// latest counts. Containers that are no longer listed have the code of their stop. Nil if none has
-// ended.
+// exitCodes returns the exit codes of a pod's containers by name. If several have the same name,
+// the latest counts. For containers that are no longer listed, it is the code of their stop. Nil if
+// none has ended.
 func (p *pod) exitCodes(listed runtime.Pod) map[string]int32 {
 	codes := map[string]int32{}
 	for id, c := range p.containers {
@@ -179,7 +179,7 @@ func (p *pod) exitCodes(listed runtime.Pod) map[string]int32 {
 		}
 	}
 	for _, c := range listed.Containers {
-		if c.State != runtime.Exited || c.FinishedAt.IsZero() { // not known
+		if c.State != runtime.Exited || c.FinishedAt.IsZero() { // the exit code is unknown
 			delete(codes, c.Name)
 			continue
 		}
@@ -191,7 +191,7 @@ func (p *pod) exitCodes(listed runtime.Pod) map[string]int32 {
 	return codes
 }
 
-// judge sets the pod's outcome from those of its containers.
+// judge sets the pod's outcome from the states of its containers.
 func (p *pod) judge() {
 	r := p.record
 	r.Outcome, r.Error, r.Stuck = journal.Stopped, "", nil
@@ -211,11 +211,11 @@ func (p *pod) judge() {
 	p.noteLimits()
 }
 
-// errStillRuns is the error of a container that runs although its runtime reported its stop.
+// errStillRuns is the error of a container that is running although its runtime reported its stop.
 var errStillRuns = errors.New("still running although its runtime reports that it stopped")
 
-// verify corrects outcomes by the last list if that is reliable: exit code 137 is SIGKILL, as
-// runtimes report it.
+// verify corrects outcomes with the last list, if that is complete. Runtimes report SIGKILL as exit
+// code 137.
 func (d *Drain) verify() {
 	if !d.lists.settled {
 		return
@@ -250,12 +250,12 @@ func (d *Drain) verifyEnd(c *container, listed runtime.Container) {
 		} else {
 			d.become(c, Stopped)
 		}
-	case listed.State == runtime.Running && (c.state == Stopped || c.state == Killed) && d.lists.fresh: // others may be from before the stop
+	case listed.State == runtime.Running && (c.state == Stopped || c.state == Killed) && d.lists.fresh: // older lists may be from before the stop
 		d.fail(c, errStillRuns)
 	}
 }
 
-// stuck returns the containers whose stop was started and that may still run.
+// stuck returns the containers whose stop was started but that may still be running.
 func (d *Drain) stuck() []string {
 	var names []string
 	for _, p := range d.entered {

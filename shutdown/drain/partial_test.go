@@ -12,8 +12,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// besideOneThatGoesAway has another runtime in the world, without pods, that does not answer
-// from then on.
+// besideOneThatGoesAway adds another runtime without pods, which does not answer after a time.
 func (w *world) besideOneThatGoesAway(after time.Duration) {
 	other := runtimetest.NewFake(runtimetest.Options{Name: "other"})
 	both, err := runtime.NewSet(w.fake, other)
@@ -24,8 +23,8 @@ func (w *world) besideOneThatGoesAway(after time.Duration) {
 	time.AfterFunc(after, func() { other.Inject(runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}) })
 }
 
-// What one runtime tells holds, whoever else is silent.
-func TestARuntimeIsBelievedWhileAnotherOneIsUnreachable(t *testing.T) {
+// The answer of one runtime is used, even if another does not answer.
+func TestARuntimesAnswerCountsWhileAnotherIsUnreachable(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 3 * time.Second})
 		w.pod("dns", plan.CriticalPriority)
@@ -34,7 +33,7 @@ func TestARuntimeIsBelievedWhileAnotherOneIsUnreachable(t *testing.T) {
 			w.fake.Exit("dns0", 3)
 			time.Sleep(2 * time.Second)
 		}, 2*time.Second)
-		// One process has seen all, and the next one that all of them have ended.
+		// One process has seen both pods, and the next one sees that both have ended.
 		want := map[string]journal.Outcome{"web": journal.Stopped, "dns": journal.Stopped}
 		for name, got := range outcomes(r) {
 			if got != want[name] {
@@ -47,7 +46,7 @@ func TestARuntimeIsBelievedWhileAnotherOneIsUnreachable(t *testing.T) {
 	})
 }
 
-func TestWhoIsStartedAgainWhileARuntimeIsUnreachableIsAskedAgain(t *testing.T) {
+func TestARestartedContainerIsStoppedWhileAnotherRuntimeIsUnreachable(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
@@ -60,8 +59,8 @@ func TestWhoIsStartedAgainWhileARuntimeIsUnreachableIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Its unit may have done so between two processes: the run that was asked is another one.
-func TestWhoIsStartedAgainBetweenTwoProcessesIsAskedAgain(t *testing.T) {
+// Its unit may have started it between two processes. Then it is another run than the stopped one.
+func TestAContainerThatRestartedBetweenTwoProcessesIsStopped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.asDocker()
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
@@ -77,12 +76,12 @@ func TestWhoIsStartedAgainBetweenTwoProcessesIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Where an ID is a name, as runc's are, it is free again once its container is gone. Nobody tells
-// when such a one began to run.
-func TestWhoTookTheNameOfOneThatWasAskedIsAskedToo(t *testing.T) {
+// If IDs are names, as in runc, they can be reused when the container is removed. The runtime does
+// not report when such a container was started.
+func TestAContainerThatReusesANameIsStopped(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends, taken time.Duration
-		between     time.Duration // from when the process ends until the next one comes; there is none if negative
+		between     time.Duration // time between the end of the process and the start of the next; negative if there is no next
 		priority    int32
 		want        string
 	}{
@@ -117,8 +116,8 @@ func TestWhoTookTheNameOfOneThatWasAskedIsAskedToo(t *testing.T) {
 	}
 }
 
-// byName is a runtime whose IDs are names: it does not report when a container began to run, and
-// stops none but that which was listed.
+// byName is a runtime whose IDs are names. It does not report when a container was started, and
+// stops only the listed one.
 type byName struct{ *runtimetest.Fake }
 
 func (b byName) Pods(ctx context.Context) ([]runtime.Pod, error) {
@@ -152,8 +151,9 @@ func (b byName) StopPod(ctx context.Context, p runtime.Pod) error {
 	return b.Fake.StopPod(ctx, p)
 }
 
-// A clock that was set back since, as where a boot takes local time for UTC, makes nobody new.
-func TestAContainerOfTheFutureIsAskedOnce(t *testing.T) {
+// If the clock was set back since, for example because the boot used local time as UTC, a container
+// is not new.
+func TestAContainerCreatedInTheFutureIsStoppedOnce(t *testing.T) {
 	for name, run := range map[string]func(*world){
 		"by two processes": func(w *world) { w.endAndGoOn(func() {}, 2*time.Second) },
 		"by one that gets an old list": func(w *world) {
@@ -176,7 +176,7 @@ func TestAContainerOfTheFutureIsAskedOnce(t *testing.T) {
 				if got := w.signals("web0"); got != "TERM@0s" && got != "" {
 					t.Errorf("container web0 got %q, want it asked once", got)
 				}
-				if stops := w.asked(runtimetest.StopContainer, "web0"); stops > 2 { // a process that ends gives its call up
+				if stops := w.asked(runtimetest.StopContainer, "web0"); stops > 2 { // a process that ends abandons its call
 					t.Errorf("its runtime was asked to stop it %d times", stops)
 				}
 			})
@@ -184,7 +184,7 @@ func TestAContainerOfTheFutureIsAskedOnce(t *testing.T) {
 	}
 }
 
-// wrong is a runtime that says that a container has stopped which runs on.
+// wrong is a runtime that reports a container as stopped that is still running.
 type wrong struct{ *runtimetest.Fake }
 
 func (w wrong) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
@@ -199,7 +199,7 @@ func (w wrong) StopContainer(ctx context.Context, c runtime.Container, grace tim
 
 func (w wrong) StopPod(ctx context.Context, p runtime.Pod) error { return nil }
 
-// containerd loses track of a container whose shim is slow to answer it after a restart.
+// After a restart, containerd loses track of a container whose shim is slow to answer.
 func TestAContainerThatItsRuntimeHasLostTrackOfKeepsItsGrace(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 9 * time.Second})
@@ -218,9 +218,9 @@ func TestAContainerThatItsRuntimeHasLostTrackOfKeepsItsGrace(t *testing.T) {
 	})
 }
 
-// A process that comes when the last phase is over, or nearly, has no time for whom nobody
-// has asked: to stop him then is to kill him. The service stops later, with time again.
-func TestNobodyIsKilledUnaskedAfterTheLastPhase(t *testing.T) {
+// A process that starts after the last phase, or near its end, has no time for containers without a
+// stop request. A stop would kill them. When the service stops later, they have time.
+func TestNoContainerIsKilledWithoutAStopSignalAfterTheLastPhase(t *testing.T) {
 	for _, comes := range []time.Duration{29800 * time.Millisecond, 31 * time.Second} {
 		inWorld(t, func(t *testing.T, w *world) {
 			w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -236,15 +236,15 @@ func TestNobodyIsKilledUnaskedAfterTheLastPhase(t *testing.T) {
 			w.options.Record, w.options.Start = r, time.Now()
 			asked := time.Since(w.began)
 			r, _ = w.run(t.Context())
-			w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed, "dns": journal.Stopped}) // its other container was
+			w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed, "dns": journal.Stopped}) // its other container was killed
 			w.expectSignals("web0", "TERM@"+asked.String())
 		})
 	}
 }
 
-// A pod of which one container was killed runs on, if the shutdown is cancelled before the
-// others' turn comes.
-func TestAPodWhoseOthersWereNotAskedYetIsLeftByACancellation(t *testing.T) {
+// If a container of a pod was killed and the shutdown is cancelled before the others are stopped,
+// the pod keeps running.
+func TestAPartlyStoppedPodIsLeftByACancellation(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second}, runtimetest.ContainerSpec{IgnoresTERM: true})
 		w.pod("slow", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
@@ -268,7 +268,7 @@ func TestAPodWhoseOthersWereNotAskedYetIsLeftByACancellation(t *testing.T) {
 	})
 }
 
-func TestWhoIsSparedIsSkippedHoweverLittleTimeIsLeft(t *testing.T) {
+func TestCriticalPodsAreSkippedEvenIfLittleTimeIsLeft(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.options.SkipCritical, w.options.Start = true, time.Now().Add(-30*time.Second)
 		w.pod("dns", plan.CriticalPriority)

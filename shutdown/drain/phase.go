@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// runPhase stops the pods of phase i, and late ones of earlier phases. It returns when they are
+// runPhase stops the pods of phase i, and new pods of earlier phases. It returns when they are
 // stopped or the phase is over.
 func (d *Drain) runPhase(ctx context.Context, i int) {
 	phase, began, end := d.schedule.phases[i], time.Now(), d.schedule.end(i, d.progress.overran)
@@ -49,8 +49,8 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 			}
 		},
 		news: func() {
-			// If runtimes send events, the agent lists pods anyway.
-			if pods, listed := d.options.Roster.lately(time.Now().Add(-newsPoll)); listed {
+			// If runtimes send events, the agent lists pods, and the drain uses those lists.
+			if pods, listed := d.options.Roster.freshSince(time.Now().Add(-newsPoll)); listed {
 				d.takeOver(pods, func(string) bool { return true }, false)
 				n += d.launchLate(i, end)
 			} else {
@@ -60,11 +60,11 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	}) {
 	case late:
 		d.lists.settled = false
-		if d.progress.inPhase > 0 { // otherwise no list arrived
+		if d.progress.inPhase > 0 { // otherwise only the list is missing
 			d.log.Warn("containers not stopped in time", "phase", phase.Name, "containers", d.stuck())
 			d.progress.overran = true
 		}
-		return // their calls continue, and so do the phases
+		return // running calls continue, and the next phase begins
 	case cancelled, ended:
 		return
 	}
@@ -77,8 +77,8 @@ func (d *Drain) runPhase(ctx context.Context, i int) {
 	}
 }
 
-// launch starts the stops of phase i and before that have not started, and returns the number of
-// pods. Pods do not wait for a free slot, because that would use up their grace period.
+// launch starts the remaining stops of phase i and of earlier phases. It returns the number of
+// pods. It does not limit parallel stops, because waiting would use up grace periods.
 func (d *Drain) launch(i int, end time.Time) int {
 	launched, changed := 0, false
 	if d.life.ended(d.calls.ctx) {
@@ -115,7 +115,7 @@ func (d *Drain) launch(i int, end time.Time) int {
 			starts = append(starts, start{p, pod.Pod, containers})
 		}
 	}
-	for _, s := range starts { // now all starting stops are known
+	for _, s := range starts { // all stops to start are known now
 		d.inTurn(s, end)
 		d.notePending(s.listed)
 	}
@@ -123,7 +123,7 @@ func (d *Drain) launch(i int, end time.Time) int {
 		d.begin(i, s.pod, s.listed, s.targets, end)
 	}
 	if changed {
-		if d.schedule.short != nil { // otherwise an earlier process may have had less
+		if d.schedule.short != nil { // otherwise an earlier process may have had less time
 			d.record.Shortened = d.schedule.short
 		}
 		d.reopen()
@@ -132,7 +132,7 @@ func (d *Drain) launch(i int, end time.Time) int {
 	return launched
 }
 
-// start is a pod whose containers are stopped now.
+// start is a pod with the containers to stop now.
 type start struct {
 	pod     *pod
 	listed  runtime.Pod
@@ -156,17 +156,17 @@ func (d *Drain) inTurn(s start, end time.Time) {
 		}
 		d.noteStarted(s.pod, *t, s.listed.Sandbox)
 		if len(t.after) == 0 || t.gone != nil {
-			d.noteGrace(s.pod, *t, end.Add(-t.Rest))
+			d.noteGrace(s.pod, *t, end.Add(-t.Reserve))
 		}
 	}
 }
 
-// reopen continues a drain that was finished.
+// reopen marks a finished drain as not finished.
 func (d *Drain) reopen() {
 	d.record.FinishedAt, d.record.Graceful, d.record.Error = time.Time{}, false, ""
 }
 
-// launchLate is launch for new pods. If little time is left, their stops stay pending, and the
+// launchLate is launch for new pods. If little time is left, it does not start their stops, and the
 // sandboxes of pods that are being stopped stay.
 func (d *Drain) launchLate(i int, end time.Time) int {
 	if !d.schedule.brief(i, end) {
@@ -178,7 +178,7 @@ func (d *Drain) launchLate(i int, end time.Time) int {
 	return 0
 }
 
-// entry is a pod that is on record, and whether it was entered just now.
+// entry returns the pod's entry in the record, and whether it is new.
 func (d *Drain) entry(phase string, planned plan.PlannedPod) (p *pod, came bool) {
 	if p = d.podOf(planned.Pod); p.record != nil {
 		return p, false
@@ -189,20 +189,20 @@ func (d *Drain) entry(phase string, planned plan.PlannedPod) (p *pod, came bool)
 	}), true
 }
 
-// skips reports whether the pod is not to be stopped.
+// skips reports whether the drain must not stop the pod.
 func (d *Drain) skips(pod plan.PlannedPod) bool {
 	return d.options.SkipCritical && pod.Priority >= plan.CriticalPriority
 }
 
-// runsUnrequested reports whether a pod that is not skipped has containers that run and whose stop is
-// still to be requested.
+// runsUnrequested reports whether a pod that is not skipped has running containers whose stop must
+// still be requested.
 func (d *Drain) runsUnrequested(planned plan.PlannedPod) bool {
 	p := d.podOf(planned.Pod)
 	return !d.skips(planned) && slices.ContainsFunc(planned.Containers, func(c plan.PlannedContainer) bool { return p.isUnrequested(c.Container) })
 }
 
-// targets returns the containers to stop now. If phase i has no time left, it omits those whose stop
-// was never requested, or only in a later phase.
+// targets returns the containers to stop now. If phase i has no time left, it omits those whose
+// stop was never requested, or only in a later phase.
 func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (targets []target) {
 	nothingLeft, due := d.schedule.nothingLeft(i, end), d.schedule.due(i)
 	for _, l := range planned.Containers {
@@ -216,10 +216,10 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 		if nothingLeft && !spent && (!before || later) {
 			continue
 		}
-		c.kill, c.over = time.Now().Add(within(l.Own, end.Add(-l.Rest), d.schedule.slack)), make(chan struct{})
+		c.kill, c.over = time.Now().Add(within(l.Own, end.Add(-l.Reserve), d.schedule.slack)), make(chan struct{})
 		t := target{PlannedContainer: l, over: c.over, requestedAt: given, spent: spent}
-		// An earlier process requested its stop and did not see it end. Some programs
-		// abort at once on a second signal.
+		// An earlier process requested its stop, but did not see it end. Do not send the signal
+		// again: some programs abort on a second one.
 		if before {
 			t.requestedAt, t.gone = asked, make(chan struct{})
 			c.gone = t.gone
@@ -230,7 +230,7 @@ func (d *Drain) targets(p *pod, planned plan.PlannedPod, i int, end time.Time) (
 }
 
 // containerOf returns the container with an ID, of this or another pod; nil if unknown. It searches
-// other runtimes last, because units order containers of all runtimes.
+// other runtimes last; they matter because units order containers of all runtimes.
 func (d *Drain) containerOf(p *pod, id string) *container {
 	if c := p.containers[id]; c != nil {
 		return c
@@ -247,8 +247,9 @@ func (d *Drain) containerOf(p *pod, id string) *container {
 	return elsewhere
 }
 
-// noteStarted records that a container's stop starts: now, or after those that it waits for. The time
-// is on record for every container that may be started again; a container of a CRI sandbox is not.
+// noteStarted records that a container's stop starts: now, or after those that it waits for. The
+// record has the time for every container that may be started again. Containers of a CRI sandbox
+// are not.
 func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	c := p.container(t.ID)
 	p.record.Once = p.record.Once || t.Container.Restart == runtime.RestartElsewhere
@@ -260,7 +261,7 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	c.Name, p.written = t.Name, nil
 	if t.gone != nil || t.spent {
 		d.become(c, Stopping)
-		if !c.Requested { // by a record of an earlier version
+		if !c.Requested { // in a record of an earlier version
 			c.Requested, c.RequestedAt = true, t.requestedAt
 		}
 		return
@@ -271,7 +272,7 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	} else {
 		d.become(c, Stopping)
 		c.RequestedAt = time.Now()
-		c.Restartable = c.Restartable || !sandbox || t.Container.Restart != runtime.RestartUnknown // which its runtime may not have reported yet
+		c.Restartable = c.Restartable || !sandbox || t.Container.Restart != runtime.RestartUnknown // or its restart policy is not reported yet
 	}
 	c.Requested = true
 	if c.Restartable {
@@ -279,11 +280,11 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	}
 }
 
-// noteGrace records the time between a container's stop signal and its kill, until at the latest, and
-// what limits it.
+// noteGrace records the time between a container's stop signal and its kill, which is at the latest
+// at until. It also records what limits that time.
 func (d *Drain) noteGrace(p *pod, t target, until time.Time) {
 	if t.spent {
-		return // it has no second one
+		return // it has no second grace period
 	}
 	c := p.container(t.ID)
 	given := min(t.Given(), max(0, time.Since(c.RequestedAt))+within(math.MaxInt64, until, d.schedule.slack))
@@ -301,8 +302,8 @@ func (d *Drain) noteGrace(p *pod, t target, until time.Time) {
 	p.noteLimits()
 }
 
-// noteLimits records what limited the grace periods. A limit of a default grace period is recorded
-// only if the container was killed. Limits that an earlier process recorded are kept.
+// noteLimits records what limited the grace periods. The limit of a default grace period is
+// recorded only if the container was killed. Limits from an earlier process are kept.
 func (p *pod) noteLimits() {
 	if !p.has(func(c *container) bool { return c.grace != nil }) {
 		return
@@ -316,9 +317,9 @@ func (p *pod) noteLimits() {
 	}
 }
 
-// requestedAt returns when an earlier process or drain requested the stop of a container, and whether
-// it did. began is when the pod's stop began; zero if it did not. A container that waits for others
-// was stopped later, if at all. A run that was started since does not count.
+// requestedAt returns when an earlier process or drain requested the stop of a container, and
+// whether it did. began is when the pod's stop began; zero if it did not. A container that waits
+// for others was stopped later, or not at all. A request before the current run does not count.
 func (p *pod) requestedAt(began time.Time, listed runtime.Container) (time.Time, bool) {
 	c := p.container(listed.ID)
 	if began.IsZero() || c.restarted {
@@ -330,7 +331,7 @@ func (p *pod) requestedAt(began time.Time, listed runtime.Container) (time.Time,
 	if c.Requested {
 		return c.RequestedAt, !c.RequestedAt.IsZero()
 	}
-	// Records of earlier versions have no requests of containers.
+	// Earlier versions did not record requests per container.
 	none := !p.has(func(c *container) bool { return c.Requested })
 	return began, none && !listed.CreatedAt.After(began)
 }

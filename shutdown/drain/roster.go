@@ -12,17 +12,17 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Runtime is what a drain needs of the container runtimes. A list with an error has the pods of those
-// that answered.
+// Runtime is the part of the container runtimes that a drain needs. If a list fails for some
+// runtimes, it has the pods of the others.
 type Runtime interface {
 	runtime.PodLister
 	runtime.Stopper
 }
 
-// Roster lists pods and remembers them for when a runtime hangs.
+// Roster lists pods, and keeps the last list for the case that a runtime hangs.
 type Roster struct {
 	Runtime
-	// Living returns the IDs of containers with a living process; nil if unknown. It is called if the
+	// Living returns the IDs of containers that have a process; nil if unknown. It is called if the
 	// runtime of a container has stopped.
 	Living func() (map[string]bool, error)
 
@@ -30,21 +30,21 @@ type Roster struct {
 
 	mu    sync.Mutex
 	pods  []runtime.Pod // guarded by mu
-	ok    bool          // guarded by mu: pods was listed at least once
-	setAt time.Time     // guarded by mu: of the last Set
+	ok    bool          // guarded by mu: there was at least one list
+	setAt time.Time     // guarded by mu: time of the last Set
 
-	changes int // guarded by mu: calls of Change
-	listed  int // guarded by mu: those that pods includes
+	changes int // guarded by mu: number of calls of Change
+	listed  int // guarded by mu: number of those before the current list
 }
 
 // List lists the pods until ctx ends. For a runtime that does not answer, it returns the last known
-// pods and an error.
+// pods, with an error.
 func (r *Roster) List(ctx context.Context) ([]runtime.Pod, error) {
 	pods, _, err := r.ask(ctx, false)
 	return pods, err
 }
 
-// list is List for a drain, and returns which runtimes did not answer. A stopped runtime whose
+// list is List for a drain. It also returns which runtimes did not answer. A stopped runtime whose
 // containers have all ended counts as answered.
 func (r *Roster) list(ctx context.Context) (pods []runtime.Pod, unreachable func(name string) bool, err error) {
 	return r.ask(ctx, true)
@@ -55,7 +55,7 @@ func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unre
 		pods []runtime.Pod
 		err  error
 	}
-	// The call ends before ctx does, to bring what the other runtimes answered.
+	// Stop this call before ctx ends, so that the answers of the other runtimes are returned.
 	inner, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
 		inner, cancel = context.WithTimeout(ctx, time.Until(deadline)*4/5)
@@ -78,14 +78,14 @@ func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unre
 	if got.err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if changes >= r.listed { // otherwise a later list is newer
+		if changes >= r.listed { // otherwise a newer list exists
 			r.pods, r.ok, r.listed = got.pods, true, changes
 		}
 		return got.pods, func(string) bool { return false }, nil
 	}
 	known, ok := r.Last()
 	if ok && drains {
-		got.pods, got.err = r.withoutGone(got.pods, got.err, known)
+		got.pods, got.err = r.withoutEnded(got.pods, got.err, known)
 	}
 	unreachable = unreachableOf(got.pods, got.err)
 	for _, p := range known {
@@ -99,9 +99,9 @@ func (r *Roster) ask(ctx context.Context, drains bool) (pods []runtime.Pod, unre
 	return got.pods, unreachable, fmt.Errorf("list pods: %w", got.err)
 }
 
-// withoutGone removes from an error the stopped runtimes whose containers have all ended: their last
-// known pods are correct.
-func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod) ([]runtime.Pod, error) {
+// withoutEnded removes stopped runtimes whose containers have all ended from an error, because their
+// last known pods are correct.
+func (r *Roster) withoutEnded(pods []runtime.Pod, err error, known []runtime.Pod) ([]runtime.Pod, error) {
 	failed, whole := err.(*runtime.SetError)
 	if !whole {
 		return pods, err
@@ -124,7 +124,7 @@ func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod)
 			p.Ready = false
 			own = append(own, p)
 		}
-		if ended && isGone(f.Err) && r.Living != nil {
+		if ended && isAbsent(f.Err) && r.Living != nil {
 			pods = append(pods, own...)
 		} else {
 			left = append(left, f)
@@ -136,48 +136,49 @@ func (r *Roster) withoutGone(pods []runtime.Pod, err error, known []runtime.Pod)
 	return pods, &runtime.SetError{Failed: left}
 }
 
-// isGone reports whether the error shows that the runtime is absent, not slow.
-func isGone(err error) bool {
+// isAbsent reports whether the error means that the runtime is absent, not slow.
+func isAbsent(err error) bool {
 	return errors.Is(err, runtime.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// ended reports whether a container of a failed runtime has ended for certain: the runtime is absent,
-// and no process of the container lives.
+// ended reports whether a container of a failed runtime has certainly ended: the runtime is absent,
+// and the container has no process.
 func (r *Roster) ended(id string, err error) bool {
-	if r.Living == nil || !isGone(err) || len(id) != idLength {
+	if r.Living == nil || !isAbsent(err) || len(id) != idLength {
 		return false
 	}
 	living, err := r.living.get(r.Living)
 	return err == nil && !living[id]
 }
 
-// idLength is the length of container IDs in cgroups of processes. Other IDs are not searched for.
+// idLength is the length of container IDs in the cgroups of processes. Other IDs cannot be found
+// there.
 const idLength = 64
 
 const (
-	// livingAge is how long a result is reused: a scan reads all processes.
+	// livingAge is how long a result is reused, because a scan reads all processes.
 	livingAge = time.Second
-	// livingBound is the longest wait for a scan: a process can hang in the kernel and block it.
+	// livingBound bounds the wait for a scan: a process may hang in the kernel and block it.
 	livingBound = 500 * time.Millisecond
 )
 
 var errLivingHangs = errors.New("search for container processes does not return")
 
-// living scans for containers with living processes. It is safe for concurrent use.
+// living scans for containers that have processes. It is safe for concurrent use.
 type living struct {
 	mu   sync.Mutex
-	scan *scan     // guarded by mu: in progress, or the last; nil before the first
-	at   time.Time // guarded by mu: when that returned; zero as long as it has not
+	scan *scan     // guarded by mu: running or last scan; nil before the first
+	at   time.Time // guarded by mu: when the scan returned; zero while it runs
 }
 
 // scan is one scan of all processes.
 type scan struct {
-	done chan struct{} // closed once it has returned
+	done chan struct{} // closed when the scan has returned
 	ids  map[string]bool
 	err  error
 }
 
-// get returns a recent result. It waits for livingBound at most.
+// get returns a recent result. It waits at most for livingBound.
 func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, error) {
 	now := l.latest(ask)
 	timer := time.NewTimer(livingBound)
@@ -190,7 +191,7 @@ func (l *living) get(ask func() (map[string]bool, error)) (map[string]bool, erro
 	}
 }
 
-// latest returns the scan in progress, or the last one if it is recent, or a new one.
+// latest returns the running scan, a recent one, or a new one.
 func (l *living) latest(ask func() (map[string]bool, error)) *scan {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,14 +210,14 @@ func (l *living) latest(ask func() (map[string]bool, error)) *scan {
 	return now
 }
 
-// unreachableOf returns which runtimes did not answer a list with error err: those in err, or if err
-// does not name all, those without listed pods.
+// unreachableOf returns which runtimes did not answer a list with error err: those in err. If err
+// does not name all, it is those without listed pods.
 func unreachableOf(pods []runtime.Pod, err error) func(name string) bool {
 	names := map[string]bool{}
 	if err == nil {
 		return func(string) bool { return false }
 	}
-	if failed, whole := err.(*runtime.SetError); whole { // one that is joined to another error does not name all
+	if failed, whole := err.(*runtime.SetError); whole { // if it is joined with another error, it does not name all runtimes
 		for _, f := range failed.Failed {
 			names[f.Runtime] = true
 		}
@@ -235,22 +236,22 @@ func (r *Roster) Set(pods []runtime.Pod) {
 	r.pods, r.ok, r.setAt, r.listed = pods, true, time.Now(), r.changes
 }
 
-// Change records that pods appeared or ended; the next list includes them.
+// Change records that pods appeared or ended since the last list.
 func (r *Roster) Change() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes++
 }
 
-// outdated reports whether pods appeared or ended since they were listed.
+// outdated reports whether pods appeared or ended since the last list.
 func (r *Roster) outdated() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changes > r.listed
 }
 
-// lately returns the pods, and whether Set was called since a time.
-func (r *Roster) lately(since time.Time) ([]runtime.Pod, bool) {
+// freshSince returns the pods, and whether Set was called after since.
+func (r *Roster) freshSince(since time.Time) ([]runtime.Pod, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pods, r.setAt.After(since)
@@ -263,7 +264,7 @@ func (r *Roster) Last() ([]runtime.Pod, bool) {
 	return r.pods, r.ok
 }
 
-// Closed reports whether a channel on which nothing is sent is closed. A nil channel is not.
+// Closed reports whether a channel is closed on which nothing is sent. A nil channel is not.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -8,7 +8,7 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// begin starts to stop containers of a pod in phase i.
+// begin starts the stops of containers of a pod in phase i.
 func (d *Drain) begin(i int, p *pod, listed runtime.Pod, containers []target, end time.Time) {
 	p.listed, p.phase, p.end, p.kept = listed, i, end, false
 	p.stops++
@@ -22,7 +22,8 @@ func (d *Drain) begin(i int, p *pod, listed runtime.Pod, containers []target, en
 	d.calls.group.Go(func() { d.calls.stopPod(i, k, containers, end) })
 }
 
-// release continues with pods whose sandboxes waited for containers that have ended by themselves.
+// release continues with pods whose sandboxes waited for containers that have now ended by
+// themselves.
 func (d *Drain) release() {
 	for _, p := range d.pods {
 		if p.kept && !p.pending() {
@@ -34,8 +35,8 @@ func (d *Drain) release() {
 	}
 }
 
-// finish continues with a pod when all started stops of its containers have ended: it waits for
-// pending stops, or goes on to the sandbox. After a cancellation, a partly stopped pod is left as it
+// finish continues with a pod when all started stops of its containers have ended. It waits for
+// pending stops, or tears down the sandbox. After a cancellation, a partly stopped pod stays as it
 // is.
 func (d *Drain) finish(p *pod, phase int) {
 	ended := d.endedAt(p)
@@ -62,7 +63,7 @@ func (d *Drain) finish(p *pod, phase int) {
 	d.countPhase(phase)
 }
 
-// countPhase counts down what its phase waits for.
+// countPhase decrements the number of running stops of a phase.
 func (d *Drain) countPhase(phase int) {
 	if phase == d.progress.phase {
 		d.progress.inPhase--
@@ -71,15 +72,15 @@ func (d *Drain) countPhase(phase int) {
 	d.tearQueued()
 }
 
-// releaseSandboxes tears down the sandboxes that waited for the containers of the phase.
+// releaseSandboxes tears down the sandboxes that waited for containers of the phase.
 func (d *Drain) releaseSandboxes() {
 	d.progress.noneWaiting = true
 	d.tearQueued()
 }
 
-// tearQueued tears down the next sandboxes. While containers of the phase are stopping, it does one
-// at a time: a teardown costs a runtime as much as a stop, and the grace periods are running. A
-// sandbox stays if a new container has appeared in it.
+// tearQueued starts the next teardowns. While containers of the phase are stopping, it runs one at
+// a time. A teardown loads the runtime like a stop, and the grace periods are running. A sandbox
+// with a new container stays.
 func (d *Drain) tearQueued() {
 	if d.life.ended(d.calls.ctx) {
 		return
@@ -87,7 +88,7 @@ func (d *Drain) tearQueued() {
 	d.progress.queue = slices.DeleteFunc(d.progress.queue, func(p *pod) bool {
 		switch {
 		case p.busy():
-			return true // and comes again, or goes with that
+			return true // queued again when that has ended
 		case p.pending():
 			p.kept = true
 			return true
@@ -99,15 +100,15 @@ func (d *Drain) tearQueued() {
 	})
 }
 
-// tearDown tears the sandbox of a pod down.
+// tearDown starts the teardown of a pod's sandbox.
 func (d *Drain) tearDown(p *pod, phase int, last bool) {
 	p.tearing++
 	k, what, end := p.key, p.listed, p.end
 	d.calls.group.Go(func() { d.calls.tearDown(phase, k, what, end, last) })
 }
 
-// noteTeardown handles the result of a teardown. A failed last resort is repeated if other containers
-// of its pod have ended meanwhile.
+// noteTeardown handles the result of a teardown. A failed last resort is repeated if other
+// containers of its pod have ended since.
 func (d *Drain) noteTeardown(r result) {
 	p := d.pod(r.pod)
 	p.tearing--
@@ -117,7 +118,7 @@ func (d *Drain) noteTeardown(r result) {
 	}
 	p.resort = false
 	switch {
-	case r.teardown.err == nil: // with the sandbox, everything in it has ended
+	case r.teardown.err == nil: // all containers end with the sandbox
 		p.kept = false
 		for _, c := range p.containers {
 			c.pendingSince = time.Time{}
@@ -138,11 +139,11 @@ func (d *Drain) noteTeardown(r result) {
 	d.countPhase(r.phase)
 }
 
-// leaving reports whether this process ends. Failures of its calls then mean nothing.
+// leaving reports whether this process is ending. Failures of its calls do not count then.
 func (d *Drain) leaving() bool { return Closed(d.life.leaving) || d.calls.ctx.Err() != nil }
 
-// noteEnds handles the results of a pod's stops. If this process ends, only those without a requested
-// stop count.
+// noteEnds handles the results of a pod's stops. If this process is ending, it only handles
+// containers whose stop was not requested.
 func (d *Drain) noteEnds(r result) {
 	p := d.pod(r.pod)
 	p.stops--
@@ -162,15 +163,15 @@ func (d *Drain) noteEnds(r result) {
 			d.become(c, Stopped)
 		}
 	}
-	if p.stops > 0 { // which continue with it
+	if p.stops > 0 { // the other stops continue
 		d.countPhase(r.phase)
 		return
 	}
 	d.finish(p, r.phase)
 }
 
-// endedAt returns when a pod whose containers have all ended was over: now, or, if its sandbox waited
-// for a container, when the last one ended, if reported.
+// endedAt returns when the stop of a pod ended whose containers have all ended. It is now. If the
+// sandbox waited for a container, it is when the last container ended, if reported.
 func (d *Drain) endedAt(p *pod) time.Time {
 	if p.kept {
 		for _, listed := range d.lists.current {

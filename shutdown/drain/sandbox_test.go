@@ -58,8 +58,8 @@ func TestASandboxThatHangsHoldsNoOtherBackBeyondThePhase(t *testing.T) {
 	})
 }
 
-// To tear a sandbox down is to kill what runs in it.
-func TestWhoComesIntoAPodTakesNobodysGraceThere(t *testing.T) {
+// The teardown of a sandbox kills its containers.
+func TestANewContainerInAPodDoesNotShortenTheGraceOfOthers(t *testing.T) {
 	for name, fault := range map[string]runtimetest.Fault{
 		"and ends":            {Subject: "none"},
 		"and does not end":    {Hang: true, Subject: "late"},
@@ -82,8 +82,8 @@ func TestWhoComesIntoAPodTakesNobodysGraceThere(t *testing.T) {
 	}
 }
 
-// Nor does a pod whose containers are over, and that waits for others to be torn down.
-func TestWhoComesIntoAPodThatWaitsForItsTurnHasItsGrace(t *testing.T) {
+// The same for a pod whose containers have ended and whose sandbox waits for teardown.
+func TestANewContainerInAPodWaitingForTeardownHasItsGrace(t *testing.T) {
 	for name, cancelled := range map[string]bool{"to the end": false, "until the shutdown is cancelled": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -107,8 +107,8 @@ func TestWhoComesIntoAPodThatWaitsForItsTurnHasItsGrace(t *testing.T) {
 	}
 }
 
-// Nor one whose phase is nearly over: who came has its grace in the next.
-func TestWhoComesIntoAPodAtTheEndOfItsPhaseIsAskedInTheNext(t *testing.T) {
+// The same near the end of a phase: the new container has its grace period in the next phase.
+func TestANewContainerAtTheEndOfAPhaseIsStoppedInTheNext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 19500 * time.Millisecond, Labels: grace("60s")})
 		time.AfterFunc(17500*time.Millisecond, func() {
@@ -137,7 +137,7 @@ func TestASlowKillIsNotBrokenOffWhileOthersStop(t *testing.T) {
 	})
 }
 
-// Where the runtime answers no list at the end, what it did is believed.
+// If the runtime does not answer the last list, its answer to the teardown counts.
 func TestASandboxThatIsGoneTookItsContainersAlong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("hung", 0)
@@ -149,7 +149,7 @@ func TestASandboxThatIsGoneTookItsContainersAlong(t *testing.T) {
 	})
 }
 
-// A runtime says itself what it was asked: once is enough.
+// The runtime's error already names the operation and the object.
 func TestAStopThatFailsIsNamedOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.pod("web", 0)
@@ -162,7 +162,7 @@ func TestAStopThatFailsIsNamedOnce(t *testing.T) {
 	})
 }
 
-// refuser stops nothing.
+// refuser is a runtime that stops nothing.
 type refuser struct{ *runtimetest.Fake }
 
 func (refuser) StopContainer(_ context.Context, c runtime.Container, _ time.Duration) error {

@@ -9,16 +9,16 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// schedule has the times of the phases. Only start changes.
+// schedule has the times of the phases. Only start is modified.
 type schedule struct {
-	phases   []plan.PhaseSpec   // fitted into what is granted
-	wanted   []plan.PhaseSpec   // as they are configured
-	granted  time.Duration      // into which they are fitted; zero if that is not known
-	short    *journal.Shortened // by how much they are shortened; nil if not
-	lead     time.Duration      // what services that are stopped first may take before the phases count
-	slack    time.Duration      // by how much a call may overrun its phase
-	start    time.Time          // when the first phase begins to count
-	deadline time.Time          // when the drain is over at the latest
+	phases   []plan.PhaseSpec   // shortened to fit into granted
+	wanted   []plan.PhaseSpec   // as configured
+	granted  time.Duration      // zero if unknown
+	short    *journal.Shortened // how much the phases are shortened; nil if not
+	lead     time.Duration      // time for services that are stopped first, before the phases begin
+	slack    time.Duration      // how much longer than its phase a call may take
+	start    time.Time          // start of the first phase
+	deadline time.Time          // latest end of the drain
 }
 
 func newSchedule(o Options) schedule {
@@ -42,15 +42,16 @@ func newSchedule(o Options) schedule {
 	return s
 }
 
-// settle is how long a phase whose time is up waits for its kills.
+// settle is how long a phase waits for kills after its end.
 func (s *schedule) settle() time.Duration { return s.slack / 4 }
 
-// due is when phase i ends as it was planned.
+// due is the planned end of phase i.
 func (s *schedule) due(i int) time.Time { return s.start.Add(plan.Total(s.phases[:i+1])) }
 
 // end returns when the grace periods of phase i end if it begins now. Time that earlier phases left
-// is added; time that they overran is not subtracted, beyond the slack. A phase that is already over
-// kills the containers whose stop was requested, and leaves the others to the next.
+// is added. Time that they overran is not subtracted, except what exceeds the slack. A phase that
+// is already over kills containers whose stop was requested, and leaves the others to the next
+// phase.
 func (s *schedule) end(i int, overran bool) time.Time {
 	now := time.Now()
 	end := s.due(i)
@@ -69,21 +70,22 @@ func (s *schedule) end(i int, overran bool) time.Time {
 	return end
 }
 
-// brief reports whether so little is left of phase i that new stops get more time in the next phase,
-// or after the last one, when the service stops.
+// brief reports whether little of phase i is left. Then new stops get more time in the next phase.
+// After the last phase, they get it when the service stops.
 func (s *schedule) brief(i int, end time.Time) bool {
 	return time.Until(end) <= min(newsPoll, s.phases[i].Grace/2)
 }
 
-// nothingLeft reports whether phase i has no time for new stops, because very little is granted or no
-// agent ran when it began. A container that should get some time is not killed here.
+// nothingLeft reports whether phase i has no time for new stops, because little is granted, or
+// because no agent ran when it began. Containers of a phase with configured time must not be killed
+// at once.
 func (s *schedule) nothingLeft(i int, end time.Time) bool {
 	return s.wanted[i].Grace > 0 && s.brief(i, end)
 }
 
 // within returns the smaller of own and the time until end. Runtimes round up to whole seconds, so
-// the rest is rounded to whole seconds: up only if the call then overruns its phase by less than half
-// of slack.
+// the time is rounded to whole seconds. It is rounded up only if the call then exceeds its phase by
+// less than half of slack.
 func within(own time.Duration, end time.Time, slack time.Duration) time.Duration {
 	left := time.Until(end)
 	if left > time.Second {

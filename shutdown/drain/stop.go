@@ -15,49 +15,49 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// result is what the calls for one pod send to Run's goroutine.
+// result is a message of the calls for one pod to Run's goroutine.
 type result struct {
-	phase     int // in which it was started
+	phase     int // phase in which the call was started
 	pod       key
-	ends      []containerEnd // of the containers that were to be stopped
-	teardown  *teardown      // only this: what became of the sandbox
-	requested *turn          // only this: the stop of a container that has waited for others is requested
+	ends      []containerEnd // of the containers whose stop was started
+	teardown  *teardown      // if set, the only content: result of a teardown
+	requested *turn          // if set, the only content: the stop of a container that waited for others is now requested
 
-	service *serviceEnd // of no pod, but of a service that is stopped first
-	order   plan.Order  // of no pod: which services stop before units
+	service *serviceEnd // without a pod: result of a service that is stopped first
+	order   plan.Order  // without a pod: services that stop before units
 }
 
-// containerEnd is how the stop of one container ended.
+// containerEnd is the result of the stop of one container.
 type containerEnd struct {
 	id     string
-	killed bool   // its grace period ran out
-	code   *int32 // its exit code; nil if its runtime has not reported that
-	err    error  // it may still run
+	killed bool   // its grace period was over
+	code   *int32 // its exit code; nil if not reported
+	err    error  // why it may still be running
 }
 
-// turn is when the stop of a container is requested that has waited for others.
+// turn is when the stop of a container that waited for others is requested.
 type turn struct {
 	target
-	at, end time.Time // end is that of its grace period, at the latest
+	at, end time.Time // end is the latest end of its grace period
 }
 
-// teardown is what became of a sandbox.
+// teardown is the result of a sandbox's teardown.
 type teardown struct {
 	last bool // it was the last resort, to kill containers that failed to stop
 	err  error
 }
 
-// calls are the calls to runtimes and services in progress, each in its own goroutine. They use only
-// their arguments and send results.
+// calls has the running calls to runtimes and services, each in its own goroutine. They access only
+// their arguments, and send results.
 type calls struct {
 	runtime *Roster
 	log     *slog.Logger
 	life    *life
-	slack   time.Duration // by how much a call may overrun its phase
+	slack   time.Duration // how much longer than its phase a call may take
 	results chan result
 
-	ctx    context.Context // of all of them; set by begin
-	giveUp func()          // ends it
+	ctx    context.Context // context of all calls; set by begin
+	giveUp func()          // cancels ctx
 	group  sync.WaitGroup
 }
 
@@ -69,7 +69,7 @@ func (c *calls) begin(ctx context.Context, report func(ctx context.Context, name
 	}
 }
 
-// end discards further results. Calls in progress end by themselves.
+// end discards further results. Running calls end by themselves.
 func (c *calls) end() {
 	close(c.life.over)
 	go func() {
@@ -82,15 +82,15 @@ func (c *calls) end() {
 // target is a container to stop.
 type target struct {
 	plan.PlannedContainer
-	requestedAt time.Time     // when an earlier process or drain requested its stop, if one did
-	gone        chan struct{} // for a stop by an earlier process: closed when a list shows the end
-	spent       bool          // its grace period is over, and the previous drain left it running
+	requestedAt time.Time     // when an earlier process or drain requested its stop; zero if none did
+	gone        chan struct{} // if an earlier process requested its stop: closed when a list shows its end
+	spent       bool          // an earlier drain left it running after its grace period
 
-	over  chan struct{}     // closed when its stop is over, however
-	after []<-chan struct{} // closed likewise for those that end before it
+	over  chan struct{}     // closed when its stop has ended, with any result
+	after []<-chan struct{} // the over channels of the containers that stop before it
 }
 
-// stopPod stops containers of one pod, and reports how each ended.
+// stopPod stops containers of one pod, and reports the result of each.
 func (c *calls) stopPod(phase int, pod key, containers []target, end time.Time) {
 	ends := make([]containerEnd, len(containers))
 	var wg sync.WaitGroup
@@ -115,10 +115,10 @@ func (c *calls) report(r result) {
 	}
 }
 
-// stopInTurn stops a container after those that need it. Each wait is bounded, and leaves time for
-// the containers that it needs itself.
+// stopInTurn stops a container after those that need it. Each wait is bounded, so that time is left
+// for the containers that it needs itself.
 func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time) (killed bool, err error) {
-	end = end.Add(-t.Rest)
+	end = end.Add(-t.Reserve)
 	for _, other := range t.after {
 		select {
 		case <-other:
@@ -129,7 +129,7 @@ func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time
 		}
 	}
 	if len(t.after) > 0 && t.gone == nil && !t.spent {
-		if least := min(t.Own, c.slack); time.Until(end) < least { // it is not to be killed without a stop signal because others took long
+		if least := min(t.Own, c.slack); time.Until(end) < least { // do not kill it without a stop signal only because others took long
 			end = time.Now().Add(least)
 		}
 		c.report(result{pod: pod, requested: &turn{t, time.Now(), end}})
@@ -137,12 +137,12 @@ func (c *calls) stopInTurn(ctx context.Context, pod key, t target, end time.Time
 	return c.stopContainer(ctx, t, end)
 }
 
-// stopContainer stops one container by the end of its phase. It retries while there is time, because
-// a restarting runtime is back soon. It returns whether the container was killed: for a unit the
-// runtime reports it, otherwise it was if its grace period ended.
+// stopContainer stops one container by the end of its phase. It retries while there is time,
+// because the runtime may be restarting. It returns whether the container was killed. For a unit,
+// the runtime reports that. Otherwise it was killed if its grace period ended.
 func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (killed bool, err error) {
 	if t.spent {
-		end = time.Now() // one more attempt to kill it, and no second period
+		end = time.Now() // one more attempt to kill it, without another grace period
 	}
 	ctx, cancel := context.WithDeadline(ctx, end.Add(c.slack))
 	defer cancel()
@@ -158,7 +158,7 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 	}
 	grace := within(own, end, c.slack)
 	first := grace
-	asked := t.gone != nil || t.spent // by an earlier process, and is killed now
+	asked := t.gone != nil || t.spent // requested by an earlier process, so kill it now
 	for pause := retryPause; ; pause = min(2*pause, time.Second) {
 		made := time.Now()
 		got, err := c.request(ctx, func(ctx context.Context) error { return c.runtime.StopContainer(ctx, t.Container, grace) })
@@ -172,7 +172,8 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 		case errors.Is(err, runtime.ErrUnsupported), errors.Is(err, runtime.ErrNotRunning):
 			return false, stopError(ctx, t.Name, err)
 		}
-		// Before the runtime stopped; one that is only slow may not have come to it.
+		// The runtime may have sent the signal before it stopped. If it is only slow, it may not
+		// have.
 		lost := errors.Is(err, runtime.ErrLost) || time.Since(made) >= requestMargin && !errors.Is(err, context.DeadlineExceeded)
 		asked = asked || got || lost
 		_ = bounded.Sleep(ctx, pause)
@@ -182,7 +183,7 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 		case ctx.Err() != nil || c.life.isCancelled():
 			return false, stopError(ctx, t.Name, err)
 		}
-		if !asked && time.Since(made) < max(grace, pause+retryPause) { // its time has not started
+		if !asked && time.Since(made) < max(grace, pause+retryPause) { // its grace period has not begun
 			began = time.Now()
 		}
 		grace = within(own-time.Since(began), end, c.slack)
@@ -192,13 +193,13 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 	}
 }
 
-// errUnrequested is the result if the process ends before any stop request of a container was
+// errUnrequested is the result if the process ends before a stop request of a container was
 // accepted.
 var errUnrequested = errors.New("stop not requested")
 
 // request requests a stop. It returns whether the call was abandoned after the runtime had received
-// it. When the process ends, calls are abandoned, but not within requestMargin, so that the next
-// process does not repeat them.
+// it. If the process is ending, it abandons the call, but only after requestMargin, so that the
+// next process does not have to repeat it.
 func (c *calls) request(ctx context.Context, stop func(context.Context) error) (got bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -221,7 +222,7 @@ func (c *calls) request(ctx context.Context, stop func(context.Context) error) (
 	return call.Err() != nil, err
 }
 
-// stopError adds what was tried to an error of the context.
+// stopError adds the operation to an error of the context.
 func stopError(ctx context.Context, name string, err error) error {
 	if err == context.Cause(ctx) {
 		return fmt.Errorf("stop container %q: %w", name, err)
@@ -229,8 +230,7 @@ func stopError(ctx context.Context, name string, err error) error {
 	return err
 }
 
-// awaitEnd waits for a container whose stop an earlier process requested, until its grace period
-// ends.
+// awaitEnd waits for a container that an earlier process stopped, until its grace period ends.
 func (c *calls) awaitEnd(ctx context.Context, t target, end time.Time) bool {
 	until := t.requestedAt.Add(t.Own)
 	if until.After(end) {
@@ -248,7 +248,7 @@ func (c *calls) awaitEnd(ctx context.Context, t target, end time.Time) bool {
 	return false
 }
 
-// tearDown tears a sandbox down, and reports what became of that.
+// tearDown tears down a sandbox, and reports the result.
 func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, last bool) {
 	ctx, cancel := c.teardownBound(last, end)
 	defer cancel()
@@ -259,9 +259,9 @@ func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, la
 	c.report(result{phase: phase, pod: pod, teardown: &teardown{last, err}})
 }
 
-// teardownBound returns the longest time of a teardown. If containers failed to stop, it is the last
-// resort: the runtime kills them. After the phase it may take as long as other stops run, since
-// abandoning it on a very slow host gains nothing.
+// teardownBound bounds a teardown. If containers failed to stop, it is the last resort, in which
+// the runtime kills them. After the phase, it may take as long as other stops are running: on a
+// very slow host, abandoning it gains nothing.
 func (c *calls) teardownBound(last bool, end time.Time) (context.Context, context.CancelFunc) {
 	switch {
 	case !last:

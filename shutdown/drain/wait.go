@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// wait is what Run's goroutine waits for, and what it does meanwhile. Every wait also handles results
-// of calls.
+// wait is a condition that Run's goroutine waits for, and what it does in the meantime. Every wait
+// also handles results of calls.
 type wait struct {
-	reached   func() bool     // what is waited for
-	until     time.Time       // at the latest; no limit if zero
-	cancelled <-chan struct{} // ends the wait when it is closed; nil for none
+	reached   func() bool     // the condition
+	until     time.Time       // latest end; zero: no limit
+	cancelled <-chan struct{} // ends the wait when closed; nil for none
 
-	relist func() bool   // reports whether a list of pods is needed now; nil for never
-	listed func(listing) // handles a list; if nil, a later wait does
+	relist func() bool   // reports whether a list of pods must be requested now; nil for never
+	listed func(listing) // handles a list; if nil, a later wait handles it
 	poll   func()        // called every resumePoll, if not nil
 	news   func()        // called every newsPoll, if not nil
 }
@@ -22,13 +22,13 @@ type wait struct {
 type waitEnd int
 
 const (
-	reached   waitEnd = iota // what was waited for
-	late                     // its time is over
-	cancelled                // its cancellation
-	ended                    // its context has ended
+	reached   waitEnd = iota // the condition is true
+	late                     // the time is over
+	cancelled                // the cancellation
+	ended                    // the context ended
 )
 
-// await waits. It is the only place where Run's goroutine blocks.
+// await waits. Run's goroutine blocks only here.
 func (d *Drain) await(ctx context.Context, w wait) waitEnd {
 	var over <-chan time.Time
 	if !w.until.IsZero() {
@@ -68,7 +68,7 @@ func (d *Drain) await(ctx context.Context, w wait) waitEnd {
 	return reached
 }
 
-// every returns the ticks for a call that is repeated; none if call is nil.
+// every returns a ticker channel for a repeated call; nil if call is nil.
 func every(interval time.Duration, call func()) (ticks <-chan time.Time, stop func()) {
 	if call == nil {
 		return nil, func() {}
@@ -77,7 +77,7 @@ func every(interval time.Duration, call func()) (ticks <-chan time.Time, stop fu
 	return ticker.C, ticker.Stop
 }
 
-// nextList waits for a list of pods until a time, and makes it the current one.
+// nextList waits for the next list of pods until a time, and makes it the current one.
 func (d *Drain) nextList(ctx context.Context, until time.Time) (l listing, end waitEnd) {
 	got := false
 	end = d.await(ctx, wait{
@@ -93,8 +93,8 @@ func (d *Drain) nextList(ctx context.Context, until time.Time) (l listing, end w
 	return l, end
 }
 
-// awaitStuck waits once more for containers that did not stop within their phase, and checks them.
-// Each call has a deadline of its own.
+// awaitStuck waits once more for containers that did not stop within their phase, and then checks
+// them. Each of its calls has its own deadline.
 func (d *Drain) awaitStuck(ctx context.Context, until time.Time) {
 	quiet := func() bool { return !d.any((*pod).busy) }
 	if !quiet() {
@@ -113,8 +113,8 @@ func (d *Drain) awaitStuck(ctx context.Context, until time.Time) {
 	})
 }
 
-// awaitSandboxes waits a moment for the sandboxes of a phase. The lock is not held for those of the
-// last phase, because the runtime stops after this service.
+// awaitSandboxes waits shortly for the sandboxes of a phase. The shutdown does not wait for those
+// of the last phase, because the runtime stops after this service.
 func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
 	d.await(ctx, wait{
 		reached:   func() bool { return !d.any((*pod).tears) },
@@ -123,12 +123,12 @@ func (d *Drain) awaitSandboxes(ctx context.Context, atMost time.Duration) {
 	})
 }
 
-// awaitCalls waits for the calls in flight after a cancellation.
+// awaitCalls waits for the calls in progress after a cancellation.
 func (d *Drain) awaitCalls(ctx context.Context) {
 	atMost := cancelWait
 	for _, p := range d.pods {
 		for _, c := range p.containers {
-			if c.state.underWay() {
+			if c.state.inProgress() {
 				atMost = min(atMost, time.Until(c.kill)-killMargin)
 			}
 		}
@@ -143,7 +143,8 @@ func (d *Drain) awaitCalls(ctx context.Context) {
 	}
 }
 
-// leaveToNext waits for the stops that were just requested, so that the record says which were not.
+// leaveToNext waits for the stops that were just requested, so that the record shows which were not
+// requested.
 func (d *Drain) leaveToNext() {
 	if d.life.leaving == nil {
 		return

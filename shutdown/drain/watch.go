@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// maxReturns is how often a container that something restarts is stopped again.
+	// maxReturns is how often a container that is started again is stopped again.
 	maxReturns = 3
-	// returnGrace is the least time for each of these stops.
+	// returnGrace is the minimum grace period for each of these stops.
 	returnGrace = 10 * time.Second
 )
 
-// watch continues a manual drain until no container was restarted for the time of Watch. A container
-// that is restarted each time is left running, and the record says so.
+// watch continues a manual drain until no container was started again for the time Watch. A
+// container that is started again each time is left running, and the record has its name.
 func (d *Drain) watch(ctx context.Context) {
 	if d.options.Watch == 0 {
 		return
@@ -36,8 +36,8 @@ func (d *Drain) watch(ctx context.Context) {
 	}
 }
 
-// restarts reports whether a container was restarted within the time of Watch and must be stopped
-// again.
+// restarts waits for the time Watch, and reports whether a container was started again and must be
+// stopped.
 func (d *Drain) restarts(ctx context.Context) (came bool) {
 	d.await(ctx, wait{
 		reached:   func() bool { return came },

@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// reviving is a runtime in which something starts a container again a second after it has stopped,
-// for so many times.
+// reviving is a runtime in which a container is started again one second after each stop, a number
+// of times.
 type reviving struct {
 	*runtimetest.Fake
 	times *int
@@ -27,7 +27,7 @@ func (r reviving) StopContainer(ctx context.Context, c runtime.Container, grace 
 	return err
 }
 
-func TestAManualDrainEndsOnceNothingComesBack(t *testing.T) {
+func TestAManualDrainEndsWhenNothingIsStartedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		returns int
 		signals int

@@ -18,7 +18,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// world is a runtime with pods, to be drained in a bubble.
+// world is a runtime with pods, for a drain in a bubble.
 type world struct {
 	t       *testing.T
 	fake    *runtimetest.Fake
@@ -50,7 +50,7 @@ func inWorld(t *testing.T, test func(*testing.T, *world)) {
 	})
 }
 
-// pod adds a pod whose containers bear its name and a number.
+// pod adds a pod. Its containers have its name and a number.
 func (w *world) pod(name string, priority int32, containers ...runtimetest.ContainerSpec) {
 	if len(containers) == 0 {
 		containers = []runtimetest.ContainerSpec{{}}
@@ -67,7 +67,7 @@ func (w *world) pod(name string, priority int32, containers ...runtimetest.Conta
 
 func grace(d string) map[string]string { return map[string]string{runtime.LabelGracePeriod: d} }
 
-// drain prepares a drain whose containers are held to the transition table.
+// drain returns a drain that checks each change of state against the transition table.
 func (w *world) drain() *drain.Drain {
 	d := drain.New(w.options)
 	drain.Observe(d, func(from, to drain.State) {
@@ -78,7 +78,7 @@ func (w *world) drain() *drain.Drain {
 	return d
 }
 
-// run drains and returns what became of it, once sandboxes are gone, too.
+// run drains, and returns the record when all sandboxes are torn down.
 func (w *world) run(ctx context.Context) (*journal.Record, time.Duration) {
 	w.t.Helper()
 	d := w.drain()
@@ -92,7 +92,7 @@ func (w *world) run(ctx context.Context) (*journal.Record, time.Duration) {
 	return d.Record(), took
 }
 
-// outcomes are those of the record, by pod.
+// outcomes returns the outcomes in the record, by pod.
 func outcomes(r *journal.Record) map[string]journal.Outcome {
 	m := map[string]journal.Outcome{}
 	for _, p := range r.Pods {
@@ -120,7 +120,7 @@ func (w *world) expectTook(got, want time.Duration) {
 	}
 }
 
-// signals are what a container got, and when, counted from the beginning.
+// signals returns the signals that a container got, with the time since the start.
 func (w *world) signals(container string) string {
 	var all []string
 	for _, s := range w.fake.Signals() {
@@ -131,7 +131,7 @@ func (w *world) signals(container string) string {
 	return strings.Join(all, " ")
 }
 
-// asked is how often the runtime was asked to do that to a container or pod.
+// asked returns how often an operation was called for a container or pod.
 func (w *world) asked(op runtimetest.Op, subject string) (times int) {
 	for _, c := range w.fake.Calls(op) {
 		if c.Subject == subject {

@@ -6,56 +6,56 @@ import (
 	"time"
 )
 
-// ContainerRecord is one container in a pod's record: what the next process needs to continue the
+// ContainerRecord is one container in a pod's record. The next process needs it to continue the
 // drain, and the next boot to start the container again.
 type ContainerRecord struct {
 	ID   string
 	Name string // in JSON only if Restartable
 
-	// Requested reports that the record has the container's own stop request. RequestedAt is
-	// then when the stop signal was requested, and zero as long as it was not.
+	// Requested reports that the record has a stop request of this container. RequestedAt is when
+	// the stop signal was requested; zero if it has not been requested yet.
 	Requested   bool
 	RequestedAt time.Time
-	// Restartable reports that the container may be started again, or that it stops after
-	// others. JSON has its request in "asked", and else in "late".
+	// Restartable reports that the container may be started again, or that it stops after others.
+	// In JSON, its request is in "asked", otherwise in "late".
 	Restartable bool
 
-	// StartedAt is when the run began that was to end, if a runtime reports it; of a container
-	// that runs once, and whose name another one may take, when it was created.
+	// StartedAt is when the stopped run began, if a runtime reports it. If the container runs only
+	// once and another container may reuse its name, it is the time of creation.
 	StartedAt time.Time
-	// Restarting reports that it had ended when its stop was requested, and that its restart
-	// policy was about to start it.
+	// Restarting reports that the container had already exited when its stop was requested, and
+	// that its restart policy was about to start it.
 	Restarting bool
 	// ByUnit reports that its systemd unit starts it again.
 	ByUnit bool
-	// NotRestarted is the name of its runtime.Restart if nobody starts it again: see StaysStopped.
+	// NotRestarted is the name of its runtime.Restart if nothing starts it again; see StaysStopped.
 	NotRestarted string
-	// StopSignal is the signal to stop it by without its runtime; empty if it is not known.
+	// StopSignal is used to stop the container without its runtime; empty if unknown.
 	StopSignal string
 }
 
-// ContainerMaps is how JSON has the containers of a pod: a map or a list for each fact. The
-// keys are a promise to other versions and to readers of the API.
+// ContainerMaps is the JSON format of a pod's containers: a map or a list for each property. The
+// keys must not change: other versions and API clients read them.
 type ContainerMaps struct {
-	// Asked has the RequestedAt of those that are Restartable, by ID.
+	// Asked has the RequestedAt of Restartable containers, by ID.
 	Asked map[string]time.Time `json:"asked,omitempty"`
-	// Late has the RequestedAt of the others.
+	// Late has the RequestedAt of other containers.
 	Late map[string]time.Time `json:"late,omitempty"`
-	// Runs are the StartedAt of those of Asked.
+	// Runs has the StartedAt of containers, by ID.
 	Runs map[string]time.Time `json:"runs,omitempty"`
-	// Names are those of Asked.
+	// Names has the names of Restartable containers.
 	Names map[string]string `json:"names,omitempty"`
-	// Restarting and ByUnit are IDs.
+	// Restarting and ByUnit have IDs.
 	Restarting []string `json:"restarting,omitempty"`
 	ByUnit     []string `json:"byUnit,omitempty"`
-	// NotRestarted are the names of their runtime.Restart, by ID.
+	// NotRestarted has the names of runtime.Restart, by ID.
 	NotRestarted map[string]string `json:"notRestarted,omitempty"`
-	// Signals are the stop signals, by ID.
+	// Signals has the stop signals, by ID.
 	Signals map[string]string `json:"signals,omitempty"`
 }
 
-// Containers are the containers that the maps know, by ID. If earlier versions have written a
-// container into both Asked and Late, Asked is later.
+// Containers returns the containers in the maps, sorted by ID. If an earlier version wrote a
+// container to both Asked and Late, Asked is the later request.
 func (m ContainerMaps) Containers() []ContainerRecord {
 	known := map[string]*ContainerRecord{}
 	of := func(id string) *ContainerRecord {
@@ -97,8 +97,7 @@ func (m ContainerMaps) Containers() []ContainerRecord {
 	return list
 }
 
-// Add writes a container into the maps, which must not be shared with a record that was handed
-// out.
+// Add adds a container to the maps. The maps must not be shared with a published record.
 func (m *ContainerMaps) Add(c ContainerRecord) {
 	switch {
 	case c.Requested && c.Restartable:

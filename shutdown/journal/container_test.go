@@ -14,11 +14,11 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// written is a journal as commit b2fdc02 has written it: of a shutdown during which the agent was
-// killed, of one before that was cancelled, and of the last one of another boot.
+// written is a journal that commit b2fdc02 wrote. It has a shutdown during which the agent was
+// killed, an earlier cancelled one, and the last one of another boot.
 const written = "testdata/b2fdc02.json"
 
-// recordsOf are the records in that file.
+// recordsOf returns the records in that file.
 func recordsOf(t *testing.T) (records []*journal.Record) {
 	t.Helper()
 	data, err := os.ReadFile(written)
@@ -71,7 +71,7 @@ func encode(t *testing.T, p journal.PodRecord) []byte {
 }
 
 func TestAContainerIsReadAsItWasWritten(t *testing.T) {
-	for _, c := range recordsOf(t)[0].Pods[2].Containers() { // those of shop
+	for _, c := range recordsOf(t)[0].Pods[2].Containers() { // of pod shop
 		var m journal.ContainerMaps
 		m.Add(c)
 		if got := m.Containers(); len(got) != 1 || got[0] != c {
@@ -105,7 +105,7 @@ func TestAJournalOfAnEarlierVersionIsContinued(t *testing.T) {
 	if got, want := pendingServices(same), "unit.service k3s.service"; got != want {
 		t.Errorf("Owed() = %s, want %s", got, want)
 	}
-	const restarts = "docker/shop/shop0/c0/r docker/shop/shop1/c1 docker/shop/shop2/c2 docker/unit/unit0/c0/u" // not hand0, which runs once
+	const restarts = "docker/shop/shop0/c0/r docker/shop/shop1/c1 docker/shop/shop2/c2 docker/unit/unit0/c0/u" // without hand0, which runs only once
 	if got := restartsOf(same); got != restarts {
 		t.Errorf("Restarts() = %s, want %s", got, restarts)
 	}

@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// manualDrain is a drain by a person in a boot.
+// manualDrain is a manual drain in a boot.
 func manualDrain(boot string) *journal.Record {
 	now := time.Now()
 	return &journal.Record{BootID: boot, Trigger: journal.TriggerManual, StartedAt: now, FinishedAt: now, Graceful: true, Pods: []journal.PodRecord{
@@ -18,8 +18,8 @@ func manualDrain(boot string) *journal.Record {
 	}}
 }
 
-// After hostler uncordon, a drain by a person is kept until the boot after the next one.
-func TestTheDrainOfAPersonIsKept(t *testing.T) {
+// After hostler uncordon, a manual drain is kept until the boot after the next one.
+func TestAManualDrainIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	open := func(boot string) (*journal.Journal, func()) {
 		j := journal.Open(path, boot, quiet)
@@ -38,7 +38,7 @@ func TestTheDrainOfAPersonIsKept(t *testing.T) {
 	j.PutDrained(running)
 	stop()
 
-	j, stop = open("one") // the agent was killed in the middle
+	j, stop = open("one") // the agent was killed during the drain
 	if got := j.Drained(); got == nil || got.Error != "the agent ended during the drain" || got.Pods[0].Outcome != journal.Left {
 		t.Errorf("Drained() = %+v of an agent that ended meanwhile, want that and what was left", got)
 	}
@@ -76,7 +76,7 @@ func TestTheDrainOfAPersonIsKept(t *testing.T) {
 	stop()
 }
 
-// drainOf is a drain by a person that stopped these pods of Docker.
+// drainOf is a manual drain that stopped these pods of Docker.
 func drainOf(boot string, at time.Time, ids ...string) *journal.Record {
 	r := &journal.Record{BootID: boot, Trigger: journal.TriggerManual, StartedAt: at, FinishedAt: at, Graceful: true, Pods: []journal.PodRecord{}}
 	for _, id := range ids {
@@ -95,8 +95,8 @@ func idsOf(pods []journal.PodRecord) (ids []string) {
 	return ids
 }
 
-// A second drain replaces the first one, and keeps what that one stopped until hostler uncordon, over
-// any number of boots.
+// A second drain replaces the first one, and keeps the pods that it stopped until hostler uncordon,
+// over any number of boots.
 func TestADrainKeepsWhatEarlierDrainsStopped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	open := func(boot string) (*journal.Journal, func()) {
@@ -147,7 +147,7 @@ func TestADrainKeepsWhatEarlierDrainsStopped(t *testing.T) {
 	stop()
 }
 
-// A pod whose other container was started and stopped again is in both.
+// If another container of the pod was started and stopped again, the pod is in both records.
 func TestADrainKeepsTheContainersThatItDidNotStopAgain(t *testing.T) {
 	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
 	now := time.Now()
@@ -182,8 +182,8 @@ func TestWhatEarlierDrainsStoppedIsBounded(t *testing.T) {
 	}
 }
 
-// A manual drain keeps what a drain of hostler's own stopped, and an undone one only restarts its own pods.
-func TestDrainsOfTheHostAndOfAPersonAreKept(t *testing.T) {
+// A manual drain keeps the pods of an automatic drain. An undone drain only restarts its own pods.
+func TestAutomaticAndManualDrainsAreKept(t *testing.T) {
 	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
 	now := time.Now()
 	own := drainOf("one", now, "web")

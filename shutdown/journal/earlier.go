@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// maxEarlier bounds the pods of earlier drains in a record. The latest stay.
+	// maxEarlier is the maximum number of pods of earlier drains in a record. The newest are kept.
 	maxEarlier = 1000
-	// keepEarlier is how long a drain is kept if nobody uncordons the Node.
+	// keepEarlier is how long a drain is kept if the Node is not uncordoned.
 	keepEarlier = 30 * 24 * time.Hour
 )
 
-// EndMaintenance records that a person has uncordoned the Node. The next drain does not keep what
-// earlier drains stopped. Until then, the last drain stays on record.
+// EndMaintenance records that a user has uncordoned the Node. Until then, the last drain is kept,
+// and the next drain keeps the pods of earlier drains.
 func (j *Journal) EndMaintenance() {
 	j.change(true, func(f *content) bool {
 		changed := !f.Uncordoned
@@ -22,15 +22,15 @@ func (j *Journal) EndMaintenance() {
 	})
 }
 
-// inMaintenance reports whether the last drain is to be kept until a person uncordons the Node. The
-// pods of a drain that hostler decided on do not wait for that.
+// inMaintenance reports whether the last drain must be kept until a user uncordons the Node.
+// Automatic drains are not kept for that, unless they have pods of an earlier manual drain.
 func (f content) inMaintenance() bool {
 	r := f.Drained
 	return r != nil && !f.Uncordoned && (!r.Trigger.ByHost() || len(r.Earlier) > 0) && time.Since(r.StartedAt).Abs() < keepEarlier
 }
 
-// earlier returns the pods that drains before r stopped in the same maintenance, and that r did not
-// stop again.
+// earlier returns the pods that earlier drains of the same maintenance period stopped, and that r
+// did not stop again.
 func (f content) earlier(r *Record) []PodRecord {
 	switch {
 	case f.Drained == nil:
@@ -59,8 +59,8 @@ func (f content) earlier(r *Record) []PodRecord {
 	return slices.Clip(list[max(0, len(list)-maxEarlier):])
 }
 
-// covers reports whether p has all that an earlier drain stopped of the same pod. Another container
-// of the pod may have been started since, and that one alone stopped again.
+// covers reports whether p has all containers of the pod that an earlier drain stopped. It does not
+// if only another container of the pod was started since and stopped again.
 func (p PodRecord) covers(before PodRecord) bool {
 	if p.Runtime != before.Runtime || p.ID != before.ID || p.StartedAt.IsZero() {
 		return false
@@ -77,7 +77,7 @@ func (p PodRecord) covers(before PodRecord) bool {
 	return true
 }
 
-// restarted reports whether all containers of a pod run again, because its drain was undone.
+// restarted reports whether all containers of a pod run again because its drain was undone.
 func (f content) restarted(p PodRecord) bool {
 	if f.Restarts == nil {
 		return false

@@ -2,7 +2,7 @@ package journal
 
 import "encoding/json"
 
-// Decode reads a journal's bytes, and returns what the next boot makes of them.
+// Decode decodes a journal, and returns the verdict of the next boot.
 func Decode(data []byte) (*Record, error) {
 	file, err := decode(data)
 	if err != nil {
@@ -11,7 +11,7 @@ func Decode(data []byte) (*Record, error) {
 	return file.verdict(), nil
 }
 
-// Recode reads a journal's bytes and writes them again.
+// Recode decodes a journal and encodes it again.
 func Recode(data []byte) ([]byte, error) {
 	file, err := decode(data)
 	if err != nil {

@@ -16,55 +16,55 @@ import (
 
 const (
 	version = 1
-	// maxBytes is far above the record of any host's pods.
+	// maxBytes is far more than the record of any host needs.
 	maxBytes = 16 << 20
 )
 
 // content is the content of the file.
 type content struct {
 	Version int    `json:"version"`
-	BootID  string `json:"bootID"` // the boot that wrote it
-	// Since is when the first process of that boot found the file of another one.
+	BootID  string `json:"bootID"` // boot that wrote the file
+	// Since is when the first process of that boot read the file of an earlier boot.
 	Since time.Time `json:"since,omitzero"`
-	// Watch is evidence for the next boot: what ran while the guard was on.
+	// Watch has the running pods while the guard was on. It is evidence for the next boot.
 	Watch *watch `json:"watch,omitempty"`
 	// Record is this boot's drain: running, released or cancelled.
 	Record *Record `json:"record,omitempty"`
-	// Last is the shutdown before that.
+	// Last is the previous shutdown.
 	Last *Record `json:"last,omitempty"`
-	// Cancelled is the last drain that was, if it had asked anybody to end.
+	// Cancelled is the last cancelled drain that had stopped a pod.
 	Cancelled *Record `json:"calledOff,omitempty"`
-	// Drained is the last drain by a person that has stopped anything, in this boot or the one before,
-	// or in any boot of a maintenance that goes on.
+	// Drained is the last manual drain that stopped a pod: in this boot, in the previous one, or in
+	// any boot of the current maintenance period.
 	Drained *Record `json:"drained,omitempty"`
-	// Uncordoned reports that a person has uncordoned the Node since Drained.
+	// Uncordoned reports that a user has uncordoned the Node since Drained.
 	Uncordoned bool `json:"uncordoned,omitempty"`
-	// DrainedUnits are units that Drained has stopped for a container of them.
+	// DrainedUnits are units that Drained stopped because they run a container.
 	DrainedUnits *[]string `json:"drainedUnits,omitempty"`
-	// Restarts are containers that shutdowns have stopped and that can be started again.
+	// Restarts are containers that shutdowns stopped and that can be started again.
 	Restarts *[]Restart `json:"restarts,omitempty"`
-	// Services are those that drains of this boot have stopped first, whose story has ended,
-	// and units that they stop for a container of them: all are to be started again.
+	// Services are services and units to start again. Settled drains of this boot stopped the
+	// services before the pods. Drains stop the units because they run a container.
 	Services *[]Service `json:"services,omitempty"`
 }
 
-// watch says that a guard was on and which pods ran then.
+// watch records that a guard was on, and which pods ran.
 type watch struct {
-	At   time.Time `json:"at,omitzero"` // when they were seen to be others than before
+	At   time.Time `json:"at,omitzero"` // when this list of pods was first seen
 	Pods []Ref     `json:"pods"`
 }
 
-// Ref names a pod.
+// Ref identifies a pod.
 type Ref struct {
 	Runtime   string `json:"runtime"`
 	ID        string `json:"id"`
-	UID       string `json:"uid,omitempty"` // the orchestrator's, where it differs from ID
+	UID       string `json:"uid,omitempty"` // the orchestrator's, if it differs from ID
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-// takenUp is the file as a process of the boot bootID continues with it.
-func (f content) takenUp(bootID string) content {
+// continuedBy returns the content with which a process of the boot bootID continues.
+func (f content) continuedBy(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
 		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Cancelled: f.cancelled(), Drained: f.drained(), Uncordoned: f.Uncordoned, Restarts: f.pendingRestarts(false)}
@@ -78,8 +78,8 @@ func (f content) takenUp(bootID string) content {
 	return f
 }
 
-// cancelled returns the last cancelled drain, if it had sent a stop signal to a pod or a pod had
-// ended by then.
+// cancelled returns the last cancelled drain, if it had sent a stop signal or a pod had ended
+// before the cancellation.
 func (f content) cancelled() *Record {
 	touched := func(p PodRecord) bool { return !p.StartedAt.IsZero() || p.Outcome == Stopped }
 	if r := f.Record; r != nil && !r.CancelledAt.IsZero() && slices.ContainsFunc(r.Pods, touched) {
@@ -88,8 +88,8 @@ func (f content) cancelled() *Record {
 	return f.Cancelled
 }
 
-// drained is the last drain by a person in the boot that wrote the file, or in the maintenance that
-// goes on.
+// drained returns the last manual drain in the boot that wrote the file, or in the current
+// maintenance period.
 func (f content) drained() *Record {
 	if r := f.Drained; r != nil && (SameBoot(r.BootID, f.BootID) || f.inMaintenance()) {
 		return r
@@ -97,12 +97,12 @@ func (f content) drained() *Record {
 	return nil
 }
 
-// settle ends the story of the drain, for the host lives on.
+// settle ends the record of the drain, because the host does not shut down.
 func (f *content) settle() (changed bool) {
 	if f.Record == nil {
 		return false
 	}
-	if f.Record.FinishedAt.IsZero() && f.Record.CancelledAt.IsZero() { // while no process ran
+	if f.Record.FinishedAt.IsZero() && f.Record.CancelledAt.IsZero() { // the cancellation happened while no process ran
 		f.Record = f.Record.Clone()
 		f.Record.CancelledAt, f.Record.EndUnknown = time.Now(), true
 		for i := range f.Record.Pods {
@@ -122,8 +122,8 @@ func (f *content) settle() (changed bool) {
 	return true
 }
 
-// SameBoot reports whether a and b may name one boot. If the start of systemd is missing in one of
-// them, only the boot ID counts.
+// SameBoot reports whether a and b may identify the same boot. If one of them has no start of
+// systemd, only the boot ID is compared.
 func SameBoot(a, b string) bool {
 	kernelA, startA, knownA := strings.Cut(a, "@")
 	kernelB, startB, knownB := strings.Cut(b, "@")
@@ -143,10 +143,10 @@ func read(path string) (content, error) {
 	return decode(data)
 }
 
-// errFaulty reports a file that was read and is not a journal.
+// errFaulty reports that the file has no valid journal.
 var errFaulty = errors.New("decode shutdown journal")
 
-// decode is strict about what the guard relies on.
+// decode validates the fields that the guard relies on.
 func decode(data []byte) (content, error) {
 	if len(data) > maxBytes {
 		return content{}, fmt.Errorf("%w: more than %d bytes", errFaulty, maxBytes)
@@ -167,8 +167,8 @@ func decode(data []byte) (content, error) {
 	return file, nil
 }
 
-// verdict is how the boot that wrote the file ended; nil where nothing is
-// known, because the guard was off or stopped before.
+// verdict returns how the boot that wrote the file ended. It is nil if that is unknown, because the
+// guard was off or had stopped before.
 func (f content) verdict() *Record {
 	if r := f.Record; r != nil && r.CancelledAt.IsZero() {
 		if !r.FinishedAt.IsZero() {
@@ -179,7 +179,7 @@ func (f content) verdict() *Record {
 	if f.Watch == nil {
 		return nil
 	}
-	// Also where no pod was known to run: the latest may be unknown.
+	// Also if no pod was known to run, because the latest changes may be missing.
 	r := &Record{BootID: f.BootID, Trigger: TriggerUnknown, AsOf: f.Watch.At, Error: "the host went down without a drain", Pods: []PodRecord{}}
 	for _, p := range f.Watch.Pods {
 		r.Pods = append(r.Pods, PodRecord{Runtime: p.Runtime, ID: p.ID, UID: p.UID, Namespace: p.Namespace, Name: p.Name, Outcome: Left})
@@ -187,7 +187,7 @@ func (f content) verdict() *Record {
 	return r
 }
 
-// cutOff returns the record of an interrupted drain, with the reason.
+// cutOff returns the record of an interrupted drain with the reason.
 func (r *Record) cutOff(why string) *Record {
 	r = r.Clone()
 	r.Graceful, r.Error = false, why
@@ -211,12 +211,12 @@ func write(path string, file content) error {
 	return nil
 }
 
-// encode is the file as text. What others have written in it is bounded, so that decode accepts it:
-// if it has too many bytes, it is without the pods of earlier drains, then without drains that were cancelled or a person's, then without the shutdown
-// before the last, then without the errors of pods.
+// encode returns the content as JSON, limited so that decode accepts it. If it is too large, encode
+// omits parts in this order: the pods of earlier drains; cancelled and manual drains; the previous
+// shutdown; the errors of pods.
 func encode(file content) ([]byte, error) {
 	file = sanitize.Clean(file)
-	for _, lessen := range []func(){
+	for _, reduce := range []func(){
 		func() {},
 		func() {
 			if file.Drained != nil {
@@ -227,7 +227,7 @@ func encode(file content) ([]byte, error) {
 		func() { file.Last = nil },
 		func() { file.Record = file.Record.brief() },
 	} {
-		lessen()
+		reduce()
 		data, err := json.Marshal(file)
 		if err != nil {
 			return nil, fmt.Errorf("encode shutdown journal: %w", err)
@@ -239,7 +239,7 @@ func encode(file content) ([]byte, error) {
 	return nil, fmt.Errorf("encode shutdown journal: more than %d bytes", maxBytes)
 }
 
-// brief returns a record without its containers.
+// brief returns a record without the errors and exit codes of its pods.
 func (r *Record) brief() *Record {
 	if r == nil {
 		return nil

@@ -1,28 +1,28 @@
 package journal
 
-// History has the records of the last shutdowns, as returned by the methods of these names.
+// History has the records of the last shutdowns. The methods with these names document them.
 type History struct {
 	Last, Cancelled, Drained *Record
 	Restarts                 []Restart
 }
 
-// Peek reads the story, and changes nothing: for a person on a host whose agent does not
-// run. A missing journal is fs.ErrNotExist.
+// Peek reads the journal without changing it. It is for a host whose agent does not run. If there
+// is no journal, the error is fs.ErrNotExist.
 func Peek(path, bootID string) (History, error) {
 	file, err := read(path)
 	if err != nil {
 		return History{}, err
 	}
-	return (&Journal{file: file.takenUp(bootID)}).History(), nil
+	return (&Journal{file: file.continuedBy(bootID)}).History(), nil
 }
 
-// History returns all records. They must not be changed.
+// History returns all records. They must not be modified.
 func (j *Journal) History() History {
 	return History{j.Last(), j.Cancelled(), j.Drained(), j.Restarts()}
 }
 
-// Cancelled is this boot's last drain that was cancelled after it had asked somebody to end;
-// nil if there was none, or a shutdown since.
+// Cancelled returns this boot's last drain that was cancelled after it had stopped a pod; nil if
+// there was none, or if a shutdown followed.
 func (j *Journal) Cancelled() *Record {
 	last := j.Last()
 	j.mu.Lock()
@@ -34,9 +34,9 @@ func (j *Journal) Cancelled() *Record {
 	return r
 }
 
-// Drained is the last drain by a person that has stopped anything, in this boot, in the one before, or
-// in any boot of a maintenance that goes on; nil if there was none. Once the maintenance has ended, the
-// shutdown of a later boot replaces it.
+// Drained returns the last manual drain that stopped a pod: in this boot, in the previous one, or
+// in any boot of the current maintenance period. It is nil if there was none. After the maintenance
+// period, the shutdown of a later boot replaces it.
 func (j *Journal) Drained() *Record {
 	last := j.Last()
 	j.mu.Lock()
@@ -51,9 +51,9 @@ func (j *Journal) Drained() *Record {
 	return r
 }
 
-// DrainedBefore reports whether the drain by a person was before the last shutdown, which found
-// those pods stopped.
+// DrainedBefore reports whether the manual drain came before the last shutdown, which found its
+// pods stopped.
 func (s History) DrainedBefore() bool {
 	return s.Last != nil && s.Drained != nil && SameBoot(s.Last.BootID, s.Drained.BootID) &&
-		(s.Last.StartedAt.IsZero() || s.Drained.StartedAt.Before(s.Last.StartedAt)) // a boot that ended without a drain has no start of one
+		(s.Last.StartedAt.IsZero() || s.Drained.StartedAt.Before(s.Last.StartedAt)) // a boot that ended without a drain has no StartedAt
 }

@@ -1,8 +1,8 @@
-// Package journal keeps the results of shutdowns on disk, pod by pod. The next process of this
-// boot continues an interrupted drain from it; the next boot reports it.
+// Package journal persists the results of shutdowns, pod by pod. The next process of this boot uses
+// it to continue an interrupted drain. The next boot reports it.
 //
-// It owns the record and its file. From the file of an earlier boot it derives only what the
-// file proves. Writes never delay a shutdown.
+// It owns the record and its file. From the file of an earlier boot it concludes only what the file
+// proves. Writes never delay a shutdown.
 package journal
 
 import (
@@ -17,10 +17,9 @@ import (
 	"time"
 )
 
-// Journal keeps on disk how shutdowns went, so that an agent that was killed in
-// the middle continues where it stood, and the next boot knows. Changes are
-// written by a goroutine of their own, the newest state at a time: a slow or
-// full disk never stops a drain.
+// Journal persists the results of shutdowns. After a crash, the next agent continues the drain from
+// it; the next boot reports it. A separate goroutine writes only the newest state, so that a slow
+// or full disk does not delay a drain.
 type Journal struct {
 	path string
 	log  *slog.Logger
@@ -28,27 +27,27 @@ type Journal struct {
 	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
-	file   content       // guarded by mu; records in it are never changed
+	file   content       // guarded by mu; its records are never modified
 	dirty  bool          // guarded by mu: file is newer than the disk
-	urgent bool          // guarded by mu: and should be written at once
-	clean  chan struct{} // guarded by mu: closed when the disk has caught up, or refused to
+	urgent bool          // guarded by mu: write it at once
+	clean  chan struct{} // guarded by mu: closed when the latest state is on disk, or when a write has failed
 
-	unread  bool // guarded by mu: the file may be whole, but could not be read yet
-	first   bool // guarded by mu: the file was another boot's when this process read it
-	settled bool // guarded by mu: Settle was called, so a drain in that file is over
+	unread  bool // guarded by mu: the file may be valid, but could not be read yet
+	first   bool // guarded by mu: the file was of another boot when this process read it
+	settled bool // guarded by mu: Settle was called, so a drain in an unread file is over
 }
 
 const (
-	// markInterval is how often at most the list of running pods is written.
+	// markInterval is the minimum interval between writes of the list of running pods.
 	markInterval = 2 * time.Second
 	// retry is the pause after a failed write.
 	retry = 5 * time.Second
 )
 
-// Open reads the journal at path. bootID is the kernel's boot ID of this boot, with @ and systemd's
-// start if known. If the file has another boot ID, its drain becomes the last shutdown. An invalid
-// file is renamed, with a warning. A file that cannot be read is read again before it is overwritten.
-// No fault is fatal.
+// Open reads the journal at path. bootID is the kernel's boot ID, with @ and systemd's start time
+// if known. If the file has another boot ID, its drain becomes the last shutdown. An invalid file
+// is renamed, with a warning. If the file cannot be read, the journal reads it again before it
+// overwrites it. No fault is fatal.
 func Open(path, bootID string, log *slog.Logger) *Journal {
 	j := &Journal{path: path, log: log.With("component", "shutdown-journal"), wake: make(chan struct{}, 1)}
 	file, err := read(path)
@@ -67,17 +66,17 @@ func Open(path, bootID string, log *slog.Logger) *Journal {
 		file = content{BootID: bootID}
 	}
 	j.first = !SameBoot(file.BootID, bootID)
-	j.file = file.takenUp(bootID)
+	j.file = file.continuedBy(bootID)
 	return j
 }
 
-// What is wrong with a file that is set aside, as the end of its name.
+// Suffixes of a file that is set aside.
 const (
 	corrupt    = ".corrupt"
 	unreadable = ".unreadable"
 )
 
-// setAside gives the file another name, where nothing writes over it.
+// setAside renames the file, so that it is not overwritten.
 func (j *Journal) setAside(fault string, reason error) error {
 	aside := j.path + fault
 	if err := os.Rename(j.path, aside); err != nil {
@@ -87,9 +86,8 @@ func (j *Journal) setAside(fault string, reason error) error {
 	return nil
 }
 
-// reread reads what Open could not, in the last moment before it is written
-// over. What still cannot be read is kept under another name: a person may have
-// more luck with it. Only Run calls it.
+// reread reads the file again that Open could not read, right before it is overwritten. If that
+// fails, it renames the file, so that a user can examine it. Only Run calls it.
 func (j *Journal) reread() error {
 	j.mu.Lock()
 	unread := j.unread
@@ -117,11 +115,11 @@ func (j *Journal) reread() error {
 	}
 	j.log.Info("shutdown journal readable again", "path", j.path)
 	j.first = !SameBoot(file.BootID, j.file.BootID)
-	file = file.takenUp(j.file.BootID)
+	file = file.continuedBy(j.file.BootID)
 	if j.settled {
 		file.settle()
 	}
-	// What this process has seen itself is newer.
+	// The records of this process are newer.
 	j.file.BootID, j.file.Since = file.BootID, file.Since
 	if j.file.Record == nil {
 		j.file.Record = file.Record
@@ -147,8 +145,8 @@ func (j *Journal) reread() error {
 	return nil
 }
 
-// Last is the last shutdown, nil if nothing is known of one: this boot's, if it
-// has finished one, or how the boot before ended.
+// Last returns the last shutdown: this boot's finished one, or how the previous boot ended; nil if
+// unknown.
 func (j *Journal) Last() *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -158,7 +156,7 @@ func (j *Journal) Last() *Record {
 	return j.file.Last
 }
 
-// LastBoot is how the boot before this one ended; nil if nothing is known.
+// LastBoot returns how the previous boot ended; nil if unknown.
 func (j *Journal) LastBoot() *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -168,23 +166,23 @@ func (j *Journal) LastBoot() *Record {
 	return nil
 }
 
-// Found reports whether the file was from another boot and not seen by an earlier process of this
-// boot, and whether it could be read. An unreadable file may become readable later.
+// Found reports whether the file was of another boot when this process read it, so that this is the
+// boot's first process. read reports whether the file could be read. An unreadable file may become
+// readable later.
 func (j *Journal) Found() (another, read bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.first, !j.unread
 }
 
-// keep is how long the objects of a shutdown are kept: long enough for a person to inspect them.
+// keep is how long the pods of a shutdown are kept, so that users can inspect them.
 const keep = 24 * time.Hour
 
-// Kept returns the drains whose pods should not be collected: this boot's, also
-// while it runs and if it was cancelled, and the last shutdown, each for a day
-// from its end or from the boot after it, whichever is later. The wall clock now
-// may have been set right since, forth or back: uptime, the time since the kernel
-// started, holds as well, and what seems to end more than a day from now does not
-// count.
+// Kept returns the drains whose pods should not be collected: this boot's drain, even if it is
+// running or cancelled, and the last shutdown. Each is kept for a day from its end, or from the
+// boot after it if that is later. The wall clock may have been changed in either direction since.
+// So times more than a day in the future do not count, and uptime, which is independent of that
+// clock, counts, too.
 func (j *Journal) Kept(now time.Time, uptime time.Duration) []*Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -208,14 +206,14 @@ func (j *Journal) Kept(now time.Time, uptime time.Duration) []*Record {
 	return kept
 }
 
-// BootID names the present boot.
+// BootID returns the ID of this boot.
 func (j *Journal) BootID() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.file.BootID
 }
 
-// Current is this boot's drain, if there was one and it was not cancelled.
+// Current returns this boot's drain, unless it was cancelled; nil if there is none.
 func (j *Journal) Current() *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -225,14 +223,14 @@ func (j *Journal) Current() *Record {
 	return nil
 }
 
-// Put records the state of the drain. The record must not be changed afterwards.
+// Put stores the state of the drain. The record must not be modified afterwards.
 func (j *Journal) Put(r *Record) {
 	j.change(true, func(f *content) bool { f.Record = r; return true })
 }
 
-// PutDrained records the state of a manual drain that has requested a stop: one with nothing to stop
-// does not replace an earlier record. It keeps and returns the pods that earlier drains of the same
-// maintenance stopped. The record must not be changed afterwards.
+// PutDrained stores the state of a manual drain. A drain that stopped nothing does not replace an
+// earlier record. It keeps and returns the pods that earlier drains of the same maintenance period
+// stopped. The record must not be modified afterwards.
 func (j *Journal) PutDrained(r *Record) (earlier []PodRecord) {
 	j.change(true, func(f *content) bool {
 		earlier = f.earlier(r)
@@ -248,8 +246,8 @@ func (j *Journal) PutDrained(r *Record) (earlier []PodRecord) {
 	return earlier
 }
 
-// Settle ends the record of this boot's drain, because the host lives on: a finished drain becomes
-// the last shutdown. It returns whether there was one.
+// Settle ends the record of this boot's drain, because the host does not shut down. A finished
+// drain becomes the last shutdown. It returns whether there was one.
 func (j *Journal) Settle() (changed bool) {
 	return j.change(true, func(f *content) bool {
 		j.settled = true
@@ -257,7 +255,7 @@ func (j *Journal) Settle() (changed bool) {
 	})
 }
 
-// Mark notes which pods run while the guard is on.
+// Mark stores which pods run while the guard is on.
 func (j *Journal) Mark(pods []Ref) {
 	j.change(false, func(f *content) bool {
 		if f.Watch != nil && slices.Equal(f.Watch.Pods, pods) {
@@ -268,7 +266,7 @@ func (j *Journal) Mark(pods []Ref) {
 	})
 }
 
-// Unmark notes that nobody watches any more.
+// Unmark records that the guard is off.
 func (j *Journal) Unmark() {
 	j.change(true, func(f *content) bool {
 		changed := f.Watch != nil
@@ -295,8 +293,8 @@ func (j *Journal) change(urgent bool, apply func(*content) bool) (changed bool) 
 	return true
 }
 
-// Flush writes pending records now, and waits until ctx ends or the disk refuses. A failed write is
-// repeated later.
+// Flush writes the state now. It waits until it is on disk, a write has failed, or ctx ends. A
+// failed write is repeated later.
 func (j *Journal) Flush(ctx context.Context) {
 	j.mu.Lock()
 	clean := j.clean
@@ -317,11 +315,11 @@ func (j *Journal) Flush(ctx context.Context) {
 	}
 }
 
-// Run writes what changes until ctx ends. It is the only writer.
+// Run writes changes until ctx ends. It is the only writer.
 func (j *Journal) Run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	var next time.Time // when records that are not urgent may be written
+	var next time.Time // when the next change that is not urgent may be written
 	failing := false
 	for {
 		select {
@@ -360,7 +358,7 @@ func (j *Journal) Run(ctx context.Context) {
 	}
 }
 
-// save writes the newest state, and returns which that was.
+// save writes the newest state, and returns it.
 func (j *Journal) save() (content, error) {
 	if err := j.reread(); err != nil {
 		return content{}, err
@@ -371,7 +369,7 @@ func (j *Journal) save() (content, error) {
 	return file, write(j.path, file)
 }
 
-// written records that file, perhaps not the latest content, is on disk.
+// written records that file is on disk. The journal may already have a newer state.
 func (j *Journal) written(file content) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -387,7 +385,7 @@ func (j *Journal) written(file content) {
 	j.clean = nil
 }
 
-// refused releases the callers that wait for a write that has failed.
+// refused wakes the callers of Flush after a failed write.
 func (j *Journal) refused() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

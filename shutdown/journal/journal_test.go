@@ -21,8 +21,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// keep runs a journal's writer until the function that it returns is called,
-// which sees to it that all is on disk.
+// keep runs a journal's writer until the returned function is called, which waits until all is on
+// disk.
 func keep(t *testing.T, j *journal.Journal) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -40,7 +40,7 @@ func keep(t *testing.T, j *journal.Journal) (stop func()) {
 	}
 }
 
-// lockedBuffer takes what one goroutine logs and another one reads.
+// lockedBuffer is a log that another goroutine can read.
 type lockedBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -66,10 +66,10 @@ func pods(outcomes ...journal.Outcome) []journal.PodRecord {
 	return list
 }
 
-func TestWhatTheNextBootLearns(t *testing.T) {
+func TestTheVerdictOfTheNextBoot(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	refs := []journal.Ref{{Runtime: "containerd", ID: "a", Name: "a"}}
-	marked := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // where synctest's clock begins
+	marked := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // start of synctest's clock
 	tests := []struct {
 		name  string
 		steps func(*journal.Journal)
@@ -124,7 +124,7 @@ func TestWhatTheNextBootLearns(t *testing.T) {
 	}
 }
 
-func TestABootOfWhichLessIsKnownIsTheSame(t *testing.T) {
+func TestABootIDWithoutTheStartOfSystemdMatches(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		first, second string
@@ -154,7 +154,7 @@ func TestABootOfWhichLessIsKnownIsTheSame(t *testing.T) {
 	}
 }
 
-func TestASecondProcessOfOneBootGoesOn(t *testing.T) {
+func TestASecondProcessOfABootContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "shutdown.json")
 		first := journal.Open(path, "one", quiet)
@@ -219,9 +219,9 @@ func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
 	tests := []struct {
 		name    string
 		boot    string
-		content string // once it can be read; none if it never can
+		content string // after the file becomes readable; empty if it never does
 		settle  bool
-		last    bool // Last and Current after the first write
+		last    bool // results of Last and Current after the first write
 		current bool
 		aside   string
 	}{
@@ -235,7 +235,7 @@ func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "shutdown.json")
-				// Root reads everything, but not what leads to itself.
+				// Root can read every file, but not a symbolic link to itself.
 				if err := os.Symlink(path, path); err != nil {
 					t.Fatal(err)
 				}
@@ -281,14 +281,14 @@ func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
 	}
 }
 
-func TestADiskThatDoesNotTakeItBlocksNobody(t *testing.T) {
+func TestAFailingDiskBlocksNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()
 		obstacle := filepath.Join(folder, "state")
 		if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(obstacle, "shutdown.json") // in what is no folder
+		path := filepath.Join(obstacle, "shutdown.json") // the parent is not a folder
 		var log lockedBuffer
 		j := journal.Open(path, "one", slog.New(slog.NewTextHandler(&log, nil)))
 		before := strings.Count(log.String(), "level=WARN")
@@ -387,8 +387,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Whatever others have named their pods, and whatever runtimes have answered, the next process reads
-// what this one has written.
+// The next process can read every record, whatever the names of pods and the answers of runtimes
+// are.
 func FuzzReread(f *testing.F) {
 	f.Add("web", "stop container: it hangs", 1)
 	f.Add("\x1b[31m\n\u202e\xff", strings.Repeat("x", 1<<19), 40)
@@ -417,7 +417,7 @@ func FuzzReread(f *testing.F) {
 	})
 }
 
-// A journal that would be too large leaves out what is oldest.
+// If a journal would be too large, it omits the oldest parts.
 func TestAJournalIsNeverTooLargeToRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	for boot := range 3 {

@@ -9,24 +9,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reason and message of a pod that a shutdown cut off, as kubelet writes them.
+// Reason and message of a pod that was killed by a shutdown, as in kubelet.
 const (
 	ReasonTerminated  = "Terminated"
 	messageTerminated = "Pod was terminated in response to imminent node shutdown."
 	messageDrained    = "Pod was terminated by a drain of the node."
 )
 
-// PodStatus is the result of a pod in a shutdown, in the terms of a v1.Pod's status.
+// PodStatus is the result of a pod in a shutdown, with the fields of a v1.Pod's status.
 type PodStatus struct {
 	Phase   corev1.PodPhase `json:"phase"`
 	Reason  string          `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
 }
 
-// PodStatus returns the status of one of the record's pods. A pod that was cut off is Failed with
-// reason Terminated, as with kubelet. A pod that ended in time is Succeeded, or Failed by its exit
-// codes, or Unknown if no runtime reported them. A pod that a drain spared, or abandoned when it was
-// cancelled, keeps running.
+// PodStatus returns the status of one of the record's pods. A killed pod is Failed with reason
+// Terminated, as in kubelet. A pod that ended in time is Succeeded, or Failed by its exit codes, or
+// Unknown if no runtime reported them. A pod is Running if the drain did not stop it, or was
+// cancelled before that.
 func (r Record) PodStatus(p PodRecord) PodStatus {
 	manual := r.Trigger.LivesOn()
 	lives := manual || !r.CancelledAt.IsZero()
@@ -43,7 +43,7 @@ func (r Record) PodStatus(p PodRecord) PodStatus {
 	return PodStatus{corev1.PodFailed, ReasonTerminated, messageTerminated}
 }
 
-// ended is the status of a pod whose containers ended in time.
+// ended returns the status of a pod whose containers ended in time.
 func (p PodRecord) ended() PodStatus {
 	if len(p.ExitCodes) == 0 {
 		return PodStatus{Phase: corev1.PodUnknown, Message: "its containers exited in time; exit codes unknown"}
@@ -55,7 +55,7 @@ func (p PodRecord) ended() PodStatus {
 		}
 	}
 	if len(failed) > 0 {
-		return PodStatus{corev1.PodFailed, "Error", strings.Join(failed, "; ")} // kubelet's reason for a container
+		return PodStatus{corev1.PodFailed, "Error", strings.Join(failed, "; ")} // reason of a container in kubelet
 	}
 	return PodStatus{corev1.PodSucceeded, "Completed", "its containers exited in time"}
 }

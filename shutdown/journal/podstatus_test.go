@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-func TestWhatBecameOfAPod(t *testing.T) {
+func TestPodStatus(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	const cut = "Pod was terminated in response to imminent node shutdown."
 	for name, c := range map[string]struct {
@@ -76,10 +76,10 @@ func TestWhatBecameOfAPod(t *testing.T) {
 func TestTheLastShutdownIsKeptForADay(t *testing.T) {
 	const day, hour = 24 * time.Hour, time.Hour
 	for name, c := range map[string]struct {
-		finished bool          // the drain, when the story begins
-		boot     string        // that asks
-		after    time.Duration // from the end to the first question
-		since    time.Duration // from there to the one that counts
+		finished bool          // whether the drain had finished at the start
+		boot     string        // boot in which the journal is read
+		after    time.Duration // from the end to the first read
+		since    time.Duration // from there to the tested read
 		uptime   time.Duration
 		want     bool
 	}{
@@ -114,7 +114,7 @@ func TestTheLastShutdownIsKeptForADay(t *testing.T) {
 				next.Mark([]journal.Ref{})
 				stop()
 				time.Sleep(c.since)
-				again := journal.Open(path, c.boot, quiet) // a restart of the agent changes nothing
+				again := journal.Open(path, c.boot, quiet) // after a restart of the agent
 				got := again.Kept(time.Now(), c.uptime)
 				if (len(got) == 1) != c.want || len(got) > 1 || c.want && len(got[0].Pods) != 1 {
 					t.Errorf("Kept() = %+v, want it kept: %v", got, c.want)
@@ -129,11 +129,11 @@ func TestWhatAShutdownStoppedIsKeptAlsoIfItWasCancelled(t *testing.T) {
 		j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
 		before := &journal.Record{BootID: "one", StartedAt: time.Now(), FinishedAt: time.Now(), Pods: pods(journal.Stopped)}
 		j.Put(before)
-		j.Settle() // the host lived on
+		j.Settle() // the host did not shut down
 		time.Sleep(time.Hour)
 		cancelled := &journal.Record{BootID: "one", StartedAt: time.Now(), CancelledAt: time.Now(), Pods: pods(journal.Stopped)}
 		j.Put(cancelled)
-		j.Settle() // as soon as a guard holds its lock again
+		j.Settle() // when a guard holds its lock again
 		for _, c := range []struct {
 			after time.Duration
 			want  []*journal.Record
@@ -166,7 +166,7 @@ func TestWhatACancelledShutdownStoppedIsKeptAcrossABoot(t *testing.T) {
 	})
 }
 
-// It is told until another shutdown is, or another boot.
+// It is reported until the next shutdown or boot.
 func TestAShutdownThatWasCancelledIsReported(t *testing.T) {
 	record := func(after time.Duration, cancelled bool, outcomes ...journal.Outcome) *journal.Record {
 		r := &journal.Record{BootID: "one", StartedAt: time.Now().Add(after), Pods: pods(outcomes...)}

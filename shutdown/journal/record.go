@@ -14,22 +14,22 @@ type Trigger string
 
 // The triggers of a drain.
 const (
-	// TriggerShutdown: the login manager announced a shutdown.
+	// TriggerShutdown: logind announced a shutdown.
 	TriggerShutdown Trigger = "shutdown"
-	// TriggerServiceStop: the service stops because systemd does,
-	// in a shutdown that nobody announced.
+	// TriggerServiceStop: the service stops because systemd is stopping, in a shutdown without
+	// announcement.
 	TriggerServiceStop Trigger = "service-stop"
-	// TriggerManual: a person asked, and critical pods stay.
+	// TriggerManual: a user requested it; critical pods keep running.
 	TriggerManual Trigger = "person"
-	// TriggerManualAll: a person requested critical pods, too.
+	// TriggerManualAll: a user requested it, including critical pods.
 	TriggerManualAll Trigger = "person-all"
-	// TriggerTaint: the Node has a NoExecute taint, and critical pods stay.
+	// TriggerTaint: the Node has a NoExecute taint; critical pods keep running.
 	TriggerTaint Trigger = "taint"
-	// TriggerLeaseLost: the Lease was not renewed, and critical pods stay.
+	// TriggerLeaseLost: the Lease was not renewed; critical pods keep running.
 	TriggerLeaseLost Trigger = "lease-lost"
-	// TriggerReboot: hostler reboots the host, and critical pods stay until it does.
+	// TriggerReboot: hostler reboots the host; critical pods keep running until the shutdown.
 	TriggerReboot Trigger = "reboot"
-	// TriggerUnknown: the boot ended without a drain, as when power is lost.
+	// TriggerUnknown: the boot ended without a drain, for example in a power failure.
 	TriggerUnknown Trigger = "unknown"
 )
 
@@ -38,113 +38,112 @@ func (t Trigger) ByHost() bool {
 	return t == TriggerTaint || t == TriggerLeaseLost || t == TriggerReboot
 }
 
-// LivesOn reports whether the host does not go down with the drain.
+// LivesOn reports whether the host keeps running after the drain.
 func (t Trigger) LivesOn() bool { return t == TriggerManual || t == TriggerManualAll || t.ByHost() }
 
-// SparesCritical reports whether the drain skips critical pods.
-func (t Trigger) SparesCritical() bool { return t == TriggerManual || t.ByHost() }
+// SkipsCritical reports whether the drain leaves critical pods running.
+func (t Trigger) SkipsCritical() bool { return t == TriggerManual || t.ByHost() }
 
-// Outcome is what a drain did to a pod.
+// Outcome is the result of a pod in a drain.
 type Outcome string
 
-// The outcomes. A pod that is being stopped has none.
+// The outcomes. A pod that is being stopped has an empty one.
 const (
 	Stopped Outcome = "stopped" // all its containers ended in time
-	Killed  Outcome = "killed"  // a container was killed at the end of its grace
-	Skipped Outcome = "skipped" // it was not touched
-	Left    Outcome = "left"    // it ran on when the drain ended, or nobody knows
+	Killed  Outcome = "killed"  // a container was killed at the end of its grace period
+	Skipped Outcome = "skipped" // the drain did not stop it
+	Left    Outcome = "left"    // it still ran when the drain ended, or that is unknown
 )
 
 // PodRecord is the result of one pod. It has a field for each key of its JSON.
 type PodRecord struct {
 	Runtime    string          `json:"runtime"`
 	ID         string          `json:"id"`
-	UID        string          `json:"uid,omitempty"` // the orchestrator's, where it differs from ID
+	UID        string          `json:"uid,omitempty"` // the orchestrator's, if it differs from ID
 	Namespace  string          `json:"namespace"`
 	Name       string          `json:"name"`
 	Phase      string          `json:"phase"` // of the shutdown
 	Priority   int32           `json:"priority,omitempty"`
-	Grace      metav1.Duration `json:"grace"`            // the time that it was given: the longest of its containers
-	Limits     []Limit         `json:"limits,omitempty"` // of containers that were given less than they request
+	Grace      metav1.Duration `json:"grace"`            // granted time: the longest of its containers
+	Limits     []Limit         `json:"limits,omitempty"` // of containers that got less than they request
 	StartedAt  time.Time       `json:"startedAt,omitzero"`
 	FinishedAt time.Time       `json:"finishedAt,omitzero"`
 	Outcome    Outcome         `json:"outcome,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
-	// Once reports that its runtime runs containers once, and cannot start them again.
+	// Once reports that its runtime runs containers only once, and cannot start them again.
 	Once bool `json:"once,omitempty"`
 	// Sandbox reports that the pod is a sandbox, which may outlive its runtime.
 	Sandbox bool `json:"sandbox,omitempty"`
-	// ExitCodes has the exit codes of containers by name, as far as runtimes reported them.
+	// ExitCodes has the exit codes by container name, if runtimes reported them.
 	ExitCodes map[string]int32 `json:"exitCodes,omitempty"`
 	ContainerMaps
 }
 
-// Limit is why a container was given less grace than it requests.
+// Limit says why a container got less grace than it requests.
 type Limit struct {
 	Container string          `json:"container"` // its name
-	Grace     metav1.Duration `json:"grace"`     // the time that it was given
+	Grace     metav1.Duration `json:"grace"`     // granted time
 	Wanted    metav1.Duration `json:"wanted"`
 	By        string          `json:"by"` // such as "phase regular"
 }
 
-// String says it to a person.
+// String describes the limit for users.
 func (l Limit) String() string {
 	return fmt.Sprintf("%s had %v of %v, limited by %s", l.Container, l.Grace.Duration.Round(100*time.Millisecond), l.Wanted.Duration, l.By)
 }
 
-// Record is how one shutdown went.
+// Record is the record of one shutdown or drain.
 type Record struct {
 	BootID  string  `json:"bootID"`
 	Trigger Trigger `json:"trigger"`
-	// Cause is why hostler decided to drain the host, such as a taint; empty for other drains.
+	// Cause is why hostler drained the host, such as a taint; empty for other drains.
 	Cause string `json:"cause,omitempty"`
-	// Kind is the kind of shutdown, such as "reboot", where it is known.
+	// Kind is the kind of shutdown, such as "reboot", if known.
 	Kind       string    `json:"kind,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`
-	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it never was
+	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it did not finish
 	// CancelledAt is set if the shutdown was cancelled.
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
-	// EndUnknown reports that no process noticed the cancellation, so that it is unknown which of the
-	// containers with a stop signal have ended.
+	// EndUnknown reports that no process was running when the shutdown was cancelled. So it is
+	// unknown which containers with a stop signal have ended.
 	EndUnknown bool `json:"unheard,omitempty"`
-	// Graceful reports that the drain finished and left no pod running. A killed pod had its grace
-	// period.
+	// Graceful reports that the drain finished and left no pod running. It does not exclude killed
+	// pods, because they had their grace period.
 	Graceful bool        `json:"graceful"`
 	Pods     []PodRecord `json:"pods"`
-	// Earlier are pods that earlier drains of the same maintenance stopped, and that this drain did not
-	// stop again. Some of them may have been started since.
+	// Earlier are pods that earlier drains of the same maintenance period stopped, and that this
+	// drain did not stop again. Some of them may have been started since.
 	Earlier []PodRecord `json:"earlier,omitempty"`
 	// AsOf is the time of the last recorded change of pods in a boot that ended without a drain.
 	// Changes right before the end may be missing.
 	AsOf time.Time `json:"asOf,omitzero"`
-	// Shortened reports that the phases had less time than they were to have; nil
-	// where they had it all.
+	// Shortened reports that the phases had less time than configured; nil if they had all.
 	Shortened *Shortened `json:"shortened,omitempty"`
 	// StoppedFirst are the services that were stopped before any pod.
 	StoppedFirst []Service `json:"stoppedFirst,omitempty"`
-	// Error says why it was not graceful where no pod reports it.
+	// Error says why the drain was not graceful, if no pod does.
 	Error string `json:"error,omitempty"`
-	// Watching reports that a manual drain has stopped its pods, and waits whether something starts one
-	// again.
+	// Watching reports that a manual drain has stopped its pods, and checks whether anything starts
+	// one again.
 	Watching bool `json:"-"`
 }
 
-// Service is one that was stopped before any pod, because it would have started them again,
-// or in the turn of a container of it.
+// Service is a service that was stopped before any pod, because it would have started pods again.
+// With InTurn, it is a unit that was stopped because it runs a container.
 type Service struct {
 	Name    string          `json:"name"`
-	AskedAt time.Time       `json:"askedAt,omitzero"` // zero if nobody got to ask it
-	Took    metav1.Duration `json:"took"`             // until it had ended, or was waited for no longer
+	AskedAt time.Time       `json:"askedAt,omitzero"` // zero if its stop was not requested
+	Took    metav1.Duration `json:"took"`             // until it ended, or until the wait for it ended
 	Error   string          `json:"error,omitempty"`  // why it may still run
-	// StartedAt is when it was started again, because the host did not go down.
+	// StartedAt is when it was started again, because the host did not shut down.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// InTurn reports that it is no service that is stopped first, but a unit that was stopped for
-	// a container of it. No record has such ones.
+	// InTurn reports that it is a unit that was stopped because it runs a container. Such services
+	// are not part of a Record.
 	InTurn bool `json:"inTurn,omitempty"`
 }
 
-// Lead is how long services were waited for now before the phases began, or are still.
+// Lead returns how long the drain has waited for services before the phases began.
 func (r Record) Lead(now time.Time) (took time.Duration) {
 	for _, s := range r.StoppedFirst {
 		if s.Took.Duration == 0 && s.Error == "" && !s.AskedAt.Before(r.StartedAt) {
@@ -155,7 +154,7 @@ func (r Record) Lead(now time.Time) (took time.Duration) {
 	return took
 }
 
-// First says it to a person; empty where no service was stopped.
+// First describes the stopped services for users; empty if there are none.
 func (r Record) First() string {
 	var stopped, others []string
 	for _, s := range r.StoppedFirst {
@@ -171,14 +170,14 @@ func (r Record) First() string {
 	return strings.Join(others, "; ")
 }
 
-// Shortened is how much the phases were shortened to fit into the granted delay.
+// Shortened says how much the phases were shortened to fit into the granted delay.
 type Shortened struct {
-	Granted metav1.Duration `json:"granted"` // by the init system, for all of the shutdown
-	Wanted  metav1.Duration `json:"wanted"`  // by the phases together
-	Had     metav1.Duration `json:"had"`     // of that
+	Granted metav1.Duration `json:"granted"` // delay that the init system grants for the whole shutdown
+	Wanted  metav1.Duration `json:"wanted"`  // sum of the configured phases
+	Had     metav1.Duration `json:"had"`     // sum of the shortened phases
 }
 
-// String says it to a person; nil says nothing.
+// String describes it for users; empty for nil.
 func (s *Shortened) String() string {
 	if s == nil {
 		return ""
@@ -186,7 +185,7 @@ func (s *Shortened) String() string {
 	return fmt.Sprintf("phases were shortened to %v of %v because logind granted %v", s.Had.Duration, s.Wanted.Duration, s.Granted.Duration)
 }
 
-// Clone copies the record so that its pods and services can be changed.
+// Clone copies the record with its pods and services, so that they can be modified.
 func (r *Record) Clone() *Record {
 	if r == nil {
 		return nil

@@ -12,48 +12,49 @@ import (
 // result. It has a field for each key of its JSON.
 type Restart struct {
 	Runtime  string          `json:"runtime"`
-	Pod      string          `json:"pod"` // its ID
+	Pod      string          `json:"pod"` // ID of the pod
 	ID       string          `json:"id"`
 	Name     string          `json:"name,omitempty"`
 	Priority int32           `json:"priority"` // of the pod
 	Grace    metav1.Duration `json:"grace"`    // of the pod
 	AskedAt  time.Time       `json:"askedAt"`
-	// StartedAt is when the run began that was to end, where its runtime reports it.
+	// StartedAt is when the stopped run began, if its runtime reports it.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// Restarting reports that it had ended then, and was about to be started.
+	// Restarting reports that the container had exited, and was about to be started.
 	Restarting bool `json:"restarting,omitempty"`
-	// ByUnit reports that its systemd unit was to start it again, perhaps as a new container.
+	// ByUnit reports that its systemd unit starts it again, possibly as a new container.
 	ByUnit bool `json:"byUnit,omitempty"`
-	// HostLived reports that the host did not go down after all.
+	// HostLived reports that the host did not shut down.
 	HostLived bool `json:"hostLived,omitempty"`
-	// Drained reports that a drain has stopped it whose cause ended, and not a shutdown.
+	// Drained reports that an undone drain, and not a shutdown, stopped it.
 	Drained bool `json:"drained,omitempty"`
 
-	// Tries is how often a start was tried, and TriedAt the last time.
+	// Tries is the number of attempts to start it. TriedAt is the time of the last one.
 	Tries   int            `json:"tries,omitempty"`
 	TriedAt time.Time      `json:"triedAt,omitzero"`
 	Outcome RestartOutcome `json:"outcome,omitempty"`
 	At      time.Time      `json:"at,omitzero"` // of the outcome
-	// Reason says why it was not started; while it is pending, the error of the last attempt.
+	// Reason says why it was not started. While the restart is pending, it is the error of the last
+	// attempt.
 	Reason string `json:"reason,omitempty"`
 }
 
-// RestartOutcome is the result of a container that a shutdown stopped; empty while it is pending.
+// RestartOutcome is the result of a restart; empty while it is pending.
 type RestartOutcome string
 
 // The outcomes.
 const (
 	Restarted     RestartOutcome = "started" // by hostler
-	RunsAnyway    RestartOutcome = "runs"    // another client has started it, or it never ended
-	LeftStopped   RestartOutcome = "left"    // it is not hostler's to start, though its unit may be
-	RestartFailed RestartOutcome = "failed"  // its runtime refused several times, or never reported the needed facts
+	RunsAnyway    RestartOutcome = "runs"    // another program has started it, or it never ended
+	LeftStopped   RestartOutcome = "left"    // hostler does not start it, but its unit may
+	RestartFailed RestartOutcome = "failed"  // its runtime rejected several attempts, or did not report the needed facts
 )
 
 // AwaitsRuntime is the Reason of a container whose runtime does not answer.
 const AwaitsRuntime = "waits for its runtime to answer"
 
-// StaysStopped says why nobody starts a container again, by the name of its runtime.Restart; empty if
-// somebody may.
+// StaysStopped returns why nothing starts a container again, by the name of its runtime.Restart;
+// empty if something may.
 func StaysStopped(restart string, hostLived bool) string {
 	switch {
 	case restart == "never":
@@ -64,7 +65,7 @@ func StaysStopped(restart string, hostLived bool) string {
 	return ""
 }
 
-// By names what stopped it.
+// By returns what stopped the container.
 func (r Restart) By() string {
 	if r.Drained {
 		return "drain"
@@ -72,11 +73,11 @@ func (r Restart) By() string {
 	return "shutdown"
 }
 
-// same reports whether two are of one container.
+// same reports whether both are for the same container.
 func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID == o.ID }
 
-// pendingRestarts returns the containers to start again after the drain in the file has ended: those
-// with a stop signal, and those still pending from before. Other results are dropped.
+// pendingRestarts returns the containers to start after the drain in the file has ended: those with
+// a stop signal, and those that were already pending. Restarts with an outcome are dropped.
 func (f content) pendingRestarts(hostLived bool) *[]Restart {
 	var list []Restart
 	if f.Restarts != nil {
@@ -99,11 +100,11 @@ func (f content) pendingRestarts(hostLived bool) *[]Restart {
 	return &list
 }
 
-// addPending adds a pod's containers. A container that was pending and whose stop was requested again
-// has been started by somebody meanwhile.
+// addPending adds a pod's containers. It replaces an earlier entry of a container, because the
+// container must have been started since.
 func addPending(list []Restart, p PodRecord, hostLived bool) []Restart {
 	if p.Once {
-		return list // nobody can start its containers again
+		return list // its containers cannot be started again
 	}
 	for _, c := range p.Containers() {
 		if !c.Restartable || c.RequestedAt.IsZero() {
@@ -122,7 +123,7 @@ func addPending(list []Restart, p PodRecord, hostLived bool) []Restart {
 }
 
 // Restarts returns the containers that shutdowns stopped and that can be started again, with the
-// results of the last shutdown. They must not be changed.
+// results since the last shutdown. They must not be modified.
 func (j *Journal) Restarts() []Restart {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -132,8 +133,8 @@ func (j *Journal) Restarts() []Restart {
 	return *j.file.Restarts
 }
 
-// NoteRestart records the state of a restart, and returns whether it was pending until now. A final
-// result is not changed.
+// NoteRestart stores the state of a restart, and returns whether it was still pending. A restart
+// with an outcome is not changed.
 func (j *Journal) NoteRestart(now Restart) (pending bool) {
 	j.changeRestarts(func(r *Restart) bool {
 		if !r.same(now) || r.Outcome != "" {
@@ -147,11 +148,11 @@ func (j *Journal) NoteRestart(now Restart) (pending bool) {
 	return pending
 }
 
-// WaiveRestarts ends pending restarts with the given reason, except those of spared priorities: a
-// person wants these containers stopped.
-func (j *Journal) WaiveRestarts(reason string, spared func(priority int32) bool) {
+// WaiveRestarts ends pending restarts with the given reason, because a drain wants the containers
+// stopped. It does not change those for whose priority skip returns true.
+func (j *Journal) WaiveRestarts(reason string, skip func(priority int32) bool) {
 	j.changeRestarts(func(r *Restart) bool {
-		changed := r.Outcome == "" && !spared(r.Priority)
+		changed := r.Outcome == "" && !skip(r.Priority)
 		if changed {
 			r.Outcome, r.At, r.Reason = LeftStopped, time.Now(), reason
 		}
@@ -159,7 +160,8 @@ func (j *Journal) WaiveRestarts(reason string, spared func(priority int32) bool)
 	})
 }
 
-// changeRestarts applies a change to a copy of each restart: returned values are not changed.
+// changeRestarts applies a change to a copy of each restart, because returned values must not be
+// modified.
 func (j *Journal) changeRestarts(apply func(*Restart) bool) {
 	j.change(true, func(f *content) bool {
 		if f.Restarts == nil {

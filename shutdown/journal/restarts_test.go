@@ -12,9 +12,9 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// pendingText says which restarts a journal has, by container: how long after the first of 2000
-// it was sent the stop signal, an "l" where the host lived, an "r" where it was
-// between two attempts to run, a "u" where its unit starts it, how long it had run where that is known, and the outcome.
+// pendingText returns the restarts in a journal, by container: the seconds of its stop signal after
+// the first of 2000; "l" if the host did not shut down; "r" if it was restarting; "u" if its unit
+// starts it; how long it had run, if known; and the outcome.
 func pendingText(j *journal.Journal) string {
 	var list []string
 	for _, r := range j.Restarts() {
@@ -37,7 +37,7 @@ func pendingText(j *journal.Journal) string {
 	return strings.Join(list, " ")
 }
 
-// shopDrain is one that began now: it has asked web, and db has yet to wait for it.
+// shopDrain is a drain that began now. It has stopped web, and db still waits for web.
 func shopDrain() *journal.Record {
 	now := time.Now()
 	return &journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{
@@ -50,7 +50,7 @@ func finished(r *journal.Record) *journal.Record { r.FinishedAt = time.Now(); re
 
 func cancelled(r *journal.Record) *journal.Record { r.CancelledAt = time.Now(); return r }
 
-func TestWhatIsToBeStartedAgain(t *testing.T) {
+func TestPendingRestarts(t *testing.T) {
 	start := func(j *journal.Journal, id string, outcome journal.RestartOutcome) {
 		for _, r := range j.Restarts() {
 			if r.ID == id {
@@ -61,8 +61,8 @@ func TestWhatIsToBeStartedAgain(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		steps func(*journal.Journal)
-		now   string // of the same boot
-		next  string // of a boot after it
+		now   string // in the same boot
+		next  string // in a later boot
 	}{
 		"nothing happened": {func(*journal.Journal) {}, "", ""},
 		"a drain runs":     {func(j *journal.Journal) { j.Put(shopDrain()) }, "", "web@0s"},

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// PendingServices are the services that drains of this boot have asked to stop and that were not started
-// again since, also if they were cancelled or their story has ended, and units that they
-// stopped for a container of them.
+// PendingServices returns the services to start again: those that drains of this boot stopped
+// before the pods, even if the drain was cancelled or settled. It also returns units that drains
+// stopped because they run a container.
 func (j *Journal) PendingServices() []Service {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -37,7 +37,7 @@ func (f content) services() *[]Service {
 	return &pending
 }
 
-// NoteStarted records that a service is started again.
+// NoteStarted records that a service was started again.
 func (j *Journal) NoteStarted(name string, at time.Time) {
 	j.change(true, func(f *content) bool {
 		pending := f.services()
@@ -45,7 +45,7 @@ func (j *Journal) NoteStarted(name string, at time.Time) {
 			return false
 		}
 		if f.Record != nil {
-			f.Record = f.Record.Clone() // what was handed out stays as it is
+			f.Record = f.Record.Clone() // published records must not be modified
 			for i := range f.Record.StoppedFirst {
 				if s := &f.Record.StoppedFirst[i]; s.Name == name {
 					s.StartedAt = at
@@ -60,8 +60,8 @@ func (j *Journal) NoteStarted(name string, at time.Time) {
 	})
 }
 
-// AddPendingUnit records a unit before it is stopped for one of its containers, so that it is started
-// again. It does nothing without a shutdown.
+// AddPendingUnit records a unit before it is stopped because it runs a container, so that it is
+// started again. It does nothing if no shutdown is recorded.
 func (j *Journal) AddPendingUnit(name string, at time.Time) {
 	j.change(true, func(f *content) bool {
 		if f.Record == nil || !f.Record.CancelledAt.IsZero() {
@@ -69,7 +69,7 @@ func (j *Journal) AddPendingUnit(name string, at time.Time) {
 		}
 		var pending []Service
 		if f.Services != nil {
-			pending = slices.Clone(*f.Services) // what was handed out stays as it is
+			pending = slices.Clone(*f.Services) // published values must not be modified
 		}
 		if slices.ContainsFunc(pending, func(s Service) bool { return s.Name == name }) {
 			return false
@@ -80,8 +80,8 @@ func (j *Journal) AddPendingUnit(name string, at time.Time) {
 	})
 }
 
-// WaiveUnits takes units off the record that were stopped for a container of them: a person
-// wants these stopped.
+// WaiveUnits removes units that were stopped because they run a container, so that they stay
+// stopped, as a user requested.
 func (j *Journal) WaiveUnits(waived func(name string) bool) {
 	j.change(true, func(f *content) bool {
 		if f.Services == nil {

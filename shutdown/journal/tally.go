@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Killed counts the pods with a killed container. Graceful does not include that, because they had
-// their grace period.
+// Killed counts the pods with a killed container. They do not make a drain not graceful, because
+// they had their grace period.
 func (r Record) Killed() int { return r.count(Killed) }
 
 func (r Record) count(outcome Outcome) (n int) {
@@ -18,7 +18,7 @@ func (r Record) count(outcome Outcome) (n int) {
 	return n
 }
 
-// Tally counts the results of the record's pods, for people.
+// Tally returns the number of pods by result, for messages.
 func (r Record) Tally() string {
 	var parts []string
 	for _, c := range []struct {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// WaivedFor is why a restart is not pending any more when a drain begins for that cause.
+// WaivedFor is the reason of restarts that a drain with this cause ends.
 func WaivedFor(cause string) string { return cmp.Or(cause, "an operator") + " drained the host" }
 
-// BeginDrain forgets the units of an earlier drain that left the host running.
+// BeginDrain removes the recorded units of an earlier drain that left the host running.
 func (j *Journal) BeginDrain() {
 	j.change(true, func(f *content) bool {
 		changed := f.DrainedUnits != nil
@@ -23,7 +23,7 @@ func (j *Journal) AddDrainedUnits(names []string) {
 	j.change(true, func(f *content) bool {
 		var units []string
 		if f.DrainedUnits != nil {
-			units = slices.Clone(*f.DrainedUnits) // what was handed out stays as it is
+			units = slices.Clone(*f.DrainedUnits) // published values must not be modified
 		}
 		before := len(units)
 		for _, name := range names {
@@ -36,8 +36,8 @@ func (j *Journal) AddDrainedUnits(names []string) {
 	})
 }
 
-// UndoDrain has everything started again that the drain of that start has stopped, and that waited
-// for a start before it. It returns whether there was such a drain.
+// UndoDrain makes pending again what the drain with this start time stopped, and the restarts that
+// it waived. It returns whether there was such a drain.
 func (j *Journal) UndoDrain(startedAt time.Time) (undone bool) {
 	j.change(true, func(f *content) bool {
 		if f.Drained == nil || !f.Drained.StartedAt.Equal(startedAt) {
@@ -95,8 +95,8 @@ func (f content) undoneUnits() *[]Service {
 	return &pending
 }
 
-// Reopened returns a copy of an interrupted or incomplete record that a drain can continue: pods
-// that still ran then are stopped again.
+// Reopened returns a copy of an interrupted or incomplete record that a drain can continue. The
+// drain stops pods again that still ran.
 func (r *Record) Reopened() *Record {
 	c := r.Clone()
 	c.FinishedAt, c.CancelledAt, c.EndUnknown, c.Graceful, c.Error = time.Time{}, time.Time{}, false, false, ""

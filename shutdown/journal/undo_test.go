@@ -35,7 +35,7 @@ func TestAReopenedRecordStopsWhatRanOn(t *testing.T) {
 	}
 }
 
-// The agent was killed during the drain, and its cause ended before the next one started.
+// The agent was killed during the drain, and the cause ended before the next one started.
 func TestADrainIsUndoneByTheNextProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shutdown.json")
 	j := journal.Open(path, "one", quiet)

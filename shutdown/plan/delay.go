@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// NoLimit is the delay of an init system that waits without limit.
+// NoLimit is the delay of an init system without a limit.
 const NoLimit time.Duration = math.MaxInt64
 
-// infinity is NoLimit as logind.conf(5) writes it.
+// infinity is NoLimit in logind.conf(5).
 const infinity = "infinity"
 
-// Delay is how long the init system delays a shutdown. In JSON it is a string such as "1m30s",
-// or "infinity".
+// Delay is how long the init system delays a shutdown. In JSON it is a string such as "1m30s" or
+// "infinity".
 type Delay struct{ time.Duration }
 
-// String is the delay as JSON has it.
+// String returns the JSON format.
 func (d Delay) String() string {
 	if d.Duration == NoLimit {
 		return infinity
@@ -23,10 +23,10 @@ func (d Delay) String() string {
 	return d.Duration.String()
 }
 
-// MarshalText writes the delay.
+// MarshalText returns String.
 func (d Delay) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what MarshalText has written.
+// UnmarshalText parses the result of MarshalText.
 func (d *Delay) UnmarshalText(text []byte) (err error) {
 	if string(text) == infinity {
 		d.Duration = NoLimit

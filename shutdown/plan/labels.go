@@ -12,17 +12,16 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// DefaultContainerGrace is how long a container gets that says nothing about it,
-// as in Kubernetes.
+// DefaultContainerGrace is the grace period of a container that does not request one, as in
+// Kubernetes.
 const DefaultContainerGrace = 30 * time.Second
 
-// unknownGrace is that of one that may have said something which its runtime has not told:
-// all that its phase has.
+// unknownGrace is the grace period if the runtime has not reported the requested one. It is longer
+// than any phase, so that the container gets the whole time of its phase.
 const unknownGrace = 24 * time.Hour
 
-// Rule says which pods are critical although they do not say so themselves. A
-// pod matches if all that the rule gives matches. Patterns cover the whole
-// value; "*" stands for any run of characters, "?" for a single one.
+// Rule marks pods as critical that do not have the label. A pod matches if all fields that are set
+// match. Patterns match the whole value: "*" matches any text, "?" one character.
 type Rule struct {
 	Namespace   string
 	Name        string
@@ -30,7 +29,7 @@ type Rule struct {
 	Annotations map[string]string // key to pattern of the value
 }
 
-// Rules is a checked list of rules; the zero value matches nothing.
+// Rules is a validated list of rules. The zero value matches nothing.
 type Rules struct{ rules []compiledRule }
 
 type compiledRule struct {
@@ -38,8 +37,8 @@ type compiledRule struct {
 	labels, annotations map[string]*regexp.Regexp
 }
 
-// NewRules checks and compiles rules. Faults are *field.Error; an empty rule is
-// one, because it would make every pod critical.
+// NewRules validates and compiles rules. Errors are *field.Error. An empty rule is an error,
+// because it would make every pod critical.
 func NewRules(rules []Rule) (Rules, error) {
 	var compiled Rules
 	for i, r := range rules {
@@ -108,8 +107,7 @@ func allMatch(wanted map[string]*regexp.Regexp, have map[string]string) bool {
 	return true
 }
 
-// Note is a label or annotation that hostler could not make sense of, and
-// therefore passed over.
+// Note is a label or annotation that hostler ignores because it is invalid or unknown.
 type Note struct {
 	Runtime   string `json:"runtime"`
 	Namespace string `json:"namespace"`
@@ -122,10 +120,10 @@ type Note struct {
 	Effect string `json:"effect,omitempty"`
 }
 
-// mostShown is how many bytes of a value String shows.
+// mostShown is the maximum length of a value in String, in bytes.
 const mostShown = 60
 
-// String names the object, the label and what is wrong with it.
+// String names the object, the label and the fault.
 func (n Note) String() string {
 	name := strings.TrimPrefix(n.Namespace+"/"+n.Pod, "/")
 	if n.Container != "" && n.Container != n.Pod {
@@ -138,8 +136,8 @@ func (n Note) String() string {
 	return fmt.Sprintf("%s: ignored %s=%q: it %s", name, n.Key, value, n.Problem)
 }
 
-// withoutRepeats removes notes of a container that repeat one of its pod, or the reverse: Docker and
-// Podman report the labels of a lone container for both.
+// withoutRepeats removes notes of a container that repeat one of its pod, or vice versa. Docker and
+// Podman report the labels of a container without a pod for both.
 func withoutRepeats(notes []Note) []Note {
 	var kept []Note
 	for _, n := range notes {
@@ -159,7 +157,7 @@ func withoutRepeats(notes []Note) []Note {
 
 // source is one set of labels or annotations, of a pod or of a container.
 type source struct {
-	container string // empty for the pod's
+	container string // empty for the pod
 	values    map[string]string
 }
 
@@ -171,8 +169,8 @@ func containerSources(c runtime.Container) []source {
 	return []source{{c.Name, c.Labels}, {c.Name, c.Annotations}}
 }
 
-// lookup returns the first value of key that parse accepts, and a note for each
-// that it refused on the way.
+// lookup returns the first value of key that parse accepts, with a note for each value that it
+// rejected before.
 func lookup[T any](p runtime.Pod, sources []source, key string, parse func(string) (T, error)) (value T, ok bool, notes []Note) {
 	for _, s := range sources {
 		text, found := s.values[key]
@@ -191,10 +189,10 @@ func lookup[T any](p runtime.Pod, sources []source, key string, parse func(strin
 	return value, false, notes
 }
 
-// Priority is the pod's label or annotation hostler.io/priority; else 2000000000
-// if hostler.io/critical is "true", and 0 if it is "false"; else 2000000000 if a
-// rule matches; else 0. What stands on the pod counts before what stands on its
-// containers, of whom the highest speaks.
+// Priority returns the pod's priority: the label or annotation hostler.io/priority. Without it, the
+// priority is 2000000000 if hostler.io/critical is "true", and 0 if it is "false". Without either,
+// it is 2000000000 if a rule matches, otherwise 0. Labels of the pod have precedence over those of
+// its containers. Of its containers, the highest priority counts.
 func Priority(p runtime.Pod, rules Rules) (int32, []Note) {
 	priority, ok, notes := labelled(p, podSources(p))
 	if !ok {
@@ -215,7 +213,7 @@ func Priority(p runtime.Pod, rules Rules) (int32, []Note) {
 	return 0, notes
 }
 
-// labelled is the priority that one set of labels and annotations speaks of.
+// labelled returns the priority in one set of labels and annotations.
 func labelled(p runtime.Pod, sources []source) (int32, bool, []Note) {
 	priority, ok, notes := lookup(p, sources, runtime.LabelPriority, parsePriority)
 	if ok {
@@ -228,11 +226,11 @@ func labelled(p runtime.Pod, sources []source) (int32, bool, []Note) {
 	return 0, ok, append(notes, more...)
 }
 
-// Grace is how long the container may take to end: hostler.io/grace-period on
-// the container or else its pod, labels before annotations; else what a kubelet
-// recorded; else what it was created with, as by `docker run --stop-timeout`, and as long
-// as that is not known more than any phase has; else DefaultContainerGrace. It reports
-// whether that is requested, and not a default.
+// Grace returns the grace period of the container. The first of these counts:
+// hostler.io/grace-period on the container or its pod (labels before annotations); the value that
+// kubelet recorded; the container's own stop timeout, as in `docker run --stop-timeout`. If the
+// runtime has not reported that, Grace returns a value longer than any phase. Otherwise it is
+// DefaultContainerGrace. requested reports that it is not a default.
 func Grace(p runtime.Pod, c runtime.Container) (grace time.Duration, requested bool, notes []Note) {
 	sources := append(containerSources(c), podSources(p)...)
 	grace, requested, notes = lookup(p, sources, runtime.LabelGracePeriod, parseGrace)

@@ -7,13 +7,13 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// longestShare is longer than any phase that a host would have.
+// longestShare is longer than any real phase.
 const longestShare = 30 * 24 * time.Hour
 
-// order says of the containers of a pod that run which of them end before which, and how
-// much of the phase each has to leave to those that end after it. Where one needs another
-// that does not run, it counts as needing what that one needs. Those that need each
-// other in a circle end together: nobody waits for a container that waits for it.
+// order sets, for the running containers of a pod, which containers stop before which. It also sets
+// how much of the phase each must leave for those that stop after it. If a container needs one that
+// does not run, it counts as needing what that one needs. Containers in a cycle stop at the same
+// time, because none can wait for another.
 func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	ids := make([]string, len(planned))
 	for i, c := range planned {
@@ -23,11 +23,11 @@ func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	if len(needs) == 0 {
 		return
 	}
-	left := isPaused(planned, needs, fairShare(planned, needs, atMost))
+	left := reserves(planned, needs, fairShare(planned, needs, atMost))
 	for i := range planned {
 		c := &planned[i]
-		c.Rest = left[i]
-		c.Grace.Duration = max(0, min(c.Grace.Duration, atMost-c.Rest))
+		c.Reserve = left[i]
+		c.Grace.Duration = max(0, min(c.Grace.Duration, atMost-c.Reserve))
 		for _, needed := range needs[i] {
 			n := &planned[needed]
 			n.Waits = append(n.Waits, c.ID)
@@ -36,8 +36,8 @@ func order(pod runtime.Pod, planned []PlannedContainer, atMost time.Duration) {
 	}
 }
 
-// Within are the pods of a phase as they have to stop in the time that is really left, where some
-// of their containers end after others.
+// Within returns the pods of a phase with grace periods that fit into the remaining time, if some
+// of their containers stop after others.
 func Within(pods []PlannedPod, left time.Duration) []PlannedPod {
 	waits := func(c PlannedContainer) bool { return len(c.Waits) > 0 }
 	if !slices.ContainsFunc(pods, func(p PlannedPod) bool { return slices.ContainsFunc(p.Containers, waits) }) {
@@ -49,14 +49,15 @@ func Within(pods []PlannedPod, left time.Duration) []PlannedPod {
 		p.Containers = slices.Clone(p.Containers)
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			c.Grace.Duration, c.After, c.Waits, c.Rest = min(c.Given(), left), nil, nil, 0
+			c.Grace.Duration, c.After, c.Waits, c.Reserve = min(c.Given(), left), nil, nil, 0
 		}
 	}
 	orderPods(pods, left)
 	return pods
 }
 
-// orderPods is order for the pods of a phase: together of those whose containers need each other.
+// orderPods is order for the pods of a phase. Pods whose containers need each other are ordered
+// together.
 func orderPods(pods []PlannedPod, atMost time.Duration) {
 	all := make([]runtime.Pod, len(pods))
 	for i, p := range pods {
@@ -73,7 +74,7 @@ func orderPods(pods []PlannedPod, atMost time.Duration) {
 			together.Containers = append(together.Containers, pods[i].Pod.Containers...)
 			planned = append(planned, pods[i].Containers...)
 		}
-		byUnits(together.Containers)
+		addUnitOrder(together.Containers)
 		order(together, planned, atMost)
 		for _, i := range group {
 			n := copy(pods[i].Containers, planned)
@@ -82,8 +83,8 @@ func orderPods(pods []PlannedPod, atMost time.Duration) {
 	}
 }
 
-// byUnits has containers need those that stop after them by the order of their units.
-func byUnits(containers []runtime.Container) {
+// addUnitOrder adds dependencies between containers from the stop order of their units.
+func addUnitOrder(containers []runtime.Container) {
 	for _, c := range containers {
 		for i := range containers {
 			if other := &containers[i]; slices.Contains(c.StopsAfter, other.Unit) && !slices.Contains(other.StopsBefore, c.ID) {
@@ -93,14 +94,14 @@ func byUnits(containers []runtime.Container) {
 	}
 }
 
-// PodKey names a pod on a host.
+// PodKey identifies a pod on a host.
 type PodKey struct{ Runtime, ID string }
 
-// Groups returns, of each pod, the first of those whose containers need each other's: itself where
-// it stands alone.
+// Groups returns, for each pod, the first pod of its group. Pods whose containers need each other
+// are in the same group.
 func Groups(pods []runtime.Pod) []PodKey {
 	needs := podNeeds(pods)
-	first := make([]int, len(pods)) // of each, one of its group before it, or itself
+	first := make([]int, len(pods)) // for each pod, an earlier one of its group, or itself
 	for i := range first {
 		first[i] = i
 	}
@@ -112,7 +113,7 @@ func Groups(pods []runtime.Pod) []PodKey {
 		return i
 	}
 	for _, n := range needs {
-		a, b := find(n.who), find(n.whom)
+		a, b := find(n.needing), find(n.needed)
 		first[max(a, b)] = min(a, b)
 	}
 	keys := make([]PodKey, len(pods))
@@ -123,11 +124,11 @@ func Groups(pods []runtime.Pod) []PodKey {
 	return keys
 }
 
-// podNeed is that a container of a pod needs one of another pod, or its unit is ordered after that
-// one's, by their places in a list.
+// podNeed says that a container of pod needing needs one of pod needed, or that its unit is ordered
+// after that one's. Pods are indexes in a list.
 type podNeed struct {
-	who, whom int
-	alive     bool // the container that needs the other one runs
+	needing, needed int
+	alive           bool // the container that needs the other one is running
 }
 
 func podNeeds(pods []runtime.Pod) (needs []podNeed) {
@@ -165,22 +166,23 @@ func podNeeds(pods []runtime.Pod) (needs []podNeed) {
 	return needs
 }
 
-// raise gives pods that others need the highest priority of these: who needs a pod ends before it.
+// raise raises the priority of pods that others need to the highest priority of these others, so
+// that the others stop first.
 func raise(pods []runtime.Pod, priorities []int32) {
 	needs := podNeeds(pods)
 	for changed := true; changed; {
 		changed = false
 		for _, n := range needs {
-			if n.alive && priorities[n.whom] < priorities[n.who] {
-				priorities[n.whom], changed = priorities[n.who], true
+			if n.alive && priorities[n.needed] < priorities[n.needing] {
+				priorities[n.needed], changed = priorities[n.needing], true
 			}
 		}
 	}
 }
 
-// Needs tells, by index, which others of the containers with these IDs each one needs,
-// circles left out; empty where nobody needs any. Where one needs another that is not
-// among them, it counts as needing what that one needs.
+// Needs returns, by index, which of the containers with these IDs each one needs, without cycles;
+// empty if there are no dependencies. If a container needs one that is not in the list, it counts
+// as needing what that one needs.
 func Needs(pod runtime.Pod, ids []string) map[int][]int {
 	index := make(map[string]int, len(ids))
 	for i, id := range ids {
@@ -214,52 +216,52 @@ func Needs(pod runtime.Pod, ids []string) map[int][]int {
 	return withoutCycles(direct, len(ids))
 }
 
-// withoutCycles lets those that need each other, by whatever ways, need together what
-// any of them needs besides.
+// withoutCycles replaces the dependencies of all containers of a cycle by what any of them needs
+// outside the cycle.
 func withoutCycles(direct map[int][]int, count int) map[int][]int {
-	circle := cycles(direct, count)
-	besides, taken := make(map[int][]int), make(map[[2]int]bool) // by circle
+	cycle := cycles(direct, count)
+	outside, taken := make(map[int][]int), make(map[[2]int]bool) // by cycle
 	for i := range count {
 		for _, n := range direct[i] {
-			if of := circle[i]; of != circle[n] && !taken[[2]int{of, n}] {
+			if of := cycle[i]; of != cycle[n] && !taken[[2]int{of, n}] {
 				taken[[2]int{of, n}] = true
-				besides[of] = append(besides[of], n)
+				outside[of] = append(outside[of], n)
 			}
 		}
 	}
 	needs := make(map[int][]int, len(direct))
 	for i := range count {
-		if n := besides[circle[i]]; len(n) > 0 {
+		if n := outside[cycle[i]]; len(n) > 0 {
 			needs[i] = n
 		}
 	}
 	return needs
 }
 
-// cycles names the circle of each: the first of those that need it and that it needs, by
-// whatever ways, in the order in which Tarjan's algorithm comes by them.
+// cycles returns the cycle of each container, named by one of its members (Tarjan's algorithm for
+// strongly connected components).
 func cycles(direct map[int][]int, count int) []int {
-	circle, place, lowest := make([]int, count), make([]int, count), make([]int, count)
-	var way []int // visited, and in no circle yet
+	cycle, place, lowest := make([]int, count), make([]int, count), make([]int, count)
+	var stack []int // visited, and not yet in a cycle
 	visited := 0
 	var visit func(int)
 	visit = func(i int) {
 		visited++
-		place[i], lowest[i], circle[i] = visited, visited, -1
-		way = append(way, i)
+		place[i], lowest[i], cycle[i] = visited, visited, -1
+		stack = append(stack, i)
 		for _, n := range direct[i] {
 			switch {
 			case place[n] == 0:
 				visit(n)
 				lowest[i] = min(lowest[i], lowest[n])
-			case circle[n] < 0:
+			case cycle[n] < 0:
 				lowest[i] = min(lowest[i], place[n])
 			}
 		}
-		for lowest[i] == place[i] && circle[i] < 0 {
-			last := way[len(way)-1]
-			way = way[:len(way)-1]
-			circle[last] = i
+		for lowest[i] == place[i] && cycle[i] < 0 {
+			last := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			cycle[last] = i
 		}
 	}
 	for i := range count {
@@ -267,17 +269,17 @@ func cycles(direct map[int][]int, count int) []int {
 			visit(i)
 		}
 	}
-	return circle
+	return cycle
 }
 
-// isPaused are what each container has to leave of its phase: the longest time that those may
-// take which it needs, one after another, each its own grace and no more than a share.
-func isPaused(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
+// reserves returns how much of the phase each container must leave for the containers that it
+// needs. Those stop one after another, each within its own grace period and at most share.
+func reserves(planned []PlannedContainer, needs map[int][]int, share time.Duration) []time.Duration {
 	return Heaviest(needs, len(planned), func(i int) time.Duration { return min(planned[i].Given(), share) })
 }
 
-// Heaviest is, of each of so many, the heaviest way through what it needs, as Needs tells
-// it: without circles.
+// Heaviest returns, for each of count nodes, the heaviest path through the nodes that it needs.
+// needs must have no cycles.
 func Heaviest[W int | time.Duration](needs map[int][]int, count int, weight func(int) W) []W {
 	known, done := make([]W, count), make([]bool, count)
 	var of func(int) W
@@ -297,13 +299,13 @@ func Heaviest[W int | time.Duration](needs map[int][]int, count int, weight func
 	return known
 }
 
-// fairShare is the longest that each container may take, in whole seconds where that
-// can be, so that those which end one after another fit into the phase: whoever needs
-// less leaves it to the others.
+// fairShare returns the longest time that each container may take, so that containers that stop one
+// after another fit into the phase. It is in whole seconds if possible. Containers that need less
+// leave the rest to the others.
 func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Duration) time.Duration {
-	atMost = min(atMost, longestShare) // sums of what is longer could not be counted
+	atMost = min(atMost, longestShare) // avoids an overflow of sums
 	fits := func(share time.Duration) bool {
-		for i, left := range isPaused(planned, needs, share) {
+		for i, left := range reserves(planned, needs, share) {
 			if min(planned[i].Given(), share)+left > atMost {
 				return false
 			}
@@ -313,7 +315,7 @@ func fairShare(planned []PlannedContainer, needs map[int][]int, atMost time.Dura
 	if fits(atMost) {
 		return atMost
 	}
-	// fits holds for less where it holds for more.
+	// If fits is true for a value, it is true for all smaller ones.
 	unit := time.Second
 	if !fits(unit) {
 		unit = time.Millisecond

@@ -11,8 +11,8 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// project is a pod of services, each "name" or "name:grace", with a "-" before the name
-// where it does not run, and after a ">" those that it needs.
+// project is a pod of services: "name" or "name:grace". "-" before the name: it is not running.
+// After ">" are the services that it needs.
 func project(services ...string) runtime.Pod {
 	pod := runtime.Pod{ID: "compose:shop", Name: "shop"}
 	for _, s := range services {
@@ -34,7 +34,7 @@ func project(services ...string) runtime.Pod {
 	return pod
 }
 
-// byUnit has a unit give one of a pod's containers no more than that.
+// byUnit limits the grace period of one container by a unit.
 func byUnit(p runtime.Pod, name string, gives time.Duration) runtime.Pod {
 	for i := range p.Containers {
 		if c := &p.Containers[i]; c.Name == name {
@@ -47,7 +47,7 @@ func byUnit(p runtime.Pod, name string, gives time.Duration) runtime.Pod {
 func TestDependentsStopBeforeWhatTheyNeed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod  runtime.Pod
-		want string // by container: name=grace(what it leaves)<those that end before it
+		want string // by container: name=grace(time left for others)<those that end before it
 	}{
 		"nobody needs anybody":               {project("web:5s", "db:50s"), "web=5s db=20s"},
 		"a chain that has time":              {project("web:5s>api", "api:5s>db", "db:5s"), "web=5s(10s) api=5s(5s)<web db=5s<api"},
@@ -86,8 +86,8 @@ func described(containers []plan.PlannedContainer) string {
 	var words []string
 	for _, c := range containers {
 		word := fmt.Sprintf("%s=%v", c.Name, c.Grace.Duration)
-		if c.Rest > 0 {
-			word += fmt.Sprintf("(%v)", c.Rest)
+		if c.Reserve > 0 {
+			word += fmt.Sprintf("(%v)", c.Reserve)
 		}
 		if len(c.After) > 0 {
 			slices.Sort(c.After)
@@ -98,15 +98,15 @@ func described(containers []plan.PlannedContainer) string {
 	return strings.Join(words, " ")
 }
 
-// checkFits fails unless each container of a chain has some time, and all fit.
+// checkFits fails unless each container of a chain has some time, and all fit into the phase.
 func checkFits(t *testing.T, chain []plan.PlannedContainer, phase time.Duration) {
 	t.Helper()
 	left := phase
 	for i, c := range chain {
-		if share := left - c.Rest; share <= 0 {
+		if share := left - c.Reserve; share <= 0 {
 			t.Errorf("New() leaves container %d of %d %v", i, len(chain), share)
 		}
-		left = c.Rest
+		left = c.Reserve
 	}
 }
 
@@ -127,7 +127,7 @@ func TestAnOrderIsFittedIntoWhatIsLeft(t *testing.T) {
 	}
 }
 
-// Whatever depends on whatever, nobody waits for ever, and nobody is lost.
+// With any dependencies, every container stops in time, and none is omitted.
 func FuzzOrder(f *testing.F) {
 	f.Add([]byte{0x12, 0x23, 0x31, 0x44}, uint8(5))
 	f.Fuzz(func(t *testing.T, edges []byte, stopped uint8) {
@@ -141,7 +141,7 @@ func FuzzOrder(f *testing.F) {
 		}
 		for _, e := range edges {
 			c := &pod.Containers[e>>4&7]
-			c.StopsBefore = append(c.StopsBefore, fmt.Sprint(e&15)) // some of which are not there
+			c.StopsBefore = append(c.StopsBefore, fmt.Sprint(e&15)) // some of these do not exist
 		}
 		p := plan.New([]plan.PhaseSpec{{Name: "regular", Grace: 20 * time.Second}}, []runtime.Pod{pod}, plan.Rules{}, 0)
 		ended := map[string]bool{}

@@ -7,15 +7,15 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Order holds, by name of a systemd unit, the services that run and that systemd stops before it.
+// Order has, by name of a systemd unit, the running services that systemd stops before it.
 type Order map[string][]string
 
-// Holder is the systemd unit that holds a container: its own, else its runtime's service.
+// Holder is the systemd unit of a container: its own, or its runtime's service.
 func Holder(c runtime.Container) string { return cmp.Or(c.Unit, runtimeService(c.Runtime)) }
 
 func runtimeService(name string) string { return name + ".service" }
 
-// Holders are the units that hold containers that run, by name.
+// Holders returns the names of the units of running containers.
 func Holders(pods []runtime.Pod) (names []string) {
 	for _, p := range pods {
 		for _, c := range p.Containers {
@@ -28,9 +28,9 @@ func Holders(pods []runtime.Pod) (names []string) {
 	return slices.Compact(names)
 }
 
-// Apply returns the pods with StopsAfter of their containers as the order has it. Services of
-// runtimes are left out, and for containers that have no unit of their own so are units of other
-// containers: each of these is ordered after its runtime.
+// Apply returns the pods with the StopsAfter of their containers set from the order. Services of
+// runtimes are omitted. For containers without their own unit, units of other containers are
+// omitted, too: each is ordered after its runtime.
 func (o Order) Apply(pods []runtime.Pod) []runtime.Pod {
 	if len(o) == 0 {
 		return pods

@@ -1,7 +1,7 @@
 // Package plan decides which pods stop in which phase of a shutdown, and with how much grace.
 //
-// It owns the meaning of labels, rules and grace periods, as pure functions of pods and
-// configuration. It stops nothing and calls no runtime.
+// It owns the meaning of labels, rules and grace periods. It has only pure functions of pods and
+// configuration: it stops nothing and calls no runtime.
 package plan
 
 import (
@@ -14,53 +14,52 @@ import (
 	"hostler.io/hostler/internal/field"
 )
 
-// CriticalPriority is the priority from which on a pod counts as critical: that
-// of Kubernetes' system-cluster-critical class.
+// CriticalPriority is the lowest priority of a critical pod: that of Kubernetes'
+// system-cluster-critical class.
 const CriticalPriority int32 = 2000000000
 
-// Default periods of a host on which nobody configured any.
+// Default periods without configuration.
 const (
 	DefaultGracePeriod             = 30 * time.Second
 	DefaultGracePeriodCriticalPods = 10 * time.Second
 )
 
-// Margin is what a guard asks of the init system beyond the phases: time to
-// kill what ignored its grace, to list pods once more and to write the status.
+// Margin is what a guard requests from the init system beyond the phases. It is the time to kill
+// containers after their grace period, to list pods again, and to write the status.
 const Margin = 6 * time.Second
 
-// PhaseSpec is one step of a shutdown. Its pods are those whose priority is at
-// least Priority and below that of the next phase; Grace is the time that they
-// have together.
+// PhaseSpec is one phase of a shutdown. It has the pods with at least this Priority and below the
+// Priority of the next phase. Grace is their common grace period.
 type PhaseSpec struct {
 	Name     string
 	Priority int32
 	Grace    time.Duration
 }
 
-// PriorityGroup is one phase as a person configures it.
+// PriorityGroup is one configured phase.
 type PriorityGroup struct {
 	Priority int32
 	Grace    time.Duration
 }
 
-// Periods is how a person says how long a shutdown may take: two periods, or a
-// list by priority. Nil means not given. A GracePeriod of zero disarms.
+// Periods is the configured time of a shutdown: two periods, or a list by priority. Nil means not
+// configured. A GracePeriod of zero disarms the guard.
 type Periods struct {
 	GracePeriod             *time.Duration
 	GracePeriodCriticalPods *time.Duration
 	ByPriority              []PriorityGroup
 }
 
-// fault is an error in one field of the section shutdown, such as "byPriority[1].priority".
+// fault returns an error about one field of the section shutdown, such as "byPriority[1].priority".
 func fault(path, format string, args ...any) error {
 	return field.Errorf("shutdown."+path, format, args...)
 }
 
-// Phases returns the phases in the order in which they run, lowest priority
-// first, or none if the periods disarm the guard. Faults are *field.Error.
+// Phases returns the phases in execution order, lowest priority first. It returns none if the
+// periods disarm the guard. Errors are *field.Error.
 //
-// Critical pods with no period of their own (zero, given explicitly) stop
-// together with all others, in one phase: a phase without time would kill them.
+// If the period of critical pods is explicitly zero, critical pods stop together with all others,
+// in one phase. A phase without time would kill them.
 func (p Periods) Phases() ([]PhaseSpec, error) {
 	if p.ByPriority != nil {
 		return p.byPriority()
@@ -101,11 +100,11 @@ func (p Periods) Phases() ([]PhaseSpec, error) {
 	}, nil
 }
 
-// Defaults are the phases of a host on which nobody configured any.
+// Defaults returns the phases without configuration.
 func Defaults() []PhaseSpec {
 	phases, err := Periods{}.Phases()
 	if err != nil {
-		panic(err) // the constants contradict each other
+		panic(err) // the default constants are invalid
 	}
 	return phases
 }
@@ -138,8 +137,7 @@ func (p Periods) byPriority() ([]PhaseSpec, error) {
 	return phases, nil
 }
 
-// period checks one duration: zero, or at least the second in which the
-// runtimes count.
+// period validates one duration: zero, or at least one second, because runtimes use whole seconds.
 func period(path string, d time.Duration) error {
 	switch {
 	case d < 0:
@@ -152,8 +150,7 @@ func period(path string, d time.Duration) error {
 	return nil
 }
 
-// Check reports whether phases are what Phases may return. Whoever builds
-// them manually is held to it.
+// Check validates phases that were not created by Phases.
 func Check(phases []PhaseSpec) error {
 	var total time.Duration
 	for i, p := range phases {
@@ -168,7 +165,7 @@ func Check(phases []PhaseSpec) error {
 	return nil
 }
 
-// Total is what all phases take if each needs all of its time.
+// Total returns the sum of all phases.
 func Total(phases []PhaseSpec) time.Duration {
 	var total time.Duration
 	for _, p := range phases {
@@ -177,8 +174,8 @@ func Total(phases []PhaseSpec) time.Duration {
 	return total
 }
 
-// Untimed names the phases that are configured to have no time: their pods are killed at once,
-// unless earlier phases leave some.
+// Untimed returns the names of the phases with a configured time of zero. Their pods are killed at
+// once, unless earlier phases leave time.
 func Untimed(phases []PhaseSpec) (names []string) {
 	for _, p := range phases {
 		if p.Grace == 0 {
@@ -188,15 +185,14 @@ func Untimed(phases []PhaseSpec) (names []string) {
 	return names
 }
 
-// Reserve is how much of granted is kept back from the phases: Margin, or a
-// quarter where little is granted.
+// Reserve returns how much of granted is not used for phases: Margin, or a quarter if little is
+// granted.
 func Reserve(granted time.Duration) time.Duration { return min(Margin, granted/4) }
 
-// Fit shortens the phases to what is granted in all, Margin included. Time goes
-// to the highest priority first, so that critical pods keep their share; but
-// each phase keeps a second as long as there is one for it, because without a
-// pod is killed before it was sent the stop signal. A granted of zero means that nobody
-// knows, and fits everything.
+// Fit shortens the phases so that they fit into granted, Margin included. The highest priority gets
+// time first, so that critical pods keep their share. But each phase gets a second first if
+// possible, because without time its pods would be killed without a stop signal. If granted is
+// zero, the limit is unknown, and nothing is shortened.
 func Fit(phases []PhaseSpec, granted time.Duration) []PhaseSpec {
 	fitted := slices.Clone(phases)
 	if granted <= 0 {
@@ -216,8 +212,8 @@ func Fit(phases []PhaseSpec, granted time.Duration) []PhaseSpec {
 	return fitted
 }
 
-// phaseOf finds the phase with the greatest priority that is not above the
-// given one; what is below the lowest goes to the lowest.
+// phaseOf returns the index of the phase with the greatest priority that is not above the given
+// one. Pods below the lowest phase belong to it.
 func phaseOf(phases []PhaseSpec, priority int32) int {
 	i, found := slices.BinarySearchFunc(phases, priority, func(p PhaseSpec, want int32) int {
 		return cmp.Compare(p.Priority, want)

@@ -24,7 +24,7 @@ func TestPeriods(t *testing.T) {
 		name    string
 		periods plan.Periods
 		want    []plan.PhaseSpec
-		field   string // of the error
+		field   string // in the error
 	}{
 		{"nothing given takes the defaults", plan.Periods{}, two(20, 10), ""},
 		{"two periods", plan.Periods{GracePeriod: sec(60), GracePeriodCriticalPods: sec(15)}, two(45, 15), ""},

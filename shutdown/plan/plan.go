@@ -11,80 +11,79 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// Plan is who would be stopped when, and with how much time. It is what
-// `hostler shutdown plan` prints and what a drain carries out.
+// Plan says which pods are stopped when, and with how much grace. `hostler shutdown plan` prints
+// it, and a drain executes it.
 type Plan struct {
-	Phases []PlannedPhase `json:"phases"` // in the order in which they run
-	// Total is what the configured phases request. Where it does not fit into
-	// what is granted, the phases' own graces are shorter in sum.
+	Phases []PlannedPhase `json:"phases"` // in execution order
+	// Total is the sum of the configured phases. If it does not fit into Granted, the sum of the
+	// phases' Grace is less.
 	Total metav1.Duration `json:"total"`
-	// Granted is the longest delay of the init system; zero if it is not known.
+	// Granted is the longest delay of the init system; zero if unknown.
 	Granted Delay `json:"granted"`
-	// Notes lists labels and annotations that were passed over.
+	// Notes lists labels and annotations that are ignored.
 	Notes []Note `json:"notes,omitempty"`
-	// Message says which runtime could not be asked, and shows as last seen.
+	// Message names runtimes that did not answer. Their pods are the last known ones.
 	Message string `json:"message,omitempty"`
 }
 
-// PlannedPhase is one phase with its pods. One without pods is skipped.
+// PlannedPhase is one phase with its pods. A phase without pods is skipped.
 type PlannedPhase struct {
 	Name     string          `json:"name"`
 	Priority int32           `json:"priority"`
 	Grace    metav1.Duration `json:"grace"`
 	Wanted   metav1.Duration `json:"wanted,omitzero"` // as configured, if logind grants less
-	// Unused is the time of phases before it that have no pods. Its pods have it in addition to Grace.
+	// Unused is the time of earlier phases without pods. The pods have it in addition to Grace.
 	Unused metav1.Duration `json:"unused,omitzero"`
 	Pods   []PlannedPod    `json:"pods"`
 }
 
-// PlannedPod is a pod that runs, in its phase.
+// PlannedPod is a running pod in its phase.
 type PlannedPod struct {
 	Runtime    string             `json:"runtime"`
 	ID         string             `json:"id"`
-	UID        string             `json:"uid,omitempty"` // the orchestrator's, where it differs from ID
+	UID        string             `json:"uid,omitempty"` // the orchestrator's, if it differs from ID
 	Namespace  string             `json:"namespace"`
 	Name       string             `json:"name"`
 	Priority   int32              `json:"priority"`
-	Grace      metav1.Duration    `json:"grace"` // the longest of its containers'
+	Grace      metav1.Duration    `json:"grace"` // the longest of its containers
 	Containers []PlannedContainer `json:"containers"`
 
 	Pod runtime.Pod `json:"-"`
 }
 
-// PlannedContainer is a running container. Grace is the smallest of its own, its
+// PlannedContainer is a running container. Grace is the smallest of its own grace period, its
 // unit's and its phase's.
 type PlannedContainer struct {
 	Runtime string          `json:"runtime"`
 	ID      string          `json:"id"`
 	Name    string          `json:"name"`
 	Grace   metav1.Duration `json:"grace"`
-	// Wanted is the grace that it requests, and Limit names what gives it less; both are empty
-	// where it has as much as it requests.
+	// Wanted is the grace period that it requests, and Limit names what gives it less. Both are
+	// empty if it gets what it requests.
 	Wanted metav1.Duration `json:"wanted,omitzero"`
 	Limit  string          `json:"limit,omitempty"`
-	// After names the containers that need this one: it is sent the stop signal once
-	// they have.
+	// After names the containers that need this one. It is sent the stop signal after they have
+	// stopped.
 	After []string `json:"after,omitempty"`
-	// AfterUnits names systemd units that systemd orders after the container's: it is asked to
-	// end once they have stopped.
+	// AfterUnits names the systemd units that are ordered after its unit. It is sent the stop
+	// signal after they have stopped.
 	AfterUnits []string `json:"afterUnits,omitempty"`
-	// Unit is the systemd unit by whose stop it is stopped, if it is of any.
+	// Unit is the systemd unit that is stopped to stop it; empty without one.
 	Unit string `json:"unit,omitempty"`
-	// Restart is who starts it again after the boot, where its runtime reports it.
+	// Restart says what starts it again after the boot, if its runtime reports it.
 	Restart runtime.Restart `json:"restart,omitzero"`
 
 	Container runtime.Container `json:"-"`
-	Own       time.Duration     `json:"-"` // its own grace, regardless of its unit's and the phase's
-	Cut       string            `json:"-"` // what makes Grace shorter than Own; like Limit, but also of a default
-	Requested bool              `json:"-"` // Own is no default
-	Waits     []string          `json:"-"` // After, by IDs
-	Rest      time.Duration     `json:"-"` // what of the phase is kept for those that end after it
+	Own       time.Duration     `json:"-"` // its own grace period, without the limits of its unit and its phase
+	Cut       string            `json:"-"` // what makes Grace shorter than Own; unlike Limit, it is also set if Own is a default
+	Requested bool              `json:"-"` // Own is not a default
+	Waits     []string          `json:"-"` // IDs of After
+	Reserve   time.Duration     `json:"-"` // part of the phase that is left for the containers that stop after it
 }
 
-// New sorts the pods that have running containers into phases and fits
-// those into what the init system grants (zero if that is not known), keeping
-// Margin, or a quarter of little, for the end. phases are as Periods.Phases
-// returns them; without any the plan is empty.
+// New sorts the pods with running containers into phases, and shortens the phases to what the init
+// system grants (zero if unknown). It keeps Margin for the end, or a quarter if little is granted.
+// phases must be from Periods.Phases; without any, the plan is empty.
 func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Duration) Plan {
 	plan := Plan{
 		Phases:  make([]PlannedPhase, 0, len(phases)),
@@ -141,7 +140,7 @@ func New(phases []PhaseSpec, pods []runtime.Pod, rules Rules, granted time.Durat
 	return plan
 }
 
-// passOn gives the time of phases without pods to the next phase that has some.
+// passOn adds the time of phases without pods to the next phase that has pods.
 func (p *Plan) passOn(hasPods func(phase int) bool) {
 	var unused time.Duration
 	for i := range p.Phases {
@@ -153,10 +152,10 @@ func (p *Plan) passOn(hasPods func(phase int) bool) {
 	}
 }
 
-// available is how long the pods of the phase have.
+// available returns the time of the pods of the phase.
 func (p PlannedPhase) available() time.Duration { return p.Grace.Duration + p.Unused.Duration }
 
-// explain says which grace period applies, if the note is about one.
+// explain adds the effective grace period to a note about one.
 func (p *Plan) explain(n *Note) {
 	if n.Effect != "" {
 		return
@@ -191,7 +190,7 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 		}
 		own, requested, notes := Grace(pod, c)
 		for _, n := range notes {
-			// A fault on the pod is found once for each of its containers.
+			// The same note on the pod is found once for each of its containers.
 			if !slices.Contains(all, n) {
 				all = append(all, n)
 			}
@@ -203,7 +202,7 @@ func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod,
 	return planned, all
 }
 
-// nameLimit says why a container of the phase has less than it requests, if it has.
+// nameLimit sets why a container gets less grace than it requests.
 func (c *PlannedContainer) nameLimit(phase PlannedPhase) {
 	given := c.Given()
 	switch {
@@ -223,7 +222,7 @@ func (c *PlannedContainer) nameLimit(phase PlannedPhase) {
 	}
 }
 
-// longest is the longest grace of the pod's containers.
+// longest returns the longest grace period of the pod's containers.
 func (p PlannedPod) longest() (grace time.Duration) {
 	for _, c := range p.Containers {
 		grace = max(grace, c.Grace.Duration)
@@ -231,7 +230,7 @@ func (p PlannedPod) longest() (grace time.Duration) {
 	return grace
 }
 
-// Given is what a container has of its own grace: no more than its unit gives.
+// Given returns the container's own grace period, limited by its unit's.
 func (c PlannedContainer) Given() time.Duration {
 	if unit := c.Container.UnitGrace; unit != nil {
 		return min(c.Own, *unit)
@@ -239,29 +238,28 @@ func (c PlannedContainer) Given() time.Duration {
 	return c.Own
 }
 
-// WithoutCritical takes the critical pods out of a plan: an operator's drain leaves them
-// alone. It returns them beside what is left.
+// WithoutCritical removes the critical pods from a plan, because a manual drain does not stop them.
+// It also returns the removed pods.
 func WithoutCritical(p Plan) (Plan, []PlannedPod) {
-	spared := []PlannedPod{}
+	critical := []PlannedPod{}
 	p.Phases = slices.Clone(p.Phases)
 	for i := range p.Phases {
 		pods := []PlannedPod{}
 		for _, pod := range p.Phases[i].Pods {
 			if pod.Priority >= CriticalPriority {
-				spared = append(spared, pod)
+				critical = append(critical, pod)
 			} else {
 				pods = append(pods, pod)
 			}
 		}
 		p.Phases[i].Pods = pods
 	}
-	return p, spared
+	return p, critical
 }
 
-// Bound is how long the plan takes at the most, except kills: each phase ends
-// with the longest of the containers' own graces, and at the latest when the
-// graces of the phases up to it are over. Containers that end one after another need
-// the sum of theirs.
+// Bound returns the longest time of the plan, without kills. A phase ends when its slowest
+// container ends, and at the latest when the time of all phases so far is over. For containers that
+// stop one after another, the sum of their grace periods counts.
 func (p Plan) Bound() time.Duration {
 	var bound, latest time.Duration
 	for _, phase := range p.Phases {
@@ -269,7 +267,7 @@ func (p Plan) Bound() time.Duration {
 		var longest time.Duration
 		for _, pod := range phase.Pods {
 			for _, c := range pod.Containers {
-				longest = max(longest, c.Own+c.Rest)
+				longest = max(longest, c.Own+c.Reserve)
 			}
 		}
 		bound = min(bound+longest, latest)
@@ -282,8 +280,8 @@ func Runs(p runtime.Pod) bool {
 	return slices.ContainsFunc(p.Containers, Alive)
 }
 
-// Alive reports whether a container is to be stopped. One that its runtime has lost track of
-// may live, as where a shim is slow to answer a containerd that has just been started.
+// Alive reports whether a container must be stopped. In an unknown state, it may run: a shim may be
+// slow to answer a restarted containerd.
 func Alive(c runtime.Container) bool {
 	return c.State == runtime.Running || c.State == runtime.Unknown
 }

@@ -54,7 +54,7 @@ func TestNewSortsPodsIntoPhases(t *testing.T) {
 	}
 }
 
-// What a phase does not need is the next one's, and one without pods takes nothing.
+// Time that a phase does not need goes to the next phase. A phase without pods takes no time.
 func TestTheBoundIsWhatThePodsOfAPlanTake(t *testing.T) {
 	phases := []plan.PhaseSpec{{Name: "regular", Grace: 20 * time.Second}, {Name: "critical", Priority: plan.CriticalPriority, Grace: 10 * time.Second}}
 	const critical = "2000000000"
@@ -93,7 +93,7 @@ func TestNewGivesTheSmallerGrace(t *testing.T) {
 	}
 }
 
-// The drain gives it to them, and the record of a shutdown shows it.
+// The plan has the time that a drain gives, and that the record shows.
 func TestPodsHaveTheTimeOfPhasesWithoutPods(t *testing.T) {
 	phases := []plan.PhaseSpec{{Name: "low", Priority: -1, Grace: 5 * time.Second}, {Name: "regular", Grace: 20 * time.Second}, {Name: "critical", Priority: plan.CriticalPriority, Grace: 10 * time.Second}}
 	for name, c := range map[string]struct {
@@ -120,7 +120,7 @@ func TestPodsHaveTheTimeOfPhasesWithoutPods(t *testing.T) {
 	}
 }
 
-// Docker and Podman report the labels of a lone container for its pod, too.
+// Docker and Podman report the labels of a container without a pod for the pod, too.
 func TestALabelThatIsIgnoredIsNotedOnceWithWhatAppliesInstead(t *testing.T) {
 	labels := map[string]string{runtime.LabelGracePeriod: "soon", runtime.LabelPriority: "high"}
 	lone := runtime.Pod{Name: "web", Labels: labels, Containers: []runtime.Container{{Name: "web", State: runtime.Running, Labels: labels}}}
@@ -131,7 +131,8 @@ func TestALabelThatIsIgnoredIsNotedOnceWithWhatAppliesInstead(t *testing.T) {
 	}
 }
 
-// What a unit gives its container is no more for what somebody asks, and no less.
+// A request cannot raise the limit of the container's unit. A smaller request is not raised to it
+// either.
 func TestAContainerHasNoMoreThanItsUnitGivesIt(t *testing.T) {
 	for _, c := range []struct {
 		unit, label string
@@ -205,7 +206,7 @@ func TestPlanAsJSON(t *testing.T) {
 	}
 }
 
-// TestNewHolds checks what must hold for any pods, phases and grants.
+// TestNewHolds checks properties that hold for any pods, phases and granted delays.
 func TestNewHolds(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -250,8 +251,8 @@ func holds(t *testing.T, seed uint64, phases []plan.PhaseSpec, got plan.Plan, al
 		if phase.Grace.Duration < 0 || phase.Grace.Duration > phases[i].Grace {
 			t.Errorf("seed %d: phase %s has grace %v of %v", seed, phase.Name, phase.Grace, phases[i].Grace)
 		}
-		// Who has less than requested, and more than a second, proves that all
-		// above have what they requested.
+		// If a phase has less than requested, but more than a second, all higher phases have their
+		// full time.
 		if phase.Grace.Duration > time.Second {
 			for j := i + 1; j < len(phases); j++ {
 				if got.Phases[j].Grace.Duration < phases[j].Grace {

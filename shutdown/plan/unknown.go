@@ -10,16 +10,16 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// domain is that of hostler's labels and annotations.
+// domain is the domain of hostler's labels and annotations.
 const domain = "hostler.io/"
 
-// known are the labels and annotations of pods and containers that hostler reads.
+// known returns the labels and annotations of pods and containers that hostler reads.
 func known() []string {
 	return []string{runtime.LabelCritical, runtime.LabelGracePeriod, runtime.LabelKeep, runtime.LabelPriority}
 }
 
-// elsewhere says where the others of hostler's labels and annotations belong: those of
-// docs/reference/labels.md.
+// elsewhere returns the other labels and annotations of hostler, with the object that they belong
+// to. docs/reference/labels.md lists them.
 func elsewhere() map[string]string {
 	const read, written = "is read on the Node, not on pods", "is written by hostler, not read on pods"
 	return map[string]string{
@@ -30,14 +30,14 @@ func elsewhere() map[string]string {
 	}
 }
 
-// Ignored returns a note for each label and annotation that hostler passes over: those with an invalid
+// Ignored returns a note for each label and annotation that hostler ignores: those with an invalid
 // value, and those of UnknownLabels.
 func Ignored(phases []PhaseSpec, pods []runtime.Pod, rules Rules) []Note {
 	return withoutRepeats(append(New(phases, pods, rules, 0).Notes, UnknownLabels(pods)...))
 }
 
-// UnknownLabels returns a note for each label and annotation that looks like one of hostler's and is
-// not, with the nearest one that is.
+// UnknownLabels returns a note for each label and annotation that looks like one of hostler's but
+// is not, with the most similar valid one.
 func UnknownLabels(pods []runtime.Pod) []Note {
 	var notes []Note
 	for _, p := range pods {
@@ -59,8 +59,8 @@ func UnknownLabels(pods []runtime.Pod) []Note {
 	return withoutRepeats(notes)
 }
 
-// unknownKey says what is wrong with a key that looks like one of hostler's; empty if nothing is, or
-// it is another program's.
+// unknownKey returns what is wrong with a key that looks like one of hostler's. It is empty if the
+// key is valid, or belongs to another program.
 func unknownKey(key string) string {
 	name, ours := nameOf(key)
 	if !ours || slices.Contains(known(), key) {
@@ -75,8 +75,8 @@ func unknownKey(key string) string {
 	return "is not a label of hostler; it knows " + strings.Join(known(), ", ")
 }
 
-// nameOf returns the key without hostler's domain, or what may be meant as such, and whether it has
-// one: a subdomain, another order, or none of its top level.
+// nameOf returns the key without hostler's domain. It also recognises likely errors in the domain:
+// a subdomain, another order, or a missing top-level domain.
 func nameOf(key string) (name string, ours bool) {
 	at, rest, qualified := strings.Cut(key, "/")
 	if qualified && (at+"/" == domain || strings.HasSuffix(at+"/", "."+domain)) {
@@ -90,8 +90,8 @@ func nameOf(key string) (name string, ours bool) {
 	return "", false
 }
 
-// nearest returns the known key whose name contains this one, or is contained in it, or differs from it
-// in few letters; empty if there is none.
+// nearest returns the known key that is most similar to name: one contains the other, or they
+// differ in few letters. It is empty if there is none.
 func nearest(name string) string {
 	best, least := "", 3
 	for _, key := range known() {

@@ -35,7 +35,7 @@ func TestALabelThatOnlyLooksLikeHostlersIsNotedWithTheNearest(t *testing.T) {
 		pods := []runtime.Pod{
 			{Name: "labels", Labels: labels},
 			{Name: "annotations", Annotations: labels},
-			{Name: "both", Labels: labels, Containers: []runtime.Container{{Name: "both", Labels: labels}}}, // as of Docker
+			{Name: "both", Labels: labels, Containers: []runtime.Container{{Name: "both", Labels: labels}}}, // as Docker reports it
 			{Name: "exited", Containers: []runtime.Container{{Name: "c", State: runtime.Exited, Annotations: labels}}},
 		}
 		notes := plan.UnknownLabels(pods)

@@ -17,34 +17,35 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// PendingUnit is a systemd unit that this boot is still to bring up.
+// PendingUnit is a systemd unit that systemd has yet to start in this boot.
 type PendingUnit struct {
 	Unit   string
-	Path   string // where it mounts; empty for a unit that is none of a mount
-	Queued bool   // it has a start job; else it is a mount that is not there
+	Path   string // mount point; empty if it is not a mount unit
+	Queued bool   // it has a start job; otherwise it is a mount unit that is not mounted
 }
 
-// HostFacts is what containers need of the host, and what of that is still to come.
+// HostFacts are the dependencies of containers on the host, and which of them are not ready.
 type HostFacts struct {
-	// Needs is what each container needs, whose Paths have the targets of symbolic links as well.
-	// It reports false for one whose runtime did not return that.
+	// Needs returns the dependencies of a container. Their Paths include the targets of symbolic
+	// links. It returns false if the runtime did not report them.
 	Needs        func(journal.Restart) (runtime.StartNeeds, bool)
 	PendingUnits []PendingUnit
-	NoAnswer     bool // systemd has not returned what is still to come
+	NoAnswer     bool // systemd has not answered
 }
 
 const (
-	// networkUnit is what the runtimes' own services wait for before they start containers.
+	// networkUnit is the unit that the runtimes' own services wait for before they start
+	// containers.
 	networkUnit = "network-online.target"
-	// queuedBound is how long the network is waited for, another unit that starts containers, and
-	// mounts below a folder that a container gets.
+	// queuedBound is how long a container waits for the network, for units that it depends on, and
+	// for mounts below its folders.
 	queuedBound = 10 * time.Minute
 )
 
-// awaited says what a container waits for; empty if for nothing. A mount that holds what the
-// container gets is waited for also if it has failed: with the folder below it, the container would
-// write to another place than before.
-func (h *HostFacts) awaited(r journal.Restart, waited time.Duration) (reason string, queued bool) {
+// waitsFor returns what a container waits for; empty if nothing. It waits for a mount that contains
+// one of its paths even if the mount has failed. Otherwise the container would write to the folder
+// below the mount point.
+func (h *HostFacts) waitsFor(r journal.Restart, waited time.Duration) (reason string, queued bool) {
 	if h == nil {
 		return "", false
 	}
@@ -72,26 +73,26 @@ func (h *HostFacts) awaited(r journal.Restart, waited time.Duration) (reason str
 	return "", false
 }
 
-// isWithin reports whether a path is a folder or below it.
+// isWithin reports whether path is folder or below it.
 func isWithin(path, folder string) bool {
 	rest, found := strings.CutPrefix(path, strings.TrimSuffix(folder, "/"))
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// hostCheckBound is how long files of the host are searched for: what is on another host may hang.
+// hostCheckBound bounds reading files of the host, because a network filesystem may hang.
 const hostCheckBound = 2 * time.Second
 
-// host reads the files of the host as the runtimes see them. hostler itself has other devices, and
-// another /tmp. It is safe for concurrent use.
+// host reads the files of the host as the runtimes see them. The service of hostler has its own
+// /dev and /tmp. It is safe for concurrent use.
 type host struct {
 	proc  string
-	hangs atomic.Bool // a check of files has not returned
+	hangs atomic.Bool // an earlier check has not returned
 }
 
 func (h *host) root() string { return filepath.Join(h.proc, "1", "root") }
 
-// checkHost calls f, which reads files, and reports whether it returned in time. Nothing is read
-// while an earlier check hangs.
+// checkHost calls f, which reads files, and reports whether it returned in time. It does not call f
+// while an earlier call hangs.
 func (h *host) checkHost(ctx context.Context, f func()) bool {
 	if !h.hangs.CompareAndSwap(false, true) {
 		return false
@@ -105,7 +106,7 @@ func (h *host) checkHost(ctx context.Context, f func()) bool {
 	}) == nil
 }
 
-// resolve adds the targets of symbolic links on the way to each path.
+// resolve adds the targets of symbolic links in each path.
 func (h *host) resolve(ctx context.Context, paths []string) []string {
 	var found []string
 	if !h.checkHost(ctx, func() {
@@ -118,10 +119,10 @@ func (h *host) resolve(ctx context.Context, paths []string) []string {
 	return append(slices.Clone(paths), found...)
 }
 
-// maxLinks is how many symbolic links are followed, as by the kernel.
+// maxLinks is the maximum number of symbolic links in a path, as in the kernel.
 const maxLinks = 40
 
-// targets are what the symbolic links on the way to a path lead to, below root.
+// targets returns the paths below root that the symbolic links in a path lead to.
 func targets(root, path string) (found []string) {
 	path = filepath.Clean(path)
 	for range maxLinks {
@@ -143,8 +144,9 @@ func targets(root, path string) (found []string) {
 	return found
 }
 
-// picture is what is seen of paths: their mounts, and which of them exist. It is another one once a
-// volume or a device has come. It is empty if that cannot be seen, as of a file server that hangs.
+// picture describes the state of paths: their mounts, and which of them exist. It changes when a
+// volume or a device appears. It is empty if the state cannot be read, for example because a file
+// server hangs.
 func (h *host) picture(ctx context.Context, paths []string) string {
 	var mounts strings.Builder
 	for _, m := range h.mounts() {
@@ -152,7 +154,7 @@ func (h *host) picture(ctx context.Context, paths []string) string {
 			fmt.Fprintln(&mounts, m.ID, m.Mountpoint)
 		}
 	}
-	files := new(strings.Builder) // not shared with a check that hangs
+	files := new(strings.Builder) // not shared with a call that hangs
 	if !h.checkHost(ctx, func() {
 		for _, path := range paths {
 			_, err := os.Lstat(filepath.Join(h.root(), path))
@@ -164,7 +166,7 @@ func (h *host) picture(ctx context.Context, paths []string) string {
 	return mounts.String() + files.String()
 }
 
-// mounts are those of the host; none if it does not show them.
+// mounts returns the mounts of the host; none if they cannot be read.
 func (h *host) mounts() []*mountinfo.Info {
 	f, err := os.Open(filepath.Join(h.proc, "1", "mountinfo"))
 	if err != nil {

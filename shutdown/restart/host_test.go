@@ -16,7 +16,7 @@ import (
 	"hostler.io/hostler/shutdown/restart"
 )
 
-func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
+func TestAContainerWaitsForItsMounts(t *testing.T) {
 	nas := restart.PendingUnit{Unit: "mnt-nas.mount", Path: "/mnt/nas"}
 	queued := func(c restart.PendingUnit) restart.PendingUnit { c.Queued = true; return c }
 	network, others := restart.PendingUnit{Unit: "network-online.target", Queued: true}, restart.PendingUnit{Unit: "podman-restart.service", Queued: true}
@@ -27,8 +27,8 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		paths  string
 		units  []string
-		silent bool // the runtime did not return what the container needs
-		hangs  bool // systemd did not return what it still starts
+		silent bool // the runtime did not report the dependencies
+		hangs  bool // systemd did not report its queued units
 		coming restart.PendingUnit
 		waited func(journal.Restart) time.Duration
 		want   string
@@ -68,7 +68,7 @@ func TestAContainerWaitsForWhatItsFoldersAreMountedFrom(t *testing.T) {
 	}
 }
 
-// needing returns what containers need of the host.
+// needing is a runtime that reports dependencies of containers on the host.
 type needing struct {
 	*runtimetest.Fake
 	paths map[string][]string // by container
@@ -78,7 +78,7 @@ func (n needing) StartNeeds(_ context.Context, c runtime.Container) (runtime.Sta
 	return runtime.StartNeeds{Paths: n.paths[c.ID]}, nil
 }
 
-// files makes a proc filesystem in which process 1 shows files, and has containers of h need paths.
+// files creates a proc filesystem in which process 1 has files. Containers of h depend on paths.
 func (h *host) files(paths map[string][]string) (root string, mount func(where string)) {
 	h.t.Helper()
 	set, err := runtime.NewSet(needing{h.fake, paths})
@@ -104,7 +104,7 @@ func (h *host) files(paths map[string][]string) (root string, mount func(where s
 	}
 }
 
-// brings has systemd bring up a unit, until that has come.
+// brings adds a unit that systemd is starting, until come is called.
 func (h *host) brings(unit restart.PendingUnit) (come func()) {
 	var up atomic.Bool
 	h.options.PendingUnits = func(context.Context, ...string) ([]restart.PendingUnit, error) {
@@ -116,8 +116,8 @@ func (h *host) brings(unit restart.PendingUnit) (come func()) {
 	return func() { up.Store(true) }
 }
 
-// Of one that waits for a mount the journal says so, others are started meanwhile, and it is started
-// once the mount is there.
+// The journal says that a container waits for a mount. Others are started in the meantime, and the
+// container when the mount is there.
 func TestAMountThatComesIsFollowed(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		root, mount := h.files(map[string][]string{"db": {"/data/db"}})
@@ -159,8 +159,8 @@ func TestTheNetworkIsAwaited(t *testing.T) {
 	})
 }
 
-// Retries are those of the documentation, unless what the container lacks comes before.
-func TestRetriesComeInTimeAndUponWhatWasLacking(t *testing.T) {
+// Retries follow the documented schedule, unless the missing dependency appears before.
+func TestRetriesFollowTheScheduleAndChangesOfTheHost(t *testing.T) {
 	tries := func(h *host) (after []time.Duration) {
 		began := time.Now()
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("no such device"), Subject: "db"})

@@ -8,13 +8,13 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// bootSettled is how long after a boot the runtimes may still be starting containers.
+// bootSettled is how long after a boot runtimes may still be starting containers.
 const bootSettled = 2 * time.Minute
 
-// NotStarted returns the containers that should run by their restart policy, and that have not run
-// since the host booted. A runtime starts the containers with policy "always" whoever stopped them.
-// Other containers count only if their runtime did not see them end, as in a power cut, or if a manual
-// drain before the boot stopped them: nobody starts these again. While the boot settles, there are none.
+// NotStarted returns the containers that should run by their restart policy, but have not run since
+// the boot. A runtime starts all containers with policy "always". Other containers count only if
+// nothing starts them again. That is so if their runtime did not see them end, as in a power
+// failure, or if a manual drain before the boot stopped them. Until bootSettled, it returns none.
 func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time) (list []runtime.Container) {
 	if now.Sub(booted) < bootSettled {
 		return nil
@@ -22,7 +22,7 @@ func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time
 	for _, p := range pods {
 		for _, c := range p.Containers {
 			ran := c.State != runtime.Unknown && c.State != runtime.Running && !c.StartedAt.IsZero() && c.StartedAt.Before(booted)
-			endUnseen := c.FinishedAt.Before(c.StartedAt) || !c.FinishedAt.Before(booted) // dockerd notes its own start as the end
+			endUnseen := c.FinishedAt.Before(c.StartedAt) || !c.FinishedAt.Before(booted) // dockerd records its own start as the end
 			if ran && (c.Restart == runtime.RestartByRuntime || c.Restart == runtime.RestartUnlessStopped && (endUnseen || drained(drain, p, c))) {
 				list = append(list, c)
 			}
@@ -31,8 +31,8 @@ func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time
 	return list
 }
 
-// drained reports whether a drain, or an earlier one of the same maintenance, stopped a container that
-// was not started since.
+// drained reports whether a drain, or an earlier one of the same maintenance period, stopped a
+// container that was not started since.
 func drained(drain *journal.Record, p runtime.Pod, c runtime.Container) bool {
 	if drain == nil {
 		return false

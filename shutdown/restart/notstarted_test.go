@@ -44,7 +44,8 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-// Docker and Podman start nothing again that a drain stopped before a reboot, unless its policy is always.
+// After a reboot, Docker and Podman do not start containers that a drain stopped before, unless the
+// policy is always.
 func TestWhatADrainStoppedBeforeTheBootIsNotStarted(t *testing.T) {
 	booted := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
 	began := booted.Add(-10 * time.Minute)

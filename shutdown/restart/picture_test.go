@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A file server that hangs is no change of the host, which would cost a container a try.
-func TestAPictureThatCannotBeTakenIsNoOther(t *testing.T) {
+// If a file server hangs, the host has not changed. Otherwise a container would lose an attempt.
+func TestAnUnreadablePictureIsNoChange(t *testing.T) {
 	proc := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(proc, "1/root/srv"), 0o755); err != nil {
 		t.Fatal(err)

@@ -1,9 +1,9 @@
-// Package restart starts containers after a boot: those that a shutdown's drain has stopped and
-// that nothing else starts.
+// Package restart starts containers after a boot: those that a drain at shutdown stopped, and that
+// nothing else starts.
 //
-// It owns the decision, a pure function of the journal and of the runtimes' lists, and the calls
-// that carry it out. It starts only containers that hostler stopped and that nothing has
-// started or changed since.
+// It owns the decision, a pure function of the journal and the runtimes' lists, and the calls to
+// the runtimes. It starts only containers that hostler stopped and that nothing has started or
+// changed since.
 package restart
 
 import (
@@ -17,83 +17,84 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Action is what is to be done about a container that a shutdown has stopped.
+// Action is what to do about a container that a shutdown stopped.
 type Action string
 
 // The actions.
 const (
 	Start Action = "start"
-	Wait  Action = "wait"   // what it depends on is not known yet, or it is too early
-	Leave Action = "settle" // there is nothing to do any more
+	Wait  Action = "wait"   // its dependencies are not ready or unknown, or it is too early
+	Leave Action = "settle" // nothing more to do
 )
 
-// Facts are what a decision uses.
+// Facts is the input of a decision.
 type Facts struct {
-	Restarts []journal.Restart // as the journal has them
-	Pods     []runtime.Pod     // as the runtimes list them
-	// Unreachable reports which runtimes did not answer, or are not there.
+	Restarts []journal.Restart // from the journal
+	Pods     []runtime.Pod     // from the runtimes
+	// Unreachable reports which runtimes did not answer, or do not exist.
 	Unreachable func(runtime string) bool
-	// Waited reports how long it is known that a container is pending, by no wall clock; nil if
-	// only now.
+	// Waited returns how long the container has been known as pending. It does not use the wall
+	// clock. If it is nil, the time is zero.
 	Waited func(journal.Restart) time.Duration
-	// AnsweringFor reports for how long its runtime has answered without a break, up to now. It uses no
-	// wall clock either.
+	// AnsweringFor returns for how long its runtime has answered without interruption. It does not
+	// use the wall clock.
 	AnsweringFor func(journal.Restart) time.Duration
-	// Unable reports which cannot start a container again; nil if all can.
+	// Unable reports which runtimes cannot start containers again; nil if all can.
 	Unable func(runtime string) bool
-	// Host is what is known of the host that containers are started on; nil if nothing is awaited.
+	// Host has the dependencies on the host; nil if nothing depends on it.
 	Host *HostFacts
-	// Changed reports whether what a container needs of the host is different from what it was at
-	// the last try to start it; nil if nothing is.
+	// Changed reports whether the dependencies of a container on the host have changed since the
+	// last attempt to start it; nil if none have.
 	Changed func(journal.Restart) bool
-	// Never reports that nothing is to be started.
+	// Never disables all starts.
 	Never bool
 }
 
-// Decision is what becomes of a container that is pending.
+// Decision is the decision about a pending container.
 type Decision struct {
 	Action  Action
-	Restart journal.Restart // where there is nothing to do any more with its outcome
-	// Container is the one to start, now or when that is Due.
+	Restart journal.Restart // with its outcome if Action is Leave
+	// Container is the container to start, now or at Due.
 	Container runtime.Container
-	// After are the places, in the list of decisions, of those that it needs: they are to
-	// be tried before.
+	// After has the indexes, in the list of decisions, of the containers that it needs. They must
+	// be tried first.
 	After []int
-	// Due is when the next try is due of one that waits for that; zero for others.
+	// Due is when the next attempt is due, if it only waits for that; otherwise zero.
 	Due time.Time
 
-	holds bool // those that need it wait, too
+	holds bool // containers that need this one must wait, too
 }
 
-// maxTries is how often a start is tried.
+// maxTries is the maximum number of attempts to start a container.
 const maxTries = 5
 
-// margin is how much longer than its grace a container may take to end that was asked to.
+// margin is how much longer than its grace period a container may take to stop.
 const margin = 5 * time.Second
 
-// holdBound is how long those that need a container wait for its runtime to list it.
+// holdBound is how long containers wait for a container that they need, if its runtime does not
+// list it.
 const holdBound = 2 * time.Minute
 
-// settleAfter is how long after it has answered a runtime may take to start what it starts at a
-// boot. What it could not start, such as a container that shares the network of one that it leaves
-// to others, is hostler's to start then.
+// settleAfter is how long a runtime may take, after its first answer, to start its own containers
+// after a boot. After that, hostler starts what the runtime could not start. An example is a
+// container that shares the network of one that the runtime does not start.
 const settleAfter = 10 * time.Second
 
-// goneAfter is how long a runtime is waited for that does not answer.
+// goneAfter is how long to wait for a runtime that does not answer.
 const goneAfter = 24 * time.Hour
 
-// missingFactsAfter is how long one is waited for that answers, and does not list a container
-// what decides.
+// missingFactsAfter is how long to wait for facts about a container that an answering runtime does
+// not report.
 const missingFactsAfter = time.Hour
 
-// listAge is above the age of a list that a drain uses.
+// listAge is more than the age of any list that a drain uses.
 const listAge = time.Minute
 
-// byUnit is why nobody here starts a container of a unit.
+// byUnit is why hostler does not start a container of a unit.
 const byUnit = "its systemd unit decides whether it starts"
 
-// pauseAfter is how long after so many tries the next one is made: 5 s, and three times
-// as long each time.
+// pauseAfter is the pause before the next attempt: 5 s after the first one, and three times as long
+// after each further one.
 func pauseAfter(tries int) time.Duration {
 	pause := 5 * time.Second
 	for range tries - 1 {
@@ -102,7 +103,7 @@ func pauseAfter(tries int) time.Duration {
 	return pause
 }
 
-// untilRetry is after how long a container is to be tried again; zero or less if it is due.
+// untilRetry returns the time until the next attempt; zero or less if it is due.
 func untilRetry(r journal.Restart, now time.Time) time.Duration {
 	if r.Tries == 0 {
 		return 0
@@ -112,8 +113,8 @@ func untilRetry(r journal.Restart, now time.Time) time.Duration {
 
 type key struct{ runtime, id string }
 
-// Plan decides about all that is pending, in the order in which it is to be done: what
-// stopped last is started first, and what is needed before what needs it.
+// Plan decides about all pending containers. The result is in start order: high priority first, and
+// containers before those that need them.
 func Plan(f Facts, now time.Time) []Decision {
 	list := f.judgeAll(now)
 	order(list, f.Pods)
@@ -121,7 +122,7 @@ func Plan(f Facts, now time.Time) []Decision {
 	return list
 }
 
-// judgeAll decides about each container that is pending as if it stood alone.
+// judgeAll decides about each pending container independently of the others.
 func (f Facts) judgeAll(now time.Time) []Decision {
 	listed := map[key]runtime.Container{}
 	for _, p := range f.Pods {
@@ -139,14 +140,14 @@ func (f Facts) judgeAll(now time.Time) []Decision {
 	return list
 }
 
-// hold has those wait that need others which hold them up, or without which they cannot be started.
-// One whose next try is not due is tried together with those.
+// hold makes containers wait for those that they need. A container that joins another one, and only
+// waits for its next attempt, is tried together with that one.
 func hold(list []Decision) {
 	place := map[key]int{}
 	for i, d := range list {
 		place[key{d.Restart.Runtime, d.Restart.ID}] = i
 	}
-	for i := range list { // what is needed comes first
+	for i := range list { // containers that others need come first in the list
 		d := &list[i]
 		if d.Action != Start && d.Due.IsZero() {
 			continue
@@ -175,7 +176,7 @@ func hold(list []Decision) {
 	}
 }
 
-// judge decides about one container: c, if it is there.
+// judge decides about one container. c is its state, if it is listed.
 func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now time.Time) Decision {
 	r.Name = cmp.Or(c.Name, r.Name)
 	leave := func(outcome journal.RestartOutcome, reason string) Decision {
@@ -207,7 +208,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	case !there:
 		return leave(journal.LeftStopped, "it was removed")
 	case c.State == runtime.Running && r.HostLived && now.Sub(r.AskedAt).Abs() < r.Grace.Duration+margin:
-		d := wait("waits for its stop, which was requested") // it may be about to come
+		d := wait("waits for its stop, which was requested") // it may be about to stop
 		d.holds = r.Tries == 0
 		return d
 	case c.State == runtime.Running:
@@ -238,7 +239,7 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		d.Container, d.Due = c, now.Add(pause)
 		return d
 	}
-	if reason, queued := f.Host.awaited(r, waited); reason != "" {
+	if reason, queued := f.Host.waitsFor(r, waited); reason != "" {
 		if waited >= goneAfter {
 			return leave(journal.RestartFailed, "after a day it still "+reason)
 		}
@@ -249,8 +250,8 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	return Decision{Action: Start, Restart: r, Container: c}
 }
 
-// missingFacts says what has to be known of a container that does not run before it is decided
-// about; empty where all is.
+// missingFacts returns which fact about a stopped container is missing for a decision; empty if
+// none is.
 func missingFacts(r journal.Restart, c runtime.Container) string {
 	switch {
 	case !ended(r, c):
@@ -263,26 +264,26 @@ func missingFacts(r journal.Restart, c runtime.Container) string {
 	return ""
 }
 
-// ended reports whether a container has ended and waits to be started. A start that failed or
-// was cut off may have left it made ready.
+// ended reports whether a container has ended, so that it can be started. After a failed or
+// interrupted start, its state may be Created.
 func ended(r journal.Restart, c runtime.Container) bool {
 	return c.State == runtime.Exited || c.State == runtime.Created && r.Tries > 0
 }
 
-// sameRun reports whether a container's last run is known to be the one that was asked to
-// end. Where it is not, as of one that was started between two lists, the order of times
-// decides: no clock that was set meanwhile can keep down what surely ran.
+// sameRun reports whether the last run of a container is known to be the one that was stopped.
+// Otherwise, for example because the run began between two lists, the times decide. A container
+// that certainly ran is started again, even if the clock was changed.
 func sameRun(r journal.Restart, c runtime.Container) bool {
 	return !r.StartedAt.IsZero() && c.StartedAt.Equal(r.StartedAt)
 }
 
-// endedBefore reports whether a container had ended when it was asked to: the list that a
-// drain uses is a moment old. Of a run that was in that list, an end long before says
-// that the clock was set: dockerd takes for the end of what it did not see end the moment at
-// which it starts, which may be before a host without a battery knows the time. Podman says
-// none of what it did not see end.
+// endedBefore reports whether a container had ended before its stop was requested. A drain uses a
+// list that may be some seconds old. If the run was in that list, but seems to have ended long
+// before, the clock was changed. For containers whose end dockerd did not see, it records its own
+// start as their end. On a host without a battery for its clock, that may be before the time is
+// set. Podman records no end for such containers.
 func endedBefore(r journal.Restart, c runtime.Container) bool {
-	if c.FinishedAt.IsZero() || c.FinishedAt.Before(c.StartedAt) { // that was an earlier run's
+	if c.FinishedAt.IsZero() || c.FinishedAt.Before(c.StartedAt) { // the end of an earlier run
 		return false
 	}
 	before := r.AskedAt.Sub(c.FinishedAt)
@@ -292,8 +293,8 @@ func endedBefore(r journal.Restart, c runtime.Container) bool {
 	return before > 0
 }
 
-// order sorts the list: high priority first, and within it what is needed before what needs it, by
-// groups of pods that need each other.
+// order sorts the list: high priority first, then by groups of pods that need each other. In a
+// group, containers come before those that need them.
 func order(list []Decision, pods []runtime.Pod) {
 	group, members := map[key]key{}, map[key]runtime.Pod{}
 	for i, first := range plan.Groups(pods) {
@@ -324,8 +325,8 @@ func order(list []Decision, pods []runtime.Pod) {
 	}
 }
 
-// orderGroup sorts the decisions about a group of pods, the first of which stands at a place of the
-// list.
+// orderGroup sorts the decisions about a group of pods. place is the index of the first one in the
+// whole list.
 func orderGroup(list []Decision, place int, group runtime.Pod) {
 	ids := make([]string, len(list))
 	for i, d := range list {
@@ -333,7 +334,7 @@ func orderGroup(list []Decision, place int, group runtime.Pod) {
 	}
 	needs := plan.Needs(group, ids)
 	depth := plan.Heaviest(needs, len(list), func(int) int { return 1 })
-	at := make([]int, len(list)) // places before, in their new order
+	at := make([]int, len(list)) // previous indexes, in the new order
 	for i := range list {
 		at[i] = i
 	}

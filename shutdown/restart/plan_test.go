@@ -15,10 +15,10 @@ import (
 	"hostler.io/hostler/shutdown/restart"
 )
 
-// asked is when a shutdown asked all containers of these tests to end.
+// asked is when a shutdown requested the stop of all containers in these tests.
 var asked = time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 
-// stopped is a container as it is after a shutdown that has stopped it.
+// stopped is a container that a shutdown has stopped.
 func stopped(change ...func(*runtime.Container)) runtime.Container {
 	c := runtime.Container{
 		Runtime: "docker", ID: "web", Name: "shop-web", State: runtime.Exited, Restart: runtime.RestartUnlessStopped,
@@ -144,9 +144,9 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 	}
 }
 
-// What stopped last is started first, and what is needed before what needs it, also by
-// way of one that the runtime starts itself.
-func TestTheOrderIsThatOfTheShutdownReversed(t *testing.T) {
+// Containers are started in the reverse order of their stops, and before those that need them. That
+// includes dependencies through a container that the runtime starts itself.
+func TestTheStartOrderIsTheReversedStopOrder(t *testing.T) {
 	needs := map[string]string{"proxy": "web", "web": "api", "api": "db cache", "ring": "loop", "loop": "ring db"}
 	var facts restart.Facts
 	facts.Unreachable = func(string) bool { return false }
@@ -181,8 +181,8 @@ func TestTheOrderIsThatOfTheShutdownReversed(t *testing.T) {
 	}
 }
 
-// Sixty layers of two services, of which each needs both below: there are more ways
-// through them than anybody could go.
+// Sixty layers of two services, each of which needs both services of the layer below. The number of
+// paths is exponential.
 func TestTheOrderOfManyLayersIsFound(t *testing.T) {
 	facts := restart.Facts{Unreachable: func(string) bool { return false }}
 	pod := runtime.Pod{Runtime: "docker", ID: "layers"}
@@ -202,8 +202,8 @@ func TestTheOrderOfManyLayersIsFound(t *testing.T) {
 	}
 }
 
-// What is needed is waited for, but not for ever, and not once it has failed.
-func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
+// A container waits for those that it needs, but not forever, and not after they have failed.
+func TestAContainerWaitsForItsDependencies(t *testing.T) {
 	running := func(c *runtime.Container) {
 		c.State, c.StartedAt, c.FinishedAt = runtime.Running, time.Time{}, time.Time{}
 	}
@@ -247,9 +247,9 @@ func TestWhoNeedsOneThatIsYetToEndWaits(t *testing.T) {
 	}
 }
 
-// Of containers that are pods of their own, whoever shares the network of another one comes after
-// it, regardless of its policy, and is not tried without it.
-func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
+// A container that shares the network of another one, in a pod of its own, starts after that one,
+// whatever its policy is. It is not tried without it.
+func TestAContainerThatSharesANetworkStartsAfterItsOwner(t *testing.T) {
 	joins := map[string]string{"app": "vpn", "log": "app"}
 	settled := func(journal.Restart) time.Duration { return time.Minute }
 	tried := func(tries int, ago time.Duration) func(*journal.Restart) {
@@ -277,7 +277,7 @@ func TestWhoJoinsAnotherContainerIsStartedAfterIt(t *testing.T) {
 				facts.Restarts = append(facts.Restarts, r)
 				facts.Pods = append(facts.Pods, runtime.Pod{Runtime: "docker", ID: id, Containers: []runtime.Container{stopped(func(c *runtime.Container) {
 					c.ID, c.Joins, c.StopsBefore = id, strings.Fields(joins[id]), strings.Fields(joins[id])
-					if id != "vpn" { // which dockerd could not start
+					if id != "vpn" { // dockerd could not start it
 						c.Restart = runtime.RestartByRuntime
 					}
 				})}})

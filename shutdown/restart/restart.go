@@ -14,51 +14,52 @@ import (
 )
 
 const (
-	// atOnce bounds the starts in progress: a host that has just booted is busy.
+	// atOnce is the maximum number of parallel starts, because a host that has just booted is busy.
 	atOnce = 4
-	// firstPause and longestPause are how long the runtimes are not asked while something is
-	// pending, no try is due, and nothing that is awaited has changed.
+	// firstPause and longestPause are the shortest and the longest pause between passes, if
+	// containers are pending, no attempt is due and nothing has changed.
 	firstPause, longestPause = time.Second, time.Minute
-	// listBound bounds a list of pods, startBound one start, flushBound how long a start
+	// listBound bounds a list of pods. startBound bounds one start. flushBound is how long a start
 	// waits until the journal is on disk.
 	listBound, startBound, flushBound = 10 * time.Second, 3 * time.Minute, 2 * time.Second
 )
 
-// Options is what a Restarter needs and whom it tells.
+// Options are the options of a Restarter.
 type Options struct {
 	Set     *runtime.Set
 	Journal *journal.Journal
 	Log     *slog.Logger
-	// Never has all that is pending left as it is.
+	// Never disables all starts.
 	Never bool
-	// Held reports that nothing may be started now, as while the host goes down.
+	// Held reports that nothing may be started now, for example because the host shuts down.
 	Held func() bool
-	// Report is called with each container that was started, or that could not be. Several calls
-	// may run at the same time.
+	// Report is called with each container that was started, or whose start failed. Calls may be
+	// concurrent.
 	Report func(journal.Restart)
-	// Wake has the Restarter check at once: a runtime has appeared, or a shutdown was cancelled.
+	// Wake starts a pass at once, because a runtime has appeared or a shutdown was cancelled.
 	Wake <-chan struct{}
-	// PendingUnit returns what systemd is still to bring up: the network, mounts, and those of the units
-	// named; nil where there is none.
+	// PendingUnits returns what systemd has yet to start: the network, mounts, and those of the
+	// given units. Nil without systemd.
 	PendingUnits func(ctx context.Context, units ...string) ([]PendingUnit, error)
-	// Proc is the proc filesystem in which process 1 shows the files of the host; /proc if empty.
+	// Proc is the proc filesystem through which the files of the host are read, below process 1;
+	// /proc if empty.
 	Proc string
 }
 
-// Restarter starts again what a shutdown has stopped. One goroutine, that of Run, owns it.
+// Restarter starts the containers again that a shutdown stopped. Run's goroutine owns it.
 type Restarter struct {
 	o   Options
 	log *slog.Logger
 
-	known     sinces // what is pending; Run's goroutine owns it
-	answering sinces // of that, whose runtime answers; likewise
+	known     sinces // since when each container is pending; Run's goroutine owns it
+	answering sinces // since when the runtime of each answers; likewise
 
 	host    *host
-	needs   map[pending]need // of those that are due, or are tried again; likewise
+	needs   map[pending]need // of containers that are due or tried again; likewise
 	watched watched          // likewise
 }
 
-// pending is a container that one shutdown has stopped.
+// pending identifies a container that a shutdown has stopped.
 type pending struct {
 	key
 	asked int64
@@ -68,13 +69,12 @@ func pendingFor(o journal.Restart) pending {
 	return pending{key{o.Runtime, o.ID}, o.AskedAt.UnixNano()}
 }
 
-// New returns a Restarter that Run starts.
+// New returns a Restarter. Call Run to start it.
 func New(o Options) *Restarter {
 	return &Restarter{o: o, log: o.Log.With("component", "restart"), host: &host{proc: cmp.Or(o.Proc, "/proc")}}
 }
 
-// Run starts what is to be started until ctx ends. While nothing is pending it does
-// nothing.
+// Run starts pending containers until ctx ends. While none are pending, it only waits.
 func (r *Restarter) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
@@ -108,7 +108,7 @@ func (r *Restarter) pending() bool {
 	return slices.ContainsFunc(r.o.Journal.Restarts(), func(o journal.Restart) bool { return o.Outcome == "" })
 }
 
-// pass checks all that is pending, and returns after how long a next try is due.
+// pass checks all pending containers, and returns the time until the next attempt is due.
 func (r *Restarter) pass(ctx context.Context) time.Duration {
 	f := Facts{Restarts: r.o.Journal.Restarts(), Never: r.o.Never}
 	if !f.Never {
@@ -143,7 +143,7 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 	return r.nextDue(time.Now())
 }
 
-// nextDue is after how long the next try is due, of what has failed now.
+// nextDue returns the time until the next attempt for a container whose start has failed.
 func (r *Restarter) nextDue(now time.Time) time.Duration {
 	due := longestPause
 	for _, o := range r.o.Journal.Restarts() {
@@ -154,7 +154,7 @@ func (r *Restarter) nextDue(now time.Time) time.Duration {
 	return due
 }
 
-// list asks the runtimes for their pods, and reports which did not answer.
+// list lists the pods, and reports which runtimes did not answer.
 func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool) {
 	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
@@ -171,10 +171,11 @@ func (r *Restarter) list(ctx context.Context) ([]runtime.Pod, func(string) bool)
 	return pods, func(name string) bool { return !members[name] }
 }
 
-// sinces reports what is pending since when something is so.
+// sinces has, for each pending container, since when a condition is true.
 type sinces map[pending]time.Time
 
-// follow takes in of which of them it is so now, and tells for how long.
+// follow updates for which containers the condition is true. It returns a function that returns for
+// how long.
 func (s *sinces) follow(all []journal.Restart, is func(journal.Restart) bool) func(journal.Restart) time.Duration {
 	now := sinces{}
 	for _, o := range all {
@@ -204,8 +205,8 @@ func (r *Restarter) unable(name string) bool {
 	})
 }
 
-// startAll starts those of a stretch of the decisions that are to be, all at once except
-// those that others need, which are tried before.
+// startAll starts the containers of a part of the decisions in parallel. A container starts after
+// those that it needs have been tried.
 func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to int) {
 	tried := make(map[int]chan struct{})
 	for i := from; i < to; i++ {
@@ -230,8 +231,8 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 	wg.Wait()
 }
 
-// start starts one container. That it is tried is on disk before: a process that comes
-// after this one checks whether it runs, and continues counting.
+// start starts one container. The attempt is on disk before. So a later process checks whether the
+// container runs, and continues to count.
 func (r *Restarter) start(ctx context.Context, d Decision) {
 	now := d.Restart
 	now.Tries, now.TriedAt = now.Tries+1, time.Now()
@@ -241,7 +242,7 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	flush, flushed := context.WithTimeout(ctx, flushBound)
 	r.o.Journal.Flush(flush)
 	flushed()
-	if r.o.Held() || !r.o.Journal.NoteRestart(now) { // a drain has started meanwhile
+	if r.o.Held() || !r.o.Journal.NoteRestart(now) { // a drain has started since
 		r.o.Journal.NoteRestart(d.Restart) // it was not tried
 		return
 	}
@@ -252,7 +253,7 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	case err == nil:
 		now.Outcome, now.Reason = journal.Restarted, ""
 	case ctx.Err() != nil:
-		return // that says nothing of the container
+		return // the failure may not be the container's
 	case now.Tries >= maxTries, errors.Is(err, runtime.ErrUnsupported):
 		now.Outcome, now.Reason = journal.RestartFailed, err.Error()
 	default:
@@ -267,10 +268,10 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	r.settle(now)
 }
 
-// settle writes down what became of a container.
+// settle records and reports the outcome of a container.
 func (r *Restarter) settle(now journal.Restart) {
 	if pending := r.o.Journal.NoteRestart(now); !pending && now.Outcome != journal.Restarted {
-		return // a person has drained the host meanwhile
+		return // a drain has begun since, and has waived it
 	}
 	attributes := []any{"container", now.Name, "id", now.ID, "runtime", now.Runtime}
 	switch now.Outcome {

@@ -21,7 +21,7 @@ import (
 	"hostler.io/hostler/shutdown/restart"
 )
 
-// host is one after a shutdown that has stopped all its containers.
+// host is a host after a shutdown that stopped all its containers.
 type host struct {
 	t       *testing.T
 	fake    *runtimetest.Fake
@@ -35,8 +35,8 @@ type host struct {
 	reported []journal.Restart
 }
 
-// afterBoot runs the test in a bubble, on a host with a project of three services and a
-// critical container, all of which a shutdown of the boot before has stopped.
+// afterBoot runs the test in a bubble, on a host after a boot. The shutdown before stopped a
+// project of three services and a critical container.
 func afterBoot(t *testing.T, test func(*testing.T, *host)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func keep(t *testing.T, j *journal.Journal) (stop func()) {
 	}
 }
 
-// run is an agent of a boot for so long.
+// run runs an agent in a boot for some time.
 func (h *host) run(boot string, long time.Duration) {
 	h.t.Helper()
 	h.journal = journal.Open(h.path, boot, slog.New(slog.DiscardHandler))
@@ -112,7 +112,7 @@ func (h *host) run(boot string, long time.Duration) {
 	stop()
 }
 
-// starts are the containers that were started so far, in order.
+// starts returns the containers that were started so far, in order.
 func (h *host) starts() string {
 	var ids []string
 	for _, c := range h.fake.Calls(runtimetest.StartContainer) {
@@ -128,7 +128,7 @@ func (h *host) expectStarts(want string) {
 	}
 }
 
-// outcomes are those of the journal, by container.
+// outcomes returns the outcomes in the journal, by container.
 func (h *host) outcomes() string {
 	var list []string
 	for _, r := range h.journal.Restarts() {
@@ -153,17 +153,17 @@ func TestAllIsStartedOnceInReverse(t *testing.T) {
 		if len(h.reported) != 4 || h.reported[0].Name != "dns" {
 			t.Errorf("told of %+v, want each, by its name", h.reported)
 		}
-		// Whatever ends from now on is none of a shutdown's.
+		// Containers that end from now on were not stopped by a shutdown.
 		h.fake.Exit("web", 1)
 		h.run("two", time.Hour)
 		h.fake.Exit("api", 1)
-		h.run("three", time.Hour) // after a power cut
+		h.run("three", time.Hour) // after a power failure
 		h.expectStarts("dns db api web")
 		h.expectOutcomes("")
 	})
 }
 
-func TestWhatSomebodyHasTouchedIsLeft(t *testing.T) {
+func TestContainersThatOthersChangedAreLeft(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "web"}); err != nil {
 			t.Fatal(err)
@@ -178,26 +178,26 @@ func TestWhatSomebodyHasTouchedIsLeft(t *testing.T) {
 	})
 }
 
-func TestItIsNeverStartedWhereThatIsSwitchedOff(t *testing.T) {
+func TestNothingIsStartedIfDisabled(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.options.Never = true
 		h.run("two", time.Hour)
-		h.options.Never = false // and nobody wants it any more
+		h.options.Never = false // no container is pending any more
 		h.run("two", time.Hour)
 		h.expectStarts("")
 		h.expectOutcomes("api=left db=left dns=left web=left")
 	})
 }
 
-// An agent that is killed between two starts, or right after one that it did not hear of,
-// continues where it stood.
+// An agent that is killed between two starts, or before a start returns, continues where it
+// stopped.
 func TestAnAgentThatIsKilledStartsNothingTwice(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		lost := h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: time.Minute, Subject: "api"})
-		h.run("two", 5*time.Second) // in which api hangs
+		h.run("two", 5*time.Second) // api hangs
 		h.expectStarts("dns db api")
 		lost.Release()
-		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "api"}); err != nil { // which continues without the agent
+		if err := h.fake.StartContainer(t.Context(), runtime.Container{ID: "api"}); err != nil { // its start completes without the agent
 			t.Fatal(err)
 		}
 		h.run("two", time.Hour)
@@ -206,8 +206,8 @@ func TestAnAgentThatIsKilledStartsNothingTwice(t *testing.T) {
 	})
 }
 
-// A boot that ends before all is started leaves the rest to the next one.
-func TestWhatOneBootDidNotStartTheNextDoes(t *testing.T) {
+// If a boot ends before all are started, the next one starts the rest.
+func TestTheNextBootStartsTheRest(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		down := h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: fmt.Errorf("%w: refused", runtime.ErrUnavailable)})
 		h.run("two", time.Hour)
@@ -239,7 +239,7 @@ func TestNothingIsStartedWhileTheHostGoesDown(t *testing.T) {
 		h.held.Store(true)
 		h.run("two", time.Hour)
 		h.expectStarts("")
-		// A shutdown that is announced in the middle is heard of before the next start.
+		// A shutdown that is announced during the starts ends them.
 		h.held.Store(false)
 		slow := h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: 8 * time.Second})
 		time.AfterFunc(5*time.Second, func() { h.held.Store(true) })
@@ -252,9 +252,9 @@ func TestNothingIsStartedWhileTheHostGoesDown(t *testing.T) {
 	})
 }
 
-func TestWhatARuntimeCannotStartIsSettled(t *testing.T) {
+func TestContainersThatTheirRuntimeCannotStartAreSettled(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
-		set, err := runtime.NewSet(struct{ runtime.Runtime }{h.fake}) // no Starter
+		set, err := runtime.NewSet(struct{ runtime.Runtime }{h.fake}) // not a Starter
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,8 +265,8 @@ func TestWhatARuntimeCannotStartIsSettled(t *testing.T) {
 	})
 }
 
-// A person who drains the host while it comes up wants it stopped.
-func TestAManualDrainEndsWhatIsUnderWay(t *testing.T) {
+// A user who drains the host during the starts wants the containers stopped.
+func TestAManualDrainEndsRestarts(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: 8 * time.Second})
 		time.AfterFunc(5*time.Second, func() { h.journal.WaiveRestarts("drained", func(int32) bool { return false }) })
@@ -277,7 +277,7 @@ func TestAManualDrainEndsWhatIsUnderWay(t *testing.T) {
 }
 
 // Writing the journal may take a while, in which a shutdown may begin.
-func TestNothingIsStartedThatIsHeldOnceTheJournalIsWritten(t *testing.T) {
+func TestHeldIsCheckedAgainAfterTheJournalIsWritten(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		asked := 0
 		h.options.Held = func() bool { asked++; return asked > 2 }
@@ -289,7 +289,7 @@ func TestNothingIsStartedThatIsHeldOnceTheJournalIsWritten(t *testing.T) {
 	})
 }
 
-func TestARuntimeThatIsGoneIsNotWaitedForForEver(t *testing.T) {
+func TestTheWaitForAnAbsentRuntimeIsBounded(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.fake.Inject(runtimetest.Every, runtimetest.Fault{Err: fmt.Errorf("%w: refused", runtime.ErrUnavailable)})
 		h.run("two", 23*time.Hour)
@@ -300,8 +300,8 @@ func TestARuntimeThatIsGoneIsNotWaitedForForEver(t *testing.T) {
 	})
 }
 
-// One whose policy nobody tells holds up whoever needs it, for two minutes.
-func TestWhatIsNotReportedIsAwaitedForAWhile(t *testing.T) {
+// A container with an unknown policy delays those that need it by two minutes.
+func TestTheWaitForAnUnknownPolicyIsBounded(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {
@@ -323,8 +323,8 @@ func TestWhatIsNotReportedIsAwaitedForAWhile(t *testing.T) {
 	})
 }
 
-// The hour begins when the runtime answers: its first word may lack what the next one has.
-func TestSilenceIsNoTimeInWhichSomethingCouldBeReported(t *testing.T) {
+// The hour begins when the runtime answers, because its first answer may be incomplete.
+func TestTheWaitForFactsBeginsWithTheFirstAnswer(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		set, err := runtime.NewSet(reticent{h.fake})
 		if err != nil {
@@ -339,7 +339,7 @@ func TestSilenceIsNoTimeInWhichSomethingCouldBeReported(t *testing.T) {
 	})
 }
 
-// reticent does not tell the restart policy of db.
+// reticent is a runtime that does not report the restart policy of db.
 type reticent struct{ *runtimetest.Fake }
 
 func (r reticent) Pods(ctx context.Context) ([]runtime.Pod, error) {

@@ -9,19 +9,19 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// hostPoll is how often the host is read while containers wait for it.
+// hostPoll is how often the state of the host is read while containers wait for it.
 const hostPoll = time.Second
 
-// pendingUnitsBound is how long systemd may take to answer.
+// pendingUnitsBound bounds a request to systemd.
 const pendingUnitsBound = 2 * time.Second
 
-// need is what a container needs of the host.
+// need is the dependencies of a container on the host.
 type need struct {
 	runtime.StartNeeds
-	seen string // the picture of its paths at its last try; empty before one by this process
+	seen string // picture of its paths at the last attempt of this process; empty before
 }
 
-// watched is what containers wait for, as the last pass has seen it.
+// watched is what containers wait for, as of the last pass.
 type watched struct {
 	units   []string
 	coming  []PendingUnit
@@ -29,15 +29,15 @@ type watched struct {
 	picture string
 }
 
-// queued reports whether systemd is at work on what is awaited.
+// queued reports whether systemd has start jobs for any of it.
 func (w watched) queued() bool {
 	return slices.ContainsFunc(w.coming, func(c PendingUnit) bool { return c.Queued })
 }
 
-// readHost adds to the facts what is known of the host that the containers need which are due,
-// or are tried again, also if they wait for other containers.
+// readHost adds the dependencies on the host to the facts. It reads those of containers that are
+// due or tried again, even if they wait for other containers.
 func (r *Restarter) readHost(ctx context.Context, f *Facts) {
-	asking, cancel := context.WithTimeout(ctx, listBound) // for all: a runtime may hang
+	asking, cancel := context.WithTimeout(ctx, listBound) // for all containers together, because a runtime may hang
 	defer cancel()
 	needs, asked := map[pending]need{}, map[pending]bool{}
 	var now watched
@@ -76,7 +76,7 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 	}
 }
 
-// queryNeeds asks the runtime of a container what that needs.
+// queryNeeds queries the dependencies of a container from its runtime.
 func (r *Restarter) queryNeeds(ctx context.Context, c runtime.Container) (need, error) {
 	needs, err := r.o.Set.StartNeeds(ctx, c)
 	if err == nil {
@@ -85,7 +85,7 @@ func (r *Restarter) queryNeeds(ctx context.Context, c runtime.Container) (need, 
 	return need{StartNeeds: needs}, err
 }
 
-// coming asks systemd, if there is one.
+// coming queries systemd, if there is one.
 func (r *Restarter) coming(ctx context.Context, units []string) ([]PendingUnit, error) {
 	if r.o.PendingUnits == nil {
 		return nil, nil
@@ -95,7 +95,7 @@ func (r *Restarter) coming(ctx context.Context, units []string) ([]PendingUnit, 
 	return r.o.PendingUnits(ctx, units...)
 }
 
-// hostChanged reports whether what containers wait for has changed since the last pass.
+// hostChanged reports whether anything that containers wait for has changed since the last pass.
 func (r *Restarter) hostChanged(ctx context.Context) bool {
 	w := r.watched
 	if len(w.paths) > 0 && differs(w.picture, r.host.picture(ctx, w.paths)) {
@@ -108,10 +108,10 @@ func (r *Restarter) hostChanged(ctx context.Context) bool {
 	return err == nil && !slices.Equal(coming, w.coming)
 }
 
-// differs reports whether a picture is another one than before. An empty one could not be taken.
+// differs reports whether a picture has changed. An empty one is unknown, so it does not count.
 func differs(before, now string) bool { return now != "" && now != before }
 
-// noteTry keeps what is seen of what a container needs before it is tried.
+// noteTry records the picture of a container's paths before an attempt.
 func (r *Restarter) noteTry(ctx context.Context, d Decision) {
 	if n, known := r.needs[pendingFor(d.Restart)]; known {
 		n.seen = r.host.picture(ctx, n.Paths)
@@ -119,7 +119,7 @@ func (r *Restarter) noteTry(ctx context.Context, d Decision) {
 	}
 }
 
-// noteWait records what a container waits for.
+// noteWait records and logs what a container waits for.
 func (r *Restarter) noteWait(before []journal.Restart, now journal.Restart) {
 	i := slices.IndexFunc(before, func(b journal.Restart) bool { return pendingFor(b) == pendingFor(now) })
 	if i < 0 || before[i].Reason == now.Reason {

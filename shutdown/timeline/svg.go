@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// What a picture measures, in pixels.
+// Sizes in pixels.
 const (
 	laneHeight = 18
 	barsWidth  = 560
-	nameWidth  = 280 // of 40 characters, the rest is cut
+	nameWidth  = 280 // for 40 characters; longer names are cut
 	phaseWidth = 90
 	top        = 46
 	gap        = 8
 )
 
-// colors are told apart by people who do not see all of them, and the outcome stands beside.
+// colors can be distinguished by people with colour blindness. The outcome is also written as text.
 var colors = map[string]string{
 	"stopped": "#0072b2",
 	"killed":  "#e69f00",
@@ -28,8 +28,8 @@ var colors = map[string]string{
 	"":        "#999999",
 }
 
-// SVG writes the time line as a picture that needs nothing else, with a line above it. It is
-// put together manually: a template would have the linker keep every method of the binary.
+// SVG writes the timeline as a standalone image with a title. It does not use templates: with
+// templates the linker keeps every method of every type.
 func (t Timeline) SVG(w io.Writer, title string) error {
 	const left = 8 + phaseWidth + nameWidth
 	bottom := top + len(t.Lanes)*laneHeight
@@ -45,13 +45,13 @@ func (t Timeline) SVG(w io.Writer, title string) error {
 	for i, l := range t.Lanes {
 		y := top + i*laneHeight
 		tip := l.Name + ": " + l.Outcome
-		if l.Asked {
+		if l.Requested {
 			tip += fmt.Sprintf(", stop requested after %s, took %s", rounded(l.From), rounded(l.To-l.From))
 		}
 		fmt.Fprintf(&b, "<g><title>%s</title>\n", escaped(tip))
 		text(&b, 8, y+10, "#555555", l.Phase)
 		text(&b, 8+phaseWidth, y+10, "#000000", shortened(l.Name, nameWidth/7-1))
-		if l.Asked {
+		if l.Requested {
 			bar(&b, left+t.pixels(l.From), y, t.pixels(l.Grace-l.From), "#eeeeee")
 			bar(&b, left+t.pixels(l.From), y, max(1, t.pixels(l.To-l.From)), colors[l.Outcome])
 		}
@@ -63,7 +63,7 @@ func (t Timeline) SVG(w io.Writer, title string) error {
 	return err
 }
 
-// pixels is how long a time is drawn.
+// pixels returns the width of a duration.
 func (t Timeline) pixels(d time.Duration) float64 {
 	if t.Length <= 0 {
 		return 0
@@ -83,11 +83,11 @@ func bar(b *strings.Builder, x float64, y int, width float64, color string) {
 
 func escaped(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes all
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder never fails
 	return b.String()
 }
 
-// step is how far apart the marks are: at most twelve of them, at round times.
+// step returns the distance of the marks on the time axis: a round time, with at most twelve marks.
 func step(length time.Duration) time.Duration {
 	for _, s := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute} {
 		if length/s < 11 {

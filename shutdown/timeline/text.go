@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Text is the time line for a terminal of so many columns, line by line: # is the time that a
-// pod took to end, and a dot what was left of its grace.
+// Text returns the timeline as lines of the given width. # is the time that a pod took to end, and
+// a dot is the rest of its grace period.
 func (t Timeline) Text(width int) []string {
-	const shortest = 20 // of bars
+	const shortest = 20 // minimum width of bars
 	phase, name, outcome := 0, 0, 0
 	for _, l := range t.Lanes {
 		phase, name, outcome = max(phase, columns(l.Phase)), max(name, columns(l.Name)), max(outcome, columns(l.Outcome))
@@ -27,7 +27,7 @@ func (t Timeline) Text(width int) []string {
 	lines := []string{fmt.Sprintf("%*s0s%*s", phase+name+2, "", bars-2, end)}
 	for _, l := range t.Lanes {
 		line := pad(l.Phase, phase) + pad(shortened(l.Name, name), name+2)
-		if l.Asked {
+		if l.Requested {
 			from := min(t.column(l.From, bars), bars-1)
 			to := max(from+1, t.column(l.To, bars))
 			line += strings.Repeat(" ", from) + strings.Repeat("#", to-from) + strings.Repeat(".", max(0, t.column(l.Grace, bars)-to))
@@ -40,7 +40,7 @@ func (t Timeline) Text(width int) []string {
 	return lines
 }
 
-// column is how far along a bar of so many columns a time is.
+// column returns the column of a time in a bar.
 func (t Timeline) column(at time.Duration, columns int) int {
 	if t.Length <= 0 {
 		return 0
@@ -61,7 +61,7 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-columns(s)))
 }
 
-// shortened keeps the end of a name, which distinguishes pods of one workload.
+// shortened keeps the end of a name, because it distinguishes the pods of a workload.
 func shortened(s string, width int) string {
 	runes := []rune(s)
 	if len(runes) <= width {

@@ -1,7 +1,7 @@
-// Package timeline draws a shutdown over time, from its record in the journal: when each pod was
-// sent the stop signal, how long it took, and how much of its grace period was left.
+// Package timeline draws a shutdown over time, from its record in the journal. For each pod it
+// shows when the stop signal was sent, how long the pod took, and the rest of its grace period.
 //
-// It owns the order and the lengths of the lanes. It does not judge the shutdown and writes no
+// It owns the order and the lengths of the lanes. It does not judge the shutdown, and writes no
 // file.
 package timeline
 
@@ -14,29 +14,29 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// Lane is one pod, or one service that was stopped before any. All times count from the
-// beginning of the drain.
+// Lane is one pod, or one service that was stopped before the pods. All times count from the start
+// of the drain.
 type Lane struct {
-	Phase   string // of the shutdown; empty for a service
-	Name    string
-	Outcome string // journal.Outcome, "service", or empty where it is not known yet
-	Asked   bool   // and only then the rest
-	From    time.Duration
-	To      time.Duration
-	Grace   time.Duration // when its grace would have ended
+	Phase     string // of the shutdown; empty for a service
+	Name      string
+	Outcome   string // journal.Outcome, "service", or empty if not known yet
+	Requested bool   // its stop was requested; otherwise the fields below are zero
+	From      time.Duration
+	To        time.Duration
+	Grace     time.Duration // end of its grace period
 }
 
-// Timeline is a drain over time.
+// Timeline is the timeline of a drain.
 type Timeline struct {
 	Length time.Duration
 	Lanes  []Lane
 }
 
-// Service is the outcome of a lane that is a service's.
+// Service is the Outcome of a service's lane.
 const Service = "service"
 
-// New lays a record out: services first, then pods in the order in which they were asked,
-// last those that never were.
+// New returns the timeline of a record: services first, then pods in the order of their stop
+// requests, then pods without one.
 func New(r journal.Record) Timeline {
 	end := latest(r)
 	t := Timeline{Length: end.Sub(r.StartedAt)}
@@ -44,7 +44,7 @@ func New(r journal.Record) Timeline {
 	for _, s := range r.StoppedFirst {
 		l := Lane{Name: s.Name, Outcome: Service}
 		if !s.AskedAt.IsZero() && !s.AskedAt.Before(r.StartedAt) {
-			l.Asked, l.From, l.To = true, at(s.AskedAt), at(s.AskedAt.Add(s.Took.Duration))
+			l.Requested, l.From, l.To = true, at(s.AskedAt), at(s.AskedAt.Add(s.Took.Duration))
 			l.Grace = l.To
 		}
 		t.Lanes = append(t.Lanes, l)
@@ -53,17 +53,17 @@ func New(r journal.Record) Timeline {
 	for _, p := range r.Pods {
 		l := Lane{Phase: p.Phase, Name: strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"), Outcome: string(p.Outcome)}
 		if !p.StartedAt.IsZero() {
-			l.Asked, l.From, l.To = true, at(p.StartedAt), t.Length
+			l.Requested, l.From, l.To = true, at(p.StartedAt), t.Length
 			if !p.FinishedAt.IsZero() {
-				l.To = max(l.From, at(p.FinishedAt)) // a clock may have been set back
+				l.To = max(l.From, at(p.FinishedAt)) // the clock may have been set back
 			}
 			l.Grace = max(l.To, at(p.StartedAt.Add(p.Grace.Duration)))
 		}
 		t.Lanes = append(t.Lanes, l)
 	}
 	slices.SortStableFunc(t.Lanes[services:], func(a, b Lane) int {
-		if a.Asked != b.Asked {
-			if a.Asked {
+		if a.Requested != b.Requested {
+			if a.Requested {
 				return -1
 			}
 			return 1
@@ -73,8 +73,8 @@ func New(r journal.Record) Timeline {
 	return t
 }
 
-// latest is when the last thing happened that the record knows of: a drain that was cut off
-// has no end of its own.
+// latest returns the time of the last recorded event, because an interrupted drain has no
+// FinishedAt.
 func latest(r journal.Record) time.Time {
 	end := r.StartedAt
 	take := func(when time.Time) {

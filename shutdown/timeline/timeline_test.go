@@ -31,13 +31,13 @@ func pod(name, phase string, from, to, grace float64, outcome journal.Outcome) j
 	return p
 }
 
-// record is a shutdown with one of each kind.
+// record is a shutdown with one lane of each kind.
 func record() journal.Record {
 	return journal.Record{
 		StartedAt: began, FinishedAt: after(20),
 		StoppedFirst: []journal.Service{
 			{Name: "k3s.service", AskedAt: began, Took: metav1.Duration{Duration: 2 * time.Second}},
-			{Name: "before.service", AskedAt: began.Add(-time.Hour), Took: metav1.Duration{Duration: time.Second}}, // by a drain of before
+			{Name: "before.service", AskedAt: began.Add(-time.Hour), Took: metav1.Duration{Duration: time.Second}}, // stopped by an earlier drain
 		},
 		Pods: []journal.PodRecord{
 			pod("spared", "critical", -1, -1, 10, journal.Skipped),
@@ -100,7 +100,7 @@ func TestNamesThatAreTooLongKeepTheirEnd(t *testing.T) {
 	}
 }
 
-// The picture is XML whatever a pod is called, and has a bar for each that was asked.
+// The picture is valid XML for any pod names, and has a bar for each stop request.
 func TestThePictureIsWhole(t *testing.T) {
 	r := record()
 	r.Pods[3].Name = `</text><script>"&`

@@ -56,7 +56,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	a.awaitReady(corev1.ConditionTrue)
 
 	p := answers[maintenance.DrainPlan](a, "drain", "--dry-run")
-	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Spared) != 1 || p.Spared[0].Name != "database" || p.Refusal != "" || p.Bound != p.Phases[0].Grace {
+	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Critical) != 1 || p.Critical[0].Name != "database" || p.Refusal != "" || p.Bound != p.Phases[0].Grace {
 		t.Fatalf("drain --dry-run = %+v, want two pods to stop within their phase, and the critical one spared", p)
 	}
 	mentions(t, "hostler drain --dry-run", a.prints("drain", "--dry-run"), "stop 2 pods", "polite", "stubborn", "skipped without --all: 1 pod")
