@@ -9,7 +9,6 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -65,10 +64,8 @@ func (a *Agent) selfDrainFix(c selfdrain.Cause) string {
 		return "connect this host to its control plane, or set lease.onLost: none and run `hostler reload`"
 	case a.plane.Type() == kubernetes.Type:
 		return fmt.Sprintf("remove the taint with `kubectl taint nodes %s %s:NoExecute-`, or set node.onTaint: none and run `hostler reload`", a.node(), c.Taint.Key)
-	case a.plane.Type() == etcd.Type:
-		return "remove the taint from the Node (/usr/share/doc/hostler/docs/reference/etcd.md, section Taints), or set node.onTaint: none and run `hostler reload`"
 	}
-	return "remove the taint from the Node, or set node.onTaint: none and run `hostler reload`"
+	return "remove the taint from the Node (etcd: /usr/share/doc/hostler/docs/reference/etcd.md, section Taints), or set node.onTaint: none and run `hostler reload`"
 }
 
 // renewalTried reports how an attempt to renew the Lease ended.

@@ -87,7 +87,7 @@ func TestATaintDrainsTheHost(t *testing.T) {
 	if due.Trigger != journal.TriggerTaint || due.DrainsAt.Sub(due.Since) != 10*time.Minute {
 		t.Errorf("selfDrains = %+v, want one ten minutes after the taint", due)
 	}
-	mentions(t, "hostler status", strings.Join(strings.Fields(a.screen()), " "), "taint example.com/maintenance=yes:NoExecute for ", "to prevent it, remove the taint from the Node (/usr/share/doc/hostler/docs/reference/etcd.md, section Taints), or set node.onTaint: none and run `hostler reload`")
+	mentions(t, "hostler status", strings.Join(strings.Fields(a.screen()), " "), "taint example.com/maintenance=yes:NoExecute for ", "to prevent it, remove the taint from the Node (etcd: /usr/share/doc/hostler/docs/reference/etcd.md, section Taints), or set node.onTaint: none and run `hostler reload`")
 	a.kill()
 	a.start()
 	if again := a.selfDrain(selfdrain.Scheduled); again.DrainsAt.Sub(due.DrainsAt).Abs() > 2*time.Second { // both are rounded
