@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -261,28 +262,50 @@ func (f *imageFacts) queryTimes(ctx context.Context, r *Runtime, list []runtime.
 	return nil
 }
 
+// labelPinned is containerd's label of a pinned image, with value "pinned". CRI reports it from containerd 1.7
+// on.
+const labelPinned = "io.cri-containerd.pinned"
+
+// protection is what labels of an image record say.
+type protection struct {
+	keep   string // the value of runtime.LabelKeep; empty for none
+	pinned bool
+}
+
+// protectionOf reads the labels of an image record. "false" does not override a label of the image itself.
+func protectionOf(labels map[string]string) protection {
+	p := protection{keep: labels[runtime.LabelKeep], pinned: labels[labelPinned] == "pinned"}
+	if p.keep == "false" {
+		p.keep = ""
+	}
+	return p
+}
+
+// and returns the protection by both.
+func (p protection) and(o protection) protection {
+	return protection{keep: cmp.Or(p.keep, o.keep), pinned: p.pinned || o.pinned}
+}
+
 // recordLabels adds labels that were set on the image record, as with `ctr --namespace k8s.io
-// images label NAME hostler.io/keep=true`. They may change at any time, but are few. "false" does
-// not override a label of the image itself.
+// images label NAME hostler.io/keep=true`. They may change at any time, but are few.
 func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error {
-	records, err := r.records(ctx, fmt.Sprintf("labels.%q", runtime.LabelKeep))
+	records, err := r.records(ctx, fmt.Sprintf("labels.%q", runtime.LabelKeep), fmt.Sprintf("labels.%q", labelPinned))
 	if err != nil && !errors.Is(err, runtime.ErrUnsupported) {
 		return err
 	}
-	if len(records) == 0 {
-		return nil
-	}
-	kept, byDigest := make(map[string]string, len(records)), make(map[string]string) // kept is by name
-	var filters []string
+	byName, byDigest := map[string]protection{}, map[string]protection{}
 	for _, record := range records {
-		if value, set := record.GetLabels()[runtime.LabelKeep]; set && value != "false" {
+		if p := protectionOf(record.GetLabels()); p != (protection{}) {
 			digest := record.GetTarget().GetDigest()
-			kept[withRegistry(record.GetName())], byDigest[digest] = value, value
-			filters = append(filters, containerd.Equals("target.digest", digest))
+			byName[withRegistry(record.GetName())], byDigest[digest] = p, p.and(byDigest[digest])
 		}
 	}
-	if len(filters) == 0 {
+	if len(byDigest) == 0 {
 		return nil
+	}
+	var filters []string
+	for digest := range byDigest {
+		filters = append(filters, containerd.Equals("target.digest", digest))
 	}
 	// A label on one name protects all names of the image. CRI may list another name.
 	siblings, err := r.records(ctx, filters...)
@@ -294,24 +317,23 @@ func (r *Runtime) recordLabels(ctx context.Context, list []runtime.Image) error 
 		if !strings.HasPrefix(name, "sha256:") {
 			name = withRegistry(name)
 		}
-		if kept[name] == "" {
-			kept[name] = byDigest[record.GetTarget().GetDigest()]
-		}
+		byName[name] = byName[name].and(byDigest[record.GetTarget().GetDigest()])
 	}
 	for i := range list {
 		img := &list[i]
+		var p protection
 		for _, name := range append(img.Names(), img.ID) {
-			value := kept[name]
-			if value == "" {
-				continue
-			}
-			img.Labels = maps.Clone(img.Labels) // the fact shares this map, but has no labels of records
-			if img.Labels == nil {
-				img.Labels = make(map[string]string, 1)
-			}
-			img.Labels[runtime.LabelKeep] = value
-			break
+			p = p.and(byName[name])
 		}
+		img.Pinned = img.Pinned || p.pinned
+		if p.keep == "" {
+			continue
+		}
+		img.Labels = maps.Clone(img.Labels) // the fact shares this map, but has no labels of records
+		if img.Labels == nil {
+			img.Labels = make(map[string]string, 1)
+		}
+		img.Labels[runtime.LabelKeep] = p.keep
 	}
 	return nil
 }

@@ -134,11 +134,29 @@ func TestALabelOnARecordAddsToTheImagesOwn(t *testing.T) {
 			if got := detailed(t, s.client(t, nil))[name].Labels[runtime.LabelKeep]; got != tt.want {
 				t.Errorf("DetailedImages() has %s with the label %q, want %q", name, got, tt.want)
 			}
-			want := []string{fmt.Sprintf("labels.%q", runtime.LabelKeep)}
+			want := []string{fmt.Sprintf("labels.%q", runtime.LabelKeep), `labels."io.cri-containerd.pinned"`}
 			if !slices.ContainsFunc(s.store.filters, func(got []string) bool { return slices.Equal(got, want) }) {
 				t.Errorf("DetailedImages() asked for the records %q, want %q among them", s.store.filters, want)
 			}
 		})
+	}
+}
+
+// CRI of containerd 1.6 does not report that an image is pinned.
+func TestALabelOnARecordPinsTheImage(t *testing.T) {
+	for value, want := range map[string]bool{"pinned": true, "": false, "no": false} {
+		const name, other = "docker.io/library/a:1", "docker.io/library/b:1"
+		s := newServer(t, containerd16)
+		s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{name}})
+		s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{other}})
+		s.store.images = map[string][]*images.Image{"k8s.io": {
+			record(name, "sha256:a", time.Now(), nil), record(other, "sha256:b", time.Now(), nil),
+			record("docker.io/library/second-name:1", "sha256:a", time.Now(), map[string]string{"io.cri-containerd.pinned": value}),
+		}}
+		got := detailed(t, s.client(t, nil))
+		if got[name].Pinned != want || got[other].Pinned {
+			t.Errorf("DetailedImages() with the value %q has %s pinned %t and %s pinned %t, want %t and false", value, name, got[name].Pinned, other, got[other].Pinned, want)
+		}
 	}
 }
 
