@@ -95,7 +95,8 @@ type owner struct {
 	within *store.Kind       // the kind that it is not in, if its name there is unknown
 	why    string            // it is unknown, or refused
 	// refused says that the dependent cannot have the owner, which is in another namespace.
-	refused bool
+	refused   bool
+	elsewhere *Object // the refused owner, if it is known
 }
 
 // verdict decides for one object with such owners.

@@ -29,7 +29,7 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if ref.Invalid != "" {
 		return owner{state: unknown, why: ref.Invalid}
 	}
-	elsewhere := ""
+	var elsewhere *Object
 	for _, found := range g.owners[ref.index()] {
 		switch {
 		case found.is(ref, o.Namespace) && found.orphans():
@@ -39,20 +39,20 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 		case found.is(ref, o.Namespace):
 			return owner{state: present}
 		case found.Type == ref.Type && found.Own == ref.Name:
-			elsewhere = found.Namespace
+			elsewhere = found
 		}
 	}
 	switch {
-	case elsewhere != "" && o.Namespace == "":
-		return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", elsewhere), refused: true}
+	case elsewhere != nil && o.Namespace == "":
+		return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", elsewhere.Namespace), refused: true, elsewhere: elsewhere}
 	case g.wasOrphaned(ref, o.Namespace):
 		return owner{state: orphaning}
 	case ref.Implied && !g.deleted[ref.index()]:
 		return owner{state: present}
 	}
 	own := g.missing(o, ref)
-	if elsewhere != "" {
-		own.why, own.refused = fmt.Sprintf("it is in namespace %s; an owner in another namespace counts as absent", elsewhere), true
+	if elsewhere != nil {
+		own.why, own.refused, own.elsewhere = fmt.Sprintf("it is in namespace %s; an owner in another namespace counts as absent", elsewhere.Namespace), true, elsewhere
 	}
 	return own
 }
