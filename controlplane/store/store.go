@@ -39,6 +39,9 @@ type Preconditions struct {
 	// a version. A store that cannot compare that in the write checks it before the write, up to the
 	// version of the object.
 	Unchanged []Position
+	// Unlisted are kinds that cannot be listed as a whole. In the namespace of the object they can, and no
+	// object there refers to it; else ErrUnavailable. etcd has no such kinds.
+	Unlisted []Kind
 }
 
 // MostOthers is the maximum number of Others of one write: etcd limits the size of a transaction.

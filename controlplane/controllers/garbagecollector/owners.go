@@ -158,16 +158,21 @@ func (g *graph) neverListed() string {
 }
 
 // unseenKind names a kind that cannot be listed now, and may have dependents of an owner that are not known;
-// empty if there is none. likely leaves out kinds of which no object is known that has an owner of that type.
-// The caller holds mu.
-func (g *graph) unseenKind(o *Object, likely bool) string {
+// empty if there is none. within are such kinds that may have objects in the namespace of the owner alone:
+// there, they can be listed if none of their objects is to blame. likely leaves out kinds of which no object
+// is known that has an owner of that type. The caller holds mu.
+func (g *graph) unseenKind(o *Object, likely bool) (name string, within []store.Kind) {
 	for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
 		k := g.kinds[name]
-		if (k.synced == 0 || k.err != nil) && k.mayDepend(o) && (!likely || g.depends[o.Type][name] > 0) {
-			return name
+		switch {
+		case k.synced > 0 && k.err == nil, !k.mayDepend(o), likely && g.depends[o.Type][name] == 0:
+		case k.err != nil && k.Kind.NameOf != nil && o.Namespace != "":
+			within = append(within, k.Kind)
+		default:
+			return name, nil
 		}
 	}
-	return ""
+	return "", within
 }
 
 // anyUnreadable names an object that cannot be read, and why; nil if there is none. The caller holds mu.
