@@ -27,6 +27,9 @@ const (
 	// confirmedFor is how long an object that was read counts as unchanged: the dependents of one owner
 	// are written one after the other.
 	confirmedFor = 500 * time.Millisecond
+	// absentFor is how long a UID that was absent counts as absent. The server gives none twice, but a
+	// backup that is restored brings objects back.
+	absentFor = 10 * time.Second
 	// mostChecked is the maximum number of objects of a kind that are listed to see whether one has
 	// changed.
 	mostChecked = 500
@@ -35,7 +38,7 @@ const (
 // readCache is the memory of reads that are still valid.
 type readCache struct {
 	mu     sync.Mutex              // guards others and merges
-	others map[reference]time.Time // when they were read; the absence of a UID is final, because a UID is not used again
+	others map[reference]time.Time // when they were read
 	merges map[string]bool         // kinds without a strategic merge patch
 
 	reading  singleflight.Group // of others
@@ -136,8 +139,11 @@ func (s *readCache) recently(key reference) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, known := s.others[key]
-	stays := key.uid != "" && key.version == "" && key.deletion == ""
-	return known && (stays || time.Since(last) < confirmedFor)
+	counts := confirmedFor
+	if key.uid != "" && key.version == "" && key.deletion == "" {
+		counts = absentFor
+	}
+	return known && time.Since(last) < counts
 }
 
 // record records that an object had that state at that time.
