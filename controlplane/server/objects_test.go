@@ -253,6 +253,11 @@ func TestAnObjectThatCannotBeReadIsDeletedInTheBackground(t *testing.T) {
 			t.Errorf("plan with cascade %s = %d %s, want it refused, and what to use", cascade, code, text)
 		}
 	}
+	s.PutRaw(store.Objects, "tickets/whole", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"name":"whole","uid":"whole"}}`))
+	_, text := r.ask("POST", "/v1/fleet/delete/plan", `{"object":"tickets/whole","cascade":"orphan"}`)
+	if want := "objects that cannot be read may be dependents, too: tickets/broken, tickets/t1; the deletion waits until they are fixed or deleted"; !strings.Contains(text, want) {
+		t.Errorf("plan beside objects that cannot be read = %s, want a warning", text)
+	}
 	request := func(object string) (plan answer.Deletion, body string) {
 		t.Helper()
 		code, text := r.ask("POST", "/v1/fleet/delete/plan", fmt.Sprintf(`{"object":%q,"cascade":"background"}`, object))
