@@ -376,6 +376,40 @@ func TestAnOwnerThatANodeCannotHaveIsAnEvent(t *testing.T) {
 	}
 }
 
+// cluster is a store like an API server, with tickets in namespaces, and disks without.
+type cluster struct{ *memory.Store }
+
+func (cluster) kind(name, kind string) store.Kind {
+	return store.Kind{Name: name, GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: kind}, New: func() store.Object { return &metav1.PartialObjectMetadata{} }}
+}
+
+func (c cluster) tickets() store.Kind {
+	k := c.kind("tickets", "Ticket")
+	k.NameOf = func(o store.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+	return k
+}
+
+func (c cluster) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
+	return []store.Kind{c.tickets(), c.kind("disks", "Disk")}, func(store.Kind) bool { return false }, nil
+}
+
+// TestAnOwnerThatAnObjectOfAClusterCannotHaveIsAnEventOfBoth has an object without a namespace and an owner in
+// one.
+func TestAnOwnerThatAnObjectOfAClusterCannotHaveIsAnEventOfBoth(t *testing.T) {
+	s := memory.New(memory.Options{})
+	c := cluster{s}
+	s.Put(c.tickets(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}})
+	s.Put(c.kind("disks", "Disk"), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "d", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "example.com/v1", Kind: "Ticket", Name: "a", UID: "a"},
+	}}})
+	r := startOn(t, c, s)
+	r.eventually("both are named", func(answer.Status) bool {
+		text := r.events.published()
+		return strings.Contains(text, "Disk/d Warning OwnerRefInvalidNamespace: owner tickets/a with UID a: it is in namespace n") &&
+			strings.Contains(text, "Ticket/a Warning OwnerRefInvalidNamespace: disks/d refers to this owner: it is in namespace n")
+	})
+}
+
 func TestObjectsOfKubernetesAreLeftToKubectl(t *testing.T) {
 	s := memory.New(memory.Options{})
 	r := start(t, s)
