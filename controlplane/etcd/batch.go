@@ -2,8 +2,11 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"hostler.io/hostler/controlplane"
@@ -11,7 +14,7 @@ import (
 
 const (
 	// mostInBatch is the maximum number of writes in a batch. With the comparisons of each, the batch
-	// stays below etcd's --max-txn-ops.
+	// stays below the default of etcd's --max-txn-ops, 128.
 	mostInBatch = 16
 	// mostBatchBytes is the maximum size of the values in a batch with several writes. etcd accepts
 	// requests of 1.5 MiB.
@@ -24,8 +27,9 @@ const (
 type batches struct {
 	running sync.Mutex // held by the batch in progress
 
-	mu   sync.Mutex // guards next
-	next *batch     // accepts more writes; nil if there is none
+	mu     sync.Mutex // guards what follows
+	next   *batch     // accepts more writes; nil if there is none
+	halved int        // how often mostInBatch was too many for a cluster with a lower --max-txn-ops
 }
 
 // batch is a transaction that contains several writes.
@@ -54,7 +58,7 @@ func (b *batch) accepts(compare []clientv3.Cmp, then []clientv3.Op) bool {
 			return false
 		}
 	}
-	return len(b.writes) < mostInBatch && bytes <= mostBatchBytes
+	return bytes <= mostBatchBytes
 }
 
 // commit writes if no key of the folders has changed after its revision, and the comparisons hold;
@@ -62,7 +66,7 @@ func (b *batch) accepts(compare []clientv3.Cmp, then []clientv3.Op) bool {
 func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	c.batches.mu.Lock()
 	b := c.batches.next
-	if b == nil || !b.accepts(compare, then) {
+	if b == nil || len(b.writes) >= mostInBatch>>c.batches.halved || !b.accepts(compare, then) {
 		b = &batch{folders: map[string]int64{}, keys: map[string]bool{}, done: make(chan struct{})}
 		c.batches.next = b
 		go c.run(context.WithoutCancel(ctx), b)
@@ -113,4 +117,10 @@ func (c *conn) run(ctx context.Context, b *batch) {
 		compare = append(compare, clientv3.Compare(clientv3.ModRevision(folder), "<", revision+1).WithRange(clientv3.GetPrefixRangeEnd(folder)))
 	}
 	b.answer, b.err = c.kv.Txn(ctx).If(compare...).Then(b.writes...).Commit()
+	if errors.Is(b.err, rpctypes.ErrTooManyOps) && len(b.writes) > 1 {
+		c.batches.mu.Lock()
+		defer c.batches.mu.Unlock()
+		c.batches.halved++
+		b.err = fmt.Errorf("%w: %d writes are too many for one transaction", controlplane.ErrConflict, len(b.writes))
+	}
 }

@@ -176,10 +176,12 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 	var writing sync.WaitGroup
 	for i, o := range stored {
 		writing.Go(func() {
-			err := release(o, time.Duration(i%40+1)*time.Millisecond)
+			limit := time.Duration(i%40+1) * time.Millisecond
+			err := release(o, limit)
 			for errors.Is(err, context.DeadlineExceeded) || errors.Is(err, controlplane.ErrUnavailable) {
 				timedOut.Add(1)
-				err = release(o, time.Minute)
+				limit *= 2 // a slow machine may not come to the write in the first one
+				err = release(o, limit)
 			}
 			if err != nil && !errors.Is(err, controlplane.ErrConflict) {
 				t.Errorf("Update(%s) = %v, want no error or a conflict", o.GetName(), err)

@@ -124,6 +124,8 @@ func (o Options) refusal(c call, endpoint string, answer rpctypes.EtcdError) err
 		return fmt.Errorf("%w: %s rejects writes: %v: as etcd root, free space and accept writes again: etcdctl compact REVISION; etcdctl defrag; etcdctl alarm disarm", controlplane.ErrUnavailable, endpoint, answer)
 	case errors.Is(answer, rpctypes.ErrRequestTooLarge), errors.Is(answer, rpctypes.ErrLeaseTTLTooLarge):
 		return fmt.Errorf("%w: %v: %s accepts 1.5 MiB; raise its --max-request-bytes", controlplane.ErrInvalid, answer, endpoint)
+	case errors.Is(answer, rpctypes.ErrTooManyOps):
+		return fmt.Errorf("%w: %v: start each member of %s with --max-txn-ops=128, the default", controlplane.ErrInvalid, answer, endpoint)
 	case errors.Is(answer, rpctypes.ErrNoLeader):
 		return fmt.Errorf("%w: %s: %v: check that a majority of the members runs and is connected", controlplane.ErrUnavailable, endpoint, answer)
 	}

@@ -53,6 +53,7 @@ func TestEachAnswerIsAClassWithItsFix(t *testing.T) {
 		"a database that is full":      {nil, rpctypes.ErrNoSpace, false, []error{controlplane.ErrUnavailable}, ": etcdctl compact REVISION; etcdctl defrag; etcdctl alarm disarm"},
 		"what is too large":            {nil, rpctypes.ErrRequestTooLarge, false, []error{controlplane.ErrInvalid}, "--max-request-bytes"},
 		"what is too large to be sent": {nil, status.Error(codes.ResourceExhausted, "trying to send message larger than max"), false, []error{controlplane.ErrInvalid}, "larger than max"},
+		"a transaction too large":      {nil, rpctypes.ErrTooManyOps, false, []error{controlplane.ErrInvalid}, "--max-txn-ops=128"},
 		"no leader":                    {nil, rpctypes.ErrNoLeader, true, []error{controlplane.ErrUnavailable}, "check that a majority"},
 		"a server that is slow":        {nil, rpctypes.ErrTimeout, true, []error{controlplane.ErrUnavailable}, "request timed out"},
 		"a connection that is lost":    {nil, status.Error(codes.Unavailable, "error reading from server: EOF"), true, []error{controlplane.ErrUnavailable}, "http://127.0.0.1:1"},

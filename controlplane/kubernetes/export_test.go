@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
@@ -12,4 +14,12 @@ func StatusPatch(stored *corev1.Node, before, wanted corev1.NodeStatus) (patch [
 	merged = controlplane.Written{}.With(before).Merge(stored.Status, wanted)
 	patch, err = statusPatch(stored, merged)
 	return patch, merged, err
+}
+
+// CountsAsAbsent reports whether an owner that was absent some time ago counts as absent without another read.
+func CountsAsAbsent(ago time.Duration) bool {
+	s := readCache{others: map[reference]time.Time{}}
+	owner := reference{kind: "nodes", name: "n", uid: "u"}
+	s.record(owner, time.Now().Add(-ago))
+	return s.recently(owner)
 }

@@ -179,7 +179,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 	}
 	patch, err := diff(stored, next)
 	if err == nil && len(patch) > 0 {
-		err = f.confirm(ctx, pre, stored.GetResourceVersion())
+		err = f.confirm(ctx, name, pre, stored.GetResourceVersion())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
@@ -223,7 +223,7 @@ func (f *Fleet) Delete(ctx context.Context, kind store.Kind, name string, pre st
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if err := f.confirm(ctx, pre, pre.Version); err != nil {
+	if err := f.confirm(ctx, name, pre, pre.Version); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	ctx, stop, err := f.within(ctx, pre.Term)

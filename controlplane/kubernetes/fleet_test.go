@@ -192,6 +192,13 @@ func TestAWriteEndsWithItsTerm(t *testing.T) {
 	}
 }
 
+// A backup of the cluster may be restored, with an owner that was absent before.
+func TestAnAbsentOwnerIsReadAgain(t *testing.T) {
+	if kubernetes.CountsAsAbsent(time.Minute) || !kubernetes.CountsAsAbsent(time.Second) {
+		t.Errorf("an absent owner counts as absent after a minute: %t, and after a second: %t, want false and true", kubernetes.CountsAsAbsent(time.Minute), kubernetes.CountsAsAbsent(time.Second))
+	}
+}
+
 // TestAnOwnerIsReadOnceForAllItsDependents deletes dependents of one owner at the same time.
 func TestAnOwnerIsReadOnceForAllItsDependents(t *testing.T) {
 	var reads atomic.Int64

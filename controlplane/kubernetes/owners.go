@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +27,9 @@ const (
 	// confirmedFor is how long an object that was read counts as unchanged: the dependents of one owner
 	// are written one after the other.
 	confirmedFor = 500 * time.Millisecond
+	// absentFor is how long a UID that was absent counts as absent. The server gives none twice, but a
+	// backup that is restored brings objects back.
+	absentFor = 10 * time.Second
 	// mostChecked is the maximum number of objects of a kind that are listed to see whether one has
 	// changed.
 	mostChecked = 500
@@ -33,7 +38,7 @@ const (
 // readCache is the memory of reads that are still valid.
 type readCache struct {
 	mu     sync.Mutex              // guards others and merges
-	others map[reference]time.Time // when they were read; the absence of a UID is final, because a UID is not used again
+	others map[reference]time.Time // when they were read
 	merges map[string]bool         // kinds without a strategic merge patch
 
 	reading  singleflight.Group // of others
@@ -56,7 +61,7 @@ type check struct{ from, to string }
 // an object of that version. Kubernetes cannot compare them in the write itself. An owner that is
 // created meanwhile has another UID. A dependent that is created meanwhile is seen if it was
 // created before the version.
-func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version string) error {
+func (f *Fleet) confirm(ctx context.Context, name string, pre store.Preconditions, version string) error {
 	for _, o := range pre.Others {
 		if err := f.confirmOther(ctx, o); err != nil {
 			return err
@@ -70,7 +75,36 @@ func (f *Fleet) confirm(ctx context.Context, pre store.Preconditions, version st
 			return err
 		}
 	}
+	for _, kind := range pre.Unlisted {
+		namespace, _, _ := strings.Cut(name, "/")
+		if err := f.confirmNone(ctx, kind, namespace, pre.UID); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// confirmNone returns an error if a kind cannot be listed in a namespace, or an object there has an owner.
+func (f *Fleet) confirmNone(ctx context.Context, kind store.Kind, namespace string, owner types.UID) error {
+	kind.Namespace = namespace
+	operation := fmt.Sprintf("list %s in namespace %s", kind.Name, namespace)
+	for from, page := "", (&metav1.PartialObjectMetadataList{}); ; from = page.Continue {
+		page = &metav1.PartialObjectMetadataList{}
+		err := f.client.pageOf(ctx, operation, f.all, from, mostChecked, page, func(r rest.Interface) *rest.Request {
+			return of(kind.Metadata(), r.Get(), "PartialObjectMetadataList")
+		})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			if slices.ContainsFunc(page.Items[i].OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner }) {
+				return fmt.Errorf("%s: %w: %s refers to the object", operation, controlplane.ErrUnavailable, page.Items[i].Name)
+			}
+		}
+		if page.Continue == "" {
+			return nil
+		}
+	}
 }
 
 // confirmOther returns ErrConflict if another object is not in its state. It reads the object once
@@ -105,8 +139,11 @@ func (s *readCache) recently(key reference) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, known := s.others[key]
-	stays := key.uid != "" && key.version == "" && key.deletion == ""
-	return known && (stays || time.Since(last) < confirmedFor)
+	counts := confirmedFor
+	if key.uid != "" && key.version == "" && key.deletion == "" {
+		counts = absentFor
+	}
+	return known && time.Since(last) < counts
 }
 
 // record records that an object had that state at that time.
@@ -161,7 +198,7 @@ func (f *Fleet) Release(ctx context.Context, kind store.Kind, name string, pre s
 	if f.reads.mergesOnly(kind.Name) {
 		return errors.ErrUnsupported
 	}
-	if err := f.confirm(ctx, pre, pre.Version); err != nil {
+	if err := f.confirm(ctx, name, pre, pre.Version); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	metadata := map[string]any{"uid": pre.UID, "resourceVersion": pre.Version}

@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/few"
 	"hostler.io/hostler/internal/listen"
 )
 
@@ -68,8 +69,8 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 		if warning := returns(key, alive); warning != "" {
 			d.Warnings = append(d.Warnings, clean(warning))
 		}
-		for _, kind := range tree.Unlisted {
-			d.Warnings = append(d.Warnings, clean("there may be more dependents: cannot list "+kind))
+		if len(tree.Unreadable) > 0 {
+			d.Warnings = append(d.Warnings, clean(unread(tree.Unreadable, req.Cascade)))
 		}
 		return d, nil
 	}
@@ -85,6 +86,19 @@ func planUnreadable(req answer.DeletionRequest, why error) (any, error) {
 		DeletionRequest: req, Objects: []answer.Branch{{Object: clean(req.Object), Fate: string(garbagecollector.Deleted), Note: clean("cannot be read: " + whyUnreadable(why))}},
 		Warnings: []string{"its finalizers are ignored, and the objects that it owns are deleted, too: neither can be read"},
 	}, nil
+}
+
+// unread says what a deletion does with objects that cannot be read.
+func unread(objects []garbagecollector.Key, cascade string) string {
+	var names []string
+	for _, o := range objects {
+		names = append(names, o.String())
+	}
+	text := "objects that cannot be read may be dependents, too: " + few.Names(names, 3)
+	if cascade == answer.Orphan {
+		text += "; the deletion waits until they are fixed or deleted"
+	}
+	return text
 }
 
 // returns says which program creates the object again after its deletion; empty if none is known.

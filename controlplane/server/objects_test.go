@@ -253,6 +253,11 @@ func TestAnObjectThatCannotBeReadIsDeletedInTheBackground(t *testing.T) {
 			t.Errorf("plan with cascade %s = %d %s, want it refused, and what to use", cascade, code, text)
 		}
 	}
+	s.PutRaw(store.Objects, "tickets/whole", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"name":"whole","uid":"whole"}}`))
+	_, text := r.ask("POST", "/v1/fleet/delete/plan", `{"object":"tickets/whole","cascade":"orphan"}`)
+	if want := "objects that cannot be read may be dependents, too: tickets/broken, tickets/t1; the deletion waits until they are fixed or deleted"; !strings.Contains(text, want) {
+		t.Errorf("plan beside objects that cannot be read = %s, want a warning", text)
+	}
 	request := func(object string) (plan answer.Deletion, body string) {
 		t.Helper()
 		code, text := r.ask("POST", "/v1/fleet/delete/plan", fmt.Sprintf(`{"object":%q,"cascade":"background"}`, object))
@@ -369,6 +374,40 @@ func TestAnOwnerThatANodeCannotHaveIsAnEvent(t *testing.T) {
 	if text := r.events.published(); strings.Count(text, "OwnerRefInvalidNamespace") != 1 {
 		t.Errorf("Events = %s, want one", text)
 	}
+}
+
+// cluster is a store like an API server, with tickets in namespaces, and disks without.
+type cluster struct{ *memory.Store }
+
+func (cluster) kind(name, kind string) store.Kind {
+	return store.Kind{Name: name, GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: kind}, New: func() store.Object { return &metav1.PartialObjectMetadata{} }}
+}
+
+func (c cluster) tickets() store.Kind {
+	k := c.kind("tickets", "Ticket")
+	k.NameOf = func(o store.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+	return k
+}
+
+func (c cluster) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
+	return []store.Kind{c.tickets(), c.kind("disks", "Disk")}, func(store.Kind) bool { return false }, nil
+}
+
+// TestAnOwnerThatAnObjectOfAClusterCannotHaveIsAnEventOfBoth has an object without a namespace and an owner in
+// one.
+func TestAnOwnerThatAnObjectOfAClusterCannotHaveIsAnEventOfBoth(t *testing.T) {
+	s := memory.New(memory.Options{})
+	c := cluster{s}
+	s.Put(c.tickets(), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "a"}})
+	s.Put(c.kind("disks", "Disk"), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "d", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "example.com/v1", Kind: "Ticket", Name: "a", UID: "a"},
+	}}})
+	r := startOn(t, c, s)
+	r.eventually("both are named", func(answer.Status) bool {
+		text := r.events.published()
+		return strings.Contains(text, "Disk/d Warning OwnerRefInvalidNamespace: owner tickets/a with UID a: it is in namespace n") &&
+			strings.Contains(text, "Ticket/a Warning OwnerRefInvalidNamespace: disks/d refers to this owner: it is in namespace n")
+	})
 }
 
 func TestObjectsOfKubernetesAreLeftToKubectl(t *testing.T) {

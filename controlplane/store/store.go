@@ -33,12 +33,16 @@ type Preconditions struct {
 	// Term is the term in which the caller writes; the zero value if it needs none.
 	Term Term
 	// Others are the states that other objects must have, at most MostOthers. A store that cannot
-	// compare them in the write reads them in the half second before.
+	// compare them in the write reads them in the half second before; the absence of a UID in the
+	// ten seconds before.
 	Others []Reference
 	// Unchanged are kinds of which no object may have been created or changed since a Tracker reached
 	// a version. A store that cannot compare that in the write checks it before the write, up to the
 	// version of the object.
 	Unchanged []Position
+	// Unlisted are kinds that cannot be listed as a whole. In the namespace of the object they can, and no
+	// object there refers to it; else ErrUnavailable. etcd has no such kinds.
+	Unlisted []Kind
 }
 
 // MostOthers is the maximum number of Others of one write: etcd limits the size of a transaction.

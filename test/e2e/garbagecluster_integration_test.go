@@ -144,6 +144,20 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	c.kubectl("delete", "configmap", "a", "--cascade=foreground")
 	c.configMaps("b", "d")
 	mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "configmaps/default/d owner widgets/w9: widgets.example.com cannot be listed")
+
+	// An orphan deletion waits for what may be a dependent: in other namespaces, there is none.
+	apply("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n")
+	elsewhere := func(text string) string { return strings.ReplaceAll(text, "namespace: default", "namespace: other") }
+	apply(elsewhere(configMap("a", "")), configMap("a", ""))
+	uid = c.kubectl("get", "configmap", "a", "-n", "other", "-o", "jsonpath={.metadata.uid}")
+	apply(elsewhere(configMap("b", "ConfigMap v1 a "+uid)))
+	c.kubectl("delete", "configmap", "a", "-n", "other", "--cascade=orphan")
+	if owners := c.kubectl("get", "configmap", "b", "-n", "other", "-o", "jsonpath={.metadata.ownerReferences}"); owners != "" {
+		t.Errorf("owners of an orphan in another namespace = %s, want none", owners)
+	}
+	c.kubectl("delete", "configmap", "a", "--cascade=orphan", "--wait=false")
+	s.says("list widgets.example.com in namespace default:")
+	c.configMaps("a", "b", "d")
 	requests, err := c.Requests()
 	check(t, err)
 	for _, r := range requests {

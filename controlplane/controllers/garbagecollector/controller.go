@@ -142,7 +142,7 @@ func (c *Controller) write(ctx context.Context, term store.Term, s Step) error {
 
 // try makes the write of a step.
 func (c *Controller) try(ctx context.Context, kind store.Kind, term store.Term, s Step) error {
-	pre := store.Preconditions{UID: s.UID, Version: s.Revision, Term: term, Others: s.others, Unchanged: s.unchanged}
+	pre := store.Preconditions{UID: s.UID, Version: s.Revision, Term: term, Others: s.others, Unchanged: s.unchanged, Unlisted: s.unlisted}
 	switch s.Do {
 	case Delete, Remove:
 		return c.store.Delete(ctx, kind, s.Name, pre, s.Policy)

@@ -39,6 +39,8 @@ type Step struct {
 	shared bool              // the object has another owner with a UID of Owners
 	// unchanged has how far each kind was followed when the step was decided, for Release.
 	unchanged []store.Position
+	// unlisted are kinds that the write lists in the namespace of the object: they cannot be listed as a whole.
+	unlisted []store.Kind
 }
 
 // bound reports whether the step needs to know how far each kind was followed.
@@ -95,7 +97,8 @@ type owner struct {
 	within *store.Kind       // the kind that it is not in, if its name there is unknown
 	why    string            // it is unknown, or refused
 	// refused says that the dependent cannot have the owner, which is in another namespace.
-	refused bool
+	refused   bool
+	elsewhere *Object // the refused owner, if it is known
 }
 
 // verdict decides for one object with such owners.
@@ -196,7 +199,8 @@ func (g *graph) deletion(o *Object) Verdict {
 		if dependents := g.dependents(o); len(dependents) > 0 {
 			return Verdict{Waits: "dependents that are to stay: " + namesOf(dependents)}
 		}
-		if kind := g.unseenKind(o, false); kind != "" {
+		kind, unlisted := g.unseenKind(o, false)
+		if kind != "" {
 			return Verdict{Waits: kind + " cannot be listed: some may be dependents that are to stay"}
 		}
 		if g.finishes && len(o.Finalizers) > 1 { // a dependent that is created before it is gone is to stay, too
@@ -205,16 +209,17 @@ func (g *graph) deletion(o *Object) Verdict {
 		if key, err := g.anyUnreadable(); err != nil {
 			return Verdict{Waits: fmt.Sprintf("%s may be a dependent that is to stay: %v", key, err)}
 		}
-		return g.release(o, metav1.FinalizerOrphanDependents)
+		return g.release(o, metav1.FinalizerOrphanDependents, unlisted)
 	case o.waits():
 		blocking := slices.DeleteFunc(g.dependents(o), func(d *Object) bool { return !d.blocks(o) || g.reaches(d, o) })
 		if len(blocking) > 0 {
 			return Verdict{Waits: "dependents that are to be deleted first: " + namesOf(blocking)}
 		}
-		if kind := g.unseenKind(o, true); kind != "" {
+		kind, unlisted := g.unseenKind(o, true)
+		if kind != "" {
 			return Verdict{Waits: kind + " cannot be listed: some may have to be deleted first"}
 		}
-		return g.release(o, metav1.FinalizerDeleteDependents)
+		return g.release(o, metav1.FinalizerDeleteDependents, unlisted)
 	case len(o.Finalizers) > 0:
 		return Verdict{Waits: "finalizers of other programs: " + join(slices.Clone(o.Finalizers))}
 	case g.finishes:
@@ -241,9 +246,9 @@ func without(finalizers []string, one string) []string {
 }
 
 // release removes a finalizer. On etcd no object of any kind may have been created meanwhile.
-func (g *graph) release(o *Object, finalizer string) Verdict {
+func (g *graph) release(o *Object, finalizer string, unlisted []store.Kind) Verdict {
 	s := g.step(o, Release, "no dependent is left that it waits for")
-	s.Finalizer = finalizer
+	s.Finalizer, s.unlisted = finalizer, unlisted
 	return Verdict{Step: s}
 }
 

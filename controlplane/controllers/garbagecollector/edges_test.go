@@ -1,6 +1,7 @@
 package garbagecollector_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 )
@@ -159,6 +161,30 @@ func TestOddObjects(t *testing.T) {
 			r.settle()
 			r.want("+a; +b <- a; +c <- b")
 		},
+		"an owner that is removed while nothing can be followed": func(r rig) {
+			r.put("a", "b <- a")
+			r.settle()
+			r.store.Inject(memory.Follow, memory.Fault{Err: controlplane.ErrUnavailable})
+			r.settle()
+			r.store.Remove(store.Objects, "things/a")
+			r.store.Heal()
+			r.settle()
+			r.want("")
+		},
+		"a leader that is deposed before its write arrives": func(r rig) {
+			r.put("a", "b <- a")
+			r.settle()
+			r.store.Inject(memory.Delete, memory.Fault{Delay: time.Second})
+			r.store.Remove(store.Objects, "things/a")
+			time.Sleep(500 * time.Millisecond)
+			r.store.Depose(garbagecollector.Name)
+			r.store.Inject(memory.Elect, memory.Fault{Err: controlplane.ErrUnavailable})
+			r.settle()
+			r.want("b <- a")
+			r.store.Heal()
+			r.settle()
+			r.want("")
+		},
 		"a pod is removed by its host while that exists": func(r rig) {
 			r.node("n")
 			deleting := `,"deletionTimestamp":"2026-01-01T00:00:00Z"`
@@ -227,6 +253,39 @@ func TestOddObjects(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowList is a store whose lists take a second from one object to the next.
+type slowList struct{ *memory.Store }
+
+// Follow implements store.Store.
+func (s slowList) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	tracker, _ := to.(store.Tracker)
+	return s.Store.Follow(ctx, kind, scope, slowFollower{tracker})
+}
+
+type slowFollower struct{ store.Tracker }
+
+// Set implements store.Follower.
+func (f slowFollower) Set(name string, o store.Object) {
+	time.Sleep(time.Second)
+	f.Tracker.Set(name, o)
+}
+
+// TestADependentMayBeListedBeforeItsOwner has both be created while nothing can be followed. An object without
+// a namespace cannot have an owner in one, and is not deleted for that.
+func TestADependentMayBeListedBeforeItsOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rig{t, memory.New(memory.Options{EndsLeases: true})}
+		collect(t, slowList{r.store}, "a")
+		r.settle()
+		r.store.Inject(memory.Follow, memory.Fault{Err: controlplane.ErrUnavailable})
+		r.settle()
+		r.put("m/a", "b <- m/a", "c <- gone")
+		r.store.Heal()
+		r.settle()
+		r.want("b <- m/a; m/a")
+	})
 }
 
 // want compares the stored things.

@@ -95,15 +95,15 @@ func (f *follower) Synced() {
 	f.kind.synced++
 	f.kind.err = nil
 	f.kind.Kind = f.as // the version that can be read is written, too
-	f.g.decideAgain()
 }
 
 // Reached implements store.Tracker.
 func (f *follower) Reached(version string) {
 	f.g.mu.Lock()
 	defer f.g.mu.Unlock()
-	if f.kind.position == "" {
-		f.g.changed.Send() // what waited for the list can go on
-	}
+	listed := f.kind.position == ""
 	f.kind.position = version
+	if listed {
+		f.g.decideAgain() // what waited for the list can go on
+	}
 }

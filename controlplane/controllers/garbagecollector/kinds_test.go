@@ -2,6 +2,7 @@ package garbagecollector_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -21,9 +22,29 @@ import (
 type discovered struct {
 	*testing.T
 	*memory.Store
+	things, disks store.Kind
+	more          []store.Kind
 
 	mu   sync.Mutex    // guards what follows
 	down chan struct{} // closed while disks fail
+	late chan struct{} // no disk is seen until it is closed; nil for at once
+}
+
+// gate is a Follower of disks.
+type gate struct {
+	store.Tracker
+	*discovered
+}
+
+// Set implements store.Follower.
+func (g gate) Set(name string, o store.Object) {
+	g.mu.Lock()
+	late := g.late
+	g.mu.Unlock()
+	if late != nil {
+		<-late
+	}
+	g.Tracker.Set(name, o)
 }
 
 var (
@@ -33,7 +54,12 @@ var (
 
 // discover starts a collector on such a store.
 func discover(t *testing.T) (*discovered, *garbagecollector.Controller) {
-	d := &discovered{T: t, Store: memory.New(memory.Options{}), down: make(chan struct{})}
+	return discoverAs(t, things, disks)
+}
+
+// discoverAs is discover with other kinds for things and disks.
+func discoverAs(t *testing.T, things, disks store.Kind) (*discovered, *garbagecollector.Controller) {
+	d := &discovered{T: t, Store: memory.New(memory.Options{}), things: things, disks: disks, down: make(chan struct{})}
 	c := collect(t, d, "a").Controller
 	d.settle()
 	return d, c
@@ -57,7 +83,7 @@ func (d *discovered) fail(fails bool) {
 
 // Kinds implements garbagecollector.Discoverer.
 func (d *discovered) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
-	return []store.Kind{things, disks}, func(store.Kind) bool { return false }, nil
+	return append([]store.Kind{d.things, d.disks}, d.more...), func(store.Kind) bool { return false }, nil
 }
 
 // Follow implements store.Store.
@@ -82,7 +108,8 @@ func (d *discovered) Follow(ctx context.Context, kind store.Kind, scope store.Sc
 		case <-ctx.Done():
 		}
 	}()
-	if err := d.Store.Follow(ctx, kind, scope, to); context.Cause(ctx) == nil {
+	tracker, _ := to.(store.Tracker)
+	if err := d.Store.Follow(ctx, kind, scope, gate{tracker, d}); context.Cause(ctx) == nil {
 		return err
 	}
 	return context.Cause(ctx)
@@ -101,7 +128,7 @@ func (d *discovered) put(kind store.Kind, name string, owner store.Kind, of stri
 // request requests the deletion of a thing in a way, whatever was requested before.
 func (d *discovered) request(name, finalizer string) {
 	d.Helper()
-	_, err := d.Update(d.Context(), things, name, store.Preconditions{}, func(o store.Object) error {
+	_, err := d.Update(d.Context(), d.things, name, store.Preconditions{}, func(o store.Object) error {
 		now := metav1.Now()
 		o.SetDeletionTimestamp(&now)
 		o.SetFinalizers([]string{finalizer})
@@ -116,7 +143,7 @@ func (d *discovered) request(name, finalizer string) {
 func (d *discovered) want(when, want string) {
 	d.Helper()
 	var list []string
-	for _, kind := range []store.Kind{things, disks} {
+	for _, kind := range []store.Kind{d.things, d.disks} {
 		seen := &listing{objects: map[string]store.Object{}, done: make(chan struct{})}
 		ctx, stop := context.WithCancel(d.Context())
 		go func() { _ = d.Store.Follow(ctx, kind, store.AllChanges, seen) }()
@@ -156,6 +183,28 @@ func TestAPersonMayChangeHowADeletionIsCarriedOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnOwnerIsReleasedOnceItsDependentsAreSeen has a disk of a thing be seen late.
+func TestAnOwnerIsReleasedOnceItsDependentsAreSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := discover(t)
+		d.put(things, "a", things, "")
+		d.put(things, "e", things, "")
+		d.put(disks, "d", things, "e") // a thing may own a disk
+		d.settle()
+		late := make(chan struct{})
+		d.mu.Lock()
+		d.late = late
+		d.mu.Unlock()
+		d.put(disks, "c", things, "a")
+		d.request("a", metav1.FinalizerOrphanDependents)
+		d.settle()
+		d.want("while a disk is not seen", "+a; e; c <- a; d <- e")
+		close(late)
+		d.settle()
+		d.want("once it is seen", "e; c; d <- e")
+	})
 }
 
 // TestAKindThatFailsAfterItWasListedHoldsUpDeletions has disks be created that the collector does not see.
@@ -202,6 +251,57 @@ func TestAKindThatFailsHoldsUpNoDeletionInTheForegroundWithoutSuchDependents(t *
 		d.settle()
 		d.want("while disks cannot be listed", "")
 	})
+}
+
+// inNamespaces is a kind whose objects have namespaces.
+func inNamespaces(k store.Kind) store.Kind {
+	k.NameOf = func(o store.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+	return k
+}
+
+// TestAKindThatFailsHoldsUpDeletionsWhereItsObjectsCannotBeListed deletes a thing in each of three namespaces:
+// one has no disks, one has a disk that cannot be read, and one has a dependent.
+func TestAKindThatFailsHoldsUpDeletionsWhereItsObjectsCannotBeListed(t *testing.T) {
+	for _, finalizer := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
+		synctest.Test(t, func(t *testing.T) {
+			d, collector := discoverAs(t, inNamespaces(things), inNamespaces(disks))
+			put := func(kind store.Kind, namespace, name, owner string) {
+				o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid(namespace + "/" + name)}}
+				if owner != "" {
+					block := true
+					o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: owner, UID: uid(namespace + "/" + owner), BlockOwnerDeletion: &block}}
+				}
+				d.Put(kind, o)
+			}
+			put(d.things, "known", "a", "")
+			put(d.disks, "known", "b", "a") // a thing may own a disk
+			d.settle()
+			d.fail(true)
+			d.settle()
+			for _, namespace := range []string{"l", "m", "n"} {
+				put(d.things, namespace, "a", "")
+			}
+			put(d.disks, "l", "other", "")
+			d.PutRaw(d.disks, "m/x", []byte("{"))
+			put(d.disks, "n", "b", "a")
+			for _, name := range []string{"l/a", "m/a", "n/a"} {
+				d.request(name, finalizer)
+			}
+			d.settle()
+			d.want("while disks cannot be listed", "known/a; +m/a; +n/a; known/b <- known/a; l/other; n/b <- n/a")
+			if failing := collector.Report().Failing; len(failing) != 2 || !errors.Is(failing["things/m/a"], store.ErrUnreadable) || failing["things/n/a"] == nil {
+				t.Errorf("failing = %v, want why things m/a and n/a wait", failing)
+			}
+			d.Remove(d.disks, "m/x")
+			d.fail(false)
+			d.settle()
+			want := "known/a; known/b <- known/a; l/other; n/b"
+			if finalizer == metav1.FinalizerDeleteDependents {
+				want = "known/a; known/b <- known/a; l/other"
+			}
+			d.want("once disks can be listed", want)
+		})
+	}
 }
 
 // TestAReferenceIsRemovedOnceItsKindCanBeListed has an object with two owners, of which one is of a kind that

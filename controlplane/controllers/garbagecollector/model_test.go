@@ -136,6 +136,11 @@ type rules struct {
 	// server says that an API server stores the objects. It gives UIDs, removes objects whose last finalizer
 	// has gone, and compares the object that is written, but no other one. See model.excuses and until.
 	server bool
+	// exact says that it compares other objects nevertheless: a store in memory.
+	exact bool
+	// unlisted is a type that cannot be listed at times. A deletion in the foreground need not wait for objects
+	// that were created meanwhile.
+	unlisted schema.GroupKind
 }
 
 // onEtcd are the rules of etcd, and of a store in memory.
@@ -143,9 +148,10 @@ var onEtcd = rules{namespaced: []schema.GroupKind{{Kind: "Pod"}}}
 
 // past is what an object was before a change.
 type past struct {
-	at     time.Time
-	path   string
-	before *record // nil if there was none
+	at       time.Time
+	revision int64 // of the change
+	path     string
+	before   *record // nil if there was none
 }
 
 func newModel(c *claims, r rules) *model {
@@ -172,11 +178,15 @@ func (m *model) apply(c change) {
 		if by != stored {
 			why := m.judge(before, c.after)
 			switch {
-			case why == "" && by == nobody:
+			case why == "" && by == unknown:
+				who = "people or the collector"
+			case why == "":
 				who = "collector"
 			case by == nobody && m.excuses(c, before):
 				who = "collector, as an owner was a moment ago"
-			case by == nobody:
+			case by == unknown:
+				who = "people, or a wrong collector"
+			default:
 				m.faults = append(m.faults, fmt.Sprintf("revision %d: %s of %s is wrong: %s\n\tafter: %v\n\tlast: %s", c.revision, what, before, why, c.after, strings.Join(m.last, "\n\t\t")))
 			}
 		}
@@ -188,7 +198,7 @@ func (m *model) apply(c change) {
 		m.orphaned[before.meta.UID] = before
 	}
 	if m.rules.server {
-		m.past = append(m.past, past{time.Now(), c.path, before})
+		m.past = append(m.past, past{time.Now(), c.revision, c.path, before})
 		m.past = m.past[max(0, len(m.past)-10_000):]
 	}
 	m.counts[who+": "+what]++
@@ -216,14 +226,16 @@ const moment = 2 * time.Second
 // last finalizer of an object, the API server removes the object without a comparison with what was written
 // meanwhile.
 func (m *model) excuses(c change, before *record) bool {
-	if !m.rules.server {
+	if !m.rules.server || m.rules.exact {
 		return false
 	}
-	m.past = slices.DeleteFunc(m.past, func(p past) bool { return time.Since(p.at) > moment })
 	now := m.objects
 	defer func() { m.objects = now }()
 	m.objects = maps.Clone(now)
 	for _, p := range slices.Backward(m.past) {
+		if time.Since(p.at) > moment {
+			return false
+		}
 		if p.path == c.path && c.after == nil && p.before != nil && p.before.meta.UID == before.meta.UID && m.judge(p.before, nil) == "" {
 			return true
 		}
@@ -239,13 +251,22 @@ func (m *model) excuses(c change, before *record) bool {
 	return false
 }
 
+// lag is how late a watch of an API server may be.
+const lag = 10 * time.Second
+
 // until is the revision up to which dependents count when a finalizer of an owner is removed. An API server
 // cannot compare that none was created since the check of their kinds, which is up to the owner's version.
+// Those that are older than a watch is late count in any case.
 func (m *model) until(owner *record) int64 {
-	if m.rules.server {
-		return owner.revision
+	if !m.rules.server {
+		return math.MaxInt64
 	}
-	return math.MaxInt64
+	for _, p := range slices.Backward(m.past) {
+		if time.Since(p.at) > lag {
+			return max(owner.revision, p.revision)
+		}
+	}
+	return owner.revision
 }
 
 func cmpOr(a, b *record) *record {
@@ -439,7 +460,7 @@ func (m *model) dependents(owner *record, since int64) (list []*record) {
 // blocking are the dependents that a foreground deletion of the owner waits for.
 func (m *model) blocking(owner *record, since int64) (list []*record) {
 	for _, o := range m.objects {
-		if owns(owner, o, true, since) {
+		if owns(owner, o, true, since) && (o.kind != m.rules.unlisted || since == math.MaxInt64) {
 			list = append(list, o)
 		}
 	}

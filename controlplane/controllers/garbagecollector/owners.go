@@ -29,7 +29,7 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if ref.Invalid != "" {
 		return owner{state: unknown, why: ref.Invalid}
 	}
-	elsewhere := ""
+	var elsewhere *Object
 	for _, found := range g.owners[ref.index()] {
 		switch {
 		case found.is(ref, o.Namespace) && found.orphans():
@@ -39,20 +39,20 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 		case found.is(ref, o.Namespace):
 			return owner{state: present}
 		case found.Type == ref.Type && found.Own == ref.Name:
-			elsewhere = found.Namespace
+			elsewhere = found
 		}
 	}
 	switch {
-	case elsewhere != "" && o.Namespace == "":
-		return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", elsewhere), refused: true}
+	case elsewhere != nil && o.Namespace == "":
+		return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", elsewhere.Namespace), refused: true, elsewhere: elsewhere}
 	case g.wasOrphaned(ref, o.Namespace):
 		return owner{state: orphaning}
 	case ref.Implied && !g.deleted[ref.index()]:
 		return owner{state: present}
 	}
 	own := g.missing(o, ref)
-	if elsewhere != "" {
-		own.why, own.refused = fmt.Sprintf("it is in namespace %s; an owner in another namespace counts as absent", elsewhere), true
+	if elsewhere != nil {
+		own.why, own.refused, own.elsewhere = fmt.Sprintf("it is in namespace %s; an owner in another namespace counts as absent", elsewhere.Namespace), true, elsewhere
 	}
 	return own
 }
@@ -83,8 +83,13 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 		return owner{state: unknown, why: "its type has namespaces; an object without a namespace cannot have such an owner", refused: true}
 	case k.err != nil:
 		return owner{state: unknown, why: fmt.Sprintf("%s cannot be listed: %v", k.Name, k.err)}
-	case k.synced == 0:
+	case k.position == "": // a dependent may be listed before its owner
 		return owner{state: unknown, why: k.Name + " are not listed yet"}
+	}
+	if k.Name == store.Objects.Name && o.Namespace == "" && o.Kind != k.Name {
+		// It may be in a namespace, which the dependent cannot have. Another kind may be seen before it.
+		below := store.Below(store.Resource(ref.Type.Kind))
+		within = &below
 	}
 	missing := owner{state: absent, within: within}
 	for _, name := range names {
@@ -153,16 +158,21 @@ func (g *graph) neverListed() string {
 }
 
 // unseenKind names a kind that cannot be listed now, and may have dependents of an owner that are not known;
-// empty if there is none. likely leaves out kinds of which no object is known that has an owner of that type.
-// The caller holds mu.
-func (g *graph) unseenKind(o *Object, likely bool) string {
+// empty if there is none. within are such kinds that may have objects in the namespace of the owner alone:
+// there, they can be listed if none of their objects is to blame. likely leaves out kinds of which no object
+// is known that has an owner of that type. The caller holds mu.
+func (g *graph) unseenKind(o *Object, likely bool) (name string, within []store.Kind) {
 	for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
 		k := g.kinds[name]
-		if (k.synced == 0 || k.err != nil) && k.mayDepend(o) && (!likely || g.depends[o.Type][name] > 0) {
-			return name
+		switch {
+		case k.synced > 0 && k.err == nil, !k.mayDepend(o), likely && g.depends[o.Type][name] == 0:
+		case k.err != nil && k.Kind.NameOf != nil && o.Namespace != "":
+			within = append(within, k.Kind)
+		default:
+			return name, nil
 		}
 	}
-	return ""
+	return "", within
 }
 
 // anyUnreadable names an object that cannot be read, and why; nil if there is none. The caller holds mu.

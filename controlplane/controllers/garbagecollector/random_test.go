@@ -175,6 +175,7 @@ func (p *person) creates(ctx context.Context, kind store.Kind, name string) {
 		o.Finalizers = append(o.Finalizers, []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}[p.IntN(2)])
 	}
 	o.OwnerReferences = p.owners(o)
+	p.restores(o)
 	if p.create(ctx, kind, name, o) != nil {
 		return
 	}
@@ -184,6 +185,23 @@ func (p *person) creates(ctx context.Context, kind store.Kind, name string) {
 	most := 30 * p.names
 	p.recent = append(p.recent, *o)
 	p.recent = p.recent[max(0, len(p.recent)-most):]
+}
+
+// restores gives a new object now and then the UID of the last one of its name, as a person does who puts it
+// back. An API server gives UIDs itself. None with a namespace is put back: for a dependent without one, the
+// transaction does not compare where it is stored.
+func (p *person) restores(o *metav1.PartialObjectMetadata) {
+	if p.place.rules().server || p.IntN(3) > 0 || o.Namespace != "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, last := range slices.Backward(p.recent) {
+		if last.Kind == o.Kind && last.Namespace == o.Namespace && last.Name == o.Name {
+			o.UID = last.UID
+			return
+		}
+	}
 }
 
 // writes makes a write to an object in a state, after which it is another one.
@@ -302,6 +320,42 @@ func (j *journal) Reached(version string) {
 	}
 }
 
+// slow is the store of a process whose watches are late at times, each by itself.
+type slow struct {
+	*memory.Process
+	seed uint64
+}
+
+// Follow implements store.Store.
+func (s slow) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	tracker, _ := to.(store.Tracker)
+	return s.Process.Follow(ctx, kind, scope, late{tracker, rand.New(rand.NewPCG(s.seed, 0))})
+}
+
+// late is a Follower that receives changes late.
+type late struct {
+	store.Tracker
+	*rand.Rand
+}
+
+func (l late) wait() {
+	if l.IntN(30) == 0 {
+		time.Sleep(time.Duration(l.IntN(2000)) * time.Millisecond)
+	}
+}
+
+// Set implements store.Follower.
+func (l late) Set(name string, o store.Object) {
+	l.wait()
+	l.Tracker.Set(name, o)
+}
+
+// Delete implements store.Follower.
+func (l late) Delete(name string, last store.Object) {
+	l.wait()
+	l.Tracker.Delete(name, last)
+}
+
 // TestRandomOperationsAreCollectedByTheRules has people change objects at random while collectors are
 // killed, and judges each write of a collector by the model.
 func TestRandomOperationsAreCollectedByTheRules(t *testing.T) {
@@ -334,7 +388,13 @@ func runInMemory(t *testing.T, seed uint64) map[string]int {
 		journals = append(journals, j)
 		go func() { _ = s.Follow(t.Context(), kind, store.AllChanges, j) }()
 	}
+	var creating sync.Mutex
 	crowd := &people{store: s, place: fleetPlace{}, names: 1, claims: newClaims(), create: func(_ context.Context, kind store.Kind, name string, o *metav1.PartialObjectMetadata) error {
+		creating.Lock()
+		defer creating.Unlock()
+		if before, err := s.Peek(kind.Metadata(), name); err == nil && before.GetUID() == o.UID {
+			return controlplane.ErrConflict
+		}
 		s.PutRaw(kind, name, []byte(text(o))) // which may be in the place of another object
 		return nil
 	}}
@@ -351,7 +411,7 @@ func runInMemory(t *testing.T, seed uint64) map[string]int {
 	random := rand.New(rand.NewPCG(seed, writers))
 	start := func() (*replica, *memory.Process) {
 		m := s.Process()
-		return collect(t, m, fmt.Sprint(random.Uint64())), m
+		return collect(t, slow{m, random.Uint64()}, fmt.Sprint(random.Uint64())), m
 	}
 	one, oneStore := start()
 	two, twoStore := start()

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Refusal is an object with an owner that it cannot have: one in another namespace.
+// Refusal is an object with an owner that it cannot have, which is in another namespace, or that owner.
 type Refusal struct {
 	*Object
 	APIVersion string // of its type; empty if it is not known
@@ -17,6 +17,8 @@ type Refusal struct {
 // refusal is what was found, and whether it was reported.
 type refusal struct {
 	why      string
+	owner    *Object // nil if it is not known
+	because  string  // why, without the owner
 	reported bool
 }
 
@@ -29,7 +31,7 @@ func (g *graph) refuse(o *Object, owners []owner) {
 	}
 	why := fmt.Sprintf("owner %s with UID %s: %s", o.Owners[i], o.Owners[i].UID, owners[i].why)
 	if g.refusals[o.Key].why != why {
-		g.refusals[o.Key] = refusal{why: why}
+		g.refusals[o.Key] = refusal{why: why, owner: owners[i].elsewhere, because: owners[i].why}
 	}
 }
 
@@ -43,12 +45,20 @@ func (g *graph) takeRefusals() []Refusal {
 		if r.reported || o == nil {
 			continue
 		}
-		version := ""
-		if k := g.kinds[key.Kind]; k != nil && k.GVK != (schema.GroupVersionKind{}) {
-			version = k.GVK.GroupVersion().String()
+		list = append(list, Refusal{o, g.versionOf(o), r.why})
+		if r.owner != nil {
+			list = append(list, Refusal{r.owner, g.versionOf(r.owner), fmt.Sprintf("%s refers to this owner: %s", o, r.because)})
 		}
-		list = append(list, Refusal{o, version, r.why})
-		g.refusals[key] = refusal{r.why, true}
+		r.reported = true
+		g.refusals[key] = r
 	}
 	return list
+}
+
+// versionOf is the apiVersion of the type of an object; empty if it is not known. The caller holds mu.
+func (g *graph) versionOf(o *Object) string {
+	if k := g.kinds[o.Kind]; k != nil && k.GVK != (schema.GroupVersionKind{}) {
+		return k.GVK.GroupVersion().String()
+	}
+	return ""
 }

@@ -35,10 +35,10 @@ type Branch struct {
 
 // Tree is what a deletion of an object does. It does not change.
 type Tree struct {
-	UID      types.UID // of the object
-	Version  string    // its resourceVersion
-	Branches []Branch  // the object, then its dependents, each below the first of its owners
-	Unlisted []string  // kinds that cannot be listed, and why: they may have more dependents
+	UID        types.UID // of the object
+	Version    string    // its resourceVersion
+	Branches   []Branch  // the object, then its dependents, each below the first of its owners
+	Unreadable []Key     // objects that cannot be read: they may be dependents, too
 }
 
 // Tree returns what a deletion of an object with a policy does: ErrNotFound, or ErrUnavailable if not all
@@ -99,11 +99,11 @@ func (g *graph) tree(root *Object, policy metav1.DeletionPropagation) Tree {
 	t := Tree{UID: root.UID, Version: root.Version}
 	c.write(&t, root, nil, 0, map[Key]bool{})
 	for _, k := range g.kinds {
-		if k.err != nil {
-			t.Unlisted = append(t.Unlisted, fmt.Sprintf("%s: %v", k.Name, k.err))
+		for name := range k.unreadable {
+			t.Unreadable = append(t.Unreadable, Key{k.Name, name})
 		}
 	}
-	slices.Sort(t.Unlisted)
+	slices.SortFunc(t.Unreadable, func(a, b Key) int { return strings.Compare(a.String(), b.String()) })
 	return t
 }
 

@@ -159,6 +159,7 @@ func TestTheTreeOfANodeHasItsLease(t *testing.T) {
 	})
 }
 
+// The owner is reported, too.
 func TestAnOwnerInAnotherNamespaceIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rig{t, memory.New(memory.Options{EndsLeases: true})}
@@ -174,6 +175,8 @@ func TestAnOwnerInAnotherNamespaceIsReportedOnce(t *testing.T) {
 		want := []string{
 			"things/b: owner things/a with UID uid-of-n/a: it is in namespace n; an object without a namespace cannot have such an owner",
 			"things/m/c: owner things/a with UID uid-of-n/a: it is in namespace n; an owner in another namespace counts as absent",
+			"things/n/a: things/b refers to this owner: it is in namespace n; an object without a namespace cannot have such an owner",
+			"things/n/a: things/m/c refers to this owner: it is in namespace n; an owner in another namespace counts as absent",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("reported = %q, want %q", got, want)

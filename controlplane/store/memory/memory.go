@@ -322,7 +322,7 @@ func (s *Store) replace(kind store.Kind, name string, before store.Object, value
 	if e := s.objects[path]; conflict && e != nil {
 		s.rewrite(path, e.value)
 	}
-	if err := s.guard(pre); err != nil {
+	if err := s.guard(before, pre); err != nil {
 		return nil, err
 	}
 	e := s.objects[path]
@@ -376,7 +376,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre st
 				return err
 			}
 		}
-		if err := s.guard(pre); err != nil {
+		if err := s.guard(stored, pre); err != nil {
 			return err
 		}
 		switch {
@@ -391,7 +391,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre st
 
 // guard returns an error if a precondition that is not about the object itself refuses a write. The
 // caller holds mu.
-func (s *Store) guard(pre store.Preconditions) error {
+func (s *Store) guard(o store.Object, pre store.Preconditions) error {
 	if pre.Term != (store.Term{}) && s.holds(pre.Term) == nil {
 		return store.ErrDeposed
 	}
@@ -412,6 +412,20 @@ func (s *Store) guard(pre store.Preconditions) error {
 		for path, e := range s.objects {
 			if strings.HasPrefix(path, p.Kind.Folder()) && e.revision > at {
 				return fmt.Errorf("%w: %s has changed", controlplane.ErrConflict, path)
+			}
+		}
+	}
+	for _, kind := range pre.Unlisted {
+		for _, name := range s.names(kind) {
+			if !strings.HasPrefix(name, o.GetNamespace()+"/") {
+				continue
+			}
+			found, err := s.read(kind, name)
+			if err != nil {
+				return fmt.Errorf("list %s: %w: %w", kind.Name, controlplane.ErrUnavailable, err)
+			}
+			if slices.ContainsFunc(found.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == o.GetUID() }) {
+				return fmt.Errorf("list %s: %w: %s refers to it", kind.Name, controlplane.ErrUnavailable, name)
 			}
 		}
 	}

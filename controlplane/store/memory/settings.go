@@ -43,7 +43,7 @@ func (s *Store) Set(ctx context.Context, name string, before store.Setting, valu
 		if before.Persons() || s.settings[name] != before {
 			return fmt.Errorf("%w: another client has changed it", controlplane.ErrConflict)
 		}
-		if err := s.guard(store.Preconditions{Term: term}); err != nil {
+		if err := s.guard(nil, store.Preconditions{Term: term}); err != nil {
 			return err
 		}
 		s.putSetting(name, value, true)
