@@ -118,7 +118,11 @@ type model struct {
 	objects map[string]*record
 	// removed are the last objects that were removed while they waited for dependents: several of a circle
 	// can be removed at a time.
-	removed  []*record
+	removed []*record
+	// together are the objects that stopped waiting for dependents at the last revision. One transaction on etcd
+	// may release several of a circle: each is right by the state that it compares, which is before the
+	// transaction, and no order of them is right one after the other.
+	together []types.UID
 	claims   *claims
 	rules    rules
 	orphaned map[types.UID]*record // owners that were deleted without their dependents
@@ -170,6 +174,9 @@ func (m *model) replay(all map[int64]change) {
 // apply takes in the next change.
 func (m *model) apply(c change) {
 	before := m.objects[c.path]
+	if c.revision != m.revision {
+		m.together = nil
+	}
 	m.revision = c.revision
 	what := describe(before, c.after)
 	who := "people"
@@ -207,6 +214,7 @@ func (m *model) apply(c change) {
 	if before != nil && before.waiting() && (c.after == nil || !c.after.waiting()) {
 		m.removed = append(m.removed, before)
 		m.removed = m.removed[max(0, len(m.removed)-100):]
+		m.together = append(m.together, before.meta.UID)
 	}
 	if c.after == nil {
 		delete(m.objects, c.path)
@@ -393,7 +401,9 @@ func (m *model) judgeFinalizer(o *record, finalizer string, since int64) string 
 		}
 	case "foregroundDeletion":
 		blocking := m.blocking(o, since)
-		circle := func(d *record) bool { return d.waiting() && m.waitsFor(d, o, map[*record]bool{}) }
+		circle := func(d *record) bool {
+			return (d.waiting() || slices.Contains(m.together, d.meta.UID)) && m.waitsFor(d, o, map[*record]bool{})
+		}
 		if i := slices.IndexFunc(blocking, func(d *record) bool { return !circle(d) }); i >= 0 {
 			return fmt.Sprintf("its dependent %s is to go first", blocking[i])
 		}

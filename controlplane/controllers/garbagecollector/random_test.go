@@ -493,3 +493,26 @@ func (p *people) releaseAll(ctx context.Context, paths []string) {
 		}
 	}
 }
+
+// TestACircleIsReleasedAtOnceOrOneAfterTheOther has the model judge the release of two objects that own each
+// other, and that other programs hold.
+func TestACircleIsReleasedAtOnceOrOneAfterTheOther(t *testing.T) {
+	object := func(name, owner string, revision int64, finalizers ...string) *record {
+		block, now := true, metav1.Now()
+		o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Thing"}, ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: types.UID(name), Finalizers: finalizers, DeletionTimestamp: &now,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Thing", Name: owner, UID: types.UID(owner), BlockOwnerDeletion: &block}},
+		}}
+		return newRecord("things/"+name, revision, o)
+	}
+	for second, want := range map[int64]int{3: 0, 4: 1} {
+		m := newModel(newClaims(), rules{})
+		m.apply(change{1, "things/a", object("a", "b", 1, "example.com/f", "foregroundDeletion")})
+		m.apply(change{2, "things/b", object("b", "a", 2, "example.com/f", "foregroundDeletion")})
+		m.apply(change{3, "things/a", object("a", "b", 3, "example.com/f")})
+		m.apply(change{second, "things/b", object("b", "a", second, "example.com/f")})
+		if len(m.faults) != want {
+			t.Errorf("released at revisions 3 and %d: faults = %q, want %d", second, m.faults, want)
+		}
+	}
+}
