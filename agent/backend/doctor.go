@@ -19,17 +19,16 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Checkup answers what may be wrong with this host.
+// Checkup runs `hostler doctor` in the agent.
 type Checkup struct {
 	Host    *Host
-	Network loop.Set // the loops that serve API and metrics
+	Network loop.Set // the loops that serve the API and metrics
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
 	Log     *slog.Logger
 }
 
-// Doctor checks all that protects the pods at a shutdown, and what lies below, and changes
-// nothing.
+// Doctor collects the facts of this host and runs all checks. It changes nothing.
 func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	h, cfg := d.Host, d.Host.Settings.Config()
 	guard := h.Guard.Status()
@@ -62,7 +61,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	return doctor.Examine(f), nil
 }
 
-// controlPlane adds what the control plane says, if it is elsewhere.
+// controlPlane adds the state of the control plane, unless it is the embedded one.
 func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 	h, cfg := d.Host, d.Host.Settings.Config()
 	node := h.Settings.Node().Name
@@ -83,15 +82,15 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 	}
 }
 
-// conditions adds what those of the Node report, as last found.
+// conditions adds the faults in the last known conditions of the Node.
 func (d *Checkup) conditions(m *doctor.Machine) {
 	if node, facts, _, _ := d.Host.Registers.Reporter.Current(); node != nil {
 		m.Pressures, m.Network = inspect.NodeConditions(node.Status.Conditions, facts, d.Host.Settings.Node().Addresses)
 	}
 }
 
-// measure adds where images are, how full that is, and what of runtimes is removed on
-// request. A runtime that does not answer in time has a check of its own.
+// measure adds the filesystems of images and what is removed on request only. It also adds containers
+// that were not started, and ignored labels. A runtime that does not answer in time has its own check.
 func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -112,7 +111,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	}
 }
 
-// network has what the loops that serve report, such as that an address is taken.
+// network adds the errors of the loops that serve, such as an address in use.
 func (d *Checkup) network() *doctor.Network {
 	n := inspect.Network(d.Host.Settings.Config().API, d.Host.Files)
 	if n == nil {
@@ -120,7 +119,7 @@ func (d *Checkup) network() *doctor.Network {
 	}
 	for _, l := range d.Network {
 		err := l.Err()
-		if _, files := errors.AsType[*listen.FilesError](err); err != nil && !files && n.Err == nil { // that is from seconds ago
+		if _, files := errors.AsType[*listen.FilesError](err); err != nil && !files && n.Err == nil { // inspect.Network has read the files just now: a FilesError of a loop is older
 			n.Err = err
 		}
 	}

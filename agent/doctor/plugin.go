@@ -6,25 +6,24 @@ import (
 	"strings"
 )
 
-// Plugin is the program that keeps this host's Node, as it answers now.
+// Plugin is the control-plane plugin that stores this host's Node, as it answers now.
 type Plugin struct {
 	StoreState
-	Socket string // that it serves
+	Socket string // path
 
-	Unreached Fix   // why there is nobody at the socket who is trusted; zero where there is
-	NoAnswer  error // why who is there does not say who it is
+	Unreached Fix   // why no trusted process serves the socket; zero if one does
+	NoAnswer  error // why the request Info fails
 
-	Name, Version, Endpoint string // as it says
-	Lists, Watches, Expires bool   // as it says that it can
-	// Reading is why the Node cannot be read, Listing and Watching why it does not do what
-	// it says that it can.
+	Name, Version, Endpoint string // from the answer to Info
+	Lists, Watches, Expires bool   // the abilities in the answer to Info
+	// Reading is why the Node cannot be read. Listing and Watching are why a promised ability fails.
 	Reading, Listing, Watching error
 }
 
-// answers reports whether it has said who it is.
+// answers reports whether the plugin has answered Info.
 func (p *Plugin) answers() bool { return p.Name != "" }
 
-// pluginServes checks whether it answers, and what it has of this host.
+// pluginServes checks whether the plugin answers, and whether it has the Node.
 func pluginServes(f Facts) Check {
 	p := f.Plugin
 	switch {
@@ -51,7 +50,7 @@ func pluginServes(f Facts) Check {
 	return ok("%s answers, and node %s exists", who, p.Node)
 }
 
-// pluginAbilities checks whether it can do what it says, and names what it cannot.
+// pluginAbilities checks the abilities that the plugin promises, and names those that it lacks.
 func pluginAbilities(f Facts) Check {
 	p := f.Plugin
 	if p == nil || !p.answers() || p.Reading != nil {
@@ -83,7 +82,7 @@ func pluginAbilities(f Facts) Check {
 	return found.or(ok("it lists objects, watches changes, and expires objects that are not renewed"))
 }
 
-// pluginNode looks at what others see of the Node.
+// pluginNode checks the Node and its Lease as other clients see them.
 func pluginNode(f Facts) Check {
 	p := f.Plugin
 	if p == nil || p.LeaseExpired == "" && !p.Found {

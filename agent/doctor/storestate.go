@@ -6,21 +6,20 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// StoreState is what a store of objects has of this host's Node, and how the agent fares
-// with it.
+// StoreState is the state of this host's Node in a store of objects, and of the agent's writes to it.
 type StoreState struct {
-	Node string // its name
-	// Writing is why the agent's last write failed; nil without an agent, too.
+	Node string // name of the Node
+	// Writing is the error of the agent's last write; nil also without an agent.
 	Writing      error
-	NotWritten   string // why nothing is written although nothing failed; empty if it is
-	Found        bool   // the Node is there
-	Mine         bool   // the Node is hostler's to write
-	LeaseExpired string // why the fleet takes this host for dead; empty if it does not
+	NotWritten   string // why the agent does not write, although nothing failed; empty if it writes
+	Found        bool   // the Node exists
+	Mine         bool   // hostler manages the Node
+	LeaseExpired string // why the Lease counts as expired; empty if it does not
 	Drift        []Fix
 }
 
-// writingFix is what to do about a control plane that answers and refuses to be written
-// to; forbidden where it does for want of rights.
+// writingFix is the hint for a control plane that answers but rejects writes. forbidden is the hint for
+// missing rights.
 func (s *StoreState) writingFix(f Facts, forbidden string) string {
 	_, taken := errors.AsType[*controlplane.IdentityError](s.Writing)
 	switch {
@@ -32,8 +31,8 @@ func (s *StoreState) writingFix(f Facts, forbidden string) string {
 	return "hostler status; " + f.fixes().journal
 }
 
-// judge looks at what others see of the Node; overdue is the fix of a Lease that an
-// agent does not get renewed.
+// judge checks the Node and its Lease as other clients see them. expired is the hint for an agent that
+// does not renew its Lease.
 func (s *StoreState) judge(f Facts, expired string) Check {
 	var found faults
 	if s.LeaseExpired != "" {
