@@ -17,8 +17,8 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// examined is a host on which all is well but for its bus, which it has not, and whose
-// systemd takes so long for each answer; with how long it took to look at.
+// examined examines a healthy host without a D-Bus, whose systemd takes that time for each answer. It also
+// returns how long this took.
 func examined(t *testing.T, takes time.Duration) (report doctor.Report, took time.Duration) {
 	t.Helper()
 	after := []string{"dbus.service", "systemd-logind.service", "containerd.service"}
@@ -54,9 +54,9 @@ func examined(t *testing.T, takes time.Duration) (report doctor.Report, took tim
 	return report, took
 }
 
-const patience = 5 * time.Second // that doctor has
+const patience = 5 * time.Second // how long doctor waits
 
-// verdicts are those of checks that go by what systemd says.
+// verdicts returns the checks that use facts from systemd.
 func verdicts(r doctor.Report) map[string]doctor.Check {
 	of := map[string]doctor.Check{}
 	for _, name := range []string{"stop-first", "unit", "unit-order", "scopes", "job-timeouts", "bypasses", "watchdog"} {
@@ -116,14 +116,14 @@ func TestASystemdThatReportsNothingIsAFault(t *testing.T) {
 	}
 }
 
-// Each fact by itself: what is not known is no fault, and nobody says that it is well.
+// A single fact that is not known is neither a fault nor ok.
 func TestWhatSystemdHasNotReportedIsNotKnown(t *testing.T) {
 	late := fmt.Errorf("some.unit: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
 		name    string
 		spoil   func(*doctor.Systemd)
 		unknown string // the check; none if empty
-		message string // part of a message that is ok, or not known
+		message string // part of the message of a check that is ok or unknown
 	}{
 		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Err: late} }, "unit", "cannot check how hostler.service is set up"},
 		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunErr = systemd.Run{}, late }, "watchdog", "restarts an agent that hangs"},

@@ -18,7 +18,7 @@ const (
 	bootstrap = "/etc/hostler/bootstrap.kubeconfig"
 )
 
-// member is a healthy host that joined a cluster by bootstrap.
+// member is a healthy host that joined a cluster with a bootstrap kubeconfig.
 func member() doctor.Facts {
 	now := time.Now()
 	f := healthy()
@@ -31,7 +31,7 @@ func member() doctor.Facts {
 	return f
 }
 
-// by is how a client tells of a failure.
+// by wraps an error in classes, as a client does.
 func by(classes ...error) error {
 	err := errors.New("told so")
 	for _, class := range slices.Backward(classes) {
@@ -198,8 +198,8 @@ func TestEachFaultOfTheClusterIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
-// finds reports whether a report has these findings and no others: of each "status name" and
-// parts of message or hint, with "|" between. With "*" at the end there may be others.
+// finds fails unless a report has these findings and no others. Each is "status name" and parts of message
+// or hint, separated by "|". If the last one is "*", other findings are allowed.
 func finds(t *testing.T, r doctor.Report, wants []string) {
 	t.Helper()
 	var got []string

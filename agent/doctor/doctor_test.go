@@ -24,7 +24,7 @@ import (
 
 const zzz = "/etc/systemd/logind.conf.d/zzz.conf"
 
-// healthy is a host on which everything is as it should be.
+// healthy is a host without faults.
 func healthy() doctor.Facts {
 	own := systemd.InhibitorLock{What: "shutdown", Who: "hostler", Why: "pods", Mode: "delay", PID: 812}
 	ours := logindconf.Setting{Max: 36 * time.Second, Source: systemd.DropInPath}
@@ -75,10 +75,10 @@ func down(f *doctor.Facts) {
 	f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}, Others: logindconf.Setting{Max: 5 * time.Second}}
 }
 
-// stopped are the findings beside that the agent is: of what it alone could tell.
+// stopped lists the checks that are unknown while the agent does not run.
 func stopped(more ...string) []string { return unknownChecks("the agent is not running", more) }
 
-// hung are those where its service runs.
+// hung lists the checks that are unknown while the agent runs but does not answer.
 func hung(more ...string) []string { return unknownChecks("the agent does not answer", more) }
 
 func unknownChecks(why string, more []string) []string {
@@ -114,7 +114,7 @@ func TestAHealthyHostHasNothingToFix(t *testing.T) {
 	}
 }
 
-// Ctrl-Alt-Del goes past logind unless it is masked.
+// Ctrl-Alt-Del gives no logind notification, and works unless it is masked.
 func TestWaysDownThatPassLogindByAreReported(t *testing.T) {
 	for state, ways := range map[string]string{
 		"loaded": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers) and Ctrl-Alt-Del. ",
@@ -136,9 +136,8 @@ func TestWaysDownThatPassLogindByAreReported(t *testing.T) {
 	}
 }
 
-// TestEachFaultIsFoundWithItsFix spoils one thing at a time. Lines are the
-// checks that are not ok, the worst first: "status name: message | hint", of
-// which each wanted one gives status, name and parts.
+// TestEachFaultIsFoundWithItsFix causes one fault at a time, and compares the checks that are not ok, the
+// worst first.
 func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -574,7 +573,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
-// A person who reads that the limit is too short, and then that a file with this limit is ok, believes neither.
+// If check delay fails because the limit is too short, "ok" for the file with this limit would contradict it.
 func TestTheFileOfALimitThatIsTooShortIsNotOK(t *testing.T) {
 	f := healthy()
 	overridden(&f)
@@ -635,8 +634,7 @@ func TestEveryCheckIsDocumented(t *testing.T) {
 	}
 }
 
-// The unit that packages bring is one that doctor has nothing to say of, whichever runtimes
-// there are.
+// Doctor finds no fault in the order of the packaged unit, with any runtime.
 func TestThePackagesUnitIsStoppedBeforeAllRuntimes(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/hostler.service")
 	if err != nil {

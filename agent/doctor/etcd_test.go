@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// kept is a host whose Node is in etcd, and all is well.
+// kept is a healthy host whose Node is in etcd.
 func kept() doctor.Facts {
 	f := healthy()
 	f.Etcd = &doctor.Etcd{

@@ -55,7 +55,8 @@ func TestADropInCountsForWhatItSays(t *testing.T) {
 	}
 }
 
-// Units cost systemd time, so it is asked only where the answer may be a warning.
+// Queries of units take systemd time. Gather makes them only if hostler reboots the host, since only then
+// doctor warns.
 func TestWhatRebootsAHostIsGathered(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "/etc/cron.d/nightly")

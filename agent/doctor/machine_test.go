@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// found is a check of the report; the zero one where there is none.
+// found returns a check of the report; the zero value if it is missing.
 func found(r doctor.Report, name string) doctor.Check {
 	i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.Name == name })
 	if i < 0 {
@@ -73,7 +73,7 @@ func TestConfigOfAService(t *testing.T) {
 	}
 }
 
-// runc and crun keep folders of containers, and no images.
+// runc and crun have no images, only directories of containers.
 func TestWhoKeepsNoImagesHasNoFilesystemOfThem(t *testing.T) {
 	for _, c := range []struct {
 		name     string

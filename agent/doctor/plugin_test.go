@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// plugged is a host whose Node a plugin keeps, and all is well.
+// plugged is a healthy host whose Node a plugin stores.
 func plugged() doctor.Facts {
 	f := healthy()
 	f.Plugin = &doctor.Plugin{
@@ -22,7 +22,7 @@ func plugged() doctor.Facts {
 	return f
 }
 
-// dumb is a plugin that does not say who it is.
+// dumb makes the plugin not answer Info.
 func dumb(f *doctor.Facts) {
 	f.Plugin.Name, f.Plugin.Version, f.Plugin.Endpoint = "", "", ""
 	f.Plugin.Lists, f.Plugin.Watches, f.Plugin.Expires, f.Plugin.Found = false, false, false, false
@@ -31,7 +31,7 @@ func dumb(f *doctor.Facts) {
 func TestAHostWithAPluginIsFine(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*doctor.Facts)
-		want   []string // in what its checks say
+		want   []string // parts of the messages of its checks
 	}{
 		"it does all": {func(*doctor.Facts) {}, []string{"plugin fleet 1.2.3, speaking protocol 1 for https://fleet.example, answers, and node n exists", "lists objects, watches changes, and expires", "the lease is renewed"}},
 		"it can do no more than it has to": {func(f *doctor.Facts) {
@@ -120,7 +120,7 @@ func TestAPluginIsCheckedWithoutAnAgent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)
-		want  []string // as above, beside those of an agent that is away
+		want  []string // as above, besides the findings without an agent
 	}{
 		{"it is fine", func(*doctor.Facts) {}, nil},
 		{"its lease has ended", func(f *doctor.Facts) {

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// serving is a host with a server, and all is well.
+// serving is a healthy host with a server.
 func serving() doctor.Facts {
 	f := healthy()
 	since := time.Now()
@@ -25,7 +25,7 @@ func serving() doctor.Facts {
 	return f
 }
 
-// silent has the server of that state not answer.
+// silent makes the server not answer. state is the ActiveState of its unit.
 func silent(f *doctor.Facts, state string) {
 	f.Server.Status, f.Server.Problem = nil, "connect: connection refused"
 	f.Systemd.Server.ActiveState = state

@@ -24,7 +24,8 @@ func asks(t *testing.T, g *slots.Groups, id string) (wait *slots.Wait, err error
 	return wait, err
 }
 
-// TestWhereAGroupIsStored has the promised places: slots/GROUP on etcd, an annotation of a Lease on Kubernetes.
+// TestWhereAGroupIsStored checks the documented places: slots/GROUP on etcd, an annotation of a Lease on
+// Kubernetes.
 func TestWhereAGroupIsStored(t *testing.T) {
 	const want = `{"holders":[{"id":"x","by":"fleetlock","since":"2026-11-27T12:00:00Z"}],"waiting":[{"id":"y","by":"fleetlock","number":2,"since":"2026-11-27T12:00:00Z","asked":"2026-11-27T12:00:00Z"}],"releases":[],"requests":2,"turn":0}`
 	lease := store.Leases
@@ -79,7 +80,7 @@ func TestAKindOfPeopleWithThatNameHasAnotherPlace(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsNotReplaced has a value that a person has broken.
+// TestWhatCannotBeReadIsNotReplaced stores an invalid value, as a person might.
 func TestWhatCannotBeReadIsNotReplaced(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	s.PutRaw(store.Kind{Name: store.Slots, GVK: metav1.SchemeGroupVersion.WithKind("x")}, "default", []byte("{"))
