@@ -32,12 +32,12 @@ type Checkup struct {
 func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	h, cfg := d.Host, d.Host.Settings.Config()
 	guard := h.Guard.Status()
-	states, asked := h.Runtimes.Current()
+	states, queried := h.Runtimes.Current()
 	f := doctor.Facts{
 		Agent:  doctor.Agent{Answers: true, PID: os.Getpid(), Version: h.Version},
 		Phases: h.Settings.Policies().Phases, StopFirst: cfg.Shutdown.StopFirst,
 		Guard:         &guard,
-		Runtimes:      inspect.Runtimes(states, asked, h.Runtimes),
+		Runtimes:      inspect.Runtimes(states, queried, h.Runtimes),
 		Last:          guard.Last,
 		State:         doctor.CheckState(cfg.State.Directory),
 		Configuration: h.Settings.Compare(),
@@ -52,12 +52,12 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = h.Facts.Protected(guard)
 	d.conditions(&f.Machine)
-	var looking sync.WaitGroup
-	looking.Go(func() { d.controlPlane(ctx, &f) })
-	looking.Go(func() { d.measure(ctx, &f) })
-	looking.Go(func() { f.Server = inspect.Server(ctx) })
+	var queries sync.WaitGroup
+	queries.Go(func() { d.controlPlane(ctx, &f) })
+	queries.Go(func() { d.measure(ctx, &f) })
+	queries.Go(func() { f.Server = inspect.Server(ctx) })
 	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Proc: "/proc"}.Gather(ctx, &f)
-	looking.Wait()
+	queries.Wait()
 	return doctor.Examine(f), nil
 }
 
@@ -71,7 +71,7 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 		c := inspect.Cluster(ctx, cfg, node, h.Version, current, waits, d.Log)
 		var s doctor.StoreState
 		h.Registers.facts(&s)
-		c.Mine, c.Writing, c.NotWritten, c.Drift, c.LeaseExpired = s.Mine, s.Writing, s.NotWritten, s.Drift, s.LeaseExpired
+		c.Managed, c.WriteErr, c.NotWritten, c.Drift, c.LeaseExpired = s.Managed, s.WriteErr, s.NotWritten, s.Drift, s.LeaseExpired
 		f.Cluster = c
 	case cfg.ControlPlane.Type == etcd.Type:
 		f.Etcd = inspect.Etcd(ctx, cfg, node, h.Version)

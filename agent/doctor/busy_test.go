@@ -17,9 +17,9 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// examined examines a healthy host without a D-Bus, whose systemd takes that time for each answer. It also
+// examine checks a healthy host without a D-Bus, whose systemd takes that time for each answer. It also
 // returns how long this took.
-func examined(t *testing.T, takes time.Duration) (report doctor.Report, took time.Duration) {
+func examine(t *testing.T, takes time.Duration) (report doctor.Report, took time.Duration) {
 	t.Helper()
 	after := []string{"dbus.service", "systemd-logind.service", "containerd.service"}
 	units := map[string]systemdtest.UnitState{}
@@ -54,7 +54,7 @@ func examined(t *testing.T, takes time.Duration) (report doctor.Report, took tim
 	return report, took
 }
 
-const patience = 5 * time.Second // how long doctor waits
+const bound = 5 * time.Second // how long doctor waits
 
 // verdicts returns the checks that use facts from systemd.
 func verdicts(r doctor.Report) map[string]doctor.Check {
@@ -67,8 +67,8 @@ func verdicts(r doctor.Report) map[string]doctor.Check {
 	return of
 }
 
-func TestABusySystemdIsAskedLittleAndSideBySide(t *testing.T) {
-	quick, _ := examined(t, 0)
+func TestASlowSystemdIsQueriedConcurrently(t *testing.T) {
+	quick, _ := examine(t, 0)
 	for name, c := range verdicts(quick) {
 		if c.Status != doctor.OK {
 			t.Errorf("with a quick systemd check %s is %+v, want it ok", name, c)
@@ -77,17 +77,17 @@ func TestABusySystemdIsAskedLittleAndSideBySide(t *testing.T) {
 	if n := len(verdicts(quick)); n != 6 {
 		t.Errorf("%d checks go by systemd, want all but stop-first", n)
 	}
-	slow, took := examined(t, 200*time.Millisecond)
-	if !reflect.DeepEqual(slow, quick) || took >= patience {
-		t.Errorf("after %v a systemd that takes 200ms for an answer has doctor find\n%+v\nwant it within %v, and as of a quick one\n%+v", took, verdicts(slow), patience, verdicts(quick))
+	slow, took := examine(t, 200*time.Millisecond)
+	if !reflect.DeepEqual(slow, quick) || took >= bound {
+		t.Errorf("after %v a systemd that takes 200ms for an answer has doctor find\n%+v\nwant it within %v, and as of a quick one\n%+v", took, verdicts(slow), bound, verdicts(quick))
 	}
 }
 
-func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
-	quick, _ := examined(t, 0)
-	slow, took := examined(t, 300*time.Millisecond)
-	if took != patience {
-		t.Errorf("Gather() took %v, want it to wait %v for what is missing", took, patience)
+func TestWhatASlowSystemdReportedInTimeCounts(t *testing.T) {
+	quick, _ := examine(t, 0)
+	slow, took := examine(t, 300*time.Millisecond)
+	if took != bound {
+		t.Errorf("Gather() took %v, want it to wait %v for what is missing", took, bound)
 	}
 	counts := map[doctor.Status]int{}
 	for name, c := range verdicts(slow) {
@@ -99,7 +99,7 @@ func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
 				t.Errorf("check %s is %+v, want why it is not known, and to ask again", name, c)
 			}
 		default:
-			t.Errorf("check %s is %+v, want it as of a systemd that has told all, or not known", name, c)
+			t.Errorf("check %s is %+v, want it as of a systemd that has reported all, or not known", name, c)
 		}
 	}
 	if counts[doctor.OK] == 0 || counts[doctor.Unknown] == 0 {
@@ -109,15 +109,15 @@ func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
 
 func TestASystemdThatReportsNothingIsAFault(t *testing.T) {
 	for what, takes := range map[string]time.Duration{"it hangs": time.Minute, "it answers a greeting, and no more": 2 * time.Second} {
-		hung, took := examined(t, takes)
-		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || took != patience {
-			t.Errorf("%s: after %v check unit is %+v, want a warning after %v", what, took, c, patience)
+		hung, took := examine(t, takes)
+		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || took != bound {
+			t.Errorf("%s: after %v check unit is %+v, want a warning after %v", what, took, c, bound)
 		}
 	}
 }
 
 // A single fact that is not known is neither a fault nor ok.
-func TestWhatSystemdHasNotReportedIsNotKnown(t *testing.T) {
+func TestAFactThatSystemdDidNotReportIsUnknown(t *testing.T) {
 	late := fmt.Errorf("some.unit: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
 		name    string
@@ -153,7 +153,7 @@ func TestWhatSystemdHasNotReportedIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestAFaultThatIsKnownOutweighsWhatIsNot(t *testing.T) {
+func TestAKnownFaultOutweighsUnknownFacts(t *testing.T) {
 	late := context.DeadlineExceeded
 	f := healthy()
 	f.Systemd.Scopes["cri-containerd-0.scope"], f.Systemd.ScopesErr = false, late

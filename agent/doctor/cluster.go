@@ -22,19 +22,19 @@ type Cluster struct {
 	// Certificate is the client certificate in use. It is nil if there is none yet, or if the
 	// credentials are of another kind.
 	Certificate *Certificate
-	// Waits is why there is no certificate, or why the renewal is late.
-	Waits error
+	// CertificateErr is why there is no certificate, or why the renewal is late.
+	CertificateErr error
 	// Err is why the Node was not read; nil also if the Node does not exist.
 	Err error
-	// Writing is the error of the agent's last write; nil also without an agent.
-	Writing    error
+	// WriteErr is the error of the agent's last write; nil also without an agent.
+	WriteErr   error
 	NotWritten string // why the agent does not write, although nothing failed; empty if it writes
 	// Skew is how far this host's clock is ahead of the server's, to the second; zero if the server
 	// did not answer.
 	Skew         time.Duration
 	Now          time.Time // time of the server's clock; zero if the server did not answer
 	Found        bool      // the Node exists
-	Mine         bool      // hostler manages the Node
+	Managed      bool      // hostler manages the Node
 	LeaseExpired string    // why the Lease counts as expired; empty if it does not
 	Drift        []Fix
 	Others       []Writer // who writes the Node's status besides hostler
@@ -54,7 +54,7 @@ type Writer struct {
 type Rights struct {
 	Checked bool
 	Err     error    // why the server did not report them
-	Lacks   []string // missing rights that hostler needs in normal operation, such as "patch nodes/status"
+	Missing []string // missing rights that hostler needs in normal operation, such as "patch nodes/status"
 	Delete  bool     // it may delete its own Node; by default, Kubernetes allows that to no node
 }
 
@@ -81,8 +81,8 @@ func clusterServer(f Facts) Check {
 		who = "the API server named in " + c.Kubeconfig
 	}
 	switch err := c.Err; {
-	case err == nil && c.Writing != nil:
-		return fail(c.writingFix(f), "%s answers, but the agent's last write failed: %v", who, c.Writing)
+	case err == nil && c.WriteErr != nil:
+		return fail(c.writingFix(f), "%s answers, but the agent's last write failed: %v", who, c.WriteErr)
 	case err == nil && c.Found:
 		return ok("%s answers, and node %s exists", who, c.Node)
 	case err == nil && c.NotWritten != "":
@@ -91,7 +91,7 @@ func clusterServer(f Facts) Check {
 		return warn("see `hostler status`", "%s answers, but node %s does not exist yet", who, c.Node)
 	case err == nil:
 		return ok("%s answers; the agent will create node %s", who, c.Node)
-	case c.Certificate == nil && c.Waits != nil:
+	case c.Certificate == nil && c.CertificateErr != nil:
 		return Check{} // without credentials, there was no request: see clusterCredentials
 	case c.Server == "": // the kubeconfig names no server
 		return fail("correct the file; hostler reads it again automatically", "%v", err)
@@ -110,7 +110,7 @@ func clusterServer(f Facts) Check {
 
 // writingFix is the hint for a server that answers but rejects writes.
 func (c *Cluster) writingFix(f Facts) string {
-	err := c.Writing
+	err := c.WriteErr
 	_, taken := errors.AsType[*controlplane.IdentityError](err)
 	_, labels := errors.AsType[*controlplane.LabelsError](err)
 	switch {
@@ -143,7 +143,7 @@ func clusterCredentials(f Facts) Check {
 		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and other users on this host can read it", path))
 	}
 	crt := c.Certificate
-	if c.Waits != nil {
+	if c.CertificateErr != nil {
 		found.add(c.waiting(f))
 	}
 	if crt != nil {
@@ -176,14 +176,14 @@ func (c *Cluster) waiting(f Facts) Check {
 	case crt.Refused:
 		judge, message = fail, "the certificate is not accepted, and no new one is issued"
 	}
-	if waiting, ok := errors.AsType[*certificate.WaitingError](c.Waits); ok {
+	if waiting, ok := errors.AsType[*certificate.WaitingError](c.CertificateErr); ok {
 		return judge(fmt.Sprintf("as an administrator: `kubectl certificate approve %s`", waiting.Request), "%s: request %s waits for its approval", message, waiting.Request)
 	}
 	if !f.Agent.Answers {
-		return judge(start(f), "%s: %v", message, c.Waits)
+		return judge(start(f), "%s: %v", message, c.CertificateErr)
 	}
 	hint := fmt.Sprintf("check that the token in %s has not expired (`kubeadm token create` makes a new one), and that its group may request certificates (/usr/share/doc/hostler/docs/start/kubernetes.md)", c.Kubeconfig)
-	return judge(hint, "%s: %v", message, c.Waits)
+	return judge(hint, "%s: %v", message, c.CertificateErr)
 }
 
 // life judges the remaining lifetime of the certificate.
@@ -196,7 +196,7 @@ func (c *Cluster) life(f Facts, now time.Time) faults {
 			fix = start(f)
 		}
 	}
-	if c.Waits != nil {
+	if c.CertificateErr != nil {
 		fix = "" // waiting has the hint
 		if crt.Renewed {
 			soon = ""
@@ -240,7 +240,7 @@ func clusterNode(f Facts) Check {
 		found.add(warn("`"+d.Command+"`", "%s", d.Message))
 	}
 	for _, w := range c.Others {
-		if c.Mine && w.Name == "kubelet" && c.now().Sub(w.Last) < freshWrite {
+		if c.Managed && w.Name == "kubelet" && c.now().Sub(w.Last) < freshWrite {
 			found.add(fail("stop the kubelet that calls itself "+c.Node+", or give this host another node.name",
 				"a kubelet also writes this Node, last at %s, but no kubelet runs on this host", date(w.Last)))
 		}
@@ -248,7 +248,7 @@ func clusterNode(f Facts) Check {
 	switch {
 	case c.NotWritten != "":
 		return found.or(ok("this host does not write the Node: %s", c.NotWritten))
-	case !c.Mine:
+	case !c.Managed:
 		return found.or(ok("the Node is not managed by hostler: its lease and status are not checked"))
 	}
 	return found.or(ok("the lease is renewed, the Node is as configured, and nothing else writes its status"))
@@ -264,9 +264,9 @@ func clusterRights(f Facts) Check {
 	switch {
 	case r.Err != nil:
 		return warn("do nothing if the other checks are ok", "the server does not report what this node may do: %v", r.Err)
-	case len(r.Lacks) > 0:
+	case len(r.Missing) > 0:
 		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes, on a control plane with --authorization-mode=Node,RBAC", c.Node),
-			"the credentials do not allow: %s", strings.Join(r.Lacks, ", "))
+			"the credentials do not allow: %s", strings.Join(r.Missing, ", "))
 	}
 	if r.Delete {
 		return ok("the credentials allow everything, including `hostler leave`")

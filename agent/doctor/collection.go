@@ -36,14 +36,14 @@ func (r OnRequest) Describe(what string) string {
 	return text
 }
 
-// Only reports whether all these runtimes, which share a filesystem, are collected on request only. It
+// Covers reports whether all these runtimes, which share a filesystem, are collected on request only. It
 // is false for nil.
-func (r *OnRequest) Only(runtimes []string) bool {
+func (r *OnRequest) Covers(runtimes []string) bool {
 	return r != nil && !slices.ContainsFunc(runtimes, func(name string) bool { return !slices.Contains(r.Runtimes, name) })
 }
 
-// Whose lists the runtimes, such as "docker and podman".
-func (r OnRequest) Whose() string {
+// RuntimeNames lists the runtimes, such as "docker and podman".
+func (r OnRequest) RuntimeNames() string {
 	last := len(r.Runtimes) - 1
 	if last < 1 {
 		return strings.Join(r.Runtimes, "")
@@ -65,10 +65,10 @@ func collection(f Facts) Check {
 		switch {
 		case job.on == nil:
 		case job.on.Unused == 0:
-			idle, whose = true, job.on.Whose()
+			idle, whose = true, job.on.RuntimeNames()
 		default:
 			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
-			whose, full = job.on.Whose(), append(full, job.on.Full...)
+			whose, full = job.on.RuntimeNames(), append(full, job.on.Full...)
 		}
 	}
 	switch {

@@ -23,7 +23,7 @@ const (
 // protection says whether a shutdown waits for the pods. The other checks explain why.
 func protection(f Facts) Check {
 	switch p := f.Protection; {
-	case p.Protected && f.unfounded():
+	case p.Protected && f.falselyArmed():
 		return fail(fixBelow, "a shutdown would not wait for the pods, and hostler has not detected it yet")
 	case p.Reason == status.ReasonArmed && len(plan.Untimed(f.Phases)) > 0:
 		return warn("see check phases", "%s", p.Message)
@@ -45,9 +45,9 @@ func protection(f Facts) Check {
 	}
 }
 
-// unfounded reports that the guard says armed although D-Bus, logind or the lock is lost: the guard
+// falselyArmed reports that the guard says armed although D-Bus, logind or the lock is lost: the guard
 // checks them only at intervals.
-func (f Facts) unfounded() bool {
+func (f Facts) falselyArmed() bool {
 	return f.Guard != nil && f.Guard.State == shutdown.Armed &&
 		slices.ContainsFunc([]Check{dbus(f), logind(f), lock(f)}, func(c Check) bool { return c.Status == Fail })
 }
@@ -57,7 +57,7 @@ func phases(f Facts) Check {
 		return Check{}
 	}
 	first := ""
-	if lead := f.lead(); lead > 0 {
+	if lead := f.stopFirstTime(); lead > 0 {
 		first = fmt.Sprintf(" and %v for services before", lead)
 	}
 	if untimed := plan.Untimed(f.Phases); len(untimed) > 0 && !f.delegated() {
@@ -65,7 +65,7 @@ func phases(f Facts) Check {
 			"pods of phase %s may be killed at once: its gracePeriod is 0s", strings.Join(untimed, ", "))
 	}
 	return ok("pods have %v to stop: %s; with %v for the end%s, logind must grant %v",
-		plan.Total(f.Phases), describe(f.Phases), plan.Margin, first, f.needed())
+		plan.Total(f.Phases), describe(f.Phases), plan.Margin, first, f.neededDelay())
 }
 
 // describe lists the phases with their grace periods.
@@ -85,7 +85,7 @@ func dbus(f Facts) Check {
 	if !f.Systemd.Missing && errors.Is(f.Logind.Bus, fs.ErrNotExist) {
 		hint += "; if they are not installed: apt-get install dbus, or dnf install dbus"
 	}
-	return whereWanted(f, fail(hint, "%v", f.Logind.Bus))
+	return warnIfUnprotected(f, fail(hint, "%v", f.Logind.Bus))
 }
 
 func logind(f Facts) Check {
@@ -93,9 +93,9 @@ func logind(f Facts) Check {
 	case f.Logind.Bus != nil:
 		return Check{}
 	case f.Logind.Login != nil && f.Systemd.Login.LoadState == masked:
-		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+f.fixes().restartLogind, "%s is masked", logindService))
+		return warnIfUnprotected(f, fail(unmask(f.Systemd.Login, logindService)+" && "+f.fixes().restartLogind, "%s is masked", logindService))
 	case f.Logind.Login != nil:
-		return whereWanted(f, fail(f.fixes().startLogind, "%v", f.Logind.Login))
+		return warnIfUnprotected(f, fail(f.fixes().startLogind, "%v", f.Logind.Login))
 	}
 	if f.Logind.Scheduled != "" {
 		return warn("to cancel it: `shutdown -c`", "systemd-logind will start a %s at %s", f.Logind.Scheduled, f.Logind.Begins.Format("2006-01-02 15:04 MST"))
@@ -103,8 +103,8 @@ func logind(f Facts) Check {
 	return ok("systemd-logind is on the bus")
 }
 
-// whereWanted lowers a fault to a warning on a host where shutdown protection is switched off.
-func whereWanted(f Facts, c Check) Check {
+// warnIfUnprotected lowers a fault to a warning on a host where shutdown protection is switched off.
+func warnIfUnprotected(f Facts, c Check) Check {
 	if len(f.Phases) == 0 {
 		c.Status = Warn
 	}
@@ -176,16 +176,16 @@ func otherLocks(f Facts) Check {
 			blocks = append(blocks, text)
 		}
 	}
-	late := ""
+	delayText := ""
 	if len(delays) > 0 {
-		late = "a shutdown also waits for " + strings.Join(delays, ", ")
+		delayText = "a shutdown also waits for " + strings.Join(delays, ", ")
 	}
 	switch {
 	case len(blocks) > 0:
 		return warn("wait until the process ends, or stop it: until then a reboot may be refused",
-			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+late, "; "))
-	case late != "":
-		return ok("%s", late)
+			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+delayText, "; "))
+	case delayText != "":
+		return ok("%s", delayText)
 	}
 	return ok("no other process delays or blocks a shutdown")
 }
@@ -201,7 +201,7 @@ func contains(locks []systemd.InhibitorLock, k systemd.InhibitorLock) bool {
 
 // delay compares the delay that logind grants with the duration of the phases.
 func delay(f Facts) Check {
-	needed, files := f.needed(), f.Logind.Files
+	needed, files := f.neededDelay(), f.Logind.Files
 	switch {
 	case !f.Logind.reached(), needed == 0, f.delegated():
 		return Check{}
@@ -235,9 +235,9 @@ func obstacle(files logindconf.Delay, f Facts) string {
 		return fmt.Sprintf("fix or remove %s, where logind stops reading; then %s", files.Broken, f.fixes().restartLogind)
 	case files.MaskedBy != "":
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
-	case after.Source != "" && after.Max < f.needed():
+	case after.Source != "" && after.Max < f.neededDelay():
 		return fmt.Sprintf("%s sets InhibitDelayMaxSec= to %v and is read after %s: raise it there to %.0f or more, or remove the line; then %s",
-			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), f.fixes().restartLogind)
+			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.neededDelay().Seconds()), f.fixes().restartLogind)
 	}
 	return ""
 }
@@ -279,7 +279,7 @@ func delayFiles(f Facts) Check {
 			"%s was left by an agent that did not exit cleanly", systemd.DropInPath))
 	case files.DropIn && len(f.Phases) == 0:
 		found.add(warn(f.fixes().restart, "%s is not needed: protection is switched off", systemd.DropInPath))
-	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.needed() && files.Effective.Max < f.needed():
+	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.neededDelay() && files.Effective.Max < f.neededDelay():
 		hint := obstacle(files, f)
 		if hint == "" {
 			hint = f.fixes().restart + ", which writes " + systemd.DropInPath + " again"
@@ -287,12 +287,12 @@ func delayFiles(f Facts) Check {
 		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has reloaded its files",
 			Span(f.Logind.Granted), source(files.Effective)))
 	case wanted && !f.Logind.reached() && obstacle(files, f) != "": // report it now, not only after logind is fixed
-		found.add(warn(obstacle(files, f), "logind would grant %s of the %v that the phases take", source(files.Effective), f.needed()))
-	case files.MaskedBy != "" && f.Logind.Granted >= f.needed() && wanted:
+		found.add(warn(obstacle(files, f), "logind would grant %s of the %v that the phases take", source(files.Effective), f.neededDelay()))
+	case files.MaskedBy != "" && f.Logind.Granted >= f.neededDelay() && wanted:
 		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
 	}
 	// Check delay reports a limit that is too short. Without systemd, elogind reads other files.
-	covered := wanted && f.Logind.reached() && files.Effective.Max == f.Logind.Granted && f.Logind.Granted < f.needed()
+	covered := wanted && f.Logind.reached() && files.Effective.Max == f.Logind.Granted && f.Logind.Granted < f.neededDelay()
 	if len(found) == 0 && (covered || f.Systemd.Missing) {
 		return Check{}
 	}

@@ -80,9 +80,9 @@ func (c Check) order() int {
 	return 0
 }
 
-// SeenBy adds the check version to a copy of the report: it warns if the agent's version is not the one
-// of the program that shows the report.
-func (r Report) SeenBy(program string) Report {
+// CheckVersion adds the check version to a copy of the report. The check warns if agent and program, which
+// shows the report, differ in version.
+func (r Report) CheckVersion(program string) Report {
 	r.Checks = slices.Clone(r.Checks)
 	r.add(versionCheck, version(r.Version, program))
 	r.worstFirst()
@@ -90,7 +90,7 @@ func (r Report) SeenBy(program string) Report {
 }
 
 // Compare repeats failed checks outside the service. If a check is ok there, a setting of the service hides
-// something from the agent: only the removal of that setting helps, so it becomes the hint. Compare calls
+// something from the agent. The hint is then to remove that setting, since nothing else helps. Compare calls
 // outside only if a check that can differ is not ok.
 func (r Report) Compare(outside func() (Report, error)) Report {
 	compared := []string{"dbus", "logind", "runtimes", "cluster", "etcd", "plugin"}
@@ -148,7 +148,7 @@ func checks() []struct {
 		{protectionCheck, protection},
 		{"configuration", configuration}, // a fault here keeps the agent from starting
 		{"agent", agent},
-		{versionCheck, func(Facts) Check { return Check{} }}, // SeenBy judges it
+		{versionCheck, func(Facts) Check { return Check{} }}, // CheckVersion judges it
 		{NodeNameCheck, NodeName},
 		{"phases", phases},
 		{"dbus", dbus},

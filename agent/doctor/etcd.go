@@ -24,9 +24,9 @@ type Etcd struct {
 	Certificate *Certificate
 	Err         error
 	User        string // authenticates with a password; empty for none
-	// Lacks are the missing rights. RightsErr is why the rights are not known.
-	Lacks     []string
-	RightsErr error
+	// MissingRights are the missing rights. RightsErr is why the rights are not known.
+	MissingRights []string
+	RightsErr     error
 	// SettingUnreadable is the key with the Lease duration for the fleet; set if this host may not
 	// read it.
 	SettingUnreadable string
@@ -80,13 +80,13 @@ func etcdMembers(f Facts) Check {
 			what, fix = "cannot connect to any member", seeCredentials
 		}
 		return fail(fix, "%s: %v", what, err)
-	case e.Writing != nil:
-		return fail(e.writingFix(f, seeRights), "etcd answers, but the agent's last write failed: %v", e.Writing)
+	case e.WriteErr != nil:
+		return fail(e.writingFix(f, seeRights), "etcd answers, but the agent's last write failed: %v", e.WriteErr)
 	case len(unresponsive) > 0:
 		return warn(etcdFix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
 	case !e.Found && e.NotWritten != "":
 		return warn("do nothing if this is intended", "etcd answers, but node %s does not exist: %s", e.Node, e.NotWritten)
-	case !e.Found && f.Agent.Answers && len(e.Lacks) == 0:
+	case !e.Found && f.Agent.Answers && len(e.MissingRights) == 0:
 		return warn("see `hostler status`", "etcd answers, but node %s does not exist yet", e.Node)
 	case !e.Found:
 		return ok("etcd answers")
@@ -159,9 +159,9 @@ func (e *Etcd) expiredFix(f Facts) string {
 	switch {
 	case e.credentialsFault():
 		return seeCredentials
-	case len(e.Lacks) > 0:
+	case len(e.MissingRights) > 0:
 		return seeRights
-	case !e.answers() || e.Writing != nil:
+	case !e.answers() || e.WriteErr != nil:
 		return "see check etcd"
 	}
 	return "hostler status; " + f.fixes().journal
@@ -190,12 +190,12 @@ func etcdRights(f Facts) Check {
 	switch {
 	case e.RightsErr != nil:
 		return warn("do nothing if the other checks are ok", "etcd does not report what this host may do: %v", e.RightsErr)
-	case len(e.Lacks) > 0:
-		lacks := e.Lacks
+	case len(e.MissingRights) > 0:
+		missing := e.MissingRights
 		if e.SettingUnreadable != "" {
-			lacks = append(slices.Clip(lacks), "read "+e.SettingUnreadable)
+			missing = append(slices.Clip(missing), "read "+e.SettingUnreadable)
 		}
-		return fail(e.Grants, "etcd does not allow: %s", strings.Join(lacks, ", "))
+		return fail(e.Grants, "etcd does not allow: %s", strings.Join(missing, ", "))
 	case e.SettingUnreadable != "":
 		return warn(e.Grants,
 			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.SettingUnreadable)

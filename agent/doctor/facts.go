@@ -169,9 +169,9 @@ type Systemd struct {
 	// DropIns has, by prefix of scopes ("cri-containerd"), the file that orders these scopes before
 	// hostler; empty if there is none.
 	DropIns map[string]string
-	// Blank has, by prefix, the file of that name that does not order the scopes: it is a mask, or
+	// WrongDropIns has, by prefix, the file of that name that does not order the scopes: it is a mask, or
 	// lacks Before=.
-	Blank map[string]string
+	WrongDropIns map[string]string
 }
 
 // Conditions are the administrator's custom checks.
@@ -231,17 +231,17 @@ type State struct {
 	Measured bool   // Free is known
 }
 
-// needed is the delay that logind must grant: for the services that stop first, the phases and the
+// neededDelay is the delay that logind must grant: for the services that stop first, the phases and the
 // margin.
-func (f Facts) needed() time.Duration {
+func (f Facts) neededDelay() time.Duration {
 	if len(f.Phases) == 0 {
 		return 0
 	}
-	return f.lead() + plan.Total(f.Phases) + plan.Margin
+	return f.stopFirstTime() + plan.Total(f.Phases) + plan.Margin
 }
 
-// lead bounds how long the services that are stopped first may take.
-func (f Facts) lead() time.Duration { return (&shutdown.First{Names: f.StopFirst}).Bound() }
+// stopFirstTime bounds how long the services that are stopped first may take.
+func (f Facts) stopFirstTime() time.Duration { return (&shutdown.First{Names: f.StopFirst}).Bound() }
 
 // hangs reports whether the service runs but does not answer.
 func (f Facts) hangs() bool { return !f.Agent.Answers && f.Systemd.Service.ActiveState == "active" }

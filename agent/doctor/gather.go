@@ -73,7 +73,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 }
 
 func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) Systemd {
-	r := Systemd{DropIns: map[string]string{}, Blank: map[string]string{}}
+	r := Systemd{DropIns: map[string]string{}, WrongDropIns: map[string]string{}}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {
 		patterns = append(patterns, prefix+"-*.scope")
@@ -82,7 +82,7 @@ func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) 
 		case orders:
 			r.DropIns[prefix] = path
 		default:
-			r.Blank[prefix] = path
+			r.WrongDropIns[prefix] = path
 		}
 	}
 	names := []string{Service, logindService, "ctrl-alt-del.target", "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
@@ -97,11 +97,11 @@ func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) 
 	}
 	var units []systemd.Unit
 	err := s.Manager.Ask(ctx, func(ctx context.Context, talk *systemd.Talk) {
-		var asking sync.WaitGroup
-		asking.Go(func() { units = talk.Units(ctx, names...) })
-		asking.Go(func() { r.Run, r.RunErr = talk.Run(ctx, Service) })
-		asking.Go(func() { r.Scopes, r.ScopesErr = talk.Scopes(ctx, Service, patterns...) })
-		asking.Wait()
+		var queries sync.WaitGroup
+		queries.Go(func() { units = talk.Units(ctx, names...) })
+		queries.Go(func() { r.Run, r.RunErr = talk.Run(ctx, Service) })
+		queries.Go(func() { r.Scopes, r.ScopesErr = talk.Scopes(ctx, Service, patterns...) })
+		queries.Wait()
 		if reboots.Enabled { // last: the other facts matter more
 			reboots.Others, reboots.Err = rebooters.Host{Root: s.Root, Proc: s.Proc}.FindUnits(ctx, talk)
 		}

@@ -163,18 +163,18 @@ func set(u systemd.Unit, section, line string) string {
 	return "systemctl edit " + strings.TrimSuffix(u.Name, ".service") + ", to set " + line + " under " + section + reload
 }
 
-// services lists, by name of a runtime, the units that this runtime needs.
-func services() map[string][]string {
+// servicesByRuntime lists, by name of a runtime, the units that this runtime needs.
+func servicesByRuntime() map[string][]string {
 	return map[string][]string{
 		"containerd": {"containerd.service"}, "cri-o": {"crio.service"}, "crio": {"crio.service"}, "docker": {"docker.service"},
 		"podman": {"podman.socket"},
 	}
 }
 
-// placed lists units by prefix of the endpoint, for runtimes whose name is not enough: cri-dockerd calls
-// itself docker, and distributions such as k3s bring their own containerd. The containerd of k3s, RKE2
-// and k0s needs no unit: it keeps running when their service stops.
-func placed() map[string][]string {
+// servicesByEndpoint lists units by prefix of the endpoint, for runtimes whose name is ambiguous.
+// cri-dockerd calls itself docker, and k3s, RKE2, k0s and MicroK8s have their own containerd. The containerd
+// of k3s, RKE2 and k0s needs no unit: it keeps running when their service stops.
+func servicesByEndpoint() map[string][]string {
 	return map[string][]string{
 		"unix:///run/cri-dockerd.sock": {"cri-docker.service", "docker.service"}, "unix:///var/run/cri-dockerd.sock": {"cri-docker.service", "docker.service"},
 		"unix:///run/k3s/": {}, "unix:///run/k0s/": {},
@@ -184,12 +184,12 @@ func placed() map[string][]string {
 
 // servicesOf lists the units of a runtime; nil if they are not known.
 func servicesOf(name, endpoint string) []string {
-	for beginning, units := range placed() {
+	for beginning, units := range servicesByEndpoint() {
 		if strings.HasPrefix(endpoint, beginning) {
 			return units
 		}
 	}
-	return services()[name]
+	return servicesByRuntime()[name]
 }
 
 // unitOrder checks that a shutdown without logind notification stops hostler before the runtimes.
@@ -229,14 +229,14 @@ func jobTimeouts(f Facts) Check {
 	}
 	var found faults
 	fine := ok("systemd does not force the shutdown before the phases end")
-	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
+	enough := math.Ceil(max(longestJob, f.neededDelay()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
 		if u.Err != nil {
 			fine = unknown("when systemd forces a shutdown", u.Err)
 		}
-		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
+		if u.JobTimeout > 0 && u.JobTimeout < f.neededDelay() {
 			found.add(warn(set(u, "[Unit]", fmt.Sprintf("JobTimeoutSec=%.0fmin", enough)),
-				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.needed()))
+				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.neededDelay()))
 		}
 	}
 	return found.or(fine)
@@ -337,7 +337,7 @@ func (f Facts) restartFaults() (found faults) {
 	if f.Guard == nil {
 		return nil
 	}
-	var down, waiting, silent []string // silent are runtimes that do not answer
+	var down, waiting, unreachable []string // unreachable: runtimes that do not answer
 	for _, r := range f.Guard.Restarts {
 		name := cmp.Or(r.Name, r.ID)
 		switch {
@@ -345,8 +345,8 @@ func (f Facts) restartFaults() (found faults) {
 			down = append(down, name)
 		case r.Outcome == "" && r.Reason != "" && !r.ByUnit:
 			waiting = append(waiting, fmt.Sprintf("%s (%s)", name, r.Reason))
-			if r.Reason == journal.AwaitsRuntime && !slices.Contains(silent, r.Runtime) {
-				silent = append(silent, r.Runtime)
+			if r.Reason == journal.AwaitsRuntime && !slices.Contains(unreachable, r.Runtime) {
+				unreachable = append(unreachable, r.Runtime)
 			}
 		}
 	}
@@ -355,21 +355,21 @@ func (f Facts) restartFaults() (found faults) {
 	}
 	later := "containers not restarted yet: " + strings.Join(waiting, ", ")
 	switch {
-	case len(silent) > 0:
+	case len(unreachable) > 0:
 		var starts []string
-		for _, name := range silent {
-			starts = append(starts, f.startOfSilent(name))
+		for _, name := range unreachable {
+			starts = append(starts, f.startOfUnreachable(name))
 		}
-		found.add(warn(strings.Join(starts, "; "), "%s; no answer from %s", later, strings.Join(silent, ", ")))
+		found.add(warn(strings.Join(starts, "; "), "%s; no answer from %s", later, strings.Join(unreachable, ", ")))
 	case len(waiting) > 0:
 		found.add(warn("wait: hostler starts each container once its units are up; see `systemctl list-jobs` and `systemctl --failed`", "%s", later))
 	}
 	return found
 }
 
-// startOfSilent is the hint for a runtime that has not answered since the boot: its unit may not be
+// startOfUnreachable is the hint for a runtime that has not answered since the boot: its unit may not be
 // enabled.
-func (f Facts) startOfSilent(name string) string {
+func (f Facts) startOfUnreachable(name string) string {
 	endpoint := ""
 	if i := slices.IndexFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == name }); i >= 0 {
 		endpoint = f.Runtimes.List[i].Endpoint

@@ -45,7 +45,7 @@ func imageFilesystem(f Facts) Check {
 		}
 		text := fmt.Sprintf("%s (%s) holds the images of %s and has %s of %s free", fs.Filesystem, fs.Device, strings.Join(fs.Runtimes, " and "), gc.Size(fs.AvailableBytes), gc.Size(fs.CapacityBytes))
 		switch used := max(fs.UsedPercent, fs.InodesUsedPercent); {
-		case f.Collection.Images.Only(fs.Runtimes): // check collection reports that, and a full filesystem
+		case f.Collection.Images.Covers(fs.Runtimes): // check collection reports that, and a full filesystem
 			text += fmt.Sprintf(": it is %d%% full, collected on request only", used)
 		case m.HighPercent > 0 && m.HighPercent < gc.ThresholdOff:
 			text += fmt.Sprintf(": it is %d%% full, collected from %d%% down to %d%%", used, m.HighPercent, m.LowPercent)
@@ -102,16 +102,16 @@ func bypasses(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || !f.Agent.Answers || len(f.Phases) == 0 || f.delegated() {
 		return Check{}
 	}
-	past := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers)"
+	bypassing := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers)"
 	switch u := f.Systemd.CtrlAltDel; {
 	case u.Err != nil:
-		past += " and, unless it is masked, Ctrl-Alt-Del"
+		bypassing += " and, unless it is masked, Ctrl-Alt-Del"
 	case u.LoadState != masked:
-		past += " and Ctrl-Alt-Del"
+		bypassing += " and Ctrl-Alt-Del"
 	}
 	podman := ""
 	if slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == "podman" }) {
 		podman = ". Exception: Podman containers without a unit, if podman.service is not running (/usr/share/doc/hostler/docs/reference/runtimes.md)"
 	}
-	return ok("shutdowns without logind notification: %s. Pods are still stopped in order if checks unit-order, scopes and job-timeouts are ok%s. `reboot -f` and a reset stop nothing in order", past, podman)
+	return ok("shutdowns without logind notification: %s. Pods are still stopped in order if checks unit-order, scopes and job-timeouts are ok%s. `reboot -f` and a reset stop nothing in order", bypassing, podman)
 }

@@ -29,12 +29,12 @@ func network(f Facts) Check {
 		found.add(warn("chmod 600 "+path, "%s is the key of the agent, and other users on this host can read it", path))
 	}
 	crt, now := n.Certificate, time.Now()
-	var worn faults
+	var expiry faults
 	if crt != nil {
-		worn = crt.aging(now, "put a new certificate into "+crt.Path+" and its key into the file of api.tls.key; hostler reads them automatically", "hostler does not renew it")
+		expiry = crt.aging(now, "put a new certificate into "+crt.Path+" and its key into the file of api.tls.key; hostler reads them automatically", "hostler does not renew it")
 	}
-	found = append(found, worn...)
-	if n.Err != nil && !slices.ContainsFunc(worn, func(c Check) bool { return c.Status == Fail }) { // an expired certificate is the cause of Err, too
+	found = append(found, expiry...)
+	if n.Err != nil && !slices.ContainsFunc(expiry, func(c Check) bool { return c.Status == Fail }) { // an expired certificate is the cause of Err, too
 		found.add(fail("fix that; hostler retries automatically", "%v", n.Err))
 	}
 	if crt == nil {

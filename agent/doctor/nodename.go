@@ -15,15 +15,15 @@ type Name struct {
 	Shared     bool   // the control plane also has the Nodes of other hosts
 	// Unregistered reports that the control plane has no Node of that name, as far as the agent knows.
 	Unregistered bool
-	Waits        bool // the agent has just started, and waits for the host to get its name
+	Starting     bool // the agent has just started, and waits for the host to get its name
 }
 
 // Withheld says why the host's name prevents Node and Lease; empty if it does not.
 func (n Name) Withheld() string {
 	switch {
-	case n.Unnamed == "" || !n.Shared && !n.Waits:
+	case n.Unnamed == "" || !n.Shared && !n.Starting:
 		return ""
-	case n.Waits:
+	case n.Starting:
 		return n.Unnamed + "; Node and Lease are not written until it has one"
 	}
 	return n.Unnamed + "; without one there is no Node and no Lease"
@@ -40,7 +40,7 @@ func NodeName(f Facts) Check {
 	switch {
 	case n.Configured:
 		return ok("the Node is named %s (node.name)", n.Node)
-	case n.Unnamed != "" && n.Waits:
+	case n.Unnamed != "" && n.Starting:
 		return warn(give, "%s", n.Withheld())
 	case n.Unnamed != "" && n.Shared:
 		return fail(give, "%s", n.Withheld())

@@ -62,10 +62,10 @@ func scopes(f Facts) Check {
 func (s Systemd) unordered(prefix, whose string) Check {
 	message := fmt.Sprintf("the scopes of %s are not ordered: in a shutdown without logind notification, systemd stops these containers at once", whose)
 	hint := fmt.Sprintf("install the package, or write \"[Unit]\" and \"Before=%s\" into %s", Service, ScopeDropIn(prefix))
-	if blank := s.Blank[prefix]; blank != "" {
-		message += fmt.Sprintf("; %s does not say Before=%s", blank, Service)
-		if !strings.HasPrefix(blank, "/usr/lib/") && !strings.HasPrefix(blank, "/lib/") { // those are the package's
-			hint = "rm " + blank
+	if wrong := s.WrongDropIns[prefix]; wrong != "" {
+		message += fmt.Sprintf("; %s does not say Before=%s", wrong, Service)
+		if !strings.HasPrefix(wrong, "/usr/lib/") && !strings.HasPrefix(wrong, "/lib/") { // those are the package's
+			hint = "rm " + wrong
 		}
 	}
 	return warn(hint+"; then systemctl daemon-reload", "%s", message)
