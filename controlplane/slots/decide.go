@@ -83,7 +83,7 @@ func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
 		return nil
 	}
 	s.forget(now)
-	if wait := s.enter(c, now); wait != nil {
+	if wait := s.enqueue(c, now); wait != nil {
 		return wait
 	}
 	for _, v := range s.Plan(p, nodes, now, c.ID) {
@@ -98,8 +98,8 @@ func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
 	return nil // not reached: the request waits, so Plan has a verdict
 }
 
-// enter adds a request to the queue, or repeats it. It returns a Wait if the queue is full.
-func (s *State) enter(c Client, now time.Time) *Wait {
+// enqueue adds a request to the queue, or repeats it. It returns a Wait if the queue is full.
+func (s *State) enqueue(c Client, now time.Time) *Wait {
 	c.Reason = Shorten(c.Reason)
 	r := s.Request(c.ID)
 	switch {
@@ -142,11 +142,11 @@ func (s *State) grant(r Request, nodes Nodes, now time.Time) {
 		if !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node != "" }) {
 			s.Turn = s.Requests
 		}
-		s.drop(r.ID)
+		s.remove(r.ID)
 		s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now), Node: node.Name, UID: node.UID, Zone: node.Zone, BootID: node.BootID})
 		return
 	}
-	s.drop(r.ID)
+	s.remove(r.ID)
 	s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now)})
 }
 
@@ -162,9 +162,9 @@ func (s *State) Plan(p Policy, nodes Nodes, now time.Time, asking string) []Verd
 		} else if r.ID != asking && r.overdue(now) {
 			v.Wait = &Wait{Forgotten, fmt.Sprintf("it was last repeated at %s: no slot is kept free for it", clock(r.Asked.Time))}
 		} else if v.Wait = d.judge(r); v.Wait == nil {
-			d.take(r)
-		} else if v.Wait.Why == OtherZone && d.barred == "" {
-			d.barred = r.ID
+			d.reserve(r)
+		} else if v.Wait.Why == OtherZone && d.zoneBlocked == "" {
+			d.zoneBlocked = r.ID
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -173,24 +173,24 @@ func (s *State) Plan(p Policy, nodes Nodes, now time.Time, asking string) []Verd
 
 // decision is the state of a Plan in progress.
 type decision struct {
-	policy   Policy
-	nodes    Nodes
-	requests int64 // State.Requests
-	members  int   // number of Nodes in the group
-	notReady []string
-	held     []Holder
-	kept     []string // IDs of the older requests for which a slot is kept free
-	zoned    *Holder  // first holder with a Node, whose zone counts; nil if there is none
-	turn     int64    // State.Turn
-	barred   string   // ID of the oldest request that must wait because of its zone; empty for none
+	policy      Policy
+	nodes       Nodes
+	requests    int64 // State.Requests
+	members     int   // number of Nodes in the group
+	notReady    []string
+	held        []Holder
+	reserved    []string // IDs of the older requests for which a slot is kept free
+	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
+	turn        int64    // State.Turn
+	zoneBlocked string   // ID of the oldest request that must wait because of its zone; empty for none
 }
 
 func (s *State) decision(p Policy, nodes Nodes) *decision {
 	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn}
 	d.members, d.notReady = s.Members(p.Group, nodes)
 	for i, h := range s.Holders {
-		if h.Node != "" && d.zoned == nil {
-			d.zoned = &s.Holders[i]
+		if h.Node != "" && d.zoneHolder == nil {
+			d.zoneHolder = &s.Holders[i]
 		}
 	}
 	return d
@@ -220,23 +220,23 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{Full, "the group has no slots: its `slots` is 0"}
 	case len(d.held) >= d.policy.Slots:
 		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
-	case len(d.held)+len(d.kept) >= d.policy.Slots:
-		return &Wait{Queued, "a slot is kept free for an older request: " + few.Names(d.kept, mostNamed)}
-	case d.barred != "" && r.Number > d.turn:
-		return &Wait{Queued, "an older request waits for another zone: " + d.barred}
+	case len(d.held)+len(d.reserved) >= d.policy.Slots:
+		return &Wait{Queued, "a slot is kept free for an older request: " + few.Names(d.reserved, mostNamed)}
+	case d.zoneBlocked != "" && r.Number > d.turn:
+		return &Wait{Queued, "an older request waits for another zone: " + d.zoneBlocked}
 	case len(others) > d.policy.MaxUnavailable.Of(d.members):
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
-	case d.policy.OneZoneAtATime && isNode && d.zoned != nil && d.zoned.Zone != node.Zone:
-		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoned.Zone), d.zoned.ID, zone(node.Zone))}
+	case d.policy.OneZoneAtATime && isNode && d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone:
+		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoneHolder.Zone), d.zoneHolder.ID, zone(node.Zone))}
 	}
 	return nil
 }
 
-// take keeps a slot free for a request.
-func (d *decision) take(r Request) {
-	d.kept = append(d.kept, r.ID)
-	if node, isNode := d.nodes[r.ID]; isNode && d.zoned == nil {
-		d.zoned, d.turn = &Holder{Client: r.Client, Node: node.Name, Zone: node.Zone}, d.requests
+// reserve keeps a slot free for a request.
+func (d *decision) reserve(r Request) {
+	d.reserved = append(d.reserved, r.ID)
+	if node, isNode := d.nodes[r.ID]; isNode && d.zoneHolder == nil {
+		d.zoneHolder, d.turn = &Holder{Client: r.Client, Node: node.Name, Zone: node.Zone}, d.requests
 	}
 }
 

@@ -59,9 +59,9 @@ type Groups struct {
 	store  store.Store
 	kind   store.Kind
 	prefix string // of object names
-	// turn serializes reads and changes, so that only other servers cause conflicts, and known never
+	// lock serializes reads and changes, so that only other servers cause conflicts, and known never
 	// gets older.
-	turn chan struct{}
+	lock chan struct{}
 
 	mu    sync.Mutex // guards known
 	known map[string]Known
@@ -76,7 +76,7 @@ type Known struct {
 
 // NewGroups returns the groups in a store. namespace has their Leases on Kubernetes; etcd ignores it.
 func NewGroups(s store.Store, namespace string) *Groups {
-	g := &Groups{store: s, turn: make(chan struct{}, 1), known: map[string]Known{}}
+	g := &Groups{store: s, lock: make(chan struct{}, 1), known: map[string]Known{}}
 	if s.EndsLeases() {
 		g.kind = store.Kind{
 			Name: store.Slots, GVK: schema.GroupVersionKind{Group: "hostler.io", Version: "v1", Kind: "SlotGroup"},
@@ -100,9 +100,9 @@ func (g *Groups) Known(group string) (Known, bool) {
 	return k, found
 }
 
-// learn updates known with a stored object, which is nil if there is none, or with an error. The caller has
-// the turn.
-func (g *Groups) learn(group string, o store.Object, err error) (State, error) {
+// remember updates known with a stored object, which is nil if there is none, or with an error. The caller has
+// the lock.
+func (g *Groups) remember(group string, o store.Object, err error) (State, error) {
 	next := Known{}
 	if err == nil && o != nil {
 		next.Version = o.GetResourceVersion()
@@ -120,11 +120,11 @@ func (g *Groups) learn(group string, o store.Object, err error) (State, error) {
 	return next.State, nil
 }
 
-// inTurn calls do while no other goroutine reads or changes groups.
-func (g *Groups) inTurn(ctx context.Context, operation, group string, do func() (State, error)) (State, error) {
+// withLock calls do while no other goroutine reads or changes groups.
+func (g *Groups) withLock(ctx context.Context, operation, group string, do func() (State, error)) (State, error) {
 	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
+	case g.lock <- struct{}{}:
+		defer func() { <-g.lock }()
 		return do()
 	case <-ctx.Done():
 		return State{}, fmt.Errorf("%s %s: %w: %w", operation, g.Object(group), controlplane.ErrUnavailable, context.Cause(ctx))
@@ -133,12 +133,12 @@ func (g *Groups) inTurn(ctx context.Context, operation, group string, do func() 
 
 // Get reads a group; the zero State if nothing is stored.
 func (g *Groups) Get(ctx context.Context, group string) (State, error) {
-	return g.inTurn(ctx, "get", group, func() (State, error) {
+	return g.withLock(ctx, "get", group, func() (State, error) {
 		o, err := g.store.Get(ctx, g.kind, g.prefix+group)
 		if errors.Is(err, controlplane.ErrNotFound) {
 			o, err = nil, nil
 		}
-		return g.learn(group, o, err)
+		return g.remember(group, o, err)
 	})
 }
 
@@ -146,11 +146,11 @@ func (g *Groups) Get(ctx context.Context, group string) (State, error) {
 // changed the group meanwhile, it calls edit again. It returns an error of edit unchanged. term is the term
 // of a controller, or zero.
 func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit func(*State) error) (State, error) {
-	return g.inTurn(ctx, "change", group, func() (State, error) {
+	return g.withLock(ctx, "change", group, func() (State, error) {
 		for attempt := 1; ; attempt++ {
 			o, err := g.change(ctx, group, term, edit)
 			if err == nil {
-				return g.learn(group, o, nil)
+				return g.remember(group, o, nil)
 			}
 			if !errors.Is(err, controlplane.ErrConflict) || attempt == attempts {
 				return State{}, err

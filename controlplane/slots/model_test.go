@@ -60,16 +60,16 @@ type history struct {
 	now     time.Time
 	depth   int // of nested operations
 	uids    int
-	// deleted has the UIDs of deleted Nodes. mayGo has the clients that gave back or were released since the
+	// deleted has the UIDs of deleted Nodes. released has the clients that gave back or were released since the
 	// last check.
-	deleted map[types.UID]bool
-	mayGo   map[string]bool
+	deleted  map[types.UID]bool
+	released map[string]bool
 	// agents has the requests on Nodes. seen has the requests that a leader sees: its watch may be late.
 	agents, seen map[string]slots.AgentRequest
 	requests     int // of agents
 	last         slots.State
-	most         int                // greatest number of slots since the last check
-	passed       map[int64][]string // by number of a request: the clients that overtook it
+	maxSlots     int                // greatest number of slots since the last check
+	overtaken    map[int64][]string // by number of a request: the clients that overtook it
 	log          []string
 }
 
@@ -78,8 +78,8 @@ var clients = []string{"a1", "a2", "a3", "b1", "b2", "x1", "x2"}
 func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{
 		T: t, Rand: rand.New(rand.NewPCG(seed, 31)), seed: seed, store: memory.New(memory.Options{EndsLeases: seed/4%2 == 0}),
-		nodes: slots.Nodes{}, now: noon, deleted: map[types.UID]bool{}, mayGo: map[string]bool{},
-		passed: map[int64][]string{}, agents: map[string]slots.AgentRequest{},
+		nodes: slots.Nodes{}, now: noon, deleted: map[types.UID]bool{}, released: map[string]bool{},
+		overtaken: map[int64][]string{}, agents: map[string]slots.AgentRequest{},
 	}
 	h.policy = slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 1 + h.IntN(3), OneZoneAtATime: h.IntN(4) > 0, MaxUnavailable: part(t, []string{"0", "1", "50%", "100%"}[h.IntN(4)])}
 	for range 3 {
@@ -155,7 +155,7 @@ func (h *history) step() {
 		_ = h.giveBack(id)
 	case n < 14:
 		h.note("a person releases %s", id)
-		h.mayGo[id] = true
+		h.released[id] = true
 		_ = h.change(func(s *slots.State) error { s.Release(id, "anna", "broken", h.now); return nil })
 	case n < 16:
 		h.free()
@@ -180,7 +180,7 @@ func (h *history) step() {
 	case n < 27 && h.depth == 0: // there is only one leader
 		h.lead()
 	case n == 27:
-		h.most = max(h.most, h.policy.Slots)
+		h.maxSlots = max(h.maxSlots, h.policy.Slots)
 		h.policy.Slots = h.IntN(4)
 		h.note("slots: %d", h.policy.Slots)
 	}
@@ -233,8 +233,8 @@ func (h *history) judge(before, after slots.State, id string, now time.Time) {
 		if may && h.policy.Slots-len(before.Holders) > 1 {
 			continue // a slot is kept free for the older request
 		}
-		h.passed[older.Number] = append(h.passed[older.Number], id)
-		if times := len(slices.DeleteFunc(slices.Clone(h.passed[older.Number]), func(by string) bool { return by != id })); times > len(clients) {
+		h.overtaken[older.Number] = append(h.overtaken[older.Number], id)
+		if times := len(slices.DeleteFunc(slices.Clone(h.overtaken[older.Number]), func(by string) bool { return by != id })); times > len(clients) {
 			h.fail("%s gets a slot before %s for the %dth time", id, older.ID, times)
 		}
 	}
@@ -287,7 +287,7 @@ func (h *history) lead() {
 	err := h.change(func(s *slots.State) error {
 		for _, o := range s.Holders {
 			if live, wants := h.agents[o.ID]; o.By == slots.Agent && (!wants || live.Client.Request != o.Client.Request || live.Paused) {
-				h.mayGo[o.ID] = true
+				h.released[o.ID] = true
 				s.Free(o, slots.GivenBack, "agent", h.now)
 			}
 		}
@@ -308,7 +308,7 @@ func (h *history) lead() {
 
 func (h *history) giveBack(id string) error {
 	h.note("%s gives back", id)
-	h.mayGo[id] = true
+	h.released[id] = true
 	return h.change(func(s *slots.State) error { s.GiveBack(id, h.now); return nil })
 }
 
@@ -366,10 +366,10 @@ func (h *history) check() {
 	if err != nil {
 		h.fail("Get() = %v", err)
 	}
-	if h.most = max(h.most, h.policy.Slots); len(s.Holders) > max(h.most, len(h.last.Holders)) {
-		h.fail("%d holders of %d slots, %d before", len(s.Holders), h.most, len(h.last.Holders))
+	if h.maxSlots = max(h.maxSlots, h.policy.Slots); len(s.Holders) > max(h.maxSlots, len(h.last.Holders)) {
+		h.fail("%d holders of %d slots, %d before", len(s.Holders), h.maxSlots, len(h.last.Holders))
 	}
-	h.most = 0
+	h.maxSlots = 0
 	seen := map[string]bool{}
 	for _, holder := range s.Holders {
 		if seen[holder.ID] || s.Request(holder.ID) != nil {
@@ -378,11 +378,11 @@ func (h *history) check() {
 		seen[holder.ID] = true
 	}
 	for _, holder := range h.last.Holders {
-		if !seen[holder.ID] && !h.mayGo[holder.ID] && !h.deleted[holder.UID] {
+		if !seen[holder.ID] && !h.released[holder.ID] && !h.deleted[holder.UID] {
 			h.fail("%s has lost its slot", holder.ID)
 		}
 	}
-	h.last, h.mayGo = s, map[string]bool{}
+	h.last, h.released = s, map[string]bool{}
 }
 
 func (h *history) fail(format string, args ...any) {
@@ -449,14 +449,14 @@ func TestRandomHistories(t *testing.T) {
 		t.Run(fmt.Sprint("from ", first), func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(each) {
-				synctest.Test(t, func(t *testing.T) { live(t, first+seed) })
+				synctest.Test(t, func(t *testing.T) { runHistory(t, first+seed) })
 			}
 		})
 	}
 }
 
-// live runs the history of a seed.
-func live(t *testing.T, seed uint64) {
+// runHistory runs the history of a seed.
+func runHistory(t *testing.T, seed uint64) {
 	h := newHistory(t, seed)
 	for range 10 + h.IntN(20) {
 		h.step()

@@ -138,7 +138,7 @@ func (s *State) GiveBack(id string, now time.Time) bool {
 	case held != nil && held.By == FleetLock:
 		return s.Free(*held, GivenBack, string(FleetLock), now)
 	case waits != nil && waits.By == FleetLock:
-		return s.drop(id)
+		return s.remove(id)
 	}
 	return false
 }
@@ -150,7 +150,7 @@ func (s *State) Release(id, who, reason string, now time.Time) bool {
 	if held := s.Holder(id); held != nil {
 		r.Node, r.Held = held.Node, &held.Since
 	}
-	if !s.drop(id) {
+	if !s.remove(id) {
 		return false
 	}
 	s.record(r, now)
@@ -164,11 +164,11 @@ func (s *State) Free(h Holder, how How, who string, now time.Time) bool {
 		return false
 	}
 	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, How: how, Who: who}, now)
-	return s.drop(h.ID)
+	return s.remove(h.ID)
 }
 
-// drop removes the slot and the request of a client.
-func (s *State) drop(id string) bool {
+// remove removes the slot and the request of a client.
+func (s *State) remove(id string) bool {
 	before := len(s.Holders) + len(s.Waiting)
 	s.Holders = slices.DeleteFunc(slices.Clone(s.Holders), func(h Holder) bool { return h.ID == id })
 	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.ID == id })
