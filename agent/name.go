@@ -44,7 +44,7 @@ func (n naming) name() *doctor.Name {
 		HostName:   n.reader.HostName(),
 		Unnamed:    node.Unnamed,
 		Shared:     cfg.ControlPlane.Type != embedded.Type,
-		Waits:      node.Unnamed != "" && time.Since(n.since) < nameWait,
+		Starting:   node.Unnamed != "" && time.Since(n.since) < nameWait,
 	}
 }
 

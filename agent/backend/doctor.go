@@ -19,26 +19,25 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Checkup answers what may be wrong with this host.
+// Checkup runs `hostler doctor` in the agent.
 type Checkup struct {
 	Host    *Host
-	Network loop.Set // the loops that serve API and metrics
+	Network loop.Set // the loops that serve the API and metrics
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
 	Log     *slog.Logger
 }
 
-// Doctor checks all that protects the pods at a shutdown, and what lies below, and changes
-// nothing.
+// Doctor collects the facts of this host and runs all checks. It changes nothing.
 func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	h, cfg := d.Host, d.Host.Settings.Config()
 	guard := h.Guard.Status()
-	states, asked := h.Runtimes.Current()
+	states, queried := h.Runtimes.Current()
 	f := doctor.Facts{
 		Agent:  doctor.Agent{Answers: true, PID: os.Getpid(), Version: h.Version},
 		Phases: h.Settings.Policies().Phases, StopFirst: cfg.Shutdown.StopFirst,
 		Guard:         &guard,
-		Runtimes:      inspect.Runtimes(states, asked, h.Runtimes),
+		Runtimes:      inspect.Runtimes(states, queried, h.Runtimes),
 		Last:          guard.Last,
 		State:         doctor.CheckState(cfg.State.Directory),
 		Configuration: h.Settings.Compare(),
@@ -53,16 +52,16 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	}
 	f.Protection.Protected, f.Protection.Reason, f.Protection.Message = h.Facts.Protected(guard)
 	d.conditions(&f.Machine)
-	var looking sync.WaitGroup
-	looking.Go(func() { d.controlPlane(ctx, &f) })
-	looking.Go(func() { d.measure(ctx, &f) })
-	looking.Go(func() { f.Server = inspect.Server(ctx) })
+	var queries sync.WaitGroup
+	queries.Go(func() { d.controlPlane(ctx, &f) })
+	queries.Go(func() { d.measure(ctx, &f) })
+	queries.Go(func() { f.Server = inspect.Server(ctx) })
 	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Proc: "/proc"}.Gather(ctx, &f)
-	looking.Wait()
+	queries.Wait()
 	return doctor.Examine(f), nil
 }
 
-// controlPlane adds what the control plane says, if it is elsewhere.
+// controlPlane adds the state of the control plane, unless it is the embedded one.
 func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 	h, cfg := d.Host, d.Host.Settings.Config()
 	node := h.Settings.Node().Name
@@ -72,7 +71,7 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 		c := inspect.Cluster(ctx, cfg, node, h.Version, current, waits, d.Log)
 		var s doctor.StoreState
 		h.Registers.facts(&s)
-		c.Mine, c.Writing, c.NotWritten, c.Drift, c.LeaseExpired = s.Mine, s.Writing, s.NotWritten, s.Drift, s.LeaseExpired
+		c.Managed, c.WriteErr, c.NotWritten, c.Drift, c.LeaseExpired = s.Managed, s.WriteErr, s.NotWritten, s.Drift, s.LeaseExpired
 		f.Cluster = c
 	case cfg.ControlPlane.Type == etcd.Type:
 		f.Etcd = inspect.Etcd(ctx, cfg, node, h.Version)
@@ -83,15 +82,15 @@ func (d *Checkup) controlPlane(ctx context.Context, f *doctor.Facts) {
 	}
 }
 
-// conditions adds what those of the Node report, as last found.
+// conditions adds the faults in the last known conditions of the Node.
 func (d *Checkup) conditions(m *doctor.Machine) {
 	if node, facts, _, _ := d.Host.Registers.Reporter.Current(); node != nil {
 		m.Pressures, m.Network = inspect.NodeConditions(node.Status.Conditions, facts, d.Host.Settings.Node().Addresses)
 	}
 }
 
-// measure adds where images are, how full that is, and what of runtimes is removed on
-// request. A runtime that does not answer in time has a check of its own.
+// measure adds the filesystems of images and what is removed on request only. It also adds containers
+// that were not started, and ignored labels. A runtime that does not answer in time has its own check.
 func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -112,7 +111,7 @@ func (d *Checkup) measure(ctx context.Context, f *doctor.Facts) {
 	}
 }
 
-// network has what the loops that serve report, such as that an address is taken.
+// network adds the errors of the loops that serve, such as an address in use.
 func (d *Checkup) network() *doctor.Network {
 	n := inspect.Network(d.Host.Settings.Config().API, d.Host.Files)
 	if n == nil {
@@ -120,7 +119,7 @@ func (d *Checkup) network() *doctor.Network {
 	}
 	for _, l := range d.Network {
 		err := l.Err()
-		if _, files := errors.AsType[*listen.FilesError](err); err != nil && !files && n.Err == nil { // that is from seconds ago
+		if _, files := errors.AsType[*listen.FilesError](err); err != nil && !files && n.Err == nil { // inspect.Network has read the files just now: a FilesError of a loop is older
 			n.Err = err
 		}
 	}

@@ -139,9 +139,9 @@ func (r *Registration) certificate() (current *tls.Certificate, waits error) {
 // facts fills in what doctor checks about the Node: whether hostler writes it, why a write fails,
 // and where it differs from the configuration.
 func (r *Registration) facts(s *doctor.StoreState) {
-	s.Mine = r.Owners.Has(owner.Node)
-	if s.Mine && !r.left() {
-		_, _, _, s.Writing = r.Reporter.Current()
+	s.Managed = r.Owners.Has(owner.Node)
+	if s.Managed && !r.left() {
+		_, _, _, s.WriteErr = r.Reporter.Current()
 	}
 	standing := r.Reporter.NodeState()
 	s.NotWritten, s.Drift, s.LeaseExpired = standing.Waits, nil, r.expired()

@@ -20,7 +20,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r = r.SeenBy(a.Version)
+		r = r.CheckVersion(a.Version)
 		if err := out.print(r, func(t *table) { printDiagnosis(t, out, r) }); err != nil {
 			return err
 		}

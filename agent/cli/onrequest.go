@@ -16,7 +16,7 @@ func onRequest(s api.Status) string {
 	}{{"imageGC", "image", s.ImageGC.OnRequest}, {"containerGC", "dead container", s.ContainerGC.OnRequest}} {
 		if job.on != nil && job.on.Unused > 0 && mine(s, job.owner) {
 			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
-			names = job.on.Whose()
+			names = job.on.RuntimeNames()
 		}
 	}
 	if len(waiting) == 0 {

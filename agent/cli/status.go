@@ -439,7 +439,7 @@ func images(out *output, s api.Status) string {
 		}
 		switch {
 		case !mine(s, "imageGC"):
-		case g.OnRequest.Only(fs.Runtimes):
+		case g.OnRequest.Covers(fs.Runtimes):
 			line += ", collected on request only"
 		case g.HighThresholdPercent < gc.ThresholdOff:
 			line += fmt.Sprintf(", collection starts at %d%%", g.HighThresholdPercent)

@@ -17,9 +17,9 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-// examined is a host on which all is well but for its bus, which it has not, and whose
-// systemd takes so long for each answer; with how long it took to look at.
-func examined(t *testing.T, takes time.Duration) (report doctor.Report, took time.Duration) {
+// examine checks a healthy host without a D-Bus, whose systemd takes that time for each answer. It also
+// returns how long this took.
+func examine(t *testing.T, takes time.Duration) (report doctor.Report, took time.Duration) {
 	t.Helper()
 	after := []string{"dbus.service", "systemd-logind.service", "containerd.service"}
 	units := map[string]systemdtest.UnitState{}
@@ -54,9 +54,9 @@ func examined(t *testing.T, takes time.Duration) (report doctor.Report, took tim
 	return report, took
 }
 
-const patience = 5 * time.Second // that doctor has
+const bound = 5 * time.Second // how long doctor waits
 
-// verdicts are those of checks that go by what systemd says.
+// verdicts returns the checks that use facts from systemd.
 func verdicts(r doctor.Report) map[string]doctor.Check {
 	of := map[string]doctor.Check{}
 	for _, name := range []string{"stop-first", "unit", "unit-order", "scopes", "job-timeouts", "bypasses", "watchdog"} {
@@ -67,8 +67,8 @@ func verdicts(r doctor.Report) map[string]doctor.Check {
 	return of
 }
 
-func TestABusySystemdIsAskedLittleAndSideBySide(t *testing.T) {
-	quick, _ := examined(t, 0)
+func TestASlowSystemdIsQueriedConcurrently(t *testing.T) {
+	quick, _ := examine(t, 0)
 	for name, c := range verdicts(quick) {
 		if c.Status != doctor.OK {
 			t.Errorf("with a quick systemd check %s is %+v, want it ok", name, c)
@@ -77,17 +77,17 @@ func TestABusySystemdIsAskedLittleAndSideBySide(t *testing.T) {
 	if n := len(verdicts(quick)); n != 6 {
 		t.Errorf("%d checks go by systemd, want all but stop-first", n)
 	}
-	slow, took := examined(t, 200*time.Millisecond)
-	if !reflect.DeepEqual(slow, quick) || took >= patience {
-		t.Errorf("after %v a systemd that takes 200ms for an answer has doctor find\n%+v\nwant it within %v, and as of a quick one\n%+v", took, verdicts(slow), patience, verdicts(quick))
+	slow, took := examine(t, 200*time.Millisecond)
+	if !reflect.DeepEqual(slow, quick) || took >= bound {
+		t.Errorf("after %v a systemd that takes 200ms for an answer has doctor find\n%+v\nwant it within %v, and as of a quick one\n%+v", took, verdicts(slow), bound, verdicts(quick))
 	}
 }
 
-func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
-	quick, _ := examined(t, 0)
-	slow, took := examined(t, 300*time.Millisecond)
-	if took != patience {
-		t.Errorf("Gather() took %v, want it to wait %v for what is missing", took, patience)
+func TestWhatASlowSystemdReportedInTimeCounts(t *testing.T) {
+	quick, _ := examine(t, 0)
+	slow, took := examine(t, 300*time.Millisecond)
+	if took != bound {
+		t.Errorf("Gather() took %v, want it to wait %v for what is missing", took, bound)
 	}
 	counts := map[doctor.Status]int{}
 	for name, c := range verdicts(slow) {
@@ -99,7 +99,7 @@ func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
 				t.Errorf("check %s is %+v, want why it is not known, and to ask again", name, c)
 			}
 		default:
-			t.Errorf("check %s is %+v, want it as of a systemd that has told all, or not known", name, c)
+			t.Errorf("check %s is %+v, want it as of a systemd that has reported all, or not known", name, c)
 		}
 	}
 	if counts[doctor.OK] == 0 || counts[doctor.Unknown] == 0 {
@@ -109,21 +109,21 @@ func TestWhatABusySystemdHasReportedCounts(t *testing.T) {
 
 func TestASystemdThatReportsNothingIsAFault(t *testing.T) {
 	for what, takes := range map[string]time.Duration{"it hangs": time.Minute, "it answers a greeting, and no more": 2 * time.Second} {
-		hung, took := examined(t, takes)
-		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || took != patience {
-			t.Errorf("%s: after %v check unit is %+v, want a warning after %v", what, took, c, patience)
+		hung, took := examine(t, takes)
+		if c := found(hung, "unit"); c.Status != doctor.Warn || !strings.Contains(c.Message, "systemd did not answer: no answer within 5s") || took != bound {
+			t.Errorf("%s: after %v check unit is %+v, want a warning after %v", what, took, c, bound)
 		}
 	}
 }
 
-// Each fact by itself: what is not known is no fault, and nobody says that it is well.
-func TestWhatSystemdHasNotReportedIsNotKnown(t *testing.T) {
+// A single fact that is not known is neither a fault nor ok.
+func TestAFactThatSystemdDidNotReportIsUnknown(t *testing.T) {
 	late := fmt.Errorf("some.unit: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
 		name    string
 		spoil   func(*doctor.Systemd)
 		unknown string // the check; none if empty
-		message string // part of a message that is ok, or not known
+		message string // part of the message of a check that is ok or unknown
 	}{
 		{"its unit", func(s *doctor.Systemd) { s.Service = systemd.Unit{Name: doctor.Service, Err: late} }, "unit", "cannot check how hostler.service is set up"},
 		{"how it is run", func(s *doctor.Systemd) { s.Run, s.RunErr = systemd.Run{}, late }, "watchdog", "restarts an agent that hangs"},
@@ -153,7 +153,7 @@ func TestWhatSystemdHasNotReportedIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestAFaultThatIsKnownOutweighsWhatIsNot(t *testing.T) {
+func TestAKnownFaultOutweighsUnknownFacts(t *testing.T) {
 	late := context.DeadlineExceeded
 	f := healthy()
 	f.Systemd.Scopes["cri-containerd-0.scope"], f.Systemd.ScopesErr = false, late

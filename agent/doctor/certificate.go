@@ -2,16 +2,16 @@ package doctor
 
 import "time"
 
-// Certificate is one by which this host proves who it is.
+// Certificate is a TLS certificate with which this host authenticates.
 type Certificate struct {
 	Path         string
 	Begins, Ends time.Time
-	Renewed      bool // by hostler, once 70 to 90 % of its life are over
-	Refused      bool // by the server, although it is good by its dates
+	Renewed      bool // by hostler, after 70 to 90 % of its lifetime
+	Refused      bool // by the server, although the dates are valid
 }
 
-// aging judges how much of its life is left. fix is what to do about its end, and soon is
-// said of one that is near it; empty where nothing is to be said.
+// aging judges the remaining lifetime. fix is the hint if the certificate has expired or expires soon.
+// soon completes the warning that it expires soon; if it is empty, there is no such warning.
 func (c *Certificate) aging(now time.Time, fix, soon string) faults {
 	var found faults
 	left, all := c.Ends.Sub(now), c.Ends.Sub(c.Begins)
@@ -26,7 +26,7 @@ func (c *Certificate) aging(now time.Time, fix, soon string) faults {
 	return found
 }
 
-// good says how long it is good for.
+// good is the check of a valid certificate: it says how long the certificate remains valid.
 func (c *Certificate) good(now time.Time, more string) Check {
 	return ok("the certificate is valid until %s, for %s more%s", date(c.Ends), life(c.Ends.Sub(now)), more)
 }

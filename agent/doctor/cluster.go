@@ -10,64 +10,64 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes/certificate"
 )
 
-// Cluster is a Kubernetes cluster that this host is a node of, as it answers now. It is a flat
-// record with a field for each fact that a check uses.
+// Cluster is the Kubernetes cluster of which this host is a node, as its API server answers now. It is
+// a flat record with a field for each fact that a check uses.
 type Cluster struct {
 	// Unchecked reports that only the service can read the files.
 	Unchecked  bool
-	Node       string   // its name
-	Kubeconfig string   // that leads there
-	Server     string   // its URL; empty where that is not known
-	Exposed    []string // files with secrets that others on this host can read
-	// Certificate is the client certificate in use; nil where the credentials are
-	// of another kind, or there is none yet.
+	Node       string   // name of the Node
+	Kubeconfig string   // path of the kubeconfig
+	Server     string   // URL of the API server; empty if it is not known
+	Exposed    []string // files with secrets that other users on this host can read
+	// Certificate is the client certificate in use. It is nil if there is none yet, or if the
+	// credentials are of another kind.
 	Certificate *Certificate
-	// Waits is why there is no certificate, or no newer one although it is due.
-	Waits error
-	// Err is why the Node was not read; nil also where there is none.
+	// CertificateErr is why there is no certificate, or why the renewal is late.
+	CertificateErr error
+	// Err is why the Node was not read; nil also if the Node does not exist.
 	Err error
-	// Writing is why the agent's last write failed; nil without an agent, too.
-	Writing    error
-	NotWritten string // why nothing is written although nothing failed; empty if it is
-	// Skew is how far this host's clock is before the server's, which is known to a
-	// second; zero where it did not answer.
+	// WriteErr is the error of the agent's last write; nil also without an agent.
+	WriteErr   error
+	NotWritten string // why the agent does not write, although nothing failed; empty if it writes
+	// Skew is how far this host's clock is ahead of the server's, to the second; zero if the server
+	// did not answer.
 	Skew         time.Duration
-	Now          time.Time // by the server's clock; zero where it did not answer
-	Found        bool      // the Node is there
-	Mine         bool      // the Node is hostler's to write
-	LeaseExpired string    // why the fleet takes this host for dead; empty if it does not
+	Now          time.Time // time of the server's clock; zero if the server did not answer
+	Found        bool      // the Node exists
+	Managed      bool      // hostler manages the Node
+	LeaseExpired string    // why the Lease counts as expired; empty if it does not
 	Drift        []Fix
-	Others       []Writer // of the Node's status, beside hostler
+	Others       []Writer // who writes the Node's status besides hostler
 	Rights       Rights
 }
 
-// Fix is a fault that a command fixes.
+// Fix is a fault and the command that fixes it.
 type Fix struct{ Message, Command string }
 
-// Writer is who else writes the Node's status.
+// Writer is another client that writes the Node's status.
 type Writer struct {
 	Name string // such as "kubelet"
 	Last time.Time
 }
 
-// Rights are what the credentials allow of what hostler does.
+// Rights says which of the requests that hostler makes the credentials allow.
 type Rights struct {
 	Checked bool
 	Err     error    // why the server did not report them
-	Lacks   []string // of what it does by itself, such as "patch nodes/status"
-	Delete  bool     // its own Node, which no node may by itself
+	Missing []string // missing rights that hostler needs in normal operation, such as "patch nodes/status"
+	Delete  bool     // it may delete its own Node; by default, Kubernetes allows that to no node
 }
 
 const (
-	// clockTolerance is how far apart clocks may be: a certificate that has just been
-	// made, and a Lease that is judged by another clock, bear as much.
+	// clockTolerance is the greatest clock difference that is no fault: new certificates, and Leases
+	// that another clock judges, tolerate that much.
 	clockTolerance = 10 * time.Second
-	// freshWrite is how lately somebody must have written to be writing still: a
-	// kubelet does so every 5 minutes at the least.
+	// freshWrite is the greatest age of the last write of a client that still runs: a kubelet writes
+	// at least every 5 minutes.
 	freshWrite = 11 * time.Minute
 )
 
-// clusterServer checks whether the API server answers, and as whom.
+// clusterServer checks whether the API server answers, and whether it accepts the credentials.
 func clusterServer(f Facts) Check {
 	c := f.Cluster
 	switch {
@@ -81,8 +81,8 @@ func clusterServer(f Facts) Check {
 		who = "the API server named in " + c.Kubeconfig
 	}
 	switch err := c.Err; {
-	case err == nil && c.Writing != nil:
-		return fail(c.writingFix(f), "%s answers, but the agent's last write failed: %v", who, c.Writing)
+	case err == nil && c.WriteErr != nil:
+		return fail(c.writingFix(f), "%s answers, but the agent's last write failed: %v", who, c.WriteErr)
 	case err == nil && c.Found:
 		return ok("%s answers, and node %s exists", who, c.Node)
 	case err == nil && c.NotWritten != "":
@@ -91,9 +91,9 @@ func clusterServer(f Facts) Check {
 		return warn("see `hostler status`", "%s answers, but node %s does not exist yet", who, c.Node)
 	case err == nil:
 		return ok("%s answers; the agent will create node %s", who, c.Node)
-	case c.Certificate == nil && c.Waits != nil:
-		return Check{} // not asked without credentials: see below
-	case c.Server == "": // the file has none
+	case c.Certificate == nil && c.CertificateErr != nil:
+		return Check{} // without credentials, there was no request: see clusterCredentials
+	case c.Server == "": // the kubeconfig names no server
 		return fail("correct the file; hostler reads it again automatically", "%v", err)
 	case errors.Is(err, controlplane.ErrUntrusted):
 		return fail(fmt.Sprintf("correct certificate-authority and server in %s (kubeadm: /etc/kubernetes/pki/ca.crt on a control-plane host), and check `date`", c.Kubeconfig),
@@ -108,9 +108,9 @@ func clusterServer(f Facts) Check {
 	}
 }
 
-// writingFix is what to do about a server that answers and refuses to be written to.
+// writingFix is the hint for a server that answers but rejects writes.
 func (c *Cluster) writingFix(f Facts) string {
-	err := c.Writing
+	err := c.WriteErr
 	_, taken := errors.AsType[*controlplane.IdentityError](err)
 	_, labels := errors.AsType[*controlplane.LabelsError](err)
 	switch {
@@ -124,7 +124,7 @@ func (c *Cluster) writingFix(f Facts) string {
 	return "hostler status; " + f.fixes().journal
 }
 
-// credentialsFix is what gives this host credentials that the server accepts.
+// credentialsFix is the hint for credentials that the server does not accept.
 func (c *Cluster) credentialsFix() string {
 	if c.Certificate != nil && c.Certificate.Renewed {
 		return "hostler requests a new certificate automatically with the bootstrap kubeconfig: see check cluster-credentials"
@@ -132,8 +132,7 @@ func (c *Cluster) credentialsFix() string {
 	return fmt.Sprintf("put node credentials of this cluster into %s; hostler reads them automatically", c.Kubeconfig)
 }
 
-// clusterCredentials looks at the client certificate's life, and at who can read the
-// secrets.
+// clusterCredentials checks the lifetime of the client certificate, and who can read the secrets.
 func clusterCredentials(f Facts) Check {
 	c := f.Cluster
 	if c == nil || c.Unchecked {
@@ -144,7 +143,7 @@ func clusterCredentials(f Facts) Check {
 		found.add(warn("chmod 600 "+path, "%s holds secrets of this node, and other users on this host can read it", path))
 	}
 	crt := c.Certificate
-	if c.Waits != nil {
+	if c.CertificateErr != nil {
 		found.add(c.waiting(f))
 	}
 	if crt != nil {
@@ -159,7 +158,7 @@ func clusterCredentials(f Facts) Check {
 	return found.or(crt.good(c.now(), ""))
 }
 
-// now is the time by which the server judges.
+// now is the time of the server's clock, or of this host's if the server's is not known.
 func (c *Cluster) now() time.Time {
 	if c.Now.IsZero() {
 		return time.Now()
@@ -167,7 +166,7 @@ func (c *Cluster) now() time.Time {
 	return c.Now
 }
 
-// waiting says why there is no certificate yet.
+// waiting is the fault of a certificate that is missing, or whose renewal is late.
 func (c *Cluster) waiting(f Facts) Check {
 	crt := c.Certificate
 	judge, message := warn, "the certificate is not renewed"
@@ -177,17 +176,17 @@ func (c *Cluster) waiting(f Facts) Check {
 	case crt.Refused:
 		judge, message = fail, "the certificate is not accepted, and no new one is issued"
 	}
-	if waiting, ok := errors.AsType[*certificate.WaitingError](c.Waits); ok {
+	if waiting, ok := errors.AsType[*certificate.WaitingError](c.CertificateErr); ok {
 		return judge(fmt.Sprintf("as an administrator: `kubectl certificate approve %s`", waiting.Request), "%s: request %s waits for its approval", message, waiting.Request)
 	}
 	if !f.Agent.Answers {
-		return judge(start(f), "%s: %v", message, c.Waits)
+		return judge(start(f), "%s: %v", message, c.CertificateErr)
 	}
 	hint := fmt.Sprintf("check that the token in %s has not expired (`kubeadm token create` makes a new one), and that its group may request certificates (/usr/share/doc/hostler/docs/start/kubernetes.md)", c.Kubeconfig)
-	return judge(hint, "%s: %v", message, c.Waits)
+	return judge(hint, "%s: %v", message, c.CertificateErr)
 }
 
-// life judges how much of the certificate's life is left.
+// life judges the remaining lifetime of the certificate.
 func (c *Cluster) life(f Facts, now time.Time) faults {
 	crt := c.Certificate
 	fix, soon := "put a new certificate into "+crt.Path+"; hostler reads it automatically", "hostler does not renew a certificate in a kubeconfig"
@@ -197,8 +196,8 @@ func (c *Cluster) life(f Facts, now time.Time) faults {
 			fix = start(f)
 		}
 	}
-	if c.Waits != nil {
-		fix = "" // said with what it waits for
+	if c.CertificateErr != nil {
+		fix = "" // waiting has the hint
 		if crt.Renewed {
 			soon = ""
 		}
@@ -223,7 +222,7 @@ func clusterClock(f Facts) Check {
 	return ok("the clock of this host is within %v of the clock of the API server", clockTolerance)
 }
 
-// clusterNode looks at what others see of the Node.
+// clusterNode checks the Node and its Lease as other clients see them.
 func clusterNode(f Facts) Check {
 	c := f.Cluster
 	if c == nil || !c.Found && c.LeaseExpired == "" {
@@ -241,7 +240,7 @@ func clusterNode(f Facts) Check {
 		found.add(warn("`"+d.Command+"`", "%s", d.Message))
 	}
 	for _, w := range c.Others {
-		if c.Mine && w.Name == "kubelet" && c.now().Sub(w.Last) < freshWrite {
+		if c.Managed && w.Name == "kubelet" && c.now().Sub(w.Last) < freshWrite {
 			found.add(fail("stop the kubelet that calls itself "+c.Node+", or give this host another node.name",
 				"a kubelet also writes this Node, last at %s, but no kubelet runs on this host", date(w.Last)))
 		}
@@ -249,13 +248,13 @@ func clusterNode(f Facts) Check {
 	switch {
 	case c.NotWritten != "":
 		return found.or(ok("this host does not write the Node: %s", c.NotWritten))
-	case !c.Mine:
+	case !c.Managed:
 		return found.or(ok("the Node is not managed by hostler: its lease and status are not checked"))
 	}
 	return found.or(ok("the lease is renewed, the Node is as configured, and nothing else writes its status"))
 }
 
-// clusterRights compares what the credentials allow with what hostler does.
+// clusterRights checks whether the credentials allow what hostler does.
 func clusterRights(f Facts) Check {
 	c := f.Cluster
 	if c == nil || !c.Rights.Checked {
@@ -265,9 +264,9 @@ func clusterRights(f Facts) Check {
 	switch {
 	case r.Err != nil:
 		return warn("do nothing if the other checks are ok", "the server does not report what this node may do: %v", r.Err)
-	case len(r.Lacks) > 0:
+	case len(r.Missing) > 0:
 		return fail(fmt.Sprintf("use credentials of user system:node:%s in group system:nodes, on a control plane with --authorization-mode=Node,RBAC", c.Node),
-			"the credentials do not allow: %s", strings.Join(r.Lacks, ", "))
+			"the credentials do not allow: %s", strings.Join(r.Missing, ", "))
 	}
 	if r.Delete {
 		return ok("the credentials allow everything, including `hostler leave`")

@@ -18,12 +18,12 @@ const (
 	bootstrap = "/etc/hostler/bootstrap.kubeconfig"
 )
 
-// member is a healthy host that joined a cluster by bootstrap.
+// member is a healthy host that joined a cluster with a bootstrap kubeconfig.
 func member() doctor.Facts {
 	now := time.Now()
 	f := healthy()
 	f.Cluster = &doctor.Cluster{
-		Node: "n", Kubeconfig: bootstrap, Server: "https://192.0.2.2:6443", Now: now, Found: true, Mine: true,
+		Node: "n", Kubeconfig: bootstrap, Server: "https://192.0.2.2:6443", Now: now, Found: true, Managed: true,
 		Certificate: &doctor.Certificate{Path: own, Begins: now.Add(-24 * time.Hour), Ends: now.Add(300 * 24 * time.Hour), Renewed: true},
 		Others:      []doctor.Writer{{Name: "kube-controller-manager", Last: now}},
 		Rights:      doctor.Rights{Checked: true},
@@ -31,9 +31,9 @@ func member() doctor.Facts {
 	return f
 }
 
-// by is how a client tells of a failure.
-func by(classes ...error) error {
-	err := errors.New("told so")
+// clientError wraps an error in classes, as a client does.
+func clientError(classes ...error) error {
+	err := errors.New("some cause")
 	for _, class := range slices.Backward(classes) {
 		err = fmt.Errorf("%w: %w", class, err)
 	}
@@ -46,7 +46,7 @@ func TestAHealthyNodeOfAClusterHasNothingToFix(t *testing.T) {
 		"with a kubeconfig":      func(f *doctor.Facts) { f.Cluster.Certificate.Renewed = false },
 		"with a token":           func(f *doctor.Facts) { f.Cluster.Certificate = nil },
 		"that may delete itself": func(f *doctor.Facts) { f.Cluster.Rights.Delete = true },
-		"beside a kubelet":       func(f *doctor.Facts) { f.Cluster.Mine, f.Cluster.Others[0].Name = false, "kubelet" },
+		"beside a kubelet":       func(f *doctor.Facts) { f.Cluster.Managed, f.Cluster.Others[0].Name = false, "kubelet" },
 		"that a kubelet had": func(f *doctor.Facts) {
 			f.Cluster.Others[0] = doctor.Writer{Name: "kubelet", Last: f.Cluster.Now.Add(-time.Hour)}
 		},
@@ -63,13 +63,13 @@ func TestAHealthyNodeOfAClusterHasNothingToFix(t *testing.T) {
 	}
 }
 
-func TestWhatIsWellOfANodeIsNotMoreThanWasChecked(t *testing.T) {
+func TestChecksOfANodeClaimOnlyWhatWasChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*doctor.Cluster)
 		want   string
 	}{
 		"hostler's":   {func(*doctor.Cluster) {}, "the lease is renewed, the Node is as configured, and nothing else writes its status"},
-		"a kubelet's": {func(c *doctor.Cluster) { c.Mine, c.Others[0].Name = false, "kubelet" }, "the Node is not managed by hostler: its lease and status are not checked"},
+		"a kubelet's": {func(c *doctor.Cluster) { c.Managed, c.Others[0].Name = false, "kubelet" }, "the Node is not managed by hostler: its lease and status are not checked"},
 		"that is to leave": {
 			func(c *doctor.Cluster) { c.NotWritten = "alice asked to take the Node off the control plane" },
 			"this host does not write the Node: alice asked to take the Node off the control plane",
@@ -97,40 +97,40 @@ func TestEachFaultOfTheClusterIsFoundWithItsFix(t *testing.T) {
 		want  []string // "status name" and parts of message or hint, with "|" between
 	}{
 		{"it does not answer", func(f *doctor.Facts) {
-			unread(f, by(controlplane.ErrUnavailable))
+			unread(f, clientError(controlplane.ErrUnavailable))
 			f.Cluster.Now, f.Cluster.LeaseExpired = time.Time{}, "lease not renewed for 50s"
 		}, []string{
-			"fail cluster|https://192.0.2.2:6443 does not answer|told so|curl -k https://192.0.2.2:6443/livez",
+			"fail cluster|https://192.0.2.2:6443 does not answer|some cause|curl -k https://192.0.2.2:6443/livez",
 			"fail cluster-node|the lease has expired: lease not renewed for 50s|the checks of the cluster",
 		}},
 		{
-			"somebody else answers", func(f *doctor.Facts) { unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
+			"somebody else answers", func(f *doctor.Facts) { unread(f, clientError(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
 			[]string{"fail cluster|is not trusted|certificate-authority and server in " + bootstrap + "|`date`"},
 		},
 		{"the credentials are not accepted", func(f *doctor.Facts) {
-			unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
+			unread(f, clientError(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
 			f.Cluster.Certificate = nil
 		}, []string{"fail cluster|does not accept this host's credentials|credentials of this cluster into " + bootstrap}},
 		{"the certificate is not accepted, and the token has expired", func(f *doctor.Facts) {
-			unread(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
-			f.Cluster.Certificate.Refused, f.Cluster.Waits = true, by(controlplane.ErrUnauthorized)
+			unread(f, clientError(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
+			f.Cluster.Certificate.Refused, f.Cluster.CertificateErr = true, clientError(controlplane.ErrUnauthorized)
 		}, []string{
 			"fail cluster|does not accept|requests a new certificate automatically|cluster-credentials",
 			"fail cluster-credentials|the certificate is not accepted, and no new one is issued|kubeadm token create",
 		}},
 		{
-			"the credentials are another's", func(f *doctor.Facts) { unread(f, by(controlplane.ErrForbidden)) },
+			"the credentials are another's", func(f *doctor.Facts) { unread(f, clientError(controlplane.ErrForbidden)) },
 			[]string{"fail cluster|they may not read node n|system:node:n"},
 		},
 		{"the kubeconfig is torn", func(f *doctor.Facts) {
-			unread(f, by(controlplane.ErrUnavailable))
+			unread(f, clientError(controlplane.ErrUnavailable))
 			f.Cluster.Server, f.Cluster.Now = "", time.Time{}
-		}, []string{"fail cluster|told so|correct the file"}},
+		}, []string{"fail cluster|some cause|correct the file"}},
 		{"a write is refused for its labels", func(f *doctor.Facts) {
-			f.Cluster.Writing = &controlplane.LabelsError{Err: fmt.Errorf("%w: is not allowed to modify labels: node-role.kubernetes.io/x", controlplane.ErrForbidden)}
+			f.Cluster.WriteErr = &controlplane.LabelsError{Err: fmt.Errorf("%w: is not allowed to modify labels: node-role.kubernetes.io/x", controlplane.ErrForbidden)}
 		}, []string{"fail cluster|the agent's last write failed|node-role.kubernetes.io/x|from node.labels|kubectl label node n"}},
 		{
-			"another machine has the name", func(f *doctor.Facts) { f.Cluster.Writing = &controlplane.IdentityError{Name: "n"} },
+			"another machine has the name", func(f *doctor.Facts) { f.Cluster.WriteErr = &controlplane.IdentityError{Name: "n"} },
 			[]string{"fail cluster|another node.name|node.takeover"},
 		},
 		{
@@ -140,10 +140,10 @@ func TestEachFaultOfTheClusterIsFoundWithItsFix(t *testing.T) {
 		{"nobody has approved the first request", func(f *doctor.Facts) {
 			unread(f, errors.New("no certificate"))
 			f.Cluster.Certificate, f.Cluster.Now = nil, time.Time{}
-			f.Cluster.Waits = &certificate.WaitingError{Request: "node-csr-1"}
+			f.Cluster.CertificateErr = &certificate.WaitingError{Request: "node-csr-1"}
 		}, []string{"fail cluster-credentials|no certificate yet: request node-csr-1 waits | as an administrator: `kubectl certificate approve node-csr-1`"}},
 		{"nobody has approved the renewal", func(f *doctor.Facts) {
-			f.Cluster.Waits = &certificate.WaitingError{Request: "node-csr-1"}
+			f.Cluster.CertificateErr = &certificate.WaitingError{Request: "node-csr-1"}
 			f.Cluster.Certificate.Ends = f.Cluster.Now.Add(time.Hour)
 		}, []string{"warn cluster-credentials|the certificate is not renewed|kubectl certificate approve node-csr-1"}},
 		{
@@ -181,12 +181,12 @@ func TestEachFaultOfTheClusterIsFoundWithItsFix(t *testing.T) {
 		},
 		{
 			"rights lack", func(f *doctor.Facts) {
-				f.Cluster.Rights.Lacks = []string{"patch nodes/status", "create events in default"}
+				f.Cluster.Rights.Missing = []string{"patch nodes/status", "create events in default"}
 			},
 			[]string{"fail cluster-rights|do not allow: patch nodes/status, create events in default|system:node:n"},
 		},
 		{
-			"the server does not tell of rights", func(f *doctor.Facts) { f.Cluster.Rights.Err = by(controlplane.ErrForbidden) },
+			"the server does not report rights", func(f *doctor.Facts) { f.Cluster.Rights.Err = clientError(controlplane.ErrForbidden) },
 			[]string{"warn cluster-rights|does not report"},
 		},
 	} {
@@ -198,8 +198,8 @@ func TestEachFaultOfTheClusterIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
-// finds reports whether a report has these findings and no others: of each "status name" and
-// parts of message or hint, with "|" between. With "*" at the end there may be others.
+// finds fails unless a report has these findings and no others. Each is "status name" and parts of message
+// or hint, separated by "|". If the last one is "*", other findings are allowed.
 func finds(t *testing.T, r doctor.Report, wants []string) {
 	t.Helper()
 	var got []string

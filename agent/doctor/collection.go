@@ -8,22 +8,23 @@ import (
 	"hostler.io/hostler/gc"
 )
 
-// OnRequest is what a job leaves to a person, of runtimes where people build images and
-// keep stopped containers.
+// OnRequest says what hostler removes only if a person requests it. That concerns runtimes with which
+// people build images and keep stopped containers.
 type OnRequest struct {
 	Runtimes []string `json:"runtimes"`
-	// Unused is how many images or dead containers would go now, if a person asked for
-	// all that nothing protects.
+	// Unused is how many images or dead containers `hostler gc run --all-unused` would remove now.
 	Unused int `json:"unused"`
-	// Bytes is how large such images are, of what no other image holds: an estimate.
+	// Bytes estimates the size of these images, without what they share with other images.
 	Bytes uint64 `json:"bytes,omitempty"`
-	// Full are filesystems above the high threshold, of which hostler frees none of this.
+	// Full lists the filesystems above the high threshold, where hostler does not remove these images
+	// or containers.
 	Full []string `json:"full,omitempty"`
-	// Setting has hostler remove them by itself.
+	// Setting is the configuration that makes hostler remove them automatically.
 	Setting string `json:"setting"`
 }
 
-// Describe says it in words; what names the things, such as "image".
+// Describe returns number and size, such as "3 unused images of 2 GiB"; what is the singular, such as
+// "image".
 func (r OnRequest) Describe(what string) string {
 	text := fmt.Sprintf("%d unused %s", r.Unused, what)
 	if r.Unused != 1 {
@@ -35,14 +36,14 @@ func (r OnRequest) Describe(what string) string {
 	return text
 }
 
-// Only reports whether nothing of these runtimes, which share a filesystem, is removed unless a
-// person requests it. Of nil it is not.
-func (r *OnRequest) Only(runtimes []string) bool {
+// Covers reports whether all these runtimes, which share a filesystem, are collected on request only. It
+// is false for nil.
+func (r *OnRequest) Covers(runtimes []string) bool {
 	return r != nil && !slices.ContainsFunc(runtimes, func(name string) bool { return !slices.Contains(r.Runtimes, name) })
 }
 
-// Whose names the runtimes in words.
-func (r OnRequest) Whose() string {
+// RuntimeNames lists the runtimes, such as "docker and podman".
+func (r OnRequest) RuntimeNames() string {
 	last := len(r.Runtimes) - 1
 	if last < 1 {
 		return strings.Join(r.Runtimes, "")
@@ -50,10 +51,10 @@ func (r OnRequest) Whose() string {
 	return strings.Join(r.Runtimes[:last], ", ") + " and " + r.Runtimes[last]
 }
 
-// Collection is what waits for a person; nil where nothing does.
+// Collection says what is removed on request only; nil for nothing.
 type Collection struct{ Images, Containers *OnRequest }
 
-// collection reports what is removed on request only.
+// collection reports the images and containers that are removed on request only.
 func collection(f Facts) Check {
 	var waiting, settings, full []string
 	whose, idle := "", false
@@ -64,10 +65,10 @@ func collection(f Facts) Check {
 		switch {
 		case job.on == nil:
 		case job.on.Unused == 0:
-			idle, whose = true, job.on.Whose()
+			idle, whose = true, job.on.RuntimeNames()
 		default:
 			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
-			whose, full = job.on.Whose(), append(full, job.on.Full...)
+			whose, full = job.on.RuntimeNames(), append(full, job.on.Full...)
 		}
 	}
 	switch {

@@ -20,10 +20,10 @@ const (
 	logindService = "systemd-logind.service"
 )
 
-// protection is the verdict that all other checks explain.
+// protection says whether a shutdown waits for the pods. The other checks explain why.
 func protection(f Facts) Check {
 	switch p := f.Protection; {
-	case p.Protected && f.unfounded():
+	case p.Protected && f.falselyArmed():
 		return fail(fixBelow, "a shutdown would not wait for the pods, and hostler has not detected it yet")
 	case p.Reason == status.ReasonArmed && len(plan.Untimed(f.Phases)) > 0:
 		return warn("see check phases", "%s", p.Message)
@@ -45,9 +45,9 @@ func protection(f Facts) Check {
 	}
 }
 
-// unfounded reports that an armed guard has not yet noticed what it has lost: it checks only from
-// time to time.
-func (f Facts) unfounded() bool {
+// falselyArmed reports that the guard says armed although D-Bus, logind or the lock is lost: the guard
+// checks them only at intervals.
+func (f Facts) falselyArmed() bool {
 	return f.Guard != nil && f.Guard.State == shutdown.Armed &&
 		slices.ContainsFunc([]Check{dbus(f), logind(f), lock(f)}, func(c Check) bool { return c.Status == Fail })
 }
@@ -57,7 +57,7 @@ func phases(f Facts) Check {
 		return Check{}
 	}
 	first := ""
-	if lead := f.lead(); lead > 0 {
+	if lead := f.stopFirstTime(); lead > 0 {
 		first = fmt.Sprintf(" and %v for services before", lead)
 	}
 	if untimed := plan.Untimed(f.Phases); len(untimed) > 0 && !f.delegated() {
@@ -65,10 +65,10 @@ func phases(f Facts) Check {
 			"pods of phase %s may be killed at once: its gracePeriod is 0s", strings.Join(untimed, ", "))
 	}
 	return ok("pods have %v to stop: %s; with %v for the end%s, logind must grant %v",
-		plan.Total(f.Phases), describe(f.Phases), plan.Margin, first, f.needed())
+		plan.Total(f.Phases), describe(f.Phases), plan.Margin, first, f.neededDelay())
 }
 
-// describe lists phases with their graces.
+// describe lists the phases with their grace periods.
 func describe(phases []plan.PhaseSpec) string {
 	var parts []string
 	for _, p := range phases {
@@ -85,7 +85,7 @@ func dbus(f Facts) Check {
 	if !f.Systemd.Missing && errors.Is(f.Logind.Bus, fs.ErrNotExist) {
 		hint += "; if they are not installed: apt-get install dbus, or dnf install dbus"
 	}
-	return whereWanted(f, fail(hint, "%v", f.Logind.Bus))
+	return warnIfUnprotected(f, fail(hint, "%v", f.Logind.Bus))
 }
 
 func logind(f Facts) Check {
@@ -93,9 +93,9 @@ func logind(f Facts) Check {
 	case f.Logind.Bus != nil:
 		return Check{}
 	case f.Logind.Login != nil && f.Systemd.Login.LoadState == masked:
-		return whereWanted(f, fail(unmask(f.Systemd.Login, logindService)+" && "+f.fixes().restartLogind, "%s is masked", logindService))
+		return warnIfUnprotected(f, fail(unmask(f.Systemd.Login, logindService)+" && "+f.fixes().restartLogind, "%s is masked", logindService))
 	case f.Logind.Login != nil:
-		return whereWanted(f, fail(f.fixes().startLogind, "%v", f.Logind.Login))
+		return warnIfUnprotected(f, fail(f.fixes().startLogind, "%v", f.Logind.Login))
 	}
 	if f.Logind.Scheduled != "" {
 		return warn("to cancel it: `shutdown -c`", "systemd-logind will start a %s at %s", f.Logind.Scheduled, f.Logind.Begins.Format("2006-01-02 15:04 MST"))
@@ -103,8 +103,8 @@ func logind(f Facts) Check {
 	return ok("systemd-logind is on the bus")
 }
 
-// whereWanted is a fault as it counts on a host where nobody wants protection.
-func whereWanted(f Facts, c Check) Check {
+// warnIfUnprotected lowers a fault to a warning on a host where shutdown protection is switched off.
+func warnIfUnprotected(f Facts, c Check) Check {
 	if len(f.Phases) == 0 {
 		c.Status = Warn
 	}
@@ -136,13 +136,13 @@ func lock(f Facts) Check {
 	case shutdown.Disarmed:
 		switch f.Protection.Reason {
 		case status.ReasonStarting, status.ReasonDisarmed,
-			status.ReasonNoBus, status.ReasonNoLogind: // the checks above found what it lacked
+			status.ReasonNoBus, status.ReasonNoLogind: // D-Bus and logind answer by now
 			return fail("wait a few seconds, and run `hostler doctor` again; if it stays: "+f.fixes().restartAgent(),
 				"hostler is not armed yet, and retries within %v; last error: %s", shutdown.LongestPause, f.Guard.Reason)
 		}
 		return fail(f.fixes().restartAgent(), "hostler is not armed: %s", f.Guard.Reason)
 	default:
-		return Check{} // the shutdown that runs says more
+		return Check{} // a shutdown is in progress, and its record says more
 	}
 	switch own := f.Logind.Own; {
 	case n == 0:
@@ -151,7 +151,7 @@ func lock(f Facts) Check {
 		return fail(f.fixes().restartAgent(), "logind lists a lock named hostler of pid %d, but hostler does not hold it", own[0].PID)
 	case n > 1:
 		return warn(f.fixes().restartAgent(), "logind lists %d hostler locks, and a shutdown would wait for all of them", n)
-	case own[0].PID == 0: // logind names no process for it
+	case own[0].PID == 0: // logind does not know the process
 		return ok("hostler holds the shutdown lock that the service manager kept")
 	case int(own[0].PID) != f.Agent.PID:
 		return ok("hostler holds the shutdown lock that its process %d took and the service manager kept", own[0].PID)
@@ -159,7 +159,7 @@ func lock(f Facts) Check {
 	return ok("hostler holds the shutdown lock, as pid %d", f.Agent.PID)
 }
 
-// otherLocks reports who else delays a shutdown.
+// otherLocks lists the other processes that delay or block a shutdown.
 func otherLocks(f Facts) Check {
 	if !f.Logind.reached() {
 		return Check{}
@@ -176,16 +176,16 @@ func otherLocks(f Facts) Check {
 			blocks = append(blocks, text)
 		}
 	}
-	late := ""
+	delayText := ""
 	if len(delays) > 0 {
-		late = "a shutdown also waits for " + strings.Join(delays, ", ")
+		delayText = "a shutdown also waits for " + strings.Join(delays, ", ")
 	}
 	switch {
 	case len(blocks) > 0:
 		return warn("wait until the process ends, or stop it: until then a reboot may be refused",
-			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+late, "; "))
-	case late != "":
-		return ok("%s", late)
+			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+delayText, "; "))
+	case delayText != "":
+		return ok("%s", delayText)
 	}
 	return ok("no other process delays or blocks a shutdown")
 }
@@ -199,13 +199,13 @@ func contains(locks []systemd.InhibitorLock, k systemd.InhibitorLock) bool {
 	return false
 }
 
-// delay compares what logind grants with what the phases take.
+// delay compares the delay that logind grants with the duration of the phases.
 func delay(f Facts) Check {
-	needed, files := f.needed(), f.Logind.Files
+	needed, files := f.neededDelay(), f.Logind.Files
 	switch {
 	case !f.Logind.reached(), needed == 0, f.delegated():
 		return Check{}
-	case !f.Agent.Answers: // which would raise it
+	case !f.Agent.Answers: // an agent would raise the limit
 		if hint := obstacle(files, f); hint != "" {
 			return fail(hint, "the phases take %v, and hostler could not raise logind's limit to that", needed)
 		}
@@ -219,7 +219,7 @@ func delay(f Facts) Check {
 	case hint != "":
 	case f.Guard.State == shutdown.Disarmed:
 		hint = "see the check lock: hostler raises the limit when it is armed"
-	default: // the files are fine: logind has not read them, or hostler not written its own
+	default: // the files are fine: logind has not read them, or hostler has not written its drop-in
 		hint = f.fixes().restartLogind + "; where that does not help: " + f.fixes().journal
 	}
 	if f.Logind.Granted <= 0 {
@@ -228,21 +228,21 @@ func delay(f Facts) Check {
 	return fail(hint, "logind grants %s, of the %v that the phases take: they are shortened to %s", grant(f.Logind), needed, describe(fitted))
 }
 
-// obstacle is the fix where a file keeps hostler's from counting, or empty.
+// obstacle is the hint if another file makes hostler's drop-in ineffective, or empty.
 func obstacle(files logindconf.Delay, f Facts) string {
 	switch after := files.After; {
 	case files.Broken != "" && files.Unreadable != nil, files.Broken != "" && after.Source == "" && files.Effective.Source != systemd.DropInPath:
 		return fmt.Sprintf("fix or remove %s, where logind stops reading; then %s", files.Broken, f.fixes().restartLogind)
 	case files.MaskedBy != "":
 		return fmt.Sprintf("rm %s: it masks %s", files.MaskedBy, systemd.DropInPath)
-	case after.Source != "" && after.Max < f.needed():
+	case after.Source != "" && after.Max < f.neededDelay():
 		return fmt.Sprintf("%s sets InhibitDelayMaxSec= to %v and is read after %s: raise it there to %.0f or more, or remove the line; then %s",
-			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.needed().Seconds()), f.fixes().restartLogind)
+			after.Source, after.Max, systemd.DropInPath, math.Ceil(f.neededDelay().Seconds()), f.fixes().restartLogind)
 	}
 	return ""
 }
 
-// grant is what logind grants, and who sets it unless logind has not read that.
+// grant is the delay that logind grants. It names the file that sets the delay if logind has read it.
 func grant(l Logind) string {
 	if l.Granted != l.Files.Effective.Max {
 		return Span(l.Granted)
@@ -250,7 +250,7 @@ func grant(l Logind) string {
 	return source(l.Files.Effective)
 }
 
-// source is a delay and what sets it.
+// source is a delay and the file that sets it.
 func source(s logindconf.Setting) string {
 	if s.Source == "" {
 		return fmt.Sprintf("%s, its default", Span(s.Max))
@@ -258,7 +258,7 @@ func source(s logindconf.Setting) string {
 	return fmt.Sprintf("%s, set by %s", Span(s.Max), s.Source)
 }
 
-// delayFiles looks at what logind would grant after it has read its files again.
+// delayFiles checks the delay that logind would grant after it reads its files again.
 func delayFiles(f Facts) Check {
 	files := f.Logind.Files
 	var found faults
@@ -279,29 +279,31 @@ func delayFiles(f Facts) Check {
 			"%s was left by an agent that did not exit cleanly", systemd.DropInPath))
 	case files.DropIn && len(f.Phases) == 0:
 		found.add(warn(f.fixes().restart, "%s is not needed: protection is switched off", systemd.DropInPath))
-	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.needed() && files.Effective.Max < f.needed():
+	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.neededDelay() && files.Effective.Max < f.neededDelay():
 		hint := obstacle(files, f)
 		if hint == "" {
 			hint = f.fixes().restart + ", which writes " + systemd.DropInPath + " again"
 		}
 		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has reloaded its files",
 			Span(f.Logind.Granted), source(files.Effective)))
-	case wanted && !f.Logind.reached() && obstacle(files, f) != "": // which is found now, and not after the fix of logind
-		found.add(warn(obstacle(files, f), "logind would grant %s of the %v that the phases take", source(files.Effective), f.needed()))
-	case files.MaskedBy != "" && f.Logind.Granted >= f.needed() && wanted:
+	case wanted && !f.Logind.reached() && obstacle(files, f) != "": // report it now, not only after logind is fixed
+		found.add(warn(obstacle(files, f), "logind would grant %s of the %v that the phases take", source(files.Effective), f.neededDelay()))
+	case files.MaskedBy != "" && f.Logind.Granted >= f.neededDelay() && wanted:
 		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
 	}
-	covered := wanted && f.Logind.reached() && files.Effective.Max == f.Logind.Granted && f.Logind.Granted < f.needed() // the check delay says it
-	if len(found) == 0 && (covered || f.Systemd.Missing) {                                                              // another logind reads other files
+	// Check delay reports a limit that is too short. Without systemd, elogind reads other files.
+	covered := wanted && f.Logind.reached() && files.Effective.Max == f.Logind.Granted && f.Logind.Granted < f.neededDelay()
+	if len(found) == 0 && (covered || f.Systemd.Missing) {
 		return Check{}
 	}
 	return found.or(ok("by its files, logind grants %s", source(files.Effective)))
 }
 
-// oneLine is an error that may be several.
+// oneLine writes joined errors on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// kubelet reports who guards beside a kubelet, and whether its time is granted.
+// kubelet reports whether the kubelet or hostler guards the shutdown, and whether logind grants the
+// time that the kubelet needs.
 func kubelet(f Facts) Check {
 	k, granted := f.Kubelet, f.Logind.Granted
 	restart := f.fixes().kubelet
@@ -309,7 +311,7 @@ func kubelet(f Facts) Check {
 	switch {
 	case k.Evidence == "" && len(k.Refused) == 0:
 		return Check{}
-	case k.Evidence == "": // the first is enough: anybody can start more of them
+	case k.Evidence == "": // name only the first: any user can start more of them
 		return warn("run the kubelet as a system service", "%v is ignored: it %s", k.Refused[0], k.Refused[0].Untrusted)
 	}
 	if k.Fault != "" {
@@ -326,9 +328,9 @@ func kubelet(f Facts) Check {
 		effective := f.Logind.Files.Effective
 		hint := fmt.Sprintf("raise InhibitDelayMaxSec= in %s to %.0f or more, then %s", effective.Source, math.Ceil(k.Grace.Seconds()), f.fixes().restartLogind)
 		switch {
-		case effective.Max >= k.Grace: // logind has not read that
+		case effective.Max >= k.Grace: // logind has not read its files
 			hint = f.fixes().restartLogind
-		case effective.Source == "": // a kubelet that starts writes a file
+		case effective.Source == "": // at its start, the kubelet writes a file
 			hint = restart
 		}
 		found.add(fail(hint, "the kubelet needs %v at a shutdown (%s), but logind grants %s", k.Grace, k.Config, grant(f.Logind)))

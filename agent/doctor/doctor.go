@@ -1,9 +1,8 @@
-// Package doctor answers the question of a person at night: is this host well,
-// and if not, what do I type?
+// Package doctor answers the question of a person on call: is this host healthy, and if not, which
+// command fixes it?
 //
-// It owns the checks: what each looks at, its verdict in plain words and its
-// fix. It decides by facts alone, which Gather collects with or without an
-// agent, and never changes the host.
+// It owns the checks, each with a verdict, a message and a hint. Examine decides by facts alone. Gather
+// collects them with or without an agent. The package never changes the host.
 package doctor
 
 import (
@@ -16,10 +15,8 @@ import (
 // Status is a check's verdict.
 type Status string
 
-// The verdicts. Fail is for what costs pods their time at a shutdown, or the
-// person the answer to whether it does. Unknown is for what only an agent could say
-// where none answers, which is a fault of its own, and for what systemd has not told in
-// time.
+// The verdicts. Fail: at a shutdown, pods lose grace period, or nobody can say whether they do. Unknown:
+// only the agent knows, and none answers (check agent fails then); or systemd did not answer in time.
 const (
 	OK      Status = "ok"
 	Unknown Status = "unknown"
@@ -27,27 +24,27 @@ const (
 	Fail    Status = "fail"
 )
 
-// Check is one thing that was looked at.
+// Check is the result of one check.
 type Check struct {
 	Name    string `json:"name"`
 	Status  Status `json:"status"`
 	Message string `json:"message"` // what was found
-	Hint    string `json:"hint"`    // the fix: what to type or to change; empty for what is ok
+	Hint    string `json:"hint"`    // the fix: a command or a change; empty if the check is ok
 }
 
-// Report is all that was looked at, the worst first, and causes before their effects.
+// Report has the results of all checks, the worst first, and causes before their effects.
 type Report struct {
-	// Protected reports whether a shutdown now would wait until the pods have
-	// stopped, for as long as they are to have.
+	// Protected reports whether a shutdown now would wait until the pods have stopped, for all of
+	// their configured time.
 	Protected bool    `json:"protected"`
 	Checks    []Check `json:"checks"`
-	// Message says why not everything could be looked at; empty where it was.
+	// Message says why some checks were not possible; empty if all were.
 	Message string `json:"message,omitempty"`
-	// Version is the agent's; empty where none answers.
+	// Version is the agent's; empty if no agent answers.
 	Version string `json:"version,omitempty"`
 }
 
-// Examine judges facts.
+// Examine runs all checks on facts.
 func Examine(f Facts) Report {
 	r := Report{Protected: f.Protection.Protected && protection(f).Status == OK, Checks: []Check{}, Version: f.Agent.Version}
 	for _, c := range checks() {
@@ -60,7 +57,7 @@ func Examine(f Facts) Report {
 	return r
 }
 
-// add takes a check in, unless it does not apply here, or another one says what is wrong.
+// add adds a check. It ignores one without Status, which does not apply to this host.
 func (r *Report) add(name string, c Check) {
 	if c.Status != "" {
 		c.Name = name
@@ -74,8 +71,8 @@ func (r *Report) worstFirst() {
 	})
 }
 
-// order is 1 for a check that only refers to the one with its cause, which is listed before it.
-// Protection stays first: it is what a person looks for.
+// order is 1 for a check whose hint is to see another check, which is listed before it. Protection stays
+// first: people look for it.
 func (c Check) order() int {
 	if c.Name != protectionCheck && strings.HasPrefix(c.Hint, "see check ") {
 		return 1
@@ -83,17 +80,18 @@ func (c Check) order() int {
 	return 0
 }
 
-// SeenBy is the report as a program of that version shows it: it says so where the agent
-// that has looked is of another one.
-func (r Report) SeenBy(program string) Report {
+// CheckVersion adds the check version to a copy of the report. The check warns if agent and program, which
+// shows the report, differ in version.
+func (r Report) CheckVersion(program string) Report {
 	r.Checks = slices.Clone(r.Checks)
 	r.add(versionCheck, version(r.Version, program))
 	r.worstFirst()
 	return r
 }
 
-// Compare checks again outside the service what fails for the agent. If it works there, a setting of the
-// service hides it from the agent, and no other fix helps. outside is called only if such a check fails.
+// Compare repeats failed checks outside the service. If a check is ok there, a setting of the service hides
+// something from the agent. The hint is then to remove that setting, since nothing else helps. Compare calls
+// outside only if a check that can differ is not ok.
 func (r Report) Compare(outside func() (Report, error)) Report {
 	compared := []string{"dbus", "logind", "runtimes", "cluster", "etcd", "plugin"}
 	wrong := func(c Check) bool {
@@ -118,7 +116,7 @@ func (r Report) Compare(outside func() (Report, error)) Report {
 // Failed reports whether a check failed.
 func (r Report) Failed() bool { return r.Count(Fail) > 0 }
 
-// Count is how many checks came to a verdict.
+// Count is how many checks have a verdict.
 func (r Report) Count(s Status) int {
 	n := 0
 	for _, c := range r.Checks {
@@ -131,26 +129,26 @@ func (r Report) Count(s Status) int {
 
 func rank(s Status) int { return slices.Index([]Status{Fail, Warn, Unknown, OK}, s) }
 
-// protectionCheck is the name of the check that says whether a shutdown waits for pods.
+// protectionCheck is the name of check protection.
 const protectionCheck = "protection"
 
-// NodeNameCheck is the name of a check that the status shows, too.
+// NodeNameCheck is the name of a check that `hostler status` also shows.
 const NodeNameCheck = "node-name"
 
-// checks lists all of them, in the order in which a person would look. Each name
-// is one that docs/reference/doctor.md explains.
+// checks lists all checks, in the order in which a person would go through them.
+// docs/reference/doctor.md explains each name.
 func checks() []struct {
 	name  string
-	judge func(Facts) Check // of no Status where it has nothing to say
+	judge func(Facts) Check // returns no Status if the check does not apply
 } {
 	return []struct {
 		name  string
 		judge func(Facts) Check
 	}{
 		{protectionCheck, protection},
-		{"configuration", configuration}, // which keeps the agent from starting
+		{"configuration", configuration}, // a fault here keeps the agent from starting
 		{"agent", agent},
-		{versionCheck, func(Facts) Check { return Check{} }}, // SeenBy judges it
+		{versionCheck, func(Facts) Check { return Check{} }}, // CheckVersion judges it
 		{NodeNameCheck, NodeName},
 		{"phases", phases},
 		{"dbus", dbus},
@@ -199,8 +197,8 @@ func checks() []struct {
 	}
 }
 
-// unchecked is a check that only the agent could make, for a host where none answers: check
-// agent says why, and what to do.
+// unchecked is a check that needs the agent, on a host where no agent answers: check agent has the
+// reason and the fix.
 func unchecked(f Facts) Check {
 	why := "the agent is not running"
 	if f.hangs() {
@@ -209,7 +207,7 @@ func unchecked(f Facts) Check {
 	return Check{Status: Unknown, Message: "not checked: " + why, Hint: "see check agent"}
 }
 
-// unknown is a check that lacks facts that systemd did not report, though it reported others.
+// unknown is a check that lacks facts: systemd reported others, but not these.
 func unknown(what string, why error) Check {
 	return Check{
 		Status: Unknown, Message: fmt.Sprintf("cannot check %s: systemd did not answer: %s", what, reason(why)),
@@ -229,15 +227,15 @@ func fail(hint, format string, args ...any) Check {
 	return Check{Status: Fail, Hint: hint, Message: fmt.Sprintf(format, args...)}
 }
 
-// faults collects what one check finds wrong.
+// faults collects the faults that one check finds.
 type faults []Check
 
 func (f *faults) add(c Check) { *f = append(*f, c) }
 
-// or is the faults as one check of the worst verdict; without any it is fine.
+// or joins the faults to one check with the worst verdict. Without faults, it returns fine.
 func (f faults) or(fine Check) Check { return f.joined("; ", fine) }
 
-// joined is the same with what stands between the messages, and between the fixes.
+// joined is or with a separator between messages, and between hints.
 func (f faults) joined(by string, fine Check) Check {
 	if len(f) == 0 {
 		return fine

@@ -24,7 +24,7 @@ import (
 
 const zzz = "/etc/systemd/logind.conf.d/zzz.conf"
 
-// healthy is a host on which everything is as it should be.
+// healthy is a host without faults.
 func healthy() doctor.Facts {
 	own := systemd.InhibitorLock{What: "shutdown", Who: "hostler", Why: "pods", Mode: "delay", PID: 812}
 	ours := logindconf.Setting{Max: 36 * time.Second, Source: systemd.DropInPath}
@@ -75,10 +75,10 @@ func down(f *doctor.Facts) {
 	f.Logind.Files = logindconf.Delay{Effective: logindconf.Setting{Max: 5 * time.Second}, Others: logindconf.Setting{Max: 5 * time.Second}}
 }
 
-// stopped are the findings beside that the agent is: of what it alone could tell.
+// stopped lists the checks that are unknown while the agent does not run.
 func stopped(more ...string) []string { return unknownChecks("the agent is not running", more) }
 
-// hung are those where its service runs.
+// hung lists the checks that are unknown while the agent runs but does not answer.
 func hung(more ...string) []string { return unknownChecks("the agent does not answer", more) }
 
 func unknownChecks(why string, more []string) []string {
@@ -114,8 +114,8 @@ func TestAHealthyHostHasNothingToFix(t *testing.T) {
 	}
 }
 
-// Ctrl-Alt-Del goes past logind unless it is masked.
-func TestWaysDownThatPassLogindByAreReported(t *testing.T) {
+// Ctrl-Alt-Del gives no logind notification, and works unless it is masked.
+func TestShutdownsWithoutLogindNotificationAreListed(t *testing.T) {
 	for state, ways := range map[string]string{
 		"loaded": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers) and Ctrl-Alt-Del. ",
 		"masked": "shutdowns without logind notification: `systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers). ",
@@ -136,9 +136,8 @@ func TestWaysDownThatPassLogindByAreReported(t *testing.T) {
 	}
 }
 
-// TestEachFaultIsFoundWithItsFix spoils one thing at a time. Lines are the
-// checks that are not ok, the worst first: "status name: message | hint", of
-// which each wanted one gives status, name and parts.
+// TestEachFaultIsFoundWithItsFix causes one fault at a time, and compares the checks that are not ok, the
+// worst first.
 func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -272,7 +271,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		}, []string{"warn pressure|/run has 0 of 4Gi free|du -xh /run"}},
 		{"a Node by node.name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "db", Configured: true, HostName: "web"} }, nil},
 		{"a host that gets its name late", func(f *doctor.Facts) {
-			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true, Waits: true}
+			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true, Starting: true}
 		}, []string{"warn node-name|Node and Lease are not written|hostnamectl set-hostname NAME|set node.name"}},
 		{"one that has none in a fleet", func(f *doctor.Facts) {
 			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true}
@@ -412,14 +411,14 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			"warn scopes|the scopes of containerd are not ordered|/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf",
 		}},
 		{"a mask in place of the scopes' drop-in", func(f *doctor.Facts) {
-			f.Systemd.Blank = f.Systemd.DropIns
-			f.Systemd.Blank["cri-containerd"], f.Systemd.DropIns = "/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf", nil
+			f.Systemd.WrongDropIns = f.Systemd.DropIns
+			f.Systemd.WrongDropIns["cri-containerd"], f.Systemd.DropIns = "/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf", nil
 			f.Systemd.Scopes["cri-containerd-1.scope"] = false
 		}, []string{
 			"warn scopes|the scopes of containerd are not ordered|10-hostler.conf does not say Before=hostler.service | rm /etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf; then systemctl daemon-reload",
 		}},
 		{"a packaged drop-in that lost its text", func(f *doctor.Facts) {
-			f.Systemd.Blank, f.Systemd.DropIns = f.Systemd.DropIns, nil
+			f.Systemd.WrongDropIns, f.Systemd.DropIns = f.Systemd.DropIns, nil
 		}, []string{
 			`warn scopes|does not say Before=hostler.service | install the package, or write "[Unit]"`,
 		}},
@@ -526,7 +525,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		{"checks of one's own that all say something", func(f *doctor.Facts) { f.Conditions = doctor.Conditions{Number: 2, Local: []string{"example.com/A"}} }, nil},
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
 		{"a state folder without room", func(f *doctor.Facts) { f.State.Free = 1 << 20 }, []string{"warn state|/var/lib/hostler has 1.0 MiB free|df -h /var/lib/hostler"}},
-		{"a runtime that does not tell where its images are", func(f *doctor.Facts) { f.Machine.ImagesUnknown = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|run `hostler doctor` again in some seconds"}},
+		{"a runtime that does not report where its images are", func(f *doctor.Facts) { f.Machine.ImagesUnknown = "containerd: deadline exceeded" }, []string{"warn image-filesystem|containerd: deadline exceeded|run `hostler doctor` again in some seconds"}},
 		{"the same of one that is not ready", func(f *doctor.Facts) {
 			f.Machine.ImagesUnknown, f.Runtimes.List[0].Ready = "containerd: deadline exceeded", false
 		}, []string{"fail runtimes", "warn image-filesystem|containerd: deadline exceeded|see check runtimes"}},
@@ -574,7 +573,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
-// A person who reads that the limit is too short, and then that a file with this limit is ok, believes neither.
+// If check delay fails because the limit is too short, "ok" for the file with this limit would contradict it.
 func TestTheFileOfALimitThatIsTooShortIsNotOK(t *testing.T) {
 	f := healthy()
 	overridden(&f)
@@ -604,7 +603,7 @@ func TestWhatOnlyTheServiceDoesNotReachIsNoFaultOfTheHost(t *testing.T) {
 	}
 }
 
-func TestALockWithoutItsProcessNamesNone(t *testing.T) {
+func TestALockWithoutPIDNamesNoProcess(t *testing.T) {
 	for pid, want := range map[uint32]string{
 		0:   "hostler holds the shutdown lock that the service manager kept",
 		700: "hostler holds the shutdown lock that its process 700 took and the service manager kept",
@@ -635,8 +634,7 @@ func TestEveryCheckIsDocumented(t *testing.T) {
 	}
 }
 
-// The unit that packages bring is one that doctor has nothing to say of, whichever runtimes
-// there are.
+// Doctor finds no fault in the order of the packaged unit, with any runtime.
 func TestThePackagesUnitIsStoppedBeforeAllRuntimes(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/hostler.service")
 	if err != nil {

@@ -11,30 +11,29 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Etcd is the etcd cluster that keeps this host's Node, as it answers now.
+// Etcd is the etcd cluster that stores this host's Node, as it answers now.
 type Etcd struct {
 	StoreState
 	// Unchecked reports that only the service can read the files.
 	Unchecked bool
 	Members   []Member
-	Plain     []string // endpoints that are reached by plain http, over a network
-	Exposed   []string // files with secrets that others on this host can read
-	// Certificate is the client certificate; nil without one, with Err if it cannot be
-	// read.
+	Plain     []string // endpoints on the network that use plain http
+	Exposed   []string // files with secrets that other users on this host can read
+	// Certificate is the client certificate; nil if there is none, or if it cannot be read. Err is why
+	// it cannot.
 	Certificate *Certificate
 	Err         error
-	User        string // by name and password; empty without
-	// Lacks are the rights that it needs and is not given; RightsErr why they are not
-	// known.
-	Lacks     []string
-	RightsErr error
-	// SettingUnreadable is the key by which all hosts are asked for Leases that are good for longer,
-	// if this one may not read it.
+	User        string // authenticates with a password; empty for none
+	// MissingRights are the missing rights. RightsErr is why the rights are not known.
+	MissingRights []string
+	RightsErr     error
+	// SettingUnreadable is the key with the Lease duration for the fleet; set if this host may not
+	// read it.
 	SettingUnreadable string
-	Grants            string // the commands that give all of these rights, and who runs them
+	Grants            string // the commands that grant all missing rights, and who runs them
 }
 
-// Member is one of the cluster's.
+// Member is a member of the cluster.
 type Member struct {
 	Endpoint string
 	Err      error // nil if it answers
@@ -53,13 +52,13 @@ func (e *Etcd) unreachable() (endpoints []string, first error) {
 	return endpoints, first
 }
 
-// answers reports whether one member does.
+// answers reports whether at least one member answers.
 func (e *Etcd) answers() bool {
 	unresponsive, _ := e.unreachable()
 	return len(unresponsive) < len(e.Members)
 }
 
-// etcdMembers checks whether the members answer, and as whom.
+// etcdMembers checks whether the members answer and accept the credentials.
 func etcdMembers(f Facts) Check {
 	e := f.Etcd
 	switch {
@@ -81,13 +80,13 @@ func etcdMembers(f Facts) Check {
 			what, fix = "cannot connect to any member", seeCredentials
 		}
 		return fail(fix, "%s: %v", what, err)
-	case e.Writing != nil:
-		return fail(e.writingFix(f, seeRights), "etcd answers, but the agent's last write failed: %v", e.Writing)
+	case e.WriteErr != nil:
+		return fail(e.writingFix(f, seeRights), "etcd answers, but the agent's last write failed: %v", e.WriteErr)
 	case len(unresponsive) > 0:
 		return warn(etcdFix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
 	case !e.Found && e.NotWritten != "":
 		return warn("do nothing if this is intended", "etcd answers, but node %s does not exist: %s", e.Node, e.NotWritten)
-	case !e.Found && f.Agent.Answers && len(e.Lacks) == 0:
+	case !e.Found && f.Agent.Answers && len(e.MissingRights) == 0:
 		return warn("see `hostler status`", "etcd answers, but node %s does not exist yet", e.Node)
 	case !e.Found:
 		return ok("etcd answers")
@@ -95,12 +94,12 @@ func etcdMembers(f Facts) Check {
 	return ok("etcd answers, and node %s exists", e.Node)
 }
 
-// fileFault reports whether a file of the configuration cannot be read.
+// fileFault reports whether a configured file cannot be read.
 func fileFault(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// etcdFix is what to do about a member that does not answer.
+// etcdFix is the hint for a member that does not answer.
 func etcdFix(err error, endpoint string) string {
 	switch {
 	case fileFault(err):
@@ -113,8 +112,8 @@ func etcdFix(err error, endpoint string) string {
 	return fmt.Sprintf("check that the member and most others run, and that this host reaches it. For https, add --cacert, --cert and --key to this command: env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health", endpoint)
 }
 
-// etcdCredentials looks at the client certificate's life, at who can read the secrets,
-// and at what goes over a network that all can read.
+// etcdCredentials checks the lifetime of the client certificate, who can read the secrets, and whether
+// data crosses the network unencrypted.
 func etcdCredentials(f Facts) Check {
 	e := f.Etcd
 	if e == nil || e.Unchecked {
@@ -146,7 +145,7 @@ func etcdCredentials(f Facts) Check {
 	return found.or(crt.good(now, ""))
 }
 
-// etcdNode looks at what others see of the Node.
+// etcdNode checks the Node and its Lease as other clients see them.
 func etcdNode(f Facts) Check {
 	e := f.Etcd
 	if e == nil || !e.answers() && e.LeaseExpired == "" || !e.Found && e.LeaseExpired == "" {
@@ -155,20 +154,20 @@ func etcdNode(f Facts) Check {
 	return e.judge(f, e.expiredFix(f))
 }
 
-// expiredFix is what to do about a Lease that the agent does not get renewed: the check of the cause.
+// expiredFix is the hint for a Lease that the agent does not renew: it names the check with the cause.
 func (e *Etcd) expiredFix(f Facts) string {
 	switch {
 	case e.credentialsFault():
 		return seeCredentials
-	case len(e.Lacks) > 0:
+	case len(e.MissingRights) > 0:
 		return seeRights
-	case !e.answers() || e.Writing != nil:
+	case !e.answers() || e.WriteErr != nil:
 		return "see check etcd"
 	}
 	return "hostler status; " + f.fixes().journal
 }
 
-// The checks that have the cause of others.
+// The hints that name the check with the cause.
 const (
 	seeCredentials = "see check etcd-credentials"
 	seeRights      = "see check etcd-rights"
@@ -182,7 +181,7 @@ func (e *Etcd) credentialsFault() bool {
 	return e.Err != nil || e.Certificate != nil && time.Now().After(e.Certificate.Ends)
 }
 
-// etcdRights compares what the cluster allows with what hostler does.
+// etcdRights checks whether the cluster allows what hostler does.
 func etcdRights(f Facts) Check {
 	e := f.Etcd
 	if e == nil || !e.answers() {
@@ -191,12 +190,12 @@ func etcdRights(f Facts) Check {
 	switch {
 	case e.RightsErr != nil:
 		return warn("do nothing if the other checks are ok", "etcd does not report what this host may do: %v", e.RightsErr)
-	case len(e.Lacks) > 0:
-		lacks := e.Lacks
+	case len(e.MissingRights) > 0:
+		missing := e.MissingRights
 		if e.SettingUnreadable != "" {
-			lacks = append(slices.Clip(lacks), "read "+e.SettingUnreadable)
+			missing = append(slices.Clip(missing), "read "+e.SettingUnreadable)
 		}
-		return fail(e.Grants, "etcd does not allow: %s", strings.Join(lacks, ", "))
+		return fail(e.Grants, "etcd does not allow: %s", strings.Join(missing, ", "))
 	case e.SettingUnreadable != "":
 		return warn(e.Grants,
 			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.SettingUnreadable)

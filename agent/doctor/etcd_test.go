@@ -12,11 +12,11 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// kept is a host whose Node is in etcd, and all is well.
-func kept() doctor.Facts {
+// inEtcd is a healthy host whose Node is in etcd.
+func inEtcd() doctor.Facts {
 	f := healthy()
 	f.Etcd = &doctor.Etcd{
-		StoreState:  doctor.StoreState{Node: "n", Found: true, Mine: true},
+		StoreState:  doctor.StoreState{Node: "n", Found: true, Managed: true},
 		Members:     []doctor.Member{{Endpoint: "https://e1:2379"}, {Endpoint: "https://e2:2379"}},
 		Certificate: &doctor.Certificate{Path: "/etc/hostler/etcd.crt", Begins: time.Now().Add(-time.Hour), Ends: time.Now().Add(24 * time.Hour)},
 	}
@@ -24,7 +24,7 @@ func kept() doctor.Facts {
 }
 
 func TestAHostInEtcdIsFine(t *testing.T) {
-	for _, c := range doctor.Examine(kept()).Checks {
+	for _, c := range doctor.Examine(inEtcd()).Checks {
 		if strings.HasPrefix(c.Name, "etcd") && c.Status != doctor.OK {
 			t.Errorf("Examine() = %v, want it ok", c)
 		}
@@ -37,13 +37,13 @@ func TestTheCauseOfAFaultOfEtcdIsListedFirst(t *testing.T) {
 		want  []string // failing checks and fixes, in their order
 	}{
 		"a right is missing": {func(e *doctor.Etcd) {
-			e.Writing, e.Lacks, e.Grants = by(controlplane.ErrForbidden), []string{"write /hostler/leases/n"}, "etcdctl A"
+			e.WriteErr, e.MissingRights, e.Grants = clientError(controlplane.ErrForbidden), []string{"write /hostler/leases/n"}, "etcdctl A"
 			e.LeaseExpired = "lease not renewed for 50s"
 		}, []string{"etcd-rights: etcdctl A", "etcd: see check etcd-rights", "etcd-node: see check etcd-rights"}},
 		"the key does not match the certificate": {func(e *doctor.Etcd) {
 			e.Certificate, e.Err = nil, errors.New("tls: private key does not match public key")
 			for i := range e.Members {
-				e.Members[i].Err = by(controlplane.ErrUnavailable)
+				e.Members[i].Err = clientError(controlplane.ErrUnavailable)
 			}
 			e.LeaseExpired = "lease not renewed for 50s"
 		}, []string{
@@ -53,12 +53,12 @@ func TestTheCauseOfAFaultOfEtcdIsListedFirst(t *testing.T) {
 		"the certificate has expired": {func(e *doctor.Etcd) {
 			e.Certificate.Ends = time.Now().Add(-time.Minute)
 			for i := range e.Members {
-				e.Members[i].Err = by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
+				e.Members[i].Err = clientError(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)
 			}
 		}, []string{"etcd-credentials: put a new certificate into /etc/hostler/etcd.crt and its key into the file of controlPlane.etcd.tls.key; hostler reads them automatically", "etcd: see check etcd-credentials"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := kept()
+			f := inEtcd()
 			c.spoil(f.Etcd)
 			var got []string
 			for _, check := range doctor.Examine(f).Checks {
@@ -86,40 +86,44 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 		want  []string // "status name" and parts of message or hint, with "|" between
 	}{
 		{"nobody answers", func(f *doctor.Facts) {
-			unresponsive(f, by(controlplane.ErrUnavailable))
+			unresponsive(f, clientError(controlplane.ErrUnavailable))
 			f.Etcd.LeaseExpired = "lease not renewed for 50s"
 		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|the lease has expired: lease not renewed for 50s|see check etcd"}},
 		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Unchecked: true} }, []string{"unknown etcd|not checked|see check agent"}},
 		{
-			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = by(controlplane.ErrUnavailable) },
+			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = clientError(controlplane.ErrUnavailable) },
 			[]string{"warn etcd|1 of 2 members answer; no answer from https://e2:2379"},
 		},
 		{
-			"somebody else answers", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, controlplane.ErrUntrusted)) },
+			"somebody else answers", func(f *doctor.Facts) {
+				unresponsive(f, clientError(controlplane.ErrUnavailable, controlplane.ErrUntrusted))
+			},
 			[]string{"fail etcd|controlPlane.etcd.tls.ca|`date`"},
 		},
 		{
-			"a file is missing", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, fs.ErrNotExist)) },
+			"a file is missing", func(f *doctor.Facts) { unresponsive(f, clientError(controlplane.ErrUnavailable, fs.ErrNotExist)) },
 			[]string{"fail etcd|cannot connect to any member|create the file, or correct its path in controlPlane.etcd"},
 		},
 		{
-			"the credentials are not accepted", func(f *doctor.Facts) { unresponsive(f, by(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)) },
+			"the credentials are not accepted", func(f *doctor.Facts) {
+				unresponsive(f, clientError(controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
+			},
 			[]string{"fail etcd|credentials that the cluster accepts"},
 		},
 		{
-			"another machine has the name", func(f *doctor.Facts) { f.Etcd.Writing = &controlplane.IdentityError{Name: "n"} },
+			"another machine has the name", func(f *doctor.Facts) { f.Etcd.WriteErr = &controlplane.IdentityError{Name: "n"} },
 			[]string{"fail etcd|the agent's last write failed|node.takeover"},
 		},
 		{"rights are missing", func(f *doctor.Facts) {
-			f.Etcd.Writing = by(controlplane.ErrForbidden)
-			f.Etcd.Lacks = []string{"read /hostler/leases/n", "write /hostler/leases/n"}
+			f.Etcd.WriteErr = clientError(controlplane.ErrForbidden)
+			f.Etcd.MissingRights = []string{"read /hostler/leases/n", "write /hostler/leases/n"}
 			f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "etcdctl A; etcdctl B"
 		}, []string{
 			"fail etcd|see check etcd-rights",
 			"fail etcd-rights|does not allow: read /hostler/leases/n, write /hostler/leases/n, read /hostler/settings/lease-duration|etcdctl A; etcdctl B",
 		}},
 		{
-			"rights are not told", func(f *doctor.Facts) { f.Etcd.RightsErr = errors.New("no leader") },
+			"rights are not reported", func(f *doctor.Facts) { f.Etcd.RightsErr = errors.New("no leader") },
 			[]string{"warn etcd-rights|does not report|no leader"},
 		},
 		{
@@ -167,7 +171,7 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := kept()
+			f := inEtcd()
 			c.spoil(&f)
 			finds(t, doctor.Examine(f), c.want)
 		})

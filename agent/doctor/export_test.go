@@ -1,6 +1,6 @@
 package doctor
 
-// Names are those of all checks.
+// Names lists the names of all checks.
 func Names() []string {
 	var names []string
 	for _, c := range checks() {

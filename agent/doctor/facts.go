@@ -16,14 +16,14 @@ import (
 // Service is the name of hostler's unit.
 const Service = "hostler.service"
 
-// Facts is what the checks judge, with a field for each subject of the checks. A part
-// that could not be read says why.
+// Facts is the input of the checks, with a field for each subject. A part that could not be read says
+// why.
 type Facts struct {
 	Agent         Agent
 	Configuration Configuration
-	Name          *Name // nil where the Node is switched off
+	Name          *Name // nil if the Node is switched off
 	Protection    Protection
-	Phases        []plan.PhaseSpec // none where shutdown protection is switched off
+	Phases        []plan.PhaseSpec // none if shutdown protection is switched off
 	StopFirst     []string         // services that are stopped before any pod
 	Guard         *shutdown.Status // nil without an agent
 	Logind        Logind
@@ -32,43 +32,43 @@ type Facts struct {
 	Runtimes      Runtimes
 	Collection    Collection
 	Machine       Machine
-	Cluster       *Cluster        // nil where this host is no node of one
-	Etcd          *Etcd           // nil where the control plane is another one
-	Plugin        *Plugin         // likewise
-	Network       *Network        // nil where nothing is served beyond this host
-	Server        *Server         // nil where nobody has looked for one
-	Last          *journal.Record // nil where no shutdown is on record
+	Cluster       *Cluster        // nil unless the control plane is Kubernetes
+	Etcd          *Etcd           // nil unless the control plane is etcd
+	Plugin        *Plugin         // nil unless the control plane is a plugin
+	Network       *Network        // nil if hostler serves nothing over the network
+	Server        *Server         // nil if Gather's caller did not look for one
+	Last          *journal.Record // nil if no shutdown is recorded
 	State         State
 	Conditions    Conditions
 	Reboots       Reboots
 }
 
-// Agent is the agent itself.
+// Agent is the agent of this host.
 type Agent struct {
 	Answers bool
-	Problem string // why not
+	Problem string // why it does not answer
 	PID     int
 	Version string
 }
 
-// Configuration says whether the agent runs what its files say.
+// Configuration says whether the agent runs with the configuration in its files.
 type Configuration struct {
-	// File is the one that the agent was started with; empty if it is the default
-	// one, which every command finds by itself.
+	// File is the configuration file of the agent; empty for the default one, which every command
+	// finds itself.
 	File string `json:"file,omitempty"`
-	// Differs are the keys whose values in the files are not in force.
+	// Differs lists the keys whose values in the files are not effective.
 	Differs []string `json:"differs,omitempty"`
-	Restart bool     `json:"restart,omitempty"` // a reload does not take them up
-	Refused string   `json:"refused,omitempty"` // why the last reload did not, where it could have
-	// Fault is what is wrong with the files: nothing would start with them.
+	Restart bool     `json:"restart,omitempty"` // these keys need a restart, not a reload
+	Refused string   `json:"refused,omitempty"` // why the last reload was rejected
+	// Fault is the error in the files: an agent would not start with them.
 	Fault string `json:"fault,omitempty"`
 }
 
 // path is the configuration file of the agent.
 func (c Configuration) path() string { return cmp.Or(c.File, "/etc/hostler/hostler.yaml") }
 
-// Trouble says why the files are not in force, several reasons on a line each; empty where
-// they are.
+// Trouble says why the files are not effective, with several reasons on a line each. It is empty if they
+// are effective.
 func (c Configuration) Trouble() string {
 	switch {
 	case c.Fault != "":
@@ -90,7 +90,7 @@ func listed(reasons string) string {
 	return reasons
 }
 
-// Fix is what a person types to have the files in force.
+// Fix is the command that makes the files effective.
 func (c Configuration) Fix() string { return c.fix(Facts{}.fixes()) }
 
 func (c Configuration) fix(m fixes) string {
@@ -105,7 +105,7 @@ func (c Configuration) fix(m fixes) string {
 	return "hostler reload"
 }
 
-// flag has a command look at the files of the agent.
+// flag is the flag with which a command reads the agent's files.
 func (c Configuration) flag() string {
 	switch {
 	case c.File == "":
@@ -116,8 +116,8 @@ func (c Configuration) flag() string {
 	return " --config " + c.File
 }
 
-// Protection is the verdict of the condition hostler.io/ShutdownProtected, or
-// what comes nearest to it without an agent.
+// Protection is the condition hostler.io/ShutdownProtected, or the closest that can be found without an
+// agent.
 type Protection struct {
 	Protected bool
 	Reason    string // of the condition
@@ -126,85 +126,85 @@ type Protection struct {
 
 // Logind is the login manager as it answers now.
 type Logind struct {
-	Bus, Login error // why it was not reached; nil where it was
+	Bus, Login error // why D-Bus, or logind on it, does not answer; nil if it does
 	Granted    time.Duration
-	Locks      []systemd.InhibitorLock // of everybody
-	Own        []systemd.InhibitorLock // those of hostler's that delay a shutdown
-	Held       bool                    // this process holds one that logind waits for
-	Scheduled  string                  // kind of a shutdown that it begins later, such as "reboot"; empty for none
-	Begins     time.Time               // when it does
+	Locks      []systemd.InhibitorLock // of all processes
+	Own        []systemd.InhibitorLock // hostler's locks that delay a shutdown
+	Held       bool                    // this process holds a lock for which logind waits
+	Scheduled  string                  // kind of the scheduled shutdown, such as "reboot"; empty for none
+	Begins     time.Time               // of the scheduled shutdown
 	Files      logindconf.Delay
 }
 
-// Kubelet is another owner of the shutdown on this host.
+// Kubelet is a kubelet on this host, which may own the shutdown.
 type Kubelet struct {
-	Evidence string                 // of its process; empty where there is none
-	Refused  []trust.Process        // those of a kubelet's name that are ignored
-	Lock     *systemd.InhibitorLock // nil where it holds none
-	// Grace is what its configuration asks for at a shutdown; zero is kubelet's
-	// default, and switches its graceful shutdown off.
+	Evidence string                 // of its process; empty if there is none
+	Refused  []trust.Process        // processes that are ignored although their name is kubelet
+	Lock     *systemd.InhibitorLock // nil if it holds none
+	// Grace is the shutdown grace period in its configuration. Zero is the kubelet's default, and
+	// switches its graceful shutdown off.
 	Grace  time.Duration
-	Config string // the file that says so; empty where there is none
-	Fault  string // why that could not be read
+	Config string // the configuration file; empty if there is none
+	Fault  string // why that file could not be read
 }
 
-// Systemd is what the service manager has loaded. What it has not told, where it told other
-// things, says so itself: Err of each unit, and those below.
+// Systemd is what the service manager has loaded. If it reported only some facts, each missing one has
+// an error: Err of a unit, RunErr or ScopesErr.
 type Systemd struct {
-	Missing bool   // there is none on this host
+	Missing bool   // this host does not run systemd
 	Problem string // why it reported nothing
 	Service systemd.Unit
-	Login   systemd.Unit   // logind's
-	Server  systemd.Unit   // of `hostler server`
-	Targets []systemd.Unit // that bring the host down
-	// CtrlAltDel is started at these keys, and an alias of reboot.target unless masked.
+	Login   systemd.Unit   // logind
+	Server  systemd.Unit   // `hostler server`
+	Targets []systemd.Unit // the targets of a shutdown
+	// CtrlAltDel is started when these keys are pressed. Unless masked, it is an alias of reboot.target.
 	CtrlAltDel systemd.Unit
-	Run        systemd.Run // how it runs hostler
-	// Orchestrators are the services that run a kubelet and its runtime in one, and the
-	// others that are to be stopped first.
+	Run        systemd.Run // how systemd runs hostler
+	// Orchestrators are the services that run a kubelet, some together with its runtime, and the
+	// services that are stopped first.
 	Orchestrators []systemd.Unit
-	Scopes        map[string]bool // of containers, by name: whether they wait for hostler at a shutdown
-	// Why the Run, and some of the Scopes are not known; nil where they are.
+	Scopes        map[string]bool // by name of a container's scope: whether it is stopped after hostler
+	// Why the Run, and some of the Scopes, are not known; nil if they are.
 	RunErr, ScopesErr error
-	// DropIns is, by the prefix of scopes ("cri-containerd"), the file that has
-	// them wait; empty where there is none.
+	// DropIns has, by prefix of scopes ("cri-containerd"), the file that orders these scopes before
+	// hostler; empty if there is none.
 	DropIns map[string]string
-	// Blank is likewise the file of that name that does not: a mask, or one that
-	// lacks the line.
-	Blank map[string]string
+	// WrongDropIns has, by prefix, the file of that name that does not order the scopes: it is a mask, or
+	// lacks Before=.
+	WrongDropIns map[string]string
 }
 
-// Conditions are the checks of the administrator's own.
+// Conditions are the administrator's custom checks.
 type Conditions struct {
 	Directory string
 	Number    int
-	Problems  []Fix    // that they report
-	Broken    []Fix    // files that are not run as they are
-	Unknown   []Fix    // those that say neither yes nor no
-	Local     []string // types that are not published, since the Node is a kubelet's
+	Problems  []Fix    // faults that the checks report
+	Broken    []Fix    // files that cannot run as they are
+	Unknown   []Fix    // checks whose result is Unknown
+	Local     []string // types that are not published, because a kubelet owns the Node
 }
 
 // Runtimes are the container runtimes as they answer now.
 type Runtimes struct {
 	Checked bool
 	List    []Runtime
-	Dead    []DeadSocket // where a runtime should answer and none does
-	Gone    []Gone       // those that were found, and are not expected any more
-	// PodmanUnreachable is the socket of the host's Podman where there are containers of it
-	// and nobody listens there; empty elsewhere.
+	Dead    []DeadSocket
+	Gone    []Gone // runtimes that ended, and are no longer expected
+	// PodmanUnreachable is the socket of the system's Podman, if it has containers but nothing listens
+	// there; else empty.
 	PodmanUnreachable string
-	PodmanUsers       []string // IDs of users with containers of their own
-	// NotStarted names the containers that should run by their restart policy, and have not been
-	// started since the boot.
+	PodmanUsers       []string // IDs of users with rootless containers
+	// NotStarted names the containers that have not been started since the boot, although their restart
+	// policy requires that.
 	NotStarted []string
-	// Ignored are the labels and annotations that hostler passes over.
+	// Ignored lists the labels and annotations that hostler ignores.
 	Ignored []plan.Note
 }
 
 // DeadSocket is a socket at which no usable runtime answers.
 type DeadSocket struct {
 	Path  string
-	Unfit string // why hostler cannot use what answers; empty where nothing does
+	Unfit string // why hostler cannot use the runtime that answers; empty if none answers
 }
 
 // Gone is a runtime that was found and has ended since.
@@ -213,39 +213,40 @@ type Gone struct {
 	Since          time.Time
 }
 
-// Runtime is one of them.
+// Runtime is a container runtime.
 type Runtime struct {
 	Name, Version, Endpoint string
 	Ready                   bool
 	Message                 string
 }
 
-// bare reports that it is a directory of containers, without service and socket.
+// bare reports whether it is runc or crun: a state directory, without service and socket.
 func (r Runtime) bare() bool { return r.Name == "runc" || r.Name == "crun" }
 
-// State is the folder where hostler keeps what it learns.
+// State is hostler's state directory.
 type State struct {
 	Path     string
-	Problem  string // why nothing can be kept there
+	Problem  string // why hostler cannot write there
 	Free     uint64 // bytes
 	Measured bool   // Free is known
 }
 
-// needed is what the phases and their margin take.
-func (f Facts) needed() time.Duration {
+// neededDelay is the delay that logind must grant: for the services that stop first, the phases and the
+// margin.
+func (f Facts) neededDelay() time.Duration {
 	if len(f.Phases) == 0 {
 		return 0
 	}
-	return f.lead() + plan.Total(f.Phases) + plan.Margin
+	return f.stopFirstTime() + plan.Total(f.Phases) + plan.Margin
 }
 
-// lead is what services may take that are stopped first.
-func (f Facts) lead() time.Duration { return (&shutdown.First{Names: f.StopFirst}).Bound() }
+// stopFirstTime bounds how long the services that are stopped first may take.
+func (f Facts) stopFirstTime() time.Duration { return (&shutdown.First{Names: f.StopFirst}).Bound() }
 
-// hangs reports that the service runs, and does not answer.
+// hangs reports whether the service runs but does not answer.
 func (f Facts) hangs() bool { return !f.Agent.Answers && f.Systemd.Service.ActiveState == "active" }
 
-// delegated reports that another owner guards the shutdown.
+// delegated reports whether another owner guards the shutdown.
 func (f Facts) delegated() bool {
 	if f.Guard != nil {
 		return f.Guard.State == shutdown.Delegated

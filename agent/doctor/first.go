@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// orchestrators are the services that restart pods while hostler stops them: a kubelet that does not
-// guard the shutdown itself, and k3s, RKE2 and k0s, which run a kubelet and its containerd as
-// children. They leave pods running when they are stopped, also at a shutdown.
+// orchestrators lists the services that restart pods while hostler stops them: a kubelet that does not
+// guard the shutdown, and k3s, RKE2 and k0s. The latter run a kubelet and its containerd as children.
+// When these services stop, also at a shutdown, their pods keep running.
 func orchestrators() []string {
 	return []string{"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service", "k0scontroller.service", "k0sworker.service"}
 }
 
-// stopFirst looks at services that would start pods again while hostler stops them.
+// stopFirst checks the services that would restart pods while hostler stops them.
 func stopFirst(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || len(f.Phases) == 0 || f.delegated() {
 		return Check{}

@@ -21,22 +21,22 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Sources is whom Gather asks.
+// Sources is where Gather finds facts.
 type Sources struct {
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
-	// Root is the folder under which the host's files lie: "/".
+	// Root is the root directory of the host's files: "/".
 	Root string
 	// Proc is the proc file system of the host: "/proc".
 	Proc string
 }
 
-// bound is how long each part may take: somebody waits for the answer. What systemd has not
-// told by then is not known, and what it has is.
+// bound is how long Gather may take, because a person waits for the answer. Facts that systemd reported
+// by then count, even if others are missing.
 const bound = 5 * time.Second
 
-// Gather looks at logind, systemd, a kubelet and what reboots the host, side by side, and adds what it
-// finds to the facts. It changes nothing.
+// Gather adds facts about logind, systemd, a kubelet and what reboots the host. It queries them
+// concurrently, and changes nothing on the host.
 func (s Sources) Gather(ctx context.Context, f *Facts) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -61,7 +61,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 		l.Locks, err = s.Logind.ListInhibitors(ctx)
 	}
 	if err == nil {
-		l.Scheduled, l.Begins, _ = s.Logind.Scheduled(ctx) // nothing depends on it
+		l.Scheduled, l.Begins, _ = s.Logind.Scheduled(ctx) // for information only
 	}
 	if errors.Is(err, systemd.ErrNoBus) {
 		l.Bus = err
@@ -73,7 +73,7 @@ func (s Sources) logind(ctx context.Context) Logind {
 }
 
 func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) Systemd {
-	r := Systemd{DropIns: map[string]string{}, Blank: map[string]string{}}
+	r := Systemd{DropIns: map[string]string{}, WrongDropIns: map[string]string{}}
 	var patterns []string
 	for _, prefix := range scopePrefixes() {
 		patterns = append(patterns, prefix+"-*.scope")
@@ -82,7 +82,7 @@ func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) 
 		case orders:
 			r.DropIns[prefix] = path
 		default:
-			r.Blank[prefix] = path
+			r.WrongDropIns[prefix] = path
 		}
 	}
 	names := []string{Service, logindService, "ctrl-alt-del.target", "reboot.target", "poweroff.target", "halt.target", "kexec.target", "shutdown.target"}
@@ -92,17 +92,17 @@ func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) 
 			names = append(names, name)
 		}
 	}
-	if hasServerUnit(s.Root) { // each unit costs time
+	if hasServerUnit(s.Root) { // systemd takes time for each unit
 		names = append(names, ServerService)
 	}
 	var units []systemd.Unit
 	err := s.Manager.Ask(ctx, func(ctx context.Context, talk *systemd.Talk) {
-		var asking sync.WaitGroup
-		asking.Go(func() { units = talk.Units(ctx, names...) })
-		asking.Go(func() { r.Run, r.RunErr = talk.Run(ctx, Service) })
-		asking.Go(func() { r.Scopes, r.ScopesErr = talk.Scopes(ctx, Service, patterns...) })
-		asking.Wait()
-		if reboots.Enabled { // the other facts are needed first
+		var queries sync.WaitGroup
+		queries.Go(func() { units = talk.Units(ctx, names...) })
+		queries.Go(func() { r.Run, r.RunErr = talk.Run(ctx, Service) })
+		queries.Go(func() { r.Scopes, r.ScopesErr = talk.Scopes(ctx, Service, patterns...) })
+		queries.Wait()
+		if reboots.Enabled { // last: the other facts matter more
 			reboots.Others, reboots.Err = rebooters.Host{Root: s.Root, Proc: s.Proc}.FindUnits(ctx, talk)
 		}
 	})
@@ -133,15 +133,15 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// ScopeDropIn is where an administrator orders the scopes of a prefix.
+// ScopeDropIn is the path of an administrator's drop-in that orders the scopes of a prefix.
 func ScopeDropIn(prefix string) string {
 	return filepath.Join("/etc/systemd/system", prefix+"-.scope.d", "10-hostler.conf")
 }
 
-// unitFolders are where systemd finds units (systemd.unit(5)).
+// unitFolders lists where systemd finds units, the first one first (systemd.unit(5)).
 func unitFolders() []string { return []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"} }
 
-// hasServerUnit reports whether there is a file of the server's unit.
+// hasServerUnit reports whether the unit file of the server exists.
 func hasServerUnit(root string) bool {
 	return slices.ContainsFunc(unitFolders(), func(folder string) bool {
 		_, err := os.Lstat(filepath.Join(root, folder, "systemd/system", ServerService))
@@ -149,8 +149,8 @@ func hasServerUnit(root string) bool {
 	})
 }
 
-// findScopeDropIn looks where systemd does (systemd.unit(5)). What it finds hides
-// those in later folders, whether or not it orders the scopes: it may be a mask.
+// findScopeDropIn finds the drop-in that systemd uses (systemd.unit(5)). It hides drop-ins of that name
+// in later folders, even if it does not order the scopes: it may be a mask.
 func findScopeDropIn(root, prefix string) (path string, orders bool) {
 	for _, folder := range unitFolders() {
 		path := filepath.Join(folder, "systemd/system", prefix+"-.scope.d", "10-hostler.conf")
@@ -167,8 +167,7 @@ func findScopeDropIn(root, prefix string) (path string, orders bool) {
 	return "", false
 }
 
-// ordersScopes reports whether a drop-in has a line that names hostler's unit in
-// Before=.
+// ordersScopes reports whether a drop-in names hostler's unit in Before=.
 func ordersScopes(text string) bool {
 	for line := range strings.Lines(text) {
 		name, value, found := strings.Cut(line, "=")
@@ -179,11 +178,10 @@ func ordersScopes(text string) bool {
 	return false
 }
 
-// kubeletConfig is where kubeadm and distributions have it.
+// kubeletConfig is the kubelet's configuration file with kubeadm and on distributions.
 const kubeletConfig = "/var/lib/kubelet/config.yaml"
 
-// readConfig learns what the kubelet is to do at a shutdown, from the file that
-// it is usually started with.
+// readConfig reads the kubelet's shutdown settings from its usual configuration file.
 func (k *Kubelet) readConfig(root string) {
 	text, err := os.ReadFile(filepath.Join(root, kubeletConfig))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -209,8 +207,8 @@ func (k *Kubelet) readConfig(root string) {
 	}
 }
 
-// CheckState reports whether hostler's folder can be written and how much is free there,
-// without writing.
+// CheckState reports whether hostler's state directory is writable, and its free space. It does not
+// write.
 func CheckState(path string) State {
 	s := State{Path: path}
 	var space unix.Statfs_t
@@ -218,7 +216,7 @@ func CheckState(path string) State {
 		s.Free, s.Measured = space.Bavail*uint64(space.Bsize), true
 	}
 	err := unix.Access(path, unix.W_OK)
-	if errors.Is(err, unix.ENOENT) { // it is made at the first start
+	if errors.Is(err, unix.ENOENT) { // the first start creates it
 		err = unix.Access(existing(path), unix.W_OK)
 	}
 	if err != nil {
@@ -230,7 +228,7 @@ func CheckState(path string) State {
 	return s
 }
 
-// existing is the nearest folder above one that is missing.
+// existing is the path itself if it exists, or else its nearest parent that does.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {

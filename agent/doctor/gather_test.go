@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-func TestADropInCountsForWhatItSays(t *testing.T) {
+func TestADropInOrdersScopesOnlyWithBefore(t *testing.T) {
 	const (
 		etc      = "/etc/systemd/system/cri-containerd-.scope.d/10-hostler.conf"
 		packaged = "/usr/lib/systemd/system/cri-containerd-.scope.d/10-hostler.conf"
@@ -21,7 +21,7 @@ func TestADropInCountsForWhatItSays(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		files                 map[string]string // contents; a link to /dev/null is "mask"
-		wantOrders, wantBlank string
+		wantOrders, wantWrong string
 	}{
 		{"there is none", nil, "", ""},
 		{"the package's orders", map[string]string{packaged: text}, packaged, ""},
@@ -48,15 +48,16 @@ func TestADropInCountsForWhatItSays(t *testing.T) {
 			logind := systemd.NewLogind(systemd.LogindOptions{Address: "unix:path=" + nowhere, Root: root})
 			var f doctor.Facts
 			doctor.Sources{Logind: logind, Manager: systemd.NewManager(nowhere), Root: root}.Gather(t.Context(), &f)
-			if orders, blank := f.Systemd.DropIns["cri-containerd"], f.Systemd.Blank["cri-containerd"]; orders != c.wantOrders || blank != c.wantBlank {
-				t.Errorf("Gather() finds that %q orders and %q does not, want %q and %q", orders, blank, c.wantOrders, c.wantBlank)
+			if orders, wrong := f.Systemd.DropIns["cri-containerd"], f.Systemd.WrongDropIns["cri-containerd"]; orders != c.wantOrders || wrong != c.wantWrong {
+				t.Errorf("Gather() finds that %q orders and %q does not, want %q and %q", orders, wrong, c.wantOrders, c.wantWrong)
 			}
 		})
 	}
 }
 
-// Units cost systemd time, so it is asked only where the answer may be a warning.
-func TestWhatRebootsAHostIsGathered(t *testing.T) {
+// Queries of units take systemd time. Gather makes them only if hostler reboots the host, since only then
+// doctor warns.
+func TestGatherFindsWhatRebootsAHost(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "/etc/cron.d/nightly")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("@daily root reboot\n"), 0o644)); err != nil {

@@ -36,8 +36,8 @@ func agent(f Facts) Check {
 
 const versionCheck = "version"
 
-// version compares the agent that runs with the program that a person types: a package
-// whose program refuses the configuration leaves the agent of before running.
+// version compares the running agent with the program on disk. They differ after an upgrade whose new
+// program rejected the configuration: the package then keeps the old agent running.
 func version(agent, program string) Check {
 	switch {
 	case agent == "" || program == "":
@@ -50,8 +50,8 @@ func version(agent, program string) Check {
 		"the running agent is %s, the program on disk is %s: it was not restarted, or rejected the configuration", agent, program)
 }
 
-// configuration checks whether what the files say is what the agent does. Without
-// an agent faulty files are what keeps one from starting.
+// configuration checks whether the files are effective. Without an agent, it checks whether they are
+// valid, since an agent does not start with invalid files.
 func configuration(f Facts) Check {
 	trouble, fix := f.Configuration.Trouble(), f.Configuration.fix(f.fixes())
 	switch {
@@ -65,7 +65,7 @@ func configuration(f Facts) Check {
 	return warn(fix, "%s", trouble)
 }
 
-// start is what has the service run.
+// start is the hint that starts the service.
 func start(f Facts) string {
 	if u := f.Systemd.Service; u.LoadState == masked {
 		return unmask(u, Service) + " && " + f.fixes().enable
@@ -76,16 +76,16 @@ func start(f Facts) string {
 	return f.fixes().start
 }
 
-// orJournal adds where a person sees why a start fails.
+// orJournal adds the command that shows why a start fails.
 func (f Facts) orJournal(start string) string {
 	return start + "; if that fails: " + f.fixes().journal
 }
 
-// masked is the state of a unit that nobody can start.
-const masked = "masked" // LoadState
+// masked is the LoadState of a masked unit, which nobody can start.
+const masked = "masked"
 
-// unmask is what lets a masked unit be started again. systemctl looks for masks
-// in /etc, unless masked is in /run.
+// unmask is the command that removes a unit's mask. Without --runtime, systemctl searches only /etc, not
+// /run.
 func unmask(u systemd.Unit, name string) string {
 	if u.UnitFileState == "masked-runtime" {
 		return "systemctl unmask --runtime " + name
@@ -93,7 +93,7 @@ func unmask(u systemd.Unit, name string) string {
 	return "systemctl unmask " + name
 }
 
-// unit looks at hostler's service as systemd has loaded it.
+// unit checks hostler's service as systemd has loaded it.
 func unit(f Facts) Check {
 	u := f.Systemd.Service
 	switch {
@@ -104,7 +104,7 @@ func unit(f Facts) Check {
 	case u.Err != nil:
 		return unknown("how "+Service+" is set up, and whether it is enabled", u.Err)
 	case u.LoadState == masked && !f.Agent.Answers:
-		return Check{} // check agent says so
+		return Check{} // check agent reports that
 	case u.LoadState == masked:
 		return fail(start(f), "%s is masked", Service)
 	case u.LoadState != "loaded":
@@ -115,7 +115,7 @@ func unit(f Facts) Check {
 		found.add(warn("systemctl daemon-reload && systemctl restart hostler", "%s has changed on disk since systemd read it", Service))
 	}
 	switch {
-	case u.ActiveState == "active", int(u.MainPID) == f.Agent.PID: // it may be reloading, or draining at its stop
+	case u.ActiveState == "active", int(u.MainPID) == f.Agent.PID: // a unit that is not active may be reloading, or draining at its stop
 	case f.Agent.Answers:
 		found.add(warn("stop it, then systemctl start hostler", "the agent that answers (pid %d) was not started by %s, which is %s", f.Agent.PID, Service, u.ActiveState))
 	}
@@ -126,10 +126,10 @@ func unit(f Facts) Check {
 	return found.or(ok("%s is %s and %s, and keeps the lock across its restarts", Service, u.ActiveState, u.UnitFileState))
 }
 
-// shortestStop is how long the agent needs at the least to ask for more time.
+// shortestStop is the shortest stop timeout with which the agent can still extend it.
 const shortestStop = 10 * time.Second
 
-// unitSettings looks at what somebody's drop-in may have taken away.
+// unitSettings checks the settings of the unit that a drop-in may have changed.
 func unitSettings(u systemd.Unit) faults {
 	var found faults
 	where := u.FragmentPath
@@ -153,8 +153,8 @@ func unitSettings(u systemd.Unit) faults {
 	return found
 }
 
-// set is how a person sets a line of a unit: where a drop-in is read after the one
-// that systemctl edits, override.conf, the line goes there.
+// set is the hint that adds a line to a unit. `systemctl edit` writes override.conf. If systemd reads
+// another drop-in after it, the line must go there.
 func set(u systemd.Unit, section, line string) string {
 	const reload = ", then systemctl daemon-reload"
 	if n := len(u.DropInPaths); n > 0 && filepath.Base(u.DropInPaths[n-1]) > "override.conf" {
@@ -163,19 +163,18 @@ func set(u systemd.Unit, section, line string) string {
 	return "systemctl edit " + strings.TrimSuffix(u.Name, ".service") + ", to set " + line + " under " + section + reload
 }
 
-// services are the units of runtimes, by the names that runtimes go by: those that a runtime
-// does not work without.
-func services() map[string][]string {
+// servicesByRuntime lists, by name of a runtime, the units that this runtime needs.
+func servicesByRuntime() map[string][]string {
 	return map[string][]string{
 		"containerd": {"containerd.service"}, "cri-o": {"crio.service"}, "crio": {"crio.service"}, "docker": {"docker.service"},
 		"podman": {"podman.socket"},
 	}
 }
 
-// placed are the units of runtimes that their names do not tell, by how the endpoint begins:
-// cri-dockerd calls itself docker, and a distribution's containerd is none of the package's.
-// That of k3s, RKE2 and k0s lives on when their service stops, or is stopped first.
-func placed() map[string][]string {
+// servicesByEndpoint lists units by prefix of the endpoint, for runtimes whose name is ambiguous.
+// cri-dockerd calls itself docker, and k3s, RKE2, k0s and MicroK8s have their own containerd. The containerd
+// of k3s, RKE2 and k0s needs no unit: it keeps running when their service stops.
+func servicesByEndpoint() map[string][]string {
 	return map[string][]string{
 		"unix:///run/cri-dockerd.sock": {"cri-docker.service", "docker.service"}, "unix:///var/run/cri-dockerd.sock": {"cri-docker.service", "docker.service"},
 		"unix:///run/k3s/": {}, "unix:///run/k0s/": {},
@@ -183,18 +182,17 @@ func placed() map[string][]string {
 	}
 }
 
-// servicesOf are the units of a runtime.
+// servicesOf lists the units of a runtime; nil if they are not known.
 func servicesOf(name, endpoint string) []string {
-	for beginning, units := range placed() {
+	for beginning, units := range servicesByEndpoint() {
 		if strings.HasPrefix(endpoint, beginning) {
 			return units
 		}
 	}
-	return services()[name]
+	return servicesByRuntime()[name]
 }
 
-// unitOrder looks at what is stopped before hostler in a shutdown that bypasses
-// logind.
+// unitOrder checks that a shutdown without logind notification stops hostler before the runtimes.
 func unitOrder(f Facts) Check {
 	u := f.Systemd.Service
 	if u.LoadState != "loaded" {
@@ -216,29 +214,29 @@ func unitOrder(f Facts) Check {
 	return ok("%s is stopped before the runtimes", Service)
 }
 
-// longestJob is how long systemd lets a shutdown take by default, and afterwards is
-// what all that is stopped after hostler gets beside the phases.
+// longestJob is systemd's default timeout of a shutdown. afterwards is the time for all units that stop
+// after hostler.
 const (
 	longestJob = 30 * time.Minute
 	afterwards = 5 * time.Minute
 )
 
-// jobTimeouts looks at how long systemd waits for a shutdown that bypasses
-// logind before it forces it.
+// jobTimeouts checks that systemd does not force a shutdown without logind notification before the
+// phases end.
 func jobTimeouts(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || len(f.Phases) == 0 {
 		return Check{}
 	}
 	var found faults
 	fine := ok("systemd does not force the shutdown before the phases end")
-	enough := math.Ceil(max(longestJob, f.needed()+afterwards).Minutes())
+	enough := math.Ceil(max(longestJob, f.neededDelay()+afterwards).Minutes())
 	for _, u := range f.Systemd.Targets {
 		if u.Err != nil {
 			fine = unknown("when systemd forces a shutdown", u.Err)
 		}
-		if u.JobTimeout > 0 && u.JobTimeout < f.needed() {
+		if u.JobTimeout > 0 && u.JobTimeout < f.neededDelay() {
 			found.add(warn(set(u, "[Unit]", fmt.Sprintf("JobTimeoutSec=%.0fmin", enough)),
-				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.needed()))
+				"%s is forced after %v, but the phases take %v", u.Name, u.JobTimeout, f.neededDelay()))
 		}
 	}
 	return found.or(fine)
@@ -277,7 +275,7 @@ func runtimes(f Facts) Check {
 	return found.or(ok("ready: %s", strings.Join(names, ", ")))
 }
 
-// startOf is how a runtime is started.
+// startOf is the hint that starts a runtime.
 func (f Facts) startOf(name, endpoint string) string {
 	units := servicesOf(name, endpoint)
 	switch {
@@ -333,13 +331,13 @@ func countPods(n int) string {
 	return fmt.Sprintf("%d pods", n)
 }
 
-// restartFaults names what a shutdown has stopped and does not start again, and, with its reason, what
-// waits for that.
+// restartFaults names the containers that a shutdown stopped and that cannot be restarted, and those that
+// still wait, with the reason.
 func (f Facts) restartFaults() (found faults) {
 	if f.Guard == nil {
 		return nil
 	}
-	var down, waiting, silent []string // silent are runtimes that do not answer
+	var down, waiting, unreachable []string // unreachable: runtimes that do not answer
 	for _, r := range f.Guard.Restarts {
 		name := cmp.Or(r.Name, r.ID)
 		switch {
@@ -347,8 +345,8 @@ func (f Facts) restartFaults() (found faults) {
 			down = append(down, name)
 		case r.Outcome == "" && r.Reason != "" && !r.ByUnit:
 			waiting = append(waiting, fmt.Sprintf("%s (%s)", name, r.Reason))
-			if r.Reason == journal.AwaitsRuntime && !slices.Contains(silent, r.Runtime) {
-				silent = append(silent, r.Runtime)
+			if r.Reason == journal.AwaitsRuntime && !slices.Contains(unreachable, r.Runtime) {
+				unreachable = append(unreachable, r.Runtime)
 			}
 		}
 	}
@@ -357,21 +355,21 @@ func (f Facts) restartFaults() (found faults) {
 	}
 	later := "containers not restarted yet: " + strings.Join(waiting, ", ")
 	switch {
-	case len(silent) > 0:
+	case len(unreachable) > 0:
 		var starts []string
-		for _, name := range silent {
-			starts = append(starts, f.startOfSilent(name))
+		for _, name := range unreachable {
+			starts = append(starts, f.startOfUnreachable(name))
 		}
-		found.add(warn(strings.Join(starts, "; "), "%s; no answer from %s", later, strings.Join(silent, ", ")))
+		found.add(warn(strings.Join(starts, "; "), "%s; no answer from %s", later, strings.Join(unreachable, ", ")))
 	case len(waiting) > 0:
 		found.add(warn("wait: hostler starts each container once its units are up; see `systemctl list-jobs` and `systemctl --failed`", "%s", later))
 	}
 	return found
 }
 
-// startOfSilent is how a runtime is started that has not answered since the boot, perhaps because it is
-// not enabled.
-func (f Facts) startOfSilent(name string) string {
+// startOfUnreachable is the hint for a runtime that has not answered since the boot: its unit may not be
+// enabled.
+func (f Facts) startOfUnreachable(name string) string {
 	endpoint := ""
 	if i := slices.IndexFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == name }); i >= 0 {
 		endpoint = f.Runtimes.List[i].Endpoint
@@ -383,7 +381,7 @@ func (f Facts) startOfSilent(name string) string {
 	return fix
 }
 
-// leastFree is what hostler's own files need room for, several times over.
+// leastFree is several times the size of hostler's own files.
 const leastFree = 64 << 20
 
 func state(f Facts) Check {
@@ -399,7 +397,7 @@ func state(f Facts) Check {
 	return ok("%s is writable and has %s free", f.State.Path, gc.Size(f.State.Free))
 }
 
-// conditions looks at the administrator's own checks. Each has a line, and its fix another one.
+// conditions reports the faults of custom checks: each message is on a line, and each hint too.
 func conditions(f Facts) Check {
 	c := f.Conditions
 	if found := warnings(slices.Concat(c.Problems, c.Broken, c.Unknown)); len(found) > 0 {

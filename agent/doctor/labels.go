@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// mostLabels is how many ignored labels the check names.
+// mostLabels bounds how many ignored labels the check names.
 const mostLabels = 5
 
-// labels names the labels and annotations of pods and containers that hostler passes over.
+// labels names the labels and annotations of pods and containers that hostler ignores.
 func labels(f Facts) Check {
 	ignored := f.Runtimes.Ignored
 	if len(ignored) == 0 {

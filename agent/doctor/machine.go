@@ -8,28 +8,28 @@ import (
 	"hostler.io/hostler/gc"
 )
 
-// Machine is where the host keeps images, and what it lacks.
+// Machine has the filesystems of images, and the host's resources under pressure.
 type Machine struct {
-	Pressures        []Fix // of memory, disks and PIDs, and tasks that wait for them
+	Pressures        []Fix // on memory, disks and PIDs, and from tasks that wait for them
 	Network          []Fix // why other hosts do not reach this one
 	ImageFilesystems []gc.FilesystemStatus
-	ImagesUnknown    string // why they are not known; empty where they are
-	HighPercent      int    // of image collection; 0 where it is not hostler's
+	ImagesUnknown    string // why the filesystems are not known; empty if they are
+	HighPercent      int    // threshold of image collection; 0 if hostler does not own this job
 	LowPercent       int
 }
 
-// imageFilesystem looks where images are, whether that can be measured, and how full it is
-// beside what begins a collection.
+// imageFilesystem checks the filesystems of images: whether they are known and measured, and how full
+// they are compared to the high threshold.
 func imageFilesystem(f Facts) Check {
 	m := f.Machine
 	switch {
 	case !f.Agent.Answers:
 		return unchecked(f)
 	case !slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return !r.bare() }):
-		return Check{} // nobody keeps images here; where nobody is there at all, check runtimes says so
+		return Check{} // no runtime here has images; if there is no runtime at all, check runtimes reports that
 	case m.ImagesUnknown != "":
 		fix := "see check runtimes"
-		if runtimes(f).Status == OK { // it is checked every ten seconds
+		if runtimes(f).Status == OK { // the agent checks runtimes every 10 seconds
 			fix = "run `hostler doctor` again in some seconds"
 		}
 		return warn(fix, "cannot find the filesystem of images: %s", m.ImagesUnknown)
@@ -45,7 +45,7 @@ func imageFilesystem(f Facts) Check {
 		}
 		text := fmt.Sprintf("%s (%s) holds the images of %s and has %s of %s free", fs.Filesystem, fs.Device, strings.Join(fs.Runtimes, " and "), gc.Size(fs.AvailableBytes), gc.Size(fs.CapacityBytes))
 		switch used := max(fs.UsedPercent, fs.InodesUsedPercent); {
-		case f.Collection.Images.Only(fs.Runtimes): // check collection says so, and if it is full
+		case f.Collection.Images.Covers(fs.Runtimes): // check collection reports that, and a full filesystem
 			text += fmt.Sprintf(": it is %d%% full, collected on request only", used)
 		case m.HighPercent > 0 && m.HighPercent < gc.ThresholdOff:
 			text += fmt.Sprintf(": it is %d%% full, collected from %d%% down to %d%%", used, m.HighPercent, m.LowPercent)
@@ -62,7 +62,7 @@ func imageFilesystem(f Facts) Check {
 // pressure lists the pressures that the Node's conditions report.
 func pressure(f Facts) Check {
 	if !f.Agent.Answers {
-		return Check{} // check agent says so
+		return Check{} // check agent reports that
 	}
 	return warnings(f.Machine.Pressures).or(ok("no pressure on memory, disks or PIDs"))
 }
@@ -70,12 +70,12 @@ func pressure(f Facts) Check {
 // nodeNetwork reports whether other hosts reach this one at the Node's addresses.
 func nodeNetwork(f Facts) Check {
 	if !f.Agent.Answers {
-		return Check{} // check agent says so
+		return Check{} // check agent reports that
 	}
 	return warnings(f.Machine.Network).or(ok("the Node's addresses are on live interfaces"))
 }
 
-// warnings are one for each.
+// warnings returns a warning for each fault.
 func warnings(fixes []Fix) (found faults) {
 	for _, m := range fixes {
 		found.add(warn(m.Command, "%s", m.Message))
@@ -83,7 +83,7 @@ func warnings(fixes []Fix) (found faults) {
 	return found
 }
 
-// watchdog checks whether systemd would notice an agent that hangs.
+// watchdog checks whether systemd restarts an agent that hangs.
 func watchdog(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || f.Systemd.Service.LoadState != "loaded" {
 		return Check{}
@@ -97,21 +97,21 @@ func watchdog(f Facts) Check {
 	return ok("systemd restarts an agent that hangs for %v", f.Systemd.Run.Watchdog)
 }
 
-// bypasses reports which shutdowns give no logind notification here, and what happens to pods then.
+// bypasses lists the shutdowns without logind notification on this host, and what happens to pods then.
 func bypasses(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || !f.Agent.Answers || len(f.Phases) == 0 || f.delegated() {
 		return Check{}
 	}
-	past := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers)"
+	bypassing := "`systemctl start reboot.target`, SIGRTMIN+3 to +6 to PID 1 (from container managers)"
 	switch u := f.Systemd.CtrlAltDel; {
 	case u.Err != nil:
-		past += " and, unless it is masked, Ctrl-Alt-Del"
+		bypassing += " and, unless it is masked, Ctrl-Alt-Del"
 	case u.LoadState != masked:
-		past += " and Ctrl-Alt-Del"
+		bypassing += " and Ctrl-Alt-Del"
 	}
 	podman := ""
 	if slices.ContainsFunc(f.Runtimes.List, func(r Runtime) bool { return r.Name == "podman" }) {
 		podman = ". Exception: Podman containers without a unit, if podman.service is not running (/usr/share/doc/hostler/docs/reference/runtimes.md)"
 	}
-	return ok("shutdowns without logind notification: %s. Pods are still stopped in order if checks unit-order, scopes and job-timeouts are ok%s. `reboot -f` and a reset stop nothing in order", past, podman)
+	return ok("shutdowns without logind notification: %s. Pods are still stopped in order if checks unit-order, scopes and job-timeouts are ok%s. `reboot -f` and a reset stop nothing in order", bypassing, podman)
 }

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// found is a check of the report; the zero one where there is none.
+// found returns a check of the report; the zero value if it is missing.
 func found(r doctor.Report, name string) doctor.Check {
 	i := slices.IndexFunc(r.Checks, func(c doctor.Check) bool { return c.Name == name })
 	if i < 0 {
@@ -29,22 +29,22 @@ func TestACommandReportsAnAgentOfAnotherVersion(t *testing.T) {
 		{"the same", "1.2.3", "1.2.3", doctor.OK, "1.2.3"},
 		{"an agent of before", "1.2.2", "1.2.3", doctor.Warn, "the running agent is 1.2.2, the program on disk is 1.2.3"},
 		{"no agent", "", "1.2.3", "", ""},
-		{"an agent that does not tell", "", "", "", ""},
+		{"an agent that does not report its version", "", "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := healthy()
 			f.Agent.Version = c.agent
 			r := doctor.Examine(f)
-			seen := r.SeenBy(c.program)
+			seen := r.CheckVersion(c.program)
 			got := found(seen, "version")
 			if got.Status != c.want || !strings.Contains(got.Message, c.message) || (got.Hint != "") != (c.want == doctor.Warn) {
-				t.Errorf("SeenBy(%q) = %+v, want %q with %q, and a fix with a warning", c.program, got, c.want, c.message)
+				t.Errorf("CheckVersion(%q) = %+v, want %q with %q, and a fix with a warning", c.program, got, c.want, c.message)
 			}
 			if c.want == doctor.Warn && seen.Checks[0].Name != "version" {
-				t.Errorf("SeenBy(%q) begins with %s, want the worst first", c.program, seen.Checks[0].Name)
+				t.Errorf("CheckVersion(%q) begins with %s, want the worst first", c.program, seen.Checks[0].Name)
 			}
 			if found(r, "version").Status != "" {
-				t.Errorf("SeenBy(%q) has changed the report that it was given", c.program)
+				t.Errorf("CheckVersion(%q) has changed the report that it was given", c.program)
 			}
 		})
 	}
@@ -73,8 +73,8 @@ func TestConfigOfAService(t *testing.T) {
 	}
 }
 
-// runc and crun keep folders of containers, and no images.
-func TestWhoKeepsNoImagesHasNoFilesystemOfThem(t *testing.T) {
+// runc and crun have no images, only directories of containers.
+func TestARuntimeWithoutImagesNeedsNoImageFilesystem(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		runtimes []string
@@ -97,7 +97,7 @@ func TestWhoKeepsNoImagesHasNoFilesystemOfThem(t *testing.T) {
 	}
 }
 
-func TestUsersOwnPodmansAreMentioned(t *testing.T) {
+func TestRootlessPodmanIsMentioned(t *testing.T) {
 	f := healthy()
 	f.Runtimes.PodmanUsers = []string{"1000", "1001"}
 	if got := found(doctor.Examine(f), "podman"); got.Status != doctor.OK || !strings.Contains(got.Message, "are not managed") || !strings.Contains(got.Message, "1000, 1001") {
@@ -115,7 +115,7 @@ func TestAGrantWithoutLimitIsReported(t *testing.T) {
 	}
 }
 
-func TestACertificatesRemainingLifeIsReportedInWordsOfAPerson(t *testing.T) {
+func TestTheRemainingLifetimeOfACertificateIsReadable(t *testing.T) {
 	for left, want := range map[time.Duration]string{
 		100*24*time.Hour + time.Hour:  "for 100 days more",
 		30*time.Hour + 20*time.Second: "for 30h0m0s more",

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Network is what hostler serves over the network.
+// Network is the API that the agent serves over the network.
 type Network struct {
-	Certificate *Certificate // that it shows to callers; nil where none can be read
-	Exposed     []string     // keys that others on this host can read
-	// Err is why nobody is served, or not by the files as they are.
+	Certificate *Certificate // of the server; nil if none can be read
+	Exposed     []string     // keys that other users on this host can read
+	// Err is why the agent does not serve, or serves with older files than those on disk.
 	Err error
 	// Unchecked reports that only the service can read the files.
 	Unchecked bool
 }
 
-// network looks at whether callers are served, and for how long.
+// network checks whether the agent serves over the network, and how long its certificate is valid.
 func network(f Facts) Check {
 	n := f.Network
 	if n == nil {
@@ -29,16 +29,16 @@ func network(f Facts) Check {
 		found.add(warn("chmod 600 "+path, "%s is the key of the agent, and other users on this host can read it", path))
 	}
 	crt, now := n.Certificate, time.Now()
-	var worn faults
+	var expiry faults
 	if crt != nil {
-		worn = crt.aging(now, "put a new certificate into "+crt.Path+" and its key into the file of api.tls.key; hostler reads them automatically", "hostler does not renew it")
+		expiry = crt.aging(now, "put a new certificate into "+crt.Path+" and its key into the file of api.tls.key; hostler reads them automatically", "hostler does not renew it")
 	}
-	found = append(found, worn...)
-	if n.Err != nil && !slices.ContainsFunc(worn, func(c Check) bool { return c.Status == Fail }) { // else it is the same
+	found = append(found, expiry...)
+	if n.Err != nil && !slices.ContainsFunc(expiry, func(c Check) bool { return c.Status == Fail }) { // an expired certificate is the cause of Err, too
 		found.add(fail("fix that; hostler retries automatically", "%v", n.Err))
 	}
 	if crt == nil {
-		return found.or(Check{}) // there is always a reason
+		return found.or(Check{}) // without certificate, Err is set
 	}
 	return found.or(crt.good(now, ""))
 }

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 )
 
-// served is a host that serves callers over the network, and all is well.
+// served is a healthy host that serves its API over the network.
 func served() doctor.Facts {
 	f := healthy()
 	f.Network = &doctor.Network{Certificate: &doctor.Certificate{Path: "/etc/hostler/api.crt", Begins: time.Now().Add(-time.Hour), Ends: time.Now().Add(24 * time.Hour)}}
@@ -34,7 +34,7 @@ func TestEachFaultOfTheNetworkIsFoundWithItsFix(t *testing.T) {
 		{
 			"the certificate has ended", func(n *doctor.Network) {
 				n.Certificate.Ends = time.Now().Add(-time.Minute)
-				n.Err = errors.New("api.tls.certificate: ended") // as the agent says by itself
+				n.Err = errors.New("api.tls.certificate: ended") // as the agent reports it, too
 			},
 			"fail network|/etc/hostler/api.crt expired on|put a new certificate into /etc/hostler/api.crt and its key into the file of api.tls.key",
 		},

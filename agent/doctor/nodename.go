@@ -6,24 +6,24 @@ import (
 	"hostler.io/hostler/status"
 )
 
-// Name is how the names of host and Node go together.
+// Name has the names of the host and of its Node.
 type Name struct {
-	Node       string // what the Node is called
-	Configured bool   // by node.name
-	HostName   string // what the host is called now
-	Unnamed    string // why the host's name did not name the Node, when the agent started; empty if it did
-	Shared     bool   // the Node is on a control plane with those of other hosts
+	Node       string // name of the Node
+	Configured bool   // the name is from node.name
+	HostName   string // the host's name now
+	Unnamed    string // why the host name was no valid Node name when the agent started; empty if it was
+	Shared     bool   // the control plane also has the Nodes of other hosts
 	// Unregistered reports that the control plane has no Node of that name, as far as the agent knows.
 	Unregistered bool
-	Waits        bool // the agent started a moment ago: the host may get its name yet
+	Starting     bool // the agent has just started, and waits for the host to get its name
 }
 
-// Withheld says why there is neither Node nor Lease; empty if the name is not the reason.
+// Withheld says why the host's name prevents Node and Lease; empty if it does not.
 func (n Name) Withheld() string {
 	switch {
-	case n.Unnamed == "" || !n.Shared && !n.Waits:
+	case n.Unnamed == "" || !n.Shared && !n.Starting:
 		return ""
-	case n.Waits:
+	case n.Starting:
 		return n.Unnamed + "; Node and Lease are not written until it has one"
 	}
 	return n.Unnamed + "; without one there is no Node and no Lease"
@@ -40,7 +40,7 @@ func NodeName(f Facts) Check {
 	switch {
 	case n.Configured:
 		return ok("the Node is named %s (node.name)", n.Node)
-	case n.Unnamed != "" && n.Waits:
+	case n.Unnamed != "" && n.Starting:
 		return warn(give, "%s", n.Withheld())
 	case n.Unnamed != "" && n.Shared:
 		return fail(give, "%s", n.Withheld())
@@ -53,7 +53,7 @@ func NodeName(f Facts) Check {
 	if err != nil {
 		return warn(keep, "the host was named %s when the agent started, and has no valid name now: the next start would have no Node", n.Node)
 	}
-	leave := "hostler leave; " // if it fails, the restart still gives the Node its new name
+	leave := "hostler leave; " // ";": even if it fails, the restart must follow, which renames the Node
 	if n.Unregistered {
 		leave = ""
 	}

@@ -2,7 +2,7 @@ package doctor
 
 import "strings"
 
-// notStarted names containers that should run and that nobody started after the boot.
+// notStarted names the containers that were not started after the boot, despite their restart policy.
 func notStarted(f Facts) Check {
 	if len(f.Runtimes.NotStarted) == 0 {
 		return Check{}

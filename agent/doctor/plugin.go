@@ -6,25 +6,24 @@ import (
 	"strings"
 )
 
-// Plugin is the program that keeps this host's Node, as it answers now.
+// Plugin is the control-plane plugin that stores this host's Node, as it answers now.
 type Plugin struct {
 	StoreState
-	Socket string // that it serves
+	Socket string // path
 
-	Unreached Fix   // why there is nobody at the socket who is trusted; zero where there is
-	NoAnswer  error // why who is there does not say who it is
+	Unreached Fix   // why no trusted process serves the socket; zero if one does
+	NoAnswer  error // why the request Info fails
 
-	Name, Version, Endpoint string // as it says
-	Lists, Watches, Expires bool   // as it says that it can
-	// Reading is why the Node cannot be read, Listing and Watching why it does not do what
-	// it says that it can.
-	Reading, Listing, Watching error
+	Name, Version, Endpoint      string // from the answer to Info
+	CanList, CanWatch, CanExpire bool   // the abilities in the answer to Info
+	// ReadErr is why the Node cannot be read. ListErr and WatchErr are why a promised ability fails.
+	ReadErr, ListErr, WatchErr error
 }
 
-// answers reports whether it has said who it is.
+// answers reports whether the plugin has answered Info.
 func (p *Plugin) answers() bool { return p.Name != "" }
 
-// pluginServes checks whether it answers, and what it has of this host.
+// pluginServes checks whether the plugin answers, and whether it has the Node.
 func pluginServes(f Facts) Check {
 	p := f.Plugin
 	switch {
@@ -37,10 +36,10 @@ func pluginServes(f Facts) Check {
 	}
 	who := fmt.Sprintf("plugin %s, speaking protocol 1 for %s,", strings.TrimSpace(p.Name+" "+p.Version), p.Endpoint)
 	switch {
-	case p.Reading != nil:
-		return fail("check the store behind the plugin: that it runs, is reachable, and accepts the credentials; see the log of the plugin", "%s answers, but cannot read node %s: %v", who, p.Node, p.Reading)
-	case p.Writing != nil:
-		return fail(p.writingFix(f, "allow this host to write its own objects in the store behind the plugin"), "%s answers, but the agent's last write failed: %v", who, p.Writing)
+	case p.ReadErr != nil:
+		return fail("check the store behind the plugin: that it runs, is reachable, and accepts the credentials; see the log of the plugin", "%s answers, but cannot read node %s: %v", who, p.Node, p.ReadErr)
+	case p.WriteErr != nil:
+		return fail(p.writingFix(f, "allow this host to write its own objects in the store behind the plugin"), "%s answers, but the agent's last write failed: %v", who, p.WriteErr)
 	case !p.Found && p.NotWritten != "":
 		return warn("do nothing if this is intended", "%s answers, but node %s does not exist: %s", who, p.Node, p.NotWritten)
 	case !p.Found && f.Agent.Answers:
@@ -51,10 +50,10 @@ func pluginServes(f Facts) Check {
 	return ok("%s answers, and node %s exists", who, p.Node)
 }
 
-// pluginAbilities checks whether it can do what it says, and names what it cannot.
+// pluginAbilities checks the abilities that the plugin promises, and names those that it lacks.
 func pluginAbilities(f Facts) Check {
 	p := f.Plugin
-	if p == nil || !p.answers() || p.Reading != nil {
+	if p == nil || !p.answers() || p.ReadErr != nil {
 		return Check{}
 	}
 	var found faults
@@ -66,9 +65,9 @@ func pluginAbilities(f Facts) Check {
 		ability string
 		without string
 	}{
-		{p.Lists, p.Listing, "lists objects", "ABILITY_LIST", "it cannot list: `hostler nodes` shows no other host, and duplicate hosts are not found"},
-		{p.Watches, p.Watching, "watches changes", "ABILITY_WATCH", "it cannot watch: hostler reads changes every 10 seconds"},
-		{p.Expires, nil, "", "", "it cannot expire objects: leases of dead hosts remain, and old events must be deleted manually"},
+		{p.CanList, p.ListErr, "lists objects", "ABILITY_LIST", "it cannot list: `hostler nodes` shows no other host, and duplicate hosts are not found"},
+		{p.CanWatch, p.WatchErr, "watches changes", "ABILITY_WATCH", "it cannot watch: hostler reads changes every 10 seconds"},
+		{p.CanExpire, nil, "", "", "it cannot expire objects: leases of dead hosts remain, and old events must be deleted manually"},
 	} {
 		switch {
 		case !a.says:
@@ -83,7 +82,7 @@ func pluginAbilities(f Facts) Check {
 	return found.or(ok("it lists objects, watches changes, and expires objects that are not renewed"))
 }
 
-// pluginNode looks at what others see of the Node.
+// pluginNode checks the Node and its Lease as other clients see them.
 func pluginNode(f Facts) Check {
 	p := f.Plugin
 	if p == nil || p.LeaseExpired == "" && !p.Found {

@@ -11,35 +11,35 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// plugged is a host whose Node a plugin keeps, and all is well.
-func plugged() doctor.Facts {
+// withPlugin is a healthy host whose Node a plugin stores.
+func withPlugin() doctor.Facts {
 	f := healthy()
 	f.Plugin = &doctor.Plugin{
-		StoreState: doctor.StoreState{Node: "n", Found: true, Mine: true},
+		StoreState: doctor.StoreState{Node: "n", Found: true, Managed: true},
 		Socket:     "/run/fleet/plugin.sock",
-		Name:       "fleet", Version: "1.2.3", Endpoint: "https://fleet.example", Lists: true, Watches: true, Expires: true,
+		Name:       "fleet", Version: "1.2.3", Endpoint: "https://fleet.example", CanList: true, CanWatch: true, CanExpire: true,
 	}
 	return f
 }
 
-// dumb is a plugin that does not say who it is.
-func dumb(f *doctor.Facts) {
+// withoutInfo makes the plugin not answer Info.
+func withoutInfo(f *doctor.Facts) {
 	f.Plugin.Name, f.Plugin.Version, f.Plugin.Endpoint = "", "", ""
-	f.Plugin.Lists, f.Plugin.Watches, f.Plugin.Expires, f.Plugin.Found = false, false, false, false
+	f.Plugin.CanList, f.Plugin.CanWatch, f.Plugin.CanExpire, f.Plugin.Found = false, false, false, false
 }
 
 func TestAHostWithAPluginIsFine(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*doctor.Facts)
-		want   []string // in what its checks say
+		want   []string // parts of the messages of its checks
 	}{
 		"it does all": {func(*doctor.Facts) {}, []string{"plugin fleet 1.2.3, speaking protocol 1 for https://fleet.example, answers, and node n exists", "lists objects, watches changes, and expires", "the lease is renewed"}},
 		"it can do no more than it has to": {func(f *doctor.Facts) {
-			f.Plugin.Lists, f.Plugin.Watches, f.Plugin.Expires = false, false, false
+			f.Plugin.CanList, f.Plugin.CanWatch, f.Plugin.CanExpire = false, false, false
 		}, []string{"shows no other host", "reads changes every 10 seconds", "leases of dead hosts remain"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := plugged()
+			f := withPlugin()
 			c.change(&f)
 			var text []string
 			for _, check := range doctor.Examine(f).Checks {
@@ -66,36 +66,36 @@ func TestEachFaultOfAPluginIsFoundWithItsFix(t *testing.T) {
 		want  []string // "status name" and parts of message or hint, with "|" between
 	}{
 		{"others may write the socket", func(f *doctor.Facts) {
-			dumb(f)
+			withoutInfo(f)
 			f.Plugin.Unreached = doctor.Fix{Message: "is writable by users other than root (Srwxrwx---)", Command: "chmod go-w /run/fleet/plugin.sock"}
 			f.Plugin.LeaseExpired = "lease not renewed for 50s"
 		}, []string{"fail plugin|/run/fleet/plugin.sock: is writable by users other than root|chmod go-w", "fail plugin-node|the lease has expired: lease not renewed for 50s|checks of the plugin"}},
 		{"there is no socket", func(f *doctor.Facts) {
-			dumb(f)
+			withoutInfo(f)
 			f.Plugin.Unreached = doctor.Fix{Message: "there is no socket"}
 		}, []string{"fail plugin|there is no socket|start the service of the plugin"}},
 		{"it does not say who it is", func(f *doctor.Facts) {
-			dumb(f)
+			withoutInfo(f)
 			f.Plugin.NoAnswer = errors.New("ask who it is: no answer from plugin at /run/x: it may hang: see its log")
 		}, []string{"fail plugin|no answer from plugin|answer Info at once"}},
 		{"it speaks another protocol", func(f *doctor.Facts) {
-			dumb(f)
+			withoutInfo(f)
 			f.Plugin.NoAnswer = errors.New(`plugin "fleet" speaks protocol [2], and hostler speaks 1: install versions of both with a common protocol`)
 		}, []string{"fail plugin|speaks protocol [2]"}},
 		{"what is behind it is away", func(f *doctor.Facts) {
-			f.Plugin.Found, f.Plugin.Reading = false, fmt.Errorf("get nodes/n: connection refused: %w", controlplane.ErrUnavailable)
+			f.Plugin.Found, f.Plugin.ReadErr = false, fmt.Errorf("get nodes/n: connection refused: %w", controlplane.ErrUnavailable)
 		}, []string{"fail plugin|answers, but cannot read node n|connection refused|the store behind the plugin"}},
 		{"another machine has the name", func(f *doctor.Facts) {
-			f.Plugin.Writing = &controlplane.IdentityError{Name: "n"}
+			f.Plugin.WriteErr = &controlplane.IdentityError{Name: "n"}
 		}, []string{"fail plugin|the agent's last write failed|node.takeover"}},
 		{"it may not write", func(f *doctor.Facts) {
-			f.Plugin.Writing = by(controlplane.ErrForbidden)
+			f.Plugin.WriteErr = clientError(controlplane.ErrForbidden)
 		}, []string{"fail plugin|the agent's last write failed|allow this host to write"}},
 		{"it does not list, and says that it does", func(f *doctor.Facts) {
-			f.Plugin.Listing = errors.New("it does not implement this call")
+			f.Plugin.ListErr = errors.New("it does not implement this call")
 		}, []string{"warn plugin-abilities|says that it lists objects, but that fails: it does not implement|ABILITY_LIST"}},
-		{"it tells of no changes, and says that it does", func(f *doctor.Facts) {
-			f.Plugin.Watching = context.DeadlineExceeded
+		{"it reports no changes, and says that it does", func(f *doctor.Facts) {
+			f.Plugin.WatchErr = context.DeadlineExceeded
 		}, []string{"warn plugin-abilities|says that it watches changes, but that fails|ABILITY_WATCH"}},
 		{"the lease is gone", func(f *doctor.Facts) {
 			f.Plugin.LeaseExpired = "there is a node n and no lease of it"
@@ -109,7 +109,7 @@ func TestEachFaultOfAPluginIsFoundWithItsFix(t *testing.T) {
 		{"there is no node yet", func(f *doctor.Facts) { f.Plugin.Found = false }, []string{"warn plugin|node n does not exist yet|hostler status"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := plugged()
+			f := withPlugin()
 			c.spoil(&f)
 			finds(t, doctor.Examine(f), c.want)
 		})
@@ -120,7 +120,7 @@ func TestAPluginIsCheckedWithoutAnAgent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*doctor.Facts)
-		want  []string // as above, beside those of an agent that is away
+		want  []string // as above, besides the findings without an agent
 	}{
 		{"it is fine", func(*doctor.Facts) {}, nil},
 		{"its lease has ended", func(f *doctor.Facts) {
@@ -128,7 +128,7 @@ func TestAPluginIsCheckedWithoutAnAgent(t *testing.T) {
 		}, []string{"fail plugin-node|the lease has expired|systemctl restart hostler"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := plugged()
+			f := withPlugin()
 			down(&f)
 			c.spoil(&f)
 			r := doctor.Examine(f)

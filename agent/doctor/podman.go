@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// podman reports containers that nobody starts or stops: the host's own, whose Podman cannot
-// be asked, and those of users.
+// podman reports Podman containers that hostler does not manage: the system's, if their Podman does not
+// answer, and those of users (rootless).
 func podman(f Facts) Check {
 	var users string
 	if list := f.Runtimes.PodmanUsers; len(list) > 0 {

@@ -15,8 +15,8 @@ type Reboots struct {
 	Err     error                // why some of them may be missing; nil where none is
 }
 
-// otherReboots names what else reboots a host that hostler reboots. Others may reboot a host that
-// hostler does not: pods are stopped first all the same.
+// otherReboots warns of other programs that reboot a host that hostler reboots. If hostler does not
+// reboot the host, others may: hostler still stops the pods first.
 func otherReboots(f Facts) Check {
 	r := f.Reboots
 	if !r.Enabled {

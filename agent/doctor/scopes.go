@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// scopePrefixes are the scopes that containers run in, by the names of runtimes, or of
-// those that have their containers in scopes only where they are told to.
+// scopePrefixes has the prefixes of container scopes, by runtime. Runtimes that use scopes only with a
+// flag have the flag in their key.
 func scopePrefixes() map[string]string {
 	return map[string]string{
 		"containerd": "cri-containerd", "cri-o": "crio", "crio": "crio", "docker": "docker", "cri-dockerd": "docker", "podman": "libpod",
@@ -16,8 +16,8 @@ func scopePrefixes() map[string]string {
 	}
 }
 
-// scopes checks whether systemd would leave containers alone until hostler has
-// drained them, in a shutdown that bypasses logind.
+// scopes checks that, in a shutdown without logind notification, systemd stops containers only after
+// hostler has drained them.
 func scopes(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" {
 		return Check{}
@@ -58,14 +58,14 @@ func scopes(f Facts) Check {
 	return found.or(ok("also in a shutdown without logind notification, containers run until hostler has stopped their pods"))
 }
 
-// unordered is the fault of a prefix whose scopes no drop-in orders.
+// unordered is the fault that no drop-in orders the scopes of a prefix.
 func (s Systemd) unordered(prefix, whose string) Check {
 	message := fmt.Sprintf("the scopes of %s are not ordered: in a shutdown without logind notification, systemd stops these containers at once", whose)
 	hint := fmt.Sprintf("install the package, or write \"[Unit]\" and \"Before=%s\" into %s", Service, ScopeDropIn(prefix))
-	if blank := s.Blank[prefix]; blank != "" {
-		message += fmt.Sprintf("; %s does not say Before=%s", blank, Service)
-		if !strings.HasPrefix(blank, "/usr/lib/") && !strings.HasPrefix(blank, "/lib/") { // those are the package's
-			hint = "rm " + blank
+	if wrong := s.WrongDropIns[prefix]; wrong != "" {
+		message += fmt.Sprintf("; %s does not say Before=%s", wrong, Service)
+		if !strings.HasPrefix(wrong, "/usr/lib/") && !strings.HasPrefix(wrong, "/lib/") { // those are the package's
+			hint = "rm " + wrong
 		}
 	}
 	return warn(hint+"; then systemctl daemon-reload", "%s", message)

@@ -15,12 +15,12 @@ const ServerService = "hostler-server.service"
 type Server struct {
 	Socket  string
 	Found   bool           // the socket exists
-	Fault   string         // of its configuration; empty if the server could start with it
+	Fault   string         // error in its configuration; empty if the server could start with it
 	Problem string         // why it does not answer; empty if it does
 	Status  *answer.Status // nil if it does not answer
 }
 
-// server is the server of this host; nil if none is installed and none serves.
+// server is the server of this host; nil if it is not installed and no socket exists.
 func (f Facts) server() *Server {
 	if u := f.Systemd.Server; f.Server == nil || !f.Server.Found && u.LoadState != "loaded" && u.LoadState != masked {
 		return nil
@@ -36,7 +36,7 @@ func (f Facts) serverStatus() *answer.Status {
 	return nil
 }
 
-// serverRuns checks whether it runs, in the version of the agent, and could start again.
+// serverRuns checks whether the server runs, has the version of the agent, and could start again.
 func serverRuns(f Facts) Check {
 	s, u := f.server(), f.Systemd.Server
 	if s == nil {
@@ -51,7 +51,7 @@ func serverRuns(f Facts) Check {
 	switch {
 	case s.Status != nil:
 		found = append(found, serverFaults(f, *s.Status)...)
-	case len(found) > 0: // the files are reason enough
+	case len(found) > 0: // the invalid files are the cause
 	case u.Err != nil:
 		return unknown("whether "+ServerService+" runs", u.Err)
 	case unused && u.LoadState == masked:
@@ -71,7 +71,7 @@ func serverRuns(f Facts) Check {
 	return found.or(ok("the server answers, version %s, and its files are valid", s.Status.Version))
 }
 
-// serverFaults is what is wrong with a server that answers.
+// serverFaults returns the faults of a server that answers.
 func serverFaults(f Facts, s answer.Status) (found faults) {
 	if u := f.Systemd.Server; u.LoadState == "loaded" && !u.AtBoot() {
 		found.add(warn("systemctl enable hostler-server", "%s does not start at the next boot", ServerService))
@@ -80,7 +80,7 @@ func serverFaults(f Facts, s answer.Status) (found faults) {
 		found.add(warn("install hostler and hostler-server in the same version, then restart the older one: systemctl restart hostler-server, or "+f.fixes().restartAgent(), "the server is %s, the agent is %s", s.Version, own))
 	}
 	if s.Store.Since == nil {
-		return found // its loops fail, too
+		return found // without its store, loops fail: check server-store reports that
 	}
 	for _, l := range s.Loops {
 		if !l.Healthy {
@@ -108,7 +108,7 @@ func serverStore(f Facts) Check {
 	return ok("the store %s at %s answers", s.Store.Type, s.Store.Endpoint)
 }
 
-// serverRightsFix is how a server gets its rights.
+// serverRightsFix is the hint that gives a server its rights.
 func serverRightsFix(store string) string {
 	if store == "kubernetes" {
 		return "as a cluster administrator, `kubectl apply -f /usr/share/doc/hostler-server/server-rbac.yaml`"
@@ -116,7 +116,7 @@ func serverRightsFix(store string) string {
 	return "give the server its rights (/usr/share/doc/hostler/docs/howto/server.md)"
 }
 
-// serverControllers checks whether some server leads each controller.
+// serverControllers checks whether each controller has a leader.
 func serverControllers(f Facts) Check {
 	s := f.serverStatus()
 	if s == nil || s.Store.Since == nil {
@@ -141,7 +141,7 @@ func serverControllers(f Facts) Check {
 	return found.or(ok("%s", strings.Join(fine, "; ")))
 }
 
-// serverObjects names what the server leaves alone.
+// serverObjects names the objects that the server cannot read or write.
 func serverObjects(f Facts) Check {
 	s := f.serverStatus()
 	const shown = 3

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// serving is a host with a server, and all is well.
+// serving is a healthy host with a server.
 func serving() doctor.Facts {
 	f := healthy()
 	since := time.Now()
@@ -25,8 +25,8 @@ func serving() doctor.Facts {
 	return f
 }
 
-// silent has the server of that state not answer.
-func silent(f *doctor.Facts, state string) {
+// unresponsive makes the server not answer. state is the ActiveState of its unit.
+func unresponsive(f *doctor.Facts, state string) {
 	f.Server.Status, f.Server.Problem = nil, "connect: connection refused"
 	f.Systemd.Server.ActiveState = state
 }
@@ -39,22 +39,26 @@ func TestAServerIsChecked(t *testing.T) {
 		"all is well": {func(*doctor.Facts) {}, []string{
 			"ok server|version 1.2.3", "ok server-store|etcd at http://e1:2379", "ok server-controllers|node-lifecycle: this server leads|eviction: other leads|reboots: disabled", "ok server-objects",
 		}},
-		"there is none": {func(f *doctor.Facts) { silent(f, ""); f.Server.Found = false; f.Systemd.Server.LoadState = "not-found" }, nil},
+		"there is none": {func(f *doctor.Facts) {
+			unresponsive(f, "")
+			f.Server.Found = false
+			f.Systemd.Server.LoadState = "not-found"
+		}, nil},
 		"nobody looked": {func(f *doctor.Facts) { f.Server = nil }, nil},
 		"it was never set up": {func(f *doctor.Facts) {
-			silent(f, "inactive")
+			unresponsive(f, "inactive")
 			f.Systemd.Server.UnitFileState = "disabled"
 			f.Server.Fault = "store.type: set it"
 		}, []string{"warn server|neither enabled nor started|systemctl enable --now hostler-server"}},
 		"it is masked": {func(f *doctor.Facts) {
-			silent(f, "inactive")
+			unresponsive(f, "inactive")
 			f.Systemd.Server.LoadState, f.Systemd.Server.UnitFileState = "masked", "masked"
 		}, []string{"warn server|is masked|systemctl unmask hostler-server"}},
-		"it has failed":                {func(f *doctor.Facts) { silent(f, "failed") }, []string{"fail server|hostler-server.service is failed|journalctl -u hostler-server -n 50; then systemctl restart hostler-server"}},
-		"it cannot start":              {func(f *doctor.Facts) { silent(f, "activating"); f.Server.Fault = "store.type: set it" }, []string{"fail server|store.type: set it\ncorrect the files until `hostler config check --server`"}},
-		"it hangs":                     {func(f *doctor.Facts) { silent(f, "active") }, []string{"fail server|runs, but does not answer: connect: connection refused|systemctl restart hostler-server"}},
-		"systemd does not say":         {func(f *doctor.Facts) { silent(f, ""); f.Systemd.Server = systemd.Unit{Err: errors.New("busy")} }, []string{"unknown server|busy"}},
-		"a socket without a service":   {func(f *doctor.Facts) { silent(f, ""); f.Systemd.Server = systemd.Unit{LoadState: "not-found"} }, []string{"fail server|no server answers at /run/hostler-server/server.sock|remove the socket"}},
+		"it has failed":                {func(f *doctor.Facts) { unresponsive(f, "failed") }, []string{"fail server|hostler-server.service is failed|journalctl -u hostler-server -n 50; then systemctl restart hostler-server"}},
+		"it cannot start":              {func(f *doctor.Facts) { unresponsive(f, "activating"); f.Server.Fault = "store.type: set it" }, []string{"fail server|store.type: set it\ncorrect the files until `hostler config check --server`"}},
+		"it hangs":                     {func(f *doctor.Facts) { unresponsive(f, "active") }, []string{"fail server|runs, but does not answer: connect: connection refused|systemctl restart hostler-server"}},
+		"systemd does not say":         {func(f *doctor.Facts) { unresponsive(f, ""); f.Systemd.Server = systemd.Unit{Err: errors.New("busy")} }, []string{"unknown server|busy"}},
+		"a socket without a service":   {func(f *doctor.Facts) { unresponsive(f, ""); f.Systemd.Server = systemd.Unit{LoadState: "not-found"} }, []string{"fail server|no server answers at /run/hostler-server/server.sock|remove the socket"}},
 		"it starts at no boot":         {func(f *doctor.Facts) { f.Systemd.Server.UnitFileState = "disabled" }, []string{"warn server|next boot|systemctl enable hostler-server", "ok server-store", "ok server-controllers", "ok server-objects"}},
 		"its files would not be valid": {func(f *doctor.Facts) { f.Server.Fault = "line 1: no" }, []string{"fail server|line 1: no|hostler config check --server", "ok server-store", "ok server-controllers", "ok server-objects"}},
 		"it is of another version":     {func(f *doctor.Facts) { f.Server.Status.Version = "1.2.2" }, []string{"warn server|the server is 1.2.2, the agent is 1.2.3|systemctl restart hostler-server", "ok server-store", "ok server-controllers", "ok server-objects"}},

@@ -7,9 +7,8 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// ConfigOf is the configuration file that a service reads: by the flag of its
-// command, or by its environment, of which what EnvironmentFile= holds is not known; empty
-// for the default one.
+// ConfigOf is the configuration file of a service, from the flag of its command or from its environment;
+// empty for the default one. It does not know the variables of EnvironmentFile=.
 func ConfigOf(r systemd.Run) string {
 	file := ""
 	for _, setting := range r.Environment {
@@ -29,5 +28,5 @@ func ConfigOf(r systemd.Run) string {
 	if file == "" {
 		return ""
 	}
-	return path.Join("/", file) // a service begins there
+	return path.Join("/", file) // the working directory of a service
 }

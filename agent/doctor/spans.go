@@ -7,7 +7,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-// Span is a time that logind grants, whose infinity is the longest that there is.
+// Span formats a delay that logind grants. plan.NoLimit stands for logind's infinity.
 func Span(d time.Duration) string {
 	if d == plan.NoLimit {
 		return "time without limit"
@@ -15,7 +15,7 @@ func Span(d time.Duration) string {
 	return d.String()
 }
 
-// life is how long a certificate lasts, for a person: in days while there are some.
+// life formats the remaining lifetime of a certificate: in days, from two days on.
 func life(left time.Duration) string {
 	const day = 24 * time.Hour
 	if left < 2*day {

@@ -6,34 +6,33 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// StoreState is what a store of objects has of this host's Node, and how the agent fares
-// with it.
+// StoreState is the state of this host's Node in a store of objects, and of the agent's writes to it.
 type StoreState struct {
-	Node string // its name
-	// Writing is why the agent's last write failed; nil without an agent, too.
-	Writing      error
-	NotWritten   string // why nothing is written although nothing failed; empty if it is
-	Found        bool   // the Node is there
-	Mine         bool   // the Node is hostler's to write
-	LeaseExpired string // why the fleet takes this host for dead; empty if it does not
+	Node string // name of the Node
+	// WriteErr is the error of the agent's last write; nil also without an agent.
+	WriteErr     error
+	NotWritten   string // why the agent does not write, although nothing failed; empty if it writes
+	Found        bool   // the Node exists
+	Managed      bool   // hostler manages the Node
+	LeaseExpired string // why the Lease counts as expired; empty if it does not
 	Drift        []Fix
 }
 
-// writingFix is what to do about a control plane that answers and refuses to be written
-// to; forbidden where it does for want of rights.
+// writingFix is the hint for a control plane that answers but rejects writes. forbidden is the hint for
+// missing rights.
 func (s *StoreState) writingFix(f Facts, forbidden string) string {
-	_, taken := errors.AsType[*controlplane.IdentityError](s.Writing)
+	_, taken := errors.AsType[*controlplane.IdentityError](s.WriteErr)
 	switch {
 	case taken:
 		return "give one of the two hosts another node.name, or set node.takeover: true to take over the Node"
-	case errors.Is(s.Writing, controlplane.ErrForbidden):
+	case errors.Is(s.WriteErr, controlplane.ErrForbidden):
 		return forbidden
 	}
 	return "hostler status; " + f.fixes().journal
 }
 
-// judge looks at what others see of the Node; overdue is the fix of a Lease that an
-// agent does not get renewed.
+// judge checks the Node and its Lease as other clients see them. expired is the hint for an agent that
+// does not renew its Lease.
 func (s *StoreState) judge(f Facts, expired string) Check {
 	var found faults
 	if s.LeaseExpired != "" {
@@ -48,7 +47,7 @@ func (s *StoreState) judge(f Facts, expired string) Check {
 	switch {
 	case s.NotWritten != "":
 		return found.or(ok("this host does not write the Node: %s", s.NotWritten))
-	case !s.Mine:
+	case !s.Managed:
 		return found.or(ok("the Node is not managed by hostler: its lease and status are not checked"))
 	}
 	return found.or(ok("the lease is renewed, and the Node is as configured"))

@@ -45,7 +45,7 @@ func clusterAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.L
 		}
 	}
 	c := Cluster(ctx, cfg, name, "doctor", current, waits, log)
-	if c.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
+	if c.Managed = mine; !mine || cfg.Lease.Enabled == config.Off {
 		c.LeaseExpired = ""
 	}
 	return c, nil
@@ -58,7 +58,7 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 	defer cancel()
 	k := cfg.ControlPlane.Kubernetes
 	file := cmp.Or(k.Kubeconfig, k.BootstrapKubeconfig)
-	c := &doctor.Cluster{Node: node, Kubeconfig: file, Waits: waits}
+	c := &doctor.Cluster{Node: node, Kubeconfig: file, CertificateErr: waits}
 	held, err := kubernetes.Credentials(file)
 	secrets := held.Secrets
 	o := kubernetes.Options{Kubeconfig: file, Version: version, PluginAsRoot: k.ExecPluginUser == config.UserRoot, Log: log}
@@ -96,7 +96,7 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 		case i == len(rights):
 			c.Rights.Delete = allowed
 		case !allowed:
-			c.Rights.Lacks = append(c.Rights.Lacks, rights[i].String())
+			c.Rights.Missing = append(c.Rights.Missing, rights[i].String())
 		}
 	}
 	return c

@@ -25,7 +25,7 @@ func pluginAlone(ctx context.Context, cfg config.Config, mine bool, log *slog.Lo
 		return nil, err
 	}
 	p := Plugin(ctx, store, name)
-	if p.Mine = mine; !mine || cfg.Lease.Enabled == config.Off {
+	if p.Managed = mine; !mine || cfg.Lease.Enabled == config.Off {
 		p.LeaseExpired = ""
 	}
 	return p, store.Close()
@@ -38,9 +38,9 @@ func Plugin(ctx context.Context, store *plugin.Store, node string) *doctor.Plugi
 	s := store.Diagnose(ctx, node)
 	p := &doctor.Plugin{
 		StoreState: doctor.StoreState{Node: node, Found: s.Node}, Socket: store.Socket(),
-		NoAnswer: s.NoAnswer, Reading: s.Reading, Listing: s.Listing, Watching: s.Watching,
+		NoAnswer: s.NoAnswer, ReadErr: s.Reading, ListErr: s.Listing, WatchErr: s.Watching,
 		Name: s.Name, Version: s.Version, Endpoint: s.Endpoint,
-		Lists: s.Lists, Watches: s.Watches, Expires: s.Ends,
+		CanList: s.Lists, CanWatch: s.Watches, CanExpire: s.Ends,
 	}
 	if s.Unreached != nil {
 		p.Unreached = doctor.Fix{Message: s.Unreached.Error(), Command: s.Fix}

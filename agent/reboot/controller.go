@@ -1,9 +1,9 @@
-// Package reboot reboots the host when that is wanted and it is the host's turn.
+// Package reboot reboots the host when a reboot is requested and the host has its turn.
 //
-// It owns the reboot that is wanted: since when and why, how far it is and what it waits for, across
-// restarts of the agent and boots. Decide is pure. Each step is on disk and on the Node before it is taken.
-// Pods are stopped by package maintenance, or by a server where a kubelet runs them; a Lock says whose turn
-// it is.
+// It owns the reboot request across restarts of the agent and boots: start, reason, step, and what the host
+// waits for. Decide is pure. Each step is written to the disk and to the Node before it is carried out.
+// Package maintenance stops the pods. If a kubelet runs them, a server evicts them instead. A Lock decides
+// whose turn it is.
 package reboot
 
 import (
@@ -26,61 +26,61 @@ import (
 )
 
 const (
-	// interval is from one decision to the next if nothing changes. Files are looked at that often.
+	// interval is the time between decisions if nothing changes. Files are checked at this interval.
 	interval = 10 * time.Second
 	// callTime bounds a call to the control plane or to a lock.
 	callTime = 10 * time.Second
 	// diskTime bounds a write to the disk.
 	diskTime = 2 * time.Second
-	// endBound is how long the end of Run waits for the end of a drain.
+	// endBound is how long Run, when it ends, waits for the end of a drain.
 	endBound = 5 * time.Second
-	// mostReason bounds what a person gives as a reason, in bytes.
+	// mostReason bounds the reason that a person gives, in bytes.
 	mostReason = 100
 )
 
-// Host is what the controller needs of the host. Its methods are bounded and safe for concurrent use.
+// Host is the controller's view of the host. Its methods are bounded and safe for concurrent use.
 type Host interface {
-	// Wanted returns the files and checks that request a reboot, and the checks whose result is not known.
+	// Wanted returns the files and checks that request a reboot, and those whose result is not known.
 	Wanted() (wanted, undecided []Finding)
-	// Drain stops all pods but critical ones, until ctx ends. It calls began before the first stop with the
-	// start of the record. began is that of a drain to continue, or zero.
+	// Drain stops all pods except critical ones, until ctx ends. It calls note with the start of the record
+	// before the first stop. began is the start of an interrupted drain to continue, or zero.
 	Drain(ctx context.Context, cause string, began time.Time, note func(time.Time)) (journal.Record, error)
-	// Undo starts again what that drain has stopped.
+	// Undo starts the containers again that the drain with this start has stopped.
 	Undo(ctx context.Context, began time.Time)
-	// Cordon cordons the Node unless it is cordoned, and Uncordon uncordons it if Cordon has cordoned it
-	// and no person has since.
+	// Cordon cordons the Node unless it is cordoned. Uncordon uncordons it if Cordon has cordoned it, and
+	// no person has cordoned it since.
 	Cordon(ctx context.Context) error
 	Uncordon(ctx context.Context) error
-	// EmptiedByServer reports that the pods are a kubelet's, and a server moves them away.
+	// EmptiedByServer reports whether a kubelet runs the pods, so that a server must evict them.
 	EmptiedByServer() bool
-	// HasNode reports that the host has a Node on the control plane, or is to have one.
+	// HasNode reports whether the host has a Node on the control plane, or is configured to have one.
 	HasNode() bool
-	// NotStarted returns the containers that were to start again after the reboot, and did not yet.
+	// NotStarted returns the containers that should be running again after the reboot, and are not.
 	NotStarted() []string
-	// GoingDown reports that the host is shutting down.
+	// GoingDown reports whether the host is shutting down.
 	GoingDown() bool
 	// Reboot runs the configured command.
 	Reboot(ctx context.Context) error
 }
 
-// Lock says whose turn it is. One goroutine calls its methods.
+// Lock decides whose turn it is. Its methods are called from one goroutine.
 type Lock interface {
-	// Turn asks for the lock, and returns whether the host has it. node is the Node as it was seen last;
-	// nil if it was not seen.
+	// Turn requests the lock, and returns whether the host has it. node is the last known state of the
+	// Node; nil if it is not known.
 	Turn(ctx context.Context, r *Request, node *corev1.Node) Turn
-	// OnNode reports whether the request is to stand on the Node.
+	// OnNode reports whether the request must be written on the Node.
 	OnNode() bool
-	// Release gives the lock back, and ends the request for it.
+	// Release gives the lock back, or withdraws the request for it.
 	Release(ctx context.Context, r *Request) error
 }
 
-// Store keeps the Memory: a *statefile.File.
+// Store persists the Memory. It is a *statefile.File.
 type Store interface {
 	Load(into any)
 	SaveNow(snapshot func() any)
 }
 
-// Options is what a Controller needs.
+// Options are the dependencies of a Controller.
 type Options struct {
 	Node   string // its name
 	Boot   string // the boot ID of the kernel
@@ -88,17 +88,17 @@ type Options struct {
 	Host   Host
 	Lock   Lock
 	Client controlplane.Client
-	// Machine is this one: another machine may have a Node of that name.
+	// Machine identifies this machine, since another one may own the Node of that name.
 	Machine controlplane.Identity
 	Store   Store
 	Flush   func() error // writes to the disk what was stored
 	Now     func() time.Time
-	// Announce makes an Event.
+	// Announce publishes an Event.
 	Announce func(kind, reason, message string)
 	Log      *slog.Logger
 }
 
-// Controller reboots the host when that is wanted. Its exported methods are safe for concurrent use.
+// Controller carries out reboots of this host. Its exported methods are safe for concurrent use.
 type Controller struct {
 	o    Options
 	log  *slog.Logger
@@ -111,10 +111,10 @@ type Controller struct {
 	round round // of Run's goroutine
 }
 
-// found is what the last round has seen, for the report.
+// found has the findings of the last round, for the report.
 type found struct{ wanted, undecided []Finding }
 
-// New returns a Controller with the Memory that an earlier process stored.
+// New returns a Controller that continues with the stored Memory.
 func New(o Options) *Controller {
 	c := &Controller{o: o, log: o.Log.With("component", "reboot"), wake: loop.NewSignal()}
 	o.Store.Load(&c.memory)
@@ -122,13 +122,13 @@ func New(o Options) *Controller {
 	return c
 }
 
-// Ask is what a person requests.
+// Ask is a person's request for a reboot.
 type Ask struct {
 	Reason string `json:"reason"`
 	Now    bool   `json:"now"` // without a slot, and outside of windows
 }
 
-// Request requests a reboot for a person. If one is wanted already, it gets that reason.
+// Request requests a reboot for a person. If a reboot already waits, the new reason replaces the old one.
 func (c *Controller) Request(who string, a Ask) (Report, error) {
 	defer c.onDisk(context.Background())
 	c.mu.Lock()
@@ -152,12 +152,12 @@ func (c *Controller) Request(who string, a Ask) (Report, error) {
 	return c.report(), nil
 }
 
-// request is a new one. The caller holds mu.
+// request returns a new request. The caller holds mu.
 func (c *Controller) request(reason string, now time.Time) *Request {
 	return &Request{ID: rand.Text(), Step: controlplane.RebootWanted, Since: now, Wanted: now, Reason: reason, Boot: c.o.Boot}
 }
 
-// requested logs a new request, makes an Event of it, and stores it. The caller holds mu.
+// requested logs a new request, publishes an Event, and stores the request. The caller holds mu.
 func (c *Controller) requested(who string) {
 	r := c.memory.Request
 	c.log.Info("reboot requested", "by", who, "reason", r.Reason, "now", r.Now)
@@ -165,7 +165,8 @@ func (c *Controller) requested(who string) {
 	c.save()
 }
 
-// Cancel ends the reboot for a person. Files and checks that want it now want none in this boot.
+// Cancel cancels the reboot for a person. The files and checks that request it now are ignored until the next
+// boot.
 func (c *Controller) Cancel(who string) (Report, error) {
 	defer c.onDisk(context.Background())
 	c.mu.Lock()
@@ -187,10 +188,10 @@ func (c *Controller) Cancel(who string) (Report, error) {
 	return c.report(), nil
 }
 
-// Reconfigured has the Controller decide by the new configuration.
+// Reconfigured makes the Controller decide again, with the new configuration.
 func (c *Controller) Reconfigured() { c.wake.Send() }
 
-// Report is what is known of the reboot, as `hostler status -o json` has it.
+// Report is the state of the reboot in `hostler status -o json`.
 type Report struct {
 	*Request  `json:"request"` // null if none ever was
 	Wanting   []Finding        `json:"wanting"`   // the files and checks that want a reboot
@@ -200,7 +201,7 @@ type Report struct {
 	Longest metav1.Duration `json:"longest"`
 }
 
-// Report returns what is known now. It does not change.
+// Report returns the current state, as a copy.
 func (c *Controller) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +239,7 @@ func (c *Controller) edit(change func(*Request)) Request {
 	return next
 }
 
-// onDisk waits until the disk has what was stored.
+// onDisk waits until the stored memory is on the disk.
 func (c *Controller) onDisk(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, diskTime)
 	defer cancel()

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// firstPause is the pause after a failed attempt; each further one is twice as long, up to
+	// firstPause is the pause after the first failed attempt. After each further failure it doubles, up to
 	// longestPause.
 	firstPause   = 5 * time.Minute
 	longestPause = 4 * time.Hour
-	// drainBound is how long it may take until no pod runs.
+	// drainBound bounds the time until no pod runs any more.
 	drainBound = 3 * time.Hour
-	// downBound is how long the host may take to go down after the reboot was requested.
+	// downBound bounds the time between the start of step Rebooting and the shutdown.
 	downBound = 15 * time.Minute
 	// mostTook is above what any reboot takes: a longer time is a clock that was set.
 	mostTook = 24 * time.Hour
@@ -30,17 +30,17 @@ type Policy struct {
 	ReadyFor time.Duration // how long the Node must be Ready after the reboot
 }
 
-// Finding is a file or a check, and what it says.
+// Finding is a file or a check, and its message.
 type Finding struct {
 	Source  string `json:"source"`
 	Message string `json:"message"`
-	// New reports that it came after this boot.
+	// New reports that the file appeared after this boot.
 	New bool `json:"new,omitempty"`
 	// Pending reports that the check has not run since the agent started.
 	Pending bool `json:"pending,omitempty"`
 }
 
-// String is for people.
+// String formats a finding for people.
 func (f Finding) String() string {
 	if f.Message == "" {
 		return f.Source
@@ -48,30 +48,30 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s (%s)", f.Message, f.Source)
 }
 
-// Turn is what the lock says of this host.
+// Turn is the answer of the lock.
 type Turn struct {
 	Granted bool
-	// Lost reports that the lock has answered, and the host does not hold it.
+	// Lost reports that the lock has answered that the host does not hold it.
 	Lost    bool
 	Message string // why not, or what the host still waits for
 	// Emptied and Failed are how it goes with pods that a server moves away.
 	Emptied, Failed bool
 }
 
-// Progress is the state of a piece of work of the present step.
+// Progress is the state of a background task of the current step.
 type Progress struct {
 	Done   bool
 	Failed string // why; empty if it has not
 }
 
-// Facts are what a decision uses.
+// Facts are the input of a decision.
 type Facts struct {
 	Now  time.Time
 	Boot string // the present one
-	// Wanted are the files and checks for which the host should reboot, and Undecided the checks that
-	// do not answer.
+	// Wanted are the files and checks that request a reboot. Undecided are those whose result is not
+	// known.
 	Wanted, Undecided []Finding
-	// Unannounced says why the present step is not on the Node; empty if it is, or need not be.
+	// Unannounced says why the current step is not written on the Node; empty if it is, or need not be.
 	Unannounced string
 	Turn        Turn
 	Longest     time.Duration // of the last reboots
@@ -80,7 +80,7 @@ type Facts struct {
 	GoingDown   bool
 	ReadyFor    time.Duration // how long the Node is known to be Ready
 	NotReady    string        // why it is not
-	// NotStarted are the containers that were to start again, and did not yet.
+	// NotStarted are the containers that should be running again, and are not.
 	NotStarted []string
 }
 
@@ -90,11 +90,11 @@ type Decision struct {
 	Message string // what it waits for, or why it failed
 	Failed  bool   // an attempt failed: everything is undone, and tried again later
 	ByOther bool   // something else has rebooted the host
-	// Next is when the same facts may lead to another decision; zero if never.
+	// Next is when the decision may change although the facts do not; zero if never.
 	Next time.Time
 }
 
-// Decide returns at which step a reboot is from now on.
+// Decide returns the next step of a reboot, which may be the current one.
 func Decide(r Request, f Facts, p Policy) Decision {
 	if d, rebooted := returned(r, f); rebooted {
 		return d
@@ -112,7 +112,7 @@ func Decide(r Request, f Facts, p Policy) Decision {
 	return Decision{Step: r.Step}
 }
 
-// returned decides for a host that has booted since the request.
+// returned decides if the host has booted since the request.
 func returned(r Request, f Facts) (Decision, bool) {
 	switch {
 	case r.Boot == f.Boot || r.Step == controlplane.RebootVerifying || r.Step == controlplane.RebootDone:
@@ -153,12 +153,12 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 	return Decision{Step: controlplane.RebootDraining}
 }
 
-// held says why a reboot is not to begin now; with no Message if it may.
+// held decides to wait if the reboot may not begin now. Its Message is empty if the reboot may begin.
 func held(r Request, f Facts, p Policy) Decision {
 	wait := func(next time.Time, format string, args ...any) Decision {
 		return Decision{Step: controlplane.RebootWanted, Message: fmt.Sprintf(format, args...), Next: next}
 	}
-	// A pause that ends later than any pause can is one of a clock that was set since.
+	// If a pause ends too late for any pause, the clock was set back since: ignore the pause.
 	if r.Attempt.RetryAt.After(f.Now) && r.Attempt.RetryAt.Sub(f.Now) <= longestPause {
 		return wait(r.Attempt.RetryAt, "%s; the next attempt is at %s", r.Attempt.Failure, clock(r.Attempt.RetryAt))
 	}
@@ -172,7 +172,7 @@ func held(r Request, f Facts, p Policy) Decision {
 	return wait(next, "%s", why)
 }
 
-// closed says why no reboot that takes so long may begin now, and when one may; empty if one may.
+// closed says why a reboot of this duration may not begin now, and when it may; empty if it may begin now.
 func (p Policy) closed(now time.Time, takes time.Duration) (why string, next time.Time) {
 	if len(p.Windows) == 0 {
 		return "", time.Time{}
@@ -192,8 +192,7 @@ func (p Policy) closed(now time.Time, takes time.Duration) (why string, next tim
 	return "the window opens at " + clock(start), start
 }
 
-// Window says whether a reboot that takes so long may begin now, and otherwise when; empty if it may at any
-// time.
+// Window says whether a reboot of this duration may begin now, or when. It is empty if there are no windows.
 func (p Policy) Window(now time.Time, takes time.Duration) string {
 	if len(p.Windows) == 0 {
 		return ""
@@ -277,12 +276,12 @@ func failed(r Request, f Facts, why string) Decision {
 	return Decision{Step: controlplane.RebootWanted, Failed: true, Message: why, Next: f.Now.Add(pause(r.Attempt.Failed + 1))}
 }
 
-// pause is how long to wait after so many failed attempts.
+// pause is the pause after this number of failed attempts.
 func pause(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 10), longestPause)
 }
 
-// since is how long the step has lasted; zero after the clock was set back.
+// since is the duration of the current step so far; zero if the clock was set back.
 func since(r Request, f Facts) time.Duration { return max(0, f.Now.Sub(r.Since)) }
 
 func clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }

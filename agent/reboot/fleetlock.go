@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// askInterval is from one request for a slot to the next.
+	// askInterval is the time between requests for a slot.
 	askInterval = time.Minute
-	// mostAnswer bounds what is read of an answer, in bytes, and mostMessage what is shown of it.
+	// mostAnswer bounds the answer, and mostMessage the part of it that is shown, in bytes.
 	mostAnswer  = 64 << 10
 	mostMessage = 300
 )
 
-// FleetLock is the Lock of a server that speaks the FleetLock protocol
+// FleetLock is the Lock that uses a server of the FleetLock protocol
 // (https://coreos.github.io/zincati/development/fleetlock/protocol/).
 type FleetLock struct {
 	base   *url.URL
@@ -35,7 +35,7 @@ type FleetLock struct {
 	last  Turn
 }
 
-// NewFleetLock returns the lock of a server. The id is this host's, in that group.
+// NewFleetLock returns the lock of a server. id and group identify this host there.
 func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
 	type client struct {
 		ID    string `json:"id"`
@@ -45,7 +45,7 @@ func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
 	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: callTime}}, err
 }
 
-// Turn implements Lock. Once the host has its turn, the server is not asked again.
+// Turn implements Lock. After the host got its turn, it sends no more requests.
 func (l *FleetLock) Turn(ctx context.Context, r *Request, _ *corev1.Node) Turn {
 	switch {
 	case r.running():
@@ -60,7 +60,7 @@ func (l *FleetLock) Turn(ctx context.Context, r *Request, _ *corev1.Node) Turn {
 	return l.last
 }
 
-// OnNode implements Lock: a server of this fleet would give a slot, too.
+// OnNode implements Lock. A request on the Node would also get a slot from `hostler server`.
 func (*FleetLock) OnNode() bool { return false }
 
 // Release implements Lock.

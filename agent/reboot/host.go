@@ -21,7 +21,7 @@ import (
 const (
 	// commandTime bounds the command that reboots the host.
 	commandTime = time.Minute
-	// mostOutput bounds what is shown of a command's output, in bytes.
+	// mostOutput bounds the part of a command's output that is shown, in bytes.
 	mostOutput = 300
 )
 
@@ -68,7 +68,8 @@ func packages(path string) string {
 	return sanitize.Text(strings.Join(strings.Fields(string(text)), ", "), mostReason)
 }
 
-// Judge returns what checks say: code 0 for no reboot, 1 for one, and anything else for not now.
+// Judge returns the results of checks. Exit code 0 means no reboot, 1 requests a reboot, and any other code
+// means not now.
 func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undecided []Finding) {
 	for _, c := range checks {
 		f := Finding{Source: filepath.Base(c.Path), Message: c.Message}

@@ -9,7 +9,7 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// Alone is the Lock of a host that waits for no other.
+// Alone is the Lock of a host that does not wait for other hosts.
 type Alone struct{}
 
 // Turn implements Lock.
@@ -21,7 +21,7 @@ func (Alone) OnNode() bool { return true }
 // Release implements Lock.
 func (Alone) Release(context.Context, *Request) error { return nil }
 
-// Server is the Lock that servers of this fleet keep: they answer a request on the Node itself.
+// Server is the Lock that uses `hostler server`: it writes its answer to a request on the Node.
 type Server struct{}
 
 // Turn implements Lock.
@@ -43,5 +43,5 @@ func (Server) Turn(_ context.Context, r *Request, node *corev1.Node) Turn {
 // OnNode implements Lock.
 func (Server) OnNode() bool { return true }
 
-// Release implements Lock: servers see that the request is over.
+// Release implements Lock. Servers notice on the Node that the request has ended.
 func (Server) Release(context.Context, *Request) error { return nil }

@@ -9,20 +9,20 @@ import (
 	"hostler.io/hostler/controlplane"
 )
 
-// mostPast is how many reboots are remembered.
+// mostPast is how many past reboots are kept.
 const mostPast = 5
 
-// Memory is what is on disk. It has a field for each key of its JSON.
+// Memory is the persisted state. It has a field for each key of its JSON.
 type Memory struct {
 	Request *Request `json:"request,omitempty"` // nil if none ever was
 	Past    []Past   `json:"past"`              // the last first
-	// Waived are the reasons for which no reboot is wanted in this boot, as a person has cancelled it.
+	// Waived lists the files and checks that are ignored in one boot, because a person cancelled the reboot.
 	Waived []string `json:"waived,omitempty"`
-	// WaivedBoot is that boot.
+	// WaivedBoot is the boot ID of that boot.
 	WaivedBoot string `json:"waivedBoot,omitempty"`
 }
 
-// Request is a reboot that is wanted, under way or over.
+// Request is a reboot that is requested, in progress or over.
 type Request struct {
 	ID     string                  `json:"id"`
 	Step   controlplane.RebootStep `json:"step"`
@@ -30,9 +30,9 @@ type Request struct {
 	Wanted time.Time               `json:"wanted"` // since when
 	Reason string                  `json:"reason"`
 	By     string                  `json:"by,omitempty"` // a person; empty for a file or a check
-	// Now waits neither for a slot nor for a window, as a person requested.
+	// Now means to wait neither for a slot nor for a window, as a person requested.
 	Now bool `json:"now,omitempty"`
-	// Boot is the one in which the reboot was requested. In any other the host has rebooted.
+	// Boot is the boot ID at the request. With another boot ID, the host has rebooted.
 	Boot      string `json:"boot"`
 	Cancelled string `json:"cancelled,omitempty"` // by whom
 	// Message says what the host waits for.
@@ -42,7 +42,7 @@ type Request struct {
 	Attempt Attempt `json:"attempt,omitzero"`
 }
 
-// Attempt is what was done for a request, and how the last attempts went.
+// Attempt is the state of the current attempt, and the result of the last ones.
 type Attempt struct {
 	Failed  int       `json:"failed,omitempty"`  // attempts, one after the other
 	Failure string    `json:"failure,omitempty"` // why the last one failed
@@ -61,7 +61,7 @@ type Past struct {
 	ByOther bool `json:"byOther,omitempty"`
 }
 
-// active reports whether the reboot is not over.
+// active reports whether there is a reboot that is not over.
 func (r *Request) active() bool { return r != nil && r.Step != controlplane.RebootDone }
 
 // running reports whether the host has its turn.
@@ -73,7 +73,7 @@ func (r *Request) running() bool {
 	return false
 }
 
-// published is the request as the Node has it.
+// published is the request in the format of the Node's annotation.
 func (r *Request) published(byServer bool) controlplane.RebootRequest {
 	p := controlplane.RebootRequest{
 		ID: r.ID, Step: r.Step, Since: metav1.NewTime(r.Since), Wanted: metav1.NewTime(r.Wanted), Reason: r.Reason, EmptiedByServer: byServer,
@@ -85,7 +85,7 @@ func (r *Request) published(byServer bool) controlplane.RebootRequest {
 	return p
 }
 
-// longest is how long the longest of the last reboots took.
+// longest is the duration of the longest of the past reboots.
 func (m Memory) longest() time.Duration {
 	var d time.Duration
 	for _, p := range m.Past {
@@ -103,7 +103,7 @@ func (m *Memory) over(r Request, now time.Time) {
 	m.Past = append([]Past{p}, m.Past[:min(len(m.Past), mostPast-1)]...)
 }
 
-// waive has hostler ignore these reasons in this boot.
+// waive ignores these findings in this boot.
 func (m *Memory) waive(boot string, wanted []Finding) {
 	m.WaivedBoot, m.Waived = boot, nil
 	for _, f := range wanted {

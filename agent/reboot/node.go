@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// node is this host's Node on the control plane, for Run's goroutine.
+// node is this host's Node on the control plane. Only Run's goroutine uses it.
 type node struct {
 	client  controlplane.Client
 	name    string
@@ -26,7 +26,7 @@ type node struct {
 	stop   context.CancelFunc // of the watch; nil without one
 }
 
-// follow watches the Node as long as a reboot is wanted.
+// follow starts a watch of the Node if a reboot is requested, and otherwise stops it.
 func (n *node) follow(ctx context.Context, wanted bool) {
 	watcher, able := n.client.(controlplane.NodeWatcher)
 	switch {
@@ -44,7 +44,7 @@ func (n *node) follow(ctx context.Context, wanted bool) {
 	}
 }
 
-// take takes in the Node as it is stored.
+// take records the stored Node; nil if there is none.
 func (n *node) take(stored *corev1.Node, boot string) {
 	if stored != nil && controlplane.ReporterOf(stored).Differs(n.machine) {
 		stored = nil
@@ -58,7 +58,7 @@ func (n *node) take(stored *corev1.Node, boot string) {
 	}
 }
 
-// notReady says why a Node does not count as Ready in a boot; empty if it does.
+// notReady says why a Node does not count as Ready in this boot; empty if it does.
 func notReady(n *corev1.Node, boot string) string {
 	if n == nil {
 		return "the host has no Node on the control plane"
@@ -75,7 +75,7 @@ func notReady(n *corev1.Node, boot string) string {
 	return ""
 }
 
-// read reads the Node where no watch reports it, and after a failure.
+// read reads the Node if no watch runs, or if the Node is not known, such as after a failure.
 func (n *node) read(ctx context.Context, boot string) {
 	if n.stop != nil && n.stored != nil {
 		n.err = nil
@@ -89,8 +89,8 @@ func (n *node) read(ctx context.Context, boot string) {
 	}
 }
 
-// announce writes a request on the Node. It returns why it is not there; empty if it is, or if this control
-// plane keeps no annotations.
+// announce writes a request on the Node. It returns why the request is not there. That is empty if it is, or
+// if this control plane cannot store annotations.
 func (n *node) announce(ctx context.Context, r controlplane.RebootRequest, boot string) string {
 	annotator, able := n.client.(controlplane.Annotator)
 	if !able {

@@ -13,10 +13,10 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// mostSteps is how many steps one round takes at most.
+// mostSteps bounds the number of steps in one round.
 const mostSteps = 10
 
-// round is what Run's goroutine owns.
+// round is the state that Run's goroutine owns.
 type round struct {
 	node    node
 	drain   *work  // of the pods; nil before
@@ -24,14 +24,14 @@ type round struct {
 	settled string // the ID of a request of which nothing is left to do
 }
 
-// work is a piece of work in a goroutine of its own.
+// work is a task in its own goroutine.
 type work struct {
 	cancel context.CancelFunc
 	over   chan struct{} // closed at the end
 	err    error         // once it is over
 }
 
-// begin starts a piece of work, and wakes the controller at its end.
+// begin starts a task, and wakes the controller when it ends.
 func (c *Controller) begin(ctx context.Context, do func(context.Context) error) *work {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &work{cancel: cancel, over: make(chan struct{})}
@@ -44,7 +44,7 @@ func (c *Controller) begin(ctx context.Context, do func(context.Context) error) 
 	return w
 }
 
-// progress is its state. A nil work was not started.
+// progress returns the state of a task. A nil work was not started.
 func (w *work) progress() Progress {
 	if w == nil {
 		return Progress{}
@@ -60,7 +60,7 @@ func (w *work) progress() Progress {
 	return Progress{Done: true}
 }
 
-// end cancels it, and waits at most endBound until it has ended.
+// end cancels a task, and waits for its end, at most for endBound.
 func (w *work) end() {
 	if w == nil {
 		return
@@ -72,7 +72,7 @@ func (w *work) end() {
 	}
 }
 
-// Run reboots the host when that is wanted, until ctx ends, and returns why.
+// Run carries out reboots until ctx ends, and returns the cause of that.
 func (c *Controller) Run(ctx context.Context) error {
 	defer func() {
 		c.round.node.follow(ctx, false)
@@ -95,7 +95,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// once takes all steps that are due, and returns after how long to look again.
+// once carries out all steps that are due, and returns the time until the next round.
 func (c *Controller) once(ctx context.Context) time.Duration {
 	for range mostSteps {
 		r := c.wanted()
@@ -121,7 +121,8 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 	return interval
 }
 
-// settle undoes what is left of a reboot that is over, and writes on the Node once that it is over.
+// settle cleans up after a reboot that is over, and writes on the Node that it is over. After success, it does
+// nothing.
 func (c *Controller) settle(ctx context.Context, r Request) {
 	if c.round.settled == r.ID {
 		return
@@ -135,8 +136,8 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 	}
 }
 
-// announce reads the Node, and writes the step there. It returns why the step is not there; empty if it is, or
-// need not be.
+// announce reads the Node, and writes the step there. It returns why the step is not there. That is empty if it
+// is, or need not be.
 func (c *Controller) announce(ctx context.Context, r Request) string {
 	if !c.o.Host.HasNode() {
 		return ""
@@ -153,7 +154,7 @@ func (c *Controller) announce(ctx context.Context, r Request) string {
 	return why
 }
 
-// wanted returns the present request; a new one if something wants a reboot and none is under way.
+// wanted returns the current request. If none is active and a file or check requests a reboot, it is a new one.
 func (c *Controller) wanted() *Request {
 	wanted, undecided := c.o.Host.Wanted()
 	c.mu.Lock()
@@ -167,10 +168,10 @@ func (c *Controller) wanted() *Request {
 	return c.memory.Request
 }
 
-// tidied reports whether nothing of an earlier attempt is left to be undone.
+// tidied reports whether an earlier attempt has left nothing to undo.
 func (r *Request) tidied() bool { return r.Attempt.Drain.IsZero() && !r.Attempt.Locked }
 
-// facts measures what a decision needs.
+// facts collects the facts for a decision.
 func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	n, host := &c.round.node, c.o.Host
 	f := Facts{
@@ -212,7 +213,7 @@ func (c *Controller) turn(ctx context.Context, r Request) Turn {
 	return c.o.Lock.Turn(ctx, &r, c.round.node.stored)
 }
 
-// take takes over a decision. The step is on disk when it returns.
+// take carries out a decision about the step. The step is on disk when it returns.
 func (c *Controller) take(ctx context.Context, before Request, d Decision) {
 	now := c.o.Now()
 	after := c.edit(func(r *Request) {
@@ -244,7 +245,7 @@ func (c *Controller) take(ctx context.Context, before Request, d Decision) {
 	c.announceStep(before, d)
 }
 
-// announceStep logs a step, and makes an Event of those that matter to others.
+// announceStep logs a step, and publishes an Event if the step matters to others.
 func (c *Controller) announceStep(before Request, d Decision) {
 	if d.Failed {
 		c.log.Warn("reboot failed, retrying later", "step", before.Step, "reason", d.Message, "at", d.Next)
@@ -264,7 +265,7 @@ func (c *Controller) announceStep(before Request, d Decision) {
 	}
 }
 
-// act does what the present step is for.
+// act does the work of the current step.
 func (c *Controller) act(ctx context.Context, r Request, f Facts) {
 	if r.Step == controlplane.RebootWanted && !r.tidied() { // a lock that did not answer is given back later
 		c.tidy(ctx)
@@ -318,7 +319,7 @@ func left(r journal.Record) string {
 	return strings.Join(names, ", ")
 }
 
-// undo starts again what the drain has stopped.
+// undo starts the containers again that the drain has stopped.
 func (c *Controller) undo(ctx context.Context, r Request) {
 	if r.Attempt.Drain.IsZero() {
 		return
@@ -327,7 +328,7 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 	c.edit(func(r *Request) { r.Attempt.Drain = time.Time{} })
 }
 
-// tidy undoes what an attempt has done: its drain, its cordon and its lock.
+// tidy undoes an attempt: it starts the pods again, uncordons the Node and gives the lock back.
 func (c *Controller) tidy(ctx context.Context) {
 	c.round.drain.end()
 	c.round.drain, c.round.command = nil, nil

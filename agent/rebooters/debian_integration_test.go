@@ -17,8 +17,7 @@ import (
 
 const automatic = "Unattended-Upgrade::Automatic-Reboot"
 
-// TestOnDebian reads what packages of Debian install, and the same with the setting that an
-// administrator changes.
+// TestOnDebian reads the files of Debian's packages, unchanged and with automatic reboots switched on.
 func TestOnDebian(t *testing.T) {
 	for _, release := range debian.Releases() {
 		t.Run("Debian "+string(release), func(t *testing.T) {
@@ -48,7 +47,7 @@ func TestOnDebian(t *testing.T) {
 	}
 }
 
-// TestAptReadsTheSame compares what is found with what apt says of the same files.
+// TestAptReadsTheSame compares Find with apt-config on the same files.
 func TestAptReadsTheSame(t *testing.T) {
 	for _, files := range []map[string]string{
 		{},

@@ -11,10 +11,10 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// mostFiles is how many files of a folder are read.
+// mostFiles bounds how many files of a folder are read.
 const mostFiles = 200
 
-// read is the text of a file, of up to 1 MiB; empty if it cannot be read.
+// read returns the text of a file of up to 1 MiB; empty if it cannot be read.
 func (h Host) read(path string) string {
 	text, err := trust.ReadUntrusted(filepath.Join(h.Root, path))
 	if err != nil {
@@ -31,7 +31,7 @@ func (h Host) readProc(names ...string) string {
 	return string(text)
 }
 
-// script is the text of a shell script; empty for another file.
+// script returns the text of a shell script; empty if the file is no shell script.
 func (h Host) script(path string) string {
 	if path == "" {
 		return ""
@@ -50,8 +50,9 @@ func (h Host) exists(path string) bool {
 	return err == nil
 }
 
-// files are those in folders whose names end so, ordered by name. One in a later folder hides those
-// of its name in earlier ones. Hidden files, and copies that editors and package managers left, are none.
+// files lists the files in folders with a suffix, ordered by name. A file in a later folder hides files
+// of the same name in earlier ones. Hidden files, and backups of editors and package managers, are left
+// out.
 func (h Host) files(suffix string, folders ...string) (paths []string) {
 	byName := map[string]string{}
 	for _, folder := range folders {
@@ -70,8 +71,8 @@ func (h Host) files(suffix string, folders ...string) (paths []string) {
 
 var leftover = regexp.MustCompile(`^\.|~$|\.(dpkg-\w+|ucf-\w+|rpm\w+|bak|disabled)$`)
 
-// setting is the last value of a key in files of sections, as "section.key". It reads what INI files,
-// shell assignments and simple TOML files have in common.
+// setting returns the last value of a key in files. In a file with sections, the key is "section.key". It
+// reads the common syntax of INI files, shell assignments and simple TOML files.
 func (h Host) setting(key string, files ...string) (value string) {
 	for _, path := range files {
 		section := ""
@@ -90,11 +91,11 @@ func (h Host) setting(key string, files ...string) (value string) {
 	return value
 }
 
-// aptTokens are comments, strings, words and punctuation of apt.conf(5). Only at the begin of a line, "#"
-// begins a comment, too.
+// aptTokens matches the comments, strings, words and punctuation of apt.conf(5). "#" also begins a
+// comment, but only at the beginning of a line: aptValue removes these.
 var aptTokens = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|"[^"]*"|[{};]|[^\s{};"]+`)
 
-// aptValue is the last value that a file of apt.conf(5) gives a key.
+// aptValue returns the last value of a key in a file of apt.conf(5).
 func aptValue(text, key string) (value string, found bool) {
 	lines := slices.DeleteFunc(slices.Collect(strings.Lines(text)), func(line string) bool {
 		line = strings.TrimSpace(line)
@@ -127,7 +128,7 @@ var (
 	cronUser       = regexp.MustCompile(`^\S+\s+`)
 )
 
-// cronJobs are the commands in a crontab; one of the system names a user before each.
+// cronJobs lists the commands in a crontab. In a system crontab, a user name precedes each.
 func cronJobs(text string, system bool) (jobs []string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

@@ -1,8 +1,7 @@
-// Package rebooters finds what reboots this host beside hostler: tools for updates, timers and cron
-// jobs.
+// Package rebooters finds what reboots this host besides hostler: update tools, timers and cron jobs.
 //
-// It reads files and asks systemd. It runs no command, and changes nothing. It reads configuration
-// files and shell commands: it does not find what a program of its own reboots.
+// It reads configuration files and shell commands, and queries systemd. It runs no command, and changes
+// nothing. It does not find other programs that reboot the host.
 package rebooters
 
 import (
@@ -18,27 +17,27 @@ import (
 	"hostler.io/hostler/systemd"
 )
 
-// Rebooter reboots the host.
+// Rebooter is a program, unit or job that reboots the host.
 type Rebooter struct {
-	Name string // with the file or unit that shows it
-	Off  string // how a person switches it off
+	Name string // with the file or unit where it is configured
+	Off  string // the hint that switches it off
 }
 
-// Host is where to search.
+// Host is the host to search.
 type Host struct {
-	// Root is the folder under which the host's files lie: "/".
+	// Root is the root directory of the host's files: "/".
 	Root string
 	// Proc is the proc file system of the host: "/proc".
 	Proc string
 }
 
-// Find lists what reboots the host without a unit of its own.
+// Find lists what reboots the host without its own unit.
 func (h Host) Find() []Rebooter {
 	return slices.Concat(h.unattendedUpgrades(), h.kured(), h.scripts())
 }
 
-// FindUnits lists the units that reboot the host. With an error, it lacks those that systemd did not
-// report.
+// FindUnits lists the units that reboot the host. With an error, the list lacks the units that systemd
+// did not report.
 func (h Host) FindUnits(ctx context.Context, talk *systemd.Talk) (found []Rebooter, err error) {
 	active, err := talk.Active(ctx, "*.timer", zincati, rebootmgr, locksmith)
 	if err != nil {
@@ -59,7 +58,7 @@ func (h Host) FindUnits(ctx context.Context, talk *systemd.Talk) (found []Reboot
 	return found, err
 }
 
-// unattendedUpgrades reads the files of apt.conf(5), in apt's order.
+// unattendedUpgrades reads the files of apt.conf(5) in apt's order.
 func (h Host) unattendedUpgrades() []Rebooter {
 	const key = "Unattended-Upgrade::Automatic-Reboot"
 	if !h.exists("/usr/bin/unattended-upgrade") {
@@ -81,7 +80,7 @@ func (h Host) unattendedUpgrades() []Rebooter {
 	return []Rebooter{{fmt.Sprintf("unattended-upgrades (%s in %s)", key, file), fmt.Sprintf("set %s \"false\" in %s", key, file)}}
 }
 
-// kured runs in a privileged pod of a DaemonSet. Its process shows that it may reboot this host.
+// kured looks for the process of kured, which runs in a privileged pod of a DaemonSet.
 func (h Host) kured() []Rebooter {
 	for name, err := range tree.Names(h.Proc) {
 		if err != nil {
@@ -101,7 +100,7 @@ func (h Host) kured() []Rebooter {
 	return nil
 }
 
-// Units of tools for updates, with the files of their settings below.
+// The units of update tools, and the files of their settings.
 const (
 	zincati   = "zincati.service"
 	rebootmgr = "rebootmgr.service"
@@ -112,7 +111,8 @@ const (
 	rpmOstreeFile     = "/etc/rpm-ostreed.conf"
 )
 
-// unit is the Rebooter that an active unit of a tool for updates is by its settings; empty for none.
+// unit returns the Rebooter if a unit is an update tool and its settings make it reboot the host; else
+// the zero value.
 func (h Host) unit(name string, active []string) Rebooter {
 	switch {
 	case name == zincati:
@@ -131,7 +131,7 @@ func (h Host) unit(name string, active []string) Rebooter {
 		files := append(h.files("", "/usr/etc/transactional-update.conf.d"), transactionalFile)
 		method := h.setting("REBOOT_METHOD", files...)
 		if slices.Contains([]string{"kured", "notify", "none", "rebootmgr"}, method) || slices.Contains(active, rebootmgr) {
-			return Rebooter{} // rebootmgr is found itself
+			return Rebooter{} // rebootmgr is reported itself
 		}
 		return Rebooter{fmt.Sprintf("%s (REBOOT_METHOD in %s)", name, transactionalFile), "set REBOOT_METHOD=kured in " + transactionalFile + ", which creates /run/reboot-required instead"}
 	case name == "rpm-ostreed-automatic.timer":
@@ -146,7 +146,7 @@ func (h Host) unit(name string, active []string) Rebooter {
 	return Rebooter{}
 }
 
-// timerReboots reports whether a timer ends in a reboot.
+// timerReboots reports whether a timer starts a reboot.
 func (h Host) timerReboots(t systemd.Timer) bool {
 	if isRebootUnit(t.Starts) || slices.Contains(rebootVerbs, strings.TrimSuffix(strings.TrimSuffix(t.SuccessAction, "-force"), "-immediate")) {
 		return true
@@ -154,7 +154,7 @@ func (h Host) timerReboots(t systemd.Timer) bool {
 	return slices.ContainsFunc(t.Commands, h.commandReboots)
 }
 
-// scripts are cron jobs, and what needrestart runs.
+// scripts finds cron jobs and scripts of needrestart that reboot the host.
 func (h Host) scripts() (found []Rebooter) {
 	add := func(path string) {
 		found = append(found, Rebooter{"a command in " + path, "remove that command from " + path})
@@ -175,7 +175,7 @@ func (h Host) scripts() (found []Rebooter) {
 	return found
 }
 
-// commandReboots reports whether a command reboots the host, itself or by the script that it names.
+// commandReboots reports whether a command, or the script that it runs, reboots the host.
 func (h Host) commandReboots(words []string) bool {
 	return reboots(words) || slices.ContainsFunc(commands(h.script(scriptOf(words))), reboots)
 }

@@ -16,7 +16,7 @@ func service(arguments ...string) systemdtest.UnitState {
 	return systemdtest.UnitState{"ExecStart": []systemdtest.Command{{Path: arguments[0], Arguments: arguments}}}
 }
 
-// timer has an active timer start a unit.
+// timer is an active timer that starts a unit.
 func timer(unit string) systemdtest.UnitState {
 	return systemdtest.UnitState{"ActiveState": "active", "Unit": unit}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// rebootVerbs are commands of systemctl, and actions of systemd.
+// rebootVerbs are commands of systemctl, and names of systemd's actions.
 var rebootVerbs = []string{"reboot", "kexec", "soft-reboot"}
 
 func isRebootUnit(name string) bool {
@@ -15,11 +15,11 @@ func isRebootUnit(name string) bool {
 	return slices.Contains(rebootVerbs, strings.TrimSuffix(strings.TrimSuffix(name, ".target"), ".service"))
 }
 
-// shellTokens are words, quoted parts of words, comments and operators.
+// shellTokens matches words, quoted parts of words, comments and operators.
 var shellTokens = regexp.MustCompile(`'[^']*'|"(?:\\.|[^"\\])*"|[;&|()\n]|(?:\\.|[^\s;&|()'"\\])+`)
 
-// commands are the simple commands in a shell script, with their words. It follows neither variables
-// nor here-documents.
+// commands returns the words of each simple command in a shell script. It does not interpret variables
+// and here-documents.
 func commands(script string) (all [][]string) {
 	script = strings.ReplaceAll(script, "\\\n", " ")
 	var words []string
@@ -99,7 +99,7 @@ func reboots(words []string) bool {
 	return false
 }
 
-// scriptOf is the script that a command runs, if it is named by its path.
+// scriptOf returns the script that a command runs, if the command has its absolute path.
 func scriptOf(words []string) string {
 	if len(words) > 1 && slices.Contains([]string{"sh", "bash", "dash"}, path.Base(words[0])) {
 		words = words[1:]

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// AgentRequest is the request of an agent, as it stands on its Node.
+// AgentRequest is the request of an agent, as the annotation of its Node has it.
 type AgentRequest struct {
 	Client
 	Paused bool
 }
 
-// TakeIn takes in the requests of all agents of a group, in the order in which they were made. One that waits
-// already keeps its place, and those of agents that have no request any more lose theirs. If there are too
-// many, paused ones have no place.
+// TakeIn updates the queue with the current requests of all agents of a group, oldest first. A request that
+// already waits keeps its place; one that is not current is removed. In a full queue, a new request that is
+// not paused replaces a paused one.
 func (s *State) TakeIn(requests []AgentRequest, now time.Time) {
 	current := make(map[string]AgentRequest, len(requests))
 	for _, r := range requests {
@@ -36,7 +36,7 @@ func (s *State) TakeIn(requests []AgentRequest, now time.Time) {
 	}
 }
 
-// full reports whether no agent has a place among those that wait.
+// full reports whether the queue has no place for another agent.
 func (s *State) full() bool {
 	agents := 0
 	for _, r := range s.Waiting {
@@ -47,7 +47,7 @@ func (s *State) full() bool {
 	return agents >= mostAgents || len(s.Waiting) >= mostWaiting
 }
 
-// dropPaused takes the place of the newest request that is paused. It reports whether there was one.
+// dropPaused removes the newest paused request from the queue. It reports whether there was one.
 func (s *State) dropPaused() bool {
 	for i, r := range slices.Backward(s.Waiting) {
 		if r.Paused {
@@ -58,7 +58,7 @@ func (s *State) dropPaused() bool {
 	return false
 }
 
-// Grant gives a slot to each request of agents that gets one now, and returns them.
+// Grant gives a slot to each waiting agent that may have one now, and returns these agents.
 func (s *State) Grant(p Policy, nodes Nodes, now time.Time) []Client {
 	var granted []Client
 	for _, v := range s.Plan(p, nodes, now, "") {

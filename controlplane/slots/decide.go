@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// repeatTime is how long a slot is kept free for the oldest request before it is repeated. Zincati
-	// repeats it every 5 minutes. Of a client that repeats it less often it is twice as long as that.
+	// repeatTime is how long a slot is kept free for the oldest request until the client repeats it.
+	// Zincati repeats it every 5 minutes. For a client with a longer interval, it is twice that interval.
 	repeatTime = 15 * time.Minute
-	// forgetTime is when a request that is not repeated loses its place.
+	// forgetTime is the time after which a request that is not repeated loses its place.
 	forgetTime = 24 * time.Hour
-	// refreshTime is how old Request.Asked may become: not each repetition is a write.
+	// refreshTime is how old Request.Asked may become, so that not every repetition causes a write.
 	refreshTime = 5 * time.Minute
 	// maxClockSkew is by how much the clocks of two servers may differ.
 	maxClockSkew = time.Minute
@@ -30,7 +30,7 @@ type Policy struct {
 	MaxUnavailable Part
 }
 
-// Node is what a decision needs to know of one Node.
+// Node has the facts of one Node that a decision uses.
 type Node struct {
 	Name   string
 	UID    types.UID
@@ -38,14 +38,14 @@ type Node struct {
 	BootID string
 	Group  string
 	Ready  bool
-	// Excluded leaves the Node out when Nodes of the group are counted.
+	// Excluded reports that the Node does not count as a member of the group.
 	Excluded bool
 }
 
 // Nodes are all Nodes by name.
 type Nodes map[string]Node
 
-// Why is why a request gets no slot now. The values are those of FleetLock's kind.
+// Why is the reason why a request gets no slot now. The values are valid for `kind` in FleetLock's errors.
 type Why string
 
 // The reasons.
@@ -66,14 +66,14 @@ type Wait struct {
 	Message string
 }
 
-// Verdict is what becomes of a request now.
+// Verdict is the decision about a waiting request.
 type Verdict struct {
 	Request
-	Wait *Wait // nil if it gets a slot, once it is repeated
+	Wait *Wait // nil if the request gets a slot; a FleetLock client must repeat it for that
 }
 
-// Ask requests a slot. It returns nil if the client has one now, or had it before. Otherwise the client
-// waits, and has to ask again.
+// Ask requests a slot. It returns nil if the client has a slot, new or from before. Otherwise the client
+// waits, and must ask again.
 func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
 	held, waits := s.Holder(c.ID), s.Request(c.ID)
 	switch {
@@ -83,7 +83,7 @@ func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
 		return nil
 	}
 	s.forget(now)
-	if wait := s.enter(c, now); wait != nil {
+	if wait := s.enqueue(c, now); wait != nil {
 		return wait
 	}
 	for _, v := range s.Plan(p, nodes, now, c.ID) {
@@ -95,11 +95,11 @@ func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
 		}
 		return v.Wait
 	}
-	return nil // not reached: it waits
+	return nil // not reached: the request waits, so Plan has a verdict
 }
 
-// enter has a client wait, unless too many do.
-func (s *State) enter(c Client, now time.Time) *Wait {
+// enqueue adds a request to the queue, or repeats it. It returns a Wait if the queue is full.
+func (s *State) enqueue(c Client, now time.Time) *Wait {
 	c.Reason = Shorten(c.Reason)
 	r := s.Request(c.ID)
 	switch {
@@ -115,43 +115,43 @@ func (s *State) enter(c Client, now time.Time) *Wait {
 	return nil
 }
 
-// repeat takes in that a request is made again.
+// repeat records that the client has repeated its request.
 func (r *Request) repeat(c Client, now time.Time) {
 	r.Client = c
 	switch past := now.Sub(r.Asked.Time); {
-	case past < -maxClockSkew: // of a server whose clock was wrong
+	case past < -maxClockSkew: // the clock of another server was wrong
 		r.Asked = stamp(now)
 	case past >= refreshTime:
 		r.Asked, r.EverySeconds = stamp(now), int64(past/time.Second)
 	}
 }
 
-// forget ends requests of FleetLock clients that have stopped asking.
+// forget removes requests that FleetLock clients no longer repeat.
 func (s *State) forget(now time.Time) {
 	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.By == FleetLock && now.Sub(r.Asked.Time) > forgetTime })
 }
 
-// overdue reports whether a request was not repeated in time, so that no slot is kept free for it.
+// overdue reports whether a request was not repeated in time. No slot is kept free for it then.
 func (r Request) overdue(now time.Time) bool {
 	return r.By == FleetLock && now.Sub(r.Asked.Time) > max(repeatTime, 2*time.Duration(r.EverySeconds)*time.Second)
 }
 
-// grant gives a slot to a request that waits.
+// grant gives a slot to a waiting request.
 func (s *State) grant(r Request, nodes Nodes, now time.Time) {
 	if node, is := nodes[r.ID]; is {
 		if !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node != "" }) {
 			s.Turn = s.Requests
 		}
-		s.drop(r.ID)
+		s.remove(r.ID)
 		s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now), Node: node.Name, UID: node.UID, Zone: node.Zone, BootID: node.BootID})
 		return
 	}
-	s.drop(r.ID)
+	s.remove(r.ID)
 	s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now)})
 }
 
-// Plan decides for each request that waits, oldest first. A slot is kept free for an older request that gets
-// it, unless that was not repeated in time; the request of asking is being repeated.
+// Plan decides about each waiting request, oldest first. An older request that may have a slot keeps it
+// free, unless it was not repeated in time. asking is the ID of the client that repeats its request now.
 func (s *State) Plan(p Policy, nodes Nodes, now time.Time, asking string) []Verdict {
 	d := s.decision(p, nodes)
 	verdicts := make([]Verdict, 0, len(s.Waiting))
@@ -162,41 +162,41 @@ func (s *State) Plan(p Policy, nodes Nodes, now time.Time, asking string) []Verd
 		} else if r.ID != asking && r.overdue(now) {
 			v.Wait = &Wait{Forgotten, fmt.Sprintf("it was last repeated at %s: no slot is kept free for it", clock(r.Asked.Time))}
 		} else if v.Wait = d.judge(r); v.Wait == nil {
-			d.take(r)
-		} else if v.Wait.Why == OtherZone && d.barred == "" {
-			d.barred = r.ID
+			d.reserve(r)
+		} else if v.Wait.Why == OtherZone && d.zoneBlocked == "" {
+			d.zoneBlocked = r.ID
 		}
 		verdicts = append(verdicts, v)
 	}
 	return verdicts
 }
 
-// decision is one in progress.
+// decision is the state of a Plan in progress.
 type decision struct {
-	policy   Policy
-	nodes    Nodes
-	requests int64 // State.Requests
-	members  int   // Nodes of the group
-	notReady []string
-	held     []Holder
-	kept     []string // IDs of older requests that get a slot
-	zoned    *Holder  // the first with a Node; nil if there is none
-	turn     int64
-	barred   string // the oldest request that waits for another zone; empty if none does
+	policy      Policy
+	nodes       Nodes
+	requests    int64 // State.Requests
+	members     int   // number of Nodes in the group
+	notReady    []string
+	held        []Holder
+	reserved    []string // IDs of the older requests for which a slot is kept free
+	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
+	turn        int64    // State.Turn
+	zoneBlocked string   // ID of the oldest request that must wait because of its zone; empty for none
 }
 
 func (s *State) decision(p Policy, nodes Nodes) *decision {
 	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn}
 	d.members, d.notReady = s.Members(p.Group, nodes)
 	for i, h := range s.Holders {
-		if h.Node != "" && d.zoned == nil {
-			d.zoned = &s.Holders[i]
+		if h.Node != "" && d.zoneHolder == nil {
+			d.zoneHolder = &s.Holders[i]
 		}
 	}
 	return d
 }
 
-// Members returns how many Nodes a group has, and which of them are not ready for other reasons than a slot.
+// Members returns how many Nodes a group has, and which of them are not ready although they hold no slot.
 func (s *State) Members(group string, nodes Nodes) (all int, notReady []string) {
 	for _, n := range nodes {
 		if n.Group != group || n.Excluded {
@@ -211,7 +211,7 @@ func (s *State) Members(group string, nodes Nodes) (all int, notReady []string) 
 	return all, notReady
 }
 
-// judge returns why a request gets no slot now; nil if it does.
+// judge returns why a request gets no slot now; nil if it gets one.
 func (d *decision) judge(r Request) *Wait {
 	node, isNode := d.nodes[r.ID]
 	others := slices.DeleteFunc(slices.Clone(d.notReady), func(name string) bool { return name == r.ID })
@@ -220,27 +220,27 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{Full, "the group has no slots: its `slots` is 0"}
 	case len(d.held) >= d.policy.Slots:
 		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
-	case len(d.held)+len(d.kept) >= d.policy.Slots:
-		return &Wait{Queued, "a slot is kept free for an older request: " + few.Names(d.kept, mostNamed)}
-	case d.barred != "" && r.Number > d.turn:
-		return &Wait{Queued, "an older request waits for another zone: " + d.barred}
+	case len(d.held)+len(d.reserved) >= d.policy.Slots:
+		return &Wait{Queued, "a slot is kept free for an older request: " + few.Names(d.reserved, mostNamed)}
+	case d.zoneBlocked != "" && r.Number > d.turn:
+		return &Wait{Queued, "an older request waits for another zone: " + d.zoneBlocked}
 	case len(others) > d.policy.MaxUnavailable.Of(d.members):
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
-	case d.policy.OneZoneAtATime && isNode && d.zoned != nil && d.zoned.Zone != node.Zone:
-		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoned.Zone), d.zoned.ID, zone(node.Zone))}
+	case d.policy.OneZoneAtATime && isNode && d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone:
+		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoneHolder.Zone), d.zoneHolder.ID, zone(node.Zone))}
 	}
 	return nil
 }
 
-// take gives a slot to a request.
-func (d *decision) take(r Request) {
-	d.kept = append(d.kept, r.ID)
-	if node, isNode := d.nodes[r.ID]; isNode && d.zoned == nil {
-		d.zoned, d.turn = &Holder{Client: r.Client, Node: node.Name, Zone: node.Zone}, d.requests
+// reserve keeps a slot free for a request.
+func (d *decision) reserve(r Request) {
+	d.reserved = append(d.reserved, r.ID)
+	if node, isNode := d.nodes[r.ID]; isNode && d.zoneHolder == nil {
+		d.zoneHolder, d.turn = &Holder{Client: r.Client, Node: node.Name, Zone: node.Zone}, d.requests
 	}
 }
 
-// mostNamed is how many are named in a message.
+// mostNamed bounds how many names a message has.
 const mostNamed = 5
 
 func names(holders []Holder) string {

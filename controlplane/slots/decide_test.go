@@ -16,7 +16,8 @@ import (
 
 var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 
-// fleet are Nodes such as "a1" in zone a and "b2" in zone b, in group default. One with ! is not ready.
+// fleet returns Nodes of group default, such as "a1" in zone a and "b2" in zone b. A Node with "!" is not
+// ready.
 func fleet(names ...string) slots.Nodes {
 	nodes := slots.Nodes{}
 	for _, text := range names {
@@ -37,7 +38,7 @@ func part(t testing.TB, text string) slots.Part {
 
 func client(id string) slots.Client { return slots.Client{ID: id, By: slots.FleetLock} }
 
-// TestWhoGetsASlot has clients ask one after the other, a minute apart. "-id" gives the slot back.
+// TestWhoGetsASlot makes clients ask one after the other, a minute apart. "-id" gives the slot back.
 func TestWhoGetsASlot(t *testing.T) {
 	const yes = slots.Why("")
 	for name, c := range map[string]struct {
@@ -46,8 +47,8 @@ func TestWhoGetsASlot(t *testing.T) {
 		part    string
 		nodes   []string
 		ask     []string
-		want    []slots.Why // of each that asks
-		message string      // part of the last one's
+		want    []slots.Why // for each client that asks
+		message string      // part of the last message
 	}{
 		"one slot":                                 {slots: 1, ask: []string{"x", "y"}, want: []slots.Why{yes, slots.Full}, message: "all slots of the group are held: x since 2026-11-27T12:00:00Z"},
 		"a holder asks again":                      {slots: 1, ask: []string{"x", "x"}, want: []slots.Why{yes, yes}},
@@ -113,7 +114,7 @@ func TestNodesOfOtherGroupsAndExcludedOnesDoNotCount(t *testing.T) {
 	}
 }
 
-// TestARequestThatIsNotRepeatedHoldsNobodyUp has a client that asks once, and one that asks every hour.
+// TestARequestThatIsNotRepeatedHoldsNobodyUp has clients that ask once, every hour and often.
 func TestARequestThatIsNotRepeatedHoldsNobodyUp(t *testing.T) {
 	p := slots.Policy{Slots: 1}
 	var s slots.State
@@ -143,7 +144,7 @@ func TestARequestThatIsNotRepeatedHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestATimeInTheFutureIsReplaced has a server whose clock is a year ahead record a request.
+// TestATimeInTheFutureIsReplaced makes a server whose clock is a year ahead record a request.
 func TestATimeInTheFutureIsReplaced(t *testing.T) {
 	p := slots.Policy{Slots: 1}
 	var s slots.State
@@ -223,7 +224,7 @@ func TestTheLastReleasesAreKept(t *testing.T) {
 	}
 }
 
-// agents are requests such as "a1=r1" of Node a1. One that begins with - is paused.
+// agents returns requests, such as "a1=r1" for request r1 of Node a1. With a "-" in front, it is paused.
 func agents(texts ...string) []slots.AgentRequest {
 	var requests []slots.AgentRequest
 	for _, text := range texts {
@@ -234,7 +235,7 @@ func agents(texts ...string) []slots.AgentRequest {
 	return requests
 }
 
-// ids are those of requests.
+// ids returns the IDs of clients and requests, such as "a1=r1".
 func ids[T any](list []T, client func(T) slots.Client) (ids []string) {
 	for _, c := range list {
 		ids = append(ids, client(c).ID+"="+client(c).Request)
@@ -246,7 +247,7 @@ func self(c slots.Client) slots.Client { return c }
 
 func ofRequest(r slots.Request) slots.Client { return r.Client }
 
-// TestAgentsGetSlotsInOrder has requests that need not be repeated.
+// TestAgentsGetSlotsInOrder checks that agents keep their order without repeating their requests.
 func TestAgentsGetSlotsInOrder(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3", "b1")
 	open := slots.Policy{Slots: 2, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
@@ -287,7 +288,7 @@ func TestWhichAgentsWait(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3", "b1")
 	one := slots.Policy{Slots: 1, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
 	for name, c := range map[string]struct {
-		requests [][]slots.AgentRequest // one after the other
+		requests [][]slots.AgentRequest // for successive calls of TakeIn
 		waiting  []string
 		granted  []string
 	}{
@@ -312,7 +313,7 @@ func TestWhichAgentsWait(t *testing.T) {
 	}
 }
 
-// TestManyAgentsLeavePlacesForOthers has 1,000 hosts, most of them paused.
+// TestManyAgentsLeavePlacesForOthers has requests of 1,000 hosts, most of them paused.
 func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	var s slots.State
 	var requests []slots.AgentRequest
@@ -335,7 +336,7 @@ func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	}
 }
 
-// TestTheLargestGroupFitsIntoAnAnnotation has all lists full of the longest IDs and reasons.
+// TestTheLargestGroupFitsIntoAnAnnotation fills all lists with the longest IDs and reasons.
 func TestTheLargestGroupFitsIntoAnAnnotation(t *testing.T) {
 	nodes := slots.Nodes{}
 	id := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("n", 249) }

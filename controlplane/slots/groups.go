@@ -23,20 +23,21 @@ import (
 	"hostler.io/hostler/internal/bounded"
 )
 
-// Annotation has the State of a group on Kubernetes, as JSON. It is on the Lease hostler-slots-GROUP.
+// Annotation has the State of a group on Kubernetes, as JSON. The Lease hostler-slots-GROUP has this
+// annotation.
 const (
 	Annotation  = "hostler.io/slots"
 	leasePrefix = "hostler-slots-"
 )
 
-// attempts bounds how often a change is tried that conflicts with other servers', and pause is the longest
-// time between two.
+// attempts bounds the attempts of a change that conflicts with changes by other servers. pause is the
+// longest time between two attempts.
 const (
 	attempts = 20
 	pause    = 50 * time.Millisecond
 )
 
-// Record is the State of a group as it is stored on etcd, at slots/GROUP.
+// Record is the object that stores the State of a group on etcd, at slots/GROUP.
 type Record struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -53,27 +54,29 @@ func (s State) clone() State {
 	return s
 }
 
-// Groups has the States of all groups in a store. It is safe for concurrent use.
+// Groups reads and changes the States of all groups in a store. It is safe for concurrent use.
 type Groups struct {
 	store  store.Store
 	kind   store.Kind
-	prefix string        // of names
-	turn   chan struct{} // of who reads or changes: conflicts are between servers alone, and known never goes back
+	prefix string // of object names
+	// lock serializes reads and changes, so that only other servers cause conflicts, and known never
+	// gets older.
+	lock chan struct{}
 
 	mu    sync.Mutex // guards known
 	known map[string]Known
 }
 
-// Known is a group as this process has read or changed it last.
+// Known is the State of a group from the last read or change by this process.
 type Known struct {
 	State
-	Version string // changes with each write; empty before the first
-	Err     error  // why it could not be read since; nil if it could
+	Version string // changes with each write; empty before the first write
+	Err     error  // of the last read; nil if it succeeded
 }
 
-// NewGroups returns the groups in a store. On Kubernetes they are in the namespace.
+// NewGroups returns the groups in a store. namespace has their Leases on Kubernetes; etcd ignores it.
 func NewGroups(s store.Store, namespace string) *Groups {
-	g := &Groups{store: s, turn: make(chan struct{}, 1), known: map[string]Known{}}
+	g := &Groups{store: s, lock: make(chan struct{}, 1), known: map[string]Known{}}
 	if s.EndsLeases() {
 		g.kind = store.Kind{
 			Name: store.Slots, GVK: schema.GroupVersionKind{Group: "hostler.io", Version: "v1", Kind: "SlotGroup"},
@@ -86,10 +89,10 @@ func NewGroups(s store.Store, namespace string) *Groups {
 	return g
 }
 
-// Object is KIND/NAME of a group in the store.
+// Object is KIND/NAME of the object that stores a group.
 func (g *Groups) Object(group string) string { return g.kind.Key(g.prefix + group) }
 
-// Known returns a group as it was read or changed last; false if it never was.
+// Known returns a group from the last read or change; false if there was none.
 func (g *Groups) Known(group string) (Known, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,8 +100,9 @@ func (g *Groups) Known(group string) (Known, bool) {
 	return k, found
 }
 
-// learn takes in what is stored; nil for nothing. The caller has the turn.
-func (g *Groups) learn(group string, o store.Object, err error) (State, error) {
+// remember updates known with a stored object, which is nil if there is none, or with an error. The caller has
+// the lock.
+func (g *Groups) remember(group string, o store.Object, err error) (State, error) {
 	next := Known{}
 	if err == nil && o != nil {
 		next.Version = o.GetResourceVersion()
@@ -116,11 +120,11 @@ func (g *Groups) learn(group string, o store.Object, err error) (State, error) {
 	return next.State, nil
 }
 
-// inTurn calls do while nobody else reads or changes groups here.
-func (g *Groups) inTurn(ctx context.Context, operation, group string, do func() (State, error)) (State, error) {
+// withLock calls do while no other goroutine reads or changes groups.
+func (g *Groups) withLock(ctx context.Context, operation, group string, do func() (State, error)) (State, error) {
 	select {
-	case g.turn <- struct{}{}:
-		defer func() { <-g.turn }()
+	case g.lock <- struct{}{}:
+		defer func() { <-g.lock }()
 		return do()
 	case <-ctx.Done():
 		return State{}, fmt.Errorf("%s %s: %w: %w", operation, g.Object(group), controlplane.ErrUnavailable, context.Cause(ctx))
@@ -129,24 +133,24 @@ func (g *Groups) inTurn(ctx context.Context, operation, group string, do func() 
 
 // Get reads a group; the zero State if nothing is stored.
 func (g *Groups) Get(ctx context.Context, group string) (State, error) {
-	return g.inTurn(ctx, "get", group, func() (State, error) {
+	return g.withLock(ctx, "get", group, func() (State, error) {
 		o, err := g.store.Get(ctx, g.kind, g.prefix+group)
 		if errors.Is(err, controlplane.ErrNotFound) {
 			o, err = nil, nil
 		}
-		return g.learn(group, o, err)
+		return g.remember(group, o, err)
 	})
 }
 
-// Change calls edit with the State of a group, and stores what it changed, if nobody else has changed it
-// meanwhile; else it calls edit again. It returns the stored State. An error of edit is returned as it is.
-// term is that of a controller; the zero value for none.
+// Change calls edit with the State of a group, stores the result, and returns it. If another server has
+// changed the group meanwhile, it calls edit again. It returns an error of edit unchanged. term is the term
+// of a controller, or zero.
 func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit func(*State) error) (State, error) {
-	return g.inTurn(ctx, "change", group, func() (State, error) {
+	return g.withLock(ctx, "change", group, func() (State, error) {
 		for attempt := 1; ; attempt++ {
 			o, err := g.change(ctx, group, term, edit)
 			if err == nil {
-				return g.learn(group, o, nil)
+				return g.remember(group, o, nil)
 			}
 			if !errors.Is(err, controlplane.ErrConflict) || attempt == attempts {
 				return State{}, err
@@ -158,7 +162,7 @@ func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit
 	})
 }
 
-// change returns what is stored then; nil for nothing.
+// change makes one attempt. It returns the stored object; nil if there is none.
 func (g *Groups) change(ctx context.Context, group string, term store.Term, edit func(*State) error) (store.Object, error) {
 	name := g.prefix + group
 	o, err := g.store.Update(ctx, g.kind, name, store.Preconditions{Term: term}, func(o store.Object) error {
@@ -178,7 +182,7 @@ func (g *Groups) change(ctx context.Context, group string, term store.Term, edit
 	return o, err
 }
 
-// create stores an empty group, which is then changed under the term; nil if there is nothing to store.
+// create stores an empty group, then changes it under the term. It returns nil if edit changes nothing.
 func (g *Groups) create(ctx context.Context, group string, term store.Term, edit func(*State) error) (store.Object, error) {
 	state := State{}
 	if err := edit(&state); err != nil || reflect.DeepEqual(state, State{}) {
@@ -195,7 +199,7 @@ func (g *Groups) create(ctx context.Context, group string, term store.Term, edit
 	return g.change(ctx, group, term, edit)
 }
 
-// decode reads the State in an object.
+// decode reads the State from an object.
 func decode(o store.Object) (State, error) {
 	switch o := o.(type) {
 	case *Record:

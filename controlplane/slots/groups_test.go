@@ -14,8 +14,8 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// asks requests a slot of group default.
-func asks(t *testing.T, g *slots.Groups, id string) (wait *slots.Wait, err error) {
+// requestSlot requests a slot of group default.
+func requestSlot(t *testing.T, g *slots.Groups, id string) (wait *slots.Wait, err error) {
 	t.Helper()
 	_, err = g.Change(t.Context(), "default", store.Term{}, func(s *slots.State) error {
 		wait = s.Ask(client(id), slots.Policy{Slots: 1}, nil, noon)
@@ -24,7 +24,8 @@ func asks(t *testing.T, g *slots.Groups, id string) (wait *slots.Wait, err error
 	return wait, err
 }
 
-// TestWhereAGroupIsStored has the promised places: slots/GROUP on etcd, an annotation of a Lease on Kubernetes.
+// TestWhereAGroupIsStored checks the documented places: slots/GROUP on etcd, an annotation of a Lease on
+// Kubernetes.
 func TestWhereAGroupIsStored(t *testing.T) {
 	const want = `{"holders":[{"id":"x","by":"fleetlock","since":"2026-11-27T12:00:00Z"}],"waiting":[{"id":"y","by":"fleetlock","number":2,"since":"2026-11-27T12:00:00Z","asked":"2026-11-27T12:00:00Z"}],"releases":[],"requests":2,"turn":0}`
 	lease := store.Leases
@@ -55,7 +56,7 @@ func TestWhereAGroupIsStored(t *testing.T) {
 			s := memory.New(memory.Options{EndsLeases: c.etcd})
 			g := slots.NewGroups(s, "hostler-system")
 			for _, id := range []string{"x", "y"} {
-				if _, err := asks(t, g, id); err != nil {
+				if _, err := requestSlot(t, g, id); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -73,22 +74,22 @@ func TestWhereAGroupIsStored(t *testing.T) {
 	}
 }
 
-func TestAKindOfPeopleWithThatNameHasAnotherPlace(t *testing.T) {
+func TestACustomKindNamedSlotsHasAnotherFolder(t *testing.T) {
 	if got := store.Below(store.Slots).Folder(); got != "objects/slots/" {
 		t.Errorf("folder = %s, want objects/slots/", got)
 	}
 }
 
-// TestWhatCannotBeReadIsNotReplaced has a value that a person has broken.
-func TestWhatCannotBeReadIsNotReplaced(t *testing.T) {
+// TestInvalidDataIsNotReplaced stores an invalid value, as a person might.
+func TestInvalidDataIsNotReplaced(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	s.PutRaw(store.Kind{Name: store.Slots, GVK: metav1.SchemeGroupVersion.WithKind("x")}, "default", []byte("{"))
-	if _, err := asks(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) {
+	if _, err := requestSlot(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("Change() = %v, want an error that is %q", err, store.ErrUnreadable)
 	}
 	s = memory.New(memory.Options{})
 	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "hostler-slots-default", Annotations: map[string]string{slots.Annotation: "{"}}})
-	if _, err := asks(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) || !strings.Contains(err.Error(), "fix or delete it") {
+	if _, err := requestSlot(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) || !strings.Contains(err.Error(), "fix or delete it") {
 		t.Errorf("Change() = %v, want an error that is %q", err, store.ErrUnreadable)
 	}
 }

@@ -22,10 +22,10 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// errKilled ends a server between its read and its write.
+// errKilled simulates that a server is killed between its read and its write.
 var errKilled = errors.New("killed")
 
-// interrupted is the store of one server. Before each of its writes, something else happens.
+// interrupted is the store of one server. It calls before ahead of each write.
 type interrupted struct {
 	store.Store
 	before func() error
@@ -47,28 +47,29 @@ func (s interrupted) Create(ctx context.Context, kind store.Kind, o store.Object
 	return s.Store.Create(ctx, kind, o)
 }
 
-// history is one random life of a group.
+// history is a random sequence of operations on a group.
 type history struct {
 	*testing.T
 	*rand.Rand
 	seed    uint64
 	store   *memory.Store
 	servers []*slots.Groups
-	busy    []int // servers in the middle of a change
+	busy    []int // servers with a change in progress
 	policy  slots.Policy
 	nodes   slots.Nodes
 	now     time.Time
-	depth   int // of operations inside others
+	depth   int // of nested operations
 	uids    int
-	// deleted are UIDs of Nodes that were deleted, and mayGo the clients that have given back, or were released.
-	deleted map[types.UID]bool
-	mayGo   map[string]bool
-	// agents are the requests that stand on Nodes, and seen those that a leader sees: a watch may be old.
+	// deleted has the UIDs of deleted Nodes. released has the clients that gave back or were released since the
+	// last check.
+	deleted  map[types.UID]bool
+	released map[string]bool
+	// agents has the requests on Nodes. seen has the requests that a leader sees: its watch may be late.
 	agents, seen map[string]slots.AgentRequest
 	requests     int // of agents
 	last         slots.State
-	most         int                // slots that there were since the last check
-	passed       map[int64][]string // who got slots before that request
+	maxSlots     int                // greatest number of slots since the last check
+	overtaken    map[int64][]string // by number of a request: the clients that overtook it
 	log          []string
 }
 
@@ -77,8 +78,8 @@ var clients = []string{"a1", "a2", "a3", "b1", "b2", "x1", "x2"}
 func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{
 		T: t, Rand: rand.New(rand.NewPCG(seed, 31)), seed: seed, store: memory.New(memory.Options{EndsLeases: seed/4%2 == 0}),
-		nodes: slots.Nodes{}, now: noon, deleted: map[types.UID]bool{}, mayGo: map[string]bool{},
-		passed: map[int64][]string{}, agents: map[string]slots.AgentRequest{},
+		nodes: slots.Nodes{}, now: noon, deleted: map[types.UID]bool{}, released: map[string]bool{},
+		overtaken: map[int64][]string{}, agents: map[string]slots.AgentRequest{},
 	}
 	h.policy = slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 1 + h.IntN(3), OneZoneAtATime: h.IntN(4) > 0, MaxUnavailable: part(t, []string{"0", "1", "50%", "100%"}[h.IntN(4)])}
 	for range 3 {
@@ -90,12 +91,12 @@ func newHistory(t *testing.T, seed uint64) *history {
 	return h
 }
 
-// server is a new process.
+// server returns a new server process.
 func (h *history) server() *slots.Groups {
 	return slots.NewGroups(interrupted{h.store, h.interrupt}, "hostler-system")
 }
 
-// interrupt is what happens between a read and a write of a server.
+// interrupt runs between a read and a write of a server: it may kill the server, or do another step.
 func (h *history) interrupt() error {
 	switch n := h.IntN(12); {
 	case n == 0:
@@ -120,7 +121,8 @@ func (h *history) register(id string) {
 	h.nodes[id] = slots.Node{Name: id, UID: uid, Zone: id[:1], Group: controlplane.DefaultRebootGroup, Ready: true}
 }
 
-// change changes the group by a random server, whose answer may be lost, and checks what is stored.
+// change changes the group through a random server, whose answer may be lost. It fails on unexpected
+// errors.
 func (h *history) change(edit func(*slots.State) error) error {
 	n := h.IntN(len(h.servers))
 	for slices.Contains(h.busy, n) {
@@ -142,7 +144,7 @@ func (h *history) change(edit func(*slots.State) error) error {
 	return err
 }
 
-// step does one random thing.
+// step does one random operation.
 func (h *history) step() {
 	h.now = h.now.Add(time.Duration(h.IntN(600)) * time.Second)
 	id := clients[h.IntN(len(clients))]
@@ -153,7 +155,7 @@ func (h *history) step() {
 		_ = h.giveBack(id)
 	case n < 14:
 		h.note("a person releases %s", id)
-		h.mayGo[id] = true
+		h.released[id] = true
 		_ = h.change(func(s *slots.State) error { s.Release(id, "anna", "broken", h.now); return nil })
 	case n < 16:
 		h.free()
@@ -175,16 +177,16 @@ func (h *history) step() {
 		}
 	case n < 23:
 		h.request(id)
-	case n < 27 && h.depth == 0: // there is one leader
+	case n < 27 && h.depth == 0: // there is only one leader
 		h.lead()
 	case n == 27:
-		h.most = max(h.most, h.policy.Slots)
+		h.maxSlots = max(h.maxSlots, h.policy.Slots)
 		h.policy.Slots = h.IntN(4)
 		h.note("slots: %d", h.policy.Slots)
 	}
 }
 
-// ask requests a slot, and judges by itself whether the client may have it.
+// ask requests a slot. If the client gets one, judge checks that.
 func (h *history) ask(id string) (got bool) {
 	var before slots.State
 	var wait *slots.Wait
@@ -201,7 +203,7 @@ func (h *history) ask(id string) (got bool) {
 	return err == nil && wait == nil
 }
 
-// judge fails unless a client may have got a slot.
+// judge fails if a client got a slot against the rules. It does not use the code under test.
 func (h *history) judge(before, after slots.State, id string, now time.Time) {
 	if len(before.Holders) >= h.policy.Slots || len(after.Holders) != len(before.Holders)+1 {
 		h.fail("%s gets one of %d slots beside %d holders", id, h.policy.Slots, len(before.Holders))
@@ -229,10 +231,10 @@ func (h *history) judge(before, after slots.State, id string, now time.Time) {
 		}
 		oldest = false
 		if may && h.policy.Slots-len(before.Holders) > 1 {
-			continue // one is kept free for it
+			continue // a slot is kept free for the older request
 		}
-		h.passed[older.Number] = append(h.passed[older.Number], id)
-		if times := len(slices.DeleteFunc(slices.Clone(h.passed[older.Number]), func(by string) bool { return by != id })); times > len(clients) {
+		h.overtaken[older.Number] = append(h.overtaken[older.Number], id)
+		if times := len(slices.DeleteFunc(slices.Clone(h.overtaken[older.Number]), func(by string) bool { return by != id })); times > len(clients) {
 			h.fail("%s gets a slot before %s for the %dth time", id, older.ID, times)
 		}
 	}
@@ -242,7 +244,7 @@ func (h *history) otherZone(s slots.State, node slots.Node) bool {
 	return slices.ContainsFunc(s.Holders, func(o slots.Holder) bool { return o.Node != "" && o.Zone != node.Zone })
 }
 
-// tooMany reports whether more Nodes than allowed are not ready, beside holders and that one.
+// tooMany reports whether more Nodes than allowed are not ready, apart from holders and the Node id.
 func (h *history) tooMany(s slots.State, id string) bool {
 	notReady := 0
 	for _, n := range h.nodes {
@@ -254,7 +256,7 @@ func (h *history) tooMany(s slots.State, id string) bool {
 	return notReady > h.policy.MaxUnavailable.Of(len(h.nodes))
 }
 
-// request changes what the agent of a host wants.
+// request changes the request of an agent.
 func (h *history) request(id string) {
 	r := h.agents[id]
 	switch _, isNode := h.nodes[id]; {
@@ -262,7 +264,7 @@ func (h *history) request(id string) {
 		delete(h.agents, id)
 		h.note("%s withdraws its request", id)
 		return
-	case r.ID == "" || h.IntN(3) == 0: // a new one, perhaps right after an old one
+	case r.ID == "" || h.IntN(3) == 0: // a new request, perhaps in place of another one
 		h.requests++
 		r = slots.AgentRequest{Client: slots.Client{ID: id, By: slots.Agent, Request: fmt.Sprint("r", h.requests)}}
 	}
@@ -271,13 +273,13 @@ func (h *history) request(id string) {
 	h.note("%s requests %s, paused: %t", id, r.Client.Request, r.Paused)
 }
 
-// lead does what the leader does about agents. It may see requests as they were.
+// lead does what the leader does with agents' requests, of which it may see an old state.
 func (h *history) lead() {
 	if h.seen == nil || h.depth > 2 || h.IntN(4) > 0 {
 		h.seen = maps.Clone(h.agents)
 	}
 	var requests []slots.AgentRequest
-	for _, id := range clients { // any order
+	for _, id := range clients { // the order does not matter here
 		if r, wants := h.seen[id]; wants {
 			requests = append(requests, r)
 		}
@@ -285,7 +287,7 @@ func (h *history) lead() {
 	err := h.change(func(s *slots.State) error {
 		for _, o := range s.Holders {
 			if live, wants := h.agents[o.ID]; o.By == slots.Agent && (!wants || live.Client.Request != o.Client.Request || live.Paused) {
-				h.mayGo[o.ID] = true
+				h.released[o.ID] = true
 				s.Free(o, slots.GivenBack, "agent", h.now)
 			}
 		}
@@ -306,11 +308,11 @@ func (h *history) lead() {
 
 func (h *history) giveBack(id string) error {
 	h.note("%s gives back", id)
-	h.mayGo[id] = true
+	h.released[id] = true
 	return h.change(func(s *slots.State) error { s.GiveBack(id, h.now); return nil })
 }
 
-// free does what the leader of the controller does, with what it has read.
+// free frees the slots of deleted Nodes, as the leader does, from a State read before.
 func (h *history) free() {
 	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), controlplane.DefaultRebootGroup)
 	if err != nil {
@@ -324,7 +326,7 @@ func (h *history) free() {
 	}
 }
 
-// serveAgents has each host with a request reboot, and give the slot back: all have to get one.
+// serveAgents checks that every agent with a request gets a slot. Each holder reboots and gives it back.
 func (h *history) serveAgents() {
 	for id, r := range h.agents {
 		r.Paused = false
@@ -350,7 +352,7 @@ func (h *history) serveAgents() {
 				_ = h.giveBack(o.ID)
 			}
 		}
-		for _, r := range h.last.Waiting { // they do not ask again for a while
+		for _, r := range h.last.Waiting { // FleetLock clients withdraw, and ask again later
 			if r.By == slots.FleetLock {
 				_ = h.giveBack(r.ID)
 			}
@@ -358,16 +360,16 @@ func (h *history) serveAgents() {
 	}
 }
 
-// check compares what is stored with what was stored before the step.
+// check compares the stored State with the one before the step.
 func (h *history) check() {
 	s, err := slots.NewGroups(h.store, "hostler-system").Get(context.Background(), controlplane.DefaultRebootGroup)
 	if err != nil {
 		h.fail("Get() = %v", err)
 	}
-	if h.most = max(h.most, h.policy.Slots); len(s.Holders) > max(h.most, len(h.last.Holders)) {
-		h.fail("%d holders of %d slots, %d before", len(s.Holders), h.most, len(h.last.Holders))
+	if h.maxSlots = max(h.maxSlots, h.policy.Slots); len(s.Holders) > max(h.maxSlots, len(h.last.Holders)) {
+		h.fail("%d holders of %d slots, %d before", len(s.Holders), h.maxSlots, len(h.last.Holders))
 	}
-	h.most = 0
+	h.maxSlots = 0
 	seen := map[string]bool{}
 	for _, holder := range s.Holders {
 		if seen[holder.ID] || s.Request(holder.ID) != nil {
@@ -376,11 +378,11 @@ func (h *history) check() {
 		seen[holder.ID] = true
 	}
 	for _, holder := range h.last.Holders {
-		if !seen[holder.ID] && !h.mayGo[holder.ID] && !h.deleted[holder.UID] {
+		if !seen[holder.ID] && !h.released[holder.ID] && !h.deleted[holder.UID] {
 			h.fail("%s has lost its slot", holder.ID)
 		}
 	}
-	h.last, h.mayGo = s, map[string]bool{}
+	h.last, h.released = s, map[string]bool{}
 }
 
 func (h *history) fail(format string, args ...any) {
@@ -388,8 +390,8 @@ func (h *history) fail(format string, args ...any) {
 	h.Fatalf("history %d, %+v: %s\n%q", h.seed, h.policy, fmt.Sprintf(format, args...), h.log[max(0, len(h.log)-30):])
 }
 
-// settle ends all trouble. Each client that has a slot reboots and gives it back, and each that waits asks
-// again every few minutes: all have to get one.
+// settle ends all faults, and checks that every client gets a slot. Each holder reboots and gives it back.
+// Each waiting client asks again every few minutes.
 func (h *history) settle() {
 	h.policy.Slots = max(h.policy.Slots, 1)
 	for _, id := range clients[:5] {
@@ -401,7 +403,7 @@ func (h *history) settle() {
 		h.nodes[id] = node
 	}
 	h.depth = 10
-	for gone := true; gone; { // some may be killed
+	for gone := true; gone; { // repeat: servers may be killed
 		h.free()
 		h.check()
 		gone = slices.ContainsFunc(h.last.Holders, func(o slots.Holder) bool { return o.Node != "" && h.nodes[o.Node].UID != o.UID })
@@ -424,7 +426,7 @@ func (h *history) settle() {
 			for h.giveBack(id) != nil { // until it gets an answer
 			}
 		}
-		for _, id := range clients { // those that have lost an answer
+		for _, id := range clients { // clients that did not get the answer
 			if h.last.Holder(id) != nil && !slices.Contains(waiting, id) {
 				_ = h.giveBack(id)
 			}
@@ -434,32 +436,33 @@ func (h *history) settle() {
 	}
 }
 
-// TestRandomHistories has three servers change one group while they are killed, and everything else happens.
-// Never are there more holders than slots, nobody loses a slot, and nobody waits for ever.
+// TestRandomHistories makes three servers change one group while servers are killed, Nodes are deleted and
+// answers are lost. It checks that there are never more holders than slots, that no client loses its slot,
+// and that every client gets one in the end.
 func TestRandomHistories(t *testing.T) {
 	histories := uint64(1_000)
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		histories = 100_000
 	}
-	const each = 250 // of a subtest
+	const each = 250 // histories of a subtest
 	for first := uint64(0); first < histories; first += each {
 		t.Run(fmt.Sprint("from ", first), func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(each) {
-				synctest.Test(t, func(t *testing.T) { live(t, first+seed) })
+				synctest.Test(t, func(t *testing.T) { runHistory(t, first+seed) })
 			}
 		})
 	}
 }
 
-// live runs one history.
-func live(t *testing.T, seed uint64) {
+// runHistory runs the history of a seed.
+func runHistory(t *testing.T, seed uint64) {
 	h := newHistory(t, seed)
 	for range 10 + h.IntN(20) {
 		h.step()
 		h.check()
 	}
-	if seed%4 == 0 { // it takes longer than the rest
+	if seed%4 == 0 { // not always, since this takes longer than the rest
 		h.settle()
 	}
 }

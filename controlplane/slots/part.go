@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Part is a number of Nodes, or a part of all.
+// Part is a number of Nodes, or a percentage of all Nodes.
 type Part struct {
 	number  int
 	percent bool
@@ -22,7 +22,7 @@ func ParsePart(text string) (Part, error) {
 	return Part{int(n), percent}, nil
 }
 
-// Of returns how many of that many Nodes it is. A percentage is rounded down.
+// Of returns the number for a group of all Nodes. A percentage is rounded down.
 func (p Part) Of(all int) int {
 	if p.percent {
 		return all * p.number / 100

@@ -1,8 +1,8 @@
-// Package slots decides which hosts of a group may reboot now. It owns the record of a group: who holds
-// its slots, who waits for one, and how slots were given back.
+// Package slots decides which hosts of a group may reboot now. It owns the record of a group: the holders of
+// its slots, the queue, and the last releases.
 //
-// State and its methods are pure. Groups stores it by compare-and-swap, so that several servers never give
-// more slots than there are. No slot is ever taken from its holder by a timer.
+// State and its methods are pure. Groups stores it with compare-and-swap, so that several servers never give
+// more slots than there are. No timer ever takes a slot from its holder.
 package slots
 
 import (
@@ -17,57 +17,57 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// Bounds of what is stored of a group. On Kubernetes it has to fit into the 256 KiB of annotations.
+// Bounds of the stored State. On Kubernetes, it must fit into the 256 KiB of annotations.
 const (
 	MostSlots    = 100
 	mostWaiting  = 200
-	mostAgents   = 150 // of those that wait: the other places are for FleetLock clients
+	mostAgents   = 150 // of mostWaiting: the other places are for FleetLock clients
 	mostReleases = 10
 	mostReason   = 100 // bytes
-	// LongestRequest is how many bytes the ID of an agent's request may have.
+	// LongestRequest is the greatest length of the ID of an agent's request, in bytes.
 	LongestRequest = 64
 )
 
-// By is the way by which a client requests slots.
+// By is how a client requests slots.
 type By string
 
-// The ways.
+// The values of By: by the FleetLock protocol, or by an annotation of the agent's Node.
 const (
 	FleetLock By = "fleetlock"
 	Agent     By = "agent"
 )
 
-// State is what is stored of a group.
+// State is the record of a group.
 type State struct {
 	Holders  []Holder  `json:"holders"`
 	Waiting  []Request `json:"waiting"`  // oldest first
 	Releases []Release `json:"releases"` // newest first
-	// Requests counts those that ever waited or got a slot at once.
+	// Requests counts all requests ever made.
 	Requests int64 `json:"requests"`
-	// Turn is the number of the last request that may pass older ones of other zones.
+	// Turn is the number of the last request that may overtake older requests of other zones.
 	Turn int64 `json:"turn"`
 }
 
-// Client is who requests or holds a slot.
+// Client requests or holds a slot.
 type Client struct {
 	ID string `json:"id"`
 	By By     `json:"by"`
-	// Reason is why it wants to reboot.
+	// Reason is why the client wants to reboot.
 	Reason string `json:"reason,omitempty"`
 	// Request is the ID of an agent's request.
 	Request string `json:"request,omitempty"`
 }
 
-// Request is a client that waits. Its place in the list is its age: clocks do not matter.
+// Request is a waiting client. The order of the list is the order of the requests, whatever the clocks say.
 type Request struct {
 	Client
 	Number int64       `json:"number"`
 	Since  metav1.Time `json:"since"`
-	// Asked is when it was repeated last, within a few minutes, and EverySeconds how long that was after
-	// the time before. A FleetLock client has to repeat it.
+	// Asked is the time of the last repetition, with an error of up to refreshTime. EverySeconds is the
+	// time between the last two. FleetLock clients must repeat their requests.
 	Asked        metav1.Time `json:"asked"`
 	EverySeconds int64       `json:"everySeconds,omitempty"`
-	// Paused keeps the place of an agent that does not want the slot yet.
+	// Paused reports that the agent does not want the slot yet. Its request keeps its place.
 	Paused bool `json:"paused,omitempty"`
 }
 
@@ -75,8 +75,8 @@ type Request struct {
 type Holder struct {
 	Client
 	Since metav1.Time `json:"since"`
-	// Node is the name of its Node; empty if there was none of that name. UID, Zone and BootID are those that
-	// the Node had when it got the slot.
+	// Node is the name of the client's Node; empty if there was no such Node. UID, Zone and BootID are from
+	// the time when the client got the slot.
 	Node   string    `json:"node,omitempty"`
 	UID    types.UID `json:"uid,omitempty"`
 	Zone   string    `json:"zone,omitempty"`
@@ -86,7 +86,7 @@ type Holder struct {
 // How is how a slot became free, or a request ended.
 type How string
 
-// The ways in which a slot becomes free.
+// The values of How.
 const (
 	GivenBack   How = "GivenBack"   // by its holder
 	Released    How = "Released"    // by a person
@@ -97,17 +97,17 @@ const (
 type Release struct {
 	ID     string       `json:"id"`
 	Node   string       `json:"node,omitempty"`
-	Held   *metav1.Time `json:"held"` // since when; null for a request that had no slot
+	Held   *metav1.Time `json:"held"` // start; null for a request without slot
 	At     metav1.Time  `json:"at"`
 	How    How          `json:"how"`
-	Who    string       `json:"by"` // the client, a person or a server
+	Who    string       `json:"by"` // "fleetlock" or "agent", a person, or a server
 	Reason string       `json:"reason,omitempty"`
 }
 
-// validID is what a client may be called.
+// validID matches the IDs that clients may have.
 var validID = regexp.MustCompile(`^[A-Za-z0-9._:@-]{1,253}$`)
 
-// CheckID returns an error unless a client may have that ID.
+// CheckID returns an error if a client may not have that ID.
 func CheckID(id string) error {
 	if validID.MatchString(id) {
 		return nil
@@ -123,7 +123,7 @@ func (s *State) Holder(id string) *Holder {
 	return nil
 }
 
-// Request returns the request of a client that waits; nil if there is none.
+// Request returns the waiting request of a client; nil if there is none.
 func (s *State) Request(id string) *Request {
 	if i := slices.IndexFunc(s.Waiting, func(r Request) bool { return r.ID == id }); i >= 0 {
 		return &s.Waiting[i]
@@ -131,51 +131,51 @@ func (s *State) Request(id string) *Request {
 	return nil
 }
 
-// GiveBack frees the slot of a FleetLock client, or forgets its request. It reports whether there was either.
+// GiveBack frees the slot of a FleetLock client, or removes its request. It reports whether there was either.
 func (s *State) GiveBack(id string, now time.Time) bool {
 	held, waits := s.Holder(id), s.Request(id)
 	switch {
 	case held != nil && held.By == FleetLock:
 		return s.Free(*held, GivenBack, string(FleetLock), now)
 	case waits != nil && waits.By == FleetLock:
-		return s.drop(id)
+		return s.remove(id)
 	}
 	return false
 }
 
-// Release frees the slot of a client, or ends its request, as a person has decided. It reports whether there
-// was either.
+// Release frees the slot of a client, or removes its request, for a person. It reports whether there was
+// either.
 func (s *State) Release(id, who, reason string, now time.Time) bool {
 	r := Release{ID: id, How: Released, Who: who, Reason: Shorten(reason)}
 	if held := s.Holder(id); held != nil {
 		r.Node, r.Held = held.Node, &held.Since
 	}
-	if !s.drop(id) {
+	if !s.remove(id) {
 		return false
 	}
 	s.record(r, now)
 	return true
 }
 
-// Free frees a slot. It reports whether the holder had that slot still.
+// Free frees a slot. It reports whether the holder still had that slot.
 func (s *State) Free(h Holder, how How, who string, now time.Time) bool {
 	held := s.Holder(h.ID)
 	if held == nil || held.Client != h.Client || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
 		return false
 	}
 	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, How: how, Who: who}, now)
-	return s.drop(h.ID)
+	return s.remove(h.ID)
 }
 
-// drop removes the slot and the request of a client.
-func (s *State) drop(id string) bool {
+// remove removes the slot and the request of a client.
+func (s *State) remove(id string) bool {
 	before := len(s.Holders) + len(s.Waiting)
 	s.Holders = slices.DeleteFunc(slices.Clone(s.Holders), func(h Holder) bool { return h.ID == id })
 	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.ID == id })
 	return len(s.Holders)+len(s.Waiting) < before
 }
 
-// record adds a release, and forgets the oldest.
+// record adds a release, and removes the oldest.
 func (s *State) record(r Release, now time.Time) {
 	if r.Held != nil {
 		r.Held = r.Held.DeepCopy()
@@ -184,8 +184,8 @@ func (s *State) record(r Release, now time.Time) {
 	s.Releases = append([]Release{r}, s.Releases[:min(len(s.Releases), mostReleases-1)]...)
 }
 
-// stamp is a time as it is stored.
+// stamp converts a time to its stored format.
 func stamp(at time.Time) metav1.Time { return metav1.NewTime(at.UTC().Truncate(time.Second)) }
 
-// Shorten is a reason as it is stored.
+// Shorten returns a reason as it is stored.
 func Shorten(reason string) string { return sanitize.Text(reason, mostReason) }

@@ -17,10 +17,10 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// blockedLong is for how long a pod may not be evicted before an Event says so.
+// blockedLong is how long the eviction of a pod may be refused before an Event reports it.
 const blockedLong = 5 * time.Minute
 
-// Event is a change of a Node for its reboot.
+// Event reports a step of a reboot on a Node.
 type Event struct {
 	Node    string
 	Type    string // such as corev1.EventTypeNormal
@@ -28,15 +28,15 @@ type Event struct {
 	Message string
 }
 
-// event reports a change of a Node.
+// event publishes an Event about a Node.
 func (c *Controller) event(node, kind, reason, message string) {
 	if c.OnEvent != nil {
 		c.OnEvent(Event{node, kind, reason, message})
 	}
 }
 
-// write changes a group. Slots of Nodes that are not there any more, or that need none, are freed only if the
-// Nodes are like that still: a watch may be old.
+// write changes a group. It first reads the Nodes of the slots to free again, because the watch may be late. It
+// frees a slot only if its Node does not exist, or its host needs no slot.
 func (change Change) write(ctx context.Context, c *Controller, term store.Term) error {
 	policy, err := c.policy(change.Group)
 	if err != nil {
@@ -86,7 +86,7 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	return nil
 }
 
-// changedGroup logs who got slots, and who has lost one.
+// changedGroup logs which slots were given and freed.
 func (c *Controller) changedGroup(before, after slots.State, granted []slots.Client) {
 	for _, o := range before.Holders {
 		if after.Holder(o.ID) == nil || !after.Holder(o.ID).Since.Equal(&o.Since) {
@@ -98,7 +98,7 @@ func (c *Controller) changedGroup(before, after slots.State, granted []slots.Cli
 	}
 }
 
-// write changes a Node, unless its host has changed its request meanwhile.
+// write changes a Node. It returns ErrConflict if the host has changed its request meanwhile.
 func (a Answer) write(ctx context.Context, c *Controller, term store.Term) error {
 	emptied := a.Slot != nil && a.Slot.Emptied && (a.before.Slot == nil || !a.before.Slot.Emptied)
 	if emptied {
@@ -128,7 +128,7 @@ func (a Answer) write(ctx context.Context, c *Controller, term store.Term) error
 	return err
 }
 
-// setSlot sets the answer on a Node; nil removes it.
+// setSlot writes the answer on a Node; nil removes it.
 func setSlot(o store.Object, slot *controlplane.RebootSlot) error {
 	annotations := maps.Clone(o.GetAnnotations())
 	if annotations == nil {
@@ -150,8 +150,8 @@ func (a Answer) conflict() error {
 	return fmt.Errorf("answer node %q: %w: its host has changed its request, or another client the Node", a.Node.Name, controlplane.ErrConflict)
 }
 
-// confirmEmpty returns ErrConflict if a pod is on the Node that has to leave it: the watch may not have reported
-// it yet.
+// confirmEmpty reads the Node's pods from the store, because the watch may be late. It returns ErrConflict if a
+// pod still has to leave.
 func (c *Controller) confirmEmpty(ctx context.Context, node string) error {
 	pods, err := c.evicter.PodsOn(ctx, node)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *Controller) confirmEmpty(ctx context.Context, node string) error {
 	return nil
 }
 
-// answered logs what was written on a Node, if that matters.
+// answered logs important changes of a Node, and publishes Events about them.
 func (c *Controller) answered(a Answer) {
 	was, is := a.before.Slot, a.Slot
 	if was == nil {
@@ -190,7 +190,7 @@ func (c *Controller) answered(a Answer) {
 	}
 }
 
-// write requests that a pod leaves its Node, if the host of that still wants it.
+// write evicts a pod. It returns ErrConflict if the Node's host has changed its request meanwhile.
 func (e Eviction) write(ctx context.Context, c *Controller, term store.Term) error {
 	node, err := c.store.Get(ctx, store.Nodes.Metadata(), e.Pod.Node)
 	if err != nil {
@@ -212,7 +212,7 @@ func (e Eviction) write(ctx context.Context, c *Controller, term store.Term) err
 	return err
 }
 
-// block notes that a pod may not be evicted now.
+// block records that a pod cannot be evicted now.
 func (c *Controller) block(pod podcache.Pod, message string) {
 	now := time.Now()
 	b := Blocked{Pod: pod.Name, UID: pod.UID, Node: pod.Node, Message: message, Since: now, Until: now.Add(evictPause)}
@@ -234,7 +234,7 @@ func (c *Controller) block(pod podcache.Pod, message string) {
 	c.changed.Send()
 }
 
-// forget forgets pods that are not to be evicted any more.
+// forget removes the records of pods that need no eviction any more.
 func (c *Controller) forget(emptying map[string]Emptying) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

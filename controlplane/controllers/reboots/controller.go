@@ -1,7 +1,7 @@
-// Package reboots gives reboot slots to the hosts of a fleet, frees them, and empties Nodes. What is decided
-// about slots, and what is stored of them, is in package slots.
+// Package reboots gives reboot slots to the hosts of a fleet, frees them, and empties Nodes. Package slots has
+// the rules for slots, and their record.
 //
-// Any replica gives slots to FleetLock clients. Only the leader answers the requests that agents have made on
+// Every replica gives slots to FleetLock clients. Only the leader answers the requests that agents write on
 // their Nodes, frees slots of deleted Nodes, and evicts pods. Decide is pure.
 package reboots
 
@@ -28,10 +28,10 @@ import (
 // Name is the controller's name in the configuration, in elections and in metrics.
 const Name = "reboots"
 
-// interval is from one read of the groups to the next.
+// interval is the time between two reads of the groups.
 const interval = 10 * time.Second
 
-// attempts bounds how often a change of a Node is tried that conflicts with others'.
+// attempts bounds the attempts of a change of a Node that conflicts with other changes.
 const attempts = 5
 
 // ErrNoGroup means that a group is not configured.
@@ -40,7 +40,7 @@ var ErrNoGroup = errors.New("there is no such group")
 // Policies are the configured groups by name.
 type Policies map[string]slots.Policy
 
-// Controller has the slots of all groups. It is safe for concurrent use.
+// Controller manages the slots of all groups. It is safe for concurrent use.
 type Controller struct {
 	OnEvent func(Event) // called for what has become of a Node; set it before Run, nil for nothing
 
@@ -67,8 +67,8 @@ type Action interface {
 	write(ctx context.Context, c *Controller, term store.Term) error
 }
 
-// New returns a controller. pods are those of a store.Evicter, and changed is sent by their cache. The
-// zoneLabels are those of node-lifecycle, and self names this server in what it records.
+// New returns a controller. pods is the cache for a store.Evicter, and sends changed. zoneLabels are the zone
+// labels of controller node-lifecycle. self names this server in records.
 func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, policies Policies, zoneLabels []string, self string, log *slog.Logger) *Controller {
 	evicter, _ := s.(store.Evicter)
 	c := &Controller{
@@ -83,10 +83,10 @@ func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podc
 	return c
 }
 
-// Nodes takes in the Nodes of the fleet.
+// Nodes returns the follower that receives the Nodes of the fleet.
 func (c *Controller) Nodes() store.Follower { return c.nodes }
 
-// SetPolicies takes over a changed configuration.
+// SetPolicies applies a changed configuration.
 func (c *Controller) SetPolicies(policies Policies) {
 	c.mu.Lock()
 	c.policies = policies
@@ -94,7 +94,7 @@ func (c *Controller) SetPolicies(policies Policies) {
 	c.reread.Send()
 }
 
-// policy is the configuration of a group; ErrNoGroup.
+// policy returns the configuration of a group, or ErrNoGroup.
 func (c *Controller) policy(group string) (slots.Policy, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *Controller) policy(group string) (slots.Policy, error) {
 	return p, nil
 }
 
-// facts are what is known now; an error while that is not enough.
+// facts returns the current facts. With an error, they are not complete enough for a decision.
 func (c *Controller) facts(now time.Time) (Facts, error) {
 	f := Facts{Groups: map[string]slots.Known{}, Object: c.groups.Object}
 	c.mu.Lock()
@@ -137,7 +137,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	return f, nil
 }
 
-// podsOn are the pods of a Node.
+// podsOn returns the pods of a Node.
 func (c *Controller) podsOn(node string) ([]podcache.Pod, error) {
 	if !c.pods.Synced() {
 		return nil, errors.New("reading pods")
@@ -145,7 +145,7 @@ func (c *Controller) podsOn(node string) ([]podcache.Pod, error) {
 	return c.pods.On(node), nil
 }
 
-// all are the Nodes; an error while they are not known.
+// all returns all Nodes, or an error while they are not known.
 func (c *Controller) all(now time.Time) (slots.Nodes, error) {
 	f, err := c.facts(now)
 	if err != nil && f.Hosts == nil {
@@ -154,7 +154,7 @@ func (c *Controller) all(now time.Time) (slots.Nodes, error) {
 	return f.nodes(), nil
 }
 
-// Request requests a slot for a FleetLock client. It has one if both results are nil.
+// Request requests a slot for a FleetLock client. If both results are nil, the client has a slot.
 func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots.Wait, err error) {
 	p, err := c.policy(group)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots
 	return wait, err
 }
 
-// GiveBack frees the slot of a FleetLock client. It is no error if it has none.
+// GiveBack frees the slot of a FleetLock client. It returns no error if the client has none.
 func (c *Controller) GiveBack(ctx context.Context, group, id string) error {
 	if _, err := c.policy(group); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (c *Controller) GiveBack(ctx context.Context, group, id string) error {
 	return err
 }
 
-// Release frees the slot of a client, or ends its request, as a person has decided. The error is
+// Release frees the slot of a client, or removes its request, for a person. It returns
 // controlplane.ErrNotFound if there is neither.
 func (c *Controller) Release(ctx context.Context, group, id, who, reason string) error {
 	if _, err := c.policy(group); err != nil {
@@ -213,7 +213,8 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 	return err
 }
 
-// revoke writes on the Node of a holder that its slot was released, before another host may get it.
+// revoke writes on the Node of a holder that its slot was released. That must be before another host can get
+// the slot.
 func (c *Controller) revoke(ctx context.Context, group, id string) error {
 	state, err := c.groups.Get(ctx, group)
 	held := state.Holder(id)
@@ -239,14 +240,14 @@ func (c *Controller) revoke(ctx context.Context, group, id string) error {
 	return err
 }
 
-// change changes a group, and decides again.
+// change changes a group, and triggers a new decision.
 func (c *Controller) change(ctx context.Context, group string, term store.Term, edit func(*slots.State) error) error {
 	_, err := c.groups.Change(ctx, group, term, edit)
 	c.changed.Send()
 	return err
 }
 
-// Refresh reads the groups: other servers change them too.
+// Refresh reads the groups, because other servers also change them.
 func (c *Controller) Refresh(ctx context.Context) error {
 	c.mu.Lock()
 	groups := slices.Sorted(maps.Keys(c.policies))
@@ -263,8 +264,8 @@ func (c *Controller) Refresh(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Lead writes under a term until ctx ends. What another server has written in the term before is read first: a
-// slot that was given back may be that of another host now.
+// Lead writes under a term until ctx ends. Before, it reads the groups, which the last leader may have changed:
+// a slot that was given back may belong to another host now.
 func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 	for {
 		_ = c.Refresh(ctx) // the groups say what failed
@@ -277,7 +278,8 @@ func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 	}
 }
 
-// current reports whether the last read of each group has succeeded. One that a person has broken stays so.
+// current reports whether the last read of each group succeeded. It ignores groups whose stored data is
+// invalid, since a retry does not help.
 func (c *Controller) current() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +291,7 @@ func (c *Controller) current() bool {
 	return true
 }
 
-// RunReads reads the groups now and then until ctx ends.
+// RunReads reads the groups at intervals, and when reread is sent, until ctx ends.
 func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -308,7 +310,7 @@ func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error 
 	}
 }
 
-// decide returns what is due.
+// decide returns the actions that are due, and when to decide again.
 func (c *Controller) decide(now time.Time) ([]Action, time.Time, error) {
 	f, err := c.facts(now)
 	if err != nil {

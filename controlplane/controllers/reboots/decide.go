@@ -26,14 +26,13 @@ type Facts struct {
 	Hosts    map[string]Host
 	Policies Policies
 	Groups   map[string]slots.Known
-	// Pods returns the pods of a Node; nil if this store has none that can be evicted. The error says why they
-	// are not known.
+	// Pods returns the pods of a Node, or why they are not known. It is nil if the store cannot evict pods.
 	Pods    func(node string) ([]podcache.Pod, error)
 	Blocked map[string]Blocked        // by pod
 	Object  func(group string) string // KIND/NAME of a group
 }
 
-// nodes are the Nodes as decisions about slots need them.
+// nodes returns the Nodes in the format of package slots.
 func (f Facts) nodes() slots.Nodes {
 	nodes := make(slots.Nodes, len(f.Hosts))
 	for name, h := range f.Hosts {
@@ -42,23 +41,23 @@ func (f Facts) nodes() slots.Nodes {
 	return nodes
 }
 
-// Decision is what to do now, and why.
+// Decision has the actions that are due now, and the reasons.
 type Decision struct {
 	Changes   []Change
 	Answers   []Answer
 	Evictions []Eviction
-	// Verdicts are about the requests that wait, by group.
+	// Verdicts are the decisions about waiting requests, by group.
 	Verdicts map[string][]slots.Verdict
 	// Emptying has the Nodes that are being emptied, by name.
 	Emptying map[string]Emptying
-	// Next is when the same facts may lead to another decision; zero if never.
+	// Next is when the decision may change although the facts do not; zero if never.
 	Next time.Time
 }
 
-// Step is a part of an action, for people.
+// Step describes a part of an action for people.
 type Step struct{ Action, Reason string }
 
-// Decide returns what to do at a time.
+// Decide returns the actions that are due now.
 func Decide(f Facts, now time.Time) Decision {
 	d := Decision{Verdicts: map[string][]slots.Verdict{}, Emptying: map[string]Emptying{}}
 	nodes, held, ahead := f.nodes(), f.held(), outlook{waits: map[string]*slots.Wait{}, groups: map[string]slots.State{}}
@@ -81,14 +80,14 @@ func Decide(f Facts, now time.Time) Decision {
 	return d
 }
 
-// outlook is the state of all requests after the due changes of the groups. The answer on a Node is made for
-// that state, so that it is written once.
+// outlook is the state of all requests after the due changes of the groups. Answers on Nodes are for that
+// state, so that each is written only once.
 type outlook struct {
 	waits  map[string]*slots.Wait // of agents by Node; nil for one that gets a slot
 	groups map[string]slots.State
 }
 
-// add adds a group as it will be.
+// add adds a group in its state after the change.
 func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now time.Time) {
 	o.groups[p.Group] = after
 	for _, h := range after.Holders {
@@ -103,7 +102,7 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 	}
 }
 
-// held are the slots of agents by Node. A Node may have moved to another group since.
+// held returns the slots of agents, by Node. It searches all groups, since a Node may have changed its group.
 func (f Facts) held() map[string]*slots.Holder {
 	held := map[string]*slots.Holder{}
 	for group := range f.Policies {
@@ -116,12 +115,12 @@ func (f Facts) held() map[string]*slots.Holder {
 	return held
 }
 
-// Change takes requests into a group, gives slots, and frees those that nobody needs any more.
+// Change adds requests to a group, gives slots, and frees slots that are not needed any more.
 type Change struct {
 	Group   string
 	Deleted []slots.Holder // of Nodes that were deleted
 	Done    []slots.Holder // of hosts that need them no more
-	// Requests are those of all agents of the group.
+	// Requests are the requests of all agents in the group.
 	Requests []slots.AgentRequest
 	Steps    []Step
 	object   string
@@ -134,7 +133,7 @@ func (change Change) Object() string { return change.object }
 // Version implements executor.Action.
 func (change Change) Version() string { return change.version }
 
-// change is what is due for a group, and the group as it is then.
+// change returns the change that is due for a group, and the state of the group after it.
 func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*slots.Holder, now time.Time) (Change, slots.State) {
 	c := Change{Group: p.Group, object: f.Object(p.Group)}
 	for _, o := range k.Holders {
@@ -158,7 +157,7 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 	return c, after
 }
 
-// requests are those of the agents of a group, in the order in which this server has seen them.
+// requests returns the requests of the agents in a group, in the order in which this server first saw them.
 func (f Facts) requests(group string, held map[string]*slots.Holder) []slots.AgentRequest {
 	var hosts []Host
 	for _, h := range f.Hosts {
@@ -179,7 +178,7 @@ func (f Facts) requests(group string, held map[string]*slots.Holder) []slots.Age
 	return requests
 }
 
-// apply makes the change to a group, and returns who got a slot.
+// apply applies the change to a group, and returns the agents that got a slot.
 func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, self string, now time.Time) (granted []slots.Client) {
 	for _, o := range change.Deleted {
 		s.Free(o, slots.NodeDeleted, self, now)
@@ -191,7 +190,7 @@ func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, se
 	return s.Grant(p, nodes, now)
 }
 
-// note lists what the change does.
+// note lists the steps of the change.
 func (change *Change) note(before, after slots.State, granted []slots.Client) {
 	add := func(action, reason string) { change.Steps = append(change.Steps, Step{action, reason}) }
 	for _, o := range change.Deleted {
@@ -212,7 +211,7 @@ func (change *Change) note(before, after slots.State, granted []slots.Client) {
 	}
 }
 
-// Answer changes what a Node says of the slot of its host.
+// Answer changes the slot annotation of a Node, and cordons or uncordons it.
 type Answer struct {
 	Node          slots.Node
 	Slot          *controlplane.RebootSlot // nil for none
@@ -229,7 +228,7 @@ func (a Answer) Version() string {
 	return string(a.Node.UID) + a.before.texts.request + a.before.texts.slot + a.Steps[0].Action
 }
 
-// answer adds what is due for a Node.
+// answer adds the actions that are due for a Node.
 func (d *Decision) answer(f Facts, h Host, held *slots.Holder, ahead outlook, now time.Time) {
 	next := f.slot(h, held, ahead)
 	if next != nil && next.Why != lost && h.Request != nil && h.Request.Step == controlplane.RebootDraining {
@@ -254,14 +253,14 @@ func (d *Decision) answer(f Facts, h Host, held *slots.Holder, ahead outlook, no
 	}
 }
 
-// soon notes when to decide again.
+// soon makes Next no later than at.
 func (d *Decision) soon(at time.Time) {
 	if !at.IsZero() && (d.Next.IsZero() || at.Before(d.Next)) {
 		d.Next = at
 	}
 }
 
-// slot is what the Node of a host has to say of its slot.
+// slot returns the answer that must be on the Node of a host.
 func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.RebootSlot {
 	r := h.Request
 	_, configured := f.Policies[h.Group]
@@ -300,8 +299,8 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 	return slot
 }
 
-// whyOf is the Why of a host that waits. Of all that wait for others it is the same: which others those are, and
-// whether this host is recorded already, is the message.
+// whyOf is the Why of a waiting host. It is the same for all hosts that wait for others. The message says which
+// others those are, and whether the request of this host is recorded.
 func whyOf(w slots.Wait) string {
 	switch w.Why {
 	case slots.Full, slots.Queued, slots.QueueFull, slots.OtherZone:
@@ -314,21 +313,21 @@ func whyOf(w slots.Wait) string {
 	return "client"
 }
 
-// lost is the Why of a slot that its host holds no more.
+// lost is the Why of a host whose slot was released.
 const lost = "lost"
 
-// lose is what a Node says instead of a slot that was taken from its host.
+// lose returns the answer for a host whose slot was released.
 func lose(was controlplane.RebootSlot) controlplane.RebootSlot {
 	return controlplane.RebootSlot{ID: was.ID, Why: lost, Message: "the slot was released", Cordoned: was.Cordoned}
 }
 
-// released reports whether the Node says that the slot of its present request was released.
+// released reports whether the Node says that the slot of its current request was released.
 func (h Host) released() bool {
 	return h.Slot != nil && h.Request != nil && h.Slot.ID == h.Request.ID && h.Slot.Why == lost
 }
 
-// without is what the Node of a host has to say that reboots without a slot: it has lost it, or a person wants
-// the reboot at once.
+// without is the answer for a host that reboots without a slot: the slot was released, or a person requested
+// the reboot for now.
 func without(h Host) *controlplane.RebootSlot {
 	same := h.Slot != nil && h.Slot.ID == h.Request.ID
 	switch {
@@ -347,7 +346,7 @@ func without(h Host) *controlplane.RebootSlot {
 	return &controlplane.RebootSlot{ID: h.Request.ID}
 }
 
-// unsure reports whether there may be holders that are not known.
+// unsure reports whether a group could not be read, so that not all holders are known.
 func (f Facts) unsure() bool {
 	for group := range f.Policies {
 		if f.Groups[group].Err != nil {
@@ -362,7 +361,7 @@ func mayBeCordoned(s controlplane.RebootStep) bool {
 	return s == controlplane.RebootDraining || s == controlplane.RebootRebooting || s == controlplane.RebootVerifying
 }
 
-// differ reports whether what a Node says is to be written, or else when.
+// differ reports whether the answer on a Node must be written now, or else when.
 func differ(h Host, next *controlplane.RebootSlot, now time.Time) (bool, time.Time) {
 	if h.Slot == nil || next == nil {
 		return h.Slot != next, time.Time{}
@@ -382,7 +381,7 @@ func differ(h Host, next *controlplane.RebootSlot, now time.Time) (bool, time.Ti
 	return !at.After(now), at
 }
 
-// stepOf says what an answer does.
+// stepOf describes an answer.
 func stepOf(h Host, next *controlplane.RebootSlot) Step {
 	was := h.Slot
 	if was == nil {

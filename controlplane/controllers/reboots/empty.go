@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// emptyTime is how long a Node may take to become empty, beside the longest grace period of a pod.
+	// emptyTime is how long a Node may take to become empty, plus the longest grace period of its pods.
 	emptyTime = time.Hour
-	// evictPause is from one request to evict a pod that may not be evicted to the next.
+	// evictPause is the pause after a refused eviction of a pod.
 	evictPause = 10 * time.Second
-	// mostPods is how many pods are named.
+	// mostPods bounds the names of pods in a message.
 	mostPods = 5
-	// mostMessage is how many bytes a message on a Node may have.
+	// mostMessage bounds a message on a Node, in bytes.
 	mostMessage = 2 << 10
 )
 
@@ -34,7 +34,7 @@ type Emptying struct {
 	Next    time.Time // when a pod is requested to be evicted again; zero for none
 }
 
-// Blocked is a pod that may not be evicted now.
+// Blocked is a pod that cannot be evicted now.
 type Blocked struct {
 	Pod     string
 	UID     types.UID
@@ -45,7 +45,7 @@ type Blocked struct {
 	told    bool      // an Event was published
 }
 
-// Eviction is a pod that has to leave a Node. Its host must still be at that step.
+// Eviction evicts a pod from a Node. The annotation of the Node must be unchanged.
 type Eviction struct {
 	Pod     podcache.Pod
 	NodeUID types.UID
@@ -58,7 +58,7 @@ func (e Eviction) Object() string { return podcache.Object(e.Pod.Name) }
 // Version implements executor.Action.
 func (e Eviction) Version() string { return e.Pod.Version }
 
-// empty decides about a Node whose host drains. slot is what its Node has to say otherwise.
+// empty decides about a Node whose host drains. slot is the answer without the state of the pods.
 func (f Facts) empty(h Host, slot controlplane.RebootSlot, now time.Time) Emptying {
 	e := Emptying{Slot: slot}
 	if !h.Request.EmptiedByServer || slot.Emptied || slot.Failed {
@@ -102,7 +102,7 @@ func (f Facts) empty(h Host, slot controlplane.RebootSlot, now time.Time) Emptyi
 	return e
 }
 
-// judge finds which pods are to be evicted now.
+// judge finds the pods that must be evicted now, and those that cannot.
 func (e *Emptying) judge(f Facts, h Host, now time.Time) {
 	for _, pod := range e.Left {
 		b, blocked := f.Blocked[pod.Name]
@@ -123,7 +123,7 @@ func (e *Emptying) judge(f Facts, h Host, now time.Time) {
 	slices.SortFunc(e.Blocked, func(a, b Blocked) int { return strings.Compare(a.Pod, b.Pod) })
 }
 
-// say sets the message.
+// say sets reason and message of the answer.
 func (e *Emptying) say(why, message string) {
 	e.Slot.Why, e.Slot.Message = why, sanitize.Text(message, mostMessage)
 }
@@ -133,7 +133,7 @@ func (e *Emptying) fail(message string) {
 	e.say("failed", message)
 }
 
-// pods names those that are left, the blocked ones first, and why.
+// pods lists the pods that are left: first the blocked ones, with the reason.
 func (e *Emptying) pods() string {
 	var names []string
 	for _, b := range e.Blocked {

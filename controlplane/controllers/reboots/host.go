@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// Host is what decisions need of one Node. It does not change.
+// Host has the facts of one Node. It is immutable.
 type Host struct {
 	slots.Node
 	Request       *controlplane.RebootRequest // nil if there is none
@@ -21,14 +21,14 @@ type Host struct {
 	Err           error                       // why the request cannot be read: nothing is known of it then
 	Unschedulable bool
 	Dead          bool // it gives no sign of life
-	// Seen is since when this server sees a request with that ID, StepSince since when at that step, and
-	// SlotSince since when Slot is as it is. They are of the monotonic clock.
+	// Seen is when this server first saw the request's ID, StepSince its step, and SlotSince the current Slot.
+	// All are times of the monotonic clock.
 	Seen, StepSince, SlotSince time.Time
 
 	texts texts
 }
 
-// texts are the annotations of a Node about reboots.
+// texts has the annotations of a Node about reboots.
 type texts struct{ request, slot string }
 
 func textsOf(o metav1.Object) texts {
@@ -36,7 +36,7 @@ func textsOf(o metav1.Object) texts {
 	return texts{annotations[controlplane.AnnotationReboot], annotations[controlplane.AnnotationRebootSlot]}
 }
 
-// read reads the annotations. A slot that cannot be read is replaced.
+// read parses the annotations. It returns an empty slot for an invalid one, so that the server replaces it.
 func (t texts) read() (request *controlplane.RebootRequest, slot *controlplane.RebootSlot, err error) {
 	annotations := map[string]string{}
 	for key, text := range map[string]string{controlplane.AnnotationReboot: t.request, controlplane.AnnotationRebootSlot: t.slot} {
@@ -53,7 +53,7 @@ func (t texts) read() (request *controlplane.RebootRequest, slot *controlplane.R
 	return request, slot, err
 }
 
-// check returns an error for a request that no host of this version makes.
+// check returns an error for a request that no agent of this version writes.
 func check(r *controlplane.RebootRequest) error {
 	if err := slots.CheckID(r.ID); err != nil {
 		return err
@@ -67,7 +67,7 @@ func check(r *controlplane.RebootRequest) error {
 	return nil
 }
 
-// taker returns a function that takes in Nodes for a store.Table.
+// taker returns the function that converts Nodes to Hosts for a store.Table.
 func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) (Host, bool) {
 	return func(before Host, o store.Object, listing bool) (Host, bool) {
 		node := o.(*corev1.Node)
@@ -84,12 +84,13 @@ func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) 
 	}
 }
 
-// mostAge is the oldest start of a step, by the clock of the host. A clock that is wrong by more fails
-// no reboot.
+// mostAge bounds the age of a step by the clock of its host. An older step means a wrong clock, which must not
+// fail a reboot: the age is ignored.
 const mostAge = 24 * time.Hour
 
-// clock notes since when the Node is as it is. Clocks differ and are set, so what is seen to appear counts from
-// then, and what was there when Nodes were listed from its own time, as far as that has passed.
+// clock records when request, step and slot of the Node appeared. Clocks differ between hosts, so a change
+// counts from the moment when this server sees it. A step that is already in a list of Nodes counts from its own
+// start, unless that is in the future.
 func (h *Host) clock(before Host, listing bool) {
 	now := time.Now()
 	h.SlotSince = now
@@ -112,7 +113,7 @@ func (h *Host) clock(before Host, listing bool) {
 	}
 }
 
-// nodeOf is what decisions about slots need of a Node.
+// nodeOf converts a Node to the format of package slots.
 func nodeOf(node *corev1.Node, zoneLabels []string) slots.Node {
 	n := slots.Node{Name: node.Name, UID: node.UID, BootID: node.Status.NodeInfo.BootID, Zone: lifecycle.ZoneOf(node.Labels, zoneLabels), Group: controlplane.DefaultRebootGroup}
 	if group := node.Labels[controlplane.LabelRebootGroup]; group != "" {
@@ -123,7 +124,7 @@ func nodeOf(node *corev1.Node, zoneLabels []string) slots.Node {
 	return n
 }
 
-// ready is the status of a Node's condition Ready; empty if there is none.
+// ready returns the status of a Node's condition Ready; empty if there is none.
 func ready(node *corev1.Node) corev1.ConditionStatus {
 	if c := controlplane.ConditionOf(node, corev1.NodeReady); c != nil {
 		return c.Status
@@ -131,17 +132,17 @@ func ready(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// asks reports whether the host has a request that needs a slot, or a place among those that wait.
+// asks reports whether the host has a request that waits for a slot, or keeps its place in the queue.
 func (h Host) asks() bool {
 	return h.Err == nil && h.Request != nil && (h.Request.Step == controlplane.RebootWanted || h.Request.Step == controlplane.RebootWaiting)
 }
 
-// holds reports whether a slot is that of the host's request.
+// holds reports whether a slot belongs to the host's current request.
 func (h Host) holds(o *slots.Holder) bool {
 	return o != nil && h.Request != nil && o.By == slots.Agent && o.UID == h.UID && o.Client.Request == h.Request.ID
 }
 
-// done reports whether the host needs a slot of its no more, and knows that it has none.
+// done reports whether the host no longer needs a slot that it holds, and its Node says that it has none.
 func (h Host) done(o slots.Holder) bool {
 	if h.Err != nil || h.holds(&o) && h.Request.Step.NeedsSlot() {
 		return false

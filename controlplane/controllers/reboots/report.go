@@ -10,10 +10,10 @@ import (
 	"hostler.io/hostler/controlplane/slots"
 )
 
-// longHeld is how long a reboot may take before its holder is a problem.
+// longHeld is how long a reboot may take before it counts as a problem.
 const longHeld = time.Hour
 
-// Report is what the controller does, for people and metrics. It does not change.
+// Report is the state of the controller, for people and metrics. It is immutable.
 type Report struct {
 	executor.Report
 	Decision
@@ -21,7 +21,7 @@ type Report struct {
 	Broken map[string]error // requests on Nodes that cannot be read, by Node
 }
 
-// Group is a group as it was read last.
+// Group is a group from its last read.
 type Group struct {
 	slots.Policy
 	slots.State
@@ -30,14 +30,14 @@ type Group struct {
 	Members  int   // Nodes of the group
 	NotReady []string
 	Verdicts []slots.Verdict // of the requests that wait
-	// Unrecorded is how many hosts wait beside those that the group has a place for.
+	// Unrecorded is how many more hosts wait, for whom the queue has no place.
 	Unrecorded int
 
 	hosts    map[string]Host // of the fleet; nil before they are known
 	emptying map[string]Emptying
 }
 
-// Report returns the groups, and how the execution goes.
+// Report returns the groups, and the state of the execution.
 func (c *Controller) Report() Report {
 	now := time.Now()
 	r := Report{Report: c.Executor.Report(), Broken: map[string]error{}}
@@ -69,7 +69,7 @@ func (c *Controller) Report() Report {
 	return r
 }
 
-// host is the Node of a holder or of a request; nil if nothing is known of it.
+// host returns the host of a holder or request; nil if it is not known.
 func (g Group) host(name string, request string) *Host {
 	if h, there := g.hosts[name]; there && h.Request != nil && h.Request.ID == request {
 		return &h
@@ -77,7 +77,7 @@ func (g Group) host(name string, request string) *Host {
 	return nil
 }
 
-// Step is how far the reboot of a holder is; empty if that is not known.
+// Step is the current step of a holder's reboot; empty if it is not known.
 func (g Group) Step(o slots.Holder) string {
 	if h := g.host(o.Node, o.Client.Request); h != nil {
 		return string(h.Request.Step)
@@ -86,7 +86,7 @@ func (g Group) Step(o slots.Holder) string {
 }
 
 // WaitsFor says what the reboot of a holder waits for; empty if that is not known. Only the leader knows which
-// pods cannot be evicted at this moment; the Node has what it has written last.
+// pods cannot be evicted now. On other servers, it is the message that the leader last wrote on the Node.
 func (g Group) WaitsFor(o slots.Holder) string {
 	h := g.host(o.Node, o.Client.Request)
 	switch {
@@ -116,7 +116,7 @@ func (g Group) Why(v slots.Verdict) string {
 	return v.Wait.Message
 }
 
-// Note says what is known of a holder beside its slot; empty if nothing is.
+// Note describes the Node of a holder; empty if it has none, or Nodes are not known.
 func (g Group) Note(h slots.Holder) string {
 	if h.Node == "" || g.hosts == nil {
 		return ""
@@ -135,5 +135,5 @@ func (g Group) Note(h slots.Holder) string {
 	return fmt.Sprintf("its Node is %s, and has not booted since", state)
 }
 
-// Late reports whether a holder has its slot for so long that somebody should see why.
+// Late reports whether a holder has had its slot for too long, so that a person should check.
 func Late(h slots.Holder, now time.Time) bool { return now.Sub(h.Since.Time) > longHeld }
