@@ -49,7 +49,11 @@ func SocketFor(path string, gid int, group bool) (net.Listener, error) {
 	}
 	l, err := bind(path, gid, group)
 	if err != nil {
-		return nil, fmt.Errorf("listen on API socket: %w%s", err, listenHint)
+		hint := listenHint
+		if errors.Is(err, unix.EAFNOSUPPORT) { // a setting of the service
+			hint = "; allow AF_UNIX in RestrictAddressFamilies= of the service"
+		}
+		return nil, fmt.Errorf("listen on API socket: %w%s", err, hint)
 	}
 	mode := os.FileMode(0o600)
 	if group {
