@@ -83,6 +83,7 @@ type Store interface {
 // Options are the dependencies of a Controller.
 type Options struct {
 	Node   string // its name
+	Group  string // that the Node has to be in before it requests a slot; empty for any
 	Boot   string // the boot ID of the kernel
 	Policy func() Policy
 	Host   Host
@@ -104,9 +105,10 @@ type Controller struct {
 	log  *slog.Logger
 	wake loop.Signal
 
-	mu     sync.Mutex // guards what follows
-	memory Memory
-	found  found // in the last round
+	mu         sync.Mutex // guards what follows
+	memory     Memory
+	found      found     // in the last round
+	unanswered time.Time // since when nobody answers the request for a slot, by the monotonic clock; zero if somebody does
 
 	round round // of Run's goroutine
 }
@@ -197,6 +199,8 @@ type Report struct {
 	Wanting   []Finding        `json:"wanting"`   // the files and checks that want a reboot
 	Undecided []Finding        `json:"undecided"` // the checks that do not answer
 	Past      []Past           `json:"past"`
+	// Problem says why somebody should see after the reboot; absent if nobody has to.
+	Problem string `json:"problem,omitempty"`
 	// Longest is how long the longest of them took from the slot to the end; zero if none is known.
 	Longest metav1.Duration `json:"longest"`
 }
@@ -214,6 +218,11 @@ func (c *Controller) report() Report {
 	if c.memory.Request != nil {
 		copied := *c.memory.Request
 		r.Request = &copied
+		unanswered := time.Duration(0)
+		if !c.unanswered.IsZero() {
+			unanswered = time.Since(c.unanswered)
+		}
+		r.Problem = problem(copied, c.o.Now(), unanswered)
 	}
 	return r
 }
@@ -224,7 +233,8 @@ func (c *Controller) save() {
 	c.o.Store.SaveNow(func() any { return snapshot })
 }
 
-// edit changes the request, and stores it unless only its message has changed.
+// edit changes the request, and stores it with the rest of the memory unless only its message has changed. It calls
+// change with mu held.
 func (c *Controller) edit(change func(*Request)) Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()

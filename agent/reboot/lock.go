@@ -34,7 +34,7 @@ func (Server) Turn(_ context.Context, r *Request, node *corev1.Node) Turn {
 	case err != nil:
 		return Turn{Message: fmt.Sprintf("cannot read the server's answer: %v", err)}
 	case slot == nil || slot.ID != r.ID:
-		return Turn{Lost: true, Message: "no `hostler server` with the controller reboots has answered"}
+		return Turn{Lost: true, Unanswered: true, Message: "no `hostler server` with the controller reboots has answered"}
 	}
 	granted := slot.Granted != nil
 	return Turn{Granted: granted, Lost: !granted, Message: slot.Message, Emptied: slot.Emptied, Failed: slot.Failed}
