@@ -32,6 +32,14 @@ func rebootsAt(step controlplane.RebootStep, message string) api.Status {
 	return s
 }
 
+// rebootStuck is of a host that keeps its slot.
+func rebootStuck() api.Status {
+	s := rebootsAt(controlplane.RebootVerifying, "containers that ran before the reboot do not run yet: db")
+	s.Reboot.Since = ago(2 * time.Hour)
+	s.Reboot.Problem = "it takes longer than 1h0m0s, and is at step Verifying: " + s.Reboot.Message
+	return s
+}
+
 func (b *backend) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error) {
 	r := *rebootAt(controlplane.RebootWanted, "")
 	r.Reason, r.By, r.Now = ask.Reason, "alice", ask.Now
