@@ -92,3 +92,35 @@ func TestRestartsThatADrainWaivedArePendingAgainOnceItIsUndone(t *testing.T) {
 		t.Errorf("Restarts() = %+v, want what the shutdown had stopped pending again", got)
 	}
 }
+
+// A host that reboots loses its power right after it has booted, before the pods were started again.
+func TestADrainOfARebootIsUndoneAfterSeveralBoots(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "shutdown.json"), time.Now()
+	j := journal.Open(path, "one", quiet)
+	stop := keep(t, j)
+	j.PutDrained(&journal.Record{BootID: "one", Trigger: journal.TriggerReboot, StartedAt: now, FinishedAt: now, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
+	}})
+	stop()
+	for _, boot := range []string{"two", "three"} { // without an agent for long
+		j = journal.Open(path, boot, quiet)
+		stop = keep(t, j)
+		j.Mark(nil)
+		stop()
+	}
+	j = journal.Open(path, "four", quiet)
+	stop = keep(t, j)
+	if !j.UndoDrain(now) || len(j.Restarts()) != 1 || j.Restarts()[0].ID != "c" {
+		t.Errorf("Restarts() = %+v, want what the drain has stopped", j.Restarts())
+	}
+	stop()
+	j = journal.Open(path, "five", quiet)
+	stop = keep(t, j)
+	j.Mark(nil)
+	stop()
+	j = journal.Open(path, "six", quiet)
+	defer keep(t, j)()
+	if got := j.Drained(); got != nil {
+		t.Errorf("Drained() = %+v two boots after it was undone, want none", got)
+	}
+}
