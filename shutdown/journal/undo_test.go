@@ -75,6 +75,30 @@ func TestADrainIsUndoneByTheNextProcess(t *testing.T) {
 	}
 }
 
+// A drain for a reboot has done what it was for, once the host has booted.
+func TestADrainThatIsUndoneAfterTheBootStaysGraceful(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shutdown.json")
+	j := journal.Open(path, "one", quiet)
+	stop := keep(t, j)
+	now := time.Now()
+	j.PutDrained(&journal.Record{BootID: "one", Trigger: journal.TriggerReboot, StartedAt: now, FinishedAt: now, Graceful: true, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
+	}})
+	stop()
+
+	j = journal.Open(path, "two", quiet)
+	defer keep(t, j)()
+	if !j.UndoDrain(now) {
+		t.Fatal("UndoDrain() = false, want the drain undone")
+	}
+	if got := j.Drained(); got == nil || !got.Graceful || got.FinishedAt.IsZero() {
+		t.Errorf("Drained() = %+v, want it graceful", got)
+	}
+	if got := j.Restarts(); len(got) != 1 || got[0].ID != "c" || got[0].Outcome != "" {
+		t.Errorf("Restarts() = %+v, want the container pending", got)
+	}
+}
+
 func TestRestartsThatADrainWaivedArePendingAgainOnceItIsUndone(t *testing.T) {
 	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
 	now := time.Now()
