@@ -35,7 +35,7 @@ pass. To follow it, run hostler status. It needs reboot.enabled: true.`
 	cmd.Flags().StringVar(&ask.Reason, "reason", "", "why, for everybody who sees the reboot: `TEXT` of at most 100 characters")
 	cmd.Flags().BoolVar(&ask.Now, "now", false, "wait neither for a window nor for checks nor for a slot; pods are stopped in order all the same")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what the reboot would wait for and do, and change nothing; group hostler may run this")
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the reboot: start stopped pods again, uncordon, give the slot back")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the reboot: start the stopped containers that hostler starts, uncordon, give the slot back")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "now")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "reason")
 	return cmd
@@ -52,6 +52,9 @@ func requestReboot(ctx context.Context, out *output, request func(context.Contex
 		case r.Request == nil:
 		case r.Cancelled != "":
 			t.line("reboot cancelled; files and checks that request one now are ignored until the next boot, or until `hostler reboot`")
+			if r.Step == controlplane.RebootDraining {
+				t.line("pods that hostler does not start stay stopped: see `hostler ps --last-shutdown`")
+			}
 		default:
 			t.line("reboot requested: %s; to follow it, run `hostler status`", r.Reason)
 		}
@@ -81,22 +84,17 @@ func showReboot(ctx context.Context, c *api.Client, out *output) error {
 		}
 		stops := p.Drain.Refusal
 		if stops == "" {
-			stops = fmt.Sprintf("cordon, stop %s in at most %v (to see them, run `hostler drain --dry-run`)", count(planned(p), "pod"), p.Drain.Bound.Duration)
+			stops = fmt.Sprintf("cordon, stop %s in at most %v (to see them, run `hostler drain --dry-run`)", count(len(p.Drain.Pods()), "pod"), p.Drain.Bound.Duration)
 		}
 		t.line("then:    %s", stops)
-		t.line("         `%s`, then wait until the Node is Ready for %v and everything runs again", p.Command, p.ReadyFor.Duration)
+		t.line("         `%s`, then wait until the Node is Ready for %v and the containers that hostler starts run", p.Command, p.ReadyFor.Duration)
 		if p.Longest.Duration > 0 {
 			t.line("took:    at most %v in the last reboots", p.Longest.Duration)
 		}
+		if p.Drain.Refusal == "" {
+			printAfterBoot(t, append(p.Drain.Pods(), p.Drain.Critical...), p.RestartAfterBoot)
+		}
 	})
-}
-
-// planned counts the pods that the drain would stop.
-func planned(p api.RebootPlan) (n int) {
-	for _, phase := range p.Drain.Phases {
-		n += len(phase.Pods)
-	}
-	return n
 }
 
 // describeReboot describes the state of the reboot in one line.

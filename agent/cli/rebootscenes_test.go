@@ -32,6 +32,14 @@ func rebootsAt(step controlplane.RebootStep, message string) api.Status {
 	return s
 }
 
+// rebootLeftPods is of a host whose reboot is over, with pods that nobody has started.
+func rebootLeftPods() api.Status {
+	s := rebootsAt(controlplane.RebootDone, "")
+	s.Reboot.Wanting = []reboot.Finding{}
+	s.NotRestarted = []string{"default/web", "shop/db"}
+	return s
+}
+
 // rebootStuck is of a host that keeps its slot.
 func rebootStuck() api.Status {
 	s := rebootsAt(controlplane.RebootVerifying, "containers that ran before the reboot do not run yet: db")
@@ -47,7 +55,7 @@ func (b *backend) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, er
 }
 
 func (b *backend) CancelReboot(ctx context.Context) (reboot.Report, error) {
-	r := *rebootAt(controlplane.RebootWaiting, "")
+	r := *rebootAt(controlplane.RebootDraining, "")
 	r.Cancelled = "alice"
 	return r, b.answer(ctx)
 }
@@ -57,6 +65,6 @@ func (b *backend) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	return api.RebootPlan{
 		Report: *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z"),
 		Node:   drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",
-		Drain: drain, Command: "systemctl reboot", ReadyFor: seconds(60),
+		Drain: drain, RestartAfterBoot: "auto", Command: "systemctl reboot", ReadyFor: seconds(60),
 	}, err
 }
