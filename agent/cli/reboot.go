@@ -71,6 +71,9 @@ func showReboot(ctx context.Context, c *api.Client, out *output) error {
 		for _, f := range p.Wanting {
 			t.line("requested by: %s", f)
 		}
+		if len(p.Ignored) > 0 {
+			t.line("%s", ignored(p.Ignored))
+		}
 		for _, f := range p.Undecided {
 			t.line("held up by:   %s", f)
 		}
@@ -119,10 +122,23 @@ func describeReboot(out *output, r *reboot.Report) string {
 	return out.yellow(fmt.Sprintf("%s, began %s: %s%s", strings.ToLower(string(r.Step)), out.ago(r.Since), why, message))
 }
 
-// rebootLine is that line for the status; empty if no reboot is requested or running.
-func rebootLine(out *output, s api.Status) string {
-	if s.Reboot == nil || s.Reboot.Request == nil || s.Reboot.Step == controlplane.RebootDone {
-		return ""
+// ignored names files and checks that request a reboot after a person has cancelled one.
+func ignored(list []reboot.Finding) string {
+	var names []string
+	for _, f := range list {
+		names = append(names, f.String())
 	}
-	return describeReboot(out, s.Reboot)
+	return "ignored until the next boot: " + strings.Join(names, "; ")
+}
+
+// rebootLine is that line for the status; empty if there is nothing to say.
+func rebootLine(out *output, s api.Status) string {
+	switch {
+	case s.Reboot == nil || s.Reboot.Request == nil:
+	case s.Reboot.Step != controlplane.RebootDone:
+		return describeReboot(out, s.Reboot)
+	case len(s.Reboot.Ignored) > 0:
+		return ignored(s.Reboot.Ignored) + "; to reboot, run `hostler reboot`"
+	}
+	return ""
 }

@@ -40,6 +40,13 @@ func rebootLeftPods() api.Status {
 	return s
 }
 
+// rebootIgnored is of a host whose reboot a person has cancelled.
+func rebootIgnored() api.Status {
+	s := rebootsAt(controlplane.RebootDone, "cancelled by root")
+	s.Reboot.Wanting, s.Reboot.Ignored = []reboot.Finding{}, s.Reboot.Wanting
+	return s
+}
+
 // rebootStuck is of a host that keeps its slot.
 func rebootStuck() api.Status {
 	s := rebootsAt(controlplane.RebootVerifying, "containers that ran before the reboot do not run yet: db")
@@ -62,8 +69,10 @@ func (b *backend) CancelReboot(ctx context.Context) (reboot.Report, error) {
 
 func (b *backend) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	drain, err := b.DrainPlan(ctx, maintenance.DrainRequest{})
+	r := *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z")
+	r.Ignored = []reboot.Finding{{Source: "needs-restarting", Message: "glibc was updated"}}
 	return api.RebootPlan{
-		Report: *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z"),
+		Report: r,
 		Node:   drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",
 		Drain: drain, RestartAfterBoot: "auto", Command: "systemctl reboot", ReadyFor: seconds(60),
 	}, err

@@ -195,10 +195,12 @@ func (c *Controller) Reconfigured() { c.wake.Send() }
 
 // Report is the state of the reboot in `hostler status -o json`.
 type Report struct {
-	*Request  `json:"request"` // null if none ever was
-	Wanting   []Finding        `json:"wanting"`   // the files and checks that want a reboot
-	Undecided []Finding        `json:"undecided"` // the checks that do not answer
-	Past      []Past           `json:"past"`
+	*Request `json:"request"` // null if none ever was
+	Wanting  []Finding        `json:"wanting"` // the files and checks that want a reboot
+	// Ignored are those that request one, but a person has cancelled it in this boot.
+	Ignored   []Finding `json:"ignored,omitempty"`
+	Undecided []Finding `json:"undecided"` // the checks that do not answer
+	Past      []Past    `json:"past"`
 	// Problem says why somebody should see after the reboot; absent if nobody has to.
 	Problem string `json:"problem,omitempty"`
 	// Longest is how long the longest of them took from the slot to the end; zero if none is known.
@@ -214,7 +216,8 @@ func (c *Controller) Report() Report {
 
 // report is Report for a caller that holds mu.
 func (c *Controller) report() Report {
-	r := Report{Wanting: c.found.wanted, Undecided: c.found.undecided, Past: c.memory.Past, Longest: metav1.Duration{Duration: c.memory.longest()}}
+	r := Report{Undecided: c.found.undecided, Past: c.memory.Past, Longest: metav1.Duration{Duration: c.memory.longest()}}
+	r.Wanting, r.Ignored = c.memory.unwaived(c.o.Boot, c.found.wanted)
 	if c.memory.Request != nil {
 		copied := *c.memory.Request
 		r.Request = &copied

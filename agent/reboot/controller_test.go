@@ -361,6 +361,30 @@ func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
 	})
 }
 
+func TestAFileIsReportedAsIgnoredAfterACancel(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		file := reboot.Finding{Source: sentinel, Message: "linux-image"}
+		m.locked(func() { m.wanted, m.undecided = []reboot.Finding{file}, []reboot.Finding{{Source: "busy"}} })
+		m.passes(15 * time.Second)
+		if r := m.Report(); len(r.Wanting) != 1 || len(r.Ignored) > 0 {
+			t.Errorf("report = %+v, want that the file requests a reboot", r)
+		}
+		if _, err := m.Cancel("anna"); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(15 * time.Second)
+		if r := m.Report(); len(r.Wanting) > 0 || len(r.Ignored) != 1 || r.Ignored[0] != file || r.Step != controlplane.RebootDone {
+			t.Errorf("report = %+v, want that the file is ignored", r)
+		}
+		m.reboots()
+		m.locked(func() { m.wanted = []reboot.Finding{file} })
+		m.passes(time.Minute)
+		if r := m.Report(); len(r.Wanting) != 1 || len(r.Ignored) > 0 {
+			t.Errorf("report after the boot = %+v, want that the file requests a reboot", r)
+		}
+	})
+}
+
 func TestADrainThatIsCancelledLeadsToNoReboot(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		m.asked()

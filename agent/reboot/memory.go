@@ -126,10 +126,14 @@ func (m *Memory) waive(boot string, wanted []Finding) {
 	}
 }
 
-// unwaived returns the reasons to reboot that no person has waived in this boot.
-func (m *Memory) unwaived(boot string, wanted []Finding) []Finding {
-	if m.WaivedBoot != boot {
-		return wanted
+// unwaived returns the reasons to reboot that no person has waived in this boot, and the others.
+func (m *Memory) unwaived(boot string, all []Finding) (wanted, ignored []Finding) {
+	for _, f := range all {
+		if m.WaivedBoot == boot && slices.Contains(m.Waived, f.Source) {
+			ignored = append(ignored, f)
+		} else {
+			wanted = append(wanted, f)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(wanted), func(f Finding) bool { return slices.Contains(m.Waived, f.Source) })
+	return wanted, ignored
 }

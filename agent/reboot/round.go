@@ -161,7 +161,7 @@ func (c *Controller) wanted() *Request {
 	defer c.mu.Unlock()
 	c.found = found{wanted, undecided}
 	r := c.memory.Request
-	if wanted = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
+	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
 		c.memory.Request = c.request(wanted[0].String(), c.o.Now())
 		c.requested("")
 	}
@@ -202,7 +202,8 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 		c.unanswered = time.Now()
 	}
 	f.Longest = c.memory.longest()
-	f.Wanted, f.Undecided = c.memory.unwaived(c.o.Boot, c.found.wanted), c.found.undecided
+	f.Wanted, _ = c.memory.unwaived(c.o.Boot, c.found.wanted)
+	f.Undecided = c.found.undecided
 	return f
 }
 
