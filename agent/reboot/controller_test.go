@@ -361,6 +361,27 @@ func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
 	})
 }
 
+// TestAControlPlaneThatDoesNotAnswerIsNamed has a host without a network after its reboot.
+func TestAControlPlaneThatDoesNotAnswerIsNamed(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		if _, err := m.Request("anna", reboot.Ask{Reason: "kernel", Now: true}); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(26 * time.Second)
+		m.plane.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		m.restart() // it has not seen the Node yet
+		m.passes(12 * time.Second)
+		if r := m.Report(); r.Step != controlplane.RebootVerifying || !strings.HasPrefix(r.Message, "the control plane does not answer: ") {
+			t.Errorf("request = %+v, want that it waits for the control plane", r.Request)
+		}
+		m.plane.Heal()
+		m.passes(5 * time.Minute)
+		if r := m.Report(); r.Step != controlplane.RebootDone {
+			t.Errorf("request = %+v, want that it is over", r.Request)
+		}
+	})
+}
+
 func TestAFileIsReportedAsIgnoredAfterACancel(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		file := reboot.Finding{Source: sentinel, Message: "linux-image"}

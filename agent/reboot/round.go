@@ -181,7 +181,7 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	f.Unannounced = c.announce(ctx, r)
 	f.OtherGroup = c.otherGroup()
 	if host.HasNode() {
-		if f.NotReady = notReady(n.stored, c.o.Boot); f.NotReady == "" {
+		if f.NotReady = n.notReady(c.o.Boot); f.NotReady == "" {
 			f.ReadyFor = time.Since(n.ready)
 		}
 	} else {
