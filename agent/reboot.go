@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/embedded"
 	"hostler.io/hostler/controlplane/kubernetes"
-	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status/conditions"
@@ -42,9 +42,16 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	group := ""
+	if _, is := lock.(reboot.Server); is {
+		group = cfg.Reboot.Group
+	}
 	node := controlplane.NodeReference(a.node())
+	files := &reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) {
+		return reboot.Sentinels(a.config().Reboot.Sentinels, time.Now().Add(-uptime()))
+	}}
 	s.rebooter = reboot.New(reboot.Options{
-		Node: a.node(), Boot: a.host.machine.BootID, Policy: func() reboot.Policy { return a.settings.Policies().Reboot }, Host: rebootHost{a}, Lock: lock,
+		Node: a.node(), Group: group, Boot: a.host.machine.BootID, Policy: func() reboot.Policy { return a.settings.Policies().Reboot }, Host: rebootHost{a, files}, Lock: lock,
 		Client: a.plane.Client, Machine: identity(a.host.machine),
 		Store: a.kept.folder.File("reboot"), Flush: a.kept.flush, Now: time.Now,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
@@ -69,25 +76,24 @@ func (a *Agent) rebootLock(cfg config.Config) (reboot.Lock, error) {
 }
 
 // rebootHost is the host for package reboot.
-type rebootHost struct{ a *Agent }
+type rebootHost struct {
+	a     *Agent
+	files *reboot.Bounded
+}
+
+// errFilesHang is why files were not looked at.
+var errFilesHang = errors.New("the file system does not answer")
 
 // Wanted implements reboot.Host.
 func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
-	type result struct{ wanted, undecided []reboot.Finding }
-	paths, files := h.a.config().Reboot.Sentinels, make(chan result, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), fileTime)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), fileTime, errFilesHang)
 	defer cancel()
-	err := bounded.Call(ctx, func() error {
-		w, u := reboot.Sentinels(paths, time.Now().Add(-uptime()))
-		files <- result{w, u}
-		return nil
-	})
-	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
+	files, unread, err := h.files.Look(ctx)
 	if err != nil {
-		return wanted, append(undecided, reboot.Finding{Source: strings.Join(paths, ", "), Message: err.Error()})
+		unread = []reboot.Finding{{Source: strings.Join(h.a.config().Reboot.Sentinels, ", "), Message: err.Error()}}
 	}
-	found := <-files
-	return append(found.wanted, wanted...), append(found.undecided, undecided...)
+	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
+	return append(files, wanted...), append(unread, undecided...)
 }
 
 // Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown.
@@ -119,9 +125,10 @@ func (h rebootHost) kubelet() bool {
 	return !mine && other.Name == owner.Kubelet && !other.Absent
 }
 
-// EmptiedByServer implements reboot.Host.
+// EmptiedByServer implements reboot.Host. While a kubelet is restarted, its pods are still protected by budgets.
 func (h rebootHost) EmptiedByServer() bool {
-	return h.kubelet() && h.a.plane.Type() == kubernetes.Type && h.a.config().Reboot.Lock.FleetLock == ""
+	mine, other, _ := h.a.owners.Mine(owner.Node)
+	return !mine && other.Name == owner.Kubelet && h.a.plane.Type() == kubernetes.Type && h.a.config().Reboot.Lock.FleetLock == ""
 }
 
 // HasNode implements reboot.Host.

@@ -29,10 +29,12 @@ type RebootPlan struct {
 	Slots string `json:"slots"`
 	Group string `json:"group"`
 	// Window says when the reboot may begin; empty for always.
-	Window   string                `json:"window"`
-	Drain    maintenance.DrainPlan `json:"drain"`
-	Command  string                `json:"command"`
-	ReadyFor metav1.Duration       `json:"readyFor"`
+	Window string                `json:"window"`
+	Drain  maintenance.DrainPlan `json:"drain"`
+	// RestartAfterBoot is auto, or never where nothing is started again after the boot.
+	RestartAfterBoot string          `json:"restartAfterBoot"`
+	Command          string          `json:"command"`
+	ReadyFor         metav1.Duration `json:"readyFor"`
 }
 
 // rebootRoutes are the routes of a Rebooter.

@@ -62,8 +62,8 @@ func (c *ServerClient) Slots(ctx context.Context) (fleet.Slots, error) {
 }
 
 // ReleaseSlot frees the slot of a host that does not release it.
-func (c *ServerClient) ReleaseSlot(ctx context.Context, req fleet.ReleaseRequest) (fleet.ReleaseRequest, error) {
-	return askServer[fleet.ReleaseRequest](ctx, c, http.MethodPost, "/v1/fleet/slots/release", req)
+func (c *ServerClient) ReleaseSlot(ctx context.Context, req fleet.ReleaseRequest) (fleet.Release, error) {
+	return askServer[fleet.Release](ctx, c, http.MethodPost, "/v1/fleet/slots/release", req)
 }
 
 func askServer[T any](ctx context.Context, c *ServerClient, method, path string, body any) (T, error) {

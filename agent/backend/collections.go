@@ -150,7 +150,7 @@ func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status
 		}
 	}
 	s.ImageGC.OnRequest, s.ContainerGC.OnRequest = c.onRequest(facts, now)
-	s.NotStarted = notStarted(facts.Pods, began, s.Shutdown.History())
+	s.NotStarted, s.NotRestarted = notStarted(facts.Pods, began, s.Shutdown.History()), notRestarted(facts.Pods, began, s.Shutdown.History())
 	for _, p := range facts.Pods {
 		for _, container := range p.Containers {
 			s.ContainerGC.Containers++

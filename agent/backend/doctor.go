@@ -45,6 +45,9 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		Network:       d.network(),
 		Reboots:       doctor.Reboots{Enabled: cfg.Reboot.Enabled},
 	}
+	if h.Reboots != nil {
+		f.Reboots.Problem = h.Reboots.Report().Problem
+	}
 	custom := h.customConditions()
 	f.Conditions = inspect.Conditions(custom.Directory, custom.Checks, custom.Faults)
 	if health := h.State.Health(); health.Message != "" {

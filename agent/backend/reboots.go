@@ -56,7 +56,7 @@ func (b *Reboots) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	report := b.Controller.Report()
 	p := api.RebootPlan{
 		Report: report, Node: drain.Node, Group: cfg.Reboot.Group, Drain: drain,
-		Command: cfg.Reboot.Command, Window: b.Settings.Policies().Reboot.Window(time.Now(), report.Longest.Duration),
+		RestartAfterBoot: cfg.Shutdown.RestartAfterBoot, Command: cfg.Reboot.Command, Window: b.Settings.Policies().Reboot.Window(time.Now(), report.Longest.Duration),
 		ReadyFor: metav1.Duration{Duration: time.Duration(cfg.Reboot.ReadyFor)},
 	}
 	switch {

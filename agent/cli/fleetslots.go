@@ -37,6 +37,11 @@ func (a *app) fleetSlotsReleaseCommand() *cobra.Command {
 		}
 		return out.print(done, func(t *table) {
 			t.line("%s has no slot of group %s any more, and does not wait for one; recorded: %s", done.ID, done.Group, done.Reason)
+			if done.Message != "" {
+				for _, line := range wrap(done.Message, screenWidth) {
+					t.line("%s", line)
+				}
+			}
 		})
 	})
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -50,8 +55,10 @@ func (a *app) fleetSlotsReleaseCommand() *cobra.Command {
 	}
 	cmd.Long = `Free the slot of a host, or end its request, and record who did it, and why.
 
-Another host may then reboot. Check first that the host does not return, or
-that its group can do without one more host.`
+Another host may then reboot, unless too many Nodes of the group are not Ready:
+the Node of the host counts for maxUnavailable until it is Ready or deleted.
+Check first that the host does not return, or that its group can do without one
+more host.`
 	cmd.Example = `  hostler fleet slots release rack1-node1 --reason "disk broken, host is off"`
 	cmd.Flags().StringVar(&req.Group, "group", "default", "`GROUP` of the slot")
 	cmd.Flags().StringVar(&req.Reason, "reason", "", "`TEXT` that says why, for the record")

@@ -47,9 +47,14 @@ func TestFleetSlots(t *testing.T) {
 
 func TestFleetSlotsRelease(t *testing.T) {
 	const path = "/v1/fleet/slots/release"
-	socket := serveFleet(t, path, serveranswer.ReleaseRequest{ID: "n1", Group: "default", Reason: "disk broken"})
+	request := serveranswer.ReleaseRequest{ID: "n1", Group: "default", Reason: "disk broken"}
+	socket := serveFleet(t, path, serveranswer.Release{ReleaseRequest: request})
 	if got := hostler("", "fleet", "slots", "release", "n1", "--reason", "disk broken", "--socket", socket); got.code != 0 || got.stdout != "n1 has no slot of group default any more, and does not wait for one; recorded: disk broken\n" {
 		t.Errorf("release = %+v, want that it is recorded", got)
+	}
+	counted := serveFleet(t, path, serveranswer.Release{ReleaseRequest: request, Message: "no host gets a slot"})
+	if got := hostler("", "fleet", "slots", "release", "n1", "--reason", "disk broken", "--socket", counted); got.code != 0 || !strings.HasSuffix(got.stdout, "\nno host gets a slot\n") {
+		t.Errorf("release = %+v, want the message of the server", got)
 	}
 	refused := serveFleetAnswers(t, map[string]any{path: &api.Error{Message: "only root may do this", Hint: "run the command with sudo", Status: http.StatusForbidden}})
 	if got := hostler("", "fleet", "slots", "release", "n1", "--reason", "x", "--socket", refused); got.code != 1 || !strings.Contains(got.stderr, "hint: run the command with sudo") {

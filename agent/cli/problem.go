@@ -259,6 +259,9 @@ func infos(out *output, s api.Status) []problem {
 		}
 		list = append(list, problem{what: "state", text: text, next: next, severity: info})
 	}
+	if r := s.Reboot; r != nil && r.Problem != "" {
+		list = append(list, problem{what: "requested reboot", text: r.Problem, next: doctor.RebootFix, severity: failing})
+	}
 	if unexpected(out, s) {
 		r := s.Reboots.Last
 		list = append(list, problem{what: "reboot", text: "unexpected, " + out.ago(s.Reboots.BootedAt) + ", " + r.By() + ": " + r.Error, next: "`journalctl -b -1 -e` shows the end of the previous boot's log", severity: info})

@@ -35,7 +35,7 @@ pass. To follow it, run hostler status. It needs reboot.enabled: true.`
 	cmd.Flags().StringVar(&ask.Reason, "reason", "", "why, for everybody who sees the reboot: `TEXT` of at most 100 characters")
 	cmd.Flags().BoolVar(&ask.Now, "now", false, "wait neither for a window nor for checks nor for a slot; pods are stopped in order all the same")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what the reboot would wait for and do, and change nothing; group hostler may run this")
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the reboot: start stopped pods again, uncordon, give the slot back")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the reboot: start the stopped containers that hostler starts, uncordon, give the slot back")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "now")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "reason")
 	return cmd
@@ -52,6 +52,9 @@ func requestReboot(ctx context.Context, out *output, request func(context.Contex
 		case r.Request == nil:
 		case r.Cancelled != "":
 			t.line("reboot cancelled; files and checks that request one now are ignored until the next boot, or until `hostler reboot`")
+			if r.Step == controlplane.RebootDraining {
+				t.line("pods that hostler does not start stay stopped: see `hostler ps --last-shutdown`")
+			}
 		default:
 			t.line("reboot requested: %s; to follow it, run `hostler status`", r.Reason)
 		}
@@ -68,6 +71,9 @@ func showReboot(ctx context.Context, c *api.Client, out *output) error {
 		for _, f := range p.Wanting {
 			t.line("requested by: %s", f)
 		}
+		if len(p.Ignored) > 0 {
+			t.line("%s", ignored(p.Ignored))
+		}
 		for _, f := range p.Undecided {
 			t.line("held up by:   %s", f)
 		}
@@ -81,22 +87,17 @@ func showReboot(ctx context.Context, c *api.Client, out *output) error {
 		}
 		stops := p.Drain.Refusal
 		if stops == "" {
-			stops = fmt.Sprintf("cordon, stop %s in at most %v (to see them, run `hostler drain --dry-run`)", count(planned(p), "pod"), p.Drain.Bound.Duration)
+			stops = fmt.Sprintf("cordon, stop %s in at most %v (to see them, run `hostler drain --dry-run`)", count(len(p.Drain.Pods()), "pod"), p.Drain.Bound.Duration)
 		}
 		t.line("then:    %s", stops)
-		t.line("         `%s`, then wait until the Node is Ready for %v and everything runs again", p.Command, p.ReadyFor.Duration)
+		t.line("         `%s`, then wait until the Node is Ready for %v and the containers that hostler starts run", p.Command, p.ReadyFor.Duration)
 		if p.Longest.Duration > 0 {
 			t.line("took:    at most %v in the last reboots", p.Longest.Duration)
 		}
+		if p.Drain.Refusal == "" {
+			printAfterBoot(t, append(p.Drain.Pods(), p.Drain.Critical...), p.RestartAfterBoot)
+		}
 	})
-}
-
-// planned counts the pods that the drain would stop.
-func planned(p api.RebootPlan) (n int) {
-	for _, phase := range p.Drain.Phases {
-		n += len(phase.Pods)
-	}
-	return n
 }
 
 // describeReboot describes the state of the reboot in one line.
@@ -121,10 +122,23 @@ func describeReboot(out *output, r *reboot.Report) string {
 	return out.yellow(fmt.Sprintf("%s, began %s: %s%s", strings.ToLower(string(r.Step)), out.ago(r.Since), why, message))
 }
 
-// rebootLine is that line for the status; empty if no reboot is requested or running.
-func rebootLine(out *output, s api.Status) string {
-	if s.Reboot == nil || s.Reboot.Request == nil || s.Reboot.Step == controlplane.RebootDone {
-		return ""
+// ignored names files and checks that request a reboot after a person has cancelled one.
+func ignored(list []reboot.Finding) string {
+	var names []string
+	for _, f := range list {
+		names = append(names, f.String())
 	}
-	return describeReboot(out, s.Reboot)
+	return "ignored until the next boot: " + strings.Join(names, "; ")
+}
+
+// rebootLine is that line for the status; empty if there is nothing to say.
+func rebootLine(out *output, s api.Status) string {
+	switch {
+	case s.Reboot == nil || s.Reboot.Request == nil:
+	case s.Reboot.Step != controlplane.RebootDone:
+		return describeReboot(out, s.Reboot)
+	case len(s.Reboot.Ignored) > 0:
+		return ignored(s.Reboot.Ignored) + "; to reboot, run `hostler reboot`"
+	}
+	return ""
 }

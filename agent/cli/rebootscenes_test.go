@@ -32,6 +32,29 @@ func rebootsAt(step controlplane.RebootStep, message string) api.Status {
 	return s
 }
 
+// rebootLeftPods is of a host whose reboot is over, with pods that nobody has started.
+func rebootLeftPods() api.Status {
+	s := rebootsAt(controlplane.RebootDone, "")
+	s.Reboot.Wanting = []reboot.Finding{}
+	s.NotRestarted = []string{"default/web", "shop/db"}
+	return s
+}
+
+// rebootIgnored is of a host whose reboot a person has cancelled.
+func rebootIgnored() api.Status {
+	s := rebootsAt(controlplane.RebootDone, "cancelled by root")
+	s.Reboot.Wanting, s.Reboot.Ignored = []reboot.Finding{}, s.Reboot.Wanting
+	return s
+}
+
+// rebootStuck is of a host that keeps its slot.
+func rebootStuck() api.Status {
+	s := rebootsAt(controlplane.RebootVerifying, "containers that ran before the reboot do not run yet: db")
+	s.Reboot.Since = ago(2 * time.Hour)
+	s.Reboot.Problem = "it takes longer than 1h0m0s, and is at step Verifying: " + s.Reboot.Message
+	return s
+}
+
 func (b *backend) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error) {
 	r := *rebootAt(controlplane.RebootWanted, "")
 	r.Reason, r.By, r.Now = ask.Reason, "alice", ask.Now
@@ -39,16 +62,18 @@ func (b *backend) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, er
 }
 
 func (b *backend) CancelReboot(ctx context.Context) (reboot.Report, error) {
-	r := *rebootAt(controlplane.RebootWaiting, "")
+	r := *rebootAt(controlplane.RebootDraining, "")
 	r.Cancelled = "alice"
 	return r, b.answer(ctx)
 }
 
 func (b *backend) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	drain, err := b.DrainPlan(ctx, maintenance.DrainRequest{})
+	r := *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z")
+	r.Ignored = []reboot.Finding{{Source: "needs-restarting", Message: "glibc was updated"}}
 	return api.RebootPlan{
-		Report: *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z"),
+		Report: r,
 		Node:   drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",
-		Drain: drain, Command: "systemctl reboot", ReadyFor: seconds(60),
+		Drain: drain, RestartAfterBoot: "auto", Command: "systemctl reboot", ReadyFor: seconds(60),
 	}, err
 }

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 )
 
 // restarts prints the progress of restarts after a shutdown, until all have succeeded.
@@ -112,42 +113,52 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	return strings.Join(parts, "; ")
 }
 
-// printAfterBoot prints who starts the containers after the boot, if the runtime reports it.
-func printAfterBoot(t *table, p api.ShutdownPlan) {
-	by := map[runtime.Restart][]string{}
-	for _, phase := range p.Phases {
-		for _, pod := range phase.Pods {
-			for _, c := range pod.Containers {
-				by[c.Restart] = append(by[c.Restart], c.Name)
-			}
+// notRestarted names the pods that ran before a reboot by hostler, do not run, and are not hostler's to start.
+func notRestarted(out *output, s api.Status) string {
+	if len(s.NotRestarted) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s that the reboot stopped; hostler does not start them: %s", out.yellow(count(len(s.NotRestarted), "pod")), strings.Join(s.NotRestarted, ", "))
+}
+
+// printAfterBoot prints who starts the containers of pods after a boot. restart is `shutdown.restartAfterBoot`.
+func printAfterBoot(t *table, pods []plan.PlannedPod, restart string) {
+	by, ofOrchestrator := map[runtime.Restart][]string{}, []string{}
+	for _, pod := range pods {
+		for _, c := range pod.Containers {
+			by[c.Restart] = append(by[c.Restart], c.Name)
+		}
+		if pod.Sandbox {
+			ofOrchestrator = append(ofOrchestrator, strings.TrimPrefix(pod.Namespace+"/"+pod.Name, "/"))
 		}
 	}
 	hostler := "started after boot by hostler"
-	if p.RestartAfterBoot == config.RestartNever {
+	if restart == config.RestartNever {
 		hostler = "not started after boot (shutdown.restartAfterBoot: never)"
 	}
 	by[runtime.RestartNever] = append(by[runtime.RestartNever], by[runtime.RestartNotAtBoot]...)
 	first := true
 	for _, who := range []struct {
-		restart runtime.Restart
-		text    string
+		noun  string
+		names []string
+		text  string
 	}{
-		{runtime.RestartUnlessStopped, hostler},
-		{runtime.RestartByRuntime, "started after boot by their runtime, if their restart policy says so"},
-		{runtime.RestartByUnit, "started after boot by systemd, if their units are enabled"},
-		{runtime.RestartElsewhere, "started after boot only by the tool that created them"},
-		{runtime.RestartNever, "not started after boot, because of their restart policy"},
+		{"container", by[runtime.RestartUnlessStopped], hostler},
+		{"container", by[runtime.RestartByRuntime], "started after boot by their runtime, if their restart policy says so"},
+		{"container", by[runtime.RestartByUnit], "started after boot by systemd, if their units are enabled"},
+		{"pod", ofOrchestrator, "started after boot only by their orchestrator"},
+		{"container", by[runtime.RestartElsewhere], "started after boot only by the tool that created them"},
+		{"container", by[runtime.RestartNever], "not started after boot, because of their restart policy"},
 	} {
-		names := by[who.restart]
-		if len(names) == 0 {
+		if len(who.names) == 0 {
 			continue
 		}
 		if first {
 			t.line("")
 			first = false
 		}
-		slices.Sort(names)
-		for _, line := range wrap(fmt.Sprintf("%s: %s (%s)", who.text, count(len(names), "container"), strings.Join(names, ", ")), screenWidth) {
+		slices.Sort(who.names)
+		for _, line := range wrap(fmt.Sprintf("%s: %s (%s)", who.text, count(len(who.names), who.noun), strings.Join(who.names, ", ")), screenWidth) {
 			t.line("%s", line)
 		}
 	}

@@ -77,7 +77,7 @@ func printShutdownPlan(t *table, out *output, p api.ShutdownPlan) {
 	printPhases(t, out, p.Plan)
 	printUnits(t, p.Plan)
 	if p.State != shutdown.Delegated { // if Delegated, hostler stops nothing
-		printAfterBoot(t, p)
+		printAfterBoot(t, p.Pods(), p.RestartAfterBoot)
 	}
 	printNotes(t, p.Plan)
 }

@@ -77,6 +77,7 @@ func printStatus(t *table, out *output, s api.Status) {
 		{"last shutdown", lastRecord(out, s)},
 		{"restarted", restarts(out, s)},
 		{"not started", notStarted(out, s)},
+		{"not restarted", notRestarted(out, s)},
 		{"images", images(out, s)},
 		{"containers", containers(out, s)},
 		{"on request", onRequest(s)},

@@ -172,7 +172,7 @@ func phases() api.ShutdownPlan {
 	return api.ShutdownPlan{State: shutdown.Armed, Reason: "shutdown lock held", Plan: plan.Plan{
 		Phases: []plan.PlannedPhase{
 			{Name: "regular", Grace: seconds(20), Pods: []plan.PlannedPod{
-				{Runtime: "containerd", Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5), After: []string{"web"}}}},
+				{Runtime: "containerd", Sandbox: true, Namespace: "shop", Name: "web-6f7d", Grace: seconds(20), Containers: []plan.PlannedContainer{{Name: "web", Grace: seconds(20)}, {Name: "log", Grace: seconds(5), After: []string{"web"}}}},
 			}},
 			{Name: "critical", Priority: 2000000000, Grace: seconds(10), Pods: []plan.PlannedPod{}},
 		},
@@ -208,7 +208,7 @@ func TestTables(t *testing.T) {
 	limited := fullBackend()
 	limited.drained.Pods[1].Limits = []journal.Limit{{Container: "api", Grace: seconds(5), Wanted: seconds(60), By: "unit api.service"}}
 	withCritical := fullBackend()
-	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
+	withCritical.phases.Phases[1].Pods = []plan.PlannedPod{{Runtime: "containerd", Sandbox: true, Namespace: "kube-system", Name: "dns", Priority: plan.CriticalPriority, Grace: seconds(10), Containers: []plan.PlannedContainer{{Name: "dns", Grace: seconds(10)}}}}
 	byPriority := fullBackend()
 	byPriority.phases.Phases = slices.Clone(byPriority.phases.Phases)
 	byPriority.phases.Phases[0].Name, byPriority.phases.Phases[0].Priority = "priority-50", 50

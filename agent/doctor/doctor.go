@@ -165,6 +165,7 @@ func checks() []struct {
 		{"job-timeouts", jobTimeouts},
 		{"bypasses", bypasses},
 		{"other-reboots", otherReboots},
+		{"reboot", reboot},
 		{"watchdog", watchdog},
 		{"runtimes", runtimes},
 		{"podman", podman},

@@ -11,6 +11,7 @@ import (
 // Reboots is who reboots this host.
 type Reboots struct {
 	Enabled bool                 // hostler does, with a slot
+	Problem string               // with the reboot that is requested; empty for none
 	Others  []rebooters.Rebooter // that need no slot; units only if Enabled
 	Err     error                // why some of them may be missing; nil where none is
 }
@@ -39,3 +40,14 @@ func otherReboots(f Facts) Check {
 	}
 	return found.or(fine)
 }
+
+// reboot says what keeps a reboot that is requested from its end.
+func reboot(f Facts) Check {
+	if f.Reboots.Problem == "" {
+		return Check{}
+	}
+	return warn(RebootFix, "%s", f.Reboots.Problem)
+}
+
+// RebootFix is what to do about a reboot that does not end.
+const RebootFix = "remove the cause; `hostler reboot --cancel` ends the reboot and gives the slot back"

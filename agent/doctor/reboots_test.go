@@ -44,3 +44,17 @@ func TestWhatElseRebootsAHost(t *testing.T) {
 		}
 	}
 }
+
+func TestARebootThatDoesNotEnd(t *testing.T) {
+	f := healthy()
+	f.Reboots = doctor.Reboots{Enabled: true, Problem: "2 attempts failed, the last one: pods still run"}
+	for _, c := range doctor.Examine(f).Checks {
+		if c.Name == "reboot" {
+			if c.Status != doctor.Warn || c.Message != f.Reboots.Problem || c.Hint != doctor.RebootFix {
+				t.Errorf("check = %+v, want the problem as a warning", c)
+			}
+			return
+		}
+	}
+	t.Error("doctor has no check reboot")
+}

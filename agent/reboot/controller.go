@@ -83,6 +83,7 @@ type Store interface {
 // Options are the dependencies of a Controller.
 type Options struct {
 	Node   string // its name
+	Group  string // that the Node has to be in before it requests a slot; empty for any
 	Boot   string // the boot ID of the kernel
 	Policy func() Policy
 	Host   Host
@@ -104,9 +105,10 @@ type Controller struct {
 	log  *slog.Logger
 	wake loop.Signal
 
-	mu     sync.Mutex // guards what follows
-	memory Memory
-	found  found // in the last round
+	mu         sync.Mutex // guards what follows
+	memory     Memory
+	found      found     // in the last round
+	unanswered time.Time // since when nobody answers the request for a slot, by the monotonic clock; zero if somebody does
 
 	round round // of Run's goroutine
 }
@@ -193,10 +195,14 @@ func (c *Controller) Reconfigured() { c.wake.Send() }
 
 // Report is the state of the reboot in `hostler status -o json`.
 type Report struct {
-	*Request  `json:"request"` // null if none ever was
-	Wanting   []Finding        `json:"wanting"`   // the files and checks that want a reboot
-	Undecided []Finding        `json:"undecided"` // the checks that do not answer
-	Past      []Past           `json:"past"`
+	*Request `json:"request"` // null if none ever was
+	Wanting  []Finding        `json:"wanting"` // the files and checks that want a reboot
+	// Ignored are those that request one, but a person has cancelled it in this boot.
+	Ignored   []Finding `json:"ignored,omitempty"`
+	Undecided []Finding `json:"undecided"` // the checks that do not answer
+	Past      []Past    `json:"past"`
+	// Problem says why somebody should see after the reboot; absent if nobody has to.
+	Problem string `json:"problem,omitempty"`
 	// Longest is how long the longest of them took from the slot to the end; zero if none is known.
 	Longest metav1.Duration `json:"longest"`
 }
@@ -210,10 +216,16 @@ func (c *Controller) Report() Report {
 
 // report is Report for a caller that holds mu.
 func (c *Controller) report() Report {
-	r := Report{Wanting: c.found.wanted, Undecided: c.found.undecided, Past: c.memory.Past, Longest: metav1.Duration{Duration: c.memory.longest()}}
+	r := Report{Undecided: c.found.undecided, Past: c.memory.Past, Longest: metav1.Duration{Duration: c.memory.longest()}}
+	r.Wanting, r.Ignored = c.memory.unwaived(c.o.Boot, c.found.wanted)
 	if c.memory.Request != nil {
 		copied := *c.memory.Request
 		r.Request = &copied
+		unanswered := time.Duration(0)
+		if !c.unanswered.IsZero() {
+			unanswered = time.Since(c.unanswered)
+		}
+		r.Problem = problem(copied, c.o.Now(), unanswered)
 	}
 	return r
 }
@@ -224,7 +236,8 @@ func (c *Controller) save() {
 	c.o.Store.SaveNow(func() any { return snapshot })
 }
 
-// edit changes the request, and stores it unless only its message has changed.
+// edit changes the request, and stores it with the rest of the memory unless only its message has changed. It calls
+// change with mu held.
 func (c *Controller) edit(change func(*Request)) Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()

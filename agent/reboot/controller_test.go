@@ -32,6 +32,8 @@ type machine struct {
 	mu        sync.Mutex // guards what follows
 	stored    []byte     // the memory on disk
 	boot      int
+	group     string
+	clock     time.Duration // by how much the clock is ahead, until the next boot
 	wanted    []reboot.Finding
 	undecided []reboot.Finding
 	policy    reboot.Policy
@@ -103,7 +105,8 @@ func (m *machine) edit(change func(*corev1.Node)) {
 // agent starts an agent in the present boot.
 func (m *machine) agent() {
 	m.Controller = reboot.New(reboot.Options{
-		Node: "n", Boot: m.bootID(), Host: m, Lock: m, Client: m.plane, Store: m, Flush: func() error { return nil }, Now: time.Now,
+		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: m, Client: m.plane, Store: m, Flush: func() error { return nil },
+		Now:    func() (now time.Time) { m.locked(func() { now = time.Now().Add(m.clock) }); return now },
 		Policy: func() (p reboot.Policy) { m.locked(func() { p = m.policy }); return p },
 		Announce: func(_, reason, message string) {
 			m.locked(func() { m.events = append(m.events, reason+" "+message) })
@@ -141,7 +144,7 @@ func (m *machine) passes(d time.Duration) {
 func (m *machine) reboots() {
 	m.stop()
 	m.locked(func() {
-		m.wanted = nil
+		m.wanted, m.clock = nil, 0
 		select {
 		case <-m.down:
 		default:
@@ -358,6 +361,51 @@ func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
 	})
 }
 
+// TestAControlPlaneThatDoesNotAnswerIsNamed has a host without a network after its reboot.
+func TestAControlPlaneThatDoesNotAnswerIsNamed(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		if _, err := m.Request("anna", reboot.Ask{Reason: "kernel", Now: true}); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(26 * time.Second)
+		m.plane.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		m.restart() // it has not seen the Node yet
+		m.passes(12 * time.Second)
+		if r := m.Report(); r.Step != controlplane.RebootVerifying || !strings.HasPrefix(r.Message, "the control plane does not answer: ") {
+			t.Errorf("request = %+v, want that it waits for the control plane", r.Request)
+		}
+		m.plane.Heal()
+		m.passes(5 * time.Minute)
+		if r := m.Report(); r.Step != controlplane.RebootDone {
+			t.Errorf("request = %+v, want that it is over", r.Request)
+		}
+	})
+}
+
+func TestAFileIsReportedAsIgnoredAfterACancel(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		file := reboot.Finding{Source: sentinel, Message: "linux-image"}
+		m.locked(func() { m.wanted, m.undecided = []reboot.Finding{file}, []reboot.Finding{{Source: "busy"}} })
+		m.passes(15 * time.Second)
+		if r := m.Report(); len(r.Wanting) != 1 || len(r.Ignored) > 0 {
+			t.Errorf("report = %+v, want that the file requests a reboot", r)
+		}
+		if _, err := m.Cancel("anna"); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(15 * time.Second)
+		if r := m.Report(); len(r.Wanting) > 0 || len(r.Ignored) != 1 || r.Ignored[0] != file || r.Step != controlplane.RebootDone {
+			t.Errorf("report = %+v, want that the file is ignored", r)
+		}
+		m.reboots()
+		m.locked(func() { m.wanted = []reboot.Finding{file} })
+		m.passes(time.Minute)
+		if r := m.Report(); len(r.Wanting) != 1 || len(r.Ignored) > 0 {
+			t.Errorf("report after the boot = %+v, want that the file requests a reboot", r)
+		}
+	})
+}
+
 func TestADrainThatIsCancelledLeadsToNoReboot(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		m.asked()
@@ -424,6 +472,134 @@ func TestAControlPlaneThatDoesNotAnswerHoldsTheRebootUp(t *testing.T) {
 		m.passes(10 * time.Minute)
 		m.want(controlplane.RebootDone, "")
 	})
+}
+
+// TestAPersonInAHurryWaitsForNoControlPlane has one that does not answer before the reboot.
+func TestAPersonInAHurryWaitsForNoControlPlane(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.plane.Inject(controlplanetest.Annotate, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		if _, err := m.Request("anna", reboot.Ask{Reason: "etcd is gone", Now: true}); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(10 * time.Minute)
+		if r := m.Report(); m.boot != 2 || r.Step != controlplane.RebootVerifying {
+			t.Errorf("boots = %d, report = %+v, want the host rebooted and waiting for the control plane", m.boot, r.Request)
+		}
+		m.plane.Heal()
+		m.passes(time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+}
+
+// TestAnAttemptInAHurryThatFailsIsFollowedByAPause has a drain that fails at once.
+func TestAnAttemptInAHurryThatFailsIsFollowedByAPause(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.drains = func() (time.Duration, error) { return 0, errors.New("another drain is under way") }
+		if _, err := m.Request("anna", reboot.Ask{Reason: "now", Now: true}); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(4 * time.Minute)
+		m.want(controlplane.RebootWanted, "another drain is under way; the next attempt is at")
+		if failed := m.Report().Attempt.Failed; failed != 1 {
+			t.Errorf("%d attempts failed, want one", failed)
+		}
+		m.locked(func() { m.drains = func() (time.Duration, error) { return time.Second, nil } })
+		if _, err := m.Request("anna", reboot.Ask{Reason: "now", Now: true}); err != nil { // without the pause
+			t.Fatal(err)
+		}
+		m.passes(4 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+}
+
+// TestAClockThatIsSetAtTheBootMakesNoLongReboot has clocks that are wrong by an hour until the host has booted. A
+// reboot that seems to take an hour would not begin in any window that is shorter.
+func TestAClockThatIsSetAtTheBootMakesNoLongReboot(t *testing.T) {
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+		inMachine(t, func(m *machine) {
+			m.locked(func() { m.clock = wrong })
+			m.asked()
+			m.passes(2 * time.Minute)
+			m.want(controlplane.RebootVerifying, "")
+			m.passes(5 * time.Minute)
+			m.want(controlplane.RebootDone, "")
+			if r := m.Report(); r.Problem != "" || r.Longest.Duration < time.Minute || r.Longest.Duration > 10*time.Minute {
+				t.Errorf("longest = %v, problem %q, with a clock that was wrong by %v; want some minutes", r.Longest.Duration, r.Problem, wrong)
+			}
+		})
+	}
+}
+
+// TestAHostRequestsNoSlotOfAnotherGroup has a Node whose label a person forgot.
+func TestAHostRequestsNoSlotOfAnotherGroup(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.stop()
+		m.group = "db"
+		m.agent()
+		m.asked()
+		m.want(controlplane.RebootWanted, "the Node is in group default, and `reboot.group` is db")
+		m.edit(func(n *corev1.Node) { n.Labels = map[string]string{controlplane.LabelRebootGroup: "db"} })
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+}
+
+// TestARebootThatDoesNotEndIsAProblem has one that is not verified, one whose attempts fail, and one whose request
+// for a slot nobody answers. Each ends once its cause is gone.
+func TestARebootThatDoesNotEndIsAProblem(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, wrong, right func(m *machine)
+		fine                 time.Duration // how long it is no problem
+		want                 string
+	}{
+		"verifying": {
+			before: func(m *machine) { m.asked(); m.passes(2 * time.Minute) },
+			wrong:  func(m *machine) { m.undecided = []reboot.Finding{{Source: "disks", Message: "a disk is missing"}} },
+			right:  func(m *machine) { m.undecided = nil },
+			fine:   50 * time.Minute,
+			want:   "it takes longer than 1h0m0s, and is at step Verifying: check a disk is missing (disks)",
+		},
+		"attempts that fail": {
+			wrong: func(m *machine) {
+				m.drains = func() (time.Duration, error) { return time.Second, errors.New("pods still run: shop/db") }
+			},
+			right:  func(m *machine) { m.drains = func() (time.Duration, error) { return time.Second, nil } },
+			before: func(*machine) {},
+			fine:   4 * time.Minute,
+			want:   "2 attempts failed, the last one: the drain failed: pods still run: shop/db",
+		},
+		"no answer": {
+			wrong:  func(m *machine) { m.turn = reboot.Turn{Lost: true, Unanswered: true, Message: "no server"} },
+			right:  func(m *machine) { m.turn = reboot.Turn{Granted: true} },
+			before: func(*machine) {},
+			fine:   9 * time.Minute,
+			want:   "no answer to the request for a slot: no server",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMachine(t, func(m *machine) {
+				c.before(m)
+				m.locked(func() { c.wrong(m) })
+				if m.Report().Request == nil {
+					m.asked()
+				}
+				m.passes(c.fine)
+				if got := m.Report().Problem; got != "" {
+					t.Errorf("problem = %q after %v, want none yet", got, c.fine)
+				}
+				m.passes(10 * time.Minute)
+				if got := m.Report().Problem; got != c.want {
+					t.Errorf("problem = %q, want %q", got, c.want)
+				}
+				m.locked(func() { c.right(m) })
+				m.passes(time.Hour)
+				m.want(controlplane.RebootDone, "")
+				if got := m.Report().Problem; got != "" {
+					t.Errorf("problem = %q after the end, want none", got)
+				}
+			})
+		})
+	}
 }
 
 func TestARebootBySomebodyElseCounts(t *testing.T) {

@@ -20,6 +20,13 @@ const (
 	drainBound = 3 * time.Hour
 	// downBound bounds the time between the start of step Rebooting and the shutdown.
 	downBound = 15 * time.Minute
+	// longHeld is how long the host may have its turn before somebody should see why. Servers count the same
+	// for a slot.
+	longHeld = time.Hour
+	// longUnanswered is how long nobody may answer a request for a slot.
+	longUnanswered = 10 * time.Minute
+	// mostDown is above what a host takes to go down and boot.
+	mostDown = 45 * time.Minute
 	// mostTook is above what any reboot takes: a longer time is a clock that was set.
 	mostTook = 24 * time.Hour
 )
@@ -54,6 +61,8 @@ type Turn struct {
 	// Lost reports that the lock has answered that the host does not hold it.
 	Lost    bool
 	Message string // why not, or what the host still waits for
+	// Unanswered reports that nobody has answered the request.
+	Unanswered bool
 	// Emptied and Failed are how it goes with pods that a server moves away.
 	Emptied, Failed bool
 }
@@ -73,6 +82,7 @@ type Facts struct {
 	Wanted, Undecided []Finding
 	// Unannounced says why the current step is not written on the Node; empty if it is, or need not be.
 	Unannounced string
+	OtherGroup  string // why the Node is not in the group of the host; empty if it is
 	Turn        Turn
 	Longest     time.Duration // of the last reboots
 	Drain       Progress      // of the pods that the host stops
@@ -133,10 +143,8 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 	if r.By == "" && len(f.Wanted) == 0 && len(f.Undecided) == 0 {
 		return Decision{Step: controlplane.RebootDone, Message: "no file or check wants a reboot any more"}
 	}
-	if !r.Now {
-		if d := held(r, f, p); d.Message != "" {
-			return d
-		}
+	if d := held(r, f, p); d.Message != "" {
+		return d
 	}
 	switch {
 	case r.Step == controlplane.RebootWanted && !r.Now:
@@ -147,7 +155,7 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 		return Decision{Step: r.Step, Message: cmp.Or(f.Unannounced, f.Turn.Message)}
 	case !r.Now && f.Turn.Lost:
 		return Decision{Step: controlplane.RebootWaiting, Message: f.Turn.Message}
-	case f.Unannounced != "":
+	case f.Unannounced != "" && !r.Now:
 		return Decision{Step: r.Step, Message: f.Unannounced}
 	}
 	return Decision{Step: controlplane.RebootDraining}
@@ -162,8 +170,13 @@ func held(r Request, f Facts, p Policy) Decision {
 	if r.Attempt.RetryAt.After(f.Now) && r.Attempt.RetryAt.Sub(f.Now) <= longestPause {
 		return wait(r.Attempt.RetryAt, "%s; the next attempt is at %s", r.Attempt.Failure, clock(r.Attempt.RetryAt))
 	}
-	if len(f.Undecided) > 0 {
+	switch {
+	case r.Now:
+		return Decision{}
+	case len(f.Undecided) > 0:
 		return wait(time.Time{}, "check %s", f.Undecided[0])
+	case f.OtherGroup != "":
+		return wait(time.Time{}, "%s", f.OtherGroup)
 	}
 	why, next := p.closed(f.Now, f.Longest)
 	if why == "" {
@@ -213,7 +226,7 @@ func draining(r Request, f Facts) Decision {
 		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
 	case !r.Now && f.Turn.Lost:
 		return failed(r, f, "the slot was released: "+f.Turn.Message)
-	case f.Unannounced != "":
+	case f.Unannounced != "" && !r.Now:
 		return Decision{Step: r.Step, Message: f.Unannounced}
 	case f.Turn.Failed:
 		return failed(r, f, f.Turn.Message)
@@ -267,8 +280,34 @@ func verifying(r Request, f Facts, p Policy) Decision {
 		return Decision{Step: r.Step, Message: fmt.Sprintf("until the Node is Ready for %v", p.ReadyFor), Next: f.Now.Add(p.ReadyFor - f.ReadyFor)}
 	case f.Unannounced != "":
 		return stay("%s", f.Unannounced)
+	case r.ByOther:
+		return Decision{Step: controlplane.RebootDone, Message: "the host went down before `reboot.command` was run"}
 	}
 	return Decision{Step: controlplane.RebootDone}
+}
+
+// problem says why somebody should see after a reboot; empty if it goes on by itself, or waits for its turn.
+// unanswered is for how long nobody has answered the request for a slot.
+func problem(r Request, now time.Time, unanswered time.Duration) string {
+	why := ""
+	switch {
+	case r.running() && !r.Attempt.Granted.IsZero() && r.took(now) >= longHeld:
+		why = fmt.Sprintf("it takes longer than %v, and is at step %s", longHeld, r.Step)
+	case r.Step == controlplane.RebootDone && r.Attempt.Locked && now.Sub(r.Since) >= longUnanswered:
+		return "it is over, and the lock server does not take the slot back"
+	case r.Step == controlplane.RebootDone:
+		return ""
+	case r.Attempt.Failed > 1:
+		return fmt.Sprintf("%d attempts failed, the last one: %s", r.Attempt.Failed, r.Attempt.Failure)
+	case r.Step == controlplane.RebootWaiting && unanswered >= longUnanswered:
+		why = "no answer to the request for a slot"
+	default:
+		return ""
+	}
+	if r.Message != "" {
+		why += ": " + r.Message
+	}
+	return why
 }
 
 // failed returns to the beginning.

@@ -55,6 +55,7 @@ func TestDecide(t *testing.T) {
 		}, want: granted, message: "check it has not run (c)"},
 		"a check that fails holds it up": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Undecided = []reboot.Finding{check} }, want: wanted},
 		"outside of the window it waits": {at: waiting, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "02:00-05:00") }, want: wanted, message: "the window opens at 2026-11-28 02:00:00 UTC"},
+		"in another group it waits":      {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.OtherGroup = "the Node is in group web" }, want: wanted, message: "the Node is in group web"},
 		"within the window it goes on":   {at: wanted, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "11:00-12:30") }, want: waiting},
 		"what cannot end within the window does not begin": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
 			p.Windows, f.Longest = windows(t, "11:00-12:30"), 31*time.Minute
@@ -78,6 +79,15 @@ func TestDecide(t *testing.T) {
 		"a person who is in a hurry needs no slot, window or check": {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
 			r.Now, r.By, f.Turn, f.Undecided, p.Windows = true, "anna", reboot.Turn{}, []reboot.Finding{check}, windows(t, "02:00-05:00")
 		}, want: granted},
+		"who is in a hurry waits for no control plane": {at: granted, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			r.Now, f.Unannounced = true, "no answer"
+		}, want: draining},
+		"nor once the pods have stopped": {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			r.Now, f.Unannounced, f.Drain.Done = true, "no answer", true
+		}, want: rebooting},
+		"who is in a hurry waits after a failure": {at: wanted, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) {
+			r.Now, r.Attempt.RetryAt, r.Attempt.Failure = true, noon.Add(time.Minute), "the drain failed"
+		}, want: wanted, message: "the drain failed; the next attempt is at"},
 		"a drain that goes on": {at: draining, want: draining},
 		"a drain that is over": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Drain.Done = true }, want: rebooting},
 		"a drain that fails":   {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Drain.Failed = "pods still run: a/b" }, want: wanted, message: "the drain failed: pods still run: a/b", failed: true},
@@ -106,6 +116,7 @@ func TestDecide(t *testing.T) {
 		"power cut during a drain":                {at: draining, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Boot = before }, want: verifying},
 		"somebody else reboots a host that waits": {at: waiting, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Boot = before }, want: done, message: "rebooted by something else"},
 		"all is well":                             {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted = nil }, want: done},
+		"all is well after a power cut":           {at: verifying, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.ByOther, f.Wanted = true, nil }, want: done, message: "the host went down before"},
 		"a Node that is not Ready yet": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.NotReady = nil, "the Node is not Ready"
 		}, want: verifying, message: "the Node is not Ready"},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,7 +56,8 @@ func (l *FleetLock) Turn(ctx context.Context, r *Request, _ *corev1.Node) Turn {
 	}
 	l.asked, l.last = time.Now(), Turn{Granted: true}
 	if err := l.post(ctx, "v1/pre-reboot"); err != nil {
-		l.last = Turn{Message: err.Error()}
+		_, refused := errors.AsType[refusal](err)
+		l.last = Turn{Message: err.Error(), Unanswered: !refused}
 	}
 	return l.last
 }
@@ -68,6 +70,12 @@ func (l *FleetLock) Release(ctx context.Context, _ *Request) error {
 	l.asked = time.Time{}
 	return l.post(ctx, "v1/steady-state")
 }
+
+// refusal is the error of a server that does not agree.
+type refusal string
+
+// Error implements error.
+func (r refusal) Error() string { return "lock server: " + string(r) }
 
 // post makes a request; an error unless the server agrees.
 func (l *FleetLock) post(ctx context.Context, path string) error {
@@ -94,5 +102,5 @@ func (l *FleetLock) post(ctx context.Context, path string) error {
 	if err != nil || json.Unmarshal(text, &answer) != nil {
 		return fmt.Errorf("the lock server answers %s with %s", target.Redacted(), resp.Status)
 	}
-	return fmt.Errorf("lock server: %s", sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage))
+	return refusal(sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage))
 }

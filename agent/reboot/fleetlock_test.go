@@ -1,6 +1,9 @@
 package reboot_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"hostler.io/hostler/agent/reboot"
@@ -24,12 +29,13 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 		body    string
 		granted bool
 		message string
+		silent  bool
 	}{
-		"agrees":             {200, "", true, ""},
-		"refuses":            {409, `{"kind": "failed_lock_semaphore_full", "value": "semaphore currently full"}`, false, "lock server: semaphore currently full"},
-		"is no such server":  {404, "<html>", false, "answers http://"},
-		"sends a long text":  {500, `{"value": "` + strings.Repeat("x", 100_000) + `"}`, false, "lock server"},
-		"names a kind alone": {500, `{"kind": "failed_lock"}`, false, "lock server: failed_lock"},
+		"agrees":             {200, "", true, "", false},
+		"refuses":            {409, `{"kind": "failed_lock_semaphore_full", "value": "semaphore currently full"}`, false, "lock server: semaphore currently full", false},
+		"is no such server":  {404, "<html>", false, "answers http://", true},
+		"sends a long text":  {500, `{"value": "` + strings.Repeat("x", 100_000) + `"}`, false, "lock server", true},
+		"names a kind alone": {500, `{"kind": "failed_lock"}`, false, "lock server: failed_lock", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []string
@@ -51,8 +57,8 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 			r := &reboot.Request{Step: controlplane.RebootWaiting}
 			for range 2 { // the second one is too early to ask again
 				turn := lock.Turn(t.Context(), r, nil)
-				if turn.Granted != c.granted || !strings.Contains(turn.Message, c.message) || len(turn.Message) > 400 {
-					t.Errorf("Turn() = %+v, want granted %t with %q", turn, c.granted, c.message)
+				if turn.Granted != c.granted || turn.Unanswered != c.silent || !strings.Contains(turn.Message, c.message) || len(turn.Message) > 400 {
+					t.Errorf("Turn() = %+v, want granted %t, unanswered %t with %q", turn, c.granted, c.silent, c.message)
 				}
 			}
 			if err := lock.Release(t.Context(), r); (err == nil) != c.granted {
@@ -70,7 +76,7 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 	}
 	gone, _ := url.Parse("http://127.0.0.1:1")
 	lock, _ := reboot.NewFleetLock(gone, "node-1", "web")
-	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || turn.Lost || !strings.Contains(turn.Message, "does not answer") {
+	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || turn.Lost || !turn.Unanswered || !strings.Contains(turn.Message, "does not answer") {
 		t.Errorf("Turn() without a server = %+v, want that it does not answer", turn)
 	}
 }
@@ -92,6 +98,52 @@ func TestFilesThatRequestAReboot(t *testing.T) {
 			t.Errorf("Sentinels() of a file %s = %+v, %+v", name, wanted, undecided)
 		}
 	}
+}
+
+// A file of a clock that was an hour ahead is not taken for one that appeared after the boot: the host would reboot
+// for it again and again.
+func TestAFileFromTheFutureIsNotNew(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "reboot-required")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	future := time.Now().Add(time.Hour)
+	if err := os.Chtimes(file, future, future); err != nil {
+		t.Fatal(err)
+	}
+	if wanted, _ := reboot.Sentinels([]string{file}, time.Now().Add(-time.Minute)); len(wanted) != 1 || wanted[0].New {
+		t.Errorf("Sentinels() = %+v, want the file, and not as a new one", wanted)
+	}
+}
+
+// TestALookThatHangsIsNotRepeated has a file system that does not answer for ten rounds.
+func TestALookThatHangsIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late, hangs, looks := errors.New("late"), make(chan struct{}), atomic.Int32{}
+		files := reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) {
+			n := looks.Add(1)
+			<-hangs
+			return []reboot.Finding{{Source: fmt.Sprint("look ", n)}}, nil
+		}}
+		look := func() ([]reboot.Finding, error) {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, late)
+			defer cancel()
+			wanted, _, err := files.Look(ctx)
+			return wanted, err
+		}
+		for range 10 {
+			if wanted, err := look(); !errors.Is(err, late) || wanted != nil {
+				t.Fatalf("Look() = %+v, %v, want that it is late", wanted, err)
+			}
+		}
+		if n := looks.Load(); n != 1 {
+			t.Errorf("%d looks are under way, want one", n)
+		}
+		close(hangs)
+		if wanted, err := look(); err != nil || len(wanted) != 1 || wanted[0].Source != "look 2" {
+			t.Errorf("Look() = %+v, %v, want what is found now", wanted, err)
+		}
+	})
 }
 
 func TestWhatChecksSay(t *testing.T) {

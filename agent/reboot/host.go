@@ -45,18 +45,58 @@ func Run(ctx context.Context, command []string) error {
 	}
 }
 
-// Sentinels returns the files that exist and want a reboot. booted is when the host booted.
+// Sentinels returns the files that exist and want a reboot. booted is when the host booted. A file from the
+// future is of a clock that was wrong, and may be older than the boot.
 func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
+		now := time.Now()
 		switch {
 		case err == nil:
-			wanted = append(wanted, Finding{Source: path, Message: packages(path), New: info.ModTime().After(booted)})
+			wanted = append(wanted, Finding{Source: path, Message: packages(path), New: info.ModTime().After(booted) && !info.ModTime().After(now)})
 		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
 			undecided = append(undecided, Finding{Source: path, Message: err.Error()})
 		}
 	}
 	return wanted, undecided
+}
+
+// Bounded bounds looks at files whose file system may hang: at most one look is under way. One goroutine calls
+// Look.
+type Bounded struct {
+	Find func() (wanted, undecided []Finding)
+
+	late <-chan found // what a look finds that was given up, but has not ended; nil if there is none
+}
+
+// Look returns what Find returns, or why ctx ended before.
+func (b *Bounded) Look(ctx context.Context) (wanted, undecided []Finding, err error) {
+	if b.late != nil { // what it finds is old
+		if _, err := receive(ctx, b.late); err != nil {
+			return nil, nil, err
+		}
+	}
+	looked := make(chan found, 1)
+	b.late = looked
+	go func() {
+		wanted, undecided := b.Find()
+		looked <- found{wanted, undecided}
+	}()
+	f, err := receive(ctx, looked)
+	if err == nil {
+		b.late = nil
+	}
+	return f.wanted, f.undecided, err
+}
+
+// receive returns what is sent, or why ctx ended before.
+func receive[T any](ctx context.Context, from <-chan T) (value T, err error) {
+	select {
+	case value = <-from:
+		return value, nil
+	case <-ctx.Done():
+		return value, context.Cause(ctx)
+	}
 }
 
 // packages names the packages for which Debian wants a reboot: they are in a file beside.

@@ -3,6 +3,7 @@ package reboot
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,6 +22,9 @@ func (Alone) OnNode() bool { return true }
 // Release implements Lock.
 func (Alone) Release(context.Context, *Request) error { return nil }
 
+// answerTime is how long servers may take to answer, as after the end of their leader.
+const answerTime = time.Minute
+
 // Server is the Lock that uses `hostler server`: it writes its answer to a request on the Node.
 type Server struct{}
 
@@ -34,7 +38,11 @@ func (Server) Turn(_ context.Context, r *Request, node *corev1.Node) Turn {
 	case err != nil:
 		return Turn{Message: fmt.Sprintf("cannot read the server's answer: %v", err)}
 	case slot == nil || slot.ID != r.ID:
-		return Turn{Lost: true, Message: "no `hostler server` with the controller reboots has answered"}
+		message := "no `hostler server` with the controller reboots has answered"
+		if time.Since(r.Since) < answerTime {
+			message = "no server has answered yet"
+		}
+		return Turn{Lost: true, Unanswered: true, Message: message}
 	}
 	granted := slot.Granted != nil
 	return Turn{Granted: granted, Lost: !granted, Message: slot.Message, Emptied: slot.Emptied, Failed: slot.Failed}

@@ -48,6 +48,7 @@ type Attempt struct {
 	Failure string    `json:"failure,omitempty"` // why the last one failed
 	RetryAt time.Time `json:"retryAt,omitzero"`  // no attempt before
 	Granted time.Time `json:"granted,omitzero"`  // when the host took its turn
+	Down    time.Time `json:"down,omitzero"`     // start of the last step before the boot, by the clock of that time
 	Drain   time.Time `json:"drain,omitzero"`    // start of the drain whose pods are to be started again
 	Locked  bool      `json:"locked,omitempty"`  // a lock outside may have to be given back
 }
@@ -94,10 +95,24 @@ func (m Memory) longest() time.Duration {
 	return d
 }
 
-// over remembers a reboot that has happened.
+// took is how long the host has had its turn. If the clock was set by much while the host was down, that time is not
+// known, and does not count: it would keep the host out of its windows.
+func (r Request) took(now time.Time) time.Duration {
+	a := r.Attempt
+	if r.Step != controlplane.RebootVerifying || a.Down.IsZero() {
+		return now.Sub(a.Granted)
+	}
+	down := r.Since.Round(0).Sub(a.Down)
+	if down < 0 || down > mostDown {
+		down = 0
+	}
+	return a.Down.Sub(a.Granted) + down + now.Sub(r.Since)
+}
+
+// over remembers a reboot that has happened. r is its last step.
 func (m *Memory) over(r Request, now time.Time) {
 	p := Past{Reason: r.Reason, At: now, ByOther: r.ByOther}
-	if took := now.Sub(r.Attempt.Granted); !r.Attempt.Granted.IsZero() && took > 0 && took < mostTook {
+	if took := r.took(now); !r.Attempt.Granted.IsZero() && took > 0 && took < mostTook {
 		p.Took = metav1.Duration{Duration: took.Round(time.Second)}
 	}
 	m.Past = append([]Past{p}, m.Past[:min(len(m.Past), mostPast-1)]...)
@@ -111,10 +126,14 @@ func (m *Memory) waive(boot string, wanted []Finding) {
 	}
 }
 
-// unwaived returns the reasons to reboot that no person has waived in this boot.
-func (m *Memory) unwaived(boot string, wanted []Finding) []Finding {
-	if m.WaivedBoot != boot {
-		return wanted
+// unwaived returns the reasons to reboot that no person has waived in this boot, and the others.
+func (m *Memory) unwaived(boot string, all []Finding) (wanted, ignored []Finding) {
+	for _, f := range all {
+		if m.WaivedBoot == boot && slices.Contains(m.Waived, f.Source) {
+			ignored = append(ignored, f)
+		} else {
+			wanted = append(wanted, f)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(wanted), func(f Finding) bool { return slices.Contains(m.Waived, f.Source) })
+	return wanted, ignored
 }

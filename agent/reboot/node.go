@@ -75,6 +75,14 @@ func notReady(n *corev1.Node, boot string) string {
 	return ""
 }
 
+// notReady says why the Node does not count as Ready in a boot; empty if it does.
+func (n *node) notReady(boot string) string {
+	if n.stored == nil && n.err != nil && !errors.Is(n.err, controlplane.ErrNotFound) {
+		return fmt.Sprintf("the control plane does not answer: %v", n.err)
+	}
+	return notReady(n.stored, boot)
+}
+
 // read reads the Node if no watch runs, or if the Node is not known, such as after a failure.
 func (n *node) read(ctx context.Context, boot string) {
 	if n.stop != nil && n.stored != nil {

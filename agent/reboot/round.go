@@ -161,7 +161,7 @@ func (c *Controller) wanted() *Request {
 	defer c.mu.Unlock()
 	c.found = found{wanted, undecided}
 	r := c.memory.Request
-	if wanted = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
+	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
 		c.memory.Request = c.request(wanted[0].String(), c.o.Now())
 		c.requested("")
 	}
@@ -179,8 +179,9 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 		GoingDown: host.GoingDown(), NotStarted: host.NotStarted(),
 	}
 	f.Unannounced = c.announce(ctx, r)
+	f.OtherGroup = c.otherGroup()
 	if host.HasNode() {
-		if f.NotReady = notReady(n.stored, c.o.Boot); f.NotReady == "" {
+		if f.NotReady = n.notReady(c.o.Boot); f.NotReady == "" {
 			f.ReadyFor = time.Since(n.ready)
 		}
 	} else {
@@ -194,9 +195,34 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	switch {
+	case !f.Turn.Unanswered:
+		c.unanswered = time.Time{}
+	case c.unanswered.IsZero():
+		c.unanswered = time.Now()
+	}
 	f.Longest = c.memory.longest()
-	f.Wanted, f.Undecided = c.memory.unwaived(c.o.Boot, c.found.wanted), c.found.undecided
+	f.Wanted, _ = c.memory.unwaived(c.o.Boot, c.found.wanted)
+	f.Undecided = c.found.undecided
 	return f
+}
+
+// otherGroup says that the Node is not in the group of the host: a slot would be one of other hosts. Beside a kubelet
+// nobody but a person sets the label.
+func (c *Controller) otherGroup() string {
+	n := c.round.node.stored
+	if c.o.Group == "" || n == nil {
+		return ""
+	}
+	group := cmp.Or(n.Labels[controlplane.LabelRebootGroup], controlplane.DefaultRebootGroup)
+	if group == c.o.Group {
+		return ""
+	}
+	why := fmt.Sprintf("the Node is in group %s, and `reboot.group` is %s", group, c.o.Group)
+	if c.o.Host.EmptiedByServer() {
+		why += fmt.Sprintf(": run `kubectl label --overwrite node %s %s=%s`", c.o.Node, controlplane.LabelRebootGroup, c.o.Group)
+	}
+	return why
 }
 
 // turn asks the lock. A lock that may be held is on disk before.
@@ -216,7 +242,7 @@ func (c *Controller) turn(ctx context.Context, r Request) Turn {
 // take carries out a decision about the step. The step is on disk when it returns.
 func (c *Controller) take(ctx context.Context, before Request, d Decision) {
 	now := c.o.Now()
-	after := c.edit(func(r *Request) {
+	c.edit(func(r *Request) {
 		r.Message = d.Message
 		if d.Step == before.Step && !d.Failed {
 			return
@@ -227,6 +253,11 @@ func (c *Controller) take(ctx context.Context, before Request, d Decision) {
 			r.Attempt = Attempt{Failed: r.Attempt.Failed + 1, Failure: d.Message, RetryAt: d.Next, Drain: r.Attempt.Drain, Locked: r.Attempt.Locked}
 		case d.Step == controlplane.RebootGranted:
 			r.Attempt.Granted = now
+		case d.Step == controlplane.RebootVerifying:
+			r.Attempt.Down = before.Since
+		case d.Step == controlplane.RebootDone && before.Boot != c.o.Boot:
+			before.ByOther = r.ByOther
+			c.memory.over(before, now)
 		}
 	})
 	if d.Step == before.Step && !d.Failed {
@@ -235,12 +266,6 @@ func (c *Controller) take(ctx context.Context, before Request, d Decision) {
 	if d.Step == controlplane.RebootWanted || d.Step == controlplane.RebootDone {
 		c.tidy(ctx)
 	}
-	c.mu.Lock()
-	if d.Step == controlplane.RebootDone && before.Boot != c.o.Boot {
-		c.memory.over(after, now)
-		c.save()
-	}
-	c.mu.Unlock()
 	c.onDisk(ctx)
 	c.announceStep(before, d)
 }
@@ -301,6 +326,7 @@ func (c *Controller) drain(ctx context.Context, r Request) error {
 				r.Attempt.Drain = at.UTC().Round(0)
 			}
 		})
+		c.onDisk(ctx) // else a power cut leaves pods stopped
 	})
 	if err == nil && !record.Graceful {
 		err = fmt.Errorf("%s", cmp.Or(record.Error, "pods still run: "+left(record)))

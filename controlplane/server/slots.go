@@ -208,5 +208,19 @@ func (s *Server) releaseSlot(r *http.Request) (any, error) {
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict):
 		return nil, refusal(http.StatusServiceUnavailable, err.Error(), "try again; `hostler fleet status` shows whether the store answers")
 	}
-	return req, err
+	if err != nil {
+		return nil, err
+	}
+	return answer.Release{ReleaseRequest: req, Message: s.stillCounted(req)}, nil
+}
+
+// stillCounted says that the Node of a released slot keeps the group from its slots; empty if it does not.
+func (s *Server) stillCounted(req answer.ReleaseRequest) string {
+	for _, g := range s.reboots.Report().Groups {
+		if g.Group == req.Group && slices.Contains(g.NotReady, req.ID) && len(g.NotReady) > g.MaxUnavailable.Of(g.Members) {
+			return fmt.Sprintf("no host of the group gets a slot: Nodes that are not Ready: %d of %d, `maxUnavailable` is %s. Delete Node %s once its host is gone for good, or raise `maxUnavailable`",
+				len(g.NotReady), g.Members, g.MaxUnavailable, req.ID)
+		}
+	}
+	return ""
 }

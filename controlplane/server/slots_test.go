@@ -3,6 +3,7 @@ package server_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -169,6 +170,40 @@ func TestAHolderThatDoesNotReturnIsAProblem(t *testing.T) {
 		t.Errorf("slots = %+v, want the release on record", g)
 	}
 	r.eventually("it is no problem any more", func(s answer.Status) bool { return len(s.Problems) == 0 })
+}
+
+// TestAReleaseSaysThatANodeIsStillCounted has a host that is off.
+func TestAReleaseSaysThatANodeIsStillCounted(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for name, is := range map[string]corev1.ConditionStatus{"n1": corev1.ConditionFalse, "n2": corev1.ConditionTrue, "n3": corev1.ConditionTrue} {
+		ready(s, name, "a", is)
+	}
+	groups := slots.NewGroups(s, "")
+	if _, err := groups.Change(t.Context(), "default", store.Term{}, func(state *slots.State) error {
+		for _, name := range []string{"n1", "n2"} {
+			node, err := s.Peek(store.Nodes, name)
+			if err != nil {
+				return err
+			}
+			state.Ask(slots.Client{ID: name, By: slots.FleetLock}, slots.Policy{Slots: 2}, slots.Nodes{name: {Name: name, UID: node.GetUID()}}, time.Now())
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s, func(c *config.Config) { c.Reboots.Groups["default"] = config.Group{Slots: 2, MaxUnavailable: "10%"} })
+	r.eventually("both hold slots", func(s answer.Status) bool {
+		return len(s.Slots) == 1 && len(s.Slots[0].Holders) == 2 && s.Slots[0].Nodes == 3
+	})
+	const body = `{"id": %q, "group": "default", "reason": "x"}`
+	const want = "no host of the group gets a slot: Nodes that are not Ready: 1 of 3, `maxUnavailable` is 10%. Delete Node n1 once its host is gone for good, or raise `maxUnavailable`"
+	var done answer.Release
+	if code, text := r.ask("POST", "/v1/fleet/slots/release", fmt.Sprintf(body, "n1")); code != 200 || json.Unmarshal([]byte(text), &done) != nil || done.ID != "n1" || done.Message != want {
+		t.Errorf("release = %d %s, want the message %q", code, text, want)
+	}
+	if code, text := r.ask("POST", "/v1/fleet/slots/release", fmt.Sprintf(body, "n2")); code != 200 || strings.Contains(text, "message") {
+		t.Errorf("release of a host that is Ready = %d %s, want no message", code, text)
+	}
 }
 
 // TestOnlyRootReleasesSlots is TestOnlyRootDeletes for slots.

@@ -1,7 +1,6 @@
 package slots
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -70,10 +69,13 @@ func (s *State) Grant(p Policy, nodes Nodes, now time.Time) []Client {
 	return granted
 }
 
+// OlderFirst says why a request waits that many others are ahead of. It stays true while they change.
+const OlderFirst = "older requests of the group wait too; on a server, `hostler fleet slots` lists them"
+
 // WaitOf says why a request of an agent gets no slot, that is not among those that wait.
 func (s *State) WaitOf(id string) Wait {
 	if s.Holder(id) != nil || s.Request(id) != nil {
 		return Wait{OtherClient, "an earlier request of this host, or one by FleetLock, has not ended yet"}
 	}
-	return Wait{QueueFull, fmt.Sprintf("%d requests wait already, this one is recorded later", len(s.Waiting))}
+	return Wait{QueueFull, OlderFirst}
 }

@@ -89,9 +89,13 @@ func (f content) cancelled() *Record {
 }
 
 // drained returns the last manual drain in the boot that wrote the file, or in the current
-// maintenance period.
+// maintenance period. The drain for a reboot stays until it is undone: the host may go down again before.
 func (f content) drained() *Record {
-	if r := f.Drained; r != nil && (SameBoot(r.BootID, f.BootID) || f.inMaintenance()) {
+	r := f.Drained
+	if r == nil || SameBoot(r.BootID, f.BootID) || f.inMaintenance() {
+		return r
+	}
+	if r.Trigger == TriggerReboot && r.CancelledAt.IsZero() && time.Since(r.StartedAt).Abs() < keepEarlier {
 		return r
 	}
 	return nil

@@ -46,7 +46,10 @@ func (j *Journal) UndoDrain(startedAt time.Time) (undone bool) {
 		undone = true
 		r := f.Drained.Clone()
 		if r.CancelledAt.IsZero() {
-			r.CancelledAt, r.FinishedAt, r.Graceful = time.Now(), time.Time{}, false
+			r.CancelledAt = time.Now()
+			if SameBoot(r.BootID, f.BootID) { // a drain before the boot has done what it was for
+				r.FinishedAt, r.Graceful = time.Time{}, false
+			}
 		}
 		f.Drained = r
 		f.Restarts, f.Services, f.DrainedUnits = f.undoneRestarts(r), f.undoneUnits(), nil

@@ -75,6 +75,30 @@ func TestADrainIsUndoneByTheNextProcess(t *testing.T) {
 	}
 }
 
+// A drain for a reboot has done what it was for, once the host has booted.
+func TestADrainThatIsUndoneAfterTheBootStaysGraceful(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shutdown.json")
+	j := journal.Open(path, "one", quiet)
+	stop := keep(t, j)
+	now := time.Now()
+	j.PutDrained(&journal.Record{BootID: "one", Trigger: journal.TriggerReboot, StartedAt: now, FinishedAt: now, Graceful: true, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
+	}})
+	stop()
+
+	j = journal.Open(path, "two", quiet)
+	defer keep(t, j)()
+	if !j.UndoDrain(now) {
+		t.Fatal("UndoDrain() = false, want the drain undone")
+	}
+	if got := j.Drained(); got == nil || !got.Graceful || got.FinishedAt.IsZero() {
+		t.Errorf("Drained() = %+v, want it graceful", got)
+	}
+	if got := j.Restarts(); len(got) != 1 || got[0].ID != "c" || got[0].Outcome != "" {
+		t.Errorf("Restarts() = %+v, want the container pending", got)
+	}
+}
+
 func TestRestartsThatADrainWaivedArePendingAgainOnceItIsUndone(t *testing.T) {
 	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
 	now := time.Now()
@@ -90,5 +114,37 @@ func TestRestartsThatADrainWaivedArePendingAgainOnceItIsUndone(t *testing.T) {
 	j.UndoDrain(now)
 	if got := j.Restarts(); len(got) != 1 || got[0].Outcome != "" || got[0].Drained {
 		t.Errorf("Restarts() = %+v, want what the shutdown had stopped pending again", got)
+	}
+}
+
+// A host that reboots loses its power right after it has booted, before the pods were started again.
+func TestADrainOfARebootIsUndoneAfterSeveralBoots(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "shutdown.json"), time.Now()
+	j := journal.Open(path, "one", quiet)
+	stop := keep(t, j)
+	j.PutDrained(&journal.Record{BootID: "one", Trigger: journal.TriggerReboot, StartedAt: now, FinishedAt: now, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
+	}})
+	stop()
+	for _, boot := range []string{"two", "three"} { // without an agent for long
+		j = journal.Open(path, boot, quiet)
+		stop = keep(t, j)
+		j.Mark(nil)
+		stop()
+	}
+	j = journal.Open(path, "four", quiet)
+	stop = keep(t, j)
+	if !j.UndoDrain(now) || len(j.Restarts()) != 1 || j.Restarts()[0].ID != "c" {
+		t.Errorf("Restarts() = %+v, want what the drain has stopped", j.Restarts())
+	}
+	stop()
+	j = journal.Open(path, "five", quiet)
+	stop = keep(t, j)
+	j.Mark(nil)
+	stop()
+	j = journal.Open(path, "six", quiet)
+	defer keep(t, j)()
+	if got := j.Drained(); got != nil {
+		t.Errorf("Drained() = %+v two boots after it was undone, want none", got)
 	}
 }

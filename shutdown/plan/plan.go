@@ -46,6 +46,7 @@ type PlannedPod struct {
 	Name       string             `json:"name"`
 	Priority   int32              `json:"priority"`
 	Grace      metav1.Duration    `json:"grace"` // the longest of its containers
+	Sandbox    bool               `json:"sandbox,omitempty"`
 	Containers []PlannedContainer `json:"containers"`
 
 	Pod runtime.Pod `json:"-"`
@@ -178,6 +179,7 @@ func (p *Plan) explain(n *Note) {
 
 func planPod(pod runtime.Pod, priority int32, atMost time.Duration) (PlannedPod, []Note) {
 	planned := PlannedPod{
+		Sandbox: pod.Sandbox,
 		Runtime: pod.Runtime, ID: pod.ID, Namespace: pod.Namespace, Name: pod.Name, Priority: priority, Pod: pod,
 	}
 	if pod.UID != pod.ID {
@@ -255,6 +257,14 @@ func WithoutCritical(p Plan) (Plan, []PlannedPod) {
 		p.Phases[i].Pods = pods
 	}
 	return p, critical
+}
+
+// Pods returns the pods of all phases.
+func (p Plan) Pods() (all []PlannedPod) {
+	for _, phase := range p.Phases {
+		all = append(all, phase.Pods...)
+	}
+	return all
 }
 
 // Bound returns the longest time of the plan, without kills. A phase ends when its slowest

@@ -152,3 +152,46 @@ func KubeletFor(tb testing.TB, c *Cluster, o KubeletOptions) *KubeletDaemon {
 	})
 	return k
 }
+
+// PodsCgroup makes a cgroup that the pods of a kubelet are to lie below, in every hierarchy, and returns its name for
+// KubeletOptions.CgroupRoot.
+func PodsCgroup(tb testing.TB) string {
+	tb.Helper()
+	const mounted = "/sys/fs/cgroup"
+	name := filepath.Join(lab.In(tb).Cgroup, "kubelet")
+	roots, err := filepath.Glob(filepath.Join(mounted, "*", "cgroup.procs"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(mounted, "cgroup.procs")); err == nil {
+		roots = []string{filepath.Join(mounted, "cgroup.procs")} // version 2 alone
+	}
+	for _, root := range roots {
+		if err := podsCgroup(filepath.Dir(root), name); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return name
+}
+
+// podsCgroup makes a cgroup in one hierarchy. Those of version 1 begin without any processor and memory.
+func podsCgroup(root, name string) error {
+	if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+		return err
+	}
+	for _, dir := range []string{filepath.Dir(name), name} {
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			all, err := os.ReadFile(filepath.Join(root, file))
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(root, dir, file), all, 0o644)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

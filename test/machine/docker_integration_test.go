@@ -52,6 +52,11 @@ func diaryCommand(pod string) []string {
 
 // dockerRun runs a container without AppArmor, whose programs are not installed.
 func dockerRun(m *machine.Machine, name, pod, restart string, labels ...string) {
+	dockerRunAs(m, name, restart, diaryCommand(pod), labels...)
+}
+
+// dockerRunAs is dockerRun with another command.
+func dockerRunAs(m *machine.Machine, name, restart string, command []string, labels ...string) {
 	args := []string{"docker run --detach --network none --security-opt apparmor=unconfined --stop-timeout", graceSeconds, "--name", name, "--restart", restart}
 	for _, v := range diaryVolumes() {
 		args = append(args, "--volume", v)
@@ -59,7 +64,7 @@ func dockerRun(m *machine.Machine, name, pod, restart string, labels ...string) 
 	for _, l := range labels {
 		args = append(args, "--label", l)
 	}
-	m.Run(strings.Join(append(append(args, job.Image), diaryCommand(pod)...), " "))
+	m.Run(strings.Join(append(append(args, job.Image), command...), " "))
 }
 
 // shopUp starts the shop, with Compose if Debian has a version that records dependencies.

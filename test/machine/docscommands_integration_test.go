@@ -65,7 +65,7 @@ func elsewhere() []struct{ page, line, why string } {
 		{"", "journalctl -u hostler-server", "needs the service: TestTheServerIsAServiceWithoutRights"},
 		{"", "hostler config check --server", "needs server.yaml: TestTheServerIsAServiceWithoutRights"},
 		{"", "hostler reboot", "needs reboot.enabled: TestHostsRebootOneAfterTheOther"},
-		{"docs/howto/reboots.md", "install -m 755 /usr/share/doc/hostler/examples/reboot.d/", "needs an rpm host: TestWhatIsInThePackages has the file"},
+		{"docs/howto/reboots.md", "install -m 755 /usr/share/doc/hostler/examples/reboot.d/", "needs the package: TestTheExampleOfANewKernel runs the check"},
 		{"docs/howto/reboots.md", "echo '{\"client_params\"", "is for the two below"},
 		{"docs/howto/reboots.md", "curl --fail-with-body ", "needs a server: TestRebootSlots sends both"},
 		{"docs/howto/server.md", "apt install ./hostler-server_*_all.deb", "needs packages: TestWhatIsInThePackages"},

@@ -3,132 +3,45 @@
 package machine_test
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
-	"maps"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
+	"time"
 
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/server/answer"
-	"hostler.io/hostler/test/etcd"
+	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/test/machine"
-	"hostler.io/hostler/test/machine/job"
 )
 
-// sentinel is the file with which Debian's packages request a reboot.
+// sentinel is the file by which Debian's packages request a reboot.
 const sentinel = "/run/reboot-required"
 
-// fleet are hosts that share an etcd, and servers on the first two of them.
-type fleet struct {
-	*testing.T
-	etcd  *etcd.Cluster
-	hosts []*machine.Machine
+// report is what a host says of its reboots; false if its agent does not answer.
+func report(m *machine.Machine) (reboot.Report, bool) {
+	s, err := m.TryStatus()
+	if err != nil || s.Reboot == nil || s.Reboot.Request == nil {
+		return reboot.Report{}, false
+	}
+	return *s.Reboot, true
 }
 
-// newFleet boots hosts node-1, node-2 and so on. Each runs a container.
-func newFleet(t *testing.T, hosts int) *fleet {
-	t.Helper()
-	cluster, err := etcd.Start(t.Context(), etcd.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Close(); err != nil {
-			t.Error(err)
-		}
+// over waits until the reboot of a host is over.
+func (f *fleet) over(m *machine.Machine) (r reboot.Report) {
+	f.Helper()
+	m.Eventually("the reboot is over", func() (over bool) {
+		r, over = report(m)
+		return over && r.Step == controlplane.RebootDone
 	})
-	f := &fleet{T: t, etcd: cluster, hosts: make([]*machine.Machine, hosts)}
-	address := strings.TrimPrefix(cluster.Endpoints()[0], "http://")
-	var booting sync.WaitGroup
-	for i := range hosts {
-		release := machine.Releases()[i%2]
-		o := machine.Options{Release: release, Bed: machine.Container}
-		o.Config = fmt.Sprintf("node: {name: node-%d}\ncontrolPlane: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n", i+1) +
-			"reboot: {enabled: true, readyFor: 2s}\nlease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
-		o.Files = machine.DockerFiles(o)
-		maps.Copy(o.Files, machine.ForwardFiles(2379))
-		booting.Go(func() {
-			m := machine.Boot(t, o)
-			m.Forward(2379, address)
-			m.Run("systemctl enable --now docker.socket docker.service; mkdir -p " + job.Dir + "; docker load --quiet --input " + job.ImageArchive)
-			dockerRun(m, "web", "web", "unless-stopped")
-			if i < 2 {
-				m.Copy("../../packaging/hostler-server.service", "/usr/lib/systemd/system/hostler-server.service")
-				m.Write("/etc/hostler/server.yaml", "store: {type: etcd, etcd: {endpoints: [\"http://127.0.0.1:2379\"]}}\n")
-				m.Run("systemctl daemon-reload; systemctl enable --now hostler-server")
-			}
-			f.hosts[i] = m
-		})
-	}
-	booting.Wait()
-	f.hosts[0].Eventually("all hosts are Ready", func() bool {
-		s := machine.Answer[answer.Status](f.hosts[0], "fleet", "status")
-		return s.Nodes == hosts && s.NotReady == 0
-	})
-	return f
+	return r
 }
 
-// nodes returns the stored Nodes.
-func (f *fleet) nodes() (all []corev1.Node) {
-	f.Helper()
-	text, err := f.etcd.Ctl(f.Context(), "get", "--prefix", "/hostler/nodes/", "--print-value-only")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		var n corev1.Node
-		if err := json.Unmarshal([]byte(line), &n); err != nil {
-			f.Fatal(err)
-		}
-		all = append(all, n)
-	}
-	return all
-}
-
-// busy returns the hosts that are cordoned, or at a step that needs a slot.
-func (f *fleet) busy() (names []string) {
-	f.Helper()
-	for _, n := range f.nodes() {
-		r, err := controlplane.RebootOf(n.Annotations)
-		if err != nil {
-			f.Fatal(err)
-		}
-		if n.Spec.Unschedulable || r != nil && r.Step.NeedsSlot() && r.Step != controlplane.RebootWaiting {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
-// watched returns the largest set of busy hosts while do runs.
-func (f *fleet) watched(do func()) (most []string) {
-	f.Helper()
-	end, over := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(over)
-		for {
-			if names := f.busy(); len(names) > len(most) {
-				most = names
-			}
-			select {
-			case <-end:
-				return
-			default:
-			}
-		}
-	}()
-	do()
-	close(end)
-	<-over
-	return most
-}
-
-// rebootAll reboots hosts at once, and returns when each is up again and its reboot is over.
+// rebootAll has hosts reboot at once, and returns when each is back and its reboot is over.
 func (f *fleet) rebootAll(hosts []*machine.Machine, begin string) {
 	f.Helper()
 	var waits sync.WaitGroup
@@ -138,14 +51,14 @@ func (f *fleet) rebootAll(hosts []*machine.Machine, begin string) {
 			if !down.NewKernel {
 				f.Errorf("%s has not rebooted", m)
 			}
-			m.Eventually("the reboot is over", func() bool { r := m.Status().Reboot; return r.Request != nil && r.Step == controlplane.RebootDone })
+			f.over(m)
 		})
 	}
 	waits.Wait()
 }
 
-// settled checks that nothing is left of reboots.
-func (f *fleet) settled() {
+// settled checks that nothing is left of reboots. Only Nodes that a person has cordoned are.
+func (f *fleet) settled(cordoned ...string) {
 	f.Helper()
 	f.hosts[0].Eventually("nobody holds a slot or waits for one", func() bool {
 		for _, g := range machine.Answer[answer.Slots](f.hosts[0], "fleet", "slots").Groups {
@@ -155,35 +68,170 @@ func (f *fleet) settled() {
 		}
 		return true
 	})
-	for _, m := range f.hosts {
-		if s := m.Status(); s.Node == nil || s.Node.Spec.Unschedulable {
-			f.Errorf("%s is cordoned after its reboot", m)
+	for i, m := range f.hosts {
+		want := slices.Contains(cordoned, node(i))
+		if s := m.Status(); s.Node == nil || s.Node.Spec.Unschedulable != want {
+			f.Errorf("%s is cordoned: %t, want %t", node(i), !want, want)
 		}
-		if names := strings.TrimSpace(m.Run("docker ps --format '{{.Names}}'")); names != "web" {
-			f.Errorf("containers of %s after its reboot = %q, want web", m, names)
+		if names := strings.Fields(m.Run("docker ps --format '{{.Names}}' | sort")); !slices.Equal(names, []string{"slow", "web"}) {
+			f.Errorf("containers of %s after its reboot = %q, want slow and web", node(i), names)
 		}
 	}
 }
 
-// TestHostsRebootOneAfterTheOther requests a reboot on three hosts at once, with a file.
+// node is the name of the Node of a host.
+func node(i int) string { return fmt.Sprintf("node-%d", i+1) }
+
+// try runs a command in a machine that may be going down.
+func (f *fleet) try(m *machine.Machine, command string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Context()), time.Minute)
+	defer cancel()
+	if r, err := m.Try(ctx, command); err != nil || r.Code != 0 {
+		f.Logf("`%s` in %s = code %d, %v %s", command, m, r.Code, err, r.Stderr)
+	}
+}
+
+// kills are what is killed at each step of a host. All of it runs again at once, or a second later.
+func (f *fleet) kills() []func(m *machine.Machine) {
+	var etcd sync.Mutex
+	return []func(m *machine.Machine){
+		func(m *machine.Machine) { f.try(m, "systemctl kill --kill-whom=main --signal=KILL hostler") },
+		func(*machine.Machine) {
+			etcd.Lock()
+			defer etcd.Unlock()
+			m := f.etcd.Members[0]
+			if err := m.Kill(); err != nil {
+				f.Error(err)
+			}
+			if err := m.Start(); err != nil {
+				f.Error(err)
+			}
+			if err := f.etcd.Ready(f.Context(), m); err != nil {
+				f.Error(err)
+			}
+		},
+		func(*machine.Machine) {
+			for _, m := range f.hosts[:2] {
+				go f.try(m, "systemctl kill --kill-whom=main --signal=KILL hostler-server")
+			}
+		},
+	}
+}
+
+// TestHostsRebootOneAfterTheOther has a file on three hosts request a reboot at once. At each step of one host its
+// agent is killed, at each of another one etcd, and at each of the third one both servers. One Node was cordoned by a
+// person before, and one is meanwhile. Then a host loses its power while it drains, and while it is verified.
 func TestHostsRebootOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 3)
-	if most := f.watched(func() { f.rebootAll(f.hosts, "touch "+sentinel) }); len(most) != 1 {
-		t.Errorf("busy at one time: %v, want one host", most)
+	f := newFleet(t, machine.Container, machine.Container, machine.Container)
+	passes := 1
+	if os.Getenv("HOSTLER_TEST_LONG") != "" {
+		passes = 3 // each is killed at each step of each host
+	}
+	for pass := range passes {
+		f.killedAtEachStep(pass)
+	}
+	f.powerCutInADrain(f.hosts[2], node(2))
+	f.powerCutAfterTheBoot(f.hosts[2], node(2))
+
+	m := f.hosts[2]
+	m.Run("hostler reboot --reason test && hostler reboot --cancel")
+	if r := machine.Answer[reboot.Report](m, "reboot", "--dry-run"); r.Cancelled != "root" {
+		t.Errorf("report = %+v, want that it was cancelled by root", r.Request)
 	}
 	f.settled()
+}
 
-	// A person's cordon stays, and a cancelled request leads to no reboot.
-	first, boot := f.hosts[2], f.hosts[2].BootID()
-	first.Run("hostler cordon && touch " + sentinel)
-	f.rebootAll(f.hosts[2:], "true")
-	if s := first.Status(); !s.Node.Spec.Unschedulable || first.BootID() == boot {
-		t.Errorf("unschedulable = %t after the reboot, want the cordon of a person", s.Node.Spec.Unschedulable)
+// killedAtEachStep reboots all hosts once.
+func (f *fleet) killedAtEachStep(pass int) {
+	f.Helper()
+	kills, boots := f.kills(), map[string]int{}
+	var killed []<-chan struct{}
+	for i, m := range f.hosts {
+		kill := kills[(i+pass)%len(kills)]
+		boots[node(i)] = f.booted(node(i))
+		for _, step := range []controlplane.RebootStep{
+			controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting, controlplane.RebootVerifying,
+		} {
+			killed = append(killed, f.on(node(i), step, func() {
+				if i == 1 && step == controlplane.RebootDraining {
+					go f.try(m, "until hostler cordon; do sleep 0.2; done")
+				}
+				kill(m)
+			}))
+		}
 	}
-	first.Run("hostler uncordon && hostler reboot --reason test && hostler reboot --cancel")
-	if r := machine.Answer[reboot.Report](first, "reboot", "--dry-run"); r.Cancelled != "root" {
-		t.Errorf("report = %+v, want that it was cancelled by root", r.Request)
+	before := len(f.releases())
+	f.hosts[0].Run("hostler cordon")
+	f.rebootAll(f.hosts, "touch "+sentinel)
+	for _, done := range killed {
+		<-done
+	}
+	f.settled(node(0), node(1))
+	for _, m := range f.hosts[:2] {
+		m.Run("hostler uncordon")
+	}
+	for i, m := range f.hosts {
+		if n := f.booted(node(i)) - boots[node(i)]; n != 1 {
+			f.Errorf("%s has rebooted %d times, want once", node(i), n)
+		}
+		r, _ := report(m)
+		if len(r.Past) != pass+1 || r.Past[0].ByOther || r.Past[0].Took.Duration <= 0 || r.Attempt.Failed != 0 {
+			f.Errorf("%s reports %+v, past %+v, want its reboot, without attempts that failed", node(i), r.Request, r.Past)
+		}
+		f.events(m, node(i), "RebootRequested", "RebootStarted", "RebootFinished")
+	}
+	if all := f.releases(); len(all) != min(before+len(f.hosts), 10) || slices.ContainsFunc(all, func(r slots.Release) bool { return r.How != slots.GivenBack }) {
+		f.Errorf("releases = %+v, want that each host gave its slot back once", all)
+	}
+}
+
+// events waits until the Events of a Node have these reasons.
+func (f *fleet) events(m *machine.Machine, node string, reasons ...string) {
+	f.Helper()
+	m.Eventually(fmt.Sprintf("Events of %s have reasons %v", node, reasons), func() bool {
+		text, err := f.etcd.Ctl(f.Context(), "get", "--prefix", "--print-value-only", "/hostler/events/"+node+"/")
+		if err != nil {
+			f.Fatal(err)
+		}
+		return !slices.ContainsFunc(reasons, func(reason string) bool { return !strings.Contains(text, `"reason":"`+reason+`"`) })
+	})
+}
+
+// powerCutInADrain cuts the power while a container is still waited for. The boot that follows is what was wanted of
+// the reboot: there is no other one.
+func (f *fleet) powerCutInADrain(m *machine.Machine, node string) {
+	f.Helper()
+	dockerRunAs(m, "stubborn", "unless-stopped", append(diaryCommand("stubborn"), "-ignore-term"))
+	boots := f.booted(node)
+	m.Run("hostler reboot --reason 'new kernel'")
+	m.Eventually("web has stopped, and stubborn has not", func() bool {
+		return strings.TrimSpace(m.Run("docker ps --format '{{.Names}}'")) == "stubborn"
+	})
+	m.CutPower()
+	m.Start()
+	r := f.over(m)
+	if n := f.booted(node) - boots; n != 1 || !r.Past[0].ByOther || !strings.Contains(r.Message, "the host went down before `reboot.command` was run") {
+		f.Errorf("after %d boots %s reports %+v, past %+v, want one boot, which the power cut made", n, node, r.Request, r.Past)
+	}
+	m.Eventually("all containers run again", func() bool {
+		return slices.Equal(strings.Fields(m.Run("docker ps --format '{{.Names}}' | sort")), []string{"slow", "stubborn", "web"})
+	})
+	m.Run("docker rm --force stubborn")
+	f.settled()
+}
+
+// powerCutAfterTheBoot cuts the power while the host is verified.
+func (f *fleet) powerCutAfterTheBoot(m *machine.Machine, node string) {
+	f.Helper()
+	before, _ := report(m)
+	cut := f.on(node, controlplane.RebootVerifying, m.CutPower)
+	m.Run("hostler reboot --reason 'after the boot'")
+	<-cut
+	m.Start()
+	r := f.over(m)
+	if len(r.Past) != len(before.Past)+1 || r.Past[0].ByOther || r.Past[0].Reason != "after the boot" {
+		f.Errorf("%s reports %+v, past %+v, want one reboot, which hostler made", node, r.Request, r.Past)
 	}
 	f.settled()
 }

@@ -3,6 +3,7 @@ package reboots_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -312,6 +313,61 @@ func TestAHostIsToldOnceWhyItWaits(t *testing.T) {
 		}
 		if got := c.Report().Writes.Stored; got != 4 {
 			t.Errorf("%d writes, want one of the group and one for each Node", got)
+		}
+	})
+}
+
+// TestAWaitingHostNamesTheHolder has a slot that goes from host to host.
+func TestAWaitingHostNamesTheHolder(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.serve()
+		for _, name := range []string{"n1", "n2", "n3"} {
+			c.node(name, at("r1", controlplane.RebootWaiting))
+			time.Sleep(soon)
+		}
+		for _, holder := range []string{"n1", "n2"} {
+			if _, slot := read(t, c.Store, "n3"); slot == nil || !strings.HasPrefix(slot.Message, "all slots of the group are held: "+holder+" since ") {
+				t.Errorf("slot of n3 = %s, want that %s holds it", describe(slot), holder)
+			}
+			edit(c.Store, holder, at("r1", controlplane.RebootDone))
+			time.Sleep(soon)
+		}
+	})
+}
+
+// TestManyWaitingHostsCostFewWrites has hosts that reboot one after the other. Only the first ten of those that wait
+// name the holder.
+func TestManyWaitingHostsCostFewWrites(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		const hosts, named = 60, 10
+		c.serve()
+		var names []string
+		for i := range hosts {
+			name := fmt.Sprintf("n%02d", i)
+			names = append(names, name)
+			c.node(name, at("r1", controlplane.RebootWaiting))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(soon)
+		begun := c.Report().Writes.Stored
+		for len(names) > 20 {
+			for i, name := range names[1:] {
+				_, slot := read(t, c.Store, name)
+				want := "all slots of the group are held: " + names[0] + " since "
+				if i >= named {
+					want = "older requests of the group wait"
+				}
+				if slot == nil || !strings.HasPrefix(slot.Message, want) {
+					t.Fatalf("slot of %s = %s, want %q", name, describe(slot), want)
+				}
+			}
+			edit(c.Store, names[0], at("r1", controlplane.RebootDone))
+			names = names[1:]
+			time.Sleep(soon)
+		}
+		// Each reboot changes the group, the slot of a host twice, and what is on the first of those that wait.
+		if got, want := c.Report().Writes.Stored-begun, (hosts-20)*(3+named); got > uint64(want) {
+			t.Errorf("%d writes for %d reboots, want at most %d", got, hosts-20, want)
 		}
 	})
 }

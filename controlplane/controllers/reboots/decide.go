@@ -14,12 +14,15 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// A message on a Node that says the same in other words is written after a while only: each change of one slot
-// changes the answers to all hosts that wait.
+// A message on a Node that says the same in other words is not written more often.
 const (
-	refreshWaiting  = 10 * time.Minute
+	refreshWaiting  = 10 * time.Second
 	refreshEmptying = time.Minute
 )
+
+// mostTold is how many of the agents that wait in a group get a message that names others. Each change of one slot
+// changes all of these messages.
+const mostTold = 10
 
 // Facts are what Decide needs to know of a fleet.
 type Facts struct {
@@ -95,10 +98,17 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 			o.waits[h.ID] = nil
 		}
 	}
+	told := 0
 	for _, v := range after.Plan(p, nodes, now, "") {
-		if v.By == slots.Agent {
-			o.waits[v.ID] = v.Wait
+		if v.By != slots.Agent {
+			continue
 		}
+		if v.Wait != nil && v.Wait.Why != slots.Paused {
+			if told++; told > mostTold {
+				v.Wait = &slots.Wait{Why: slots.Queued, Message: slots.OlderFirst}
+			}
+		}
+		o.waits[v.ID] = v.Wait
 	}
 }
 

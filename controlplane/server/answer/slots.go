@@ -71,3 +71,10 @@ type ReleaseRequest struct {
 	Group  string `json:"group"`
 	Reason string `json:"reason"`
 }
+
+// Release is the answer to a ReleaseRequest, as printed by `hostler fleet slots release -o json`.
+type Release struct {
+	ReleaseRequest
+	// Message says why no other host gets the slot; absent if one may.
+	Message string `json:"message,omitempty"`
+}
