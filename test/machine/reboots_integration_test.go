@@ -179,7 +179,9 @@ func (f *fleet) killedAtEachStep(pass int) {
 		if len(r.Past) != pass+1 || r.Past[0].ByOther || r.Past[0].Took.Duration <= 0 || r.Attempt.Failed != 0 {
 			f.Errorf("%s reports %+v, past %+v, want its reboot, without attempts that failed", node(i), r.Request, r.Past)
 		}
-		f.events(m, node(i), "RebootRequested", "RebootStarted", "RebootFinished")
+		if (i+pass)%len(kills) != 0 { // an agent that is killed loses the Events that it has not yet written
+			f.events(m, node(i), "RebootRequested", "RebootStarted", "RebootFinished")
+		}
 	}
 	if all := f.releases(); len(all) != min(before+len(f.hosts), 10) || slices.ContainsFunc(all, func(r slots.Release) bool { return r.How != slots.GivenBack }) {
 		f.Errorf("releases = %+v, want that each host gave its slot back once", all)
