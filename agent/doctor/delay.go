@@ -292,7 +292,7 @@ func delayFiles(f Facts) Check {
 		found.add(warn("rm "+files.MaskedBy, "%s masks %s, which is not needed now", files.MaskedBy, systemd.DropInPath))
 	}
 	// Check delay reports a limit that is too short. Without systemd, elogind reads other files.
-	covered := wanted && f.Logind.reached() && files.Effective.Max == f.Logind.Granted && f.Logind.Granted < f.neededDelay()
+	covered := delay(f).Status == Fail && files.Effective.Max == f.Logind.Granted
 	if len(found) == 0 && (covered || f.Systemd.Missing) {
 		return Check{}
 	}
