@@ -131,7 +131,7 @@ func TestAWatchOfManyEventsGoesOn(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience) // 10 MiB, with the race detector, on a busy machine
 	defer cancel()
 	seen, ended := make(chan *corev1.Node), make(chan error, 1)
 	go func() { ended <- client.WatchNode(ctx, "n", seen) }()

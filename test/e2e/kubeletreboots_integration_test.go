@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -178,7 +179,12 @@ func TestAKubeletsHostRebootsInTurn(t *testing.T) {
 			t.Error("the Node is still cordoned")
 		}
 		other.free(t, "workers")
-		c.awaitEvents(name, "RebootRequested", "RebootSlotGranted", "RebootStarted", "RebootNodeEmptied", "RebootFinished")
+		eventually(t, "agent and server have reported the reboot", func() bool { // each in an order of its own
+			reported := strings.Fields(c.kubectl("get", "events", "--field-selector", "involvedObject.name="+name, "-o", "jsonpath={.items[*].reason}"))
+			return !slices.ContainsFunc([]string{"RebootRequested", "RebootSlotGranted", "RebootStarted", "RebootNodeEmptied", "RebootFinished"}, func(reason string) bool {
+				return !slices.Contains(reported, reason)
+			})
+		})
 		if past := a.status().Reboot.Past; len(past) != 1 || past[0].ByOther {
 			t.Errorf("past = %+v, want one reboot", past)
 		}
