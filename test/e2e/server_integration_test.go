@@ -198,7 +198,7 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 			mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "3, 1 not ready: "+name)
 			eventually(t, "hostler fleet plan says what comes next", func() bool {
 				plan := onOneLine(s.prints("plan"))
-				return strings.Contains(plan, name+" is Unknown: tainted unreachable") && strings.Contains(plan, "; its pods ")
+				return strings.Contains(plan, name+" is Unknown: tainted unreachable") && strings.Contains(plan, "; no pod on it is left to evict")
 			})
 			agents[name].start()
 			f.becomes(name, corev1.ConditionTrue, "")

@@ -46,12 +46,13 @@ func TestAnRpmComesAndGoes(t *testing.T) {
 		step again; rpm --install $this | asked; version
 	`)
 	const before, after = "0.1.0~dev.42+g0123456789ab\n", "0.1.0\n"
+	const upgraded = "systemctl try-restart hostler.service\nsystemctl is-active --quiet hostler-server.service\n" // which restarts, too
 	for part, want := range map[string]string{
 		"install":   "systemctl --no-reload preset hostler.service\n" + before,
-		"upgrade":   "systemctl try-restart hostler.service\n" + after,
+		"upgrade":   upgraded + after,
 		"older":     "is already installed\n" + after,
-		"downgrade": "systemctl try-restart hostler.service\n" + before,
-		"reinstall": "systemctl try-restart hostler.service\n" + before,
+		"downgrade": upgraded + before,
+		"reinstall": upgraded + before,
 		"remove":    "systemctl --no-reload disable --now hostler.service\na state\nhostler\n",
 		"again":     "systemctl --no-reload preset hostler.service\n" + before,
 	} {
