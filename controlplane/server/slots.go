@@ -218,7 +218,7 @@ func (s *Server) releaseSlot(r *http.Request) (any, error) {
 func (s *Server) stillCounted(req answer.ReleaseRequest) string {
 	for _, g := range s.reboots.Report().Groups {
 		if g.Group == req.Group && slices.Contains(g.NotReady, req.ID) && len(g.NotReady) > g.MaxUnavailable.Of(g.Members) {
-			return fmt.Sprintf("no host of the group gets a slot: Nodes that are not Ready: %d of %d, `maxUnavailable` is %s. Delete Node %s once its host is gone for good, or raise `maxUnavailable`",
+			return fmt.Sprintf("no host of the group gets a slot. Nodes that are not Ready: %d of %d; `maxUnavailable` is %s. Delete Node %s if its host is gone for good, or raise `maxUnavailable`",
 				len(g.NotReady), g.Members, g.MaxUnavailable, req.ID)
 		}
 	}

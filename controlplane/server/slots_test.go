@@ -196,7 +196,7 @@ func TestAReleaseSaysThatANodeIsStillCounted(t *testing.T) {
 		return len(s.Slots) == 1 && len(s.Slots[0].Holders) == 2 && s.Slots[0].Nodes == 3
 	})
 	const body = `{"id": %q, "group": "default", "reason": "x"}`
-	const want = "no host of the group gets a slot: Nodes that are not Ready: 1 of 3, `maxUnavailable` is 10%. Delete Node n1 once its host is gone for good, or raise `maxUnavailable`"
+	const want = "no host of the group gets a slot. Nodes that are not Ready: 1 of 3; `maxUnavailable` is 10%. Delete Node n1 if its host is gone for good, or raise `maxUnavailable`"
 	var done answer.Release
 	if code, text := r.ask("POST", "/v1/fleet/slots/release", fmt.Sprintf(body, "n1")); code != 200 || json.Unmarshal([]byte(text), &done) != nil || done.ID != "n1" || done.Message != want {
 		t.Errorf("release = %d %s, want the message %q", code, text, want)
