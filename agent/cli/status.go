@@ -328,30 +328,33 @@ func drains(out *output, s api.Status) string {
 			parts = append(parts, out.yellow(fmt.Sprintf("due since %s: %s; to prevent it, %s", at, d.Cause, d.Hint)))
 		}
 	}
-	if down := staysDown(s); down > 0 && len(parts) == 0 {
-		parts = append(parts, fmt.Sprintf("withdrawn, its cause ended; %s stopped, which hostler cannot start: see `hostler ps --last-shutdown`", count(down, "pod")))
-	}
-	if r := s.Shutdown.History().Drained; len(parts) == 0 && over(s, r) && out.now().Sub(r.StartedAt) < fresh {
+	r := ownDrain(s)
+	switch {
+	case len(parts) > 0 || r == nil:
+	case !r.CancelledAt.IsZero():
+		if down := staysDown(s, r); down > 0 {
+			parts = append(parts, fmt.Sprintf("withdrawn, its cause ended; %s stopped, which hostler cannot start: see `hostler ps --last-shutdown`", count(down, "pod")))
+		}
+	case out.now().Sub(r.StartedAt) < fresh:
 		parts = append(parts, fmt.Sprintf("the host was drained %s for %s; hostler does not start its pods again: see `hostler gc plan`, reason drained", out.ago(r.StartedAt), r.Cause))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// over reports whether the last drain was one that hostler began itself and that is complete, in this boot.
-func over(s api.Status, r *journal.Record) bool {
-	return r != nil && r.Trigger.ByHost() && r.CancelledAt.IsZero() && s.Shutdown.ManualDrain == nil && !s.Shutdown.History().DrainedBefore()
+// ownDrain returns the last drain that hostler began itself, if it has ended in this boot; else nil.
+func ownDrain(s api.Status) *journal.Record {
+	history := s.Shutdown.History()
+	if r := history.Drained; r != nil && r.Trigger.ByHost() && s.Shutdown.ManualDrain == nil && !history.DrainedBefore() {
+		return r
+	}
+	return nil
 }
 
 // staysDown counts the pods that a withdrawn drain has stopped and that hostler cannot start again.
-func staysDown(s api.Status) (n int) {
-	history := s.Shutdown.History()
-	r := history.Drained
-	if r == nil || !r.Trigger.ByHost() || r.CancelledAt.IsZero() || s.Shutdown.ManualDrain != nil || history.DrainedBefore() {
-		return 0
-	}
-	for _, p := range r.Pods {
+func staysDown(s api.Status, withdrawn *journal.Record) (n int) {
+	for _, p := range withdrawn.Pods {
 		over := p.Outcome == journal.Stopped || p.Outcome == journal.Killed
-		if over && !slices.ContainsFunc(history.Restarts, func(o journal.Restart) bool { return o.Runtime == p.Runtime && o.Pod == p.ID }) {
+		if over && !slices.ContainsFunc(s.Shutdown.Restarts, func(o journal.Restart) bool { return o.Runtime == p.Runtime && o.Pod == p.ID }) {
 			n++
 		}
 	}
