@@ -19,10 +19,10 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// fileTime bounds how long the files that request a reboot are looked at.
+// fileTime bounds a check of the files that request a reboot.
 const fileTime = 2 * time.Second
 
-// buildReboots makes what reboots the host, if that is enabled.
+// buildReboots creates the controller that reboots the host, if reboots are enabled.
 func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	if !cfg.Reboot.Enabled {
 		return nil
@@ -30,7 +30,7 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	s := &a.shutdown
 	s.rebootChecks, err = conditions.New(conditions.Options{
 		Policy: cfg.Reboot.ChecksPolicy(),
-		// What they say is read in each round.
+		// Each round reads their results.
 		Changed: func() { s.rebooter.Reconfigured() }, Appeared: func(conditions.Program, string) {},
 		Observe: func(conditions.Program, conditions.Result) {},
 		Log:     a.log.With("component", "reboot-checks"),
@@ -60,7 +60,7 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	return nil
 }
 
-// rebootLock is who gives this host its turn.
+// rebootLock returns the lock that decides when it is the turn of this host.
 func (a *Agent) rebootLock(cfg config.Config) (reboot.Lock, error) {
 	switch {
 	case cfg.Reboot.Lock.FleetLock != "":
@@ -81,7 +81,7 @@ type rebootHost struct {
 	files *reboot.Bounded
 }
 
-// errFilesHang is why files were not looked at.
+// errFilesHang is why files were not checked.
 var errFilesHang = errors.New("the file system does not answer")
 
 // Wanted implements reboot.Host.
@@ -119,7 +119,7 @@ func (h rebootHost) Uncordon(ctx context.Context) error {
 	return h.a.shutdown.drainer.UncordonAfterReboot(ctx)
 }
 
-// kubelet reports whether the pods are a kubelet's.
+// kubelet reports whether a kubelet runs the pods.
 func (h rebootHost) kubelet() bool {
 	mine, other, _ := h.a.owners.Mine(owner.Node)
 	return !mine && other.Name == owner.Kubelet && !other.Absent

@@ -83,7 +83,7 @@ type Store interface {
 // Options are the dependencies of a Controller.
 type Options struct {
 	Node   string // its name
-	Group  string // that the Node has to be in before it requests a slot; empty for any
+	Group  string // the group that the Node must have before the host requests a slot; empty for any
 	Boot   string // the boot ID of the kernel
 	Policy func() Policy
 	Host   Host
@@ -108,12 +108,12 @@ type Controller struct {
 	mu         sync.Mutex // guards what follows
 	memory     Memory
 	found      found     // in the last round
-	unanswered time.Time // since when nobody answers the request for a slot, by the monotonic clock; zero if somebody does
+	unanswered time.Time // start of the time without an answer to the request for a slot, by the monotonic clock; zero if there is an answer
 
 	round round // of Run's goroutine
 }
 
-// found has the findings of the last round, for the report.
+// found has the findings of the last round.
 type found struct{ wanted, undecided []Finding }
 
 // New returns a Controller that continues with the stored Memory.
@@ -195,15 +195,15 @@ func (c *Controller) Reconfigured() { c.wake.Send() }
 
 // Report is the state of the reboot in `hostler status -o json`.
 type Report struct {
-	*Request `json:"request"` // null if none ever was
+	*Request `json:"request"` // null if there was no request yet
 	Wanting  []Finding        `json:"wanting"` // the files and checks that want a reboot
-	// Ignored are those that request one, but a person has cancelled it in this boot.
+	// Ignored are the files and checks whose request a person has cancelled in this boot.
 	Ignored   []Finding `json:"ignored,omitempty"`
-	Undecided []Finding `json:"undecided"` // the checks that do not answer
+	Undecided []Finding `json:"undecided"` // the files and checks whose result is not known
 	Past      []Past    `json:"past"`
-	// Problem says why somebody should see after the reboot; absent if nobody has to.
+	// Problem says why a person should check the reboot; absent if there is no reason.
 	Problem string `json:"problem,omitempty"`
-	// Longest is how long the longest of them took from the slot to the end; zero if none is known.
+	// Longest is the longest time of a past reboot, from the slot to the end; zero if none is known.
 	Longest metav1.Duration `json:"longest"`
 }
 

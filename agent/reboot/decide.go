@@ -20,14 +20,14 @@ const (
 	drainBound = 3 * time.Hour
 	// downBound bounds the time between the start of step Rebooting and the shutdown.
 	downBound = 15 * time.Minute
-	// longHeld is how long the host may have its turn before somebody should see why. Servers count the same
-	// for a slot.
+	// longHeld is how long the host may have its turn before it counts as a problem. Servers use the same
+	// time for a slot.
 	longHeld = time.Hour
-	// longUnanswered is how long nobody may answer a request for a slot.
+	// longUnanswered is how long a request for a slot may stay without an answer.
 	longUnanswered = 10 * time.Minute
-	// mostDown is above what a host takes to go down and boot.
+	// mostDown is longer than any host takes to shut down and boot.
 	mostDown = 45 * time.Minute
-	// mostTook is above what any reboot takes: a longer time is a clock that was set.
+	// mostTook is longer than any reboot takes. A longer time means that the clock was set.
 	mostTook = 24 * time.Hour
 )
 
@@ -61,9 +61,9 @@ type Turn struct {
 	// Lost reports that the lock has answered that the host does not hold it.
 	Lost    bool
 	Message string // why not, or what the host still waits for
-	// Unanswered reports that nobody has answered the request.
+	// Unanswered reports that there is no answer to the request.
 	Unanswered bool
-	// Emptied and Failed are how it goes with pods that a server moves away.
+	// Emptied and Failed are the result of a server that evicts the pods.
 	Emptied, Failed bool
 }
 
@@ -76,7 +76,7 @@ type Progress struct {
 // Facts are the input of a decision.
 type Facts struct {
 	Now  time.Time
-	Boot string // the present one
+	Boot string // the current boot ID
 	// Wanted are the files and checks that request a reboot. Undecided are those whose result is not
 	// known.
 	Wanted, Undecided []Finding
@@ -88,7 +88,7 @@ type Facts struct {
 	Drain       Progress      // of the pods that the host stops
 	Command     Progress      // Done once it was run
 	GoingDown   bool
-	ReadyFor    time.Duration // how long the Node is known to be Ready
+	ReadyFor    time.Duration // how long the Node has been Ready
 	NotReady    string        // why it is not
 	// NotStarted are the containers that should be running again, and are not.
 	NotStarted []string
@@ -286,8 +286,8 @@ func verifying(r Request, f Facts, p Policy) Decision {
 	return Decision{Step: controlplane.RebootDone}
 }
 
-// problem says why somebody should see after a reboot; empty if it goes on by itself, or waits for its turn.
-// unanswered is for how long nobody has answered the request for a slot.
+// problem says why a person should check a reboot; empty if it makes progress, or waits for its turn.
+// unanswered is the time without an answer to the request for a slot.
 func problem(r Request, now time.Time, unanswered time.Duration) string {
 	why := ""
 	switch {

@@ -71,13 +71,13 @@ func (l *FleetLock) Release(ctx context.Context, _ *Request) error {
 	return l.post(ctx, "v1/steady-state")
 }
 
-// refusal is the error of a server that does not agree.
+// refusal is the error if the server denies the request.
 type refusal string
 
 // Error implements error.
 func (r refusal) Error() string { return "lock server: " + string(r) }
 
-// post makes a request; an error unless the server agrees.
+// post sends a request. It returns an error unless the server accepts it.
 func (l *FleetLock) post(ctx context.Context, path string) error {
 	target := l.base.JoinPath(path)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(l.params))

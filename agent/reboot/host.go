@@ -45,8 +45,8 @@ func Run(ctx context.Context, command []string) error {
 	}
 }
 
-// Sentinels returns the files that exist and want a reboot. booted is when the host booted. A file from the
-// future is of a clock that was wrong, and may be older than the boot.
+// Sentinels returns the existing files that request a reboot. booted is the time of the boot. A file whose time is in
+// the future was written while the clock was wrong, and may be older than the boot.
 func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -61,17 +61,17 @@ func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 	return wanted, undecided
 }
 
-// Bounded bounds looks at files whose file system may hang: at most one look is under way. One goroutine calls
+// Bounded checks files whose file system may hang. At most one check runs at a time. Only one goroutine may call
 // Look.
 type Bounded struct {
 	Find func() (wanted, undecided []Finding)
 
-	late <-chan found // what a look finds that was given up, but has not ended; nil if there is none
+	late <-chan found // the result of a check that timed out and still runs; nil if there is none
 }
 
-// Look returns what Find returns, or why ctx ended before.
+// Look returns the result of Find, or the cause of the end of ctx.
 func (b *Bounded) Look(ctx context.Context) (wanted, undecided []Finding, err error) {
-	if b.late != nil { // what it finds is old
+	if b.late != nil { // its result is old
 		if _, err := receive(ctx, b.late); err != nil {
 			return nil, nil, err
 		}
@@ -89,7 +89,7 @@ func (b *Bounded) Look(ctx context.Context) (wanted, undecided []Finding, err er
 	return f.wanted, f.undecided, err
 }
 
-// receive returns what is sent, or why ctx ended before.
+// receive returns the next value of a channel, or the cause of the end of ctx.
 func receive[T any](ctx context.Context, from <-chan T) (value T, err error) {
 	select {
 	case value = <-from:
@@ -99,7 +99,7 @@ func receive[T any](ctx context.Context, from <-chan T) (value T, err error) {
 	}
 }
 
-// packages names the packages for which Debian wants a reboot: they are in a file beside.
+// packages returns the packages that require a reboot. On Debian, a file beside the sentinel lists them.
 func packages(path string) string {
 	text, err := trust.ReadUntrusted(path + ".pkgs")
 	if err != nil {
@@ -117,7 +117,7 @@ func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undeci
 		case c.LastRun == nil:
 			f.Message, f.Pending = "it has not run since the agent started", true
 			undecided = append(undecided, f)
-		case c.Faulty: // one of the faults says why
+		case c.Faulty: // a fault has the reason
 		case c.Answer == status.Problem:
 			wanted = append(wanted, f)
 		case c.Answer != status.Passed:

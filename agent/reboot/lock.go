@@ -22,7 +22,7 @@ func (Alone) OnNode() bool { return true }
 // Release implements Lock.
 func (Alone) Release(context.Context, *Request) error { return nil }
 
-// answerTime is how long servers may take to answer, as after the end of their leader.
+// answerTime is how long servers may take to answer, for example after their leader stopped.
 const answerTime = time.Minute
 
 // Server is the Lock that uses `hostler server`: it writes its answer to a request on the Node.

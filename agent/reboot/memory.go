@@ -47,8 +47,8 @@ type Attempt struct {
 	Failed  int       `json:"failed,omitempty"`  // attempts, one after the other
 	Failure string    `json:"failure,omitempty"` // why the last one failed
 	RetryAt time.Time `json:"retryAt,omitzero"`  // no attempt before
-	Granted time.Time `json:"granted,omitzero"`  // when the host took its turn
-	Down    time.Time `json:"down,omitzero"`     // start of the last step before the boot, by the clock of that time
+	Granted time.Time `json:"granted,omitzero"`  // when the host got its turn
+	Down    time.Time `json:"down,omitzero"`     // start of the last step before the boot, by the clock before the boot
 	Drain   time.Time `json:"drain,omitzero"`    // start of the drain whose pods are to be started again
 	Locked  bool      `json:"locked,omitempty"`  // a lock outside may have to be given back
 }
@@ -81,7 +81,7 @@ func (r *Request) published(byServer bool) controlplane.RebootRequest {
 	}
 	switch r.Step {
 	case controlplane.RebootWanted, controlplane.RebootVerifying, controlplane.RebootDone:
-		p.Message = r.Message // else it is what the server says
+		p.Message = r.Message // otherwise it repeats the message of the server
 	}
 	return p
 }
@@ -95,8 +95,8 @@ func (m Memory) longest() time.Duration {
 	return d
 }
 
-// took is how long the host has had its turn. If the clock was set by much while the host was down, that time is not
-// known, and does not count: it would keep the host out of its windows.
+// took returns how long the host has had its turn. If the clock was set while the host was down, the time of the boot
+// is not known, and does not count: a wrong time would keep the host out of its windows.
 func (r Request) took(now time.Time) time.Duration {
 	a := r.Attempt
 	if r.Step != controlplane.RebootVerifying || a.Down.IsZero() {
@@ -109,7 +109,7 @@ func (r Request) took(now time.Time) time.Duration {
 	return a.Down.Sub(a.Granted) + down + now.Sub(r.Since)
 }
 
-// over remembers a reboot that has happened. r is its last step.
+// over records a finished reboot. r is its state in the last step.
 func (m *Memory) over(r Request, now time.Time) {
 	p := Past{Reason: r.Reason, At: now, ByOther: r.ByOther}
 	if took := r.took(now); !r.Attempt.Granted.IsZero() && took > 0 && took < mostTook {

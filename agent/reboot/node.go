@@ -19,9 +19,9 @@ type node struct {
 	name    string
 	machine controlplane.Identity
 
-	stored *corev1.Node // as it was seen last; nil if it was not
+	stored *corev1.Node // the last known Node; nil if it is not known
 	err    error        // of the last read
-	ready  time.Time    // since when it is seen to be Ready in this boot, by the monotonic clock; zero if it is not
+	ready  time.Time    // since when the Node has been Ready in this boot, by the monotonic clock; zero if it is not
 	seen   chan *corev1.Node
 	stop   context.CancelFunc // of the watch; nil without one
 }
@@ -37,7 +37,7 @@ func (n *node) follow(ctx context.Context, wanted bool) {
 		ctx, n.stop = context.WithCancel(ctx)
 		go func() {
 			for ctx.Err() == nil {
-				_ = watcher.WatchNode(ctx, n.name, n.seen) // the next write says what is wrong
+				_ = watcher.WatchNode(ctx, n.name, n.seen) // the next write reports the error
 				_ = bounded.Sleep(ctx, interval)
 			}
 		}()
@@ -75,7 +75,7 @@ func notReady(n *corev1.Node, boot string) string {
 	return ""
 }
 
-// notReady says why the Node does not count as Ready in a boot; empty if it does.
+// notReady is the function notReady for the stored Node. It also reports that the control plane does not answer.
 func (n *node) notReady(boot string) string {
 	if n.stored == nil && n.err != nil && !errors.Is(n.err, controlplane.ErrNotFound) {
 		return fmt.Sprintf("the control plane does not answer: %v", n.err)

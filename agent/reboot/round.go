@@ -76,7 +76,7 @@ func (w *work) end() {
 func (c *Controller) Run(ctx context.Context) error {
 	defer func() {
 		c.round.node.follow(ctx, false)
-		c.round.drain.end() // the next process continues it
+		c.round.drain.end() // the next process continues the drain
 		c.round.drain, c.round.command = nil, nil
 	}()
 	timer := time.NewTimer(0)
@@ -114,7 +114,7 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 		}
 		c.act(ctx, *r, f)
 		if wait := d.Next.Sub(f.Now); !d.Next.IsZero() && wait < interval {
-			return max(wait, time.Second) // a clock that was set must not keep it busy
+			return max(wait, time.Second) // if the clock was set, do not loop without a pause
 		}
 		return interval
 	}
@@ -207,8 +207,8 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	return f
 }
 
-// otherGroup says that the Node is not in the group of the host: a slot would be one of other hosts. Beside a kubelet
-// nobody but a person sets the label.
+// otherGroup returns an error text if the Node is not in the group of the host: the host would get a slot of another
+// group. Beside a kubelet, only a person sets the label.
 func (c *Controller) otherGroup() string {
 	n := c.round.node.stored
 	if c.o.Group == "" || n == nil {
@@ -225,7 +225,7 @@ func (c *Controller) otherGroup() string {
 	return why
 }
 
-// turn asks the lock. A lock that may be held is on disk before.
+// turn requests the lock. Before that, it writes to the disk that the lock may be held.
 func (c *Controller) turn(ctx context.Context, r Request) Turn {
 	if r.Step == controlplane.RebootWanted {
 		return Turn{}
@@ -292,7 +292,7 @@ func (c *Controller) announceStep(before Request, d Decision) {
 
 // act does the work of the current step.
 func (c *Controller) act(ctx context.Context, r Request, f Facts) {
-	if r.Step == controlplane.RebootWanted && !r.tidied() { // a lock that did not answer is given back later
+	if r.Step == controlplane.RebootWanted && !r.tidied() { // release a lock later that did not answer
 		c.tidy(ctx)
 	}
 	if f.Unannounced != "" && !r.Now && r.Step != controlplane.RebootVerifying {
@@ -326,7 +326,7 @@ func (c *Controller) drain(ctx context.Context, r Request) error {
 				r.Attempt.Drain = at.UTC().Round(0)
 			}
 		})
-		c.onDisk(ctx) // else a power cut leaves pods stopped
+		c.onDisk(ctx) // otherwise pods stay stopped after a power cut
 	})
 	if err == nil && !record.Graceful {
 		err = fmt.Errorf("%s", cmp.Or(record.Error, "pods still run: "+left(record)))
@@ -358,7 +358,7 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 func (c *Controller) tidy(ctx context.Context) {
 	c.round.drain.end()
 	c.round.drain, c.round.command = nil, nil
-	r := c.edit(func(*Request) {}) // with the start that the drain has noted
+	r := c.edit(func(*Request) {}) // includes the start of the drain
 	c.undo(ctx, r)
 	calling, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()

@@ -69,10 +69,10 @@ func (s *State) Grant(p Policy, nodes Nodes, now time.Time) []Client {
 	return granted
 }
 
-// OlderFirst says why a request waits that many others are ahead of. It stays true while they change.
+// OlderFirst is the message of a request behind many older ones. It stays true while these change.
 const OlderFirst = "older requests of the group wait too; on a server, `hostler fleet slots` lists them"
 
-// WaitOf says why a request of an agent gets no slot, that is not among those that wait.
+// WaitOf says why an agent gets no slot whose request is not in the queue.
 func (s *State) WaitOf(id string) Wait {
 	if s.Holder(id) != nil || s.Request(id) != nil {
 		return Wait{OtherClient, "an earlier request of this host, or one by FleetLock, has not ended yet"}

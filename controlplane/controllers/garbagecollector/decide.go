@@ -71,7 +71,7 @@ type Verdict struct {
 	Step      *Step
 	Waits     string // what the object waits for before it can be deleted
 	Undecided string // why it is not known whether to delete it
-	// again says that it has owners that cannot be seen now beside one that keeps it: once they can be seen,
+	// again says that an owner keeps the object, and that other owners cannot be read now. Once they can be read,
 	// references to them may have to be removed.
 	again bool
 }
@@ -87,13 +87,13 @@ const (
 	orphaning       // being deleted; its dependents stay
 	waiting         // being deleted; its dependents first
 	absent
-	unknown // cannot be seen, or is refused
+	unknown // cannot be read, or is refused
 )
 
-// owner is an owner as a dependent sees it.
+// owner is the state of an owner for one dependent.
 type owner struct {
 	state
-	others []store.Reference // where it is not, or as what
+	others []store.Reference // the places where it is absent, or its state
 	within *store.Kind       // the kind that it is not in, if its name there is unknown
 	why    string            // it is unknown, or refused
 	// refused says that the dependent cannot have the owner, which is in another namespace.
@@ -101,7 +101,7 @@ type owner struct {
 	elsewhere *Object // the refused owner, if it is known
 }
 
-// verdict decides for one object with such owners.
+// verdict decides for one object with these owners.
 func (g *graph) verdict(o *Object, owners []owner) Verdict {
 	detach := g.step(o, Detach, "its owner is being deleted without its dependents")
 	for i, ref := range o.Owners {
@@ -203,7 +203,7 @@ func (g *graph) deletion(o *Object) Verdict {
 		if kind != "" {
 			return Verdict{Waits: kind + " cannot be listed: some may be dependents that are to stay"}
 		}
-		if g.finishes && len(o.Finalizers) > 1 { // a dependent that is created before it is gone is to stay, too
+		if g.finishes && len(o.Finalizers) > 1 { // a dependent that is created before the owner is removed stays, too
 			return Verdict{Waits: "finalizers of other programs: " + join(without(o.Finalizers, metav1.FinalizerOrphanDependents))}
 		}
 		if key, err := g.anyUnreadable(); err != nil {
@@ -270,7 +270,8 @@ func (o *Object) blocks(owner *Object) bool {
 	return slices.ContainsFunc(o.Owners, func(ref Owner) bool { return ref.Block && owner.is(ref, o.Namespace) })
 }
 
-// reaches reports whether an object waits, over others, for another one: then that one cannot wait for it.
+// reaches reports whether an object waits for another one, directly or over others. Then the other one cannot wait
+// for it.
 func (g *graph) reaches(from, to *Object) bool {
 	seen := map[*Object]bool{}
 	var search func(*Object) bool

@@ -219,10 +219,10 @@ func (c *Controller) block(pod podcache.Pod, message string) {
 	c.mu.Lock()
 	before, known := c.blocked[pod.Name]
 	if known = known && before.UID == pod.UID; known {
-		b.Since, b.told = before.Since, before.told
+		b.Since, b.evented = before.Since, before.evented
 	}
-	long := !b.told && now.Sub(b.Since) >= blockedLong
-	b.told = b.told || long
+	long := !b.evented && now.Sub(b.Since) >= blockedLong
+	b.evented = b.evented || long
 	c.blocked[pod.Name] = b
 	c.mu.Unlock()
 	if !known {

@@ -14,15 +14,15 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// A message on a Node that says the same in other words is not written more often.
+// These are the shortest times between two messages on a Node with the same meaning.
 const (
 	refreshWaiting  = 10 * time.Second
 	refreshEmptying = time.Minute
 )
 
-// mostTold is how many of the agents that wait in a group get a message that names others. Each change of one slot
-// changes all of these messages.
-const mostTold = 10
+// mostDetailed is how many waiting agents of a group get a message that names other hosts. Each change of a slot
+// changes all these messages.
+const mostDetailed = 10
 
 // Facts are what Decide needs to know of a fleet.
 type Facts struct {
@@ -98,13 +98,13 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 			o.waits[h.ID] = nil
 		}
 	}
-	told := 0
+	detailed := 0
 	for _, v := range after.Plan(p, nodes, now, "") {
 		if v.By != slots.Agent {
 			continue
 		}
 		if v.Wait != nil && v.Wait.Why != slots.Paused {
-			if told++; told > mostTold {
+			if detailed++; detailed > mostDetailed {
 				v.Wait = &slots.Wait{Why: slots.Queued, Message: slots.OlderFirst}
 			}
 		}
@@ -129,7 +129,7 @@ func (f Facts) held() map[string]*slots.Holder {
 type Change struct {
 	Group   string
 	Deleted []slots.Holder // of Nodes that were deleted
-	Done    []slots.Holder // of hosts that need them no more
+	Done    []slots.Holder // of hosts that do not need them any more
 	// Requests are the requests of all agents in the group.
 	Requests []slots.AgentRequest
 	Steps    []Step
@@ -288,7 +288,7 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 		}
 		return &slot
 	case h.Slot != nil && h.Slot.Granted != nil && (!configured || f.unsure()):
-		return h.Slot // what a person has configured, or a group that cannot be read, takes no slot away
+		return h.Slot // neither a changed configuration nor an unreadable group takes a slot away
 	}
 	if r.Step != controlplane.RebootWaiting {
 		return without(h)

@@ -27,11 +27,11 @@ const (
 
 // Emptying is the state of a Node that the server empties for its host.
 type Emptying struct {
-	Slot    controlplane.RebootSlot // what its Node has to say
-	Left    []podcache.Pod          // that have to leave
-	Blocked []Blocked               // those of them that may not be evicted now
+	Slot    controlplane.RebootSlot // the answer on its Node
+	Left    []podcache.Pod          // pods that must leave
+	Blocked []Blocked               // the pods of Left that may not be evicted now
 	Evict   []Eviction
-	Next    time.Time // when a pod is requested to be evicted again; zero for none
+	Next    time.Time // when the next eviction is requested; zero for none
 }
 
 // Blocked is a pod that cannot be evicted now.
@@ -42,7 +42,7 @@ type Blocked struct {
 	Message string // of the API server
 	Since   time.Time
 	Until   time.Time // when it is tried again
-	told    bool      // an Event was published
+	evented bool      // an Event was published
 }
 
 // Eviction evicts a pod from a Node. The annotation of the Node must be unchanged.
