@@ -81,18 +81,14 @@ func (f *Fleet) PodsOn(ctx context.Context, node string) ([]metav1.Object, error
 	}
 	selector := fmt.Sprintf("spec.nodeName=%s,status.phase!=%s,status.phase!=%s", node, corev1.PodSucceeded, corev1.PodFailed)
 	var pods []metav1.Object
-	for from := ""; ; {
-		page := &metav1.PartialObjectMetadataList{}
-		if err := f.client.pageOf(ctx, operation, f.client.core, from, pageOfPods, page, func(r rest.Interface) *rest.Request {
-			return r.Get().Resource("pods").Param("fieldSelector", selector).SetHeader("Accept", partialMetadata)
-		}); err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			pods = append(pods, &page.Items[i])
-		}
-		if from = page.Continue; from == "" {
-			return pods, nil
-		}
+	err := f.client.eachMetadata(ctx, operation, f.client.core, pageOfPods, func(r rest.Interface) *rest.Request {
+		return r.Get().Resource("pods").Param("fieldSelector", selector).SetHeader("Accept", partialMetadata)
+	}, func(pod *metav1.PartialObjectMetadata) error {
+		pods = append(pods, pod)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	return pods, nil
 }

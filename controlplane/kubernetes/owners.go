@@ -88,23 +88,14 @@ func (f *Fleet) confirm(ctx context.Context, name string, pre store.Precondition
 func (f *Fleet) confirmNone(ctx context.Context, kind store.Kind, namespace string, owner types.UID) error {
 	kind.Namespace = namespace
 	operation := fmt.Sprintf("list %s in namespace %s", kind.Name, namespace)
-	for from, page := "", (&metav1.PartialObjectMetadataList{}); ; from = page.Continue {
-		page = &metav1.PartialObjectMetadataList{}
-		err := f.client.pageOf(ctx, operation, f.all, from, mostChecked, page, func(r rest.Interface) *rest.Request {
-			return of(kind.Metadata(), r.Get(), "PartialObjectMetadataList")
-		})
-		if err != nil {
-			return err
+	return f.client.eachMetadata(ctx, operation, f.all, mostChecked, func(r rest.Interface) *rest.Request {
+		return of(kind.Metadata(), r.Get(), "PartialObjectMetadataList")
+	}, func(o *metav1.PartialObjectMetadata) error {
+		if slices.ContainsFunc(o.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner }) {
+			return fmt.Errorf("%s: %w: %s refers to the object", operation, controlplane.ErrUnavailable, o.Name)
 		}
-		for i := range page.Items {
-			if slices.ContainsFunc(page.Items[i].OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner }) {
-				return fmt.Errorf("%s: %w: %s refers to the object", operation, controlplane.ErrUnavailable, page.Items[i].Name)
-			}
-		}
-		if page.Continue == "" {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 // confirmOther returns ErrConflict if another object is not in its state. It reads the object once

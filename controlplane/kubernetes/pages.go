@@ -116,3 +116,22 @@ func (c *Client) pageOf(ctx context.Context, operation string, to *apiGroup, fro
 	}
 	return err
 }
+
+// eachMetadata calls each with the metadata of all objects that read lists, page by page, until each returns an
+// error.
+func (c *Client) eachMetadata(ctx context.Context, operation string, to *apiGroup, most int, read func(rest.Interface) *rest.Request, each func(*metav1.PartialObjectMetadata) error) error {
+	for from := ""; ; {
+		page := &metav1.PartialObjectMetadataList{}
+		if err := c.pageOf(ctx, operation, to, from, most, page, read); err != nil {
+			return err
+		}
+		for i := range page.Items {
+			if err := each(&page.Items[i]); err != nil {
+				return err
+			}
+		}
+		if from = page.Continue; from == "" {
+			return nil
+		}
+	}
+}
