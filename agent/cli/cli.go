@@ -111,11 +111,13 @@ the host to the control plane.
 On call: /usr/share/doc/hostler/docs/reference/doctor.md
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 agent unreachable.
 Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
+		Version:       a.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          onlyCommands,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("hostler {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetUsageFunc(usage)
 	root.SetFlagErrorFunc(wrongFlag)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,8 +52,6 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		flag := value.GetFlag()
 		kind := map[string]string{"int": "a whole number", "bool": "true or false"}[flag.Value.Type()]
 		return fmt.Errorf("--%s %q is not %s", flag.Name, value.GetValue(), cmp.Or(kind, "a "+flag.Value.Type()))
-	case errors.As(err, &name) && !cmd.HasParent() && slices.Contains([]string{"version", "v", "V"}, name.GetSpecifiedName()):
-		return usageError(fmt.Sprintf("%v\nhint: run `hostler version`", err))
 	case errors.As(err, &name) && name.GetSpecifiedName() == "dry-run" && cmd.CommandPath() == "hostler gc run":
 		return usageError(fmt.Sprintf("%v\nhint: run `hostler gc plan` with the same flags to see what a run would remove", err))
 	}
