@@ -286,6 +286,8 @@ func describeRecord(r journal.Record) string {
 		s += fmt.Sprintf(", %d of %s KILLED", killed, count(len(r.Pods), "pod"))
 	case r.Graceful:
 		s += ", graceful, " + count(len(r.Pods), "pod")
+	case !r.CancelledAt.IsZero() && r.Error != "": // interrupted, and undone after the boot
+		s += ", NOT finished, " + count(len(r.Pods), "pod") + outcomes(r)
 	case !r.CancelledAt.IsZero():
 		s += ", cancelled, " + count(len(r.Pods), "pod") + outcomes(r)
 	default:

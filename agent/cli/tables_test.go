@@ -269,6 +269,10 @@ func TestTables(t *testing.T) {
 	emptied := fullBackend()
 	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
 	emptied.status.Shutdown.Drained = &emptied.drained.Record
+	powerCut := fullBackend()
+	powerCut.status.Shutdown.Drained = &journal.Record{BootID: bootID, Trigger: journal.TriggerReboot, Cause: "reboot: new kernel", StartedAt: ago(time.Minute), CancelledAt: ago(20 * time.Second), Error: "the agent ended during the drain", Pods: []journal.PodRecord{
+		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(time.Minute), Outcome: journal.Left},
+	}}
 	withdrawn := fullBackend()
 	withdrawn.status = keptItsPods()
 	cancelled := fullBackend()
@@ -333,6 +337,7 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown-shortened":  {shortened, "ps --last-shutdown", 0},
 		"ps-last-shutdown-cancelled":  {cancelled, "ps --last-shutdown", 0},
 		"ps-last-shutdown-drained":    {emptied, "ps --last-shutdown", 0},
+		"ps-last-shutdown-power-cut":  {powerCut, "ps --last-shutdown", 0},
 		"shutdown-report-drained":     {emptied, "shutdown report", 0},
 		"ps-last-shutdown-withdrawn":  {withdrawn, "ps --last-shutdown", 0},
 		"status-drained":              {emptied, "status", 0},
