@@ -12,11 +12,11 @@ import (
 // answer.
 var ErrNoAnswer = fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded)
 
-// Bound adds a deadline to a call that has none. If it passes, the cause is ErrUnavailable and
-// context.DeadlineExceeded.
+// Bound adds a deadline to a call that has none. If the deadline of the call passes, also one of its caller, the cause
+// is ErrNoAnswer. To report that cause, a caller's deadline ends the call a millisecond early.
 func Bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, has := ctx.Deadline(); has {
-		return context.WithCancel(ctx)
+	if at, has := ctx.Deadline(); has {
+		return context.WithDeadlineCause(ctx, at.Add(-time.Millisecond), ErrNoAnswer)
 	}
 	return context.WithTimeoutCause(ctx, d, ErrNoAnswer)
 }

@@ -172,9 +172,9 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		context func() (context.Context, context.CancelFunc)
 		want    error
 	}{
-		"a deadline": {func() (context.Context, context.CancelFunc) {
+		"a deadline of the caller's": {func() (context.Context, context.CancelFunc) {
 			return context.WithTimeout(t.Context(), 50*time.Millisecond)
-		}, context.DeadlineExceeded},
+		}, controlplane.ErrNoAnswer},
 		"a cause of the caller's": {func() (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			timer := time.AfterFunc(50*time.Millisecond, func() { cancel(mine) })
@@ -185,21 +185,33 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			ctx, cancel := check.context()
 			defer cancel()
 			_, err := client.RenewLease(ctx, newLease(t, "n"))
-			if !errors.Is(err, check.want) || errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "no answer from https://") {
+			if !errors.Is(err, check.want) || errors.Is(err, controlplane.ErrUnavailable) != errors.Is(check.want, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "no answer from https://") {
 				t.Errorf("RenewLease() = %v, want %v and who did not answer", err, check.want)
 			}
 		})
 	}
 }
 
-func TestCallsWithoutADeadlineHaveOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		ctx, cancel := controlplane.Bound(t.Context(), 8*time.Second)
-		defer cancel()
-		<-ctx.Done()
-		if err := context.Cause(ctx); time.Since(start) != 8*time.Second || !errors.Is(err, controlplane.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a call without a deadline ended after %v with %v, want 8s and a control plane that is unavailable", time.Since(start), err)
-		}
-	})
+func TestEachCallHasADeadline(t *testing.T) {
+	for name, c := range map[string]struct{ caller, want time.Duration }{
+		"of its own":    {0, 8 * time.Second},
+		"of the caller": {10 * time.Second, 10*time.Second - time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, ctx := time.Now(), t.Context()
+				if c.caller > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.caller)
+					defer cancel()
+				}
+				ctx, cancel := controlplane.Bound(ctx, 8*time.Second)
+				defer cancel()
+				<-ctx.Done()
+				if err := context.Cause(ctx); time.Since(start) != c.want || !errors.Is(err, controlplane.ErrNoAnswer) {
+					t.Errorf("the call ended after %v with %v, want %v and a control plane that is unavailable", time.Since(start), err, c.want)
+				}
+			})
+		})
+	}
 }
