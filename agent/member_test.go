@@ -170,6 +170,24 @@ func TestANodeThatAnotherClientCreatesIsAwaitedAndDeleted(t *testing.T) {
 	within(t, "after SIGTERM", ended)
 }
 
+// A Node is seldom written, so that its last write says little about the connection.
+func TestARenewalWithoutAnAnswerShowsThatNothingIsConnected(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.cfg.Lease.Duration, r.cfg.Lease.RenewInterval = config.Duration(4*time.Second), config.Duration(time.Second)
+	fake := controlplanetest.NewFake(nil)
+	a, signals, ended := r.over(t, fake), make(chan os.Signal, 1), make(chan error, 1)
+	go func() { ended <- a.Run(signals) }()
+	r.manager.expects(t, "READY=1")
+	r.eventually(t, "a connection", func(s api.Status) bool { return s.ControlPlane.Connected && s.Lease != nil })
+	fake.Inject(controlplanetest.RenewLease, controlplanetest.Fault{Err: controlplane.ErrNoAnswer})
+	r.eventually(t, "no connection", func(s api.Status) bool { return !s.ControlPlane.Connected })
+	fake.Heal()
+	r.eventually(t, "a connection again", func(s api.Status) bool { return s.ControlPlane.Connected })
+	signals <- syscall.SIGTERM
+	within(t, "after SIGTERM", ended)
+}
+
 // deaf is a client whose renewals do not return when their context ends.
 type deaf struct {
 	controlplane.Client

@@ -59,6 +59,9 @@ func (r *Registration) status(s *api.Status, node *corev1.Node, connected bool, 
 			s.ControlPlane.Causes = append(s.ControlPlane.Causes, cause)
 		}
 	}
+	if slices.Contains(s.ControlPlane.Causes, api.CauseUnreachable) {
+		s.ControlPlane.Connected = false // the last write of the Node may be older than the failure
+	}
 	standing := r.Reporter.NodeState()
 	s.ControlPlane.Paused = standing.Waits
 	for _, d := range standing.Drift {
