@@ -12,11 +12,20 @@ import (
 // answer.
 var ErrNoAnswer = fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded)
 
-// Bound adds a deadline to a call that has none. If the deadline of the call passes, also one of its caller, the cause
-// is ErrNoAnswer. To report that cause, a caller's deadline ends the call a millisecond early.
+// NoAnswer returns why a call has ended without an answer: ErrNoAnswer if its deadline has passed, also one that its
+// caller has set, or the cause of its caller.
+func NoAnswer(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != context.DeadlineExceeded { // a cause of the caller may wrap it
+		return cause
+	}
+	return ErrNoAnswer
+}
+
+// Bound adds a deadline to a call that has none. If it passes, the cause is ErrUnavailable and
+// context.DeadlineExceeded.
 func Bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if at, has := ctx.Deadline(); has {
-		return context.WithDeadlineCause(ctx, at.Add(-time.Millisecond), ErrNoAnswer)
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
 	}
 	return context.WithTimeoutCause(ctx, d, ErrNoAnswer)
 }

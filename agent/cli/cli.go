@@ -101,6 +101,7 @@ func newApp(p Process) *app {
 }
 
 func (a *app) root() *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:   "hostler",
 		Short: "Node agent for container hosts",
@@ -111,13 +112,18 @@ the host to the control plane.
 On call: /usr/share/doc/hostler/docs/reference/doctor.md
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 agent unreachable.
 Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
-		Version:       a.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          onlyCommands,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				_, err := fmt.Fprintln(a.Stdout, "hostler "+a.Version)
+				return err
+			}
+			return cmd.Help()
+		},
 	}
-	root.SetVersionTemplate("hostler {{.Version}}\n")
+	root.Flags().BoolVar(&version, "version", false, "print the version of this command")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetUsageFunc(usage)
 	root.SetFlagErrorFunc(wrongFlag)

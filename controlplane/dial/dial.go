@@ -85,7 +85,7 @@ func (s *Shared[C]) Acquire(ctx context.Context) (conn C, err error) {
 				return conn, running.err
 			}
 		case <-ctx.Done():
-			return conn, s.late(context.Cause(ctx))
+			return conn, s.late(controlplane.NoAnswer(ctx))
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (o Options) fault(ctx context.Context, c call, endpoint string, err error) 
 		return fmt.Errorf("%s: %w", operation, o.refusal(c, endpoint, answer))
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: no answer from %s: %w", operation, endpoint, context.Cause(ctx))
+		return fmt.Errorf("%s: no answer from %s: %w", operation, endpoint, controlplane.NoAnswer(ctx))
 	}
 	if tooLarge(err) && c.right == "read" {
 		return fmt.Errorf("%s: %w: %s: %s: check whether another program has written %s", operation, controlplane.ErrUnavailable, endpoint, plain(err), c.path)

@@ -34,7 +34,7 @@ func (c *Client) fault(ctx context.Context, operation string, err error) error {
 		return fmt.Errorf("%s: %w", operation, file)
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), context.Cause(ctx))
+		return fmt.Errorf("%s: no answer from %s: %w", operation, c.Endpoint(), controlplane.NoAnswer(ctx))
 	}
 	if large, ok := errors.AsType[*sizeError](err); ok {
 		return fmt.Errorf("%s: %w: %w", operation, controlplane.ErrUnavailable, large)

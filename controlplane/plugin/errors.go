@@ -30,7 +30,7 @@ func (s *Store) fault(ctx context.Context, operation string, err error) error {
 		<-ctx.Done()
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: no answer from %s: %w%s", operation, s.name(), context.Cause(ctx), s.missing())
+		return fmt.Errorf("%s: no answer from %s: %w%s", operation, s.name(), controlplane.NoAnswer(ctx), s.missing())
 	}
 	return fmt.Errorf("%s: %s: %w", operation, s.name(), refusal(status.Convert(err)))
 }

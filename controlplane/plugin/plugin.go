@@ -241,7 +241,7 @@ func (s *Store) ask(ctx context.Context) (about, error) {
 // bound adds hostler's deadline to a call, even if its caller allows more time.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if at, has := ctx.Deadline(); has && time.Until(at) <= s.o.Timeout {
-		return controlplane.Bound(ctx, s.o.Timeout)
+		return context.WithCancel(ctx)
 	}
 	return context.WithTimeoutCause(ctx, s.o.Timeout, controlplane.ErrNoAnswer)
 }

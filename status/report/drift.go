@@ -91,7 +91,7 @@ func (r *Reporter) remains(stored *corev1.Node) []Drift {
 			fix = "kubectl delete node " + stored.Name
 		}
 		drift = append(drift, Drift{
-			Message: "the Node still has settings of the previous machine that hostler may not remove (" + fixed + "); after you delete the Node, hostler registers it again, and no container stops",
+			Message: "the Node still has settings of the previous machine that hostler may not remove (" + fixed + "); after you delete the Node, hostler registers it again. No container stops",
 			Fix:     fix,
 		})
 	}
