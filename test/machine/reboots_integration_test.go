@@ -91,45 +91,64 @@ func (f *fleet) try(m *machine.Machine, command string) {
 	}
 }
 
-// kills are what is killed at each step of a host. All of it runs again at once, or a second later.
-func (f *fleet) kills() []func(m *machine.Machine) {
-	var etcd sync.Mutex
-	return []func(m *machine.Machine){
-		func(m *machine.Machine) { f.try(m, "systemctl kill --kill-whom=main --signal=KILL hostler") },
-		func(*machine.Machine) {
-			etcd.Lock()
-			defer etcd.Unlock()
-			m := f.etcd.Members[0]
-			if err := m.Kill(); err != nil {
-				f.Error(err)
-			}
-			if err := m.Start(); err != nil {
-				f.Error(err)
-			}
-			if err := f.etcd.Ready(f.Context(), m); err != nil {
-				f.Error(err)
-			}
-		},
-		func(*machine.Machine) {
-			for _, m := range f.hosts[:2] {
-				go f.try(m, "systemctl kill --kill-whom=main --signal=KILL hostler-server")
-			}
-		},
+// disturbances disturb a host at each step of its reboot. All that they stop runs again soon after.
+type disturbances struct {
+	f    *fleet
+	etcd sync.Mutex // held while etcd is restarted
+}
+
+func (d *disturbances) killAgent(m *machine.Machine) {
+	d.f.try(m, "systemctl kill --kill-whom=main --signal=KILL hostler")
+}
+
+func (d *disturbances) killEtcd(*machine.Machine) {
+	d.etcd.Lock()
+	defer d.etcd.Unlock()
+	m := d.f.etcd.Members[0]
+	if err := m.Kill(); err != nil {
+		d.f.Error(err)
 	}
+	if err := m.Start(); err != nil {
+		d.f.Error(err)
+	}
+	if err := d.f.etcd.Ready(d.f.Context(), m); err != nil {
+		d.f.Error(err)
+	}
+}
+
+func (d *disturbances) killServers(*machine.Machine) {
+	for _, m := range d.f.hosts[:2] {
+		go d.f.try(m, "systemctl kill --kill-whom=main --signal=KILL hostler-server")
+	}
+}
+
+// cutOff drops all packets between a host and etcd until the agent reports it, or stops for the reboot (exit code 3).
+// The firewall's rule does not survive a boot.
+func (d *disturbances) cutOff(m *machine.Machine) {
+	const rule = "OUTPUT --out-interface lo --protocol tcp --dport 2379 --jump DROP"
+	const reported = `s=$(hostler status); [ $? = 3 ] || echo "$s" | grep -q 'NOT CONNECTED'`
+	// In the background, because a machine that boots again does not answer this call.
+	d.f.try(m, "{ iptables --wait --insert "+rule+"; until "+reported+"; do sleep 0.2; done; iptables --wait --delete "+rule+"; } >/dev/null 2>&1 &")
 }
 
 // TestHostsRebootOneAfterTheOther has a file on three hosts request a reboot at once. At each step of one host its
 // agent is killed, at each of another one etcd, and at each of the third one both servers. One Node was cordoned by a
-// person before, and one is meanwhile. Then a host loses its power while it drains, and while it is verified.
+// person before, and one is meanwhile. Then one host reboots again, and is cut off from etcd at each step. Then it
+// loses its power while it drains, and while it is verified.
 func TestHostsRebootOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, machine.Container, machine.Container, machine.Container)
-	passes := 1
-	if os.Getenv("HOSTLER_TEST_LONG") != "" {
-		passes = 3 // each is killed at each step of each host
+	d := &disturbances{f: f}
+	f.disturbedAtEachStep(d.killAgent, d.killEtcd, d.killServers)
+	for i := range f.hosts[1:] { // an agent that is killed loses the Events that it has not yet written
+		f.events(f.hosts[i+1], node(i+1), "RebootRequested", "RebootStarted", "RebootFinished")
 	}
-	for pass := range passes {
-		f.killedAtEachStep(pass)
+	if os.Getenv("HOSTLER_TEST_LONG") == "" {
+		f.disturbedAtEachStep(nil, nil, d.cutOff)
+	} else {
+		f.disturbedAtEachStep(d.killEtcd, d.killServers, d.killAgent)
+		f.disturbedAtEachStep(d.killServers, d.killAgent, d.killEtcd)
+		f.disturbedAtEachStep(d.cutOff, d.cutOff, d.cutOff)
 	}
 	f.powerCutInADrain(f.hosts[2], node(2))
 	f.powerCutAfterTheBoot(f.hosts[2], node(2))
@@ -142,48 +161,59 @@ func TestHostsRebootOneAfterTheOther(t *testing.T) {
 	f.settled()
 }
 
-// killedAtEachStep reboots all hosts once.
-func (f *fleet) killedAtEachStep(pass int) {
+// disturbedAtEachStep reboots all hosts that have a disturbance once, and disturbs each at each step.
+func (f *fleet) disturbedAtEachStep(disturb ...func(*machine.Machine)) {
 	f.Helper()
-	kills, boots := f.kills(), map[string]int{}
-	var killed []<-chan struct{}
+	var over []<-chan struct{}
+	var hosts []*machine.Machine
+	var cordoned []string
+	boots, past := map[string]int{}, map[string]int{}
 	for i, m := range f.hosts {
-		kill := kills[(i+pass)%len(kills)]
-		boots[node(i)] = f.booted(node(i))
+		if disturb[i] == nil {
+			continue
+		}
+		hosts = append(hosts, m)
+		before, _ := report(m)
+		boots[node(i)], past[node(i)] = f.booted(node(i)), len(before.Past)
+		if i < 2 {
+			cordoned = append(cordoned, node(i))
+		}
 		for _, step := range []controlplane.RebootStep{
 			controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting, controlplane.RebootVerifying,
 		} {
-			killed = append(killed, f.on(node(i), step, func() {
+			over = append(over, f.on(node(i), step, func() {
 				if i == 1 && step == controlplane.RebootDraining {
 					go f.try(m, "until hostler cordon; do sleep 0.2; done")
 				}
-				kill(m)
+				disturb[i](m)
 			}))
 		}
 	}
 	before := len(f.releases())
-	f.hosts[0].Run("hostler cordon")
-	f.rebootAll(f.hosts, "touch "+sentinel)
-	for _, done := range killed {
+	if disturb[0] != nil {
+		f.hosts[0].Run("hostler cordon")
+	}
+	f.rebootAll(hosts, "touch "+sentinel)
+	for _, done := range over {
 		<-done
 	}
-	f.settled(node(0), node(1))
-	for _, m := range f.hosts[:2] {
-		m.Run("hostler uncordon")
-	}
+	f.settled(cordoned...)
 	for i, m := range f.hosts {
+		if disturb[i] == nil {
+			continue
+		}
+		if i < 2 {
+			m.Run("hostler uncordon")
+		}
 		if n := f.booted(node(i)) - boots[node(i)]; n != 1 {
 			f.Errorf("%s has rebooted %d times, want once", node(i), n)
 		}
 		r, _ := report(m)
-		if len(r.Past) != pass+1 || r.Past[0].ByOther || r.Past[0].Took.Duration <= 0 || r.Attempt.Failed != 0 {
+		if len(r.Past) != past[node(i)]+1 || r.Past[0].ByOther || r.Past[0].Took.Duration <= 0 || r.Attempt.Failed != 0 {
 			f.Errorf("%s reports %+v, past %+v, want its reboot, without attempts that failed", node(i), r.Request, r.Past)
 		}
-		if (i+pass)%len(kills) != 0 { // an agent that is killed loses the Events that it has not yet written
-			f.events(m, node(i), "RebootRequested", "RebootStarted", "RebootFinished")
-		}
 	}
-	if all := f.releases(); len(all) != min(before+len(f.hosts), 10) || slices.ContainsFunc(all, func(r slots.Release) bool { return r.How != slots.GivenBack }) {
+	if all := f.releases(); len(all) != min(before+len(hosts), 10) || slices.ContainsFunc(all, func(r slots.Release) bool { return r.How != slots.GivenBack }) {
 		f.Errorf("releases = %+v, want that each host gave its slot back once", all)
 	}
 }
@@ -215,6 +245,9 @@ func (f *fleet) powerCutInADrain(m *machine.Machine, node string) {
 	r := f.over(m)
 	if n := f.booted(node) - boots; n != 1 || !r.Past[0].ByOther || !strings.Contains(r.Message, "the host went down before `reboot.command` was run") {
 		f.Errorf("after %d boots %s reports %+v, past %+v, want one boot, which the power cut made", n, node, r.Request, r.Past)
+	}
+	if text := m.Run("hostler ps --last-shutdown"); !strings.Contains(text, ", NOT finished, ") {
+		f.Errorf("after a power cut in a drain `hostler ps --last-shutdown` of %s prints %s", node, text)
 	}
 	m.Eventually("all containers run again", func() bool {
 		return slices.Equal(strings.Fields(m.Run("docker ps --format '{{.Names}}' | sort")), []string{"slow", "stubborn", "web"})
