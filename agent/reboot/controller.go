@@ -82,8 +82,8 @@ type Store interface {
 
 // Options are the dependencies of a Controller.
 type Options struct {
-	Node   string // its name
-	Group  string // the group that the Node must have before the host requests a slot; empty for any
+	Node   string // name of the Node
+	Group  string // reboot group that the Node must be in before the host requests a slot; empty for any
 	Boot   string // the boot ID of the kernel
 	Policy func() Policy
 	Host   Host
@@ -92,7 +92,7 @@ type Options struct {
 	// Machine identifies this machine, since another one may own the Node of that name.
 	Machine controlplane.Identity
 	Store   Store
-	Flush   func() error // writes to the disk what was stored
+	Flush   func() error // waits until the stored memory is on the disk
 	Now     func() time.Time
 	// Announce publishes an Event.
 	Announce func(kind, reason, message string)
@@ -105,15 +105,15 @@ type Controller struct {
 	log  *slog.Logger
 	wake loop.Signal
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	memory     Memory
-	found      found     // in the last round
-	unanswered time.Time // start of the time without an answer to the request for a slot, by the monotonic clock; zero if there is an answer
+	found      found     // findings of the last round
+	unanswered time.Time // since when the request for a slot has no answer, by the monotonic clock; zero if it has one
 
-	round round // of Run's goroutine
+	round round // owned by Run's goroutine
 }
 
-// found has the findings of the last round.
+// found has the findings of one round.
 type found struct{ wanted, undecided []Finding }
 
 // New returns a Controller that continues with the stored Memory.
@@ -127,7 +127,7 @@ func New(o Options) *Controller {
 // Ask is a person's request for a reboot.
 type Ask struct {
 	Reason string `json:"reason"`
-	Now    bool   `json:"now"` // without a slot, and outside of windows
+	Now    bool   `json:"now"` // reboot without a slot and outside of windows
 }
 
 // Request requests a reboot for a person. If a reboot already waits, the new reason replaces the old one.
@@ -195,11 +195,11 @@ func (c *Controller) Reconfigured() { c.wake.Send() }
 
 // Report is the state of the reboot in `hostler status -o json`.
 type Report struct {
-	*Request `json:"request"` // null if there was no request yet
-	Wanting  []Finding        `json:"wanting"` // the files and checks that want a reboot
+	*Request `json:"request"` // null before the first request
+	Wanting  []Finding        `json:"wanting"` // files and checks that request a reboot
 	// Ignored are the files and checks whose request a person has cancelled in this boot.
 	Ignored   []Finding `json:"ignored,omitempty"`
-	Undecided []Finding `json:"undecided"` // the files and checks whose result is not known
+	Undecided []Finding `json:"undecided"` // files and checks without a known result
 	Past      []Past    `json:"past"`
 	// Problem says why a person should check the reboot; absent if there is no reason.
 	Problem string `json:"problem,omitempty"`

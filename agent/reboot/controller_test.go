@@ -24,29 +24,29 @@ import (
 
 const sentinel = "/run/reboot-required"
 
-// machine is a host with a control plane, in a bubble. It survives agents and boots.
+// machine is a host with a control plane, in a synctest bubble. It outlives restarts of the agent and boots.
 type machine struct {
 	t     *testing.T
 	plane *controlplanetest.Fake
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	stored    []byte     // the memory on disk
 	boot      int
 	group     string
-	clock     time.Duration // by how much the clock is ahead, until the next boot
+	clock     time.Duration // offset of the wall clock until the next boot
 	wanted    []reboot.Finding
 	undecided []reboot.Finding
 	policy    reboot.Policy
-	drains    func() (time.Duration, error) // of the next drain
-	command   func() error                  // of the next one; nil reboots the host in five seconds
-	running   bool                          // pods
-	undone    bool                          // the drain was
-	cordoned  string                        // by whom
+	drains    func() (time.Duration, error) // duration and error of the next drain
+	command   func() error                  // next reboot command; nil reboots the host after five seconds
+	running   bool                          // the pods run
+	undone    bool                          // the drain was undone
+	cordoned  string                        // who cordoned the Node; empty if it is not cordoned
 	turn      reboot.Turn
 	released  int
-	refuses   error // what Release returns
+	refuses   error // error that Release returns
 	events    []string
-	down      chan struct{} // a reboot was requested
+	down      chan struct{} // receives a value when the reboot command has run
 
 	*reboot.Controller
 	stop func()
@@ -77,7 +77,7 @@ func (m *machine) locked(do func()) {
 
 func (m *machine) bootID() string { return fmt.Sprint("boot-", m.boot) }
 
-// starts begins a boot: the Node is Ready after half a minute.
+// starts boots the host: the Node is Ready after half a minute.
 func (m *machine) starts() {
 	boot := 0
 	m.locked(func() { m.boot++; boot = m.boot })
@@ -102,7 +102,7 @@ func (m *machine) edit(change func(*corev1.Node)) {
 	}
 }
 
-// agent starts an agent in the present boot.
+// agent starts an agent in the current boot.
 func (m *machine) agent() {
 	m.Controller = reboot.New(reboot.Options{
 		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: m, Client: m.plane, Store: m, Flush: func() error { return nil },
@@ -125,7 +125,7 @@ func (m *machine) restart() {
 	m.agent()
 }
 
-// passes lets time pass. A reboot that was requested happens five seconds later.
+// passes waits. If the reboot command runs meanwhile, the host reboots five seconds later.
 func (m *machine) passes(d time.Duration) {
 	end := time.After(d)
 	for {
@@ -140,7 +140,7 @@ func (m *machine) passes(d time.Duration) {
 	}
 }
 
-// reboots has the host go down and come back. Files in /run are gone then.
+// reboots shuts the host down and boots it again, which removes the files in /run.
 func (m *machine) reboots() {
 	m.stop()
 	m.locked(func() {
@@ -220,7 +220,7 @@ func (m *machine) HasNode() bool         { return true }
 func (m *machine) GoingDown() bool       { return false }
 func (m *machine) NotStarted() []string  { return nil }
 
-// announced checks that the Node has a step before it is taken.
+// announced checks that a step is on the Node before the host carries it out.
 func (m *machine) announced(step controlplane.RebootStep) {
 	node, err := m.plane.Node(context.Background(), "n")
 	if err != nil {
@@ -244,7 +244,7 @@ func (m *machine) Reboot(context.Context) error {
 	}
 	select {
 	case m.down <- struct{}{}:
-	default: // by an agent before
+	default: // an earlier agent has already run the command
 	}
 	return nil
 }
@@ -268,7 +268,7 @@ func (m *machine) Release(context.Context, *reboot.Request) error {
 	return m.refuses
 }
 
-// want checks how the reboot stands.
+// want checks the state of the reboot.
 func (m *machine) want(step controlplane.RebootStep, message string) {
 	m.t.Helper()
 	r := m.Report()
@@ -289,7 +289,7 @@ func (m *machine) asked() {
 	m.passes(15 * time.Second)
 }
 
-// clean checks that nothing of a reboot is left.
+// clean checks that the host has undone everything that a reboot changes.
 func (m *machine) clean() {
 	m.t.Helper()
 	m.mu.Lock()
@@ -355,13 +355,13 @@ func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
 		m.asked()
 		m.want(controlplane.RebootWanted, "pods still run")
 		m.locked(func() { m.refuses = nil })
-		m.passes(time.Minute) // long before the next attempt
+		m.passes(time.Minute) // the next attempt is due much later
 		m.want(controlplane.RebootWanted, "pods still run")
 		m.clean()
 	})
 }
 
-// TestAControlPlaneThatDoesNotAnswerIsNamed has a host without a network after its reboot.
+// TestAControlPlaneThatDoesNotAnswerIsNamed has a host that has no network after its reboot.
 func TestAControlPlaneThatDoesNotAnswerIsNamed(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		if _, err := m.Request("anna", reboot.Ask{Reason: "kernel", Now: true}); err != nil {
@@ -369,7 +369,7 @@ func TestAControlPlaneThatDoesNotAnswerIsNamed(t *testing.T) {
 		}
 		m.passes(26 * time.Second)
 		m.plane.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
-		m.restart() // it has not seen the Node yet
+		m.restart() // the new agent has not read the Node yet
 		m.passes(12 * time.Second)
 		if r := m.Report(); r.Step != controlplane.RebootVerifying || !strings.HasPrefix(r.Message, "the control plane does not answer: ") {
 			t.Errorf("request = %+v, want that it waits for the control plane", r.Request)
@@ -413,7 +413,7 @@ func TestADrainThatIsCancelledLeadsToNoReboot(t *testing.T) {
 		if _, err := m.Cancel("anna"); err != nil {
 			t.Fatal(err)
 		}
-		m.passes(time.Hour) // the file is still there
+		m.passes(time.Hour) // the sentinel file still exists
 		m.want(controlplane.RebootDone, "cancelled by anna")
 		m.clean()
 		if _, err := m.Request("anna", reboot.Ask{Reason: "now it suits"}); err != nil {
@@ -474,7 +474,7 @@ func TestAControlPlaneThatDoesNotAnswerHoldsTheRebootUp(t *testing.T) {
 	})
 }
 
-// TestAPersonInAHurryWaitsForNoControlPlane has one that does not answer before the reboot.
+// TestAPersonInAHurryWaitsForNoControlPlane has a control plane that does not answer before the reboot.
 func TestAPersonInAHurryWaitsForNoControlPlane(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		m.plane.Inject(controlplanetest.Annotate, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
@@ -504,7 +504,7 @@ func TestAnAttemptInAHurryThatFailsIsFollowedByAPause(t *testing.T) {
 			t.Errorf("%d attempts failed, want one", failed)
 		}
 		m.locked(func() { m.drains = func() (time.Duration, error) { return time.Second, nil } })
-		if _, err := m.Request("anna", reboot.Ask{Reason: "now", Now: true}); err != nil { // without the pause
+		if _, err := m.Request("anna", reboot.Ask{Reason: "now", Now: true}); err != nil { // no pause before the attempt
 			t.Fatal(err)
 		}
 		m.passes(4 * time.Minute)
@@ -512,8 +512,8 @@ func TestAnAttemptInAHurryThatFailsIsFollowedByAPause(t *testing.T) {
 	})
 }
 
-// TestAClockThatIsSetAtTheBootMakesNoLongReboot has clocks that are wrong by an hour until the host has booted. A
-// reboot that seems to take an hour would not begin in any window that is shorter.
+// TestAClockThatIsSetAtTheBootMakesNoLongReboot has a clock that is wrong by an hour until the boot. If a past
+// reboot seems to have taken an hour, the next reboot cannot start in a shorter window.
 func TestAClockThatIsSetAtTheBootMakesNoLongReboot(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
 		inMachine(t, func(m *machine) {
@@ -544,12 +544,12 @@ func TestAHostRequestsNoSlotOfAnotherGroup(t *testing.T) {
 	})
 }
 
-// TestARebootThatDoesNotEndIsAProblem has one that is not verified, one whose attempts fail, and one whose request
-// for a slot nobody answers. Each ends once its cause is gone.
+// TestARebootThatDoesNotEndIsAProblem has a reboot that is not verified, one whose attempts fail, and one whose
+// request for a slot gets no answer. Each problem ends when its cause ends.
 func TestARebootThatDoesNotEndIsAProblem(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, wrong, right func(m *machine)
-		fine                 time.Duration // how long it is no problem
+		fine                 time.Duration // time until the report has a problem
 		want                 string
 	}{
 		"verifying": {
@@ -616,9 +616,9 @@ func TestARebootBySomebodyElseCounts(t *testing.T) {
 	})
 }
 
-// TestRandomHistories has agents killed, hosts power-cycled, drains and commands fail, slots taken away, a
-// control plane that does not answer, and persons who cancel and request. Whatever happens, once all is quiet
-// nothing is left of a reboot, and no host went down with pods that ran.
+// TestRandomHistories kills agents, power-cycles hosts, takes slots away, and makes drains, commands and the
+// control plane fail. Persons cancel and request reboots. No host may go down while pods run. In the end, everything
+// that a reboot changes is undone.
 func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(100) {
 		inMachine(t, func(m *machine) {

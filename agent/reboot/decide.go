@@ -34,7 +34,7 @@ const (
 // Policy is the configuration of a decision.
 type Policy struct {
 	Windows  calendar.Windows
-	ReadyFor time.Duration // how long the Node must be Ready after the reboot
+	ReadyFor time.Duration // time that the Node must be Ready after the reboot
 }
 
 // Finding is a file or a check, and its message.
@@ -60,7 +60,7 @@ type Turn struct {
 	Granted bool
 	// Lost reports that the lock has answered that the host does not hold it.
 	Lost    bool
-	Message string // why not, or what the host still waits for
+	Message string // reason for no turn, or what the host still waits for
 	// Unanswered reports that there is no answer to the request.
 	Unanswered bool
 	// Emptied and Failed are the result of a server that evicts the pods.
@@ -70,7 +70,7 @@ type Turn struct {
 // Progress is the state of a background task of the current step.
 type Progress struct {
 	Done   bool
-	Failed string // why; empty if it has not
+	Failed string // error of the task; empty if it has not failed
 }
 
 // Facts are the input of a decision.
@@ -82,14 +82,14 @@ type Facts struct {
 	Wanted, Undecided []Finding
 	// Unannounced says why the current step is not written on the Node; empty if it is, or need not be.
 	Unannounced string
-	OtherGroup  string // why the Node is not in the group of the host; empty if it is
+	OtherGroup  string // error text if the Node is in another reboot group; empty if not
 	Turn        Turn
-	Longest     time.Duration // of the last reboots
-	Drain       Progress      // of the pods that the host stops
-	Command     Progress      // Done once it was run
+	Longest     time.Duration // duration of the longest past reboot
+	Drain       Progress      // progress of the host's own drain
+	Command     Progress      // progress of the reboot command; Done after it has run
 	GoingDown   bool
-	ReadyFor    time.Duration // how long the Node has been Ready
-	NotReady    string        // why it is not
+	ReadyFor    time.Duration // time since the Node became Ready
+	NotReady    string        // why the Node is not Ready; empty if it is
 	// NotStarted are the containers that should be running again, and are not.
 	NotStarted []string
 }
@@ -97,8 +97,8 @@ type Facts struct {
 // Decision is the next step of a request.
 type Decision struct {
 	Step    controlplane.RebootStep
-	Message string // what it waits for, or why it failed
-	Failed  bool   // an attempt failed: everything is undone, and tried again later
+	Message string // what the request waits for, or why the attempt failed
+	Failed  bool   // the attempt failed: undo it, and retry later
 	ByOther bool   // something else has rebooted the host
 	// Next is when the decision may change although the facts do not; zero if never.
 	Next time.Time

@@ -24,14 +24,14 @@ func windows(t testing.TB, texts ...string) (all calendar.Windows) {
 	return all
 }
 
-// TestDecide has a row for each rule. The host wants a reboot since eleven, and everything is as it should be
-// if a row does not say otherwise.
+// TestDecide has a row for each rule. The reboot was requested at eleven. Nothing prevents it unless the row says
+// so.
 func TestDecide(t *testing.T) {
 	const (
 		wanted, waiting, granted = controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted
 		draining, rebooting      = controlplane.RebootDraining, controlplane.RebootRebooting
 		verifying, done          = controlplane.RebootVerifying, controlplane.RebootDone
-		before                   = "boot-0" // the boot before
+		before                   = "boot-0" // boot ID of the previous boot
 	)
 	want := []reboot.Finding{{Source: "/run/reboot-required"}}
 	check := reboot.Finding{Source: "needs-restarting", Message: "core libraries were updated"}

@@ -12,7 +12,7 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// runExample runs a packaged check with commands that stand in for those of its distribution.
+// runExample runs a packaged check with fakes of the commands of its distribution.
 func runExample(t *testing.T, name string, commands map[string]string) (code int, message string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -56,7 +56,7 @@ func TestTheExamplesAreChecks(t *testing.T) {
 	}
 }
 
-// TestTheExampleOfANewKernel has linux-version sort as Debian's does.
+// TestTheExampleOfANewKernel uses a fake of linux-version that sorts as the one of Debian.
 func TestTheExampleOfANewKernel(t *testing.T) {
 	for name, c := range map[string]struct {
 		running   string

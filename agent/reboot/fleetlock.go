@@ -29,10 +29,10 @@ const (
 // (https://coreos.github.io/zincati/development/fleetlock/protocol/).
 type FleetLock struct {
 	base   *url.URL
-	params []byte // of each request
+	params []byte // body of each request
 	client *http.Client
 
-	asked time.Time // by the monotonic clock
+	asked time.Time // time of the last request, by the monotonic clock
 	last  Turn
 }
 

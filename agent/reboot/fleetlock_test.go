@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/status/conditions"
 )
 
-// TestAFleetLockServerIsAskedAsItsDocumentationSays has one that refuses, one that agrees, and some that fail.
+// TestAFleetLockServerIsAskedAsItsDocumentationSays has servers that refuse, grant and fail.
 func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 	for name, c := range map[string]struct {
 		code    int
@@ -55,7 +55,7 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &reboot.Request{Step: controlplane.RebootWaiting}
-			for range 2 { // the second one is too early to ask again
+			for range 2 { // the second call is too early for another request
 				turn := lock.Turn(t.Context(), r, nil)
 				if turn.Granted != c.granted || turn.Unanswered != c.silent || !strings.Contains(turn.Message, c.message) || len(turn.Message) > 400 {
 					t.Errorf("Turn() = %+v, want granted %t, unanswered %t with %q", turn, c.granted, c.silent, c.message)
@@ -100,8 +100,8 @@ func TestFilesThatRequestAReboot(t *testing.T) {
 	}
 }
 
-// A file of a clock that was an hour ahead is not taken for one that appeared after the boot: the host would reboot
-// for it again and again.
+// If the clock was an hour ahead, a file must not count as newer than the boot. Otherwise the host would reboot again
+// and again.
 func TestAFileFromTheFutureIsNotNew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "reboot-required")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {

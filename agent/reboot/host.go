@@ -31,7 +31,7 @@ func Run(ctx context.Context, command []string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.WaitDelay = time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it may outlive the agent
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the command may outlive the agent
 	output, err := cmd.CombinedOutput()
 	switch text := sanitize.Text(string(bytes.TrimSpace(output)), mostOutput); {
 	case err == nil:
@@ -66,12 +66,12 @@ func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 type Bounded struct {
 	Find func() (wanted, undecided []Finding)
 
-	late <-chan found // the result of a check that timed out and still runs; nil if there is none
+	late <-chan found // receives the result of a check that timed out; nil if none is running
 }
 
 // Look returns the result of Find, or the cause of the end of ctx.
 func (b *Bounded) Look(ctx context.Context) (wanted, undecided []Finding, err error) {
-	if b.late != nil { // its result is old
+	if b.late != nil { // the result of that check is old: discard it
 		if _, err := receive(ctx, b.late); err != nil {
 			return nil, nil, err
 		}
@@ -117,7 +117,7 @@ func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undeci
 		case c.LastRun == nil:
 			f.Message, f.Pending = "it has not run since the agent started", true
 			undecided = append(undecided, f)
-		case c.Faulty: // a fault has the reason
+		case c.Faulty: // reported below, from faults
 		case c.Answer == status.Problem:
 			wanted = append(wanted, f)
 		case c.Answer != status.Passed:

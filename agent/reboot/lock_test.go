@@ -13,7 +13,7 @@ import (
 func TestAServerHasAMinuteToAnswer(t *testing.T) {
 	for age, want := range map[time.Duration]string{
 		time.Second:     "no server has answered yet",
-		-time.Hour:      "no server has answered yet", // the clock was set
+		-time.Hour:      "no server has answered yet", // the clock was set back
 		2 * time.Minute: "no `hostler server` with the controller reboots",
 	} {
 		turn := reboot.Server{}.Turn(t.Context(), &reboot.Request{ID: "r", Since: time.Now().Add(-age)}, &corev1.Node{})

@@ -14,8 +14,8 @@ const mostPast = 5
 
 // Memory is the persisted state. It has a field for each key of its JSON.
 type Memory struct {
-	Request *Request `json:"request,omitempty"` // nil if none ever was
-	Past    []Past   `json:"past"`              // the last first
+	Request *Request `json:"request,omitempty"` // nil before the first request
+	Past    []Past   `json:"past"`              // newest first
 	// Waived lists the files and checks that are ignored in one boot, because a person cancelled the reboot.
 	Waived []string `json:"waived,omitempty"`
 	// WaivedBoot is the boot ID of that boot.
@@ -26,15 +26,15 @@ type Memory struct {
 type Request struct {
 	ID     string                  `json:"id"`
 	Step   controlplane.RebootStep `json:"step"`
-	Since  time.Time               `json:"since"`  // of the step
-	Wanted time.Time               `json:"wanted"` // since when
+	Since  time.Time               `json:"since"`  // start of the step
+	Wanted time.Time               `json:"wanted"` // time of the request
 	Reason string                  `json:"reason"`
-	By     string                  `json:"by,omitempty"` // a person; empty for a file or a check
+	By     string                  `json:"by,omitempty"` // user who requested the reboot; empty for a file or a check
 	// Now means to wait neither for a slot nor for a window, as a person requested.
 	Now bool `json:"now,omitempty"`
 	// Boot is the boot ID at the request. With another boot ID, the host has rebooted.
 	Boot      string `json:"boot"`
-	Cancelled string `json:"cancelled,omitempty"` // by whom
+	Cancelled string `json:"cancelled,omitempty"` // user who cancelled the reboot
 	// Message says what the host waits for.
 	Message string `json:"message,omitempty"`
 	// ByOther reports that something else than hostler has rebooted the host.
@@ -44,20 +44,20 @@ type Request struct {
 
 // Attempt is the state of the current attempt, and the result of the last ones.
 type Attempt struct {
-	Failed  int       `json:"failed,omitempty"`  // attempts, one after the other
-	Failure string    `json:"failure,omitempty"` // why the last one failed
-	RetryAt time.Time `json:"retryAt,omitzero"`  // no attempt before
+	Failed  int       `json:"failed,omitempty"`  // number of failed attempts in a row
+	Failure string    `json:"failure,omitempty"` // error of the last failed attempt
+	RetryAt time.Time `json:"retryAt,omitzero"`  // earliest time of the next attempt
 	Granted time.Time `json:"granted,omitzero"`  // when the host got its turn
 	Down    time.Time `json:"down,omitzero"`     // start of the last step before the boot, by the clock before the boot
-	Drain   time.Time `json:"drain,omitzero"`    // start of the drain whose pods are to be started again
-	Locked  bool      `json:"locked,omitempty"`  // a lock outside may have to be given back
+	Drain   time.Time `json:"drain,omitzero"`    // start of the drain; its containers must be started again
+	Locked  bool      `json:"locked,omitempty"`  // the lock may be held, and must be released
 }
 
 // Past is a reboot that is over.
 type Past struct {
 	Reason string          `json:"reason"`
-	At     time.Time       `json:"at"`   // its end
-	Took   metav1.Duration `json:"took"` // from the slot to the end; zero if it had none
+	At     time.Time       `json:"at"`   // end of the reboot
+	Took   metav1.Duration `json:"took"` // time from the slot to the end; zero without a slot
 	// ByOther reports that something else than hostler has rebooted the host.
 	ByOther bool `json:"byOther,omitempty"`
 }
@@ -81,7 +81,7 @@ func (r *Request) published(byServer bool) controlplane.RebootRequest {
 	}
 	switch r.Step {
 	case controlplane.RebootWanted, controlplane.RebootVerifying, controlplane.RebootDone:
-		p.Message = r.Message // otherwise it repeats the message of the server
+		p.Message = r.Message // at the other steps, the message comes from the server
 	}
 	return p
 }

@@ -20,10 +20,10 @@ type node struct {
 	machine controlplane.Identity
 
 	stored *corev1.Node // the last known Node; nil if it is not known
-	err    error        // of the last read
-	ready  time.Time    // since when the Node has been Ready in this boot, by the monotonic clock; zero if it is not
+	err    error        // error of the last read
+	ready  time.Time    // since when the Node is Ready in this boot, by the monotonic clock; zero if it is not
 	seen   chan *corev1.Node
-	stop   context.CancelFunc // of the watch; nil without one
+	stop   context.CancelFunc // stops the watch; nil if no watch runs
 }
 
 // follow starts a watch of the Node if a reboot is requested, and otherwise stops it.

@@ -19,16 +19,16 @@ const mostSteps = 10
 // round is the state that Run's goroutine owns.
 type round struct {
 	node    node
-	drain   *work  // of the pods; nil before
-	command *work  // that reboots the host; nil before
-	settled string // the ID of a request of which nothing is left to do
+	drain   *work  // drain of the pods; nil before its start
+	command *work  // reboot command; nil before its start
+	settled string // ID of the last request that is completely finished
 }
 
 // work is a task in its own goroutine.
 type work struct {
 	cancel context.CancelFunc
-	over   chan struct{} // closed at the end
-	err    error         // once it is over
+	over   chan struct{} // closed when the task has ended
+	err    error         // error of the task; valid after over is closed
 }
 
 // begin starts a task, and wakes the controller when it ends.
@@ -114,7 +114,7 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 		}
 		c.act(ctx, *r, f)
 		if wait := d.Next.Sub(f.Now); !d.Next.IsZero() && wait < interval {
-			return max(wait, time.Second) // if the clock was set, do not loop without a pause
+			return max(wait, time.Second) // a changed clock must not cause a busy loop
 		}
 		return interval
 	}
@@ -292,7 +292,7 @@ func (c *Controller) announceStep(before Request, d Decision) {
 
 // act does the work of the current step.
 func (c *Controller) act(ctx context.Context, r Request, f Facts) {
-	if r.Step == controlplane.RebootWanted && !r.tidied() { // release a lock later that did not answer
+	if r.Step == controlplane.RebootWanted && !r.tidied() { // retry a release that failed
 		c.tidy(ctx)
 	}
 	if f.Unannounced != "" && !r.Now && r.Step != controlplane.RebootVerifying {
@@ -326,7 +326,7 @@ func (c *Controller) drain(ctx context.Context, r Request) error {
 				r.Attempt.Drain = at.UTC().Round(0)
 			}
 		})
-		c.onDisk(ctx) // otherwise pods stay stopped after a power cut
+		c.onDisk(ctx) // after a power cut, the next boot must know which pods to start
 	})
 	if err == nil && !record.Graceful {
 		err = fmt.Errorf("%s", cmp.Or(record.Error, "pods still run: "+left(record)))
@@ -358,7 +358,7 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 func (c *Controller) tidy(ctx context.Context) {
 	c.round.drain.end()
 	c.round.drain, c.round.command = nil, nil
-	r := c.edit(func(*Request) {}) // includes the start of the drain
+	r := c.edit(func(*Request) {}) // read the request again: the drain may have set its start
 	c.undo(ctx, r)
 	calling, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()

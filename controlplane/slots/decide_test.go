@@ -47,8 +47,8 @@ func TestWhoGetsASlot(t *testing.T) {
 		part    string
 		nodes   []string
 		ask     []string
-		want    []slots.Why // for each client that asks
-		message string      // part of the last message
+		want    []slots.Why // answers to the clients, in order
+		message string      // part of the message of the last answer
 	}{
 		"one slot":                                 {slots: 1, ask: []string{"x", "y"}, want: []slots.Why{yes, slots.Full}, message: "all slots of the group are held: x since 2026-11-27T12:00:00Z"},
 		"a holder asks again":                      {slots: 1, ask: []string{"x", "x"}, want: []slots.Why{yes, yes}},
@@ -288,7 +288,7 @@ func TestWhichAgentsWait(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3", "b1")
 	one := slots.Policy{Slots: 1, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
 	for name, c := range map[string]struct {
-		requests [][]slots.AgentRequest // for successive calls of TakeIn
+		requests [][]slots.AgentRequest // arguments of successive calls of TakeIn
 		waiting  []string
 		granted  []string
 	}{

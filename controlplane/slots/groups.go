@@ -58,7 +58,7 @@ func (s State) clone() State {
 type Groups struct {
 	store  store.Store
 	kind   store.Kind
-	prefix string // of object names
+	prefix string // prefix of object names
 	// lock serializes reads and changes, so that only other servers cause conflicts, and known never
 	// gets older.
 	lock chan struct{}
@@ -71,7 +71,7 @@ type Groups struct {
 type Known struct {
 	State
 	Version string // changes with each write; empty before the first write
-	Err     error  // of the last read; nil if it succeeded
+	Err     error  // error of the last read; nil if it succeeded
 }
 
 // NewGroups returns the groups in a store. namespace has their Leases on Kubernetes; etcd ignores it.
@@ -220,7 +220,7 @@ func decode(o store.Object) (State, error) {
 func encode(o store.Object, s State) error {
 	for _, list := range []reflect.Value{reflect.ValueOf(&s.Holders), reflect.ValueOf(&s.Waiting), reflect.ValueOf(&s.Releases)} {
 		if list = list.Elem(); list.IsNil() {
-			list.Set(reflect.MakeSlice(list.Type(), 0, 0)) // [], not null
+			list.Set(reflect.MakeSlice(list.Type(), 0, 0)) // encode as [], not as null
 		}
 	}
 	if record, is := o.(*Record); is {

@@ -58,7 +58,7 @@ type history struct {
 	policy  slots.Policy
 	nodes   slots.Nodes
 	now     time.Time
-	depth   int // of nested operations
+	depth   int // number of nested operations
 	uids    int
 	// deleted has the UIDs of deleted Nodes. released has the clients that gave back or were released since the
 	// last check.
@@ -66,10 +66,10 @@ type history struct {
 	released map[string]bool
 	// agents has the requests on Nodes. seen has the requests that a leader sees: its watch may be late.
 	agents, seen map[string]slots.AgentRequest
-	requests     int // of agents
+	requests     int // number of agents' requests so far
 	last         slots.State
 	maxSlots     int                // greatest number of slots since the last check
-	overtaken    map[int64][]string // by number of a request: the clients that overtook it
+	overtaken    map[int64][]string // clients that overtook a request, by its number
 	log          []string
 }
 
@@ -177,7 +177,7 @@ func (h *history) step() {
 		}
 	case n < 23:
 		h.request(id)
-	case n < 27 && h.depth == 0: // there is only one leader
+	case n < 27 && h.depth == 0: // not nested: there is only one leader
 		h.lead()
 	case n == 27:
 		h.maxSlots = max(h.maxSlots, h.policy.Slots)
@@ -423,10 +423,10 @@ func (h *history) settle() {
 			}
 		}
 		for _, id := range got {
-			for h.giveBack(id) != nil { // until it gets an answer
+			for h.giveBack(id) != nil { // repeat until the client gets an answer
 			}
 		}
-		for _, id := range clients { // clients that did not get the answer
+		for _, id := range clients { // clients whose answer was lost
 			if h.last.Holder(id) != nil && !slices.Contains(waiting, id) {
 				_ = h.giveBack(id)
 			}
@@ -444,7 +444,7 @@ func TestRandomHistories(t *testing.T) {
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		histories = 100_000
 	}
-	const each = 250 // histories of a subtest
+	const each = 250 // number of histories in a subtest
 	for first := uint64(0); first < histories; first += each {
 		t.Run(fmt.Sprint("from ", first), func(t *testing.T) {
 			t.Parallel()
@@ -462,7 +462,7 @@ func runHistory(t *testing.T, seed uint64) {
 		h.step()
 		h.check()
 	}
-	if seed%4 == 0 { // not always, since this takes longer than the rest
+	if seed%4 == 0 { // only sometimes: this takes longer than the rest
 		h.settle()
 	}
 }

@@ -21,9 +21,9 @@ import (
 const (
 	MostSlots    = 100
 	mostWaiting  = 200
-	mostAgents   = 150 // of mostWaiting: the other places are for FleetLock clients
+	mostAgents   = 150 // part of mostWaiting; the other places are for FleetLock clients
 	mostReleases = 10
-	mostReason   = 100 // bytes
+	mostReason   = 100 // in bytes
 	// LongestRequest is the greatest length of the ID of an agent's request, in bytes.
 	LongestRequest = 64
 )
@@ -88,16 +88,16 @@ type How string
 
 // The values of How.
 const (
-	GivenBack   How = "GivenBack"   // by its holder
+	GivenBack   How = "GivenBack"   // by the holder
 	Released    How = "Released"    // by a person
-	NodeDeleted How = "NodeDeleted" // of the holder
+	NodeDeleted How = "NodeDeleted" // the Node of the holder was deleted
 )
 
 // Release is a slot that became free.
 type Release struct {
 	ID     string       `json:"id"`
 	Node   string       `json:"node,omitempty"`
-	Held   *metav1.Time `json:"held"` // start; null for a request without slot
+	Held   *metav1.Time `json:"held"` // start of holding the slot; null for a request without a slot
 	At     metav1.Time  `json:"at"`
 	How    How          `json:"how"`
 	Who    string       `json:"by"` // "fleetlock" or "agent", a person, or a server

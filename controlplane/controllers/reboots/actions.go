@@ -23,7 +23,7 @@ const blockedLong = 5 * time.Minute
 // Event reports a step of a reboot on a Node.
 type Event struct {
 	Node    string
-	Type    string // such as corev1.EventTypeNormal
+	Type    string // corev1.EventTypeNormal or EventTypeWarning
 	Reason  string
 	Message string
 }
@@ -79,7 +79,7 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 		c.reread.Send()
 		return err
 	}
-	if confirmed.note(before, after, granted); len(confirmed.Steps) == 0 { // the watch was wrong, or another client was faster
+	if confirmed.note(before, after, granted); len(confirmed.Steps) == 0 { // the watch was late, or another client was faster
 		return fmt.Errorf("change group %s: %w: nothing is left to do", change.Group, controlplane.ErrConflict)
 	}
 	c.changedGroup(before, after, granted)

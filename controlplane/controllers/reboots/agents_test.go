@@ -27,13 +27,13 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// cluster is one server of a cluster with one slot, in a bubble.
+// cluster is a cluster with one slot and one server, in a synctest bubble.
 type cluster struct {
 	*testing.T
 	*kubelets
 	*reboots.Controller
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []reboots.Event
 }
 
@@ -84,7 +84,7 @@ func (c *cluster) serves(name string, p store.Store) (r *reboots.Controller, sto
 	return r, stop
 }
 
-// reasons are those of the events so far.
+// reasons returns the Nodes and reasons of all Events so far.
 func (c *cluster) reasons() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func TestHowLongANodeTakesCountsAcrossServers(t *testing.T) {
 	}{
 		"for half an hour":           {30 * time.Minute, false},
 		"for longer than it may":     {62 * time.Minute, true},
-		"since before any drain":     {30 * 24 * time.Hour, false}, // its clock is wrong
+		"since before any drain":     {30 * 24 * time.Hour, false}, // the clock of the host is wrong
 		"since a time in the future": {-time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestHowLongANodeTakesCountsAcrossServers(t *testing.T) {
 	}
 }
 
-// TestADeadHostGetsNoSlot has one that requested a slot, and then gives no sign of life.
+// TestADeadHostGetsNoSlot has a host that requested a slot before its lease expired.
 func TestADeadHostGetsNoSlot(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.node("dead", at("r1", controlplane.RebootWaiting), setReady(corev1.ConditionUnknown))
@@ -209,7 +209,7 @@ func TestWhatCannotBeDecidedIsNamed(t *testing.T) {
 	})
 }
 
-// deaf is the store of a server that does not read groups any more, once it is deaf.
+// deaf is the store of a server. While is is true, it cannot read groups.
 type deaf struct {
 	*process
 	is atomic.Bool
@@ -222,8 +222,8 @@ func (d *deaf) Get(ctx context.Context, kind store.Kind, name string) (store.Obj
 	return d.process.Get(ctx, kind, name)
 }
 
-// TestANewLeaderReadsTheGroupsFirst has one that knows of a slot that was given back, and given to another host
-// since. The host of the first one waits again.
+// TestANewLeaderReadsTheGroupsFirst has a new leader that last read the group while n1 held the slot. Since then,
+// n2 has got the slot, and n1 waits again.
 func TestANewLeaderReadsTheGroupsFirst(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.node("n1", at("r1", controlplane.RebootWaiting))
@@ -256,7 +256,7 @@ func TestANewLeaderReadsTheGroupsFirst(t *testing.T) {
 	})
 }
 
-// TestAReleaseIsOnTheNodeAtOnce has no leader that could write it.
+// TestAReleaseIsOnTheNodeAtOnce has no leader: the server that frees the slot must write that on the Node.
 func TestAReleaseIsOnTheNodeAtOnce(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.node("n1", at("r1", controlplane.RebootWaiting))
@@ -279,7 +279,7 @@ func TestAReleaseIsOnTheNodeAtOnce(t *testing.T) {
 	})
 }
 
-// TestAPodThatNoWatchHasReportedIsWaitedFor has one that was bound to the Node right before the cordon.
+// TestAPodThatNoWatchHasReportedIsWaitedFor has a pod that was bound to the Node right before the cordon.
 func TestAPodThatNoWatchHasReportedIsWaitedFor(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.hidden = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "late"}}
@@ -317,7 +317,7 @@ func TestAHostIsToldOnceWhyItWaits(t *testing.T) {
 	})
 }
 
-// TestAWaitingHostNamesTheHolder has a slot that goes from host to host.
+// TestAWaitingHostNamesTheHolder gives one slot to several hosts in turn.
 func TestAWaitingHostNamesTheHolder(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.serve()
@@ -365,7 +365,7 @@ func TestManyWaitingHostsCostFewWrites(t *testing.T) {
 			names = names[1:]
 			time.Sleep(soon)
 		}
-		// Each reboot changes the group, the slot of a host twice, and what is on the first of those that wait.
+		// Each reboot writes the group, twice the Node of the host, and the Nodes of the first waiting hosts.
 		if got, want := c.Report().Writes.Stored-begun, (hosts-20)*(3+named); got > uint64(want) {
 			t.Errorf("%d writes for %d reboots, want at most %d", got, hosts-20, want)
 		}

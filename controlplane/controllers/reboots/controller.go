@@ -42,23 +42,23 @@ type Policies map[string]slots.Policy
 
 // Controller manages the slots of all groups. It is safe for concurrent use.
 type Controller struct {
-	OnEvent func(Event) // called for what has become of a Node; set it before Run, nil for nothing
+	OnEvent func(Event) // called for each Event about a Node; may be nil; set it before Run
 
 	*executor.Executor[Action]
 	store   store.Store
-	evicter store.Evicter // nil for a store without
+	evicter store.Evicter // nil if the store cannot evict pods
 	pods    *podcache.Cache
 	groups  *slots.Groups
 	contact *store.Contact
 	nodes   *store.Table[Host]
 	changed loop.Signal
 	reread  loop.Signal
-	self    string // the name of this server, for records
+	self    string // name of this server in records
 	log     *slog.Logger
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	policies Policies
-	blocked  map[string]Blocked // by pod; those that this server has requested to be evicted
+	blocked  map[string]Blocked // by pod; only pods whose eviction this server has requested
 }
 
 // Action is a write that is due.
@@ -124,7 +124,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	}
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
-		if h.Name != "" { // one that cannot be read
+		if h.Name != "" { // the Name is empty if the Node cannot be read
 			f.Hosts[h.Name] = h
 		}
 	}
@@ -268,7 +268,7 @@ func (c *Controller) Refresh(ctx context.Context) error {
 // a slot that was given back may belong to another host now.
 func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 	for {
-		_ = c.Refresh(ctx) // the groups say what failed
+		_ = c.Refresh(ctx) // current checks the result of each read
 		if c.current() {
 			return c.Executor.Lead(ctx, term)
 		}
@@ -320,7 +320,7 @@ func (c *Controller) decide(now time.Time) ([]Action, time.Time, error) {
 	c.forget(d.Emptying)
 	for _, h := range f.held() {
 		if host := f.Hosts[h.Node]; host.released() && now.Sub(host.SlotSince) < time.Second {
-			c.reread.Send() // a person frees it, by another server
+			c.reread.Send() // another server is freeing the slot for a person
 		}
 	}
 	due := make([]Action, 0, len(d.Changes)+len(d.Answers)+len(d.Evictions))

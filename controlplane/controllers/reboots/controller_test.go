@@ -22,7 +22,7 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// soon is when anything must be seen.
+// soon is the time after which a change must be visible.
 const soon = 15 * time.Second
 
 // rig is a fleet in a store, in a bubble of synctest.
@@ -35,7 +35,7 @@ func inBubble(t *testing.T, test func(rig)) {
 	synctest.Test(t, func(t *testing.T) { test(rig{t, memory.New(memory.Options{EndsLeases: true})}) })
 }
 
-// serve starts a server on a store, which the test's end stops.
+// serve starts a server on a store. The end of the test stops it.
 func (r rig) serve(name string, s store.Store) *reboots.Controller {
 	r.Helper()
 	part, err := slots.ParsePart("0")
@@ -127,12 +127,12 @@ func TestTheSlotOfADeletedNodeIsFreed(t *testing.T) {
 		}
 
 		r.store.Remove(store.Nodes, "n2")
-		r.node("n2", "a", corev1.ConditionTrue) // at once, with another UID
+		r.node("n2", "a", corev1.ConditionTrue) // immediately, with another UID
 		r.want("with another Node of its name")
 	})
 }
 
-// TestANodeThatIsStillThereKeepsItsSlot has a server whose watch reports a deletion that was none.
+// TestANodeThatIsStillThereKeepsItsSlot has a server whose watch wrongly reports a deletion.
 func TestANodeThatIsStillThereKeepsItsSlot(t *testing.T) {
 	inBubble(t, func(r rig) {
 		r.node("n1", "a", corev1.ConditionTrue)
@@ -162,7 +162,7 @@ func TestWhatIsKnownOfNodesDecides(t *testing.T) {
 		if why := r.asks(c, "n2"); why != slots.OtherZone {
 			t.Errorf("n2 gets %q, want %q", why, slots.OtherZone)
 		}
-		r.node("n1", "a", corev1.ConditionFalse) // it reboots
+		r.node("n1", "a", corev1.ConditionFalse) // n1 reboots
 		g := c.Report().Groups[0]
 		if g.Members != 2 || len(g.NotReady) != 0 || g.Note(g.Holders[0]) != "its Node is not Ready, and has not booted since" {
 			t.Errorf("group = %+v, %q, want two Nodes, none not ready but the holder", g, g.Note(g.Holders[0]))

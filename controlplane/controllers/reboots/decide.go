@@ -31,8 +31,8 @@ type Facts struct {
 	Groups   map[string]slots.Known
 	// Pods returns the pods of a Node, or why they are not known. It is nil if the store cannot evict pods.
 	Pods    func(node string) ([]podcache.Pod, error)
-	Blocked map[string]Blocked        // by pod
-	Object  func(group string) string // KIND/NAME of a group
+	Blocked map[string]Blocked        // by name of the pod
+	Object  func(group string) string // returns KIND/NAME of a group's object
 }
 
 // nodes returns the Nodes in the format of package slots.
@@ -86,7 +86,7 @@ func Decide(f Facts, now time.Time) Decision {
 // outlook is the state of all requests after the due changes of the groups. Answers on Nodes are for that
 // state, so that each is written only once.
 type outlook struct {
-	waits  map[string]*slots.Wait // of agents by Node; nil for one that gets a slot
+	waits  map[string]*slots.Wait // waits of agents by Node; nil for an agent that gets a slot
 	groups map[string]slots.State
 }
 
@@ -128,8 +128,8 @@ func (f Facts) held() map[string]*slots.Holder {
 // Change adds requests to a group, gives slots, and frees slots that are not needed any more.
 type Change struct {
 	Group   string
-	Deleted []slots.Holder // of Nodes that were deleted
-	Done    []slots.Holder // of hosts that do not need them any more
+	Deleted []slots.Holder // holders whose Nodes were deleted
+	Done    []slots.Holder // holders that do not need their slots any more
 	// Requests are the requests of all agents in the group.
 	Requests []slots.AgentRequest
 	Steps    []Step
@@ -224,7 +224,7 @@ func (change *Change) note(before, after slots.State, granted []slots.Client) {
 // Answer changes the slot annotation of a Node, and cordons or uncordons it.
 type Answer struct {
 	Node          slots.Node
-	Slot          *controlplane.RebootSlot // nil for none
+	Slot          *controlplane.RebootSlot // nil to remove the annotation
 	Unschedulable bool
 	Steps         []Step
 	before        Host
@@ -280,7 +280,7 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 	case r == nil || !r.Step.NeedsSlot():
 		return nil
 	case h.holds(held) && h.released() && r.Step != controlplane.RebootWaiting:
-		return h.Slot // the slot is about to be freed
+		return h.Slot // the slot will be freed
 	case h.holds(held):
 		slot := controlplane.RebootSlot{ID: r.ID, Granted: held.Since.DeepCopy()}
 		if h.Slot != nil && h.Slot.ID == r.ID && h.Slot.Granted.Equal(slot.Granted) && mayBeCordoned(r.Step) {
@@ -288,7 +288,7 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 		}
 		return &slot
 	case h.Slot != nil && h.Slot.Granted != nil && (!configured || f.unsure()):
-		return h.Slot // neither a changed configuration nor an unreadable group takes a slot away
+		return h.Slot // the host keeps its slot if the group is not configured or cannot be read
 	}
 	if r.Step != controlplane.RebootWaiting {
 		return without(h)
@@ -298,13 +298,13 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 	switch wait, waiting := ahead.waits[h.Name]; {
 	case !configured:
 		slot.Why, slot.Message = "group", "no group "+h.Group+" is configured on the servers"
-	case !waiting || wait == nil && state.Holder(h.Name) != nil && !h.holds(state.Holder(h.Name)): // by another request
+	case !waiting || wait == nil && state.Holder(h.Name) != nil && !h.holds(state.Holder(h.Name)): // another request of the host has the slot
 		w := state.WaitOf(h.Name)
 		slot.Why, slot.Message = whyOf(w), w.Message
 	case wait != nil:
 		slot.Why, slot.Message = whyOf(*wait), wait.Message
 	case h.Slot == nil || h.Slot.ID == r.ID && h.Slot.Granted == nil:
-		return h.Slot // it is about to get one
+		return h.Slot // the host will get a slot
 	}
 	return slot
 }

@@ -27,11 +27,11 @@ const (
 
 // Emptying is the state of a Node that the server empties for its host.
 type Emptying struct {
-	Slot    controlplane.RebootSlot // the answer on its Node
-	Left    []podcache.Pod          // pods that must leave
-	Blocked []Blocked               // the pods of Left that may not be evicted now
+	Slot    controlplane.RebootSlot // answer on the Node
+	Left    []podcache.Pod          // pods that must leave the Node
+	Blocked []Blocked               // pods of Left whose eviction was refused
 	Evict   []Eviction
-	Next    time.Time // when the next eviction is requested; zero for none
+	Next    time.Time // time of the next eviction; zero if none is planned
 }
 
 // Blocked is a pod that cannot be evicted now.
@@ -39,17 +39,17 @@ type Blocked struct {
 	Pod     string
 	UID     types.UID
 	Node    string
-	Message string // of the API server
+	Message string // error message of the API server
 	Since   time.Time
-	Until   time.Time // when it is tried again
-	evented bool      // an Event was published
+	Until   time.Time // time of the next attempt
+	evented bool      // an Event about the pod was published
 }
 
 // Eviction evicts a pod from a Node. The annotation of the Node must be unchanged.
 type Eviction struct {
 	Pod     podcache.Pod
 	NodeUID types.UID
-	request string // the annotation of the Node
+	request string // request annotation of the Node
 }
 
 // Object implements executor.Action.

@@ -22,17 +22,17 @@ var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 // scene is one host n1 of a group with one slot.
 type scene struct {
 	step          controlplane.RebootStep
-	request       string // "" is r1
+	request       string // ID of the request; "" means r1
 	noRequest     bool
 	slot          *controlplane.RebootSlot
-	holds         string // the request that holds the slot; none if empty
+	holds         string // ID of the request that holds the slot; empty for none
 	unschedulable bool
 	byHost        bool // the host stops its pods itself
 	since         time.Duration
 	pods          []podcache.Pod
 	podsErr       error
-	noPods        bool                     // the store has none
-	blocked       map[string]time.Duration // until when, from noon
+	noPods        bool                     // the store has no pods
+	blocked       map[string]time.Duration // retry time of each blocked pod, counted from noon
 }
 
 func pod(name string) podcache.Pod {
@@ -43,7 +43,7 @@ func with(p podcache.Pod, change func(*podcache.Pod)) podcache.Pod { change(&p);
 
 func granted() *metav1.Time { return &metav1.Time{Time: noon.Add(-time.Hour)} }
 
-// facts are those of a scene.
+// facts converts the scene.
 func (s scene) facts() reboots.Facts {
 	h := reboots.Host{Node: slots.Node{Name: "n1", UID: "uid-1", Group: "default", Ready: true}, Slot: s.slot, Unschedulable: s.unschedulable, StepSince: noon.Add(-s.since), SlotSince: noon}
 	if !s.noRequest {
@@ -118,9 +118,9 @@ func TestWhatANodeSays(t *testing.T) {
 		scene
 		want string
 	}{
-		"a slot is reported":                  {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
-		"once":                                {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
-		"one of an earlier request makes way": {scene{step: waiting, holds: "r0"}, "-; free n1"},
+		"a slot is reported":                          {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
+		"once":                                        {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
+		"one of an earlier request makes way":         {scene{step: waiting, holds: "r0"}, "-; free n1"},
 		"what an earlier request got is replaced":     {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r0", Granted: granted(), Cordoned: true}, unschedulable: true}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
 		"nothing is said to one that waits not":       {scene{step: controlplane.RebootWanted}, "-"},
 		"a slot that was released is lost":            {scene{step: draining, slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{a}}, "r1 the slot was released; unschedulable false"},
@@ -159,7 +159,7 @@ func TestWhatANodeSays(t *testing.T) {
 	}
 }
 
-// TestAMessageIsWrittenNowAndThen has the same reason in other words.
+// TestAMessageIsWrittenNowAndThen changes only the message of an answer, not its reason.
 func TestAMessageIsWrittenNowAndThen(t *testing.T) {
 	f := scene{step: controlplane.RebootWaiting}.facts()
 	f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "x", By: slots.FleetLock}}}, Waiting: []slots.Request{{Client: slots.Client{ID: "n1", By: slots.Agent, Request: "r1", Reason: "kernel"}}}}}

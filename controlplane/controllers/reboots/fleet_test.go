@@ -19,18 +19,18 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// pods are those of Kubernetes.
+// pods is the kind of Kubernetes pods.
 var pods = store.Pods(false)
 
-// kubelets are the Nodes of a cluster, with their pods: an evicted pod ends after its grace period. Pods whose
-// name begins with "blocked" may not be evicted while blocked is true.
+// kubelets simulates the Nodes of a cluster and their pods. An evicted pod ends after its grace period. Pods
+// whose names begin with "blocked" cannot be evicted while blocked is true.
 type kubelets struct {
 	*memory.Store
 
 	mu      sync.Mutex // guards blocked
 	blocked bool
 	hidden  metav1.Object // a pod that no watch has reported yet
-	noTerm  []string      // what was written under no term
+	noTerm  []string      // keys of objects that were written without a term
 }
 
 // process is the store of one server.
@@ -95,7 +95,7 @@ func (p *process) PodsOn(_ context.Context, node string) ([]metav1.Object, error
 	return list, nil
 }
 
-// on are the pods of a Node.
+// on returns the pods of a Node.
 func (k *kubelets) on(node string) (list []metav1.Object) {
 	for _, name := range k.Names(pods) {
 		o, err := k.Peek(pods, name)
@@ -128,12 +128,12 @@ func mirror(p *corev1.Pod) {
 	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 }
 
-// edit changes a Node as another client does. It reports whether there is one.
+// edit changes a Node, as another client does. It reports whether the Node exists.
 func edit(s *memory.Store, name string, change func(*corev1.Node)) bool {
 	return s.Edit(store.Nodes, name, func(o store.Object) { change(o.(*corev1.Node)) })
 }
 
-// read is a Node, with its annotations about reboots.
+// read returns a Node and its reboot slot.
 func read(t testing.TB, s *memory.Store, name string) (*corev1.Node, *controlplane.RebootSlot) {
 	t.Helper()
 	o, err := s.Peek(store.Nodes, name)
@@ -148,7 +148,7 @@ func read(t testing.TB, s *memory.Store, name string) (*corev1.Node, *controlpla
 	return node, slot
 }
 
-// at has a host be at a step of a request.
+// at sets the request and the step of a host.
 func at(id string, step controlplane.RebootStep) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
@@ -178,7 +178,7 @@ func namesOf(list []metav1.Object) (names []string) {
 	return names
 }
 
-// describe is a slot, for failures.
+// describe formats a slot for failure messages.
 func describe(s *controlplane.RebootSlot) string {
 	if s == nil {
 		return "none"

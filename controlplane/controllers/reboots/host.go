@@ -18,9 +18,9 @@ type Host struct {
 	slots.Node
 	Request       *controlplane.RebootRequest // nil if there is none
 	Slot          *controlplane.RebootSlot    // nil if there is none
-	Err           error                       // why the request cannot be read: nothing is known of it then
+	Err           error                       // error of the request annotation; Request is not usable then
 	Unschedulable bool
-	Dead          bool // it gives no sign of life
+	Dead          bool // the Node's condition Ready is Unknown
 	// Seen is when this server first saw the request's ID, StepSince its step, and SlotSince the current Slot.
 	// All are times of the monotonic clock.
 	Seen, StepSince, SlotSince time.Time

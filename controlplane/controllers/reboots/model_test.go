@@ -27,20 +27,20 @@ import (
 	"hostler.io/hostler/internal/loop"
 )
 
-// history is a random life of a fleet.
+// history is a random sequence of operations on a fleet.
 type history struct {
 	*testing.T
 	seed   uint64
 	fleet  *kubelets
 	policy slots.Policy
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	random  *rand.Rand
-	calm    bool              // nothing goes wrong any more
-	active  map[string]string // hosts that act by a slot, with the ID of the request
-	excused map[string]bool   // of them, those whose slot a person has released, or whose Node was deleted
+	calm    bool              // no more faults, and no more requests
+	active  map[string]string // IDs of requests, by the host that uses its slot
+	excused map[string]bool   // hosts of active whose slot was released, or whose Node was deleted
 	persons map[string]bool   // Nodes that a person has cordoned
-	done    int               // reboots
+	done    int               // number of reboots
 	log     []string
 }
 
@@ -73,7 +73,7 @@ func (h *history) fail(format string, args ...any) {
 func (h *history) serve(name string) (stop func()) {
 	p := h.fleet.process()
 	var s store.Store = p
-	if h.fleet.EndsLeases() { // one that evicts no pods
+	if h.fleet.EndsLeases() { // this store evicts no pods
 		s = p.Process
 	}
 	log, contact, changed := slog.New(slog.NewTextHandler(noter{h, name}, nil)), &store.Contact{}, loop.NewSignal()
@@ -92,7 +92,7 @@ func (h *history) serve(name string) (stop func()) {
 	return func() { p.Kill(); end() }
 }
 
-// noter takes log messages of a server into the log of a history.
+// noter writes log messages of a server to the log of a history.
 type noter struct {
 	h    *history
 	name string
@@ -105,16 +105,16 @@ func (n noter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// host is the agent of one, and its machine.
+// host simulates a host and its agent.
 type host struct {
 	*history
 	name   string
 	id     string
 	wanted time.Time
-	n      int // of requests
+	n      int // number of requests
 }
 
-// to has the host be at a step, as far as it has a Node, and reports whether it has.
+// to writes a step of the request on the Node. It reports whether the Node exists.
 func (a *host) to(step controlplane.RebootStep) bool {
 	there := edit(a.fleet.Store, a.name, func(n *corev1.Node) {
 		setRequest(n, controlplane.RebootRequest{ID: a.id, Step: step, Since: metav1.Now(), Wanted: metav1.NewTime(a.wanted), Reason: "kernel", EmptiedByServer: !a.fleet.EndsLeases()})
@@ -123,7 +123,7 @@ func (a *host) to(step controlplane.RebootStep) bool {
 	return there
 }
 
-// slot is what the servers say to the present request; nil for nothing.
+// slot returns the servers' answer to the current request; nil if there is none.
 func (a *host) slot() *controlplane.RebootSlot {
 	_, s := read(a.T, a.fleet.Store, a.name)
 	if s == nil || s.ID != a.id {
@@ -132,7 +132,7 @@ func (a *host) slot() *controlplane.RebootSlot {
 	return s
 }
 
-// begins counts the host among those that act by a slot.
+// begins records that the host uses its slot, and checks that not too many hosts do.
 func (a *host) begins() {
 	a.mu.Lock()
 	a.active[a.name] = a.id
@@ -159,7 +159,7 @@ func (a *host) ends() {
 	delete(a.excused, a.name)
 }
 
-// pause lets a time pass, in which the agent may be dead.
+// pause waits for a random time. The agent may be down for longer.
 func (a *host) pause(seconds int) {
 	time.Sleep(time.Duration(a.history.n(seconds*1000)) * time.Millisecond)
 	if a.history.n(20) == 0 && !a.isCalm() {
@@ -171,7 +171,7 @@ func (a *host) pause(seconds int) {
 // live makes requests until ctx ends and no more are due.
 func (a *host) live(ctx context.Context) {
 	for ctx.Err() == nil && !a.isCalm() {
-		if a.history.n(3) > 0 { // else at once
+		if a.history.n(3) > 0 { // otherwise the host requests the next reboot immediately
 			a.pause(300)
 		}
 		a.n++
@@ -204,7 +204,7 @@ func (a *host) reboot(ctx context.Context) bool {
 			break
 		}
 		if n, _ := read(a.T, a.fleet.Store, a.name); n != nil && n.Annotations[controlplane.AnnotationReboot] == "" {
-			a.to(controlplane.RebootWaiting) // the Node is another one
+			a.to(controlplane.RebootWaiting) // the Node was deleted and registered again
 		}
 	}
 	a.begins()
@@ -262,7 +262,7 @@ func (a *host) drain(ctx context.Context) string {
 	}
 }
 
-// persons do what people do, until all is calm.
+// persons does what people do, until calm is set.
 func (h *history) people(ctx context.Context, names []string) {
 	for ctx.Err() == nil && !h.isCalm() {
 		time.Sleep(time.Duration(h.n(60)) * time.Second)
@@ -288,7 +288,7 @@ func (h *history) cordon(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	edit(h.fleet.Store, name, func(node *corev1.Node) {
-		if !node.Spec.Unschedulable { // as kubectl
+		if !node.Spec.Unschedulable { // as kubectl does
 			h.log = append(h.log, "a person cordons "+name)
 			node.Spec.Unschedulable, h.persons[name] = true, true
 		}
@@ -321,14 +321,14 @@ func (h *history) release(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.active[name] == "" {
-		delete(h.excused, name) // it has to get another one
+		delete(h.excused, name) // the host must get another slot
 	}
 }
 
 // n1 is n for a caller that holds mu.
 func (h *history) n1(n int) int { return h.random.IntN(n) }
 
-// replace deletes a Node, and registers another one of its name.
+// replace deletes a Node, and registers another one with the same name.
 func (h *history) replace(name string) {
 	h.note("Node %s is deleted", name)
 	h.mu.Lock()
@@ -348,7 +348,7 @@ func (h *history) register(name string) {
 	h.fleet.Put(store.Nodes, node)
 }
 
-// check compares what is stored with what must be.
+// check checks that no cordon of a person is undone, and that each other cordon has a slot.
 func (h *history) check(ctx context.Context, names []string) {
 	for ctx.Err() == nil {
 		time.Sleep(500 * time.Millisecond)
@@ -368,7 +368,7 @@ func (h *history) check(ctx context.Context, names []string) {
 	}
 }
 
-// schedule has pods be on Nodes that are schedulable.
+// schedule creates pods on schedulable Nodes.
 func (h *history) schedule(ctx context.Context, nodes []string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name := nodes[h.n(len(nodes))]
@@ -380,10 +380,10 @@ func (h *history) schedule(ctx context.Context, nodes []string) {
 	}
 }
 
-// TestRandomHistories has servers on one store that are killed, deposed, cut off and see old states, agents
-// that are cancelled, fail and stop for a while, and people who cordon, release slots and delete Nodes. Never
-// do more hosts act than there are slots, no cordon of a person is undone, and in the end each request is done,
-// and no Node is cordoned.
+// TestRandomHistories simulates servers that are killed, deposed, cut off and see old states. Agents are
+// cancelled, fail and pause. People cordon Nodes, release slots and delete Nodes. There must never be more active
+// hosts than slots, and no server may undo a person's cordon. In the end, each request is done, and no Node is
+// cordoned.
 func TestRandomHistories(t *testing.T) {
 	histories := 16
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
@@ -463,7 +463,7 @@ func lives(t *testing.T, seed uint64) {
 	}
 }
 
-// settle ends all trouble, and waits until each host has rebooted that wants to.
+// settle ends all faults, and waits until each requested reboot is done.
 func (h *history) settle(names []string, stops []func(), hosts *sync.WaitGroup) {
 	h.mu.Lock()
 	h.calm = true
@@ -471,11 +471,11 @@ func (h *history) settle(names []string, stops []func(), hosts *sync.WaitGroup) 
 	h.note("all is calm")
 	h.fleet.Heal()
 	h.fleet.block(false)
-	for i := range stops { // their watches may be silent
+	for i := range stops { // their watches may miss changes
 		stops[i]()
 		stops[i] = h.serve(fmt.Sprint("last", i))
 	}
-	time.Sleep(2 * time.Minute) // people may be in the middle of something
+	time.Sleep(2 * time.Minute) // operations by persons may still be in progress
 	h.fleet.block(false)
 	for _, name := range names {
 		h.uncordon(name)

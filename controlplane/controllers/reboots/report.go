@@ -18,7 +18,7 @@ type Report struct {
 	executor.Report
 	Decision
 	Groups []Group
-	Broken map[string]error // requests on Nodes that cannot be read, by Node
+	Broken map[string]error // errors of invalid requests, by Node
 }
 
 // Group is a group from its last read.
@@ -26,14 +26,14 @@ type Group struct {
 	slots.Policy
 	slots.State
 	Object   string
-	Err      error // why it could not be read
-	Members  int   // Nodes of the group
+	Err      error // error of the last read; nil if it succeeded
+	Members  int   // number of Nodes in the group
 	NotReady []string
-	Verdicts []slots.Verdict // of the requests that wait
+	Verdicts []slots.Verdict // decisions about the waiting requests
 	// Unrecorded is how many more hosts wait, for whom the queue has no place.
 	Unrecorded int
 
-	hosts    map[string]Host // of the fleet; nil before they are known
+	hosts    map[string]Host // hosts of the fleet by name; nil before the first list
 	emptying map[string]Emptying
 }
 
