@@ -20,9 +20,9 @@ const aboutAge = 10 * time.Minute
 // about has data that changes only with dockerd's process or configuration. Its request costs
 // Docker more than any list, because Docker runs runc and docker-init for their versions.
 type about struct {
-	life    uint64
-	askedAt time.Time
-	version string
+	generation uint64
+	askedAt    time.Time
+	version    string
 
 	root       string // its data folder
 	driver     string // storage driver, or containerd's snapshotter
@@ -36,7 +36,7 @@ func (r *Runtime) fresh() (about, bool) {
 	r.aboutMu.Lock()
 	defer r.aboutMu.Unlock()
 	a := r.about
-	return a, !a.askedAt.IsZero() && a.life == r.conn.Life() && time.Since(a.askedAt) < aboutAge
+	return a, !a.askedAt.IsZero() && a.generation == r.conn.Generation() && time.Since(a.askedAt) < aboutAge
 }
 
 // Info checks whether dockerd answers. It takes one call, or three after a start of dockerd.
@@ -62,7 +62,7 @@ func (r *Runtime) describe(ctx context.Context) (about, error) {
 	if a, known := r.fresh(); known {
 		return a, nil
 	}
-	a := about{life: r.conn.Life()}
+	a := about{generation: r.conn.Generation()}
 	v, err := queryVersion(ctx, r.conn, r.timeouts.Query)
 	if err != nil {
 		return about{}, err

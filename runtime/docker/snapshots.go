@@ -42,7 +42,7 @@ func (r *Runtime) snapshots(ctx context.Context, a about) (string, error) {
 	}
 	r.aboutMu.Lock()
 	defer r.aboutMu.Unlock()
-	if r.about.life == a.life {
+	if r.about.generation == a.generation {
 		r.about.snapshots = folder
 	}
 	return folder, nil

@@ -32,22 +32,22 @@ const (
 
 // Conn is a connection to one daemon. It is safe for concurrent use.
 type Conn struct {
-	path      string
-	observe   func(method string, took time.Duration, err error)
-	transport *http.Transport
-	asks      limited
-	socket    *local.Activation
-	mayWake   func(context.Context) error // nil if connecting does not start the daemon
-	current   atomic.Pointer[negotiated]
-	lives     atomic.Uint64
-	open      context.Context // cancelled by Close
-	close     context.CancelFunc
+	path       string
+	observe    func(method string, took time.Duration, err error)
+	transport  *http.Transport
+	asks       limited
+	socket     *local.Activation
+	mayWake    func(context.Context) error // nil if connecting does not start the daemon
+	current    atomic.Pointer[negotiated]
+	generation atomic.Uint64
+	open       context.Context // cancelled by Close
+	close      context.CancelFunc
 }
 
 // negotiated is a client with the API version of the daemon.
 type negotiated struct {
 	*client.Client
-	life uint64 // in which the version was requested
+	generation uint64 // in which the version was requested
 }
 
 // New prepares a connection to the socket at path, without connecting. observe is called after each
@@ -80,9 +80,9 @@ func (c *Conn) closed() error {
 	return fmt.Errorf("%w: the connection to %s was closed", runtime.ErrUnavailable, c.path)
 }
 
-// Life counts the starts of the daemon. After a connection broke or was refused, the daemon may be
-// another process, so the count increases. Facts about the daemon apply to one Life.
-func (c *Conn) Life() uint64 { return c.lives.Load() }
+// Generation increases after a connection broke or was refused, since the daemon may have restarted.
+// Facts about the daemon apply to one generation.
+func (c *Conn) Generation() uint64 { return c.generation.Load() }
 
 func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if c.open.Err() != nil {
@@ -98,18 +98,18 @@ func (c *Conn) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			c.lives.Add(1)
+			c.generation.Add(1)
 		}
 		return nil, err
 	}
-	return &watched{Conn: conn, life: c.lives.Load(), lives: &c.lives}, nil
+	return &watched{Conn: conn, dialed: c.generation.Load(), generation: &c.generation}, nil
 }
 
 // watched notices when the daemon closes a connection.
 type watched struct {
 	net.Conn
-	life  uint64
-	lives *atomic.Uint64
+	dialed     uint64 // generation when the connection was made
+	generation *atomic.Uint64
 }
 
 // Read implements net.Conn.
@@ -129,7 +129,7 @@ func (w *watched) Write(b []byte) (int, error) {
 func (w *watched) note(err error) {
 	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		// When a daemon stops, all its connections break; they count as one end.
-		w.lives.CompareAndSwap(w.life, w.life+1)
+		w.generation.CompareAndSwap(w.dialed, w.dialed+1)
 	}
 }
 
@@ -137,8 +137,8 @@ func (w *watched) note(err error) {
 // start of the daemon. Concurrent callers each request it, so that none depends on another's
 // deadline.
 func (c *Conn) client(ctx context.Context) (*client.Client, error) {
-	life := c.lives.Load()
-	if n := c.current.Load(); n != nil && n.life == life {
+	generation := c.generation.Load()
+	if n := c.current.Load(); n != nil && n.generation == generation {
 		return n.Client, nil
 	}
 	fresh, err := client.New(client.WithHost("unix://"+c.path),
@@ -149,7 +149,7 @@ func (c *Conn) client(ctx context.Context) (*client.Client, error) {
 	if _, err := fresh.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
 		return nil, err
 	}
-	c.current.Store(&negotiated{fresh, life})
+	c.current.Store(&negotiated{fresh, generation})
 	return fresh, nil
 }
 
