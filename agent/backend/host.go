@@ -160,7 +160,7 @@ func (h *Host) network() *api.Network {
 	if err := h.Files.Refresh(); err != nil {
 		n.Message = err.Error()
 	}
-	if _, ends := h.Files.Life(); !ends.IsZero() {
+	if _, ends := h.Files.Validity(); !ends.IsZero() {
 		n.Ends = &ends
 	}
 	return n

@@ -49,7 +49,7 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 			e.Plain = append(e.Plain, to)
 		}
 	}
-	begins, ends, err := o.Life()
+	begins, ends, err := o.Validity()
 	if e.Err = err; err == nil && !ends.IsZero() {
 		e.Certificate = &doctor.Certificate{Path: o.Certificate, Begins: begins, Ends: ends}
 	}

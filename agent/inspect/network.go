@@ -17,7 +17,7 @@ func Network(cfg config.API, files *listen.Files) *doctor.Network {
 		return nil
 	}
 	n := &doctor.Network{Err: files.Refresh(), Exposed: Exposed([]string{cfg.TLS.Key})}
-	if begins, ends := files.Life(); !ends.IsZero() {
+	if begins, ends := files.Validity(); !ends.IsZero() {
 		n.Certificate = &doctor.Certificate{Path: cfg.TLS.Certificate, Begins: begins, Ends: ends}
 	}
 	return n

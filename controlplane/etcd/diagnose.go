@@ -125,8 +125,8 @@ func (s *Store) refuses(ctx context.Context, r right) (bool, error) {
 	return false, s.o.fault(ctx, call{operation: "check permission to " + r.verb, object: r.path, right: r.verb, path: r.path}, s.Endpoint(), err)
 }
 
-// Life returns when the client certificate begins and ends; zero without a certificate.
-func (o Options) Life() (begins, ends time.Time, err error) {
+// Validity returns when the client certificate begins and ends; zero without a certificate.
+func (o Options) Validity() (begins, ends time.Time, err error) {
 	if o.Certificate == "" {
 		return begins, ends, nil
 	}

@@ -152,8 +152,8 @@ func (f *Files) checkValidity(leaf *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// Life returns the validity period of the certificate in use, or zero times if there is none.
-func (f *Files) Life() (begins, ends time.Time) {
+// Validity returns the validity period of the certificate in use, or zero times if there is none.
+func (f *Files) Validity() (begins, ends time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.leaf == nil {

@@ -92,7 +92,7 @@ func (n Network) usable() error {
 		return nil
 	}
 	err := n.Files.Refresh()
-	if _, ends := n.Files.Life(); ends.IsZero() {
+	if _, ends := n.Files.Validity(); ends.IsZero() {
 		return err
 	}
 	return nil

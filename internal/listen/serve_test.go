@@ -248,7 +248,7 @@ func TestChangedFilesAreLoaded(t *testing.T) {
 	if _, got, err := h.asks(friend, nil); err != nil || got != want || got == before {
 		t.Errorf("the next connection has certificate %s, %v, want the new one, %s", got, err, want)
 	}
-	begins, ends := h.files.Life()
+	begins, ends := h.files.Validity()
 	if left := time.Until(ends); begins.After(time.Now()) || left < time.Hour || left > 2*time.Hour {
 		t.Errorf("Ends() is in %v, want that of the new one", left)
 	}
@@ -339,7 +339,7 @@ func TestAnExpiredCertificateIsReported(t *testing.T) {
 	if h.log.Count("is not valid") != 1 {
 		t.Errorf("the log does not say that it is over, once:\n%s", h.log.String())
 	}
-	if _, ends := h.files.Life(); ends.IsZero() {
+	if _, ends := h.files.Validity(); ends.IsZero() {
 		t.Error("Ends() is unknown, want when it did")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
