@@ -40,19 +40,19 @@ func EndsLeases(client Client) bool {
 // is empty for the first page, and after the last.
 type Pages[T any] func(ctx context.Context, page string) (objects []T, next string, err error)
 
-// LeftOut collects the reasons why objects of a fleet were left out. It keeps the first ten
+// Skipped collects the reasons why objects of a fleet were skipped. It keeps the first ten
 // reasons.
-type LeftOut []error
+type Skipped []error
 
 // Add adds the reason of one object.
-func (l *LeftOut) Add(why error) {
+func (l *Skipped) Add(why error) {
 	if len(*l) < 10 {
 		*l = append(*l, why)
 	}
 }
 
-// Err returns ErrIncomplete with the reasons; nil if nothing is left out.
-func (l LeftOut) Err() error {
+// Err returns ErrIncomplete with the reasons; nil if nothing was skipped.
+func (l Skipped) Err() error {
 	if len(l) == 0 {
 		return nil
 	}

@@ -25,9 +25,9 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 		return fmt.Errorf("list nodes: %w", context.Cause(ctx))
 	}
 	defer c.others.Reconnect() // lists are rare: keep no connection open
-	var leftOut controlplane.LeftOut
+	var skipped controlplane.Skipped
 	tooLarge := func(o *metav1.PartialObjectMetadata, most string) {
-		leftOut.Add(fmt.Errorf("%q has more than %s", o.Name, most))
+		skipped.Add(fmt.Errorf("%q has more than %s", o.Name, most))
 	}
 	nodes := func(ctx context.Context, page string) ([]corev1.Node, string, error) {
 		list, err := c.nodes(ctx, page, tooLarge)
@@ -46,7 +46,7 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 	if err := controlplane.JoinFleet(ctx, nodes, leases, each); err != nil {
 		return err
 	}
-	return leftOut.Err()
+	return skipped.Err()
 }
 
 // nodes reads the page of all Nodes that begins at the token.

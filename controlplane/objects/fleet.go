@@ -22,7 +22,7 @@ func (c *Client) EndsLeases() bool {
 // Fleet calls each for all Nodes with their Leases. Unreadable objects are left out, and
 // ErrIncomplete names them at the end.
 func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
-	var unreadable controlplane.LeftOut
+	var unreadable controlplane.Skipped
 	if err := controlplane.JoinFleet(ctx, pagesOf[corev1.Node](c, Node, &unreadable), pagesOf[coordinationv1.Lease](c, Lease, &unreadable), each); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 
 // pagesOf reads the objects of a kind once, except unreadable ones. Pages that are not in order are
 // an error: Nodes would seem to have no Leases.
-func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.LeftOut) controlplane.Pages[T] {
+func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.Skipped) controlplane.Pages[T] {
 	var last string
 	return func(ctx context.Context, page string) ([]T, string, error) {
 		if ctx.Err() != nil {

@@ -42,8 +42,8 @@ func rank(key string) int {
 	return 2
 }
 
-// LeftOut is the key that says which entries of a map were dropped because it was too large.
-const LeftOut = "sanitize.hostler.io/left-out"
+// DroppedKey is the key that says which entries of a map were dropped because it was too large.
+const DroppedKey = "sanitize.hostler.io/left-out"
 
 // Clean returns a copy of a value from another program in which every text is printable, on one
 // line, and bounded. Text that is cut says so. Unchanged values are shared with v, which is not
@@ -184,7 +184,7 @@ func (c *cleaner) labels(labels map[string]string) (map[string]string, bool) {
 		taken += len(k) + len(v)
 	}
 	if left > 0 {
-		clean[LeftOut] = fmt.Sprintf("%d entries, %d bytes", left, leftBytes)
+		clean[DroppedKey] = fmt.Sprintf("%d entries, %d bytes", left, leftBytes)
 	}
 	return clean, true
 }

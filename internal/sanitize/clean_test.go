@@ -118,7 +118,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	if got["hostler.io/keep"] != "true" || got["tier"] != "db" || got["io.kubernetes.pod.uid"] != "4711" {
 		t.Error("a label that hostler or an operator goes by was left out")
 	}
-	if !strings.Contains(got[sanitize.LeftOut], " entries, ") {
+	if !strings.Contains(got[sanitize.DroppedKey], " entries, ") {
 		t.Errorf("labels do not say what was left out: %v", slices.Sorted(maps.Keys(got)))
 	}
 	pods := make([]pod, 1000)

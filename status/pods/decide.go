@@ -233,7 +233,7 @@ func startedAt(s corev1.ContainerStatus) (at metav1.Time) {
 }
 
 // named returns a text with the first few of many names.
-func named(all []LeftOut) string {
+func named(all []Skipped) string {
 	const most = 5
 	var parts []string
 	for _, l := range all[:min(len(all), most)] {

@@ -60,11 +60,11 @@ type Desired struct {
 	Ended map[string]*corev1.Pod
 	// Kept are paths of running pods that get no object; stored objects stay.
 	Kept    map[string]bool
-	LeftOut []LeftOut
+	Skipped []Skipped
 }
 
-// LeftOut is a running pod without an object of its own.
-type LeftOut struct{ Path, Reason string }
+// Skipped is a running pod without an object of its own.
+type Skipped struct{ Path, Reason string }
 
 // Desire returns the objects that the store should have. Older pods come first, so that a new pod
 // never replaces the object of a running one.
@@ -100,7 +100,7 @@ func Desire(f Facts) Desired {
 			continue
 		}
 		d.Kept[path] = true
-		d.LeftOut = append(d.LeftOut, LeftOut{path, reason})
+		d.Skipped = append(d.Skipped, Skipped{path, reason})
 	}
 	return d
 }

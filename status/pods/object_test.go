@@ -220,8 +220,8 @@ func TestAHostHasABoundedNumberOfObjects(t *testing.T) {
 		many = append(many, numbered(pods.MostPods+1-i)) // the latest first
 	}
 	d := pods.Desire(facts(many...))
-	if len(d.Running) != pods.MostPods || len(d.LeftOut) != 2 || d.LeftOut[1].Path != "shop/web-501" || !d.Kept["shop/web-501"] {
-		t.Errorf("Desire() = %d objects, left out %v, want the latest two left out", len(d.Running), d.LeftOut)
+	if len(d.Running) != pods.MostPods || len(d.Skipped) != 2 || d.Skipped[1].Path != "shop/web-501" || !d.Kept["shop/web-501"] {
+		t.Errorf("Desire() = %d objects, left out %v, want the latest two left out", len(d.Running), d.Skipped)
 	}
 
 	labelled := func(kib int) func(*runtime.Pod) {
@@ -229,18 +229,18 @@ func TestAHostHasABoundedNumberOfObjects(t *testing.T) {
 	}
 	huge := labelled(250)
 	d = pods.Desire(facts(numbered(1, huge), numbered(2, huge), numbered(3, huge), numbered(4, huge), numbered(5, huge), numbered(6), numbered(7, labelled(256))))
-	if len(d.Running) != 5 || len(d.LeftOut) != 2 || d.LeftOut[0].Path != "shop/web-5" || d.LeftOut[1].Reason != "its object has more than 256 KiB" || d.Running["shop/web-6"] == nil {
-		t.Errorf("Desire() = %d objects, left out %v, want those left out that do not fit", len(d.Running), d.LeftOut)
+	if len(d.Running) != 5 || len(d.Skipped) != 2 || d.Skipped[0].Path != "shop/web-5" || d.Skipped[1].Reason != "its object has more than 256 KiB" || d.Running["shop/web-6"] == nil {
+		t.Errorf("Desire() = %d objects, left out %v, want those left out that do not fit", len(d.Running), d.Skipped)
 	}
 }
 
 func TestAnOlderPodKeepsItsObject(t *testing.T) {
 	d := pods.Desire(facts(web(uid("u2"), func(p *runtime.Pod) { p.ID, p.CreatedAt = "s2", began.Add(time.Hour) }), web()))
-	if d.Running["shop/web"].UID != "u1" || len(d.LeftOut) != 1 {
-		t.Errorf("Desire() = UID %s, left out %v, want the older pod's object", d.Running["shop/web"].UID, d.LeftOut)
+	if d.Running["shop/web"].UID != "u1" || len(d.Skipped) != 1 {
+		t.Errorf("Desire() = UID %s, left out %v, want the older pod's object", d.Running["shop/web"].UID, d.Skipped)
 	}
 	d = pods.Desire(facts(web(ended(0)), web(uid("u2"))))
-	if d.Running["shop/web"].UID != "u2" || len(d.LeftOut) != 0 {
-		t.Errorf("Desire() = UID %s, left out %v, want the object of the one that runs", d.Running["shop/web"].UID, d.LeftOut)
+	if d.Running["shop/web"].UID != "u2" || len(d.Skipped) != 0 {
+		t.Errorf("Desire() = UID %s, left out %v, want the object of the one that runs", d.Running["shop/web"].UID, d.Skipped)
 	}
 }

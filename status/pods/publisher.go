@@ -189,7 +189,7 @@ type session struct {
 	compared   time.Time
 	networks   map[PodKey]runtime.PodNetwork
 	noted      bool      // Written was called
-	waiting    []LeftOut // in this pass: pods that wait until another object is removed
+	waiting    []Skipped // in this pass: pods that wait until another object is removed
 }
 
 // pass updates the stored objects, and returns the time until all must be compared.
@@ -208,7 +208,7 @@ func (s *session) pass(ctx context.Context, f Facts) (time.Duration, error) {
 		s.o.Heartbeat(err)
 		return 0, err
 	}
-	s.o.Heartbeat(leftOut(append(d.LeftOut, s.waiting...), len(d.Running)))
+	s.o.Heartbeat(skippedError(append(d.Skipped, s.waiting...), len(d.Running)))
 	return time.Until(s.compared.Add(compareInterval)), nil
 }
 
@@ -236,8 +236,8 @@ func (s *session) ask(ctx context.Context, pods []runtime.Pod) map[PodKey]runtim
 	return known
 }
 
-// leftOut returns an error that names pods without an object, or nil.
-func leftOut(all []LeftOut, objects int) error {
+// skippedError returns an error that names pods without an object, or nil.
+func skippedError(all []Skipped, objects int) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -353,7 +353,7 @@ func (s *session) change(ctx context.Context, d Desired, path string, have Store
 // learn records a stored object. Objects beyond the memory limit are compared later.
 func (s *session) learn(path string, have Stored, waits bool) {
 	if waits {
-		s.waiting = append(s.waiting, LeftOut{path, "the object of an earlier pod has finalizers"})
+		s.waiting = append(s.waiting, Skipped{path, "the object of an earlier pod has finalizers"})
 	}
 	if have.exists() && len(s.known) < 2*MostPods {
 		s.known[path] = have

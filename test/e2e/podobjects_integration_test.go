@@ -132,7 +132,7 @@ func TestAFleetInEtcdSeesThePodsOfAHost(t *testing.T) {
 	if o.APIVersion != "v1" || o.Kind != "Pod" || string(o.UID) != p.UID || !slices.Equal(o.OwnerReferences, owner) || o.CreationTimestamp.IsZero() || o.Status.StartTime == nil {
 		t.Errorf("object = %+v, want that of the pod, owned by its Node", o)
 	}
-	if o.Labels["example.com/app"] != "web" || len(o.Labels) > 25 || o.Labels[sanitize.LeftOut] == "" {
+	if o.Labels["example.com/app"] != "web" || len(o.Labels) > 25 || o.Labels[sanitize.DroppedKey] == "" {
 		t.Errorf("labels = app %q, %d in all, want that one, and some of the large ones", o.Labels["example.com/app"], len(o.Labels))
 	}
 	s := o.Status.ContainerStatuses[0]
