@@ -74,7 +74,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 			return s.rebootChecks.Run(ctx, func() { l.Heartbeat(nil) })
 		}))
 	}
-	if a.plane.Certificate != nil && !a.naming.unnamed() { // the certificate is for the Node's name
+	if a.plane.Certificate != nil && !a.naming.nameInvalid() { // the certificate is for the Node's name
 		add("certificate", plain(a.plane.Certificate.Run))
 	}
 	if watcher, able := a.plane.Client.(controlplane.NodeWatcher); able { // only such a control plane has other writers

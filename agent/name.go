@@ -39,27 +39,27 @@ func (n naming) name() *doctor.Name {
 		return nil
 	}
 	return &doctor.Name{
-		Node:       node.Name,
-		Configured: cfg.Node.Name != "",
-		HostName:   n.reader.HostName(),
-		Unnamed:    node.Unnamed,
-		Shared:     cfg.ControlPlane.Type != embedded.Type,
-		Starting:   node.Unnamed != "" && time.Since(n.since) < nameWait,
+		Node:        node.Name,
+		Configured:  cfg.Node.Name != "",
+		HostName:    n.reader.HostName(),
+		NameProblem: node.NameProblem,
+		Shared:      cfg.ControlPlane.Type != embedded.Type,
+		Starting:    node.NameProblem != "" && time.Since(n.since) < nameWait,
 	}
 }
 
-// withheld returns why the Node must not be created yet; empty if it may be.
-func (n naming) withheld() string {
+// nodeBlocked returns why the Node must not be created yet; empty if it may be.
+func (n naming) nodeBlocked() string {
 	if name := n.name(); name != nil {
-		return name.Withheld()
+		return name.NodeBlocked()
 	}
 	return ""
 }
 
-// unnamed reports whether hostler must not publish anything under the Node's name.
-func (n naming) unnamed() bool {
+// nameInvalid reports whether hostler must not publish anything under the Node's name.
+func (n naming) nameInvalid() bool {
 	name := n.name()
-	return name != nil && name.Unnamed != "" && name.Shared
+	return name != nil && name.NameProblem != "" && name.Shared
 }
 
 // awaitName returns when a host without a name gets one, or when ctx ends. Everything that the

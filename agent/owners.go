@@ -33,7 +33,7 @@ func newOwners(n naming, client controlplane.Client, h host, notes *statefile.Va
 			return h.logind.ListInhibitors(ctx)
 		},
 	}
-	return owner.New(switches, owner.Withhold(n.withheld, search.Others), log), past
+	return owner.New(switches, owner.BlockNode(n.nodeBlocked, search.Others), log), past
 }
 
 // switches returns the configured jobs. If hostler writes no Node, it writes no Lease unless the

@@ -57,7 +57,7 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine probe.Machine) (err error) {
 	client := opened.Client
 	left := report.OpenDepartures(a.kept.notes, a.node(), client.Type(), a.log)
-	unresponsive := func() bool { return left.Gone() || a.naming.unnamed() } // send no Events for a Node that was deregistered or has no name
+	unresponsive := func() bool { return left.Gone() || a.naming.nameInvalid() } // send no Events for a Node that was deregistered or has no name
 	a.plane = plane{
 		ControlPlane: opened,
 		left:         left,

@@ -57,15 +57,15 @@ func (a *Agent) Run(signals <-chan os.Signal) error {
 		a.loops.Feed(ctx, a.host.notifier.WatchdogInterval(), func() { a.notify(a.host.notifier.Watchdog()) }, a.log)
 	})
 	named := make(chan string, 1)
-	if a.settings.Node().Unnamed != "" {
-		a.log.Warn("no valid host name for the Node", "reason", a.settings.Node().Unnamed)
+	if a.settings.Node().NameProblem != "" {
+		a.log.Warn("no valid host name for the Node", "reason", a.settings.Node().NameProblem)
 		loops.Go(func() {
 			if name, err := a.awaitName(ctx); err == nil {
 				named <- name
 			}
 		})
 	}
-	if !a.naming.unnamed() { // otherwise the agent reports it after the restart that sets the name
+	if !a.naming.nameInvalid() { // otherwise the agent reports it after the restart that sets the name
 		loops.Go(func() { a.reports.bootEvents.ReportLastBoot(ctx) })
 	}
 	loops.Go(func() {

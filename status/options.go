@@ -16,9 +16,9 @@ import (
 
 // Options is the configuration of the Node.
 type Options struct {
-	Name    string // result of NodeName, or Nameless
-	Unnamed string // why the host name is not a valid Node name, or ""
-	Version string // hostler's own, such as "v0.1.0"
+	Name        string // result of NodeName, or FallbackName
+	NameProblem string // why the host name is not a valid Node name, or ""
+	Version     string // hostler's own, such as "v0.1.0"
 
 	MaxPods   int // capacity for pods
 	MaxImages int // in status.images; -1 for all
@@ -103,8 +103,8 @@ func checkTaint(t corev1.Taint) []string {
 	return problems
 }
 
-// Nameless is the Node's name on a host without a usable name.
-const Nameless = "localhost"
+// FallbackName is the Node's name on a host without a usable name.
+const FallbackName = "localhost"
 
 // HostNameError says why the host name is not a valid Node name.
 type HostNameError struct{ Problem string }

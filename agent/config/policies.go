@@ -26,10 +26,10 @@ import (
 
 // NodeOptions returns the options of the Node, for this host name and this version of hostler.
 func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
-	unnamed := ""
+	problem := ""
 	name, err := status.NodeName(c.Node.Name, hostName)
-	if nameless, ok := errors.AsType[*status.HostNameError](err); ok { // hostler works without a host name, except for the Node
-		name, unnamed, err = status.Nameless, nameless.Problem, nil
+	if invalid, ok := errors.AsType[*status.HostNameError](err); ok { // hostler works without a host name, except for the Node
+		name, problem, err = status.FallbackName, invalid.Problem, nil
 	}
 	if err != nil {
 		return status.Options{}, err
@@ -41,7 +41,7 @@ func (c Config) NodeOptions(hostName, version string) (status.Options, error) {
 	pids := c.Node.Reserved.PID.Value()
 	o := status.Options{
 		Name:          name,
-		Unnamed:       unnamed,
+		NameProblem:   problem,
 		Version:       version,
 		MaxPods:       c.Node.MaxPods,
 		MaxImages:     c.Status.MaxImages,

@@ -271,13 +271,13 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		}, []string{"warn pressure|/run has 0 of 4Gi free|du -xh /run"}},
 		{"a Node by node.name", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "db", Configured: true, HostName: "web"} }, nil},
 		{"a host that gets its name late", func(f *doctor.Facts) {
-			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true, Starting: true}
+			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", NameProblem: "the host name is localhost", Shared: true, Starting: true}
 		}, []string{"warn node-name|Node and Lease are not written|hostnamectl set-hostname NAME|set node.name"}},
 		{"one that has none in a fleet", func(f *doctor.Facts) {
-			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", Unnamed: "the host name is localhost", Shared: true}
+			f.Name = &doctor.Name{Node: "localhost", HostName: "localhost", NameProblem: "the host name is localhost", Shared: true}
 		}, []string{"fail node-name|without one there is no Node and no Lease|hostnamectl set-hostname NAME"}},
 		{"one that has none on its own", func(f *doctor.Facts) {
-			f.Name = &doctor.Name{Node: "localhost", HostName: "Rack_7", Unnamed: "host name: bad"}
+			f.Name = &doctor.Name{Node: "localhost", HostName: "Rack_7", NameProblem: "host name: bad"}
 		}, []string{"warn node-name|host name: bad; its Node is named localhost, on this host only|hostnamectl set-hostname NAME"}},
 		{"a host that was renamed", func(f *doctor.Facts) { f.Name = &doctor.Name{Node: "web", HostName: "Web-2", Shared: true} }, []string{
 			"warn node-name|now named web-2, but its Node is still web|to rename the Node: hostler leave; systemctl restart hostler, which registers it as web-2|node.name: web,",

@@ -18,7 +18,7 @@ func stopFirst(f Facts) Check {
 	if f.Systemd.Missing || f.Systemd.Problem != "" || len(f.Phases) == 0 || f.delegated() {
 		return Check{}
 	}
-	var unnamed []string
+	var missing []string
 	var found faults
 	var fine Check
 	if len(f.StopFirst) > 0 {
@@ -32,12 +32,12 @@ func stopFirst(f Facts) Check {
 			found.add(warn("correct shutdown.stopFirst; `systemctl list-units --type=service` lists the names",
 				"%s, which should stop before the pods, does not exist (%s)", u.Name, u.LoadState))
 		case !named && u.ActiveState == "active":
-			unnamed = append(unnamed, u.Name)
+			missing = append(missing, u.Name)
 		}
 	}
-	if len(unnamed) > 0 {
-		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see /usr/share/doc/hostler/docs/start/kubernetes.md; then %s", strings.Join(unnamed, ", "), f.fixes().restartAgent()),
-			"%s would restart pods while hostler stops them", strings.Join(unnamed, ", ")))
+	if len(missing) > 0 {
+		found.add(warn(fmt.Sprintf("set shutdown: {enabled: true, stopFirst: [%s]}, see /usr/share/doc/hostler/docs/start/kubernetes.md; then %s", strings.Join(missing, ", "), f.fixes().restartAgent()),
+			"%s would restart pods while hostler stops them", strings.Join(missing, ", ")))
 	}
 	return found.or(fine)
 }

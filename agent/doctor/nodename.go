@@ -8,25 +8,25 @@ import (
 
 // Name has the names of the host and of its Node.
 type Name struct {
-	Node       string // name of the Node
-	Configured bool   // the name is from node.name
-	HostName   string // the host's name now
-	Unnamed    string // why the host name was no valid Node name when the agent started; empty if it was
-	Shared     bool   // the control plane also has the Nodes of other hosts
+	Node        string // name of the Node
+	Configured  bool   // the name is from node.name
+	HostName    string // the host's name now
+	NameProblem string // why the host name was no valid Node name when the agent started; empty if it was
+	Shared      bool   // the control plane also has the Nodes of other hosts
 	// Unregistered reports that the control plane has no Node of that name, as far as the agent knows.
 	Unregistered bool
 	Starting     bool // the agent has just started, and waits for the host to get its name
 }
 
-// Withheld says why the host's name prevents Node and Lease; empty if it does not.
-func (n Name) Withheld() string {
+// NodeBlocked says why the host's name prevents Node and Lease; empty if it does not.
+func (n Name) NodeBlocked() string {
 	switch {
-	case n.Unnamed == "" || !n.Shared && !n.Starting:
+	case n.NameProblem == "" || !n.Shared && !n.Starting:
 		return ""
 	case n.Starting:
-		return n.Unnamed + "; Node and Lease are not written until it has one"
+		return n.NameProblem + "; Node and Lease are not written until it has one"
 	}
-	return n.Unnamed + "; without one there is no Node and no Lease"
+	return n.NameProblem + "; without one there is no Node and no Lease"
 }
 
 // NodeName compares the names of host and Node.
@@ -40,12 +40,12 @@ func NodeName(f Facts) Check {
 	switch {
 	case n.Configured:
 		return ok("the Node is named %s (node.name)", n.Node)
-	case n.Unnamed != "" && n.Starting:
-		return warn(give, "%s", n.Withheld())
-	case n.Unnamed != "" && n.Shared:
-		return fail(give, "%s", n.Withheld())
-	case n.Unnamed != "":
-		return warn(give, "%s; its Node is named %s, on this host only", n.Unnamed, n.Node)
+	case n.NameProblem != "" && n.Starting:
+		return warn(give, "%s", n.NodeBlocked())
+	case n.NameProblem != "" && n.Shared:
+		return fail(give, "%s", n.NodeBlocked())
+	case n.NameProblem != "":
+		return warn(give, "%s; its Node is named %s, on this host only", n.NameProblem, n.Node)
 	case now == n.Node:
 		return ok("the Node is named %s, like the host", n.Node)
 	}

@@ -65,7 +65,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 		f.Runtimes, err = checkOnce(ctx, cfg, log)
 		return err
 	})
-	if f.Name != nil && f.Name.Unnamed != "" {
+	if f.Name != nil && f.Name.NameProblem != "" {
 		cfg.ControlPlane.Type = "" // a host without a name has no Node to check
 	}
 	looking.Go(func() (err error) {
@@ -134,9 +134,9 @@ func nameAlone(cfg config.Config) *doctor.Name {
 	n := &doctor.Name{Configured: cfg.Node.Name != "", Shared: cfg.ControlPlane.Type != embedded.Type}
 	var err error
 	if n.Node, err = open.NodeName(cfg); err != nil {
-		n.Node, n.Unnamed = status.Nameless, err.Error()
-		if nameless, ok := errors.AsType[*status.HostNameError](err); ok {
-			n.Unnamed = nameless.Problem
+		n.Node, n.NameProblem = status.FallbackName, err.Error()
+		if invalid, ok := errors.AsType[*status.HostNameError](err); ok {
+			n.NameProblem = invalid.Problem
 		}
 	}
 	n.HostName = n.Node

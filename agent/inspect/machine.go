@@ -42,8 +42,8 @@ func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
 	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // root may be able to read the files
 		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err))
 	}
-	if p.Node.Unnamed != "" {
-		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now waits for a name for its Node", &status.HostNameError{Problem: p.Node.Unnamed}))
+	if p.Node.NameProblem != "" {
+		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now waits for a name for its Node", &status.HostNameError{Problem: p.Node.NameProblem}))
 	}
 	return lacks, err
 }

@@ -36,9 +36,9 @@ func (s Search) Others(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 	return seen
 }
 
-// Withhold prevents hostler from owning Node and Lease while why returns a reason, unless they have
+// BlockNode prevents hostler from owning Node and Lease while why returns a reason, unless they have
 // another owner anyway.
-func Withhold(why func() string, scan Scan) Scan {
+func BlockNode(why func() string, scan Scan) Scan {
 	return func(ctx context.Context, known map[Job]Owner) map[Job]Owner {
 		seen, reason := scan(ctx, known), why()
 		for _, job := range []Job{Node, Lease} {

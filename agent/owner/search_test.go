@@ -71,7 +71,7 @@ func TestAHostWithoutANameHasNoNode(t *testing.T) {
 			}
 			return map[Job]Owner{}
 		}
-		o := New(map[Job]Switch{Node: c.set, Lease: c.set}, Withhold(func() string { return c.why }, scan), discard())
+		o := New(map[Job]Switch{Node: c.set, Lease: c.set}, BlockNode(func() string { return c.why }, scan), discard())
 		o.Refresh(t.Context())
 		for _, job := range []Job{Node, Lease} {
 			if _, got, _ := o.Mine(job); got != c.want {
