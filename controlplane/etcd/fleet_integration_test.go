@@ -110,7 +110,7 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 // seen counts the reports of a Fleet.
 type seen struct {
 	lists, sets, unreadable, deleted atomic.Int64
-	nameless                         atomic.Int64 // deletions without a last state
+	stateless                        atomic.Int64 // deletions without a last state
 	lost                             atomic.Int64 // calls that ended because the connection was lost
 }
 
@@ -120,7 +120,7 @@ func (s *seen) Unreadable(string, error) { s.unreadable.Add(1) }
 func (s *seen) Synced()                  {}
 func (s *seen) Delete(_ string, last store.Object) {
 	if last == nil {
-		s.nameless.Add(1)
+		s.stateless.Add(1)
 	}
 	s.deleted.Add(1)
 }
@@ -406,9 +406,9 @@ func TestAFollowOfDeletionsLeavesOutRenewals(t *testing.T) {
 		ctl(t, c, "del", fmt.Sprintf("/hostler/leases/n-%05d", i))
 	}
 	reaches(t, "deletions", &s.deleted, ended)
-	if s.lists.Load() != 1 || s.sets.Load() != leases || s.nameless.Load() != 0 || s.deleted.Load() != ended {
+	if s.lists.Load() != 1 || s.sets.Load() != leases || s.stateless.Load() != 0 || s.deleted.Load() != ended {
 		t.Errorf("reported %d lists, %d leases, %d deletions, %d of them without a last state, want 1, %d, %d, 0",
-			s.lists.Load(), s.sets.Load(), s.deleted.Load(), s.nameless.Load(), leases, ended)
+			s.lists.Load(), s.sets.Load(), s.deleted.Load(), s.stateless.Load(), leases, ended)
 	}
 }
 

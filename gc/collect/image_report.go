@@ -46,14 +46,14 @@ func (r *imageRun) finish(ctx context.Context) {
 		}
 		delete(r.collector.weighed, fs.Filesystem) // measure again when it is full the next time
 	}
-	r.warnNameless()
+	r.warnUnreportedFilesystems()
 	ctx, looked := finally(running) // a new context, because the measurements may have used up the time
 	defer looked()
 	r.findBroken(ctx)
 }
 
-// warnNameless warns about runtimes that do not report the filesystem of their images.
-func (r *imageRun) warnNameless() {
+// warnUnreportedFilesystems warns about runtimes that do not report the filesystem of their images.
+func (r *imageRun) warnUnreportedFilesystems() {
 	named := make(map[string]bool)
 	for _, u := range r.facts.Filesystems {
 		named[u.Runtime] = true

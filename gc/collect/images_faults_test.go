@@ -165,16 +165,16 @@ func TestCollectWithoutUsableFigures(t *testing.T) {
 	}
 }
 
-// nameless is a runtime that does not report its image filesystem.
-type nameless struct{ *runtimetest.Fake }
+// noFilesystems is a runtime that does not report its image filesystem.
+type noFilesystems struct{ *runtimetest.Fake }
 
-func (nameless) ImageFilesystems(context.Context) ([]runtime.Filesystem, error) { return nil, nil }
+func (noFilesystems) ImageFilesystems(context.Context) ([]runtime.Filesystem, error) { return nil, nil }
 
 func TestCollectWithoutAFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, runtimetest.Options{})
 		h.pull("a")
-		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{nameless{h.fake}} }
+		h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{noFilesystems{h.fake}} }
 		images := h.images(func(p *gc.ImagePolicy) { p.MaximumAge = time.Minute * 3 })
 		r := h.collect(images, gc.Options{})
 		if len(r.Removed) != 0 || r.Kept[gc.UnknownUsage] != 1 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "runtime fake reports no image filesystem") {
