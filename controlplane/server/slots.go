@@ -89,7 +89,7 @@ func reportOfReboots(r reboots.Report) report {
 		}
 		for _, g := range r.Groups {
 			for _, v := range g.Verdicts {
-				if v.Wait != nil || v.By == slots.FleetLock {
+				if v.Wait != nil || v.Type == slots.FleetLock {
 					actions = append(actions, answer.Action{Object: clean(g.Object), Action: clean("give a slot to " + v.ID), Reason: clean(g.Why(v))})
 				}
 			}
@@ -124,13 +124,13 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 		}
 		for _, h := range g.Holders {
 			a.Holders = append(a.Holders, answer.SlotHolder{
-				ID: clean(h.ID), Since: h.Since.UTC(), By: clean(string(h.By)), Node: clean(h.Node), Zone: clean(h.Zone), Reason: clean(h.Reason),
+				ID: clean(h.ID), Since: h.Since.UTC(), By: clean(string(h.Type)), Node: clean(h.Node), Zone: clean(h.Zone), Reason: clean(h.Reason),
 				Note: g.Note(h), Step: g.Step(h), Waits: clean(g.WaitsFor(h)), Late: reboots.Late(h, now),
 			})
 		}
 		for _, v := range g.Verdicts {
 			a.Waiting = append(a.Waiting, answer.SlotRequest{
-				ID: clean(v.ID), Since: v.Since.UTC(), By: clean(string(v.By)), Reason: clean(v.Reason), Wait: clean(g.Why(v)), Kept: v.Wait == nil, Paused: v.Paused,
+				ID: clean(v.ID), Since: v.Since.UTC(), By: clean(string(v.Type)), Reason: clean(v.Reason), Wait: clean(g.Why(v)), Kept: v.Wait == nil, Paused: v.Paused,
 			})
 		}
 		for _, r := range g.Releases {

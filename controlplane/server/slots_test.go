@@ -133,7 +133,7 @@ func TestAHolderThatDoesNotReturnIsAProblem(t *testing.T) {
 	ready(s, "n1", "a", corev1.ConditionFalse)
 	groups := slots.NewGroups(s, "")
 	if _, err := groups.Change(t.Context(), "default", store.Term{}, func(state *slots.State) error {
-		state.Ask(slots.Client{ID: "gone", By: slots.FleetLock}, slots.Policy{Slots: 1}, nil, time.Now().Add(-2*time.Hour))
+		state.Ask(slots.Client{ID: "gone", Type: slots.FleetLock}, slots.Policy{Slots: 1}, nil, time.Now().Add(-2*time.Hour))
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestAReleaseSaysThatANodeIsStillCounted(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			state.Ask(slots.Client{ID: name, By: slots.FleetLock}, slots.Policy{Slots: 2}, slots.Nodes{name: {Name: name, UID: node.GetUID()}}, time.Now())
+			state.Ask(slots.Client{ID: name, Type: slots.FleetLock}, slots.Policy{Slots: 2}, slots.Nodes{name: {Name: name, UID: node.GetUID()}}, time.Now())
 		}
 		return nil
 	}); err != nil {

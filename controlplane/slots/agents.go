@@ -20,9 +20,9 @@ func (s *State) TakeIn(requests []AgentRequest, now time.Time) {
 		r.Reason = Shorten(r.Reason)
 		current[r.ID] = r
 	}
-	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.By == Agent && current[r.ID].Request != r.Client.Request })
+	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.Type == Agent && current[r.ID].Request != r.Client.Request })
 	for i, r := range s.Waiting {
-		if r.By == Agent {
+		if r.Type == Agent {
 			s.Waiting[i].Client, s.Waiting[i].Paused = current[r.ID].Client, current[r.ID].Paused
 		}
 	}
@@ -39,7 +39,7 @@ func (s *State) TakeIn(requests []AgentRequest, now time.Time) {
 func (s *State) full() bool {
 	agents := 0
 	for _, r := range s.Waiting {
-		if r.By == Agent {
+		if r.Type == Agent {
 			agents++
 		}
 	}
@@ -61,7 +61,7 @@ func (s *State) dropPaused() bool {
 func (s *State) Grant(p Policy, nodes Nodes, now time.Time) []Client {
 	var granted []Client
 	for _, v := range s.Plan(p, nodes, now, "") {
-		if _, is := nodes[v.ID]; v.Wait == nil && v.By == Agent && is {
+		if _, is := nodes[v.ID]; v.Wait == nil && v.Type == Agent && is {
 			s.grant(v.Request, nodes, now)
 			granted = append(granted, v.Client)
 		}

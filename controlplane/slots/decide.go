@@ -77,8 +77,8 @@ type Verdict struct {
 func (s *State) Ask(c Client, p Policy, nodes Nodes, now time.Time) *Wait {
 	held, waits := s.Holder(c.ID), s.Request(c.ID)
 	switch {
-	case held != nil && held.By != c.By, waits != nil && waits.By != c.By:
-		return &Wait{OtherClient, fmt.Sprintf("the host of this ID has a request by another way than %s: only one may reboot it", c.By)}
+	case held != nil && held.Type != c.Type, waits != nil && waits.Type != c.Type:
+		return &Wait{OtherClient, fmt.Sprintf("the host of this ID has a request by another way than %s: only one may reboot it", c.Type)}
 	case held != nil:
 		return nil
 	}
@@ -128,12 +128,12 @@ func (r *Request) repeat(c Client, now time.Time) {
 
 // forget removes requests that FleetLock clients no longer repeat.
 func (s *State) forget(now time.Time) {
-	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.By == FleetLock && now.Sub(r.Asked.Time) > forgetTime })
+	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.Type == FleetLock && now.Sub(r.Asked.Time) > forgetTime })
 }
 
 // overdue reports whether a request was not repeated in time. No slot is kept free for it then.
 func (r Request) overdue(now time.Time) bool {
-	return r.By == FleetLock && now.Sub(r.Asked.Time) > max(repeatTime, 2*time.Duration(r.EverySeconds)*time.Second)
+	return r.Type == FleetLock && now.Sub(r.Asked.Time) > max(repeatTime, 2*time.Duration(r.EverySeconds)*time.Second)
 }
 
 // grant gives a slot to a waiting request.

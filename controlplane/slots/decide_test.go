@@ -36,7 +36,7 @@ func part(t testing.TB, text string) slots.Part {
 	return p
 }
 
-func client(id string) slots.Client { return slots.Client{ID: id, By: slots.FleetLock} }
+func client(id string) slots.Client { return slots.Client{ID: id, Type: slots.FleetLock} }
 
 // TestWhoGetsASlot makes clients ask one after the other, a minute apart. "-id" gives the slot back.
 func TestWhoGetsASlot(t *testing.T) {
@@ -230,7 +230,7 @@ func agents(texts ...string) []slots.AgentRequest {
 	for _, text := range texts {
 		text, paused := strings.CutPrefix(text, "-")
 		id, request, _ := strings.Cut(text, "=")
-		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id, By: slots.Agent, Reason: "kernel", Request: request}, Paused: paused})
+		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id, Type: slots.Agent, Reason: "kernel", Request: request}, Paused: paused})
 	}
 	return requests
 }
@@ -318,7 +318,7 @@ func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	var s slots.State
 	var requests []slots.AgentRequest
 	for i := range 1000 {
-		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: fmt.Sprint("n", i), By: slots.Agent, Request: "r"}, Paused: i < 900})
+		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: fmt.Sprint("n", i), Type: slots.Agent, Request: "r"}, Paused: i < 900})
 	}
 	s.TakeIn(requests, noon)
 	paused := len(slices.DeleteFunc(slices.Clone(s.Waiting), func(r slots.Request) bool { return !r.Paused }))
@@ -348,26 +348,26 @@ func TestTheLargestGroupFitsIntoAnAnnotation(t *testing.T) {
 	var s slots.State
 	last := (*slots.Wait)(nil)
 	for i := range 400 {
-		last = s.Ask(slots.Client{ID: id(i), By: slots.FleetLock, Reason: reason}, p, nodes, noon)
+		last = s.Ask(slots.Client{ID: id(i), Type: slots.FleetLock, Reason: reason}, p, nodes, noon)
 	}
 	if last == nil || last.Why != slots.QueueFull {
 		t.Errorf("Ask() = %+v, want that no more requests are recorded", last)
 	}
 	for i := range 20 {
 		s.Release(id(i), strings.Repeat("w", 32), reason, noon)
-		s.Ask(slots.Client{ID: id(100 + i), By: slots.FleetLock, Reason: reason}, p, nodes, noon)
-		s.Ask(slots.Client{ID: id(300 + i), By: slots.FleetLock, Reason: reason}, p, nodes, noon.Add(6*time.Minute))
+		s.Ask(slots.Client{ID: id(100 + i), Type: slots.FleetLock, Reason: reason}, p, nodes, noon)
+		s.Ask(slots.Client{ID: id(300 + i), Type: slots.FleetLock, Reason: reason}, p, nodes, noon.Add(6*time.Minute))
 	}
 	var requests []slots.AgentRequest
 	for i := range 400 {
-		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id(i), By: slots.Agent, Reason: reason, Request: strings.Repeat("r", slots.LongestRequest)}, Paused: i >= 100})
+		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id(i), Type: slots.Agent, Reason: reason, Request: strings.Repeat("r", slots.LongestRequest)}, Paused: i >= 100})
 	}
 	s = slots.State{Releases: s.Releases}
 	s.TakeIn(requests, noon)
 	s.Grant(p, nodes, noon)
 	s.TakeIn(requests, noon)
 	for i := range 400 {
-		s.Ask(slots.Client{ID: "x" + id(i)[1:], By: slots.FleetLock, Reason: reason}, p, nodes, noon)
+		s.Ask(slots.Client{ID: "x" + id(i)[1:], Type: slots.FleetLock, Reason: reason}, p, nodes, noon)
 	}
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -217,7 +217,7 @@ func (h *history) judge(before, after slots.State, id string, now time.Time) {
 	}
 	oldest := true
 	for _, older := range before.Waiting {
-		overdue := older.By == slots.FleetLock && now.Sub(older.Asked.Time) > max(15*time.Minute, 2*time.Duration(older.EverySeconds)*time.Second)
+		overdue := older.Type == slots.FleetLock && now.Sub(older.Asked.Time) > max(15*time.Minute, 2*time.Duration(older.EverySeconds)*time.Second)
 		if older.ID == id {
 			break
 		}
@@ -266,7 +266,7 @@ func (h *history) request(id string) {
 		return
 	case r.ID == "" || h.IntN(3) == 0: // a new request, perhaps in place of another one
 		h.requests++
-		r = slots.AgentRequest{Client: slots.Client{ID: id, By: slots.Agent, Request: fmt.Sprint("r", h.requests)}}
+		r = slots.AgentRequest{Client: slots.Client{ID: id, Type: slots.Agent, Request: fmt.Sprint("r", h.requests)}}
 	}
 	r.Paused = h.IntN(3) == 0
 	h.agents[id] = r
@@ -286,7 +286,7 @@ func (h *history) lead() {
 	}
 	err := h.change(func(s *slots.State) error {
 		for _, o := range s.Holders {
-			if live, wants := h.agents[o.ID]; o.By == slots.Agent && (!wants || live.Client.Request != o.Client.Request || live.Paused) {
+			if live, wants := h.agents[o.ID]; o.Type == slots.Agent && (!wants || live.Client.Request != o.Client.Request || live.Paused) {
 				h.released[o.ID] = true
 				s.Free(o, slots.GivenBack, "agent", h.now)
 			}
@@ -333,8 +333,8 @@ func (h *history) serveAgents() {
 		h.agents[id] = r
 	}
 	left := func() bool {
-		return len(h.agents) > 0 || slices.ContainsFunc(h.last.Holders, func(o slots.Holder) bool { return o.By == slots.Agent }) ||
-			slices.ContainsFunc(h.last.Waiting, func(r slots.Request) bool { return r.By == slots.Agent })
+		return len(h.agents) > 0 || slices.ContainsFunc(h.last.Holders, func(o slots.Holder) bool { return o.Type == slots.Agent }) ||
+			slices.ContainsFunc(h.last.Waiting, func(r slots.Request) bool { return r.Type == slots.Agent })
 	}
 	for round := 0; left(); round++ {
 		if round > 100 {
@@ -346,14 +346,14 @@ func (h *history) serveAgents() {
 		h.check()
 		for _, o := range h.last.Holders {
 			switch {
-			case o.By == slots.Agent && h.agents[o.ID].Client.Request == o.Client.Request:
+			case o.Type == slots.Agent && h.agents[o.ID].Client.Request == o.Client.Request:
 				delete(h.agents, o.ID)
-			case o.By == slots.FleetLock:
+			case o.Type == slots.FleetLock:
 				_ = h.giveBack(o.ID)
 			}
 		}
 		for _, r := range h.last.Waiting { // FleetLock clients withdraw, and ask again later
-			if r.By == slots.FleetLock {
+			if r.Type == slots.FleetLock {
 				_ = h.giveBack(r.ID)
 			}
 		}

@@ -28,13 +28,13 @@ const (
 	LongestRequest = 64
 )
 
-// By is how a client requests slots.
-type By string
+// ClientType is how a client requests slots.
+type ClientType string
 
 // The values of By: by the FleetLock protocol, or by an annotation of the agent's Node.
 const (
-	FleetLock By = "fleetlock"
-	Agent     By = "agent"
+	FleetLock ClientType = "fleetlock"
+	Agent     ClientType = "agent"
 )
 
 // State is the record of a group.
@@ -50,8 +50,8 @@ type State struct {
 
 // Client requests or holds a slot.
 type Client struct {
-	ID string `json:"id"`
-	By By     `json:"by"`
+	ID   string     `json:"id"`
+	Type ClientType `json:"by"`
 	// Reason is why the client wants to reboot.
 	Reason string `json:"reason,omitempty"`
 	// Request is the ID of an agent's request.
@@ -135,9 +135,9 @@ func (s *State) Request(id string) *Request {
 func (s *State) GiveBack(id string, now time.Time) bool {
 	held, waits := s.Holder(id), s.Request(id)
 	switch {
-	case held != nil && held.By == FleetLock:
+	case held != nil && held.Type == FleetLock:
 		return s.Free(*held, GivenBack, string(FleetLock), now)
-	case waits != nil && waits.By == FleetLock:
+	case waits != nil && waits.Type == FleetLock:
 		return s.remove(id)
 	}
 	return false

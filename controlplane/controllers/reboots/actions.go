@@ -90,11 +90,11 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 func (c *Controller) changedGroup(before, after slots.State, granted []slots.Client) {
 	for _, o := range before.Holders {
 		if after.Holder(o.ID) == nil || !after.Holder(o.ID).Since.Equal(&o.Since) {
-			c.log.Info("slot freed", "id", o.ID, "by", o.By)
+			c.log.Info("slot freed", "id", o.ID, "by", o.Type)
 		}
 	}
 	for _, g := range granted {
-		c.log.Info("gave slot", "id", g.ID, "by", g.By, "reason", g.Reason)
+		c.log.Info("gave slot", "id", g.ID, "by", g.Type, "reason", g.Reason)
 	}
 }
 

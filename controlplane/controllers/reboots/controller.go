@@ -167,7 +167,7 @@ func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots
 	had := false
 	err = c.change(ctx, group, store.Term{}, func(s *slots.State) error {
 		had = s.Holder(id) != nil
-		wait = s.Ask(slots.Client{ID: id, By: slots.FleetLock}, p, nodes, time.Now())
+		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())
 		return nil
 	})
 	if err == nil && wait == nil && !had {
@@ -218,7 +218,7 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 func (c *Controller) revoke(ctx context.Context, group, id string) error {
 	state, err := c.groups.Get(ctx, group)
 	held := state.Holder(id)
-	if err != nil || held == nil || held.By != slots.Agent {
+	if err != nil || held == nil || held.Type != slots.Agent {
 		return err
 	}
 	for range attempts {

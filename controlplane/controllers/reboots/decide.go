@@ -94,13 +94,13 @@ type outlook struct {
 func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now time.Time) {
 	o.groups[p.Group] = after
 	for _, h := range after.Holders {
-		if h.By == slots.Agent {
+		if h.Type == slots.Agent {
 			o.waits[h.ID] = nil
 		}
 	}
 	detailed := 0
 	for _, v := range after.Plan(p, nodes, now, "") {
-		if v.By != slots.Agent {
+		if v.Type != slots.Agent {
 			continue
 		}
 		if v.Wait != nil && v.Wait.Why != slots.Paused {
@@ -117,7 +117,7 @@ func (f Facts) held() map[string]*slots.Holder {
 	held := map[string]*slots.Holder{}
 	for group := range f.Policies {
 		for i, h := range f.Groups[group].Holders {
-			if h.By == slots.Agent && (held[h.ID] == nil || f.Hosts[h.ID].holds(&h)) {
+			if h.Type == slots.Agent && (held[h.ID] == nil || f.Hosts[h.ID].holds(&h)) {
 				held[h.ID] = &f.Groups[group].Holders[i]
 			}
 		}
@@ -152,7 +152,7 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 		case o.Node == "":
 		case !there || host.UID != o.UID:
 			c.Deleted = append(c.Deleted, o)
-		case o.By == slots.Agent && host.done(o):
+		case o.Type == slots.Agent && host.done(o):
 			c.Done = append(c.Done, o)
 		}
 	}
@@ -181,7 +181,7 @@ func (f Facts) requests(group string, held map[string]*slots.Holder) []slots.Age
 	requests := make([]slots.AgentRequest, 0, len(hosts))
 	for _, h := range hosts {
 		requests = append(requests, slots.AgentRequest{
-			Client: slots.Client{ID: h.Name, By: slots.Agent, Reason: h.Request.Reason, Request: h.Request.ID},
+			Client: slots.Client{ID: h.Name, Type: slots.Agent, Reason: h.Request.Reason, Request: h.Request.ID},
 			Paused: h.Request.Step == controlplane.RebootWanted || h.Dead,
 		})
 	}

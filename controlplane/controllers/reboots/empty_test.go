@@ -58,7 +58,7 @@ func (s scene) facts() reboots.Facts {
 		Groups: map[string]slots.Known{}, Blocked: map[string]reboots.Blocked{}, Object: func(string) string { return "slots/default" },
 	}
 	if s.holds != "" {
-		f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "n1", By: slots.Agent, Request: s.holds}, Since: *granted(), Node: "n1", UID: "uid-1"}}}}
+		f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "n1", Type: slots.Agent, Request: s.holds}, Since: *granted(), Node: "n1", UID: "uid-1"}}}}
 	}
 	if !s.noPods {
 		f.Pods = func(string) ([]podcache.Pod, error) { return s.pods, s.podsErr }
@@ -162,7 +162,7 @@ func TestWhatANodeSays(t *testing.T) {
 // TestAMessageIsWrittenNowAndThen changes only the message of an answer, not its reason.
 func TestAMessageIsWrittenNowAndThen(t *testing.T) {
 	f := scene{step: controlplane.RebootWaiting}.facts()
-	f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "x", By: slots.FleetLock}}}, Waiting: []slots.Request{{Client: slots.Client{ID: "n1", By: slots.Agent, Request: "r1", Reason: "kernel"}}}}}
+	f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "x", Type: slots.FleetLock}}}, Waiting: []slots.Request{{Client: slots.Client{ID: "n1", Type: slots.Agent, Request: "r1", Reason: "kernel"}}}}}
 	for age, want := range map[time.Duration]int{9 * time.Second: 0, 10 * time.Second: 1} {
 		h := f.Hosts["n1"]
 		h.SlotSince, h.Slot = noon.Add(-age), &controlplane.RebootSlot{ID: "r1", Why: "turn", Message: "all slots are held: somebody else"}

@@ -139,7 +139,7 @@ func (h Host) asks() bool {
 
 // holds reports whether a slot belongs to the host's current request.
 func (h Host) holds(o *slots.Holder) bool {
-	return o != nil && h.Request != nil && o.By == slots.Agent && o.UID == h.UID && o.Client.Request == h.Request.ID
+	return o != nil && h.Request != nil && o.Type == slots.Agent && o.UID == h.UID && o.Client.Request == h.Request.ID
 }
 
 // done reports whether the host no longer needs a slot that it holds, and its Node says that it has none.

@@ -104,7 +104,7 @@ func (g Group) WaitsFor(o slots.Holder) string {
 func (g Group) Why(v slots.Verdict) string {
 	h := g.host(v.ID, v.Client.Request)
 	switch {
-	case v.Wait == nil && v.By == slots.Agent:
+	case v.Wait == nil && v.Type == slots.Agent:
 		return "it gets a slot now"
 	case v.Wait == nil:
 		return "a slot is kept free for it until it repeats its request"
