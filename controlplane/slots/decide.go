@@ -45,24 +45,24 @@ type Node struct {
 // Nodes are all Nodes by name.
 type Nodes map[string]Node
 
-// Why is the reason why a request gets no slot now. The values are valid for `kind` in FleetLock's errors.
-type Why string
+// WaitReason is the reason why a request gets no slot now. The values are valid for `kind` in FleetLock's errors.
+type WaitReason string
 
 // The reasons.
 const (
-	Full        Why = "failed_lock_semaphore_full"
-	OtherZone   Why = "failed_lock_other_zone"
-	Unavailable Why = "failed_lock_nodes_not_ready"
-	Queued      Why = "failed_lock_queued"
-	QueueFull   Why = "failed_lock_queue_full"
-	Forgotten   Why = "failed_lock_not_repeated"
-	Paused      Why = "failed_lock_paused"
-	OtherClient Why = "failed_lock_other_client"
+	Full        WaitReason = "failed_lock_semaphore_full"
+	OtherZone   WaitReason = "failed_lock_other_zone"
+	Unavailable WaitReason = "failed_lock_nodes_not_ready"
+	Queued      WaitReason = "failed_lock_queued"
+	QueueFull   WaitReason = "failed_lock_queue_full"
+	Forgotten   WaitReason = "failed_lock_not_repeated"
+	Paused      WaitReason = "failed_lock_paused"
+	OtherClient WaitReason = "failed_lock_other_client"
 )
 
 // Wait says why a request gets no slot now.
 type Wait struct {
-	Why     Why
+	Reason  WaitReason
 	Message string
 }
 
@@ -163,7 +163,7 @@ func (s *State) Plan(p Policy, nodes Nodes, now time.Time, asking string) []Verd
 			v.Wait = &Wait{Forgotten, fmt.Sprintf("it was last repeated at %s: no slot is kept free for it", clock(r.Asked.Time))}
 		} else if v.Wait = d.judge(r); v.Wait == nil {
 			d.reserve(r)
-		} else if v.Wait.Why == OtherZone && d.zoneBlocked == "" {
+		} else if v.Wait.Reason == OtherZone && d.zoneBlocked == "" {
 			d.zoneBlocked = r.ID
 		}
 		verdicts = append(verdicts, v)

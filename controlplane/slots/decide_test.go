@@ -40,37 +40,37 @@ func client(id string) slots.Client { return slots.Client{ID: id, Type: slots.Fl
 
 // TestWhoGetsASlot makes clients ask one after the other, a minute apart. "-id" gives the slot back.
 func TestWhoGetsASlot(t *testing.T) {
-	const yes = slots.Why("")
+	const yes = slots.WaitReason("")
 	for name, c := range map[string]struct {
 		slots   int
 		zones   bool
 		part    string
 		nodes   []string
 		ask     []string
-		want    []slots.Why // answers to the clients, in order
-		message string      // part of the message of the last answer
+		want    []slots.WaitReason // answers to the clients, in order
+		message string             // part of the message of the last answer
 	}{
-		"one slot":                                 {slots: 1, ask: []string{"x", "y"}, want: []slots.Why{yes, slots.Full}, message: "all slots of the group are held: x since 2026-11-27T12:00:00Z"},
-		"a holder asks again":                      {slots: 1, ask: []string{"x", "x"}, want: []slots.Why{yes, yes}},
-		"two slots":                                {slots: 2, ask: []string{"x", "y", "z"}, want: []slots.Why{yes, yes, slots.Full}},
-		"no slots":                                 {slots: 0, ask: []string{"x"}, want: []slots.Why{slots.Full}, message: "`slots` is 0"},
-		"a slot that is given back":                {slots: 1, ask: []string{"x", "-x", "y"}, want: []slots.Why{yes, yes}},
-		"the older request gets it":                {slots: 1, ask: []string{"x", "y", "z", "-x", "z", "y"}, want: []slots.Why{yes, slots.Full, slots.Full, slots.Queued, yes}},
-		"a request that is withdrawn":              {slots: 1, ask: []string{"x", "y", "z", "-x", "-y", "z"}, want: []slots.Why{yes, slots.Full, slots.Full, yes}},
-		"another zone":                             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.Why{yes, slots.OtherZone}, message: "hosts of zone a reboot, such as a1; this one is in zone b"},
-		"another zone, if that does not matter":    {slots: 2, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.Why{yes, yes}},
-		"the same zone":                            {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "a2"}, want: []slots.Why{yes, yes}},
-		"a client that is no Node":                 {slots: 2, zones: true, nodes: []string{"a1"}, ask: []string{"a1", "x"}, want: []slots.Why{yes, yes}},
-		"a newer one passes no older of a zone":    {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "a2"}, want: []slots.Why{yes, slots.OtherZone, slots.Queued}, message: "waits for another zone: b1"},
-		"nor does one that is no Node":             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "x"}, want: []slots.Why{yes, slots.OtherZone, slots.Queued}},
-		"one that waited before passes it":         {slots: 2, zones: true, nodes: []string{"a1", "a2", "a3", "b1"}, ask: []string{"x", "y", "b1", "a1", "a2", "-b1", "-x", "-y", "b1", "a1", "a2"}, want: []slots.Why{yes, yes, slots.Full, slots.Full, slots.Full, slots.Queued, yes, yes}},
-		"a Node is not ready":                      {slots: 1, part: "0", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.Why{slots.Unavailable}, message: "1 of 2, `maxUnavailable` is 0: a2"},
-		"one may be not ready":                     {slots: 1, part: "1", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.Why{yes}},
-		"a percentage is rounded down":             {slots: 1, part: "30%", nodes: []string{"a1", "a2!", "a3"}, ask: []string{"a1"}, want: []slots.Why{slots.Unavailable}},
-		"the one that is not ready asks":           {slots: 1, part: "0", nodes: []string{"a1", "a2!"}, ask: []string{"a1", "a2"}, want: []slots.Why{slots.Unavailable, yes}},
-		"the holder is not ready":                  {slots: 2, part: "0", nodes: []string{"a1!", "a2"}, ask: []string{"a1", "a2"}, want: []slots.Why{yes, yes}},
-		"what is no Node waits for them, too":      {slots: 1, part: "0", nodes: []string{"a2!"}, ask: []string{"x"}, want: []slots.Why{slots.Unavailable}},
-		"a group without Nodes has none not ready": {slots: 1, part: "0", ask: []string{"x"}, want: []slots.Why{yes}},
+		"one slot":                                 {slots: 1, ask: []string{"x", "y"}, want: []slots.WaitReason{yes, slots.Full}, message: "all slots of the group are held: x since 2026-11-27T12:00:00Z"},
+		"a holder asks again":                      {slots: 1, ask: []string{"x", "x"}, want: []slots.WaitReason{yes, yes}},
+		"two slots":                                {slots: 2, ask: []string{"x", "y", "z"}, want: []slots.WaitReason{yes, yes, slots.Full}},
+		"no slots":                                 {slots: 0, ask: []string{"x"}, want: []slots.WaitReason{slots.Full}, message: "`slots` is 0"},
+		"a slot that is given back":                {slots: 1, ask: []string{"x", "-x", "y"}, want: []slots.WaitReason{yes, yes}},
+		"the older request gets it":                {slots: 1, ask: []string{"x", "y", "z", "-x", "z", "y"}, want: []slots.WaitReason{yes, slots.Full, slots.Full, slots.Queued, yes}},
+		"a request that is withdrawn":              {slots: 1, ask: []string{"x", "y", "z", "-x", "-y", "z"}, want: []slots.WaitReason{yes, slots.Full, slots.Full, yes}},
+		"another zone":                             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, slots.OtherZone}, message: "hosts of zone a reboot, such as a1; this one is in zone b"},
+		"another zone, if that does not matter":    {slots: 2, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, yes}},
+		"the same zone":                            {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "a2"}, want: []slots.WaitReason{yes, yes}},
+		"a client that is no Node":                 {slots: 2, zones: true, nodes: []string{"a1"}, ask: []string{"a1", "x"}, want: []slots.WaitReason{yes, yes}},
+		"a newer one passes no older of a zone":    {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "a2"}, want: []slots.WaitReason{yes, slots.OtherZone, slots.Queued}, message: "waits for another zone: b1"},
+		"nor does one that is no Node":             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "x"}, want: []slots.WaitReason{yes, slots.OtherZone, slots.Queued}},
+		"one that waited before passes it":         {slots: 2, zones: true, nodes: []string{"a1", "a2", "a3", "b1"}, ask: []string{"x", "y", "b1", "a1", "a2", "-b1", "-x", "-y", "b1", "a1", "a2"}, want: []slots.WaitReason{yes, yes, slots.Full, slots.Full, slots.Full, slots.Queued, yes, yes}},
+		"a Node is not ready":                      {slots: 1, part: "0", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.WaitReason{slots.Unavailable}, message: "1 of 2, `maxUnavailable` is 0: a2"},
+		"one may be not ready":                     {slots: 1, part: "1", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.WaitReason{yes}},
+		"a percentage is rounded down":             {slots: 1, part: "30%", nodes: []string{"a1", "a2!", "a3"}, ask: []string{"a1"}, want: []slots.WaitReason{slots.Unavailable}},
+		"the one that is not ready asks":           {slots: 1, part: "0", nodes: []string{"a1", "a2!"}, ask: []string{"a1", "a2"}, want: []slots.WaitReason{slots.Unavailable, yes}},
+		"the holder is not ready":                  {slots: 2, part: "0", nodes: []string{"a1!", "a2"}, ask: []string{"a1", "a2"}, want: []slots.WaitReason{yes, yes}},
+		"what is no Node waits for them, too":      {slots: 1, part: "0", nodes: []string{"a2!"}, ask: []string{"x"}, want: []slots.WaitReason{slots.Unavailable}},
+		"a group without Nodes has none not ready": {slots: 1, part: "0", ask: []string{"x"}, want: []slots.WaitReason{yes}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.part == "" {
@@ -78,7 +78,7 @@ func TestWhoGetsASlot(t *testing.T) {
 			}
 			p := slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: c.slots, OneZoneAtATime: c.zones, MaxUnavailable: part(t, c.part)}
 			var s slots.State
-			var got []slots.Why
+			var got []slots.WaitReason
 			var message string
 			for i, id := range c.ask {
 				now := noon.Add(time.Duration(i) * time.Minute)
@@ -90,7 +90,7 @@ func TestWhoGetsASlot(t *testing.T) {
 				if wait == nil {
 					wait = &slots.Wait{}
 				}
-				got, message = append(got, wait.Why), wait.Message
+				got, message = append(got, wait.Reason), wait.Message
 			}
 			if !slices.Equal(got, c.want) || !strings.Contains(message, c.message) {
 				t.Errorf("answers = %q, the last %q, want %q, %q", got, message, c.want, c.message)
@@ -125,7 +125,7 @@ func TestARequestThatIsNotRepeatedHoldsNobodyUp(t *testing.T) {
 	at(3*time.Minute, "often")
 	at(62*time.Minute, "hourly")
 	s.GiveBack("x", noon.Add(63*time.Minute))
-	if wait := at(64*time.Minute, "often"); wait == nil || wait.Why != slots.Queued || !strings.Contains(wait.Message, "hourly") {
+	if wait := at(64*time.Minute, "often"); wait == nil || wait.Reason != slots.Queued || !strings.Contains(wait.Message, "hourly") {
 		t.Errorf("Ask() = %+v, want that a slot is kept free for the client that asks every hour", wait)
 	}
 	if wait := at(122*time.Minute, "hourly"); wait != nil {
@@ -271,7 +271,7 @@ func TestAgentsGetSlotsInOrder(t *testing.T) {
 	if s.GiveBack("a1", later) || s.GiveBack("b1", later) {
 		t.Error("a FleetLock client gives back what an agent has")
 	}
-	if wait := s.Ask(client("a1"), open, nodes, later); wait == nil || wait.Why != slots.OtherClient {
+	if wait := s.Ask(client("a1"), open, nodes, later); wait == nil || wait.Reason != slots.OtherClient {
 		t.Errorf("Ask() by FleetLock = %+v, want that the agent of that host holds the slot", wait)
 	}
 	free("a1")
@@ -331,7 +331,7 @@ func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	if len(s.Waiting) != 200 {
 		t.Errorf("%d wait, want the FleetLock clients too", len(s.Waiting))
 	}
-	if wait := s.WaitOf("n800"); wait.Why != slots.QueueFull {
+	if wait := s.WaitOf("n800"); wait.Reason != slots.QueueFull {
 		t.Errorf("WaitOf() = %+v, want that too many wait", wait)
 	}
 }
@@ -350,7 +350,7 @@ func TestTheLargestGroupFitsIntoAnAnnotation(t *testing.T) {
 	for i := range 400 {
 		last = s.Ask(slots.Client{ID: id(i), Type: slots.FleetLock, Reason: reason}, p, nodes, noon)
 	}
-	if last == nil || last.Why != slots.QueueFull {
+	if last == nil || last.Reason != slots.QueueFull {
 		t.Errorf("Ask() = %+v, want that no more requests are recorded", last)
 	}
 	for i := range 20 {

@@ -70,7 +70,7 @@ func (r rig) node(name, zone string, ready corev1.ConditionStatus, change ...fun
 }
 
 // asks requests a slot, and returns why there is none; empty for a slot.
-func (r rig) asks(c *reboots.Controller, id string) slots.Why {
+func (r rig) asks(c *reboots.Controller, id string) slots.WaitReason {
 	r.Helper()
 	wait, err := c.Request(r.Context(), "default", id)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r rig) asks(c *reboots.Controller, id string) slots.Why {
 	if wait == nil {
 		return ""
 	}
-	return wait.Why
+	return wait.Reason
 }
 
 // want checks who holds slots.

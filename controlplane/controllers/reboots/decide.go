@@ -103,9 +103,9 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 		if v.Type != slots.Agent {
 			continue
 		}
-		if v.Wait != nil && v.Wait.Why != slots.Paused {
+		if v.Wait != nil && v.Wait.Reason != slots.Paused {
 			if detailed++; detailed > mostDetailed {
-				v.Wait = &slots.Wait{Why: slots.Queued, Message: slots.OlderFirst}
+				v.Wait = &slots.Wait{Reason: slots.Queued, Message: slots.OlderFirst}
 			}
 		}
 		o.waits[v.ID] = v.Wait
@@ -312,7 +312,7 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 // whyOf is the Why of a waiting host. It is the same for all hosts that wait for others. The message says which
 // others those are, and whether the request of this host is recorded.
 func whyOf(w slots.Wait) string {
-	switch w.Why {
+	switch w.Reason {
 	case slots.Full, slots.Queued, slots.QueueFull, slots.OtherZone:
 		return "turn"
 	case slots.Unavailable:

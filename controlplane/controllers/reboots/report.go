@@ -108,9 +108,9 @@ func (g Group) Why(v slots.Verdict) string {
 		return "it gets a slot now"
 	case v.Wait == nil:
 		return "a slot is kept free for it until it repeats its request"
-	case v.Wait.Why == slots.Paused && h != nil && h.Dead:
+	case v.Wait.Reason == slots.Paused && h != nil && h.Dead:
 		return "its host gives no sign of life"
-	case v.Wait.Why == slots.Paused && h != nil && h.Request.Message != "":
+	case v.Wait.Reason == slots.Paused && h != nil && h.Request.Message != "":
 		return v.Wait.Message + ": " + h.Request.Message
 	}
 	return v.Wait.Message

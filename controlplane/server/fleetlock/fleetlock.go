@@ -179,7 +179,7 @@ func (s *Server) lock(ctx context.Context, p params) reply {
 	case err != nil:
 		return fail(err)
 	case wait != nil:
-		return reply{http.StatusConflict, string(wait.Why), wait.Message}
+		return reply{http.StatusConflict, string(wait.Reason), wait.Message}
 	}
 	return reply{http.StatusOK, kindGranted, p.ID + " has a slot of group " + p.Group}
 }
