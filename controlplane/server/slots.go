@@ -134,7 +134,7 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 			})
 		}
 		for _, r := range g.Releases {
-			a.Releases = append(a.Releases, answer.SlotRelease{ID: clean(r.ID), Held: utc(r.Held), At: r.At.UTC(), How: clean(string(r.How)), By: clean(r.Who), Reason: clean(r.Reason)})
+			a.Releases = append(a.Releases, answer.SlotRelease{ID: clean(r.ID), Held: utc(r.Held), At: r.At.UTC(), How: clean(string(r.Cause)), By: clean(r.By), Reason: clean(r.Reason)})
 		}
 		list = append(list, a)
 	}

@@ -166,17 +166,17 @@ func TestHowASlotBecomesFree(t *testing.T) {
 	}{
 		"given back": {
 			free: func(s *slots.State, now time.Time) bool { return s.GiveBack("a1", now) },
-			want: slots.Release{How: slots.GivenBack, Who: "fleetlock"},
+			want: slots.Release{Cause: slots.GivenBack, By: "fleetlock"},
 		},
 		"released": {
 			free: func(s *slots.State, now time.Time) bool { return s.Release("a1", "anna", "disk\nbroken", now) },
-			want: slots.Release{How: slots.Released, Who: "anna", Reason: "disk broken"},
+			want: slots.Release{Cause: slots.Released, By: "anna", Reason: "disk broken"},
 		},
 		"Node deleted": {
 			free: func(s *slots.State, now time.Time) bool {
 				return s.Free(s.Holders[0], slots.NodeDeleted, "server-1", now)
 			},
-			want: slots.Release{How: slots.NodeDeleted, Who: "server-1"},
+			want: slots.Release{Cause: slots.NodeDeleted, By: "server-1"},
 		},
 		"another Node deleted": {
 			free: func(s *slots.State, now time.Time) bool {
@@ -205,7 +205,7 @@ func TestHowASlotBecomesFree(t *testing.T) {
 			}
 			since := metav1.NewTime(noon)
 			c.want.ID, c.want.Node, c.want.Held, c.want.At = "a1", "a1", &since, metav1.NewTime(noon.AddDate(1, 0, 0))
-			if got := s.Releases[0]; fmt.Sprint(got.Held, got) != fmt.Sprint(c.want.Held, got) || got.How != c.want.How || got.Who != c.want.Who || got.Reason != c.want.Reason || got.Node != "a1" {
+			if got := s.Releases[0]; fmt.Sprint(got.Held, got) != fmt.Sprint(c.want.Held, got) || got.Cause != c.want.Cause || got.By != c.want.By || got.Reason != c.want.Reason || got.Node != "a1" {
 				t.Errorf("release = %+v, want %+v", got, c.want)
 			}
 		})

@@ -83,14 +83,14 @@ type Holder struct {
 	BootID string    `json:"bootID,omitempty"`
 }
 
-// How is how a slot became free, or a request ended.
-type How string
+// ReleaseCause is how a slot became free, or a request ended.
+type ReleaseCause string
 
 // The values of How.
 const (
-	GivenBack   How = "GivenBack"   // by the holder
-	Released    How = "Released"    // by a person
-	NodeDeleted How = "NodeDeleted" // the Node of the holder was deleted
+	GivenBack   ReleaseCause = "GivenBack"   // by the holder
+	Released    ReleaseCause = "Released"    // by a person
+	NodeDeleted ReleaseCause = "NodeDeleted" // the Node of the holder was deleted
 )
 
 // Release is a slot that became free.
@@ -99,8 +99,8 @@ type Release struct {
 	Node   string       `json:"node,omitempty"`
 	Held   *metav1.Time `json:"held"` // start of holding the slot; null for a request without a slot
 	At     metav1.Time  `json:"at"`
-	How    How          `json:"how"`
-	Who    string       `json:"by"` // "fleetlock" or "agent", a person, or a server
+	Cause  ReleaseCause `json:"how"`
+	By     string       `json:"by"` // "fleetlock" or "agent", a person, or a server
 	Reason string       `json:"reason,omitempty"`
 }
 
@@ -146,7 +146,7 @@ func (s *State) GiveBack(id string, now time.Time) bool {
 // Release frees the slot of a client, or removes its request, for a person. It reports whether there was
 // either.
 func (s *State) Release(id, who, reason string, now time.Time) bool {
-	r := Release{ID: id, How: Released, Who: who, Reason: Shorten(reason)}
+	r := Release{ID: id, Cause: Released, By: who, Reason: Shorten(reason)}
 	if held := s.Holder(id); held != nil {
 		r.Node, r.Held = held.Node, &held.Since
 	}
@@ -158,12 +158,12 @@ func (s *State) Release(id, who, reason string, now time.Time) bool {
 }
 
 // Free frees a slot. It reports whether the holder still had that slot.
-func (s *State) Free(h Holder, how How, who string, now time.Time) bool {
+func (s *State) Free(h Holder, how ReleaseCause, who string, now time.Time) bool {
 	held := s.Holder(h.ID)
 	if held == nil || held.Client != h.Client || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
 		return false
 	}
-	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, How: how, Who: who}, now)
+	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, Cause: how, By: who}, now)
 	return s.remove(h.ID)
 }
 

@@ -213,7 +213,7 @@ func (f *fleet) disturbedAtEachStep(disturb ...func(*machine.Machine)) {
 			f.Errorf("%s reports %+v, past %+v, want its reboot, without attempts that failed", node(i), r.Request, r.Past)
 		}
 	}
-	if all := f.releases(); len(all) != min(before+len(hosts), 10) || slices.ContainsFunc(all, func(r slots.Release) bool { return r.How != slots.GivenBack }) {
+	if all := f.releases(); len(all) != min(before+len(hosts), 10) || slices.ContainsFunc(all, func(r slots.Release) bool { return r.Cause != slots.GivenBack }) {
 		f.Errorf("releases = %+v, want that each host gave its slot back once", all)
 	}
 }

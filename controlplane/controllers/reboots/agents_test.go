@@ -270,7 +270,7 @@ func TestAReleaseIsOnTheNodeAtOnce(t *testing.T) {
 		if _, slot := read(t, c.Store, "n1"); slot.Granted != nil || slot.Why != "lost" || slot.ID != "r1" {
 			t.Errorf("slot = %s, want that it was lost", describe(slot))
 		}
-		if g := other.Report().Groups[0]; len(g.Holders) != 0 || g.Releases[0].Who != "anna" {
+		if g := other.Report().Groups[0]; len(g.Holders) != 0 || g.Releases[0].By != "anna" {
 			t.Errorf("group = %+v, want the release", g)
 		}
 		if err := other.Release(c.Context(), "default", "n1", "anna", "it is off"); !errors.Is(err, controlplane.ErrNotFound) {

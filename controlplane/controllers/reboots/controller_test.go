@@ -122,7 +122,7 @@ func TestTheSlotOfADeletedNodeIsFreed(t *testing.T) {
 		r.store.Heal()
 		time.Sleep(time.Minute)
 		s := r.want("without its Node", "n2")
-		if got := s.Releases[0]; got.ID != "n1" || got.How != slots.NodeDeleted || got.Who != "server-1" {
+		if got := s.Releases[0]; got.ID != "n1" || got.Cause != slots.NodeDeleted || got.By != "server-1" {
 			t.Errorf("release = %+v, want the Node that was deleted, by the leader", got)
 		}
 
