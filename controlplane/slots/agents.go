@@ -11,10 +11,10 @@ type AgentRequest struct {
 	Paused bool
 }
 
-// TakeIn updates the queue with the current requests of all agents of a group, oldest first. A request that
+// UpdateQueue updates the queue with the current requests of all agents of a group, oldest first. A request that
 // already waits keeps its place; one that is not current is removed. In a full queue, a new request that is
 // not paused replaces a paused one.
-func (s *State) TakeIn(requests []AgentRequest, now time.Time) {
+func (s *State) UpdateQueue(requests []AgentRequest, now time.Time) {
 	current := make(map[string]AgentRequest, len(requests))
 	for _, r := range requests {
 		r.Reason = Shorten(r.Reason)

@@ -252,8 +252,8 @@ func TestAgentsGetSlotsInOrder(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3", "b1")
 	open := slots.Policy{Slots: 2, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
 	var s slots.State
-	s.TakeIn(agents("a1=1", "b1=1"), noon)
-	s.TakeIn(agents("a2=1", "b1=1", "a1=1", "a3=1"), noon)
+	s.UpdateQueue(agents("a1=1", "b1=1"), noon)
+	s.UpdateQueue(agents("a2=1", "b1=1", "a1=1", "a3=1"), noon)
 	later := noon.AddDate(0, 1, 0)
 	next := func(what string, want ...string) {
 		t.Helper()
@@ -288,7 +288,7 @@ func TestWhichAgentsWait(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3", "b1")
 	one := slots.Policy{Slots: 1, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
 	for name, c := range map[string]struct {
-		requests [][]slots.AgentRequest // arguments of successive calls of TakeIn
+		requests [][]slots.AgentRequest // arguments of successive calls of UpdateQueue
 		waiting  []string
 		granted  []string
 	}{
@@ -301,7 +301,7 @@ func TestWhichAgentsWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var s slots.State
 			for i, requests := range c.requests {
-				s.TakeIn(requests, noon.Add(time.Duration(i)*time.Minute))
+				s.UpdateQueue(requests, noon.Add(time.Duration(i)*time.Minute))
 			}
 			if got := ids(s.Waiting, ofRequest); !slices.Equal(got, c.waiting) {
 				t.Errorf("waiting = %v, want %v", got, c.waiting)
@@ -320,7 +320,7 @@ func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	for i := range 1000 {
 		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: fmt.Sprint("n", i), Type: slots.Agent, Request: "r"}, Paused: i < 900})
 	}
-	s.TakeIn(requests, noon)
+	s.UpdateQueue(requests, noon)
 	paused := len(slices.DeleteFunc(slices.Clone(s.Waiting), func(r slots.Request) bool { return !r.Paused }))
 	if len(s.Waiting) != 150 || paused != 50 || s.Request("n49") == nil || s.Request("n999") == nil {
 		t.Errorf("%d wait, %d of them paused, want 150 with all 100 that are not paused, and the oldest of the others", len(s.Waiting), paused)
@@ -363,9 +363,9 @@ func TestTheLargestGroupFitsIntoAnAnnotation(t *testing.T) {
 		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id(i), Type: slots.Agent, Reason: reason, Request: strings.Repeat("r", slots.LongestRequest)}, Paused: i >= 100})
 	}
 	s = slots.State{Releases: s.Releases}
-	s.TakeIn(requests, noon)
+	s.UpdateQueue(requests, noon)
 	s.Grant(p, nodes, noon)
-	s.TakeIn(requests, noon)
+	s.UpdateQueue(requests, noon)
 	for i := range 400 {
 		s.Ask(slots.Client{ID: "x" + id(i)[1:], Type: slots.FleetLock, Reason: reason}, p, nodes, noon)
 	}

@@ -31,7 +31,7 @@ const (
 // ClientType is how a client requests slots.
 type ClientType string
 
-// The values of By: by the FleetLock protocol, or by an annotation of the agent's Node.
+// The types of clients: by the FleetLock protocol, or by an annotation of the agent's Node.
 const (
 	FleetLock ClientType = "fleetlock"
 	Agent     ClientType = "agent"
@@ -86,7 +86,7 @@ type Holder struct {
 // ReleaseCause is how a slot became free, or a request ended.
 type ReleaseCause string
 
-// The values of How.
+// The causes.
 const (
 	GivenBack   ReleaseCause = "GivenBack"   // by the holder
 	Released    ReleaseCause = "Released"    // by a person
@@ -145,8 +145,8 @@ func (s *State) GiveBack(id string, now time.Time) bool {
 
 // Release frees the slot of a client, or removes its request, for a person. It reports whether there was
 // either.
-func (s *State) Release(id, who, reason string, now time.Time) bool {
-	r := Release{ID: id, Cause: Released, By: who, Reason: Shorten(reason)}
+func (s *State) Release(id, by, reason string, now time.Time) bool {
+	r := Release{ID: id, Cause: Released, By: by, Reason: Shorten(reason)}
 	if held := s.Holder(id); held != nil {
 		r.Node, r.Held = held.Node, &held.Since
 	}
@@ -158,12 +158,12 @@ func (s *State) Release(id, who, reason string, now time.Time) bool {
 }
 
 // Free frees a slot. It reports whether the holder still had that slot.
-func (s *State) Free(h Holder, how ReleaseCause, who string, now time.Time) bool {
+func (s *State) Free(h Holder, cause ReleaseCause, by string, now time.Time) bool {
 	held := s.Holder(h.ID)
 	if held == nil || held.Client != h.Client || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
 		return false
 	}
-	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, Cause: how, By: who}, now)
+	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, Cause: cause, By: by}, now)
 	return s.remove(h.ID)
 }
 

@@ -196,7 +196,7 @@ func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, se
 	for _, o := range change.Done {
 		s.Free(o, slots.GivenBack, string(slots.Agent), now)
 	}
-	s.TakeIn(change.Requests, now)
+	s.UpdateQueue(change.Requests, now)
 	return s.Grant(p, nodes, now)
 }
 
