@@ -35,8 +35,8 @@ type effect struct {
 	// fits returns why the host does not fit the new values; nil if it does. It is called before
 	// anything is applied, and only if one of the keys has changed.
 	fits func(status.Options) error
-	// lacks returns which new values the host does not have. The values are effective nevertheless.
-	lacks func(status.Options) error
+	// missing returns which new values the host does not have. The values are effective nevertheless.
+	missing func(status.Options) error
 	// apply makes valid values effective. It is called with each reload.
 	apply func(config.Config, open.Policies)
 }
@@ -51,7 +51,7 @@ func (a *Agent) effects(level *slog.LevelVar) []effect {
 		a.changed.Send()
 	}
 	return []effect{
-		{keys: "node.address", lacks: a.missingAddresses, apply: check},
+		{keys: "node.address", missing: a.missingAddresses, apply: check},
 		{keys: "node.maxPods", apply: check},
 		{keys: "node.reserved", fits: a.checkReserved, apply: check},
 		{keys: "node.onTaint", apply: whenRead},
@@ -148,8 +148,8 @@ func (r *reloader) applyFiles() (next config.Config, changed, warnings []string,
 				return next, nil, nil, err
 			}
 		}
-		if e.lacks != nil {
-			if err := e.lacks(p.Node); err != nil {
+		if e.missing != nil {
+			if err := e.missing(p.Node); err != nil {
 				warnings = append(warnings, err.Error())
 			}
 		}

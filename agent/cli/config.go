@@ -127,9 +127,9 @@ func (a *app) shownOrDraft(file string, another bool) (config.Loaded, error) {
 // fits returns an error if an agent cannot start on this host with the configuration. Other missing
 // things are only warnings.
 func (a *app) fits(ctx context.Context, loaded config.Loaded) error {
-	lacks, err := inspect.Fits(ctx, loaded.Config)
-	if lacks != nil {
-		fmt.Fprintf(a.Stderr, "warning: %v\n", loaded.Located(lacks))
+	missing, err := inspect.Fits(ctx, loaded.Config)
+	if missing != nil {
+		fmt.Fprintf(a.Stderr, "warning: %v\n", loaded.Located(missing))
 	}
 	if err := loaded.Located(err); err != nil {
 		return fmt.Errorf("%w\nhint: correct the configuration: the agent cannot start with it on this host. To check the file of another host, run `hostler config check FILE`", err)

@@ -31,19 +31,19 @@ func measureAlone(ctx context.Context, cfg config.Config) (now status.Facts, p o
 }
 
 // Fits checks whether this host fits the configuration. If err is not nil, an agent cannot start.
-// lacks names what an agent can work without.
-func Fits(ctx context.Context, cfg config.Config) (lacks, err error) {
+// missing names what an agent can work without.
+func Fits(ctx context.Context, cfg config.Config) (missing, err error) {
 	now, p, err := measureAlone(ctx, cfg)
 	if err == nil {
 		err = status.CheckReserved(now, p.Node.Reserved, p.Node.Pressure)
-		lacks = status.MissingAddresses(probe.Addresses(), p.Node.Addresses)
+		missing = status.MissingAddresses(probe.Addresses(), p.Node.Addresses)
 	}
 	n := networkAlone(cfg.API, slog.New(slog.DiscardHandler))
 	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // root may be able to read the files
-		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err))
+		missing = errors.Join(missing, fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err))
 	}
 	if p.Node.NameProblem != "" {
-		lacks = errors.Join(lacks, fmt.Errorf("%w: an agent that starts now waits for a name for its Node", &status.HostNameError{Problem: p.Node.NameProblem}))
+		missing = errors.Join(missing, fmt.Errorf("%w: an agent that starts now waits for a name for its Node", &status.HostNameError{Problem: p.Node.NameProblem}))
 	}
-	return lacks, err
+	return missing, err
 }

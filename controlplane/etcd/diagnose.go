@@ -21,10 +21,10 @@ type Diagnosis struct {
 	// Node reports that the Node exists, Leaseless that its Lease does not. Both are false if they may
 	// not be read, or if no member answers.
 	Node, Leaseless bool
-	// Lacks are the rights that this host needs and does not have, such as "write /hostler/leases/n".
+	// MissingRights are the rights that this host needs and does not have, such as "write /hostler/leases/n".
 	// RightsErr is why they are unknown.
-	Lacks     []string
-	RightsErr error
+	MissingRights []string
+	RightsErr     error
 	// Unreachable is the key of the settings for all hosts if this host may not read it; otherwise
 	// empty.
 	Unreachable string
@@ -79,32 +79,32 @@ func (s *Store) nodeExists(ctx context.Context, node string) (bool, error) {
 func (s *Diagnosis) readShared(ctx context.Context, store *Store, node string, found bool) {
 	_, err := store.Get(ctx, objects.Key{Kind: objects.Lease, Node: node})
 	s.Node, s.Leaseless = found, errors.Is(err, controlplane.ErrNotFound)
-	var lacks []right
-	if lacks, s.RightsErr = store.missingRights(ctx, node); s.RightsErr != nil {
+	var missing []right
+	if missing, s.RightsErr = store.missingRights(ctx, node); s.RightsErr != nil {
 		return
 	}
-	s.Grants = store.o.grants(hostRole(node), lacks)
-	for _, r := range lacks {
+	s.Grants = store.o.grants(hostRole(node), missing)
+	for _, r := range missing {
 		if r.path == store.settingPath() {
 			s.Unreachable = r.path
 			continue
 		}
-		s.Lacks = append(s.Lacks, r.String())
+		s.MissingRights = append(s.MissingRights, r.String())
 	}
 }
 
 // missingRights returns the rights that a host would use and does not have.
-func (s *Store) missingRights(ctx context.Context, node string) (lacks []right, err error) {
+func (s *Store) missingRights(ctx context.Context, node string) (missing []right, err error) {
 	for _, r := range s.rights(node) {
 		refused, err := s.refuses(ctx, r)
 		if err != nil {
 			return nil, err
 		}
 		if refused {
-			lacks = append(lacks, r)
+			missing = append(missing, r)
 		}
 	}
-	return lacks, nil
+	return missing, nil
 }
 
 // refuses reports whether this host lacks a right. It tries a transaction whose condition is never

@@ -256,7 +256,7 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 		o := etcd.Options{Endpoints: c.Endpoints(), Prefix: "/hostler", Insecure: true, Username: user, PasswordFile: password}
 		return etcd.Diagnose(t.Context(), o, node)
 	}
-	if diagnosis := check("n", "n"); diagnosis.Members[0].Err != nil || diagnosis.Leaseless || diagnosis.Node || len(diagnosis.Lacks) != 0 || diagnosis.Unreachable != "/hostler/settings/lease-duration" || diagnosis.RightsErr != nil {
+	if diagnosis := check("n", "n"); diagnosis.Members[0].Err != nil || diagnosis.Leaseless || diagnosis.Node || len(diagnosis.MissingRights) != 0 || diagnosis.Unreachable != "/hostler/settings/lease-duration" || diagnosis.RightsErr != nil {
 		t.Errorf("Look() = %+v, want its own lease, and all rights but to read the setting", diagnosis)
 	}
 	ctl(t, c, "role", "grant-permission", "n", "read", "/hostler/settings/lease-duration")
@@ -272,8 +272,8 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 		t.Errorf("Look() at a node whose lease may not be read = %+v, want nothing told of that", diagnosis)
 	}
 	diagnosis := check("n", "m")
-	if want := "write /hostler/events/m/"; len(diagnosis.Lacks) != 6 || diagnosis.Lacks[5] != want {
-		t.Errorf("Look() as another node lacks %v, want all six, the last %q", diagnosis.Lacks, want)
+	if want := "write /hostler/events/m/"; len(diagnosis.MissingRights) != 6 || diagnosis.MissingRights[5] != want {
+		t.Errorf("Look() as another node lacks %v, want all six, the last %q", diagnosis.MissingRights, want)
 	}
 	if want := `as etcd root, for user "n" (ignore "already exists"): ` + "etcdctl role add hostler-m; etcdctl role grant-permission hostler-m readwrite /hostler/nodes/m; etcdctl role grant-permission hostler-m readwrite /hostler/leases/m; etcdctl role grant-permission hostler-m --prefix readwrite /hostler/events/m/; etcdctl user grant-role n hostler-m"; diagnosis.Grants != want {
 		t.Errorf("Look() as another node grants %s, want %s", diagnosis.Grants, want)

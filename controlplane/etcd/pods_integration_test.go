@@ -114,12 +114,12 @@ func TestAHostNeedsRightsToTheObjectsOfItsPods(t *testing.T) {
 	}
 	const grant = "etcdctl role grant-permission hostler-n --prefix readwrite /hostler/objects/pods/n/;"
 	o := etcd.Options{Endpoints: c.Endpoints(), Prefix: "/hostler", Insecure: true, Username: "n", PasswordFile: password}
-	if d := etcd.Diagnose(t.Context(), o, "n"); len(d.Lacks) != 0 || d.RightsErr != nil {
+	if d := etcd.Diagnose(t.Context(), o, "n"); len(d.MissingRights) != 0 || d.RightsErr != nil {
 		t.Errorf("Diagnose() of a host without such objects = %+v, want that it lacks nothing", d)
 	}
 	o.Pods = true
-	if d := etcd.Diagnose(t.Context(), o, "n"); !slices.Equal(d.Lacks, []string{"read /hostler/objects/pods/n/", "write /hostler/objects/pods/n/"}) || !strings.Contains(d.Grants, grant) {
-		t.Errorf("Diagnose() = %v, %s, want the rights to the objects, and %s", d.Lacks, d.Grants, grant)
+	if d := etcd.Diagnose(t.Context(), o, "n"); !slices.Equal(d.MissingRights, []string{"read /hostler/objects/pods/n/", "write /hostler/objects/pods/n/"}) || !strings.Contains(d.Grants, grant) {
+		t.Errorf("Diagnose() = %v, %s, want the rights to the objects, and %s", d.MissingRights, d.Grants, grant)
 	}
 	p := at(t, c, func(to *etcd.Options) { *to = o }).Pods("n")
 	if _, err := p.List(t.Context(), ""); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), grant) {
@@ -130,7 +130,7 @@ func TestAHostNeedsRightsToTheObjectsOfItsPods(t *testing.T) {
 	}
 
 	ctl(t, c, "role", "grant-permission", "n", "--prefix", "readwrite", "/hostler/objects/pods/n/")
-	if d := etcd.Diagnose(t.Context(), o, "n"); len(d.Lacks) != 0 || d.RightsErr != nil {
+	if d := etcd.Diagnose(t.Context(), o, "n"); len(d.MissingRights) != 0 || d.RightsErr != nil {
 		t.Errorf("Diagnose() with the right = %+v, want that it lacks nothing", d)
 	}
 	stored, err := p.Put(t.Context(), "shop/web", []byte("a"), controlplane.PodVersion{})

@@ -171,8 +171,8 @@ func (s *Store) List(ctx context.Context, kind objects.Kind, node, page string) 
 		answer, err = s.rpc.List(ctx, &v1.ListRequest{Kind: string(kind), Node: node, Page: page}, grpc.MaxCallRecvMsgSize(maxPageBytes))
 		return err
 	})
-	if errors.Is(err, errLacks) {
-		return nil, "", fmt.Errorf("%s: %s: %w: it does not implement List (%w): use the tools of its control plane to see other hosts", operation, s.name(), controlplane.ErrForbidden, errLacks)
+	if errors.Is(err, errUnimplemented) {
+		return nil, "", fmt.Errorf("%s: %s: %w: it does not implement List (%w): use the tools of its control plane to see other hosts", operation, s.name(), controlplane.ErrForbidden, errUnimplemented)
 	}
 	if err != nil {
 		return nil, "", reading(err)

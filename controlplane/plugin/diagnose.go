@@ -82,7 +82,7 @@ func (s *Store) finds(ctx context.Context, node string) (found, leaseless bool, 
 // lists reads one page. ErrForbidden is no error: a plugin may refuse a list to this host.
 func (s *Store) lists(ctx context.Context) error {
 	_, _, err := s.List(ctx, objects.Node, "", "")
-	if errors.Is(err, controlplane.ErrForbidden) && !errors.Is(err, errLacks) {
+	if errors.Is(err, controlplane.ErrForbidden) && !errors.Is(err, errUnimplemented) {
 		return nil
 	}
 	return err

@@ -76,8 +76,8 @@ func class(code codes.Code) error {
 	}
 }
 
-// errLacks marks a call that a plugin does not implement.
-var errLacks = errors.New("it does not implement this call")
+// errUnimplemented marks a call that a plugin does not implement.
+var errUnimplemented = errors.New("it does not implement this call")
 
 // errLarge marks a message that is larger than its receiver accepts.
 var errLarge = fmt.Errorf("%w: too large", controlplane.ErrInvalid)
@@ -92,7 +92,7 @@ func refusal(st *status.Status) error {
 	case code == codes.Unimplemented && strings.Contains(message, "unknown service"):
 		err = fmt.Errorf("%w: it does not support protocol %d of hostler: %s: install versions of both with a common protocol", controlplane.ErrUnavailable, protocol, message)
 	case code == codes.Unimplemented:
-		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errLacks, message)
+		err = fmt.Errorf("%w: %w: %s", controlplane.ErrUnavailable, errUnimplemented, message)
 	case code == codes.ResourceExhausted && strings.Contains(message, "larger than max"): // hostler's limit or the plugin's
 		err = fmt.Errorf("%w: %s", errLarge, message)
 	}

@@ -17,19 +17,19 @@ import (
 // Watch implements objects.Store. If the plugin cannot watch, the object is read at intervals.
 func (s *Store) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	operation := "watch " + key.String()
-	lacks := false
+	unimplemented := false
 	err := s.do(ctx, operation, func(_ context.Context, a about) error {
-		lacks = !a.watch
+		unimplemented = !a.watch
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if !lacks {
+	if !unimplemented {
 		err = s.follow(ctx, operation, key, seen)
-		lacks = errors.Is(err, errLacks)
+		unimplemented = errors.Is(err, errUnimplemented)
 	}
-	if lacks {
+	if unimplemented {
 		return s.read(ctx, operation, key, seen)
 	}
 	return err

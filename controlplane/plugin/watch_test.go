@@ -20,7 +20,7 @@ import (
 )
 
 func TestAPluginWithoutListOrWatchIsPolled(t *testing.T) {
-	lacks := func(_ context.Context, method string) error {
+	unimplemented := func(_ context.Context, method string) error {
 		if method == "List" || method == "Watch" {
 			return status.Error(codes.Unimplemented, "none")
 		}
@@ -28,7 +28,7 @@ func TestAPluginWithoutListOrWatchIsPolled(t *testing.T) {
 	}
 	for name, server := range map[string]*plugintest.Server{
 		"that says so":   {About: func(r *v1.InfoResponse) { r.Abilities = nil }},
-		"that claims it": {Fault: lacks},
+		"that claims it": {Fault: unimplemented},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := with(t, server)

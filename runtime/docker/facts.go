@@ -103,7 +103,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 		old := f.byID[c.ID]
 		known[c.ID] = old
 		// After a change, Docker may answer again: a start that blocked the container is over.
-		now, stale := max(f.changes[c.ID], f.gap), f.watchers == 0 || old.lacks(c)
+		now, stale := max(f.changes[c.ID], f.gap), f.watchers == 0 || old.incomplete(c)
 		if now != old.changed || stale && time.Since(old.failedAt) >= retryAfter {
 			ask, changes = append(ask, c), append(changes, now)
 		}
@@ -121,7 +121,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []container.Summa
 	return known
 }
 
-func (f fact) lacks(c *container.Summary) bool {
+func (f fact) incomplete(c *container.Summary) bool {
 	return f.created.IsZero() || !f.failedAt.IsZero() || state(c.State) == runtime.Exited && !f.endFits(c)
 }
 

@@ -12,8 +12,8 @@ import (
 
 // Result is the result of a case of the suite.
 type Result struct {
-	Case  string `json:"case"`
-	Lacks string `json:"lacks,omitempty"` // why this runtime lacks the feature; the case has tested that
+	Case        string `json:"case"`
+	Unsupported string `json:"lacks,omitempty"` // why this runtime lacks the feature; the case has tested that
 }
 
 // resultsFolder is the folder of results, relative to the package of any adapter.
@@ -44,7 +44,7 @@ func Table(kinds []string, results map[string][]Result) (string, error) {
 			if i < 0 {
 				return "", fmt.Errorf("%s: no result of the case %q", kind, c.name)
 			}
-			why := results[kind][i].Lacks
+			why := results[kind][i].Unsupported
 			if why == "" {
 				row += " | yes"
 				continue

@@ -137,7 +137,7 @@ func run(t *testing.T, factory Factory) []Result {
 			b := start(t, factory)
 			c.test(b)
 			if !t.Failed() {
-				results = append(results, Result{c.name, c.lacks(b.driver.Abilities())})
+				results = append(results, Result{c.name, c.unsupported(b.driver.Abilities())})
 			}
 		})
 	}
@@ -160,9 +160,9 @@ func RunInBubble(t *testing.T, factory Factory) {
 // cases are the suite, in the order of the roles. If a runtime lacks an ability, a case tests that
 // it behaves as package runtime describes.
 var cases = [...]struct {
-	name  string
-	test  func(*bench)
-	lacks func(Abilities) string // why such a runtime lacks the feature; empty if it has it
+	name        string
+	test        func(*bench)
+	unsupported func(Abilities) string // why such a runtime lacks the feature; empty if it has it
 }{
 	{"the runtime reports its name, version and readiness", testInfo, nothing},
 	{"each image filesystem is an existing mount", testFilesystems, noImages},

@@ -251,21 +251,21 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 		c.kubectl("create", "clusterrolebinding", "hostler-"+controller, "--clusterrole=hostler-"+controller, "--user="+serverUser)
 		s := startServer(t, base+"\ncontrollers: ["+controller+"]\nnodeLifecycle: {startupGracePeriod: 10s}")
 		for i := range 1 + len(role.verbs()) {
-			lacks := role.without(i - 1)         // nothing at first
-			if lacks.name == "list configmaps" { // a watch lists as well, except on an older server
+			missing := role.without(i - 1)         // nothing at first
+			if missing.name == "list configmaps" { // a watch lists as well, except on an older server
 				continue
 			}
-			t.Run(controller+" without "+lacks.name, func(t *testing.T) {
+			t.Run(controller+" without "+missing.name, func(t *testing.T) {
 				c := cluster{c.Cluster, t}
-				c.putRole(lacks.role)
+				c.putRole(missing.role)
 				c.scene(controller, i)
 				s.end(15)
 				s.start()
-				if lacks.name == "nothing" {
+				if missing.name == "nothing" {
 					eventually(t, "the objects are as the controller wants them", c.acted(controller, i))
 					return
 				}
-				eventually(t, "the server names what it lacks", func() bool { return strings.Contains(s.prints("status", "-o", "wide"), lacks.message) })
+				eventually(t, "the server names what it lacks", func() bool { return strings.Contains(s.prints("status", "-o", "wide"), missing.message) })
 			})
 		}
 		s.end(15)
