@@ -29,7 +29,7 @@ func TestAutomaticRunsLeaveAloneWhatPeopleBuild(t *testing.T) {
 					alone  bool
 				}{"images": {a.gc.images.ExcludedRuntimes(automatic), c.images}, "containers": {a.gc.dead.ExcludedRuntimes(automatic), c.containers}} {
 					if got := slices.Contains(want.spared, kind); got != (want.alone && kind != "cri") {
-						t.Errorf("automatic runs of %s leave %v alone, want %s among them: %t", what, want.spared, kind, want.alone && kind != "cri")
+						t.Errorf("automatic runs of %s exclude %v, want %s among them: %t", what, want.spared, kind, want.alone && kind != "cri")
 					}
 				}
 			})

@@ -121,7 +121,7 @@ func TestANodeThatAnotherClientCreatesIsAwaitedAndDeleted(t *testing.T) {
 		return s.LeasePace != nil && s.LeasePace.Duration.Duration == 20*time.Minute && strings.Contains(s.LeasePace.By, controlplane.AnnotationLeaseDuration)
 	})
 	fake.RequestPace("soon")
-	r.eventually(t, "that what the control plane asks of all is of no use", func(s api.Status) bool {
+	r.eventually(t, "the lease duration for all hosts to be invalid", func(s api.Status) bool {
 		return len(s.LeasePace.Faults) == 1 && s.LeasePace.Duration.Duration == 20*time.Minute
 	})
 	if err := fake.Edit(t.Context(), nodeName, func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationLeaseDuration) }); err != nil {

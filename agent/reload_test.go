@@ -64,7 +64,7 @@ func TestReloadAppliesLiveKeys(t *testing.T) {
 	select {
 	case <-looked:
 	case <-time.After(bound):
-		t.Error("the reporter was not told")
+		t.Error("the reporter was not notified")
 	}
 	for _, key := range []string{"imageGC.highThresholdPercent", "imageGC.keep", "log.level", "pressure.memoryAvailable", "pressure.psi.memory.threshold"} {
 		if !strings.Contains(r.log.String(), key) {
@@ -213,7 +213,7 @@ func TestAHostThatHasShrunkIsReportedAndGoesOn(t *testing.T) {
 	a.settings.Set(cfg, policies)
 	s, err := a.serving.backend.Status(t.Context())
 	if err != nil || !strings.Contains(s.Shortage, "node.reserved.cpu: 1M reserved, of") || !strings.Contains(s.Shortage, "; node.reserved.memory: 1Pi reserved, ") {
-		t.Errorf("Status() = %q, %v, want both told", s.Shortage, err)
+		t.Errorf("Status() = %q, %v, want both reported", s.Shortage, err)
 	}
 	cfg.Node.Reserved.CPU, r.next.Node.Reserved.CPU = "1M", "1M"
 	a.settings.Set(cfg, policies)
@@ -261,7 +261,7 @@ func TestFilesThatAreNotInForceAreReported(t *testing.T) {
 			}
 			shown, err := a.serving.backend.Config(t.Context())
 			if inForce, _ := a.config().YAML(); err != nil || shown.YAML != string(inForce) || shown.Trouble() != s.Configuration.Trouble() {
-				t.Errorf("Config() = %+v, %v, want what is in force", shown, err)
+				t.Errorf("Config() = %+v, %v, want the effective configuration", shown, err)
 			}
 			w := httptest.NewRecorder()
 			a.serving.metrics.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -87,7 +87,7 @@ func (m *manager) expects(t *testing.T, want string) {
 		}
 		heard = append(heard, got)
 	}
-	t.Fatalf("the service manager heard %q, want %q", heard, want)
+	t.Fatalf("the service manager received %q, want %q", heard, want)
 }
 
 // folder has a short path, because the path of a socket is limited to 107 bytes.

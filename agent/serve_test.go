@@ -187,7 +187,7 @@ func TestTheAPIIsServedOverTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, text := answer(t, grafana, "GET", at+"/v1/status"); code != http.StatusOK || !strings.Contains(text, "api.tls: certificate") {
-		t.Errorf("GET /v1/status with a broken key = %d %s, want the fault told", code, text)
+		t.Errorf("GET /v1/status with a broken key = %d %s, want the fault reported", code, text)
 	}
 	r.networkCheck(t, doctor.Fail, "api.tls: certificate")
 }

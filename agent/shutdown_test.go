@@ -110,7 +110,7 @@ func TestAGuardThatHangsDoesNotBlockTheHost(t *testing.T) {
 		select {
 		case <-finished:
 			if took := time.Since(began); took < plan.Total(a.settings.Policies().Phases)+plan.Margin {
-				t.Errorf("drain() gave up after %v, before a drain that goes well may end", took)
+				t.Errorf("drain() gave up after %v, before a successful drain can end", took)
 			}
 		case <-time.After(2 * time.Minute):
 			t.Error("drain() still has systemd wait after two minutes")

@@ -45,11 +45,11 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 			reported++
 			data, err := os.ReadFile(path)
 			if err != nil && pending || strings.Contains(string(data), name) != pending || len(systemdFake.StoppedUnits()) > reported-1 {
-				t.Errorf("on disk is %s, %v as %s is asked to stop, want it to be there if the host goes down (%t)", data, err, name, pending)
+				t.Errorf("on disk is %s, %v when %s is requested to stop, want it on disk if the host shuts down (%t)", data, err, name, pending)
 			}
 		})
 		if got := len(a.kept.journal.PendingServices()) == 1; stopping != (pid == 10) || err != nil || got != pending || reported > before != stopping {
-			t.Errorf("StopUnit(%d) = %t, %v, and Owed() = %+v, want it owed %t", pid, stopping, err, a.kept.journal.PendingServices(), pending)
+			t.Errorf("StopUnit(%d) = %t, %v, and PendingServices() = %+v, want it pending: %t", pid, stopping, err, a.kept.journal.PendingServices(), pending)
 		}
 	}
 	fake := runtimetest.NewFake(runtimetest.Options{})
@@ -73,6 +73,6 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(systemdFake.StoppedUnits()); reported != 2 || got != "[web.service replace web.service replace]" {
-		t.Errorf("told of %d stops, and made %s, want two", reported, got)
+		t.Errorf("%d stops reported, calls %s, want two", reported, got)
 	}
 }

@@ -95,7 +95,7 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 				t.Errorf("Claim() = %+v, want name, both machines, the lease's time and until when it is watched", identity)
 			}
 			if others && !controlplane.Disputed(tc.stored, nodeOf(tc.ours, nil)) {
-				t.Error("Disputed() = false, want it told that the lease is to be read")
+				t.Error("Disputed() = false, want true, so that the lease is read")
 			}
 		})
 	}

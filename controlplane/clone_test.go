@@ -49,7 +49,7 @@ func TestTwoHostsWithOneMachineIDDetectEachOther(t *testing.T) {
 					t.Errorf("errors logged = %d, want one", n)
 				}
 				if stats := first.Stats(); stats.Expired(40*time.Second) != nil {
-					t.Errorf("Overdue() of the first = %v, want the lease kept up", stats.Expired(40*time.Second))
+					t.Errorf("Expired() of the first = %v, want the lease renewed", stats.Expired(40*time.Second))
 				}
 				stop()
 				after(time.Minute)

@@ -63,14 +63,14 @@ func TestANodeOfAFleetIsReportedWithItsLeaseWhateverPagesTheyAreOn(t *testing.T)
 				if lease != nil {
 					what += "+"
 					if lease.Name != node.Name {
-						t.Errorf("node %s was told with lease %s", node.Name, lease.Name)
+						t.Errorf("node %s was returned with lease %s", node.Name, lease.Name)
 					}
 				}
 				reported = append(reported, what)
 				return nil
 			})
 			if got := strings.Join(reported, " "); err != nil || got != c.want {
-				t.Errorf("JoinFleet() told %q, %v, want %q", got, err, c.want)
+				t.Errorf("JoinFleet() returned %q, %v, want %q", got, err, c.want)
 			}
 		})
 	}

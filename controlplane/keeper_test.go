@@ -137,7 +137,7 @@ func TestTheLeaseIsRenewedAtOnceAndThenAtIntervals(t *testing.T) {
 		stop()
 		after(41 * time.Second)
 		if err := keeper.Stats().Expired(40 * time.Second); err != nil {
-			t.Errorf("Overdue() of a lease that nobody keeps = %v, want nil", err)
+			t.Errorf("Expired() of a lease that nobody renews = %v, want nil", err)
 		}
 	})
 }
@@ -172,7 +172,7 @@ func TestALeaseIsOverdueOnceTheFleetJudgesTheHostDead(t *testing.T) {
 			synctest.Wait()
 			err := keeper.Stats().Expired(40 * time.Second)
 			if (err == nil) != (want == "") || err != nil && (!strings.HasPrefix(err.Error(), want) || !errors.Is(err, controlplane.ErrUnavailable)) {
-				t.Errorf("%s: Overdue() = %v, want %q and the cause", when, err, want)
+				t.Errorf("%s: Expired() = %v, want %q and the cause", when, err, want)
 			}
 		}
 		after(39 * time.Second)

@@ -67,7 +67,7 @@ func TestAMachineIsDeadOnceItsLeaseWasWatchedNotToBeRenewed(t *testing.T) {
 				now = now.Add(l.after)
 				l.change(lease)
 				if got := watch.See(lease); got != l.want {
-					t.Errorf("look %d: See() = %+v, want %+v", i, got, l.want)
+					t.Errorf("check %d: See() = %+v, want %+v", i, got, l.want)
 				}
 			}
 		})
@@ -89,14 +89,14 @@ func TestAHostWhoseClockIsAheadTakesNobodysLease(t *testing.T) {
 				p.Now = wrong.now
 				p.Heartbeat = func(err error) {
 					if errors.Is(err, controlplane.ErrConflict) {
-						t.Errorf("Beat(%v), want it told whose the lease is", err)
+						t.Errorf("Heartbeat(%v), want it to name the holder of the lease", err)
 					}
 				}
 				second, _ := keep(t, fake, p, quiet())
 				synctest.Wait()
 				var identity *controlplane.IdentityError
 				if err := second.Stats().LastError; !errors.As(err, &identity) || !identity.Watching() {
-					t.Errorf("LastError at the first look = %v, want that the other is watched", err)
+					t.Errorf("LastError at the first check = %v, want that the other holder is watched", err)
 				}
 				after(10 * time.Minute)
 				stats := second.Stats()
@@ -142,7 +142,7 @@ func TestAnOutageProvesNobodyDead(t *testing.T) {
 				renew()
 				var identity *controlplane.IdentityError
 				if stats := keeper.Stats(); stats.Renewals != 0 || !errors.As(stats.LastError, &identity) || !identity.Renewed {
-					t.Errorf("Stats() after an outage = %+v, want the lease left to whom could not renew it", stats)
+					t.Errorf("Stats() after an outage = %+v, want the lease left to its holder, which could not renew it", stats)
 				}
 				after(52 * time.Second)
 				if stats := keeper.Stats(); stats.Renewals == 0 {

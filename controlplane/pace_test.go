@@ -58,7 +58,7 @@ func TestALeaseHasTheRequestedDuration(t *testing.T) {
 				pacing.Request(s.by, s.text)
 				pacing.Request(s.by, s.text) // repeated, because it is read again and again
 				if got := pacing.Pace().Duration; got != s.want {
-					t.Errorf("Pace() after %v asked for %q = %v, want %v", s.by, s.text, got, s.want)
+					t.Errorf("Pace() after %v requested %q = %v, want %v", s.by, s.text, got, s.want)
 				}
 				if s.want != last {
 					want, last = append(want, s.want), s.want
@@ -118,7 +118,7 @@ func TestAnInvalidLeaseDurationIsReported(t *testing.T) {
 		}
 		pacing.Request(controlplane.RequestedForNode, "")
 		if faults := pacing.Pace().Faults; len(faults) != 0 {
-			t.Errorf("Pace() has the faults %v once nothing is asked for, want none", faults)
+			t.Errorf("Pace() has the faults %v once nothing is requested, want none", faults)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func FuzzRequestedPacesAreValidOrReported(f *testing.F) {
 			t.Errorf("Pace() of %q = %v, want whole seconds from 40 s to an hour", text, p.Duration)
 		}
 		if reported := len(p.Faults) > 0; reported == (p.By != "" || text == "") {
-			t.Errorf("Pace() of %q = %+v, want it in force or told, and not both", text, p)
+			t.Errorf("Pace() of %q = %+v, want it either effective or reported", text, p)
 		}
 	})
 }
@@ -165,7 +165,7 @@ func TestTheControlPlaneIsFollowedThroughOutages(t *testing.T) {
 		fake.Inject(controlplanetest.WatchPace, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 		after(10 * time.Minute)
 		if !failing() || pacing.Pace().Duration != 2*time.Minute {
-			t.Errorf("in an outage: failing %t, Pace() = %v, want it told, and what was asked for last in force", failing(), pacing.Pace().Duration)
+			t.Errorf("in an outage: failing %t, Pace() = %v, want a report, and the last requested duration effective", failing(), pacing.Pace().Duration)
 		}
 		if n := fake.Calls(controlplanetest.WatchPace); n < 10 || n > 200 {
 			t.Errorf("%d attempts in ten minutes, want some, and no more than every few seconds", n)
@@ -174,7 +174,7 @@ func TestTheControlPlaneIsFollowedThroughOutages(t *testing.T) {
 		fake.Heal()
 		after(time.Minute)
 		if failing() || pacing.Pace().Duration != 3*time.Minute {
-			t.Errorf("after an outage: failing %t, Pace() = %v, want what was asked for meanwhile", failing(), pacing.Pace().Duration)
+			t.Errorf("after an outage: failing %t, Pace() = %v, want the duration that was requested meanwhile", failing(), pacing.Pace().Duration)
 		}
 		if log.count("WARN") != 1 || log.count("INFO") != 3 {
 			t.Errorf("log lines = %d warnings, %d infos, want one of the outage's begin, one of its end, and one a change", log.count("WARN"), log.count("INFO"))
@@ -186,7 +186,7 @@ func TestTheControlPlaneIsFollowedThroughOutages(t *testing.T) {
 		run(t, func(ctx context.Context) error {
 			return pacing.Follow(ctx, fake, func(err error) {
 				if err != nil {
-					t.Errorf("Follow() tells of %v, want a control plane that lets nobody see it to be none", err)
+					t.Errorf("Follow() reports %v, want nil: a host without the right to read has no pace", err)
 				}
 			})
 		})
@@ -221,7 +221,7 @@ func TestALongerLeaseIsStoredWithTheNextRenewal(t *testing.T) {
 		keeper.SetPace(20 * time.Minute)
 		after(time.Second)
 		if n := fake.Calls(controlplanetest.RenewLease); n != before || *stored(t, fake).Spec.LeaseDurationSeconds != 40 {
-			t.Errorf("%d renewals a second after a longer lease was asked for, want none before it is due", n-before)
+			t.Errorf("%d renewals a second after a longer lease was requested, want none before it is due", n-before)
 		}
 		after(11 * time.Second)
 		if d := *stored(t, fake).Spec.LeaseDurationSeconds; d != 1200 {
@@ -233,11 +233,11 @@ func TestALongerLeaseIsStoredWithTheNextRenewal(t *testing.T) {
 		}
 		for _, gap := range list[1:] {
 			if gap < 299*time.Second || gap > 313*time.Second {
-				t.Errorf("a renewal came %v after the one before, want 5 min and 4 %% more at the most", gap)
+				t.Errorf("a renewal came %v after the one before, want at most 5 min and 4 %% more", gap)
 			}
 		}
 		if stats := keeper.Stats(); stats.Expired(40*time.Second) != nil {
-			t.Errorf("Overdue() = %v, want it to go by the lease's own duration", stats.Expired(40*time.Second))
+			t.Errorf("Expired() = %v, want it to use the lease's own duration", stats.Expired(40*time.Second))
 		}
 	})
 }
@@ -253,11 +253,11 @@ func TestAShorterLeaseIsStoredSoon(t *testing.T) {
 			keeper.SetPace(shorter)
 			after(interval)
 			if d := *stored(t, fake).Spec.LeaseDurationSeconds; time.Duration(d)*time.Second != shorter {
-				t.Errorf("the lease is good for %d s within an interval after %v was asked for", d, shorter)
+				t.Errorf("the lease lasts %d s within an interval after %v was requested", d, shorter)
 			}
 			for _, gap := range gaps(t, fake, keeper, 10*time.Minute) {
 				if most := interval + interval/20 + 100*time.Millisecond; gap > most {
-					t.Errorf("a renewal came %v after the one before, want %v at the most", gap, most)
+					t.Errorf("a renewal came %v after the one before, want at most %v", gap, most)
 				}
 			}
 		}
@@ -360,12 +360,12 @@ func TestALongLeaseIsTriedAgainLessOften(t *testing.T) {
 			t.Errorf("%d attempts in two hours, want one in four to five minutes", n)
 		}
 		if keeper.Stats().Expired(40*time.Second) == nil {
-			t.Error("Overdue() = nil after two hours without a renewal, want it overdue")
+			t.Error("Expired() = nil after two hours without a renewal, want an error")
 		}
 		fake.Heal()
 		after(5 * time.Minute)
 		if err := keeper.Stats().Expired(40 * time.Second); err != nil {
-			t.Errorf("Overdue() = %v five minutes after the outage, want it renewed", err)
+			t.Errorf("Expired() = %v five minutes after the outage, want it renewed", err)
 		}
 	})
 }

@@ -219,7 +219,7 @@ func TestPlanWithoutUsableFigures(t *testing.T) {
 				t.Errorf("Plan() filesystem = %+v, want a message with %q and nothing to free", fs, tt.want)
 			}
 			if got := removedImages(gc.Plan(facts, p, now, gc.Options{AllUnused: true})); len(got) != 1 {
-				t.Errorf("Plan(all unused) removes %v, want what a person asked for", got)
+				t.Errorf("Plan(all unused) removes %v, want the images that a person requested", got)
 			}
 		})
 	}

@@ -178,7 +178,7 @@ func checkImages(t *testing.T, f gc.Facts, p gc.Policy, o gc.Options, d gc.Decis
 		}
 		longest[img.Reason] = unused(img)
 		if _, forRoom := longest[gc.LRU]; forRoom && img.Reason == gc.MaxAge {
-			t.Errorf("Plan() removes %s, which goes by its age, after one that makes room", img.ID)
+			t.Errorf("Plan() removes %s, which exceeds the maximum age, after one that frees space", img.ID)
 		}
 		if img.Reason == gc.LRU && open[img.Runtime] && len(f.Layers) == 0 {
 			t.Errorf("Plan() removes %s for room although an older image stays", img.ID)

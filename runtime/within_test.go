@@ -20,7 +20,7 @@ func TestWithin(t *testing.T) {
 		down bool   // is runtime.ErrUnavailable
 	}{
 		{"a call that used up its time", nil, "runtime unavailable: no answer within 3s: context deadline exceeded", true},
-		{"one that says so itself is not told twice", own, own.Error(), true},
+		{"one that says so itself is not reported twice", own, own.Error(), true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -96,7 +96,7 @@ func TestANewOwnerIsSeenWhenItTakesItsLock(t *testing.T) {
 		r.alter() // the other owner has written its own file since
 		r.expect(shutdown.Delegated, 0)
 		if n := y.yields.Load(); n != 2 {
-			t.Errorf("YieldMaxDelay() was called %d times, want with each look", n)
+			t.Errorf("YieldMaxDelay() was called %d times, want once for each check", n)
 		}
 		other.Store(false)
 		r.alter()

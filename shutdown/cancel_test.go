@@ -242,7 +242,7 @@ func TestRestartsAreRecordedBeforeSettledIsCalled(t *testing.T) {
 				var reported []string
 				r.options.Settled = func() {
 					if current := r.options.Journal.Current(); current != nil || r.logind.preparing {
-						t.Errorf("told while %+v is under way", current)
+						t.Errorf("reported while %+v is in progress", current)
 					}
 					reported = append(reported, r.pending())
 				}
@@ -255,7 +255,7 @@ func TestRestartsAreRecordedBeforeSettledIsCalled(t *testing.T) {
 				time.Sleep(time.Minute)
 				r.expect(shutdown.Armed, 1)
 				if got := strings.Join(reported, ", "); got != "web-c" {
-					t.Errorf("told %q, want it once, that web is to be started again", got)
+					t.Errorf("reported %q, want one report that web will be started again", got)
 				}
 			})
 		})

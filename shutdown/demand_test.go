@@ -118,7 +118,7 @@ func TestAServiceStopLeavesAFinishedRecordAlone(t *testing.T) {
 			t.Errorf("with a new pod running, the next boot would know %+v, want it not graceful", got)
 		}
 		if got := <-stopped; !got.Graceful || len(got.Pods) != 3 || !got.FinishedAt.After(want.FinishedAt) {
-			t.Errorf("Drain() = %+v, want it finished anew, with the third pod", got)
+			t.Errorf("Drain() = %+v, want a second run that finishes, with the third pod", got)
 		}
 	})
 }

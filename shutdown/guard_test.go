@@ -72,7 +72,7 @@ func TestArmingIsRetriedAfterEachFailure(t *testing.T) {
 				r.expect(shutdown.Armed, 1)
 				r.stop()
 				if n := len(heartbeats); !errors.Is(heartbeats[0], errBus) || heartbeats[n-1] != nil || n < 60 {
-					t.Errorf("%d beats, the first %v, the last %v, want one every ten seconds, and none of trouble in the end", n, heartbeats[0], heartbeats[n-1])
+					t.Errorf("%d heartbeats, the first %v, the last %v, want one every ten seconds, and no error in the end", n, heartbeats[0], heartbeats[n-1])
 				}
 			})
 		})

@@ -129,7 +129,7 @@ func TestAManualDrainCanBeEnded(t *testing.T) {
 		began = time.Now()
 		r.guard.EndManualDrain(t.Context())
 		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("EndManualDrain() took %v, want two seconds at the most", took)
+			t.Errorf("EndManualDrain() took %v, want at most two seconds", took)
 		}
 		if err := <-done; !errors.Is(err, shutdown.ErrCancelled) {
 			t.Errorf("Drain() = %v, want ErrCancelled", err)
@@ -147,7 +147,7 @@ func TestThePlanOfAManualDrainOmitsCriticalPodsUnlessRequested(t *testing.T) {
 		r.start()
 		p, spared, err := r.guard.PlanManualDrain(t.Context(), false)
 		if err != nil || len(p.Phases) != 2 || len(p.Phases[0].Pods) != 1 || len(p.Phases[1].Pods) != 0 || len(spared) != 1 || spared[0].Name != "dns" || p.Phases[0].Grace.Duration != 20*time.Second {
-			t.Errorf("PlanManualDrain(false) = %+v, %+v, %v, want web in 20s, and dns spared", p, spared, err)
+			t.Errorf("PlanManualDrain(false) = %+v, %+v, %v, want web in 20s, and dns exempted", p, spared, err)
 		}
 		p, spared, err = r.guard.PlanManualDrain(t.Context(), true)
 		if err != nil || len(p.Phases[1].Pods) != 1 || len(spared) != 0 {

@@ -89,7 +89,7 @@ func TestCallsBeforeAndAfterRunEndWithTheirContext(t *testing.T) {
 			defer cancel()
 			r.guard.EndManualDrain(ctx)
 			if err := r.guard.Refusal(ctx); err == nil {
-				t.Errorf("Refusal() %s = nil, want why nobody can tell", when)
+				t.Errorf("Refusal() %s = nil, want the reason why the owner is unknown", when)
 			}
 			if _, err := r.guard.Drain(ctx, journal.TriggerServiceStop); err == nil {
 				t.Errorf("Drain() %s = nil, want why nobody drains", when)

@@ -254,7 +254,7 @@ func TestAContinuedDrainDoesNotUseTheWallClock(t *testing.T) {
 		t.Errorf("%v are left, want what the first process left", left)
 	}
 	if deadline == deadline.Round(0) { // Round(0) removes the monotonic reading
-		t.Errorf("Deadline = %v goes by the wall clock: a step of it would end every grace", deadline)
+		t.Errorf("Deadline = %v is a wall clock time: a clock change would end every grace period", deadline)
 	}
 	cancel()
 	<-ended

@@ -153,7 +153,7 @@ func TestAHostThatGoesDownStartsNoServiceAgain(t *testing.T) {
 		r.expect(shutdown.Armed, 1)
 		s.expect(t, "stop@0s")
 		if last := r.guard.Status().Last; last == nil || last.First() != "k3s.service stopped first" {
-			t.Errorf("Last = %+v, want it to tell what was stopped first", last)
+			t.Errorf("Last = %+v, want the services that were stopped first", last)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestAServiceIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				r.expect(shutdown.Armed, 1)
 				if settled.Load() == 0 {
-					t.Error("the story of the drain goes on with the service started, want it at its end")
+					t.Error("the record of the drain changes after the service was started, want it finished")
 				}
 				s.mu.Lock()
 				if len(s.log) != 2 || s.log[0] != "stop@0s" || !strings.HasPrefix(s.log[1], "start@") {
@@ -242,7 +242,7 @@ func TestTheNextShutdownTakesOverAStoppedService(t *testing.T) {
 		r.logind.shutdown("reboot")
 		time.Sleep(time.Second)
 		if got := r.guard.Status().NotStarted; len(got) > 0 {
-			t.Errorf("Status().NotStarted = %v while the host goes down, want none", got)
+			t.Errorf("Status().NotStarted = %v while the host shuts down, want none", got)
 		}
 		s.breaks(false)
 		time.Sleep(time.Minute)
@@ -328,7 +328,7 @@ func TestAServiceThatDoesNotStartBlocksNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.expectRestart(t)
 		if settled.Load() == 0 {
-			t.Error("the story of the drain goes on, want it at its end")
+			t.Error("the record of the drain changes, want it finished")
 		}
 		if pending := r.options.Journal.PendingServices(); len(pending) != 1 || pending[0].Name != "broken.service" {
 			t.Errorf("Owed() = %+v, want broken.service", pending)

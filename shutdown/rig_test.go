@@ -214,7 +214,7 @@ func (r *rig) checkTransitions() {
 			r.t.Errorf("after %v observed %v to %v (%s), which is not in the table", state, c.From, c.To, c.Status.Reason)
 		}
 		if c.To == shutdown.Draining && c.Status.Current == nil {
-			r.t.Error("observed Draining without the drain's record, which tells since when")
+			r.t.Error("observed Draining without the drain's record, which has the start")
 		}
 		state = c.To
 	}

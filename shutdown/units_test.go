@@ -145,10 +145,10 @@ func TestAUnitIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 				r.expect(shutdown.Armed, 1)
 				u.expect(t, "afterwards", after.started...)
 				if pending := r.options.Journal.PendingServices(); len(pending) > 0 {
-					t.Errorf("Owed() = %+v once all are started, want none", pending)
+					t.Errorf("PendingServices() = %+v once all are started, want none", pending)
 				}
 				if r := r.guard.Status().Cancelled; r != nil && r.First() != "" {
-					t.Errorf("Cancelled tells %q, want no service that was stopped first", r.First())
+					t.Errorf("Cancelled says %q, want no service that was stopped first", r.First())
 				}
 			})
 		})
@@ -186,7 +186,7 @@ func TestAUnitIsNotStartedAgain(t *testing.T) {
 			tries := u.tries
 			u.mu.Unlock()
 			if pending := r.options.Journal.PendingServices(); tries != 1 || len(pending) > 0 {
-				t.Errorf("it was tried %d times, and Owed() = %+v, want once and none", tries, pending)
+				t.Errorf("it was tried %d times, and PendingServices() = %+v, want once and none", tries, pending)
 			}
 			u.fail(nil)
 		},
@@ -245,7 +245,7 @@ func TestAUnitThatAManualDrainStopsIsNotStartedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if pending := r.options.Journal.PendingServices(); len(pending) != 1 || pending[0].Name != "db.service" {
-			t.Errorf("Owed() = %+v, want db.service alone", pending)
+			t.Errorf("PendingServices() = %+v, want db.service alone", pending)
 		}
 	})
 }

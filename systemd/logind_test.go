@@ -117,7 +117,7 @@ func TestOnlyALogindWithItsBusNameIsSignalled(t *testing.T) {
 		t.Errorf("RestoreMaxDelay() = %v, want %v", err, systemd.ErrNoLogind)
 	}
 	if got := fake.Reloads(); !slices.Equal(got, []string{"ReloadUnit fail"}) {
-		t.Errorf("logind was told by %q, want nothing of its end", got)
+		t.Errorf("logind received a notification from %q, want none about its end", got)
 	}
 	if _, err := os.Stat(filepath.Join(fake.Root(), systemd.DropInPath)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the drop-in is left: %v", err)

@@ -62,11 +62,11 @@ func TestPendingUnits(t *testing.T) {
 			}
 			slices.Sort(got)
 			if strings.Join(got, ", ") != tt.want {
-				t.Errorf("Coming() = %q, want %q", got, tt.want)
+				t.Errorf("PendingUnits() = %q, want %q", got, tt.want)
 			}
 		})
 	}
 	if got, err := systemd.NewManager(filepath.Join(t.TempDir(), "none")).PendingUnits(t.Context()); got != nil || err != nil {
-		t.Errorf("Coming() without systemd = %v, %v, want none", got, err)
+		t.Errorf("PendingUnits() without systemd = %v, %v, want none", got, err)
 	}
 }

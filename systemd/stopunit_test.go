@@ -39,11 +39,11 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 			reported := 0
 			got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", c.pid, func(_ context.Context, names []string) {
 				if reported++; names[0] != "web.service" || len(fake.StoppedUnits()) > 0 {
-					t.Errorf("StopUnit() told of %v with %v stopped, want web.service before that", names, fake.StoppedUnits())
+					t.Errorf("StopUnit() reported %v with %v stopped, want web.service before that", names, fake.StoppedUnits())
 				}
 			})
 			if got != c.want || err != nil || reported > 0 != c.want {
-				t.Errorf("StopUnit() = %t, %v, and told of %d, want %t", got, err, reported, c.want)
+				t.Errorf("StopUnit() = %t, %v, and reported %d, want %t", got, err, reported, c.want)
 			}
 			var want []string
 			if c.want {
@@ -99,7 +99,7 @@ func TestUnitsStoppedTogether(t *testing.T) {
 	var reported []string
 	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", 0, func(_ context.Context, names []string) { reported = names })
 	if want := []string{"web.service", "needs.service", "bound.service", "through.service", "part.service"}; !stopping || err != nil || len(reported) == 0 || reported[0] != want[0] || !slices.Equal(slices.Sorted(slices.Values(reported)), slices.Sorted(slices.Values(want))) {
-		t.Errorf("StopUnit() = %t, %v, and told of %v, want %v", stopping, err, reported, want)
+		t.Errorf("StopUnit() = %t, %v, and reported %v, want %v", stopping, err, reported, want)
 	}
 }
 

@@ -92,7 +92,7 @@ func TestALateAnswerDoesNotAffectOthers(t *testing.T) {
 			defer cancel()
 			err := fake.SlowManager(100*time.Millisecond).Ask(ctx, func(ctx context.Context, talk *systemd.Talk) {
 				if reported, failed := c.ask(ctx, talk); reported == 0 || reported >= len(names) || !errors.Is(failed, context.DeadlineExceeded) {
-					t.Errorf("%s() told of %d of %d, and then %v, want some, and that others were too late", what, reported, len(names), failed)
+					t.Errorf("%s() reported %d of %d, and then %v, want some, and that others were too late", what, reported, len(names), failed)
 				}
 			})
 			if err != nil {

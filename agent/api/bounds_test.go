@@ -42,7 +42,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 			t.Errorf("%s = %v, want the answer too large", name, err)
 		}
 		if t.Logf("%s allocated %d MiB", name, allocated>>20); allocated > mostAllocated {
-			t.Errorf("%s allocated %d MiB, want %d at the most", name, allocated>>20, mostAllocated>>20)
+			t.Errorf("%s allocated %d MiB, want at most %d", name, allocated>>20, mostAllocated>>20)
 		}
 	}
 }

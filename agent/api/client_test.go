@@ -149,7 +149,7 @@ func TestTheCollectionLearnsThatItsCallerLeft(t *testing.T) {
 	select {
 	case <-left:
 	case <-time.After(10 * time.Second):
-		t.Error("the collection goes on although its caller has left")
+		t.Error("the collection continues after its caller has disconnected")
 	}
 }
 

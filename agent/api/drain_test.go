@@ -82,7 +82,7 @@ func TestADrainOverTheSocket(t *testing.T) {
 				t.Errorf("Drain() = %+v after %q, want the report that was sent after %q", report, steps, c.steps)
 			}
 			if len(b.drains) != 1 || !b.drains[0].All {
-				t.Errorf("the agent was asked for %+v, want all", b.drains)
+				t.Errorf("the agent received the drain requests %+v, want all", b.drains)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestACordonOverTheSocketNamesItsCaller(t *testing.T) {
 		}
 	}
 	if !slices.Equal(b.cordons, []bool{true, false}) {
-		t.Errorf("the agent was asked for %v", b.cordons)
+		t.Errorf("the agent received the cordon requests %v", b.cordons)
 	}
 }
 

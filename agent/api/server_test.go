@@ -101,7 +101,7 @@ func TestOnlyRootAndTheAgentsOwnUserMayAct(t *testing.T) {
 	w := httptest.NewRecorder()
 	routes(b).ServeHTTP(w, httptest.NewRequest("POST", "/v1/gc/run", strings.NewReader("{}")))
 	if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "sudo") || len(b.requests()) > 0 {
-		t.Errorf("POST /v1/gc/run by nobody knows whom = %d %s, want 403 with a hint", w.Code, w.Body)
+		t.Errorf("POST /v1/gc/run by an unknown caller = %d %s, want 403 with a hint", w.Code, w.Body)
 	}
 }
 

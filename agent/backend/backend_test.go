@@ -51,7 +51,7 @@ func TestAnExitCodeThatNobodyKnowsIsNotReported(t *testing.T) {
 		"runs":                            {runtime.Container{State: runtime.Running}, true},
 	} {
 		if code := exitCode(c.container); (code != nil) != c.reported {
-			t.Errorf("exit code of a container that %s = %v, want it told: %t", name, code, c.reported)
+			t.Errorf("exit code of a container that %s = %v, want it reported: %t", name, code, c.reported)
 		}
 	}
 }

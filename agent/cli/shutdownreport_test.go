@@ -52,7 +52,7 @@ func TestThePictureInTheDocumentationIsWhatIsDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.stdout != string(want) {
-		t.Errorf("shutdown report --svg of %s =\n%s\nwant %s:\n%s\n-update writes it from the record, `make transcript` makes both anew", record, got.stdout, picture, want)
+		t.Errorf("shutdown report --svg of %s =\n%s\nwant %s:\n%s\n-update writes it from the record, `make transcript` makes both again", record, got.stdout, picture, want)
 	}
 }
 

@@ -430,7 +430,7 @@ func TestAnInterruptedDrainIsAnErrorAndItsJSONHasTheReport(t *testing.T) {
 	for _, c := range []struct{ args, want string }{{"drain", "stopped "}, {"drain -o json", `"graceful": `}} {
 		got := hostler(socket, strings.Fields(c.args)...)
 		if got.code != 1 || !strings.Contains(got.stderr, "cut it short\nhint: look") || !strings.Contains(got.stdout, c.want) {
-			t.Errorf("hostler %s = code %d, %q, %q, want code 1, and %q told all the same", c.args, got.code, got.stdout, got.stderr, c.want)
+			t.Errorf("hostler %s = code %d, %q, %q, want code 1, and %q in the output", c.args, got.code, got.stdout, got.stderr, c.want)
 		}
 	}
 	b.drained = maintenance.DrainReport{} // the drain did not begin

@@ -150,7 +150,7 @@ func TestAWatchIsDrawnInPlaceAndLeavesTheTerminalAsItWas(t *testing.T) {
 	}
 	for _, order := range []string{"\x1b[?", "\x1b[2J", "\x1bc"} { // modes, such as an alternate screen or a hidden cursor
 		if strings.Contains(got, order) {
-			t.Errorf("the terminal was told %q, which somebody would have to take back: %q", order, got)
+			t.Errorf("the terminal received %q, which switches a mode that stays after the end: %q", order, got)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func TestAWatchOutlivesTheAgent(t *testing.T) {
 	p := startOnPty(t, 50, socket, "status", "--watch")
 	got := p.await("a screen is drawn", 0, func(got string) bool { return strings.Contains(got, "\x1b[J") })
 	end()
-	got = p.await("the loss is told", len(got), func(got string) bool {
+	got = p.await("the loss is reported", len(got), func(got string) bool {
 		return strings.Contains(got, "\x1b[Hno agent answers at "+socket) && strings.Contains(got, "showing the state of ") && strings.Contains(got, "is Ready")
 	})
 	serveAt(t, socket, healthyBackend())
@@ -289,7 +289,7 @@ func TestAWatchInAPipeOutlivesTheAgent(t *testing.T) {
 	}()
 	got := hostlerUntil(signals, socket, "status", "--watch")
 	if n := strings.Count(got.stderr, "no agent answers at "); got.code != 0 || n != 1 || !strings.HasPrefix(got.stdout, hostler(socket, "status").stdout) {
-		t.Errorf("hostler status --watch in a pipe = %d, %q, %q, want it to go on, and to tell once that nobody answers", got.code, got.stderr, got.stdout)
+		t.Errorf("hostler status --watch in a pipe = %d, %q, %q, want it to continue, and to say once that nobody answers", got.code, got.stderr, got.stdout)
 	}
 }
 

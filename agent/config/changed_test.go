@@ -64,7 +64,7 @@ func TestChangedSeesEveryKey(t *testing.T) {
 			t.Errorf("Changed() after a change of %s = %q, want it alone", path, got)
 		}
 	}
-	t.Fatal("the configuration has more keys than this test looks at")
+	t.Fatal("the configuration has more keys than this test checks")
 }
 
 // A reload passes these keys to the agent's loops. A further key would look effective without being

@@ -98,7 +98,7 @@ func TestTheSchemaRefusesWhatHasTheWrongShape(t *testing.T) {
 	}
 	for name, c := range faultsOfMeaning() {
 		if err := validate(s, []byte(c.in)); err != nil {
-			t.Errorf("%s: the schema tells it, too, so that it belongs to faultsOfShape: %v", name, err)
+			t.Errorf("%s: the schema also reports the fault, which belongs to faultsOfShape: %v", name, err)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestAFleetIsReadWithItsLeases(t *testing.T) {
 	before := time.Now()
 	whose, err := reader.Fleet(t.Context(), func(m fleet.Member) error {
 		if m.Lease == nil || m.Lease.Name != m.Node.Name || m.Node.ManagedFields != nil || m.ReadAt.Before(before) {
-			t.Errorf("Fleet() told %+v, want a Node without managed fields, its Lease, and when it was read", m)
+			t.Errorf("Fleet() returned %+v, want a Node without managed fields, its Lease, and the time of the read", m)
 		}
 		names = append(names, m.Node.Name)
 		return nil
@@ -134,7 +134,7 @@ func TestAWrongNameIsAnsweredWithThoseLikeIt(t *testing.T) {
 	fake.Inject(controlplanetest.Fleet, controlplanetest.Fault{Err: controlplane.ErrForbidden})
 	_, err := fleet.New(fake, own).Member(t.Context(), "rack3-node7")
 	if reported, ok := errors.AsType[*hint.Error](err); !ok || reported.Hint != "check the name; `hostler nodes "+own+"` shows this host" {
-		t.Errorf("Member() = %v where others are not told, want to check the name", err)
+		t.Errorf("Member() = %v without access to other Nodes, want the hint to check the name", err)
 	}
 	_, err = fleet.New(fake, own).Member(t.Context(), "Rack_3")
 	if reported, ok := errors.AsType[*hint.Error](err); !ok || !strings.Contains(reported.Hint, "a-z, 0-9") {
@@ -159,13 +159,13 @@ func TestAFleetIsReadForOneAtATime(t *testing.T) {
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := list(impatient); err == nil || fake.Calls(controlplanetest.Fleet) != 1 {
-			t.Errorf("Fleet() = %v while another is told, after %d requests, want it to wait", err, fake.Calls(controlplanetest.Fleet))
+			t.Errorf("Fleet() = %v during another call, after %d requests, want it to wait", err, fake.Calls(controlplanetest.Fleet))
 		}
 		go func() { ended <- list(t.Context()) }()
 		synctest.Wait()
 		stop()
 		if errs := fmt.Sprint(<-ended, <-ended); !strings.Contains(errs, "canceled") || !strings.Contains(errs, "<nil>") {
-			t.Errorf("Fleet() ended with %s, want one cancelled, and the other then told", errs)
+			t.Errorf("Fleet() ended with %s, want one cancelled, and the other successful", errs)
 		}
 	})
 }

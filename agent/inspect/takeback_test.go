@@ -114,7 +114,7 @@ func TestTheDropInStaysIfSystemdDoesNotAnswer(t *testing.T) {
 	nobody := systemd.NewManager(filepath.Join(t.TempDir(), "private"))
 	ended := Ended{Service: "hostler.service", Result: "signal"}
 	if err := takeBack(t.Context(), logind, nobody, ended, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
-		t.Errorf("takeBack() = %v with nothing to take back, want nothing", err)
+		t.Errorf("takeBack() = %v with nothing to remove, want nil", err)
 	}
 	if _, err := logind.RaiseMaxDelay(t.Context(), 36*time.Second); err != nil {
 		t.Fatal(err)

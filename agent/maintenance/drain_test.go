@@ -87,7 +87,7 @@ func TestADrainByACallerThatReadsNothingIsNotBlocked(t *testing.T) {
 			}
 		}
 		if reported != 3 {
-			t.Errorf("%d pods were told of, want all 3, however late", reported)
+			t.Errorf("%d pods were reported, want all 3 in the end", reported)
 		}
 	})
 }
@@ -152,7 +152,7 @@ func TestADrainThatAShutdownCutsShortReportsWhatItDid(t *testing.T) {
 			t.Errorf("Drain() = %v, want that it was cut short", err)
 		}
 		if want := []string{"stopped web", "left api"}; !slices.Equal(steps, want) {
-			t.Errorf("steps = %q, want %q: dns was neither stopped nor spared", steps, want)
+			t.Errorf("steps = %q, want %q: dns was neither stopped nor exempted", steps, want)
 		}
 	})
 }

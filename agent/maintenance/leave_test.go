@@ -71,7 +71,7 @@ func TestTheLeaseIsPausedFromTheStartAndUntilTheNodeReturns(t *testing.T) {
 			t.Error("the lease is kept again after a start")
 		}
 		if got, err := next.Return(t.Context()); !got.Changed || err != nil || d.Member.Reason() != "" {
-			t.Errorf("Return() = %+v, %v, the lease rests for %q, want it kept again", got, err, d.Member.Reason())
+			t.Errorf("Return() = %+v, %v, the lease is paused for %q, want it renewed again", got, err, d.Member.Reason())
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestALeaveThatFailsSaysWhatToDo(t *testing.T) {
 					}
 				}
 				if got := d.Member.Reason() != ""; got != c.paused {
-					t.Errorf("the lease rests: %v, want %v", got, c.paused)
+					t.Errorf("the lease is paused: %v, want %v", got, c.paused)
 				}
 			})
 		})
@@ -151,7 +151,7 @@ func TestALeaveSucceedsEvenIfTheLeaseStays(t *testing.T) {
 		d.client.Inject(controlplanetest.Leave, controlplanetest.Fault{LeaseStays: true})
 		got, err := maintenance.New(d.Options).Leave(t.Context())
 		if err != nil || !got.Changed || !strings.Contains(got.Message, "runs out by itself") || d.Member.Reason() == "" {
-			t.Errorf("Leave() = %+v, %v, the lease rests for %q, want it done, and the lease told of", got, err, d.Member.Reason())
+			t.Errorf("Leave() = %+v, %v, the lease is paused for %q, want the Lease deleted, and the pause reported", got, err, d.Member.Reason())
 		}
 	})
 }

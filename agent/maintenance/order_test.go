@@ -37,7 +37,7 @@ func TestAHostDrainsItself(t *testing.T) {
 			t.Errorf("DrainForCause() = %+v, %v, want it done, and begun at %v", record, err, began)
 		}
 		if n := maintenance.PodsToStop(record); n != 1 || len(fake.Signals()) != 1 {
-			t.Errorf("%d pods are not spared and %d signals were sent, want the one that is not critical", n, len(fake.Signals()))
+			t.Errorf("%d pods are not exempt and %d signals were sent, want the one that is not critical", n, len(fake.Signals()))
 		}
 		d.wantCordoned(t, "after the drain", false)
 		time.Sleep(time.Minute)

@@ -60,7 +60,7 @@ func TestPodsOfTheLastShutdownAreProtected(t *testing.T) {
 	j = journal.Open(left(t, map[string]any{"bootID": "one", "record": journal.Record{BootID: "one", StartedAt: now, Pods: []journal.PodRecord{{ID: "a", StartedAt: now}, {ID: "b"}}}}), "one", slog.New(slog.DiscardHandler))
 	j.Settle()
 	if got, _ := maintenance.Protected(drained, j, time.Now(), time.Hour); len(got) != 1 || got[gc.PodKey{ID: "a"}].Reason == "" {
-		t.Errorf("Protected() after a shutdown that was cancelled unheard = %v, want whom it had asked to end", got)
+		t.Errorf("Protected() after a shutdown whose cancellation was not recorded = %v, want the pods that were sent the stop signal", got)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestWhatADrainHasStoppedIsProtected(t *testing.T) {
 	j := journal.Open(left(t, map[string]any{"bootID": "one"}), "one", slog.New(slog.DiscardHandler))
 	pods, uids := maintenance.Protected(maintenance.OpenDrained(store), j, time.Now(), time.Hour)
 	if len(pods) != 2 || pods[gc.PodKey{Runtime: "docker", ID: "a"}].Reason != gc.Drained || pods[gc.PodKey{Runtime: "docker", ID: "b"}].Reason != gc.Drained {
-		t.Errorf("Protected() after a restart = %v, want both that were asked to end", pods)
+		t.Errorf("Protected() after a restart = %v, want both that were sent the stop signal", pods)
 	}
 	if len(uids) != 2 || uids["a"].Reason != gc.Drained || uids["u"].Reason != gc.Drained {
 		t.Errorf("Protected() after a restart = UIDs %v, want those of both", uids)

@@ -130,6 +130,6 @@ func TestMetricsAreServedUntilTheEnd(t *testing.T) {
 			t.Errorf("Serve() = %v, want that it was cancelled", err)
 		}
 	case <-time.After(bound):
-		t.Error("Serve() goes on after its context has ended")
+		t.Error("Serve() continues after its context has ended")
 	}
 }

@@ -85,7 +85,7 @@ func TestOwnersReportWhenTheyChange(t *testing.T) {
 	seen := map[Job]Owner{}
 	o := New(map[Job]Switch{ImageGC: Off}, func(context.Context, map[Job]Owner) map[Job]Owner { return seen }, discard())
 	if mine, _, _ := o.Mine(Lease); mine {
-		t.Error("Mine() before the first look = true, want nothing to be touched yet")
+		t.Error("Mine() before the first scan = true, want false: nothing may be changed yet")
 	}
 	if !o.Refresh(t.Context()) || o.Refresh(t.Context()) {
 		t.Error("Refresh() = want true at first, then false as long as nothing changes")
@@ -207,7 +207,7 @@ func TestAKubeletIsFoundWhoeverOwnsItsJob(t *testing.T) {
 	delete(others, ContainerGC)
 	o.Refresh(t.Context())
 	if other(ContainerGC) {
-		t.Errorf("Other() has one that the last look did not see")
+		t.Errorf("Other() returns an owner that the last scan did not find")
 	}
 }
 

@@ -139,7 +139,7 @@ func TestANodeInAClusterStaysTheKubeletsAcrossBoots(t *testing.T) {
 	nodes := func(p *Past) int {
 		jobs := p.Update("", false)
 		if jobs[Node] != jobs[Lease] || jobs[Node].Name != "" && !strings.Contains(jobs[Node].Evidence, "node.enabled: true") {
-			t.Errorf("Look() = %v, want node and lease of one owner, and how to change that", jobs)
+			t.Errorf("Update() = %v, want node and lease of one owner, and how to change that", jobs)
 		}
 		return len(jobs)
 	}

@@ -137,7 +137,7 @@ func TestALookThatHangsIsNotRepeated(t *testing.T) {
 			}
 		}
 		if n := looks.Load(); n != 1 {
-			t.Errorf("%d looks are under way, want one", n)
+			t.Errorf("%d checks are in progress, want one", n)
 		}
 		close(hangs)
 		if wanted, err := look(); err != nil || len(wanted) != 1 || wanted[0].Source != "look 2" {

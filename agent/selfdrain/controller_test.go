@@ -385,7 +385,7 @@ func TestAReloadEndsADrain(t *testing.T) {
 		h.after(time.Hour)
 		h.want("0s DrainScheduled", "5m0s drain for taint a:NoExecute", "5m30s undo", "5m30s DrainWithdrawn (taint a:NoExecute: ended during the drain)")
 		if string(h.text) != `{"boot":""}` {
-			t.Errorf("state = %s, want nothing that a later start could take for the truth", h.text)
+			t.Errorf("state = %s, want nothing that a later start could believe", h.text)
 		}
 	})
 }

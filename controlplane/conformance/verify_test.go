@@ -52,7 +52,7 @@ func TestAVerificationLeavesNothingBehind(t *testing.T) {
 		reported := 0
 		results, err := conformance.Verify(t.Context(), &b, conformance.Checks(), func(conformance.Result) { reported++ })
 		if err != nil || reported != len(results) || len(results) != len(conformance.Checks()) {
-			t.Fatalf("Verify() = %d results, %v, told of %d, want all", len(results), err, reported)
+			t.Fatalf("Verify() = %d results, %v, %d reported, want all", len(results), err, reported)
 		}
 		for _, r := range results {
 			if r.Status == conformance.Failed || len(r.Left) > 0 {

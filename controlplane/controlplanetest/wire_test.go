@@ -102,7 +102,7 @@ func TestAWireInjectsFaultsIntoTheServersAnswers(t *testing.T) {
 		t.Errorf("an answer over a new connection = %v, want no error", err)
 	}
 	if _, err := wire.InjectFault(conformance.WrongObject); !errors.As(err, new(*conformance.UntriedError)) {
-		t.Errorf("Hinder(Lying) = %v, want that it cannot be had", err)
+		t.Errorf("InjectFault(WrongObject) = %v, want UntriedError", err)
 	}
 	if err := errors.Join(wire.Close(), server.Close()); err != nil {
 		t.Error(err)

@@ -186,7 +186,7 @@ func TestADeposedLeaderStopsAtOnceAndTriesAgain(t *testing.T) {
 		_, stopped := b.stopped["first"]
 		b.mu.Unlock()
 		if !stopped {
-			t.Error("the leader still leads after its term was taken away")
+			t.Error("the leader still leads after it lost its term")
 		}
 		time.Sleep(2 * election.Interval)
 		b.want("[first]")

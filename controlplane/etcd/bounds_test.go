@@ -106,7 +106,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 				t.Errorf("%s = %v, want %v, since the answer is too large", name, err, tt.want)
 			}
 			if n := <-taken; n > mostTaken {
-				t.Errorf("%s took %d MiB, want %d at the most", name, n>>20, mostTaken>>20)
+				t.Errorf("%s took %d MiB, want at most %d", name, n>>20, mostTaken>>20)
 			} else {
 				t.Logf("%s took %d KiB: %v", name, n>>10, err)
 			}

@@ -79,7 +79,7 @@ func asks(t *testing.T, client *objects.Client, want string) {
 	select {
 	case got := <-seen:
 		if got != want {
-			t.Errorf("WatchPace() told %q, want %q", got, want)
+			t.Errorf("WatchPace() reported %q, want %q", got, want)
 		}
 		cancel()
 		<-ended

@@ -51,7 +51,7 @@ func TestARestoredBackup(t *testing.T) {
 	_, err := s.Put(t.Context(), node, objects.Put{Value: []byte("4"), Instead: third})
 	conflict, ok := errors.AsType[*objects.ConflictError](err)
 	if !ok || string(conflict.Stored.Value) != "other 3" {
-		t.Errorf("Put() instead of what the backup has undone = %v, want a conflict that tells what there is", err)
+		t.Errorf("Put() instead of what the backup has undone = %v, want a conflict with the stored object", err)
 	}
 	put(t, s, node, objects.Put{Value: []byte("4"), Instead: stored.Version})
 	put(t, s, lease, objects.Put{Value: []byte("l"), Instead: held, TTL: time.Hour}) // the state in the backup
@@ -257,26 +257,26 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 		return etcd.Diagnose(t.Context(), o, node)
 	}
 	if diagnosis := check("n", "n"); diagnosis.Members[0].Err != nil || diagnosis.Leaseless || diagnosis.Node || len(diagnosis.MissingRights) != 0 || diagnosis.Unreachable != "/hostler/settings/lease-duration" || diagnosis.RightsErr != nil {
-		t.Errorf("Look() = %+v, want its own lease, and all rights but to read the setting", diagnosis)
+		t.Errorf("Diagnose() = %+v, want its own lease, and all rights but to read the setting", diagnosis)
 	}
 	ctl(t, c, "role", "grant-permission", "n", "read", "/hostler/settings/lease-duration")
 	ctl(t, c, "put", "/hostler/nodes/n", "{}")
 	ctl(t, c, "del", "/hostler/leases/n")
 	if diagnosis := check("n", "n"); !diagnosis.Node || !diagnosis.Leaseless || diagnosis.Unreachable != "" {
-		t.Errorf("Look() at a node whose lease has ended = %+v, want that told, and all rights", diagnosis)
+		t.Errorf("Diagnose() at a node whose lease has expired = %+v, want Leaseless, and all rights", diagnosis)
 	}
 	if err := c.Grant(t.Context(), "half", "pass", "readwrite", "/hostler/nodes/n"); err != nil {
 		t.Fatal(err)
 	}
 	if diagnosis := check("half", "n"); !diagnosis.Node || diagnosis.Leaseless {
-		t.Errorf("Look() at a node whose lease may not be read = %+v, want nothing told of that", diagnosis)
+		t.Errorf("Diagnose() at a node whose lease may not be read = %+v, want Leaseless false", diagnosis)
 	}
 	diagnosis := check("n", "m")
 	if want := "write /hostler/events/m/"; len(diagnosis.MissingRights) != 6 || diagnosis.MissingRights[5] != want {
-		t.Errorf("Look() as another node lacks %v, want all six, the last %q", diagnosis.MissingRights, want)
+		t.Errorf("Diagnose() as another node lacks %v, want all six, the last %q", diagnosis.MissingRights, want)
 	}
 	if want := `as etcd root, for user "n" (ignore "already exists"): ` + "etcdctl role add hostler-m; etcdctl role grant-permission hostler-m readwrite /hostler/nodes/m; etcdctl role grant-permission hostler-m readwrite /hostler/leases/m; etcdctl role grant-permission hostler-m --prefix readwrite /hostler/events/m/; etcdctl user grant-role n hostler-m"; diagnosis.Grants != want {
-		t.Errorf("Look() as another node grants %s, want %s", diagnosis.Grants, want)
+		t.Errorf("Diagnose() as another node grants %s, want %s", diagnosis.Grants, want)
 	}
 
 	if err := os.WriteFile(password, []byte("another\n"), 0o600); err != nil {

@@ -82,7 +82,7 @@ func aLeaseLivesATTLOfEachLeaderAtMost(t *testing.T, c *bed.Cluster) {
 	}
 	const hour = int64(time.Hour / time.Second)
 	if after.Granted != hour || after.Remaining <= 0 || after.Remaining > hour+election {
-		t.Errorf("a new leader counts %+v of a Lease of an hour, want what was asked for, and no more left than that and an election", after)
+		t.Errorf("a new leader counts %+v of a Lease of an hour, want the requested duration, and at most that plus an election left", after)
 	}
 	for last := counts(t, c, shorts); last.Remaining >= 0; {
 		now := counts(t, c, shorts)

@@ -102,7 +102,7 @@ func TestAMemberThatNeverAnswersIsReplacedByAnother(t *testing.T) {
 func TestWithFewMembersEachHasMoreTime(t *testing.T) {
 	for members, want := range map[int]time.Duration{1: 7500 * time.Millisecond, 2: 3750 * time.Millisecond, 3: 2500 * time.Millisecond, 5: 2500 * time.Millisecond} {
 		if got := (etcd.Options{Endpoints: make([]string, members)}).ReadyTimeout(); got != want {
-			t.Errorf("Patience() of %d endpoints = %v, want %v", members, got, want)
+			t.Errorf("ReadyTimeout() of %d endpoints = %v, want %v", members, got, want)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestAWatchThatCannotContinueStartsAgain(t *testing.T) {
 				case err := <-ended:
 					t.Fatalf("Watch() = %v, want it to read the object again", err)
 				case <-time.After(time.Minute):
-					t.Fatalf("Watch() told %q last, want the object as it is read again", read)
+					t.Fatalf("Watch() reported %q last, want the object from the new read", read)
 				}
 			}
 			cancel()

@@ -95,7 +95,7 @@ func TestAnObjectIsReplacedOnlyAsItWasSeen(t *testing.T) {
 		_, err := s.Put(t.Context(), node, p)
 		conflict, ok := errors.AsType[*objects.ConflictError](err)
 		if !ok || !errors.Is(err, controlplane.ErrConflict) || conflict.Stored.Version != second || string(conflict.Stored.Value) != "2" {
-			t.Errorf("Put() instead of %s = %v, want a conflict that tells 2 at version %s", what, err, second)
+			t.Errorf("Put() instead of %s = %v, want a conflict with value 2 at version %s", what, err, second)
 		}
 	}
 	if err := s.Delete(t.Context(), node, first); !errors.Is(err, controlplane.ErrConflict) {
@@ -207,7 +207,7 @@ func attached(t *testing.T, c *bed.Cluster, key string) string {
 	t.Helper()
 	id := etcdLease(t, c, key)
 	if id == "" {
-		t.Fatalf("etcdctl get %s tells no lease", key)
+		t.Fatalf("etcdctl get %s prints no lease", key)
 	}
 	return id
 }
@@ -248,9 +248,9 @@ func sees(t *testing.T, seen <-chan objects.Object, ended <-chan error, want str
 				return
 			}
 		case err := <-ended:
-			t.Fatalf("Watch() = %v, want it to tell %q", err, want)
+			t.Fatalf("Watch() = %v, want it to report %q", err, want)
 		case <-timeout:
-			t.Fatalf("Watch() does not tell %q within %v", want, patience)
+			t.Fatalf("Watch() does not report %q within %v", want, patience)
 		}
 	}
 }
@@ -286,6 +286,6 @@ func revision(t *testing.T, c *bed.Cluster) string {
 			return strings.TrimSpace(value)
 		}
 	}
-	t.Fatal("etcdctl get tells no revision")
+	t.Fatal("etcdctl get prints no revision")
 	return ""
 }

@@ -32,7 +32,7 @@ func flooded(t *testing.T, answer http.HandlerFunc, call func(context.Context, c
 	var err error
 	allocated := flood.Allocated(func() { err = call(ctx, client) })
 	if t.Logf("allocated %d MiB: %v", allocated>>20, err); allocated > mostAllocated {
-		t.Errorf("the client allocated %d MiB, want %d at the most", allocated>>20, mostAllocated>>20)
+		t.Errorf("the client allocated %d MiB, want at most %d", allocated>>20, mostAllocated>>20)
 	}
 	return err
 }
@@ -165,7 +165,7 @@ func TestALargeFleetIsRead(t *testing.T) {
 	page := func(w http.ResponseWriter, r *http.Request, kind, version string, filled bool) {
 		limit, err := strconv.Atoi(r.FormValue("limit"))
 		if err != nil || limit < 1 || limit > 100 {
-			t.Errorf("%s is asked for with limit %q, want 1 to 100", r.URL.Path, r.FormValue("limit"))
+			t.Errorf("%s is requested with limit %q, want 1 to 100", r.URL.Path, r.FormValue("limit"))
 			return
 		}
 		from, _ := strconv.Atoi(r.FormValue("continue"))
@@ -200,7 +200,7 @@ func TestALargeFleetIsRead(t *testing.T) {
 	seen := 0
 	err := client.Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
 		if want := fmt.Sprintf("n%05d", seen); node.Name != want || lease == nil || lease.Name != want || len(node.Annotations["a"]) != size(seen) {
-			t.Errorf("Fleet() tells of %s with %d bytes and %v, want %s and its Lease", node.Name, len(node.Annotations["a"]), lease, want)
+			t.Errorf("Fleet() returns %s with %d bytes and %v, want %s and its Lease", node.Name, len(node.Annotations["a"]), lease, want)
 		}
 		seen++
 		return nil

@@ -47,13 +47,13 @@ func TestADiagnosisReportsTheClockAndTheRights(t *testing.T) {
 	o := kubernetes.Options{Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), Version: "1.2.3", Log: quiet()}
 	s := kubernetes.Diagnose(t.Context(), o, "n", rights)
 	if s.Err != nil || s.Node == nil || s.Lease == nil || s.Server != server.URL {
-		t.Errorf("Look() = %+v, want Node and Lease", s)
+		t.Errorf("Diagnose() = %+v, want Node and Lease", s)
 	}
 	if s.Skew < 50*time.Minute || s.Skew > 70*time.Minute || time.Since(s.Now) < 50*time.Minute {
-		t.Errorf("Look() finds this host's clock %v ahead at %v, want an hour", s.Skew, s.Now)
+		t.Errorf("Diagnose() finds this host's clock %v ahead at %v, want an hour", s.Skew, s.Now)
 	}
 	if s.RightsErr != nil || len(s.Rights) != len(rights) || slices.Index(s.Rights, false) != len(rights)-1 {
-		t.Errorf("Look() finds the rights %v, %v, want all but the last", s.Rights, s.RightsErr)
+		t.Errorf("Diagnose() finds the rights %v, %v, want all but the last", s.Rights, s.RightsErr)
 	}
 }
 
@@ -65,10 +65,10 @@ func TestADiagnosisStopsIfTheServerRejectsTheCredentials(t *testing.T) {
 	})
 	o := kubernetes.Options{
 		Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server), "token: secret")), Version: "1.2.3", Log: quiet(),
-		Refused: func() { t.Error("the agent is told of a person's look") },
+		Refused: func() { t.Error("Diagnose() notifies the agent") },
 	}
 	if s := kubernetes.Diagnose(t.Context(), o, "n", kubernetes.Needed("n")); s.Err == nil || s.Node != nil || asked != 1 || s.Now.IsZero() {
-		t.Errorf("Look() = %+v after %d requests, want one that is refused, and the server's time", s, asked)
+		t.Errorf("Diagnose() = %+v after %d requests, want one that is refused, and the server's time", s, asked)
 	}
 }
 

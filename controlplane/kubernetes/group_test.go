@@ -430,6 +430,6 @@ func TestCallsUnderWayOutliveANewCertificate(t *testing.T) {
 	}
 	close(block)
 	if err := <-slow; err != nil {
-		t.Errorf("Node() that was under way = %v, want no error", err)
+		t.Errorf("Node() that was in progress = %v, want no error", err)
 	}
 }

@@ -40,7 +40,7 @@ func TestAFileThatAKubeconfigNamesBlocksNobodyEither(t *testing.T) {
 				t.Errorf("Node() with an authority that hangs = %v, want it to end in time", err)
 			}
 		case <-time.After(patience):
-			t.Fatal("Node() or Endpoint() with an authority that hangs does not come back")
+			t.Fatal("Node() or Endpoint() with an authority that hangs does not return")
 		}
 	}
 	pipe := ca + ".pipe" // that is being read

@@ -71,7 +71,7 @@ func TestACordonOutlivesAServerThatDiesBetweenDeletingAndCreating(t *testing.T) 
 			down = false
 			stored, err := client.Register(t.Context(), newNode("n"), options)
 			if err != nil || stored.UID != "new" || !stored.Spec.Unschedulable || replaced != 1 {
-				t.Errorf("Register() afterwards = %+v, %v, told %d times, want a new node with the cordon of the old, told once", stored, err, replaced)
+				t.Errorf("Register() afterwards = %+v, %v, %d reports, want a new node with the cordon of the old one, and one report", stored, err, replaced)
 			}
 		})
 	}

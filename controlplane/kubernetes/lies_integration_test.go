@@ -217,7 +217,7 @@ func TestAServerWithWrongAnswersIsNotBelieved(t *testing.T) {
 					return
 				}
 				if stored, err := client.UpdateStatus(t.Context(), l.changed()); err != nil || stored.UID != l.node.UID {
-					t.Errorf("UpdateStatus() once the truth is told = %v, %v, want it written", stored, err)
+					t.Errorf("UpdateStatus() once the server answers correctly = %v, %v, want it written", stored, err)
 				}
 			})
 		}

@@ -33,7 +33,7 @@ func TestAFleetIsReadByPages(t *testing.T) {
 		defer mu.Unlock()
 		asked[r.URL.Path]++
 		if r.FormValue("limit") == "" {
-			t.Errorf("%s is asked for without a limit", r.URL)
+			t.Errorf("%s is requested without a limit", r.URL)
 		}
 		if strings.HasSuffix(r.URL.Path, "/leases") {
 			listed(w, r, "Lease", "coordination.k8s.io/v1", "a", "b", "d")
@@ -51,7 +51,7 @@ func TestAFleetIsReadByPages(t *testing.T) {
 		return nil
 	})
 	if want := []string{"Node a Lease a", "Node c", "Node d Lease d"}; err != nil || !slices.Equal(reported, want) {
-		t.Errorf("Fleet() told %q, %v, want %q", reported, err, want)
+		t.Errorf("Fleet() returned %q, %v, want %q", reported, err, want)
 	}
 	if nodes, leases := asked["/api/v1/nodes"], asked["/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"]; nodes != 3 || leases != 3 {
 		t.Errorf("Fleet() asked %v, want three pages of each", asked)

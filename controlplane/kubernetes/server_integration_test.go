@@ -226,7 +226,7 @@ func TestANodeOfAnotherMachineNow(t *testing.T) {
 	}
 	mustRegister(t, theirs, newNode("n"), controlplane.RegisterOptions{})
 	if _, err := ours.UpdateStatus(t.Context(), newNode("n")); !errors.Is(err, controlplane.ErrNotFound) {
-		t.Errorf("UpdateStatus() of a node that was deleted and made anew = %v, want it not found", err)
+		t.Errorf("UpdateStatus() of a node that was deleted and created again = %v, want it not found", err)
 	}
 	if _, err := asNode(t, cluster, "gone").Register(t.Context(), newNode("gone"), controlplane.RegisterOptions{AdoptOnly: true}); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("Register() of a node that may only be adopted = %v, want it not found", err)
@@ -342,7 +342,7 @@ func TestANodeThatIsOlderThanTheServerIsReadOnce(t *testing.T) {
 		case node := <-seen:
 			reported = node != nil && node.Annotations["example.com/seen"] == "yes"
 		case err := <-ended:
-			t.Fatalf("WatchNode() = %v, want it to tell of the change", err)
+			t.Fatalf("WatchNode() = %v, want it to report the change", err)
 		}
 	}
 	reads := 0
@@ -437,7 +437,7 @@ func TestANodeThatIsTooLargeIsLeftOut(t *testing.T) {
 	err := open(t, cluster.AdminKubeconfig()).Fleet(t.Context(), func(node *corev1.Node, lease *coordinationv1.Lease) error {
 		reported = append(reported, node.Name)
 		if lease == nil || lease.Name != node.Name {
-			t.Errorf("Fleet() tells of %s with the Lease %v, want its own", node.Name, lease)
+			t.Errorf("Fleet() returns %s with the Lease %v, want its own", node.Name, lease)
 		}
 		return nil
 	})
@@ -445,6 +445,6 @@ func TestANodeThatIsTooLargeIsLeftOut(t *testing.T) {
 		t.Errorf("Fleet() = %v, want it incomplete, and b named", err)
 	}
 	if want := []string{"a", "c"}; !slices.Equal(reported, want) {
-		t.Errorf("Fleet() tells of %q, want %q", reported, want)
+		t.Errorf("Fleet() returns %q, want %q", reported, want)
 	}
 }

@@ -41,10 +41,10 @@ func TestANodeThatIsOlderThanTheServerIsWatched(t *testing.T) {
 		select {
 		case n := <-seen:
 			if n == nil || n.ResourceVersion != want {
-				t.Errorf("WatchNode() tells of %+v, want version %s", n, want)
+				t.Errorf("WatchNode() reports %+v, want version %s", n, want)
 			}
 		case err := <-ended:
-			t.Fatalf("WatchNode() = %v after %d reads and %d watches, want it to tell of version %s", err, reads, watches, want)
+			t.Fatalf("WatchNode() = %v after %d reads and %d watches, want it to report version %s", err, reads, watches, want)
 		}
 	}
 	cancel()

@@ -37,7 +37,7 @@ func TestALeaseIsOneWriteAndEndsByItself(t *testing.T) {
 		}
 		counted(t, store, "the lease has ended", 0, 2, renew)
 		if lease.UID == uid {
-			t.Errorf("uid of a lease that was created anew = %s as before, want another", uid)
+			t.Errorf("uid of a lease that was created again = %s as before, want another", uid)
 		}
 	})
 }

@@ -187,12 +187,12 @@ func TestAWatchReportsTheLastStateHoweverSlowTheReceiverIs(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := <-seen; n.Labels["rack"] != "r4" || n.UID == "" || n.ResourceVersion == "" {
-			t.Errorf("WatchNode() told %v, want the node with the last of its labels", n)
+			t.Errorf("WatchNode() reported %v, want the node with its last label", n)
 		}
 		synctest.Wait()
 		select {
 		case n := <-seen:
-			t.Errorf("WatchNode() told %v though nothing has changed", n)
+			t.Errorf("WatchNode() reported %v though nothing has changed", n)
 		default:
 		}
 		store.Inject(objectstest.Watch, objectstest.Fault{Err: controlplane.ErrUnavailable})

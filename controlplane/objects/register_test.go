@@ -53,7 +53,7 @@ func TestAMachineGetsTheNodeBackThatItHasLost(t *testing.T) {
 				again.Replaces = func(*corev1.Node) { replaced++ }
 				node, err := a.register(again)
 				if err != nil || controlplane.IdentityOf(node) != here || replaced != 1 {
-					t.Errorf("Register() after its time is over = %v, %v, told %d times, want the node back", node, err, replaced)
+					t.Errorf("Register() after its time is over = %v, %v, %d reports, want the node again", node, err, replaced)
 				}
 			})
 		})
@@ -70,17 +70,17 @@ func TestAReplacedNodeIsReportedEvenIfTheAnswerWasLost(t *testing.T) {
 			a := newAgent(t, store, here)
 			store.Inject(objectstest.Put, objectstest.Fault{LoseAnswer: true, Times: 1})
 			if _, err := a.register(o); !errors.Is(err, controlplane.ErrUnavailable) || len(reported) > 0 {
-				t.Fatalf("Register() without an answer = %v, told of %v, want %v", err, reported, controlplane.ErrUnavailable)
+				t.Fatalf("Register() without an answer = %v, reported %v, want %v", err, reported, controlplane.ErrUnavailable)
 			}
 			node, err := a.register(o)
 			if err != nil || controlplane.IdentityOf(node) != here || (node.UID == before.UID) != adoptOnly {
 				t.Errorf("Register() again = %v, %v, want this machine's", node, err)
 			}
 			if len(reported) != 1 || reported[0].UID != before.UID {
-				t.Errorf("told of %v, want the node before, once", reported)
+				t.Errorf("reported %v, want the previous node, once", reported)
 			}
 			if _, err := a.register(o); err != nil || len(reported) != 1 {
-				t.Errorf("Register() once more = %v, told of %v, want no more", err, reported)
+				t.Errorf("Register() once more = %v, reported %v, want no more reports", err, reported)
 			}
 		})
 	}

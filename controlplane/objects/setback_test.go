@@ -35,7 +35,7 @@ func TestAStoreThatIsSetBackIsTakenAsItIs(t *testing.T) {
 				}
 			}
 			if again := a.registered(); again.UID == node.UID {
-				t.Errorf("uid of the node that was created anew = %s as before, want another", again.UID)
+				t.Errorf("uid of the node that was created again = %s as before, want another", again.UID)
 			}
 		},
 		"to a node before this one": func(t *testing.T, a *agent, store *objectstest.Store, _ func()) {

@@ -21,24 +21,24 @@ import (
 func wants(t *testing.T, what string, err error, part string) {
 	t.Helper()
 	if part == "" && err != nil || part != "" && (err == nil || !strings.Contains(err.Error(), part)) {
-		t.Errorf("Look(): %s = %v, want %q", what, err, part)
+		t.Errorf("Diagnose(): %s = %v, want %q", what, err, part)
 	}
 }
 
 func TestADiagnosisReportsWhatAPluginIsAndHas(t *testing.T) {
 	s := with(t, &plugintest.Server{})
 	if found := s.Diagnose(t.Context(), "n"); found.Node || found.Leaseless || found.Reading != nil {
-		t.Errorf("Look() at an empty plugin = %+v, want no node, and that read", found)
+		t.Errorf("Diagnose() at an empty plugin = %+v, want no node, and that read", found)
 	}
 	put(t, s, node, "{}", objects.None)
 	found := s.Diagnose(t.Context(), "n")
 	want := plugin.Diagnosis{Name: "memory", Version: "1.0.0", Endpoint: "memory://", Lists: true, Watches: true, Ends: true, Node: true, Leaseless: true}
 	if found != want {
-		t.Errorf("Look() = %+v, want %+v", found, want)
+		t.Errorf("Diagnose() = %+v, want %+v", found, want)
 	}
 	put(t, s, lease, "{}", objects.None)
 	if found := s.Diagnose(t.Context(), "n"); !found.Node || found.Leaseless {
-		t.Errorf("Look() once there is a lease = %+v, want it seen", found)
+		t.Errorf("Diagnose() once there is a lease = %+v, want it seen", found)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestADiagnosisReportsWhyNoTrustedServerAnswers(t *testing.T) {
 			found := open(t, path).Diagnose(t.Context(), "n")
 			wants(t, "why nobody is reached", found.Unreached, c.want)
 			if (c.fix == "") != (found.Fix == "") || !strings.HasPrefix(found.Fix, c.fix) && !strings.Contains(found.Fix, c.fix) {
-				t.Errorf("Look(): the fix is %q, want %q", found.Fix, c.fix)
+				t.Errorf("Diagnose(): the fix is %q, want %q", found.Fix, c.fix)
 			}
 		})
 	}

@@ -155,7 +155,7 @@ func TestAPluginThatRequestsALaterRetryIsLeftAlone(t *testing.T) {
 	_, err = s.Get(t.Context(), node)
 	later, ok := errors.AsType[*controlplane.BusyError](err)
 	if !ok || later.After != 7*time.Second || !errors.Is(err, controlplane.ErrUnavailable) {
-		t.Errorf("Get() = %v, want to come back in 7s", err)
+		t.Errorf("Get() = %v, want a retry after 7s", err)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestASocketThatOthersMayWriteIsNotAsked(t *testing.T) {
 	}
 	check(t, os.Chmod(path, 0o700))
 	if err := get(t.Context(), s); !errors.Is(err, controlplane.ErrNotFound) {
-		t.Errorf("Get() once that is mended = %v, want an answer", err)
+		t.Errorf("Get() once that is fixed = %v, want an answer", err)
 	}
 }
 

@@ -346,7 +346,7 @@ func TestASecondServerStandsByAndTakesOverAtOnce(t *testing.T) {
 	first := start(t, s)
 	first.eventually("it leads", leading)
 	second := start(t, s)
-	status := second.eventually("it stands by", func(s answer.Status) bool { return s.Controllers[0].State == answer.Standby })
+	status := second.eventually("it is standby", func(s answer.Status) bool { return s.Controllers[0].State == answer.Standby })
 	if status.Controllers[0].Leader != first.status().Candidate {
 		t.Errorf("leader = %q, want %q", status.Controllers[0].Leader, first.status().Candidate)
 	}

@@ -36,7 +36,7 @@ func TestACancelledRemovalIsVerified(t *testing.T) {
 				h.survey.Runtimes = func() []survey.Runtime { return []survey.Runtime{hasty{h.fake, tt.user, cancel}} }
 				r, err := h.images().Collect(ctx, gc.Options{AllUnused: true}, nil)
 				if err != nil || r.Ended != "cancelled" || len(r.Removed) != 0 || r.FreedBytes != tt.freed {
-					t.Errorf("Collect() = %v, removed %v, ended %q, freed %d MiB, want none told as removed, cancelled, %d MiB", err, removed(r), r.Ended, r.FreedBytes/mib, tt.freed/mib)
+					t.Errorf("Collect() = %v, removed %v, ended %q, freed %d MiB, want no removal, cancelled, %d MiB", err, removed(r), r.Ended, r.FreedBytes/mib, tt.freed/mib)
 				}
 				if reported := strings.Join(r.Errors, "; "); (reported == "") != (tt.user == "") || !strings.Contains(reported, tt.user) {
 					t.Errorf("Collect() errors = %q, want the container named if there is one", reported)

@@ -306,10 +306,10 @@ func TestBytesRemovedBeyondNeed(t *testing.T) {
 				}
 			})
 		}
-		t.Logf("sizes true: %v: %d runs freed %d MiB where %d MiB were asked for; beyond that %d MiB in all, %d MiB at most; %d runs removed an image that was not needed",
+		t.Logf("sizes true: %v: %d runs freed %d MiB of %d requested MiB; in excess %d MiB in total, at most %d MiB a run; %d runs removed an image that was not needed",
 			honest, runs, (beyond+needed)/mib, needed/mib, beyond/mib, most/mib, spare)
 		if most > 500*mib || spare > 0 {
-			t.Errorf("Collect() freed up to %d MiB more than was asked for, and in %d of %d runs an image that was not needed, want at most what one image holds, and none", most/mib, spare, runs)
+			t.Errorf("Collect() freed up to %d MiB more than was requested, and in %d of %d runs an image that was not needed, want at most the size of one image, and none", most/mib, spare, runs)
 		}
 	}
 }

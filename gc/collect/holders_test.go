@@ -70,7 +70,7 @@ func TestCollectNamesWhatUsesTheSpace(t *testing.T) {
 		}
 		used, kept := r.Holders[0], r.Holders[1]
 		if used.Reason != gc.InUse || used.Images != 2 || used.SizeBytes != 200*mib || !slices.Contains(used.By, "container shop/web/main (Running)") {
-			t.Errorf("Collect() holders = %+v, want both images in use, and by whom", used)
+			t.Errorf("Collect() holders = %+v, want both images in use, and the containers that use them", used)
 		}
 		if kept.Reason != gc.Protected || kept.Images != 1 || len(kept.By) != 1 || kept.By[0] != "pattern */b:1" {
 			t.Errorf("Collect() holders = %+v, want the pattern named", kept)
@@ -83,12 +83,12 @@ func TestCollectNamesWhatUsesTheSpace(t *testing.T) {
 		stop := run(t, images)
 		time.Sleep(21 * time.Minute)
 		if asked := w.asked.Load(); asked != 1 {
-			t.Errorf("Run() looked at folders %d times in 20 minutes, want them remembered", asked-1)
+			t.Errorf("Run() measured folders %d times in 20 minutes, want the measurements reused", asked-1)
 		}
 		h.collect(images, gc.Options{})
 		time.Sleep(2 * time.Hour)
 		if asked := w.asked.Load(); asked < 3 || asked > 5 {
-			t.Errorf("Run() looked at folders %d times in two hours more, want about two and once for a person", asked-1)
+			t.Errorf("Run() measured folders %d times in two hours more, want about two and once for a person", asked-1)
 		}
 		stop()
 	})
@@ -152,7 +152,7 @@ func TestCollectNamesWhatFillsTheFilesystemNow(t *testing.T) {
 				reports := h.seen()
 				text := reports[len(reports)-1].Warnings[0]
 				if got := w.asked.Load(); got != tt.looks || !strings.Contains(text, tt.age) {
-					t.Errorf("Run() looked at folders %d times and warns %q, want %d times, and %q", got, text, tt.looks, tt.age)
+					t.Errorf("Run() measured folders %d times and warns %q, want %d times, and %q", got, text, tt.looks, tt.age)
 				}
 			})
 		})

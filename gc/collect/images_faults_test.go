@@ -181,7 +181,7 @@ func TestCollectWithoutAFilesystem(t *testing.T) {
 			t.Errorf("Collect() removed %v, kept %v, warnings %q, want nothing and one warning", removed(r), r.Kept, r.Warnings)
 		}
 		if r := h.collect(images, gc.Options{AllUnused: true}); len(r.Removed) != 1 {
-			t.Errorf("Collect(all unused) removed %v, want what a person asked for", removed(r))
+			t.Errorf("Collect(all unused) removed %v, want the images that a person requested", removed(r))
 		}
 		// A runtime without images needs none.
 		if r := h.collect(images, gc.Options{}); len(r.Warnings) != 0 {

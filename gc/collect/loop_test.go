@@ -173,7 +173,7 @@ func TestRunLeavesAloneWhatIsCollectedOnRequestOnly(t *testing.T) {
 			t.Errorf("Run() removed %v, kept %v, want the image left alone", removed(last), last.Kept)
 		}
 		if r := h.collect(images, gc.Options{}); len(r.Removed) != 1 {
-			t.Errorf("Collect() removed %v, want what a person asked for", removed(r))
+			t.Errorf("Collect() removed %v, want what a person requested", removed(r))
 		}
 		stop()
 	})
@@ -244,7 +244,7 @@ func TestRunsNeverOverlap(t *testing.T) {
 			t.Errorf("Collect() after the loop's run removed %v, %v, want %v", got, err, want)
 		}
 		if len(steps) != 3 || !steps[0].Waiting || steps[1].Waiting || steps[2].Waiting {
-			t.Errorf("Collect() told %+v, want that it waits before what it removes", steps)
+			t.Errorf("Collect() reported %+v, want the wait before the removals", steps)
 		}
 		if first := h.seen()[0]; r.StartedAt.Before(first.StartedAt.Add(first.Duration.Duration)) {
 			t.Errorf("Collect() began at %s, during a run from %s for %s", r.StartedAt, first.StartedAt, first.Duration.Duration)
@@ -279,7 +279,7 @@ func TestNewCollectorsRefuseNonsense(t *testing.T) {
 	p := gc.DefaultPolicy().Images
 	p.LowPercent = 50
 	if images.SetPolicy(p); images.Policy().LowPercent != 50 {
-		t.Errorf("SetPolicy() sets policy %+v, want it in force", images.Policy())
+		t.Errorf("SetPolicy() sets policy %+v, want it effective", images.Policy())
 	}
 	if _, err := collect.NewImages(gc.ImagePolicy{HighPercent: 10, LowPercent: 20}, collect.First{}, good); err == nil {
 		t.Error("NewImages(low above high) = nil, want an error")

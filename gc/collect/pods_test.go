@@ -314,7 +314,7 @@ func TestARunOfImagesThatIsShortCollectsContainersFirst(t *testing.T) {
 					t.Errorf("run removed %v, want %v", got, tt.want)
 				}
 				if kinds := r.Summary().RemovedKinds; kinds[runs.KindImage] != len(tt.want)/2 || kinds[runs.KindContainer] != len(tt.want)/2 {
-					t.Errorf("run removed %v, want images and containers told apart", kinds)
+					t.Errorf("run removed %v, want images and containers distinguished", kinds)
 				}
 			})
 		})

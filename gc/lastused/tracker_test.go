@@ -300,7 +300,7 @@ func TestTrackerBoundsScansUnderEvents(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if got := len(fake.Calls(runtimetest.Images)); got > 15 {
-			t.Errorf("a minute of events caused %d looks, want at most one every 5 s", got)
+			t.Errorf("a minute of events caused %d scans, want at most one every 5 s", got)
 		}
 	})
 }
@@ -350,7 +350,7 @@ func TestTrackerReportsARuntimeThatFails(t *testing.T) {
 		cancel()
 		<-done
 		if len(scans) != 4 || !errors.Is(scans[0], runtime.ErrUnavailable) || scans[3] != nil {
-			t.Errorf("looks = %v, want three failures and a success", scans)
+			t.Errorf("scans = %v, want three failures and a success", scans)
 		}
 		if strings.Count(log.String(), "level=WARN") != 1 || strings.Count(log.String(), "tracked again") != 1 {
 			t.Errorf("log = %s, want the failure's begin and end", log.String())
@@ -375,7 +375,7 @@ func TestARuntimeWithoutEventsCausesNoScansOfOthers(t *testing.T) {
 		cancel()
 		<-done
 		if often, seldom := len(blind.Calls(runtimetest.Images)), len(talks.Calls(runtimetest.Images)); often < 55 || seldom > 15 {
-			t.Errorf("in an hour the runtime without events was looked at %d times, and the other %d times, want once a minute and once in five", often, seldom)
+			t.Errorf("in an hour the runtime without events was listed %d times, and the other %d times, want once a minute and once in five", often, seldom)
 		}
 	})
 }

@@ -107,7 +107,7 @@ func TestFoldersAreThoseOfTheWholeFilesystem(t *testing.T) {
 	var got []string
 	for _, f := range folders {
 		if f.AtLeast {
-			t.Errorf("Folders() = %+v, want all of it looked at", f)
+			t.Errorf("Folders() = %+v, want all entries measured", f)
 		}
 		got = append(got, fmt.Sprintf("%s %d", strings.TrimPrefix(f.Path, root+"/"), f.SizeBytes>>20))
 	}
@@ -138,7 +138,7 @@ func TestFoldersReadsAHugeFolderInParts(t *testing.T) {
 		}
 	})
 	if allocations > count/2 {
-		t.Errorf("a look at 100 of %d entries made %.0f allocations, want no more than for those", count, allocations)
+		t.Errorf("a measurement of 100 of %d entries made %.0f allocations, want no more than for those", count, allocations)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestFoldersWithLongPathsTakeBoundedMemory(t *testing.T) {
 			allocated := (after.TotalAlloc - before.TotalAlloc) >> 10
 			t.Logf("allocated %d KiB", allocated)
 			if most := uint64(count * 6); allocated > most { // only names are held; the race detector needs three times as much
-				t.Errorf("a look at %d folders allocated %d KiB, want %d at the most", count, allocated, most)
+				t.Errorf("a measurement of %d folders allocated %d KiB, want at most %d", count, allocated, most)
 			}
 		})
 	}

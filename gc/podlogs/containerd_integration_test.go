@@ -282,7 +282,7 @@ func TestHundredsOfDeadContainersGoAFewAtATime(t *testing.T) {
 	if len(during) == 0 {
 		t.Fatalf("containerd answered nobody else during the collection")
 	}
-	t.Logf("%d containers went in %v, at most %d at once; meanwhile a list of pods took %v in the middle and %v at the most, of %d",
+	t.Logf("%d containers were removed in %v, at most %d at once; meanwhile a list of pods took %v in the median and at most %v, of %d",
 		n, r.Duration.Round(time.Millisecond), s.most.Load(), during[len(during)/2], during[len(during)-1], len(during))
 }
 

@@ -62,7 +62,7 @@ func TestLogsOnAnOverlayGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if folder.Dev == file.Dev {
-		t.Fatalf("a file on the overlay tells its folder's device, %d, want another: this test shows nothing", file.Dev)
+		t.Fatalf("a file on the overlay has the device of its folder, %d, want another one: otherwise this test proves nothing", file.Dev)
 	}
 	log := b.one()
 	if log.Foreign != "" {

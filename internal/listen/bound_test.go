@@ -85,7 +85,7 @@ func (d *door) expects(who, want string) net.Conn {
 	d.t.Helper()
 	c, received := d.calls(who)
 	if received != want {
-		d.t.Errorf("%s heard %q, want %q", who, received, want)
+		d.t.Errorf("%s received %q, want %q", who, received, want)
 	}
 	return c
 }
@@ -98,7 +98,7 @@ func TestACallerThatHangsDoesNotBlockOthers(t *testing.T) {
 	d.expects("prometheus", "full")
 	d.expects("bob", "come in")
 	if got := d.log.Count("refusing connections"); got != 1 {
-		t.Errorf("the log tells %d times that connections are refused, want once:\n%s", got, d.log.String())
+		t.Errorf("the log says %d times that connections are refused, want once:\n%s", got, d.log.String())
 	}
 	first.Close()
 	for end := time.Now().Add(bound); ; { // until the server sees the close
@@ -112,7 +112,7 @@ func TestACallerThatHangsDoesNotBlockOthers(t *testing.T) {
 	d.expects("prometheus", "full") // one connection was closed, though twice
 	// A caller that connects repeatedly must not fill the log.
 	if refused, over := d.log.Count("refusing connections"), d.log.Count("accepting connections again"); refused != 1 || over != 0 {
-		t.Errorf("the log tells %d times that connections are refused, and %d times that it is over, want once and never:\n%s", refused, over, d.log.String())
+		t.Errorf("the log says %d times that connections are refused, and %d times that it is over, want once and never:\n%s", refused, over, d.log.String())
 	}
 }
 
@@ -123,7 +123,7 @@ func TestTheLogReportsThatConnectionsAreAcceptedAgain(t *testing.T) {
 	first.Close()
 	d.expects("bob", "come in")
 	if got := d.log.Count("accepting connections again"); got != 1 {
-		t.Errorf("the log tells %d times that it is over, want once:\n%s", got, d.log.String())
+		t.Errorf("the log says %d times that it is over, want once:\n%s", got, d.log.String())
 	}
 }
 

@@ -140,7 +140,7 @@ func TestConnectionsOfAUserAreBounded(t *testing.T) {
 		t.Error("one connection more than 8 is held")
 	}
 	if log.Count("refusing connections") != 1 {
-		t.Errorf("the log does not tell that connections are refused:\n%s", log.String())
+		t.Errorf("the log does not say that connections are refused:\n%s", log.String())
 	}
 }
 
@@ -257,7 +257,7 @@ func TestAListenerWaitsForADescriptor(t *testing.T) {
 	go accept()
 	for end := time.Now().Add(bound); log.Count("cannot accept connections") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the log does not tell that none can be accepted:\n%s", log.String())
+			t.Fatalf("the log does not say that none can be accepted:\n%s", log.String())
 		}
 	}
 	free()
@@ -265,7 +265,7 @@ func TestAListenerWaitsForADescriptor(t *testing.T) {
 		t.Errorf("Accept() = %v, want the connection", err)
 	}
 	if got := log.Count("accepting connections again"); got != 1 {
-		t.Errorf("the log tells %d times that it is over, want once:\n%s", got, log.String())
+		t.Errorf("the log says %d times that it is over, want once:\n%s", got, log.String())
 	}
 	fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -275,7 +275,7 @@ func TestAListenerWaitsForADescriptor(t *testing.T) {
 	go accept()
 	for end := time.Now().Add(bound); log.Count("cannot accept connections") == 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the log does not tell a second time:\n%s", log.String())
+			t.Fatalf("the log does not repeat it after the end:\n%s", log.String())
 		}
 	}
 	if err := l.Close(); err != nil {

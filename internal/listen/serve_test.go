@@ -118,7 +118,7 @@ func (h *rig) serves() {
 	select {
 	case err := <-h.heartbeats:
 		if err != nil {
-			h.t.Fatalf("Beat(%v), want all well", err)
+			h.t.Fatalf("Heartbeat(%v), want all well", err)
 		}
 	case err := <-ended:
 		h.t.Fatalf("Serve() = %v", err)
@@ -162,7 +162,7 @@ func TestOnlyVerifiedClientsAreServed(t *testing.T) {
 	h := newRig(t)
 	h.serves()
 	if text, _, err := h.asks(h.friend(), nil); err != nil || text != "hello prometheus, by HTTP/1.1" {
-		t.Errorf("a client with a certificate hears %q, %v", text, err)
+		t.Errorf("a client with a certificate receives %q, %v", text, err)
 	}
 	for name, c := range map[string]struct {
 		with   *tls.Certificate
@@ -176,7 +176,7 @@ func TestOnlyVerifiedClientsAreServed(t *testing.T) {
 		"as one that trusts another host": {h.friend(), func(c *tls.Config) { c.ServerName = "other.example" }},
 	} {
 		if text, _, err := h.asks(c.with, c.change); err == nil {
-			t.Errorf("a client %s hears %q, want it refused", name, text)
+			t.Errorf("a client %s receives %q, want it refused", name, text)
 		}
 	}
 	if h.log.Count("level=WARN") > 0 || h.log.Count("level=ERROR") > 0 {
@@ -191,7 +191,7 @@ func TestEachConnectionUsesTheCurrentAuthorities(t *testing.T) {
 	known := tls.NewLRUClientSessionCache(10)
 	for range 2 {
 		if text, _, err := h.asks(h.friend(), func(c *tls.Config) { c.ClientSessionCache = known }); err != nil || text != "hello prometheus, by HTTP/1.1" {
-			t.Errorf("a client that may have been there hears %q, %v, want it verified anew", text, err)
+			t.Errorf("a client with a known session receives %q, %v, want it verified again", text, err)
 		}
 	}
 }
@@ -215,7 +215,7 @@ func TestOneHostHasSoManyConnections(t *testing.T) {
 		t.Error("one connection more than 32 is held")
 	}
 	if h.log.Count("refusing connections") != 1 {
-		t.Errorf("the log does not tell that connections are refused:\n%s", h.log.String())
+		t.Errorf("the log does not say that connections are refused:\n%s", h.log.String())
 	}
 }
 
@@ -254,10 +254,10 @@ func TestChangedFilesAreLoaded(t *testing.T) {
 	}
 	h.write(h.paths.ClientCA, h.otherCA)
 	if text, _, err := h.asks(friend, nil); err == nil {
-		t.Errorf("a client of an authority that was taken away hears %q", text)
+		t.Errorf("a client of the removed authority receives %q", text)
 	}
 	if _, _, err := h.asks(h.client(h.other, time.Hour, x509.ExtKeyUsageClientAuth), nil); err != nil {
-		t.Errorf("a client of the new authority hears %v", err)
+		t.Errorf("a client of the new authority receives %v", err)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestAnInvalidFileLeavesTheOldOneEffective(t *testing.T) {
 			want := h.install(time.Hour)
 			h.write(h.paths.ClientCA, h.ownCA)
 			if _, got, err := h.asks(h.friend(), nil); err != nil || got != want || h.log.Count("valid again") != 1 {
-				t.Errorf("once it is mended the certificate is %s, %v, want %s; log:\n%s", got, err, want, h.log.String())
+				t.Errorf("after the fix the certificate is %s, %v, want %s; log:\n%s", got, err, want, h.log.String())
 			}
 		})
 	}
@@ -340,7 +340,7 @@ func TestAnExpiredCertificateIsReported(t *testing.T) {
 		t.Errorf("the log does not say that it is over, once:\n%s", h.log.String())
 	}
 	if _, ends := h.files.Validity(); ends.IsZero() {
-		t.Error("Ends() is unknown, want when it did")
+		t.Error("Validity() has no end, want the time when the certificate expired")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -348,10 +348,10 @@ func TestAnExpiredCertificateIsReported(t *testing.T) {
 	select {
 	case err := <-h.heartbeats:
 		if err == nil || !strings.Contains(err.Error(), " expired on ") {
-			t.Errorf("Beat(%v), want that it is over: the loop is not well", err)
+			t.Errorf("Heartbeat(%v), want that it is over: the loop is not well", err)
 		}
 	case <-time.After(bound):
-		t.Error("nothing is told while it is served")
+		t.Error("no heartbeat while the certificate has expired")
 	}
 	cancel()
 	<-ended
@@ -411,11 +411,11 @@ func TestRequestsInProgressAreAnswered(t *testing.T) {
 	go func() { ended <- n.Serve(ctx, server) }()
 	h.listening(true)
 	if text, _, err := h.asks(h.friend(), nil); err != nil || text != "done" {
-		t.Errorf("one who asked before the end hears %q, %v, want the answer", text, err)
+		t.Errorf("a client that asked before the end receives %q, %v, want the answer", text, err)
 	}
 	close(release)
 	if err := <-ended; !errors.Is(err, context.Canceled) || !beaten {
-		t.Errorf("Serve() = %v, last beat over: %t, want that it was cancelled, and nothing to come", err, beaten)
+		t.Errorf("Serve() = %v, last heartbeat returned: %t, want that it was cancelled, after the last heartbeat", err, beaten)
 	}
 }
 

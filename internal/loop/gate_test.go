@@ -43,7 +43,7 @@ func TestALoopIsPausedWhileItsGateIsShut(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			if got, want := l.Stuck(time.Now()), step.running > 0; got != want {
-				t.Errorf("shut for %q: stuck = %v, want %v, for only what runs has to beat", step.reason, got, want)
+				t.Errorf("shut for %q: stuck = %v, want %v, because only a running loop needs heartbeats", step.reason, got, want)
 			}
 		}
 		gate.Set("for a moment")

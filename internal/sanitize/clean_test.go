@@ -116,7 +116,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		t.Errorf("labels of 9 MB have %d bytes, want at most 65 KiB", total)
 	}
 	if got["hostler.io/keep"] != "true" || got["tier"] != "db" || got["io.kubernetes.pod.uid"] != "4711" {
-		t.Error("a label that hostler or an operator goes by was left out")
+		t.Error("a label that hostler or an operator uses was dropped")
 	}
 	if !strings.Contains(got[sanitize.DroppedKey], " entries, ") {
 		t.Errorf("labels do not say what was left out: %v", slices.Sorted(maps.Keys(got)))
@@ -128,7 +128,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	total = 0
 	for _, p := range sanitize.Clean(pods) {
 		if p.Labels["hostler.io/keep"] != "true" {
-			t.Fatal("a label that hostler goes by was left out")
+			t.Fatal("a label that hostler uses was dropped")
 		}
 		for k, v := range p.Labels {
 			total += len(k) + len(v)

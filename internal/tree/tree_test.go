@@ -154,7 +154,7 @@ func TestAFolderThatIsSwappedForALinkIsNotFollowed(t *testing.T) {
 				t.Errorf("Walk() visited %q, want nothing that the link leads to", found)
 			}
 			if !whole {
-				t.Error("Walk() = false, want what was swapped taken for gone")
+				t.Error("Walk() = false, want true: a swapped folder counts as removed")
 			}
 		})
 	}
@@ -167,7 +167,7 @@ func TestALinkIsNotOpenedAsAFolder(t *testing.T) {
 	check(t, os.Symlink("file", filepath.Join(root, "folder", "link")))
 	d := open(t, root)
 	if _, err := d.Open("link"); !tree.Gone(err) {
-		t.Errorf("Open(link) = %v, want it taken for gone", err)
+		t.Errorf("Open(link) = %v, want an error that says that it does not exist", err)
 	}
 	folder, err := d.Open("folder")
 	check(t, err)
@@ -216,7 +216,7 @@ func TestDeepLongPathsTakeBoundedMemory(t *testing.T) {
 		if limit := tt.maxBytes + 512<<10; most > limit {
 			t.Errorf("Walk() with %d bytes held %d, want no more than %d", tt.maxBytes, most, limit)
 		}
-		t.Logf("with %d bytes: %d entries, %d bytes held at the most", tt.maxBytes, seen, most)
+		t.Logf("with %d bytes: %d entries, at most %d bytes held", tt.maxBytes, seen, most)
 	}
 }
 

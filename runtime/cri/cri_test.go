@@ -258,7 +258,7 @@ func TestStopSeconds(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if got := s.stops[len(s.stops)-1].GetTimeout(); got != c.want {
-				t.Errorf("StopContainer(%v) asked for %d s, want %d", c.grace, got, c.want)
+				t.Errorf("StopContainer(%v) requested %d s, want %d", c.grace, got, c.want)
 			}
 		})
 	}

@@ -96,7 +96,7 @@ func TestDetailedImages(t *testing.T) {
 	}
 	want := []string{fmt.Sprintf("name==%q", d.ID), `name=="docker.io/library/d:1"`}
 	if got := s.store.filters[0]; !slices.Equal(got, want) {
-		t.Errorf("DetailedImages() asked for the records %q, want %q", got, want)
+		t.Errorf("DetailedImages() read the records %q, want %q", got, want)
 	}
 	pulled := time.Now().Add(-time.Minute).Round(0)
 	s.grpc.Stop()
@@ -136,7 +136,7 @@ func TestALabelOnARecordAddsToTheImagesOwn(t *testing.T) {
 			}
 			want := []string{fmt.Sprintf("labels.%q", runtime.LabelKeep), `labels."io.cri-containerd.pinned"`}
 			if !slices.ContainsFunc(s.store.filters, func(got []string) bool { return slices.Equal(got, want) }) {
-				t.Errorf("DetailedImages() asked for the records %q, want %q among them", s.store.filters, want)
+				t.Errorf("DetailedImages() read the records %q, want %q among them", s.store.filters, want)
 			}
 		})
 	}
@@ -167,7 +167,7 @@ func TestDetailsOfManyImagesAreOneList(t *testing.T) {
 	}
 	detailed(t, s.client(t, nil))
 	if got, want := s.store.filters[0], []string{`name~="/[^@/]*$"`, `name~="^sha256:"`}; !slices.Equal(got, want) {
-		t.Errorf("DetailedImages() asked for the records %q, want %q", got, want)
+		t.Errorf("DetailedImages() read the records %q, want %q", got, want)
 	}
 }
 

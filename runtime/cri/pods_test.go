@@ -144,7 +144,7 @@ func TestAHangDuringQueriesCostsOneDeadline(t *testing.T) {
 		t.Errorf("Pods() asked %d containers of a runtime that hangs, want a few", got)
 	}
 	if got := observed.Load(); got > 8 {
-		t.Errorf("Pods() told of %d calls to a runtime that hangs, want those that were made", got)
+		t.Errorf("Pods() made %d calls to a runtime that hangs, want at most 8", got)
 	}
 	s.set(func() { s.before = nil })
 	if c := pods(t, r, 1)[0].Containers[0]; c.FinishedAt.IsZero() {
@@ -345,7 +345,7 @@ func TestAPodIsRemovedOnlyWhenAllAgree(t *testing.T) {
 				t.Errorf("RemovePod() = %v, want %v that says %q", err, tt.want, tt.text)
 			}
 			if got := s.count()["RemovePodSandbox"]; got != 0 {
-				t.Errorf("RemovePod() asked for the removal %d times, want 0", got)
+				t.Errorf("RemovePod() requested the removal %d times, want 0", got)
 			}
 		})
 	}

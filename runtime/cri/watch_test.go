@@ -130,7 +130,7 @@ func TestWatchEndsWithTheRuntime(t *testing.T) {
 			t.Errorf("Watch() = %v, want %v", err, runtime.ErrUnavailable)
 		}
 	case <-time.After(patience):
-		t.Errorf("Watch() goes on without its runtime")
+		t.Errorf("Watch() continues without its runtime")
 	}
 }
 
@@ -206,7 +206,7 @@ func TestDetect(t *testing.T) {
 		t.Errorf("Detect() = %+v, want hung, %v", d, runtime.ErrUnavailable)
 	}
 	if found[0].NoAnswer() || !found[1].NoAnswer() || found[2].NoAnswer() || !errors.Is(found[2].Err, runtime.ErrUnavailable) {
-		t.Errorf("Detect() = %+v, want hung alone to be silent, and left to be %v", found, runtime.ErrUnavailable)
+		t.Errorf("Detect() = %+v, want hung alone to be unresponsive, and left to be %v", found, runtime.ErrUnavailable)
 	}
 }
 

@@ -16,7 +16,7 @@ func TestRuntimesAreKeptWhenTheyAreDown(t *testing.T) {
 		check := func(wantErr bool) runtime.Health {
 			t.Helper()
 			if err := r.Refresh(t.Context()); (err != nil) != wantErr {
-				t.Fatalf("Look() = %v, want an error: %v", err, wantErr)
+				t.Fatalf("Refresh() = %v, want an error: %v", err, wantErr)
 			}
 			states, asked := r.Current()
 			if len(states) != 1 || !asked {
@@ -77,7 +77,7 @@ func TestEventStreamsAreOpenedAgain(t *testing.T) {
 			t.Errorf("the stream was opened %d times, want twice", n)
 		}
 		if !slices.Equal(blind, []bool{false, true, false}) {
-			t.Errorf("blind was told %v, want false, true when the stream broke, and false again", blind)
+			t.Errorf("blind was called with %v, want false, true when the stream broke, and false again", blind)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func TestPodmansAreFoundByTheirFiles(t *testing.T) {
 	expect := func(when, unanswered string, users ...string) {
 		t.Helper()
 		if p := FindPodmans(root); p.Unreachable != unanswered || !slices.Equal(p.Users, users) {
-			t.Errorf("LookForPodmans() of a host %s = %+v, want %q, %v", when, p, unanswered, users)
+			t.Errorf("FindPodmans() of a host %s = %+v, want %q, %v", when, p, unanswered, users)
 		}
 	}
 	const head = "Num       RefCount Protocol Flags    Type St Inode Path\n"
@@ -60,6 +60,6 @@ func TestLinksOfUsersAreNotFollowedToFindPodman(t *testing.T) {
 	check(os.MkdirAll(filepath.Join(root, "run/user/1001/containers"), 0o755))
 	check(os.Symlink(filepath.Join(elsewhere, "overlay-containers"), filepath.Join(root, "run/user/1001/containers/overlay-containers")))
 	if p := FindPodmans(root); len(p.Users) > 0 {
-		t.Errorf("LookForPodmans() = %+v, want no user whose container is elsewhere", p)
+		t.Errorf("FindPodmans() = %+v, want no user whose container is elsewhere", p)
 	}
 }

@@ -89,7 +89,7 @@ func TestOutdatedListsAreReported(t *testing.T) {
 			all = append(all, what)
 		}
 		if want := []string{"change", "list", "change", "list", "change"}; !slices.Equal(all, want) {
-			t.Errorf("told of %q, want %q", all, want)
+			t.Errorf("reported %q, want %q", all, want)
 		}
 	})
 }
@@ -145,7 +145,7 @@ func TestAStreamThatEndsAtOnceWasNotOpen(t *testing.T) {
 		defer cancel()
 		_ = b.runtimes.Watch(ctx, func(runtime.Event) {}, func(_ string, blind bool) { reported = append(reported, blind) })
 		if slices.Contains(reported, false) || len(reported) == 0 {
-			t.Errorf("blind was told %v, want never that the stream is open", reported)
+			t.Errorf("blind was called with %v, want never false", reported)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	check := func(want int, when string) {
 		t.Helper()
 		if err := r.Refresh(t.Context()); err != nil {
-			t.Fatalf("Look() %s = %v", when, err)
+			t.Fatalf("Refresh() %s = %v", when, err)
 		}
 		if found := r.Named(); len(found) != want || want > 0 && (found[0].Name != "runc" || !found[0].Ready || found[0].Endpoint != root) || len(r.Dead()) > 0 || r.Guarded().runtimes.Complete() != nil {
 			t.Errorf("Named() %s = %+v, dead %v, want %d that are ready", when, found, r.Dead(), want)
@@ -54,7 +54,7 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	check(0, "with Podman's alone")
 	write("web", "hostler.io/critical=true")
 	if pods, err := r.Guarded().Pods(t.Context()); len(pods) != 1 || err != nil {
-		t.Errorf("a guard's Pods() = %v, %v, want the container that came after the last look", pods, err)
+		t.Errorf("a guard's Pods() = %v, %v, want the container that was created after the last scan", pods, err)
 	}
 	if !r.Search(t.Context()) {
 		t.Error("Search() = false once a guard has found a root, want that somebody asks runc how it is")

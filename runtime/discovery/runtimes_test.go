@@ -28,7 +28,7 @@ func TestTwoRuntimesOfOneKindAreDistinguished(t *testing.T) {
 	first, second := newContainerd(t), newContainerd(t)
 	r := opened(t, first.socket, second.socket)
 	if err := r.Refresh(t.Context()); err != nil {
-		t.Fatalf("Look() = %v", err)
+		t.Fatalf("Refresh() = %v", err)
 	}
 	images, err := r.set.Images(t.Context())
 	if err != nil || len(images) != 2 {
@@ -51,7 +51,7 @@ func TestOneSocketIsOneRuntime(t *testing.T) {
 	r.candidates = candidates
 	for range 2 {
 		if err := r.Refresh(t.Context()); err != nil {
-			t.Fatalf("Look() = %v", err)
+			t.Fatalf("Refresh() = %v", err)
 		}
 		if found := r.Named(); len(found) != 1 || found[0].Name != "containerd" {
 			t.Errorf("Named() = %+v, want containerd alone", found)
@@ -183,7 +183,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	hung := filepath.Join(folder(t), "hung.sock")
 	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}}
 	if err := r.Refresh(t.Context()); err != nil {
-		t.Fatalf("Look() = %v", err)
+		t.Fatalf("Refresh() = %v", err)
 	}
 	listener, err := net.Listen("unix", hung)
 	if err != nil {
@@ -215,7 +215,7 @@ func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {
 	default:
 	}
 	if !errors.Is(err, runtime.ErrUnavailable) || len(pods) != 1 || pods[0].Name != "web" {
-		t.Errorf("Pods() = %v, %v, want web, and an error that tells of the other socket", pods, err)
+		t.Errorf("Pods() = %v, %v, want web, and an error that reports the other socket", pods, err)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestANewRuntimeIsKnownDespiteOneThatHangs(t *testing.T) {
 			began := time.Now()
 			err := r.Refresh(t.Context())
 			if took := time.Since(began); (err != nil) != wantErr || took > within || ready() != want {
-				t.Errorf("Look() = %v after %v, and finds %q; want an error: %t, within %v, and %q", err, took, ready(), wantErr, within, want)
+				t.Errorf("Refresh() = %v after %v, and finds %q; want an error: %t, within %v, and %q", err, took, ready(), wantErr, within, want)
 			}
 		}
 		old := add("old")
@@ -310,7 +310,7 @@ func TestASearchSkipsSocketsThatAreNoRuntimes(t *testing.T) {
 		before := came.Load()
 		check.by()
 		if asked := came.Load() > before; asked != check.asks || len(r.Dead()) != 1 || !errors.Is(r.Dead()[0].Err, runtime.ErrUnsupported) {
-			t.Errorf("look %d asked it: %t, want %t, and Dead() = %v", i+1, asked, check.asks, r.Dead())
+			t.Errorf("scan %d called it: %t, want %t, and Dead() = %v", i+1, asked, check.asks, r.Dead())
 		}
 	}
 }

@@ -242,7 +242,7 @@ func TestComposeProjectsArePods(t *testing.T) {
 		t.Error("web, which was asked, or db-1, which does not answer, is marked wrongly")
 	}
 	if c := containers["db-1"]; c.StopTimeout != nil || c.CreatedAt.Unix() != 1700000000 {
-		t.Errorf("db-1 = %+v, which tells nothing, want no stop timeout, and the list's time", c)
+		t.Errorf("db-1 = %+v, whose inspection fails, want no stop timeout, and the time of the list", c)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestCallsEndWithTheConnection(t *testing.T) {
 			t.Errorf("Pods() of a closed connection = %v, want %v", err, runtime.ErrUnavailable)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("Pods() goes on after Close()")
+		t.Fatal("Pods() continues after Close()")
 	}
 	if _, err := r.Info(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Info() after Close() = %v, want %v", err, runtime.ErrUnavailable)

@@ -69,7 +69,7 @@ func TestOnlyImagesOfARegistryHaveDigests(t *testing.T) {
 			}
 			identity := slices.ContainsFunc(s.asked(), func(call string) bool { return strings.Contains(call, "identity=1") })
 			if identity != (tt.api == "1.54") {
-				t.Errorf("origins were asked for: %t", identity)
+				t.Errorf("origins were requested: %t", identity)
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestMissingSizesAreNotAnError(t *testing.T) {
 		}
 	}
 	if n := len(slices.DeleteFunc(s.asked(), func(c string) bool { return !strings.Contains(c, "/system/df") })); n != 1 {
-		t.Errorf("sizes were asked for %d times, want once in an hour", n)
+		t.Errorf("sizes were requested %d times, want once in an hour", n)
 	}
 }
 

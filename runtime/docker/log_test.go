@@ -32,7 +32,7 @@ func TestALogIsWhatDockerKept(t *testing.T) {
 	if calls := s.asked(); !slices.ContainsFunc(calls, func(call string) bool {
 		return strings.HasPrefix(call, "GET /containers/a/logs?") && strings.Contains(call, "tail=3") && !strings.Contains(call, "follow")
 	}) {
-		t.Errorf("Docker was asked %q, want it to tell three lines and no more", calls)
+		t.Errorf("Docker received %q, want a request for three lines", calls)
 	}
 	if text, err := r.Log(t.Context(), c, 3, 8); err != nil || string(text) != "o\nthree\n" {
 		t.Errorf("Log() of 8 bytes = %q, %v, want the end", text, err)
@@ -43,7 +43,7 @@ func TestALogIsWhatDockerKept(t *testing.T) {
 	}
 	sent = []byte(strings.Repeat("long\n", 1<<20))
 	if text, err := r.Log(t.Context(), c, 3, 10); err != nil || string(text) != "long\nlong\n" {
-		t.Errorf("Log() of more than was asked for = %q, %v, want the end", text, err)
+		t.Errorf("Log() of too many lines = %q, %v, want the last ones", text, err)
 	}
 	sent, config["Tty"] = []byte("neither one nor two"), false
 	if text, err := r.Log(t.Context(), c, 3, 100); err == nil || !strings.Contains(err.Error(), `read log of container "web"`) {

@@ -97,7 +97,7 @@ func TestALateAnswerIsUsed(t *testing.T) {
 	go func() { <-asked; cancel() }()
 	for range 2 { // the second must not send a request
 		if d := check(hasty); !d.NoAnswer() || !errors.Is(d.Err, runtime.ErrUnavailable) {
-			t.Errorf("Detect() = %+v before it has answered, want somebody who is silent", d)
+			t.Errorf("Detect() = %+v before it has answered, want an unresponsive daemon", d)
 		}
 	}
 	answer <- nil
@@ -109,7 +109,7 @@ func TestALateAnswerIsUsed(t *testing.T) {
 	hasty, cancel = context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	if d := check(hasty); !d.NoAnswer() {
-		t.Errorf("Detect() = %+v, want somebody who is silent", d)
+		t.Errorf("Detect() = %+v, want an unresponsive daemon", d)
 	}
 	answered := detector.Answered(path)
 	answer <- runtime.ErrUnavailable

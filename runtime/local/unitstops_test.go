@@ -35,7 +35,7 @@ func TestTheStopOfAServiceIsHeldWhileItsLastContainersEnd(t *testing.T) {
 	finish("web", true, false, false) // the list still has the container
 	begin("db", 10*time.Minute, false)
 	if holdFor := begin("cache", time.Minute, true); holdFor < 9*time.Minute {
-		t.Errorf("the stop is held for %v, want as long as the longest grace that is under way", holdFor)
+		t.Errorf("the stop is held for %v, want as long as the longest grace of the stops in progress", holdFor)
 	}
 	finish("cache", true, true, false)
 	if len(ends) > 0 {

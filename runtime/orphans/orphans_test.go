@@ -185,7 +185,7 @@ func TestARuntimeThatAnswersIsUsed(t *testing.T) {
 	must(t, h.in.StopContainer(t.Context(), pods[0].Containers[0], time.Minute))
 	must(t, h.in.StopPod(t.Context(), pods[0]))
 	if got := strings.Join(h.asked, " "); got != "web-c web" {
-		t.Errorf("the runtime was asked to stop %q, want web-c and web", got)
+		t.Errorf("the runtime received stop requests for %q, want web-c and web", got)
 	}
 	must(t, c.Process.Kill())
 	if got := c.end(t); got != "signal: killed" {

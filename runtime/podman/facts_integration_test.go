@@ -327,7 +327,7 @@ func TestPodmanIsNotStartedWithoutNeed(t *testing.T) {
 	}
 	rests := func() {
 		t.Helper()
-		eventually("Podman rests", func() bool {
+		eventually("Podman is idle", func() bool {
 			ask()
 			before := p.Starts()
 			if p.PID() != 0 {

@@ -192,15 +192,15 @@ func TestAnUpgradeIsReported(t *testing.T) {
 		return info.Version
 	}
 	if v := reported(); v != "4.3.1" {
-		t.Errorf("Info() tells of version %q, want 4.3.1", v)
+		t.Errorf("Info() reports version %q, want 4.3.1", v)
 	}
 	s.set("/version", object{"Version": "5.4.2", "Components": []any{object{"Name": "Podman Engine", "Version": "5.4.2"}}})
 	if v := reported(); v != "4.3.1" {
-		t.Errorf("Info() tells of version %q, want 4.3.1: it was asked again, though nobody else listens", v)
+		t.Errorf("Info() reports version %q, want 4.3.1: it was asked again, although the socket has no other listener", v)
 	}
 	s.upgrade()
 	if v := reported(); v != "5.4.2" {
-		t.Errorf("Info() tells of version %q after an upgrade, want 5.4.2", v)
+		t.Errorf("Info() reports version %q after an upgrade, want 5.4.2", v)
 	}
 }
 

@@ -68,10 +68,10 @@ func TestRestartOfAContainer(t *testing.T) {
 	pods, err := s.open(t, enabled).Pods(t.Context())
 	check(t, err)
 	if !pods[0].Containers[0].Incomplete {
-		t.Error("Incomplete = false of one that does not tell of itself, want true")
+		t.Error("Incomplete = false of a container that cannot be inspected, want true")
 	}
 	if got := pods[0].Containers[0].Restart; got != runtime.RestartUnknown {
-		t.Errorf("Restart of one that does not tell of itself = %v, want %v", got, runtime.RestartUnknown)
+		t.Errorf("Restart of a container that cannot be inspected = %v, want %v", got, runtime.RestartUnknown)
 	}
 }
 

@@ -204,7 +204,7 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 			err = r.StopContainer(ctx, listed, c.grace)
 			sent := sent(s.asked())
 			if killed := slices.Contains(sent, "SIGKILL") && listed.Unit != ""; errors.Is(err, runtime.ErrKilled) != killed || err != nil && !killed {
-				t.Fatalf("StopContainer() = %v, want it to tell that it was killed = %t", err, killed)
+				t.Fatalf("StopContainer() = %v, want it to say that it was killed = %t", err, killed)
 			}
 			if !slices.Equal(m.stopped, c.stopped) || !slices.Equal(sent, c.sent) {
 				t.Errorf("StopContainer() stopped units %v and sent %v, want %v and %v", m.stopped, sent, c.stopped, c.sent)
@@ -217,7 +217,7 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 			}
 			// The unit in the list must be the one that was stopped.
 			if stops := len(m.stopped) > 0; stops != (listed.Unit != "") || stops && !strings.HasPrefix(m.stopped[0], listed.Unit+" ") {
-				t.Errorf("the list tells of %q, and StopContainer() stopped %v", listed.Unit, m.stopped)
+				t.Errorf("the list reports %q, and StopContainer() stopped %v", listed.Unit, m.stopped)
 			}
 		})
 	}
@@ -271,7 +271,7 @@ func TestAKillByItsUnitIsReported(t *testing.T) {
 				t.Errorf("StopContainer() reports no exit code, or another one, want %d", c.code)
 			}
 			if errors.Is(err, runtime.ErrKilled) != c.want || err != nil && !c.want {
-				t.Errorf("StopContainer() = %v, want it to tell that it was killed = %t", err, c.want)
+				t.Errorf("StopContainer() = %v, want it to say that it was killed = %t", err, c.want)
 			}
 			if sent := sent(s.asked()); slices.Contains(sent, "SIGKILL") {
 				t.Errorf("StopContainer() sent %v, want no kill of hostler's", sent)
@@ -520,7 +520,7 @@ func TestTheGraceOfAContainerBeginsWithTheStopOfItsUnit(t *testing.T) {
 		t.Fatalf("StopContainer() = %v", err)
 	}
 	if sent := sent(s.asked()); len(sent) > 0 {
-		t.Errorf("StopContainer() sent %v to what had not been asked to end, want nothing", sent)
+		t.Errorf("StopContainer() sent %v to a container without a stop signal, want nothing", sent)
 	}
 }
 
@@ -553,7 +553,7 @@ func TestPodmanIsNotStartedDuringAShutdown(t *testing.T) {
 		return s.openIn(t, proc, &manager{shuttingDown: shuttingDown})
 	}
 	if _, err := open(true).Pods(t.Context()); !errors.Is(err, runtime.ErrUnavailable) || len(s.asked()) > 0 {
-		t.Errorf("Pods() of one that rests while the host goes down = %v, want %v and nothing asked", err, runtime.ErrUnavailable)
+		t.Errorf("Pods() of an idle daemon at a shutdown = %v, want %v and no request", err, runtime.ErrUnavailable)
 	}
 	_, err := open(false).Pods(t.Context())
 	check(t, err)

@@ -54,7 +54,7 @@ func TestTheKernelKillsACgroupWhereItCan(t *testing.T) {
 				t.Errorf("the process ended with code %d, want it left to the kernel: %t", code, can)
 			}
 			if text, _ := os.ReadFile(filepath.Join(folder, "cgroup.kill")); (string(text) == "1") != can {
-				t.Errorf("cgroup.kill has %q, want the kernel told: %t", text, can)
+				t.Errorf("cgroup.kill has %q, want the kernel called: %t", text, can)
 			}
 		})
 	}

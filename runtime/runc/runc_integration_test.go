@@ -157,7 +157,7 @@ func TestAContainerIsStoppedByItsOwnSignal(t *testing.T) {
 			}
 			check(t, r.StopContainer(t.Context(), c, patience))
 			if text, err := d.Output(id); err != nil || !strings.Contains(text, "heard") {
-				t.Errorf("%s printed %q, %v, want that it heard its signal", id, text, err)
+				t.Errorf("%s printed %q, %v, want that it received its signal", id, text, err)
 			}
 		}
 	})
@@ -245,7 +245,7 @@ func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 			t.Errorf("Pods() = %v, %v, want none", pods, err)
 		}
 		if finder.HasContainers(d.Root) {
-			t.Error("Inhabited() of a root with others' containers alone, want it not")
+			t.Error("HasContainers() of a root with only others' containers = true")
 		}
 		theirs := runtime.Container{ID: "theirs0", Name: "theirs0"} // any creation time
 		check(t, r.StopContainer(t.Context(), theirs, 0))
@@ -256,7 +256,7 @@ func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 		}
 		check(t, d.Run(t.Context(), lab.RuncContainer{ID: "mine", Command: lab.ServeFor(0), Ready: "ready"}))
 		if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 1 || !finder.HasContainers(d.Root) {
-			t.Errorf("Pods() = %v, %v, Inhabited() = %t, want mine", pods, err, finder.HasContainers(d.Root))
+			t.Errorf("Pods() = %v, %v, HasContainers() = %t, want mine", pods, err, finder.HasContainers(d.Root))
 		}
 	})
 }

@@ -109,7 +109,7 @@ func TestInvalidFilesDoNotAffectOtherContainers(t *testing.T) {
 				"StopContainer": r.StopContainer(t.Context(), list["bad"], 0), "RemoveContainer": r.RemoveContainer(t.Context(), list["bad"]),
 			} {
 				if !errors.Is(err, runtime.ErrInvalidAnswer) && !errors.Is(err, runtime.ErrTooLarge) {
-					t.Errorf("%s() = %v, want why it cannot be told", what, err)
+					t.Errorf("%s() = %v, want the reason why it is not known", what, err)
 				}
 			}
 			writeRunc(t, root, "bad", s.cmd.Process.Pid, s.start) // the complete file
@@ -304,11 +304,11 @@ func TestAFinderSkipsRootsWithoutContainers(t *testing.T) {
 	inhabited := func(want bool, what string) {
 		t.Helper()
 		if got := f.HasContainers(root); got != want {
-			t.Errorf("Inhabited() of a root %s = %t, want %t", what, got, want)
+			t.Errorf("HasContainers() of a root %s = %t, want %t", what, got, want)
 		}
 	}
 	if f.HasContainers(root + ".none") {
-		t.Error("Inhabited() of no root at all = true")
+		t.Error("HasContainers() of no root at all = true")
 	}
 	inhabited(false, "without a container")
 	put(t, filepath.Join(root, "podman", "state.json"), `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)

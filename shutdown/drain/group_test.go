@@ -85,7 +85,7 @@ func TestAnOldListTearsDownNoSandbox(t *testing.T) {
 				})
 				w.run(t.Context())
 				if got := w.signals("late"); got != "TERM@20.25s" && got != "TERM@20.35s" {
-					t.Errorf("who came got %q, want it asked to end in the next phase", got)
+					t.Errorf("the new container got %q, want the stop signal in the next phase", got)
 				}
 			})
 		})

@@ -241,7 +241,7 @@ func TestAContainerMissingInTheListIsStoppedByTheNextProcess(t *testing.T) {
 				})
 				w.endAndGoOn(func() {}, ends)
 				if got := w.signals("late"); !strings.HasPrefix(got, "TERM@") || strings.Contains(got, " ") {
-					t.Errorf("who came got %q, want it asked to end, once", got)
+					t.Errorf("the new container got %q, want the stop signal once", got)
 				}
 			})
 		})

@@ -150,7 +150,7 @@ func TestASystemdThatDoesNotAnswerDelaysNoStop(t *testing.T) {
 				r, _ := w.run(t.Context())
 				w.expect(r, true, map[string]journal.Outcome{"db": journal.Stopped})
 				if got := w.signals("db0"); got != "TERM@0s" && got != "TERM@500ms" {
-					t.Errorf("db got %q, want it asked after half a second at the most", got)
+					t.Errorf("db got %q, want the stop signal after at most half a second", got)
 				}
 			})
 		})

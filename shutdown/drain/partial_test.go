@@ -177,7 +177,7 @@ func TestAContainerCreatedInTheFutureIsStoppedOnce(t *testing.T) {
 					t.Errorf("container web0 got %q, want it asked once", got)
 				}
 				if stops := w.asked(runtimetest.StopContainer, "web0"); stops > 2 { // a process that ends abandons its call
-					t.Errorf("its runtime was asked to stop it %d times", stops)
+					t.Errorf("its runtime received %d stop requests", stops)
 				}
 			})
 		})

@@ -103,7 +103,7 @@ func TestAJournalOfAnEarlierVersionIsContinued(t *testing.T) {
 		t.Errorf("Current() = %+v, want %+v", got, want)
 	}
 	if got, want := pendingServices(same), "unit.service k3s.service"; got != want {
-		t.Errorf("Owed() = %s, want %s", got, want)
+		t.Errorf("PendingServices() = %s, want %s", got, want)
 	}
 	const restarts = "docker/shop/shop0/c0/r docker/shop/shop1/c1 docker/shop/shop2/c2 docker/unit/unit0/c0/u" // without hand0, which runs only once
 	if got := restartsOf(same); got != restarts {

@@ -144,10 +144,10 @@ func TestABootIDWithoutTheStartOfSystemdMatches(t *testing.T) {
 				first.Put(&journal.Record{BootID: tt.first, StartedAt: time.Now().UTC(), Pods: pods("")})
 				stop()
 				if got := journal.Open(path, tt.second, quiet); (got.Current() != nil) != tt.same || (got.Last() == nil) != tt.same {
-					t.Errorf("Current() = %+v, Last() = %+v, want the drain to go on: %v", got.Current(), got.Last(), tt.same)
+					t.Errorf("Current() = %+v, Last() = %+v, want the drain to continue: %v", got.Current(), got.Last(), tt.same)
 				}
 				if got, err := journal.Peek(path, tt.second); err != nil || (got.Last == nil) != tt.same {
-					t.Errorf("Peek() = %+v, %v, want the drain to go on: %v", got, err, tt.same)
+					t.Errorf("Peek() = %+v, %v, want the drain to continue: %v", got, err, tt.same)
 				}
 			})
 		})

@@ -262,7 +262,7 @@ func holds(t *testing.T, seed uint64, phases []plan.PhaseSpec, got plan.Plan, al
 		}
 		for _, p := range phase.Pods {
 			if seen[p.Name] || alive[p.Name] == 0 || len(p.Containers) != alive[p.Name] {
-				t.Errorf("seed %d: pod %s stands twice, or with %d of %d running containers", seed, p.Name, len(p.Containers), alive[p.Name])
+				t.Errorf("seed %d: pod %s is in the plan twice, or with %d of %d running containers", seed, p.Name, len(p.Containers), alive[p.Name])
 			}
 			seen[p.Name] = true
 			var longest metav1.Duration

@@ -16,7 +16,7 @@ func TestAnUnreadablePictureIsNoChange(t *testing.T) {
 	before := h.picture(t.Context(), []string{"/srv"})
 	h.hangs.Store(true) // an earlier check has not returned
 	if differs(before, h.picture(t.Context(), []string{"/srv"})) {
-		t.Error("a look that hangs counts as a change")
+		t.Error("a check that hangs counts as a change")
 	}
 	h.hangs.Store(false)
 	if err := os.Remove(filepath.Join(proc, "1/root/srv")); err != nil {

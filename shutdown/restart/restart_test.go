@@ -151,7 +151,7 @@ func TestAllIsStartedOnceInReverse(t *testing.T) {
 		h.expectStarts("dns db api web")
 		h.expectOutcomes("api=started db=started dns=started web=started")
 		if len(h.reported) != 4 || h.reported[0].Name != "dns" {
-			t.Errorf("told of %+v, want each, by its name", h.reported)
+			t.Errorf("reported %+v, want each, by its name", h.reported)
 		}
 		// Containers that end from now on were not stopped by a shutdown.
 		h.fake.Exit("web", 1)
@@ -229,7 +229,7 @@ func TestAStartThatFailsIsTriedAgainAndBlocksNobody(t *testing.T) {
 			t.Errorf("db was tried %d times, want 5", n)
 		}
 		if last := h.reported[len(h.reported)-1]; last.ID != "db" || !strings.Contains(last.Reason, "no such device") {
-			t.Errorf("told last of %+v, want that db does not start", last)
+			t.Errorf("the last report is %+v, want that db does not start", last)
 		}
 	})
 }

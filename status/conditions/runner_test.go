@@ -178,7 +178,7 @@ func TestChecksRunOnTheirIntervals(t *testing.T) {
 			t.Errorf("Custom() = %+v, want reason and message", got)
 		}
 		if b.reported() != 3 || b.observed != 13 {
-			t.Errorf("%d changes and %d runs were told, want 3 (b is new, two answers) and 13", b.reported(), b.observed)
+			t.Errorf("%d changes and %d runs were reported, want 3 (b is new, two answers) and 13", b.reported(), b.observed)
 		}
 		c := b.Checks()[1]
 		if c.LastRun == nil || c.Duration.Duration != 2*time.Second || c.Interval.Duration != 7*time.Second {
@@ -237,7 +237,7 @@ func TestTemporaryProblemsAreReported(t *testing.T) {
 		say(status.Undecided, "what")
 		say(status.Problem, "two")
 		if want := []string{"Hiccup: one", "Hiccup: two", "Hiccup: two"}; !slices.Equal(b.appeared, want) {
-			t.Errorf("told %q, want %q", b.appeared, want)
+			t.Errorf("reported %q, want %q", b.appeared, want)
 		}
 		b.wantAnswers(t, "a temporary one is no condition:")
 		if got := b.Checks(); len(got) != 1 || got[0].Answer != status.Problem {
@@ -276,7 +276,7 @@ func TestFilesAppearChangeBreakAndDisappear(t *testing.T) {
 		before = len(b.starts("hostler.io/A"))
 		b.after(time.Hour)
 		if n := len(b.starts("hostler.io/A")); n != before || b.log.Count("invalid condition check") != 1 {
-			t.Errorf("it was started %d times, log %s, want it not run, and that told once", n-before, b.log)
+			t.Errorf("it was started %d times, log %s, want it not run, and one log message about that", n-before, b.log)
 		}
 		put(t, b.folder+"/a", script, 0o755)
 		b.after(conditions.ScanInterval)
@@ -298,7 +298,7 @@ func TestFilesAppearChangeBreakAndDisappear(t *testing.T) {
 		b.after(conditions.ScanInterval)
 		b.wantAnswers(t, "after it was switched off", "hostler.io/B passed")
 		if f := b.Faults(); len(f) != 1 || !strings.Contains(f[0].String(), "not executable") || b.reported() != changes+1 {
-			t.Errorf("Faults() = %v, %d changes told, want that it is not executable, and one", f, b.reported()-changes)
+			t.Errorf("Faults() = %v, %d changes reported, want that it is not executable, and one", f, b.reported()-changes)
 		}
 	})
 }
@@ -323,15 +323,15 @@ func TestAFolderThatHangsBlocksNothing(t *testing.T) {
 			t.Errorf("a was started %d times in an hour, want it to continue", n)
 		}
 		if gap := b.heartbeatGap(); gap > conditions.ScanInterval+conditions.ScanGrace {
-			t.Errorf("the loop did not beat for %v, want no more than a look and its grace", gap)
+			t.Errorf("the loop sent no heartbeat for %v, want at most the time of a check and its grace period", gap)
 		}
 		b.wantAnswers(t, "meanwhile", "hostler.io/A passed")
 		if f := b.Faults(); len(f) != 1 || f[0].Path != b.folder || !strings.Contains(f[0].String(), "does not answer") || b.log.Count("invalid condition check") != 1 {
-			t.Errorf("Faults() = %v, log %s, want that the folder does not answer, told once", f, b.log)
+			t.Errorf("Faults() = %v, log %s, want that the folder does not answer, reported once", f, b.log)
 		}
 		b.set(func() {
 			if checks != 1 {
-				t.Errorf("%d looks are under way, want one", checks)
+				t.Errorf("%d checks are in progress, want one", checks)
 			}
 		})
 

@@ -46,7 +46,7 @@ func TestHotpluggedPartsAreSeenAtTheNextCheck(t *testing.T) {
 				t.Errorf("%s: Now() has %d CPUs, %d bytes of swap, %+v, want %d, %d and %d pages", what, m.CPUs, m.SwapBytes, m.HugePages, cpus, swap, hugePages)
 			}
 			if len(facts.Stalls) != 1 || !facts.Stalls[0].Absent {
-				t.Errorf("%s: Now() has stalls %+v, want those of memory, which this kernel does not tell", what, facts.Stalls)
+				t.Errorf("%s: Now() has stalls %+v, want those of memory, which this kernel does not report", what, facts.Stalls)
 			}
 		}
 		const swap = 524284 << 10
@@ -64,7 +64,7 @@ func TestHotpluggedPartsAreSeenAtTheNextCheck(t *testing.T) {
 		write("proc/sys/kernel/hostname", "another\n")
 		check("right after something else changed", 2, 0, 2)
 		if name := f.Machine().HostName; name == "another" {
-			t.Errorf("Machine() has host name %s at once, want it read anew only after %v", name, machineAge)
+			t.Errorf("Machine() has host name %s at once, want it read again only after %v", name, machineAge)
 		}
 		write(meminfo, "MemTotal: many kB\n")
 		check("while memory cannot be counted", 2, 0, 2)

@@ -160,17 +160,17 @@ func (w *wire) want(t *testing.T, when, routes string, resolving bool) {
 func TestTheNetworkIsFollowed(t *testing.T) {
 	wired(t, &wire{addrs: []string{"10.0.0.5"}}, func(w *wire) {
 		if reported, _ := w.counts(); reported != 0 {
-			t.Errorf("told of %d changes at the start, want none", reported)
+			t.Errorf("reported %d changes at the start, want none", reported)
 		}
 		w.changed()
 		if reported, _ := w.counts(); reported != 0 {
-			t.Errorf("told of %d changes where nothing has changed, want none", reported)
+			t.Errorf("reported %d changes where nothing has changed, want none", reported)
 		}
 		w.set(func() { w.addrs = []string{"10.0.0.6"} })
 		w.changed()
 		reported, _ := w.counts()
 		if got := w.Current().Addresses; reported != 1 || len(got) != 1 || got[0].IP != netip.MustParseAddr("10.0.0.6") {
-			t.Errorf("told of %d changes, addresses %v, want the new one", reported, got)
+			t.Errorf("reported %d changes, addresses %v, want the new one", reported, got)
 		}
 	})
 }
@@ -198,12 +198,12 @@ func TestANameIsResolvedRegularly(t *testing.T) {
 		const all = "10.1.2.3:6443 10.1.2.4:6443 [fd00::3]:6443"
 		w.want(t, "at the start", all, false)
 		if reported, asked := w.counts(); reported != 1 || asked != 1 {
-			t.Errorf("told of %d changes, DNS asked %d times, want once each", reported, asked)
+			t.Errorf("reported %d changes, %d DNS queries, want once each", reported, asked)
 		}
 		time.Sleep(time.Hour + time.Second)
 		reported, before := w.counts()
 		if before != 13 || reported != 1 {
-			t.Errorf("after an hour: told of %d changes, DNS asked %d times, want 1 and 13", reported, before)
+			t.Errorf("after an hour: reported %d changes, %d DNS queries, want 1 and 13", reported, before)
 		}
 		for range 60 { // containers start and stop
 			time.Sleep(time.Second)
@@ -264,7 +264,7 @@ func TestDNSThatDoesNotAnswerBlocksNothing(t *testing.T) {
 		w.want(t, "after a minute", "", false)
 		reported, before := w.counts()
 		if reported != 1 {
-			t.Errorf("told of %d changes, want once, that it is not waited for any more", reported)
+			t.Errorf("reported %d changes, want one when the wait ends", reported)
 		}
 		time.Sleep(time.Hour)
 		_, asked := w.counts()
@@ -292,7 +292,7 @@ func TestANewServerIsUsed(t *testing.T) {
 		w.want(t, "while the file is replaced", "10.9.0.1:6443", false)
 		w.set(func() { w.server = "10.8.0.1:6443" })
 		time.Sleep(resolveInterval)
-		w.want(t, "without anybody telling", "10.8.0.1:6443", false)
+		w.want(t, "without a notification", "10.8.0.1:6443", false)
 	})
 	if w.asked != 2 { // nothing runs any more
 		t.Errorf("DNS was asked %d times, want once for each name", w.asked)
@@ -364,7 +364,7 @@ func TestAControlPlaneOnThisHostHasNoRoutes(t *testing.T) {
 		reported := 0
 		n.Again()
 		if err := n.Run(ctx, func() { reported++ }); !errors.Is(err, context.DeadlineExceeded) || reported != 0 || len(n.Current().ControlPlane) != 0 {
-			t.Errorf("Run() = %v, told of %d changes, network %+v, want nothing to happen", err, reported, n.Current())
+			t.Errorf("Run() = %v, reported %d changes, network %+v, want nothing to happen", err, reported, n.Current())
 		}
 	})
 }

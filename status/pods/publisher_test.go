@@ -227,7 +227,7 @@ func TestObjectsAreWrittenOnChangeOnly(t *testing.T) {
 		synctest.Wait()
 		expect(t, "after ten minutes", d.took(), "list")
 		if d.asked != 1 || !slices.Equal(d.written, []bool{true}) {
-			t.Errorf("network asked for %d times, written %v, want both once", d.asked, d.written)
+			t.Errorf("network requested %d times, written %v, want both once", d.asked, d.written)
 		}
 		d.sees(web(), web(func(p *runtime.Pod) { p.ID, p.Name = "s2", "db" }))
 		expect(t, "with another pod", d.took(), "put shop/db")

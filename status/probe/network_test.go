@@ -142,7 +142,7 @@ func FuzzIsRelevant(f *testing.F) {
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, datagram []byte) {
 		if !probe.IsRelevant(datagram, nowhere) && len(datagram) < unix.NLMSG_HDRLEN {
-			t.Errorf("isRelevant(%v) = false, want what cannot be told to count", datagram)
+			t.Errorf("isRelevant(%v) = false, want true for an unknown datagram", datagram)
 		}
 	})
 }

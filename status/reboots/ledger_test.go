@@ -141,14 +141,14 @@ func TestStatusReportsTheLastReboot(t *testing.T) {
 			store := &shelf{}
 			first := start(store, before, nothing, noon)
 			if r := first.Unreported(); r != nil {
-				t.Fatalf("the first start ever tells of %v, want no reboot", r)
+				t.Fatalf("the first start ever reports %v, want no reboot", r)
 			}
 			c.ends(first)
 			l := start(store, c.boot, c.left, c.began)
 			r := l.Unreported()
 			if r == nil {
 				if c.want != "" {
-					t.Errorf("no reboot is told of, want %s", c.want)
+					t.Errorf("no reboot is reported, want %s", c.want)
 				}
 				return
 			}
@@ -179,13 +179,13 @@ func TestReboots(t *testing.T) {
 		l = start(store, "three", drained("two", nil), noon)
 		counts("after a reboot", l, 1, 0, 1)
 		if l.Unreported() == nil {
-			t.Error("a reboot that nobody has heard of is not told")
+			t.Error("a reboot without a report is not reported")
 		}
 	}
 	l.Reported()
 	l = start(store, "three", nothing, noon)
 	if r := l.Unreported(); r != nil {
-		t.Errorf("what was told is told again: %v", r)
+		t.Errorf("a reported reboot is reported again: %v", r)
 	}
 	if r := l.Status(0).Last; r == nil || r.Verdict != reboots.Expected {
 		t.Errorf("Status().Last = %v, want how this boot came about", r)
@@ -217,7 +217,7 @@ func TestUnknownFactsAreNotReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r := c.ledger.Unreported(); (r != nil) != c.reported || c.ledger.Foreign() != c.foreign {
-				t.Errorf("Unreported() = %v, foreign: %v, want told: %v, foreign: %v", r, c.ledger.Foreign(), c.reported, c.foreign)
+				t.Errorf("Unreported() = %v, foreign: %v, want reported: %v, foreign: %v", r, c.ledger.Foreign(), c.reported, c.foreign)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestSettleWaitsForTheJournal(t *testing.T) {
 		t.Errorf("Unreported() = %v, want it judged by the journal", l.Unreported())
 	}
 	if !l.Settle(true) || strings.Count(log.String(), "host rebooted") != 1 {
-		t.Errorf("log = %s, want it told once", &log)
+		t.Errorf("log = %s, want it reported once", &log)
 	}
 
 	l = start(store, "three", left{}, noon)

@@ -71,7 +71,7 @@ func TestBesideAKubeletOnlyHostlersConditionsAreWritten(t *testing.T) {
 		d.Changed()
 		d.besides(t, 0, "after a change", 10)
 		if want := []string{"hostler.io/ShutdownProtected=True", "hostler.io/ShutdownProtected=False"}; !slices.Equal(d.counted, want) {
-			t.Errorf("transitions = %v, want %v: the others are the kubelet's to tell", d.counted, want)
+			t.Errorf("transitions = %v, want %v: the kubelet reports the others", d.counted, want)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestBesideAKubeletNothingIsWrittenToAControlPlaneOfHostlersOwn(t *testing.T
 			t.Errorf("%d calls, want none", n)
 		}
 		if !slices.Contains(d.counted, "Ready=True") {
-			t.Errorf("transitions = %v, want all of them: nobody else tells them there", d.counted)
+			t.Errorf("transitions = %v, want all of them: nothing else reports them there", d.counted)
 		}
 	})
 }

@@ -128,10 +128,10 @@ func TestAnEventReportsOnceHowTheLastBootEnded(t *testing.T) {
 					bootEvents.ReportLastBoot(ctx)
 					cancel()
 					if got := strings.Join(d.reasons(t, "LastShutdown"), "|"); got != c.want {
-						t.Errorf("after start %d Events tell %q, want %q", start+1, got, c.want)
+						t.Errorf("after start %d Events say %q, want %q", start+1, got, c.want)
 					}
 					if got := strings.Join(d.reasons(t, "Rebooted"), "|"); got != c.rebooted {
-						t.Errorf("after start %d Events tell of the reboot %q, want %q", start+1, got, c.rebooted)
+						t.Errorf("after start %d Events report the reboot %q, want %q", start+1, got, c.rebooted)
 					}
 				}
 			})
@@ -170,15 +170,15 @@ func TestTheEndOfTheLastBootIsReportedOnceTheJournalIsReadable(t *testing.T) {
 		j.Mark([]journal.Ref{}) // reads the journal before it is overwritten
 		time.Sleep(time.Hour)
 		if got := d.reasons(t, "LastShutdown"); len(got) != 0 {
-			t.Errorf("without a control plane Events tell %q", got)
+			t.Errorf("without a control plane Events say %q", got)
 		}
 		if values, _ := d.kept.Load(); values[keyReported] != nil {
-			t.Error("it counts as told although nobody has heard")
+			t.Error("the reboot counts as reported although no Event was sent")
 		}
 		d.client.Heal()
 		time.Sleep(time.Hour)
 		if got := d.reasons(t, "LastShutdown"); len(got) != 1 {
-			t.Errorf("when both are back Events tell %q, want it once", got)
+			t.Errorf("when both are back Events say %q, want it once", got)
 		}
 		cancel()
 		<-done
@@ -254,7 +254,7 @@ func TestAShutdownIsReportedOnceHoweverOftenTheServiceStops(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got := d.reasons(t, "ShutdownReleased"); len(got) != 2 || !strings.Contains(got[1], "2 pods stopped") {
-			t.Errorf("Events = %q, want the second pod told of", got)
+			t.Errorf("Events = %q, want an Event about the second pod", got)
 		}
 	})
 }
@@ -281,7 +281,7 @@ func TestRebootsAreReportedOnceAndOnlyThoseOfThisMachine(t *testing.T) {
 			defer cancel()
 			bootEvents.ReportLastBoot(ctx)
 			if ctx.Err() != nil != away {
-				t.Errorf("boot %s: told after %v", boot, ctx.Err())
+				t.Errorf("boot %s: an Event after %v", boot, ctx.Err())
 			}
 			if queued := recorder.Queued(); away && (len(queued) != 1 || queued[0].Count != 1) {
 				t.Errorf("boot %s: queued %v, want one Event that happened once", boot, queued)

@@ -208,7 +208,7 @@ func TestACordonReachesAControlPlaneThatIsUnreachableLater(t *testing.T) {
 				calls := plane.calls
 				time.Sleep(time.Hour)
 				if err := d.once(t.Context(), nil); err != nil || plane.calls != calls {
-					t.Errorf("a round later = %v with %d more calls, want it told once", err, plane.calls-calls)
+					t.Errorf("the next round = %v with %d more calls, want one report", err, plane.calls-calls)
 				}
 			})
 		})
@@ -252,7 +252,7 @@ func TestAShutdownsReportOvertakesACordonThatHangs(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		if err := d.ReportShutdown(ctx, drainingStatus()); err != nil || time.Since(began) > 0 {
-			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
+			t.Errorf("ReportShutdown() = %v after %v, want an immediate report", err, time.Since(began))
 		}
 		if err := <-reported; !errors.Is(err, errPreempted) {
 			t.Errorf("Cordon() = %v, want it overtaken", err)

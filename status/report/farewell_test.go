@@ -60,7 +60,7 @@ func TestTheReportIsOnDiskWhileTheControlPlaneIsSlow(t *testing.T) {
 			asked++
 			time.Sleep(2 * slowAnswer)
 			if !disk.has(keyFinal, "all pods stopped") || !disk.has(keyEvents, "the last of them") {
-				t.Errorf("on the disk is %s, want the last word and the Events", maps.Clone(disk.values))
+				t.Errorf("on the disk is %s, want the final status and the Events", maps.Clone(disk.values))
 			}
 		}}
 		d.o.Recorder.Record(controlplane.NodeReference(nodeName), corev1.EventTypeNormal, "Tick", "the last of them")
@@ -94,10 +94,10 @@ func TestADiskThatHangsDoesNotTakeTheControlPlanesTime(t *testing.T) {
 		began := time.Now()
 		_ = ShutdownReporter{d.Reporter, d.bootEvents(nil), func() error { return nil }}.ReportShutdown(ctx, released)
 		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("ReportShutdown() took %v, want three quarters of the time at the most", took)
+			t.Errorf("ReportShutdown() took %v, want at most three quarters of the time", took)
 		}
 		if c := ready(d.stored(t)); c.Status != corev1.ConditionFalse {
-			t.Errorf("Ready = %+v, want the control plane told", c)
+			t.Errorf("Ready = %+v, want it written to the control plane", c)
 		}
 	})
 }

@@ -178,11 +178,11 @@ func TestAShutdownsReportOvertakesARoundThatHangs(t *testing.T) {
 		time.Sleep(time.Second) // the round hangs now
 		began := time.Now()
 		if err := d.ReportShutdown(t.Context(), drainingStatus()); err != nil || time.Since(began) > 0 {
-			t.Errorf("ReportShutdown() = %v after %v, want it told at once", err, time.Since(began))
+			t.Errorf("ReportShutdown() = %v after %v, want an immediate report", err, time.Since(began))
 		}
 		w.wantReady(t, "at once", status.ReasonHostReady, status.ReasonDraining)
 		if d.log.Count("cannot write node status") != 0 {
-			t.Errorf("log = %s, want no failure told of a round that was given up", d.log)
+			t.Errorf("log = %s, want no failure for an interrupted round", d.log)
 		}
 	})
 }
@@ -205,7 +205,7 @@ func TestTheFinalStatusIsKeptDespiteAHangingReportAndRound(t *testing.T) {
 		}
 		<-started
 		if values, _ := d.kept.Load(); !strings.Contains(string(values[keyFinal]), "all pods stopped") {
-			t.Errorf("kept is %s, want the last word", values[keyFinal])
+			t.Errorf("persisted is %s, want the final status", values[keyFinal])
 		}
 	})
 }

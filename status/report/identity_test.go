@@ -70,10 +70,10 @@ func TestADeadMachineIsReplacedOnceItWasWatched(t *testing.T) {
 			t.Errorf("after %v the Node is %+v, want it replaced by this machine's", leaseDuration, n)
 		}
 		if reported := d.events("NodeReplaced"); len(reported) != 1 || !strings.Contains(reported[0], "machine ID another") || !strings.Contains(reported[0], "`hostler uncordon`") {
-			t.Errorf("Events = %q, want the replacement told once, with the cordon that stays", reported)
+			t.Errorf("Events = %q, want the replacement reported once, with the cordon that stays", reported)
 		}
 		if d.log.Count("watching whether its lease") != 1 || d.log.Count("took over node from another machine") != 1 {
-			t.Errorf("log = %s, want the wait and its end told once", d.log)
+			t.Errorf("log = %s, want the wait and its end reported once", d.log)
 		}
 		if s := d.NodeState(); s.Waits != "" || len(s.Drift) != 1 || s.Drift[0].Fix != "hostler uncordon" {
 			t.Errorf("NodeState() = %+v, want the cordon, and no wait", s)
@@ -135,7 +135,7 @@ func TestATakenOverNodeIsNotWrittenUntilItsOwnerIsDead(t *testing.T) {
 					t.Errorf("Current() = %v, the Node is %s's, want it left to the machine that lives", err, d.machineOf(t))
 				}
 				if n := d.log.Count("another machine took over the node") + d.log.Count("node was deleted"); n != 1 {
-					t.Errorf("the loss was told %d times, want once: %s", n, d.log)
+					t.Errorf("the loss was reported %d times, want once: %s", n, d.log)
 				}
 				dies()
 				time.Sleep(leaseDuration + 2*d.o.Update)
@@ -184,7 +184,7 @@ func TestRemainsOfADeadMachineAreReportedUntilFixed(t *testing.T) {
 		time.Sleep(d.o.Update)
 		synctest.Wait()
 		if n, s := d.stored(t), d.NodeState(); n.UID == before || len(s.Drift) != 0 || n.Labels["theirs"] != "" {
-			t.Errorf("once somebody deleted it the Node is %+v, NodeState() %+v, want it registered anew, and nothing left", n, s)
+			t.Errorf("once somebody deleted it the Node is %+v, NodeState() %+v, want it registered again, and nothing left", n, s)
 		}
 	})
 }
@@ -229,7 +229,7 @@ func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 		set(t, &controlplane.Clone{Node: nodeName, Instance: "boot/1/x"}, "node-b,\x1b[2J, "+nodeName)
 		reported := d.events("MachineCloned")
 		if len(reported) != 2 || !strings.Contains(reported[0], "boot/1/x") || !strings.Contains(reported[1], "node-b") || !strings.Contains(reported[1], "systemd-machine-id-setup") {
-			t.Errorf("Events = %q, want each clone told once, with the fix", reported)
+			t.Errorf("Events = %q, want each clone reported once, with the fix", reported)
 		}
 		if s := d.NodeState(); len(s.Drift) != 2 || !strings.Contains(s.Drift[1].Fix, "rm -f /etc/machine-id") {
 			t.Errorf("NodeState() = %+v, want both clones", s)
@@ -246,7 +246,7 @@ func TestClonesAreReportedOnceAndUntilTheyAreGone(t *testing.T) {
 			}
 		}
 		if counts[1] != 1 || counts[2] != 1 {
-			t.Errorf("Events by their counts = %v, want one that is back told again", counts)
+			t.Errorf("Events by their counts = %v, want a clone that has returned reported again", counts)
 		}
 	})
 }

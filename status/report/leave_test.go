@@ -52,7 +52,7 @@ func TestANodeThatHasLeftIsNotRegisteredAgain(t *testing.T) {
 					t.Errorf("NodeState() = %+v, want that it says %q", s, c.message)
 				}
 				if n, _, _, err := d.Current(); n == nil || err != nil {
-					t.Errorf("Current() = %v, %v, want the host known all the same", n, err)
+					t.Errorf("Current() = %v, %v, want the host to be known", n, err)
 				}
 				for _, boot := range []string{"one", "two"} {
 					next := d.again(t, boot)

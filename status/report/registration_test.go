@@ -57,7 +57,7 @@ func TestANodeThatAnotherClientMustCreateIsAwaited(t *testing.T) {
 				}
 				d.after(t, time.Hour, "as long as nobody creates it", 361, 0)
 				if d.stored(t) != nil || len(d.named) > 0 || d.log.Count("waiting until it is created") != 1 {
-					t.Errorf("stored %v, log %s, want no Node, and that told once", d.stored(t), d.log)
+					t.Errorf("stored %v, log %s, want no Node, and that reported once", d.stored(t), d.log)
 				}
 				if s := d.NodeState(); !strings.Contains(s.Waits, "no Node node-a exists yet: node.register is false") || waits[len(waits)-1] != s.Waits {
 					t.Errorf("NodeState() = %+v, the lease waits for %q, want what is waited for", s, waits)
@@ -121,7 +121,7 @@ func TestTheLeaseOfAForeignNodeDoesNotWait(t *testing.T) {
 		waits := "whether there is a Node is not known yet"
 		d.o.AdoptOnly, d.o.Waits, d.mine = true, func(why string) { waits = why }, false
 		if err := d.once(t.Context(), nil); err != nil || waits != "" {
-			t.Errorf("a round = %v, the lease waits for %q, want it told to go", err, waits)
+			t.Errorf("a round = %v, the lease waits for %q, want it to continue", err, waits)
 		}
 	})
 }
@@ -157,10 +157,10 @@ func TestTaintsThatTheNodeLacksAreReportedWithTheFix(t *testing.T) {
 			}
 		}
 		if reported := d.events("TaintsMissing"); len(reported) != 2 || !strings.Contains(reported[0], "lacks the configured taints gpu=a:NoSchedule, x:NoExecute") || !strings.Contains(reported[0], "`kubectl taint") {
-			t.Errorf("Events = %q, want each loss told once", reported)
+			t.Errorf("Events = %q, want each loss reported once", reported)
 		}
 		if d.log.Count("configured taints missing") != 2 || d.log.Count("configured taints restored") != 1 {
-			t.Errorf("log = %s, want each loss told once, and the end", d.log)
+			t.Errorf("log = %s, want each loss reported once, and the end", d.log)
 		}
 	})
 }
@@ -178,7 +178,7 @@ func TestTaintsOfAnExclusiveControlPlaneAreRestored(t *testing.T) {
 		d.configure(func(o *status.Options) { o.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} })
 		d.start(t)
 		if s := d.NodeState(); len(s.Drift) != 1 || s.Drift[0].Fix != "hostler leave && hostler leave --undo" {
-			t.Errorf("NodeState() = %+v, want it mended by a Node that is created anew", s)
+			t.Errorf("NodeState() = %+v, want it fixed by a Node that is created again", s)
 		}
 	})
 }
@@ -244,7 +244,7 @@ func TestReadyIsNotMadeUnknownByAStartBesideASlowControlPlane(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if slices.Contains(w.ready, status.ReasonStarting) || len(w.ready) == 0 {
-			t.Errorf("the control plane has seen Ready as %v, want it never told that hostler is starting", w.ready)
+			t.Errorf("the control plane has seen Ready as %v, want it never to say that hostler is starting", w.ready)
 		}
 		if got := ready(d.stored(t)).LastTransitionTime; !got.Equal(&since) {
 			t.Errorf("Ready is so since %v, want since %v: pods noticed nothing", got, since)

@@ -81,7 +81,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 			t.Errorf("log = %s, want one line of the failure", d.log)
 		}
 		if n, _, _, _ := d.Current(); n == nil || ready(n).Status != corev1.ConditionTrue {
-			t.Errorf("the Node as seen here = %v, want it known although it cannot be told", n)
+			t.Errorf("the local Node = %v, want it known although it cannot be written", n)
 		}
 		d.client.Heal()
 		time.Sleep(10 * time.Second)
@@ -95,7 +95,7 @@ func TestAnUnavailableControlPlaneIsLoggedWhenItBeginsAndEnds(t *testing.T) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if last := len(d.heartbeats) - 1; last < 50 || d.heartbeats[0] == nil || d.heartbeats[last] != nil {
-			t.Errorf("%d beats, first %v, last %v, want a failure told each round, then success", len(d.heartbeats), d.heartbeats[0], d.heartbeats[last])
+			t.Errorf("%d heartbeats, first %v, last %v, want a failure reported each round, then success", len(d.heartbeats), d.heartbeats[0], d.heartbeats[last])
 		}
 	})
 }
@@ -152,7 +152,7 @@ func TestReportShutdownUsesThePassedStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := ready(d.stored(t)); !strings.Contains(c.Message, "all pods stopped") {
-			t.Errorf("Ready = %+v, want what the guard told", c)
+			t.Errorf("Ready = %+v, want the state that the guard reported", c)
 		}
 	})
 }
@@ -194,7 +194,7 @@ func TestANodeOfAnotherOwnerIsNotWritten(t *testing.T) {
 			t.Errorf("the control plane was called %d times, want never", n)
 		}
 		if n, _, _, _ := d.Current(); n == nil {
-			t.Error("Current() = no Node, want what the host looks like all the same")
+			t.Error("Current() = no Node, want the local Node")
 		}
 		d.set(func() { d.mine = true })
 		d.Changed()
@@ -305,7 +305,7 @@ func TestTransitionsAreEventsAndLogLines(t *testing.T) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
 		if d.log.Count("level=WARN msg=condition component=status type=Ready status=False") != 1 || d.log.Count("level=INFO msg=condition component=status type=Ready status=True") != 1 {
-			t.Errorf("log = %s, want a line when Ready goes and one when it comes back", d.log)
+			t.Errorf("log = %s, want one line when Ready becomes False and one when it becomes True again", d.log)
 		}
 		const protected = "type=hostler.io/ShutdownProtected" // the running guard does not log it
 		if d.log.Count(protected+" status=False") != 1 || d.log.Count(protected+" status=True") != 1 {
@@ -404,10 +404,10 @@ func TestAPauseThatTheServerRequestsIsKept(t *testing.T) {
 					synctest.Wait()
 				}
 				if took := time.Since(began); took < c.least || took > c.most {
-					t.Errorf("asked for %v, and written again after %v, want %v to %v", c.asked, took, c.least, c.most)
+					t.Errorf("requested %v, and written again after %v, want %v to %v", c.asked, took, c.least, c.most)
 				}
 				if d.log.Count("cannot write node status") != 1 || d.log.Count("status writable again") != 1 {
-					t.Errorf("log = %s, want the failure told once, and its end", d.log)
+					t.Errorf("log = %s, want the failure reported once, and its end", d.log)
 				}
 			})
 		})

@@ -36,7 +36,7 @@ func TestAHostThatShrinksBelowWhatIsReservedReportsItOnce(t *testing.T) {
 		} {
 			reserve(step.memory)
 			if g, b := d.log.Count(gone), d.log.Count(back); g != step.gone || b != step.back {
-				t.Errorf("with %s reserved the log tells %d and %d times, want %d and %d: %s", step.memory, g, b, step.gone, step.back, d.log)
+				t.Errorf("with %s reserved the log says %d and %d times, want %d and %d: %s", step.memory, g, b, step.gone, step.back, d.log)
 			}
 			left := d.stored(t).Status.Allocatable["memory"]
 			if left.Value() != step.left {

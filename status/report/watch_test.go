@@ -105,7 +105,7 @@ func TestChangesOfOthersAreNotRevertedInATightLoop(t *testing.T) {
 			t.Errorf("read the Node %d times, want one for each time that it was changed", reads)
 		}
 		if reported := d.events("NodeRestored"); len(reported) != 1 || d.log.Count("restored settings") != 1 {
-			t.Errorf("Events = %q, log %s, want it told once", reported, d.log)
+			t.Errorf("Events = %q, log %s, want it reported once", reported, d.log)
 		}
 	})
 }
@@ -244,13 +244,13 @@ func TestAHostThatWasMarkedLostWritesItsStatus(t *testing.T) {
 			synctest.Wait()
 			for _, c := range d.stored(t).Status.Conditions {
 				if c.Reason == "NodeStatusUnknown" {
-					t.Errorf("within %v of being taken for lost the stored %s is %+v, want what the host is like", wait, c.Type, c)
+					t.Errorf("within %v of the lease's expiry the stored %s is %+v, want the real status", wait, c.Type, c)
 				}
 			}
 		}
 		d.after(t, time.Minute, "a minute later", 1, 3)
 		if d.log.Count("marked the host as lost") != 2 {
-			t.Errorf("log = %s, want each time told", d.log)
+			t.Errorf("log = %s, want a line each time", d.log)
 		}
 	})
 }
@@ -276,7 +276,7 @@ func TestAReadThatFailedOnceIsForgotten(t *testing.T) {
 		d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 		synctest.Wait()
 		if _, _, connected, err := d.Current(); connected || err == nil {
-			t.Errorf("Current() = %v, %v, want the failure told", connected, err)
+			t.Errorf("Current() = %v, %v, want the failure reported", connected, err)
 		}
 		time.Sleep(d.o.Update)
 		synctest.Wait()
@@ -322,7 +322,7 @@ func TestALostWatchIsRestarted(t *testing.T) {
 			t.Error("what changed meanwhile is not seen")
 		}
 		if d.log.Count("at the next write only") != 1 || d.log.Count("watch of the node restored") != 1 {
-			t.Errorf("log = %s, want the loss and its end told once", d.log)
+			t.Errorf("log = %s, want the loss and its end reported once", d.log)
 		}
 	})
 }

@@ -103,6 +103,6 @@ func TestAWatcherFollowsNewFolders(t *testing.T) {
 			t.Errorf("Await() = %v after Close(), want %v", err, os.ErrClosed)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("Await() goes on 30s after Close()")
+		t.Error("Await() continues 30s after Close()")
 	}
 }

@@ -91,7 +91,7 @@ func (t *bed) shutDown() (s times) {
 	case <-time.After(patience):
 		t.b.Fatal("logind announces nothing")
 	}
-	until(t.b, "logind goes on", func() bool { return len(login.Manager.StartedUnits()) > 0 })
+	until(t.b, "logind continues", func() bool { return len(login.Manager.StartedUnits()) > 0 })
 	s.rebooted = login.Manager.StartedUnits()[0].Time
 	a.end(syscall.SIGKILL)
 
@@ -108,7 +108,7 @@ func (t *bed) shutDown() (s times) {
 		}
 	}
 	if stops != len(t.pods) {
-		t.b.Fatalf("%d containers were asked to stop, want %d", stops, len(t.pods))
+		t.b.Fatalf("%d containers were requested to stop, want %d", stops, len(t.pods))
 	}
 	s.lastExit = exits(t)
 	s.stored = stored(t.b, node, len(t.pods), s.rebooted)

@@ -83,7 +83,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	a := startAgent(t, c.asNode("modest", ", labels: {example.com/rack: r1}, taints: [{key: example.com/new, effect: NoSchedule}]")+"lease: {duration: 4s, renewInterval: 1s}\nstatus: {updateInterval: 1s, reportInterval: 2s}\n")
 	eventually(t, "the node is Ready", c.ready("modest"))
-	eventually(t, "it has told an Event", func() bool {
+	eventually(t, "the agent has published an Event", func() bool {
 		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "Registered")
 	})
 
@@ -213,7 +213,7 @@ func TestANodeWhoseCertificateIsNotAcceptedAnyMore(t *testing.T) {
 	before, err := os.ReadFile(file)
 	check(t, err)
 	a := startAgent(t, fmt.Sprintf("controlPlane: {type: kubernetes, kubernetes: {bootstrapKubeconfig: %s, certificateDirectory: %s}}\nnode: {name: revoked}\n", bootstrap, folder))
-	eventually(t, "hostler status tells what it waits for", func() bool {
+	eventually(t, "hostler status says what the agent waits for", func() bool {
 		s := a.screen()
 		return strings.Contains(s, "rejected this node's certificate, valid until") && strings.Contains(s, "kubectl certificate approve node-csr-")
 	})

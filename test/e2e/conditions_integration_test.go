@@ -125,7 +125,7 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 		return condition(s, "hostler.io/Fine").Type == "" && says(s, "Forks", "True", "Forks", "done")
 	})
 	if now := condition(a.status(), "hostler.io/Forks").LastTransitionTime; !now.Equal(&since) {
-		t.Errorf("the problem is told since %v after a restart, want since %v", now, since)
+		t.Errorf("the problem starts at %v after a restart, want since %v", now, since)
 	}
 	a.stop()
 }
@@ -154,7 +154,7 @@ func TestAChecksPrivileges(t *testing.T) {
 	if m := condition(s, "hostler.io/Root").Message; m != want {
 		t.Errorf("as root: %s, want %s, the capabilities that hostler.service leaves", m, want)
 	}
-	a.await("what nobody may not read is told", func(s api.Status) bool {
+	a.await("a file without read permission is reported", func(s api.Status) bool {
 		return says(s, "Closed", "Unknown", "CheckNotRun", "permission denied; let user nobody read and execute it")
 	})
 	a.stop()

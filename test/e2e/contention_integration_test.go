@@ -55,7 +55,7 @@ func TestContentionIsReportedWhereItIsSwitchedOn(t *testing.T) {
 
 	a.configure(quick)
 	mentions(t, "hostler reload", a.prints("reload"), "pressure.psi.cpu.kind", "pressure.psi.memory.threshold")
-	a.await("contention is told no more", func(s api.Status) bool {
+	a.await("contention is not reported any more", func(s api.Status) bool {
 		return s.Node != nil && condition(s, status.CPUContention).Status == "" && condition(s, status.MemoryContention).Status == ""
 	})
 

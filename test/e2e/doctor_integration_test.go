@@ -287,7 +287,7 @@ func TestDoctorBesideAKubelet(t *testing.T) {
 	grace("1m")
 	found(t, a.diagnose(), "kubelet", doctor.Fail, "needs 1m0s", "rm "+systemd.DropInPath)
 	setting(t, file, "60")
-	eventually(t, "hostler's drop-in gives way", func() bool {
+	eventually(t, "hostler's drop-in yields", func() bool {
 		granted, err := login.InhibitDelayMax(t.Context())
 		_, there := os.Stat(systemd.DropInPath)
 		return err == nil && granted == time.Minute && errors.Is(there, os.ErrNotExist)

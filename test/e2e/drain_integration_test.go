@@ -57,7 +57,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 
 	p := answers[maintenance.DrainPlan](a, "drain", "--dry-run")
 	if len(p.Phases) != 2 || len(p.Phases[0].Pods) != 2 || len(p.Phases[1].Pods) != 0 || len(p.Critical) != 1 || p.Critical[0].Name != "database" || p.Refusal != "" || p.Bound != p.Phases[0].Grace {
-		t.Fatalf("drain --dry-run = %+v, want two pods to stop within their phase, and the critical one spared", p)
+		t.Fatalf("drain --dry-run = %+v, want two pods to stop within their phase, and the critical one exempted", p)
 	}
 	mentions(t, "hostler drain --dry-run", a.prints("drain", "--dry-run"), "stop 2 pods", "polite", "stubborn", "skipped without --all: 1 pod")
 	untouched(t, polite, politeBefore)
@@ -110,7 +110,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 		t.Errorf("exit code of the critical pod = %d, want 0", code)
 	}
 	if last := a.status().Shutdown.Last; last == nil || last.Trigger != journal.TriggerUnknown {
-		t.Errorf("last shutdown = %+v, want that the boot ended without one, and nothing of drains by hand", last)
+		t.Errorf("last shutdown = %+v, want that the boot ended without one, and no manual drain", last)
 	}
 	a.stop()
 }
@@ -129,7 +129,7 @@ func TestCtrlCEndsADrain(t *testing.T) {
 	check(t, cmd.Start())
 	s := a.await("the drain is seen", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil && len(s.Shutdown.ManualDrain.Pods) == 2 })
 	if s.Shutdown.State == shutdown.Draining {
-		t.Error("a drain by hand is taken for a shutdown")
+		t.Error("a manual drain counts as a shutdown")
 	}
 	mentions(t, "hostler status", a.screen(), "started manually, 0 of 2 pods stopped")
 	r := a.hostler("drain")
@@ -313,7 +313,7 @@ func TestWhatTheLastShutdownEndedIsReportedAndKeptForADay(t *testing.T) {
 		}
 	}
 	if status["web"].Phase != corev1.PodSucceeded || status["deaf"] != (journal.PodStatus{Phase: corev1.PodFailed, Reason: "Terminated", Message: "Pod was terminated in response to imminent node shutdown."}) {
-		t.Errorf("ps --last-shutdown tells %+v, want web succeeded and deaf terminated", status)
+		t.Errorf("ps --last-shutdown says %+v, want web succeeded and deaf terminated", status)
 	}
 
 	reasons := map[string]string{}
@@ -346,7 +346,7 @@ func wantEvents(t testing.TB, a *agent, texts ...string) {
 	check(t, err)
 	for _, text := range texts {
 		if !bytes.Contains(data, []byte(text)) {
-			t.Errorf("no Event tells %q", text)
+			t.Errorf("no Event says %q", text)
 		}
 	}
 }
@@ -371,7 +371,7 @@ func TestAForcedRebootIsReportedInPlainWords(t *testing.T) {
 	}
 	for range 2 { // also after a restart of the agent
 		if r := answers[api.Status](a, "status").Reboots; r.Unexpected != 1 || r.Expected+r.Unknown != 0 || r.Last == nil || r.Last.Verdict != reboots.Unexpected {
-			t.Errorf("hostler status tells of reboots %+v, want one, and that nobody wanted it", r)
+			t.Errorf("hostler status reports reboots %+v, want one unexpected reboot", r)
 		}
 		a.stop()
 		a.start()

@@ -67,7 +67,7 @@ func (f etcdFleet) revision() string {
 	f.t.Helper()
 	revision := regexp.MustCompile(`"revision":\d+`).FindString(f.ctl("endpoint", "status", "--write-out=json"))
 	if revision == "" {
-		f.t.Fatal("etcd tells no revision")
+		f.t.Fatal("etcd returns no revision")
 	}
 	return revision
 }
@@ -94,7 +94,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 	}
 	mentions(t, "hostler status", a.screen(), "etcd at "+f.Endpoints()[0])
 	mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "etcd answers, and node "+name+" exists", "etcd allows everything that hostler needs")
-	eventually(t, "an event tells of the start", func() bool {
+	eventually(t, "an Event reports the start", func() bool {
 		return strings.Contains(f.ctl("get", "--prefix", "/hostler/events/"+name+"/"), `"Registered"`)
 	})
 
@@ -145,7 +145,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 	})
 	t.Run("etcd dies, and comes back", func(t *testing.T) {
 		check(t, f.Members[0].Kill())
-		eventually(t, "hostler tells", func() bool { return a.status().ControlPlane.Overdue != "" })
+		eventually(t, "hostler reports the overdue lease", func() bool { return a.status().ControlPlane.Overdue != "" })
 		check(t, f.Run(t.Context()))
 		wellIn("the host is there again")
 	})
@@ -183,7 +183,7 @@ func TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	boot(t, login)
 	a.start()
 	eventually(t, "the fleet sees the host Ready again", ready)
-	eventually(t, "it tells how the shutdown went", func() bool {
+	eventually(t, "the Node has the result of the shutdown", func() bool {
 		return strings.Contains(f.ctl("get", "--prefix", "/hostler/events/"+name+"/"), `"LastShutdownGraceful"`)
 	})
 	a.stop()

@@ -65,7 +65,7 @@ exit 1
 		{"192", "False", "CheckPassed", "sound"}, // old errors in its log
 	} {
 		check(t, os.WriteFile(bits, []byte(c[0]), 0o644))
-		a.await("smartctl's "+c[0]+" is told", func(s api.Status) bool { return says(s, "DiskFailing", c[1], c[2], c[3]) })
+		a.await("smartctl's "+c[0]+" is reported", func(s api.Status) bool { return says(s, "DiskFailing", c[1], c[2], c[3]) })
 	}
 	a.stop()
 }
@@ -104,7 +104,7 @@ PATH=/usr/bin:/bin exec journalctl --file `+journal+` "$@"
 	if c := condition(s, "hostler.io/KernelProblem"); c.Type != "" {
 		t.Errorf("it is condition %+v, want an Event", c)
 	}
-	eventually(t, "it is told", func() bool { return len(a.logLines("temporary problem", "EXT4-fs error")) == 1 })
+	eventually(t, "it is reported", func() bool { return len(a.logLines("temporary problem", "EXT4-fs error")) == 1 })
 	check(t, os.WriteFile(old, nil, 0o644))
 	a.await("it is too long ago", func(s api.Status) bool { return answer(s, "passed", "no such kernel message within 90s") })
 	a.stop()
@@ -122,13 +122,13 @@ func TestTheExampleOfAStaleMount(t *testing.T) {
 	stale := func(s api.Status) bool {
 		return says(s, "StaleMount", "True", "StaleMount", "does not answer: "+mountpoint+" (fuse)")
 	}
-	a.await("what hangs is told", stale)
+	a.await("the server that hangs is reported", stale)
 	runs := func(s api.Status) time.Time { return *s.CustomConditions.Checks[0].LastRun }
 	first := runs(a.status())
-	a.await("it is told again", func(s api.Status) bool { return runs(s).After(first) && stale(s) })
+	a.await("it is reported again", func(s api.Status) bool { return runs(s).After(first) && stale(s) })
 	check(t, server.Close())
 	second := runs(a.status())
-	a.await("a server that has ended is told", func(s api.Status) bool { return runs(s).After(second) && stale(s) })
+	a.await("a server that has ended is reported", func(s api.Status) bool { return runs(s).After(second) && stale(s) })
 	unmount()
 	a.await("it is gone", func(s api.Status) bool {
 		return says(s, "StaleMount", "False", "CheckPassed", "all 0 network mounts answer")

@@ -110,7 +110,7 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 	a.prints("uncordon")
 	renewed := f.lease(name).Spec.RenewTime.Time
 	check(t, f.Restore(t.Context(), full))
-	eventually(t, "the fleet is told again what the backup does not know", pressed)
+	eventually(t, "the Node has the status that the backup lacks", pressed)
 	eventually(t, "the Lease is renewed that was in the backup", func() bool {
 		lease := f.lease(name)
 		return lease != nil && lease.Spec.RenewTime.After(renewed)
@@ -173,7 +173,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	}
 	check(t, f.Members[0].Kill())
 	if r := a.hostler("nodes"); r.code != 1 || r.out != "" || !strings.Contains(r.err, "hint: run `hostler doctor`") {
-		t.Errorf("hostler nodes without an etcd = code %d, %s%s, want no half of a list, and where to look", r.code, r.out, r.err)
+		t.Errorf("hostler nodes without an etcd = code %d, %s%s, want no partial list, and a hint", r.code, r.out, r.err)
 	}
 	a.stop()
 }
@@ -225,21 +225,21 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 	}
 	becomes("its Lease is as configured", "5, etcd 5")
 	if pace := a.status().LeasePace; pace != nil {
-		t.Errorf("the pace that is asked for = %+v, want none", pace)
+		t.Errorf("the requested pace = %+v, want none", pace)
 	}
 
 	f.ctl("put", setting, "2m")
 	becomes("its Lease is as all hosts are asked for", "120, etcd 120")
 	mentions(t, "hostler status", a.screen(), "valid for 120s; the control plane's setting for all hosts requests 2m0s")
 	f.ctl("put", setting, "soon")
-	s := a.await("it says what is of no use", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })
+	s := a.await("the status reports the invalid value", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })
 	mentions(t, "what it says", s.LeasePace.Faults[0].Message+s.LeasePace.Faults[0].Fix, `"soon"`, "settings/lease-duration")
 	if s.LeasePace.Duration.Duration != 2*time.Minute || f.good(name) != "120, etcd 120" {
 		t.Errorf("the Lease after a slip = %v, %s, want it as before", s.LeasePace.Duration, f.good(name))
 	}
 	f.ctl("del", setting)
 	becomes("its Lease is as configured again", "5, etcd 5")
-	a.await("nothing is asked for", func(s api.Status) bool { return s.LeasePace == nil })
+	a.await("no pace is requested", func(s api.Status) bool { return s.LeasePace == nil })
 
 	f.change(name, func(n *corev1.Node) { n.Annotations[controlplane.AnnotationLeaseDuration] = "20s" })
 	becomes("its Lease is as its Node asks for", "20, etcd 20")

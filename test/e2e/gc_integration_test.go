@@ -128,7 +128,7 @@ func TestTheStartCollectsFromARuntimeThatHasToBeFound(t *testing.T) {
 	check(t, err)
 	installContainerd(t, p.Containerd)
 	a := startAgent(t, quick+"runtimes: auto\nimageGC: {minimumAge: 0s, highThresholdPercent: 1, lowThresholdPercent: 0, interval: 1h}\n")
-	eventually(t, "an image goes", func() bool { return !images(t, p.Containerd)[old] })
+	eventually(t, "an image is removed", func() bool { return !images(t, p.Containerd)[old] })
 	a.stop()
 }
 
@@ -193,7 +193,7 @@ func TestImagesGoByThemselvesUntilTheLowThresholdAndNoFurther(t *testing.T) {
 		}
 	}
 	if lines := a.logLines("msg=\"image removed\""); len(lines) != removed {
-		t.Errorf("the log tells of %d removals, want %d", len(lines), removed)
+		t.Errorf("the log reports %d removals, want %d", len(lines), removed)
 	}
 	if s.ContainerGC.Dead != 1 || s.ContainerGC.Containers != 2 {
 		t.Errorf("containers = %+v, want 2, 1 of them dead", s.ContainerGC)
@@ -278,7 +278,7 @@ func TestDeadContainersGoTheOldestFirst(t *testing.T) {
 	a := startAgent(t, "runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\ncontainerGC: {interval: 1s, maxPerPodContainer: 1}\n")
 	want := slices.Sorted(slices.Values([]string{attempts[2], alive}))
 	eventually(t, "all dead containers but the newest are gone", func() bool { return slices.Equal(left(), want) })
-	s := a.await("the run is told of", func(s api.Status) bool { return s.ContainerGC.Containers == 2 })
+	s := a.await("the run is reported", func(s api.Status) bool { return s.ContainerGC.Containers == 2 })
 	if s.ContainerGC.Dead != 1 {
 		t.Errorf("containerGC = %+v, want one dead container left", s.ContainerGC)
 	}

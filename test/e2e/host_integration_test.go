@@ -52,7 +52,7 @@ func TestWithNothingInstalledTheAgentGoesOnAndSaysWhatIsMissing(t *testing.T) {
 	began := time.Now()
 	a.start()
 
-	s := a.await("the first lease and the first look at the host", func(s api.Status) bool {
+	s := a.await("the first lease and the first status of the host", func(s api.Status) bool {
 		return s.Lease != nil && condition(s, corev1.NodeReady).Reason == status.ReasonNoRuntime && condition(s, status.ShutdownProtected).Reason == status.ReasonNoBus
 	})
 	first := s.Lease.Spec.RenewTime.Time

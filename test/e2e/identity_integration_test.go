@@ -55,7 +55,7 @@ func TestAReinstalledHost(t *testing.T) {
 	eventually(t, "the node is this machine's", func() bool {
 		return c.node("again").Annotations[controlplane.AnnotationMachineID] == id
 	})
-	s = a.await("what remains is told", func(s api.Status) bool { return len(s.Drift) == 2 && s.ControlPlane.Paused == "" })
+	s = a.await("what remains is reported", func(s api.Status) bool { return len(s.Drift) == 2 && s.ControlPlane.Paused == "" })
 	mentions(t, "what remains", s.Drift[0].Message, "labels", "theirs.example.com/rack", "taints theirs.example.com/gpu=yes:NoSchedule")
 	if s.Drift[0].Fix != "kubectl delete node again" || s.Drift[1].Fix != "hostler uncordon" {
 		t.Errorf("drift = %+v, want the commands that fix it", s.Drift)
@@ -66,17 +66,17 @@ func TestAReinstalledHost(t *testing.T) {
 		t.Errorf("the Node is %+v, want it taken over as far as a node may", n)
 	}
 	if got := c.refusals("again"); !slices.Equal(got, []string{"delete nodes again 403"}) {
-		t.Errorf("the server has refused %q, want that it was asked to delete the Node, once", got)
+		t.Errorf("the server has refused %q, want one request to delete the Node", got)
 	}
 	found(t, a.diagnose(), "cluster-node", doctor.Warn, "theirs.example.com/rack", "kubectl delete node again")
-	eventually(t, "it is told as an Event", func() bool {
+	eventually(t, "it is reported as an Event", func() bool {
 		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "NodeTakenOver")
 	})
 
 	a.prints("uncordon")
 	c.kubectl("delete", "node", "again")
 	a.await("nothing is left once somebody deleted it", func(s api.Status) bool { return len(s.Drift) == 0 && s.Node.UID != before.UID })
-	eventually(t, "the node is registered anew", func() bool {
+	eventually(t, "the node is registered again", func() bool {
 		n := c.node("again")
 		return n != nil && n.UID != before.UID && n.Labels["theirs.example.com/rack"] == "" && !n.Spec.Unschedulable
 	})
@@ -101,7 +101,7 @@ func TestTwoThatAreOneHost(t *testing.T) {
 		s := a.await("it sees the other", func(s api.Status) bool { return len(s.Drift) > 0 })
 		mentions(t, "what it says of the other", s.Drift[0].Message+s.Drift[0].Fix, "also writes this Node", "systemd-machine-id-setup")
 	}
-	eventually(t, "it is told as an Event", func() bool {
+	eventually(t, "it is reported as an Event", func() bool {
 		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "MachineCloned")
 	})
 	second.stop()
@@ -145,7 +145,7 @@ func TestTheRightToListTheFleet(t *testing.T) {
 		}
 		mentions(t, "kubectl "+command, c.kubectl(strings.Fields(command)...), "lister")
 		if asks {
-			eventually(t, "the lease is as long as was asked for", func() bool {
+			eventually(t, "the lease has the requested duration", func() bool {
 				lease := answers[fleet.MemberOf](a, "nodes", "lister").Lease
 				return lease != nil && *lease.Spec.LeaseDurationSeconds == 120
 			})

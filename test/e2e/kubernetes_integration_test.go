@@ -99,7 +99,7 @@ func TestANodeOfACluster(t *testing.T) {
 		c.kubectl("label", "node", "rack1-node1", "example.com/rack=r2", "--overwrite")
 		eventually(t, "the label is set again", func() bool { return c.node("rack1-node1").Labels["example.com/rack"] == "r1" })
 		c.kubectl("taint", "node", "rack1-node1", "example.com/new-")
-		eventually(t, "hostler tells what fixes the taint", func() bool {
+		eventually(t, "hostler says what fixes the taint", func() bool {
 			return slices.ContainsFunc(a.status().Drift, func(d api.Drift) bool {
 				return strings.Contains(d.Fix, "kubectl taint nodes rack1-node1 example.com/new:NoSchedule") || strings.Contains(d.Fix, "kubectl taint nodes rack1-node1 example.com/new=:NoSchedule")
 			})
@@ -352,14 +352,14 @@ func TestTheClusterSeesThatAShutdownWasCancelled(t *testing.T) {
 		}
 		return times
 	}
-	eventually(t, "the cluster is told of the last cancellation", func() bool { return reported("ShutdownCancelled") >= cancellations })
+	eventually(t, "the cluster has the Event of the last cancellation", func() bool { return reported("ShutdownCancelled") >= cancellations })
 	a.stop() // by then everything is reported
 	if got := readies(w.sightings()[first:]); !slices.Equal(got, want) {
 		t.Errorf("the cluster saw %q, want %q", got, want)
 	}
 	for _, reason := range []string{"Shutdown", "ShutdownCancelled"} {
 		if n := reported(reason); n != cancellations {
-			t.Errorf("the cluster was told %d times of %s, want %d", n, reason, cancellations)
+			t.Errorf("the cluster received %d Events %s, want %d", n, reason, cancellations)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestTheStateOfAnOlderProgramIsTakenUp(t *testing.T) {
 	check(t, err)
 	check(t, json.Unmarshal(text, &then))
 	if then.Node == nil || then.Cordon == nil || then.Shutdown.Last == nil {
-		t.Fatalf("the older program told %s, want a Node, a cordon and a shutdown", text)
+		t.Fatalf("the older program printed %s, want a Node, a cordon and a shutdown", text)
 	}
 
 	reinstalled(t, then.Node.Annotations[controlplane.AnnotationMachineID]) // the Node belongs to that machine

@@ -148,7 +148,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 		before := f.node(name)
 		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, knows)
 		if after := f.node(name); after.ResourceVersion != before.ResourceVersion {
-			t.Error("the fleet's Node has changed under a look")
+			t.Error("the fleet's Node has changed during a read")
 		}
 		check(t, f.plugin.Kill())
 		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, "nothing listens on it: is the plugin running?")

@@ -253,7 +253,7 @@ func TestAFleetInEtcdNeedsTheRightToSeePods(t *testing.T) {
 	mentions(t, "the loop", loopOf(t, s, "pod-objects").LastError, grant)
 	mentions(t, "hostler status", a.screen(), "pod-objects", grant)
 	mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "etcd does not allow: read /hostler/objects/pods/"+name+"/", grant)
-	eventually(t, "the host is well all the same", func() bool { return f.alive(name) && f.node(name) != nil })
+	eventually(t, "the host is Ready", func() bool { return f.alive(name) && f.node(name) != nil })
 	f.ctl("role", "grant-permission", name, "--prefix", "readwrite", "/hostler/objects/pods/"+name+"/")
 	a.await("the loop is well with the right", func(s api.Status) bool {
 		return !strings.Contains(loopOf(t, s, "pod-objects").LastError, grant)

@@ -50,7 +50,7 @@ func TestAReloadTakesUpWhatItCanAndRefusesTheRestAsAWhole(t *testing.T) {
 	}
 	mentions(t, "hostler status", a.screen(), "configuration", "imageGC.highThresholdPercent", "node.name", "lease.duration", "systemctl restart hostler")
 	if got := a.hostler("config", "show"); !strings.Contains(got.out, "highThresholdPercent: 95\n") {
-		t.Errorf("hostler config show = %+v, want what is in force", got)
+		t.Errorf("hostler config show = %+v, want the effective configuration", got)
 	} else {
 		mentions(t, "its warning", got.err, "node.name", "lease.duration")
 	}

@@ -23,7 +23,7 @@ func processOf(t testing.TB, info map[string]string) int {
 	var text struct{ PID int }
 	check(t, json.Unmarshal([]byte(info["info"]), &text))
 	if text.PID <= 1 {
-		t.Fatalf("CRI tells of no process in %s", info["info"])
+		t.Fatalf("CRI reports no process in %s", info["info"])
 	}
 	return text.PID
 }

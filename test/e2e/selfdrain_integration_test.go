@@ -147,9 +147,9 @@ func TestADrainForATaintGoesOnOrIsUndone(t *testing.T) {
 
 	a.kill()
 	a.start()
-	resumed := a.await("the drain goes on", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil }).Shutdown.ManualDrain
+	resumed := a.await("the drain continues", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil }).Shutdown.ManualDrain
 	if !resumed.StartedAt.Equal(started.StartedAt) {
-		t.Errorf("the drain of %v goes on as one of %v", started.StartedAt, resumed.StartedAt)
+		t.Errorf("the drain of %v continues as one of %v", started.StartedAt, resumed.StartedAt)
 	}
 	a.stop()
 	f.taint(name) // while no agent runs

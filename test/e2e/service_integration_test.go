@@ -177,7 +177,7 @@ func TestTheServiceManagerIsNotifiedOfWhatTheAgentDoes(t *testing.T) {
 	reported("STOPPING", "1", again)
 	for _, n := range manager.Notifications() {
 		if n.Fields["EXTEND_TIMEOUT_USEC"] != "" && n.Time.After(armed) {
-			t.Errorf("the agent asked for more time to stop, want none: it left the pods alone")
+			t.Errorf("the agent requested more time to stop, want none: it left the pods alone")
 		}
 	}
 }

@@ -142,7 +142,7 @@ func TestAPersonsDecisionOutlivesTheStateFiles(t *testing.T) {
 	lose(a.kill) // the request was on disk before it was answered
 	s := a.awaitNode()
 	if s.Node.UID == first.Node.UID || !cordoned(t, s) || s.Cordon == nil || text == nil || *s.Cordon != *text {
-		t.Errorf("the Node anew = %+v, cordon %+v, want another one that is cordoned as %+v says", s.Node.ObjectMeta, s.Cordon, text)
+		t.Errorf("the new Node = %+v, cordon %+v, want another one that is cordoned as %+v says", s.Node.ObjectMeta, s.Cordon, text)
 	}
 	a.prints("leave")
 	lose(a.kill)

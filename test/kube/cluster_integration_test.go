@@ -141,7 +141,7 @@ func TestAControlPlaneInTrouble(t *testing.T) {
 		t.Errorf("behind the cut, and after all that, nodes are %q, want machine-1 among them", got)
 	}
 	if err := errors.Join(c.Restore(), dial(t, server)); err != nil {
-		t.Errorf("dial across the mended network = %v, want it to succeed", err)
+		t.Errorf("dial across the restored network = %v, want it to succeed", err)
 	}
 	if err := exchange(conn, long); err != nil {
 		t.Errorf("ask on a connection that was cut = %v, want it to live", err)

@@ -231,7 +231,7 @@ func Fetch(ctx context.Context, o FetchOptions, log *slog.Logger) (Tools, error)
 			return Tools{}, fmt.Errorf("fetch %s: %w", name, err)
 		}
 		if err := k.locate(dir, libraryPath(dir), &tools); err != nil {
-			return Tools{}, fmt.Errorf("fetch %s: %w: remove %s to fetch it anew", name, err, dir)
+			return Tools{}, fmt.Errorf("fetch %s: %w: remove %s to fetch it again", name, err, dir)
 		}
 	}
 	return tools, nil

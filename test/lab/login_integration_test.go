@@ -58,7 +58,7 @@ func TestLogindDelaysARebootForALock(t *testing.T) {
 	if err := login.Manager.CancelJobs(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the shutdown is taken back", func() bool {
+	eventually(t, "the shutdown is cancelled", func() bool {
 		preparing, err := login.Preparing(t.Context())
 		return err == nil && !preparing
 	})

@@ -56,7 +56,7 @@ func agentPID(m *machine.Machine) string {
 func killed(m *machine.Machine) {
 	before := agentPID(m)
 	m.Run("kill -9 " + before)
-	m.Eventually("systemd has started the agent anew", func() bool { pid := agentPID(m); return pid != before && pid != "0" })
+	m.Eventually("systemd has started the agent again", func() bool { pid := agentPID(m); return pid != before && pid != "0" })
 }
 
 // upgraded installs a package while the agent runs, and then a newer one over both. They have the

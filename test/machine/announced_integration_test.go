@@ -86,7 +86,7 @@ func goDown(t *testing.T, m *machine.Machine, kind shutdownKind, pods []machine.
 		t.Errorf("LastShutdown() is of kind %q, want %q", c.last.Kind, kind.kind)
 	}
 	if output := m.Hostler("status"); !strings.Contains(output, kind.kind+" "+c.last.StartedAt.UTC().Format(time.RFC3339)) {
-		t.Errorf("hostler status does not tell of the %q:\n%s", kind.kind, output)
+		t.Errorf("hostler status does not report the %q:\n%s", kind.kind, output)
 	}
 	logindWaitedIn(t, m, logOf(kind))
 }
@@ -182,14 +182,14 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 		}
 		m.AwaitArmed()
 		if n := hostlersLocks(m); n != 1 {
-			t.Errorf("hostler holds %d locks after the shutdown was called off, want 1", n)
+			t.Errorf("hostler holds %d locks after the shutdown was cancelled, want 1", n)
 		}
 		if work := m.Work().Boot(before); len(work.Pod("db")) != 1 || !work.Pod("db")[0].Term().IsZero() {
-			t.Errorf("db was asked to end although the shutdown was called off before its turn:\n%s", work)
+			t.Errorf("db was sent the stop signal although the shutdown was cancelled before its turn:\n%s", work)
 		}
 		m.GoesDown("systemctl reboot")
 		if c := readBack(t, m, before); !c.work.Ended("db") || c.last.Trigger != journal.TriggerShutdown || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
-			t.Errorf("LastShutdown() after one that was called off = %+v, want it announced, and what was left of the house closed:\n%s", c.last, c.work)
+			t.Errorf("LastShutdown() after one that was cancelled = %+v, want it announced, and the record finished:\n%s", c.last, c.work)
 		}
 	})
 }

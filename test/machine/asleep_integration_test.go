@@ -47,7 +47,7 @@ func TestAPodmanThatMustNotBeStartedCostsNoTime(t *testing.T) {
 		for _, p := range last.Pods {
 			// Podman's container would have had 30 s before that.
 			if waited := p.StartedAt.Sub(last.StartedAt); p.Name == "dns" && waited >= 30*time.Second {
-				t.Errorf("dns was asked to end after %v, want it not to wait for Podman", waited)
+				t.Errorf("dns was sent the stop signal after %v, want it not to wait for Podman", waited)
 			}
 		}
 		t.Logf("seen: %v, drained in %v", outcomes, last.FinishedAt.Sub(last.StartedAt))

@@ -71,11 +71,11 @@ func TestTheControlPlaneIsUnreachable(t *testing.T) {
 				return err == nil && output != ""
 			})
 			if event == "Shutdown" && o.Release != machine.Debian12 && !strings.Contains(output, "(reboot)") {
-				t.Errorf("the Event %s is %q, want it to tell of a reboot", event, output)
+				t.Errorf("the Event %s is %q, want it to report a reboot", event, output)
 			}
 		}
 		if got := slices.Compact(text()); !slices.Equal(got, []string{up, down, up}) {
-			t.Errorf("the cluster heard %v, want it to hear of the shutdown that it missed", got)
+			t.Errorf("the cluster received %v, want an Event about the shutdown that it missed", got)
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 			{"in the middle of it", true, func() machine.Down {
 				return m.AwaitDown("a reboot without a runtime", func() error {
 					m.Run("systemctl reboot")
-					m.Eventually("web is asked to end", func() bool { return !m.Work().Boot(m.BootID()).Pod("web")[0].Term().IsZero() })
+					m.Eventually("web is sent the stop signal", func() bool { return !m.Work().Boot(m.BootID()).Pod("web")[0].Term().IsZero() })
 					m.Run("systemctl stop containerd; systemctl restart --no-block hostler; true")
 					return nil
 				})

@@ -146,12 +146,12 @@ func uncaught(t *testing.T, m *machine.Machine) {
 	}
 	for _, p := range c.last.Pods {
 		if p.Outcome != journal.Left {
-			t.Errorf("LastShutdown() tells of %s: %+v, want it left", p.Name, p)
+			t.Errorf("LastShutdown() reports %s: %+v, want it left", p.Name, p)
 		}
 	}
 	for _, life := range c.work {
 		if len(life.Signals) > 0 || !life.CutOff() {
-			t.Errorf("%s was asked to end:\n%s", life.Pod, c.work)
+			t.Errorf("%s was sent the stop signal:\n%s", life.Pod, c.work)
 		}
 	}
 	for where, text := range map[string]struct{ out, want string }{
@@ -176,11 +176,11 @@ func unordered(t *testing.T, m *machine.Machine) {
 	work := m.Work().Boot(before)
 	for _, pod := range pods {
 		if lives := work.Pod(pod.Name); len(lives) != 1 || lives[0].Term().IsZero() {
-			t.Errorf("%s was not asked to end, want one life of it, with SIGTERM:\n%s", pod.Name, work)
+			t.Errorf("%s was not sent the stop signal, want one run of it, with SIGTERM:\n%s", pod.Name, work)
 		}
 		// web may have ended before systemd stops db.
 		if slow := pod.Name == "stubborn" || pod.Name == "batch"; slow && work.GoneBefore(pod.Name, "db") {
-			t.Errorf("db was asked to end after %s also without the drop-in: the other tests prove nothing:\n%s", pod.Name, work)
+			t.Errorf("db was sent the stop signal after %s also without the drop-in: the other tests prove nothing:\n%s", pod.Name, work)
 		}
 	}
 	t.Logf("seen: without the drop-in:\n%s", work)

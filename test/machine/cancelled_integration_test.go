@@ -129,7 +129,7 @@ func (c *cancelled) inThePhase() {
 	c.pods++
 	c.m.Deploy(machine.Pod{Name: fmt.Sprintf("slow%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: c.critical}}})
 	c.m.Run("systemctl reboot")
-	c.await("is asked to end", c.web, machine.Life.Term)
+	c.await("is sent the stop signal", c.web, machine.Life.Term)
 	c.forget()
 	awaitState(c.T, c.m, shutdown.Armed)
 	c.expectTerms(1, 0)
@@ -158,7 +158,7 @@ func (c *cancelled) asked(r *journal.Record, pod string) bool {
 func (c *cancelled) inTheLastPhase() {
 	c.refill()
 	c.m.Run("systemctl reboot")
-	c.await("is asked to end", c.db, machine.Life.Term)
+	c.await("is sent the stop signal", c.db, machine.Life.Term)
 	c.forget()
 	awaitState(c.T, c.m, shutdown.Armed)
 	c.expectTerms(1, 1)
@@ -187,7 +187,7 @@ func (c *cancelled) outOfTime() {
 		until busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec | grep -qx 't %d'; do sleep 0.1; done
 		systemctl reboot && systemctl mask --runtime --quiet reboot.target
 		kill -CONT $agent`, c.waits.Microseconds()))
-	c.await("is asked to end", "stubborn", machine.Life.Term)
+	c.await("is sent the stop signal", "stubborn", machine.Life.Term)
 	s := awaitState(c.T, c.m, shutdown.Armed)
 	c.m.Run("systemctl unmask --runtime --quiet reboot.target")
 	c.m.Eventually("stubborn lives longer than it would have", func() bool {
@@ -221,7 +221,7 @@ func (c *cancelled) expectUnharmed(when string) {
 	c.m.AwaitArmed()
 	s := awaitState(c.T, c.m, shutdown.Armed)
 	if s.Shutdown.Current != nil {
-		c.Errorf("%s: the status has a shutdown under way: %+v", when, s.Shutdown.Current)
+		c.Errorf("%s: the status has a shutdown in progress: %+v", when, s.Shutdown.Current)
 	}
 	expectOneLock(c.T, c.m, when)
 	awaitReady(c.T, c.m, when)
@@ -229,7 +229,7 @@ func (c *cancelled) expectUnharmed(when string) {
 	for _, pod := range []string{c.web, c.db} {
 		l := c.life(work, pod)
 		if terms(l) > 1 {
-			c.Errorf("%s: %s was asked to end more than once:\n%s", when, pod, work.Pod(pod))
+			c.Errorf("%s: %s was sent the stop signal more than once:\n%s", when, pod, work.Pod(pod))
 		}
 		if l.Term().IsZero() {
 			c.m.Eventually(pod+" runs on, "+when, func() bool { return c.life(c.work(), pod).LastSeen.After(l.LastSeen) })

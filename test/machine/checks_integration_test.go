@@ -58,7 +58,7 @@ sleep 60
 			t.Errorf("the restart has a condition change:\n%s", grep(log, "hostler.io/Runs"))
 		}
 		if policy := m.Run("systemctl show -P OOMPolicy hostler"); policy != "continue\n" {
-			t.Errorf("OOMPolicy is %q, want that the agent goes on when the kernel kills a check that takes all memory", policy)
+			t.Errorf("OOMPolicy is %q, want that the agent continues when the kernel kills a check that takes all memory", policy)
 		}
 	})
 }

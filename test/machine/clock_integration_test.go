@@ -120,7 +120,7 @@ func (s *stepped) lives(when string) {
 	s.m.Hostler("status") // fails while the Lease is overdue
 	for _, want := range []struct{ command, unschedulable string }{{"cordon", "true"}, {"uncordon", ""}} {
 		s.m.Hostler(want.command)
-		s.m.Eventually("the cluster hears of a "+want.command+" "+when, func() bool {
+		s.m.Eventually("the cluster has an Event about a "+want.command+" "+when, func() bool {
 			out, err := kubectl(s.T, s.cluster, "get", "node", "machine", "-o", "jsonpath={.spec.unschedulable}")
 			return err == nil && out == want.unschedulable
 		})

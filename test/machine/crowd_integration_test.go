@@ -78,7 +78,7 @@ func TestACrowd(t *testing.T) {
 				t.Logf("the paused one: %+v", p)
 				left := p.Outcome == journal.Left && slices.Equal(p.Stuck, []string{"main"})
 				if p.Outcome != journal.Killed && !left {
-					t.Errorf("LastShutdown() says %+v, want it killed, or left and named: it hears no SIGTERM", p)
+					t.Errorf("LastShutdown() reports %+v, want it killed, or left and named: it ignores SIGTERM", p)
 				}
 			case p.Outcome != journal.Stopped:
 				t.Errorf("LastShutdown() says %+v, want it stopped", p)

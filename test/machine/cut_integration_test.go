@@ -33,7 +33,7 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 		before := m.BootID()
 		stubborn := func() machine.Life { return m.Work().Boot(before).Pod("stubborn")[0] }
 		m.Run("systemctl reboot")
-		m.Eventually("stubborn is asked to end", func() bool { return !stubborn().Term().IsZero() })
+		m.Eventually("stubborn is sent the stop signal", func() bool { return !stubborn().Term().IsZero() })
 		m.Eventually("hostler has written down that web has ended", func() bool { return writtenOf(t, m, "web").Outcome == journal.Stopped })
 		// A renamed file survives only if its folder is synced, too.
 		at := stubborn().LastSeen
@@ -49,7 +49,7 @@ func TestThePowerIsCutInADrain(t *testing.T) {
 			t.Errorf("LastShutdown() = %+v, want one of three pods that was announced, and came to no end", c.last)
 		}
 		if c.last.Kind != "reboot" {
-			t.Errorf("LastShutdown() is of kind %q, want it to tell of a reboot", c.last.Kind)
+			t.Errorf("LastShutdown() is of kind %q, want it to report a reboot", c.last.Kind)
 		}
 		expectTerms(t, c.work, "stubborn", 1)
 		expectTerms(t, c.work, "db", 0)
@@ -82,7 +82,7 @@ func expectCutOff(t *testing.T, m *machine.Machine) {
 	for name, asked := range map[string]bool{"stubborn": true, "db": false} {
 		p := got[name]
 		if p.Outcome != journal.Left || p.StartedAt.IsZero() == asked || !p.FinishedAt.IsZero() {
-			t.Errorf("hostler ps --last-shutdown says of %s %+v, want it left, and that it was asked to end = %t", name, p, asked)
+			t.Errorf("hostler ps --last-shutdown says of %s %+v, want it left, and that it was sent the stop signal = %t", name, p, asked)
 		}
 		if p.Status.Phase != corev1.PodFailed || p.Status.Reason != journal.ReasonTerminated {
 			t.Errorf("hostler ps --last-shutdown says of %s %+v, want it Failed with reason %s", name, p.Status, journal.ReasonTerminated)

@@ -214,7 +214,7 @@ func checkShopBack(t *testing.T, m *machine.Machine) {
 	_, again, _ := strings.Cut(output, "restarted: ")
 	for _, s := range shop() {
 		if strings.Contains(again, shopContainer(s.name)) != (s.restart != "always") {
-			t.Errorf("hostler ps --last-shutdown does not tell of %s, with the policy %s, what it should:\n%s", s.name, s.restart, output)
+			t.Errorf("hostler ps --last-shutdown has the wrong result for %s with the policy %s:\n%s", s.name, s.restart, output)
 		}
 	}
 	t.Logf("hostler ps --last-shutdown prints\n%s", output)

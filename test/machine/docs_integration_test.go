@@ -127,7 +127,7 @@ func TestTheDocumentedWayToTheAPIOverTheNetwork(t *testing.T) {
 		}
 		i := slices.IndexFunc(report.Checks, func(c doctor.Check) bool { return c.Name == "network" })
 		if i < 0 || report.Checks[i].Status != doctor.Unknown {
-			t.Errorf("hostler doctor says of a key that only the service has: %+v, want that it cannot tell", report.Checks)
+			t.Errorf("hostler doctor says of a key that only the service has: %+v, want an unknown result", report.Checks)
 		}
 	})
 }

@@ -69,7 +69,7 @@ func TestAskedAgain(t *testing.T) {
 		boot := m.BootID()
 		down := m.AwaitDown("a reboot that is asked for again", func() error {
 			m.Run("systemctl reboot")
-			m.Eventually("web is asked to end", func() bool { return !m.Work().Pod("web")[0].Term().IsZero() })
+			m.Eventually("web is sent the stop signal", func() bool { return !m.Work().Pod("web")[0].Term().IsZero() })
 			// systemd may refuse these while it waits.
 			m.Run("systemctl reboot; shutdown -r now; systemctl reboot; true")
 			return nil

@@ -35,7 +35,7 @@ func TestFourGroups(t *testing.T) {
 
 		m.AwaitDown("a reboot into which a pod comes", func() error {
 			m.Run("systemctl reboot")
-			m.Eventually("cache is asked to end", func() bool { return !m.Work().Boot(boot).Pod("cache")[0].Term().IsZero() })
+			m.Eventually("cache is sent the stop signal", func() bool { return !m.Work().Boot(boot).Pod("cache")[0].Term().IsZero() })
 			m.Deploy(machine.Pod{Name: "late", Containers: slowly})
 			m.Run("ctr --namespace k8s.io tasks kill --signal SIGKILL $(" + containerOf("cache") + ")") // as long as it runs, the group waits for it
 			return nil
@@ -54,7 +54,7 @@ func TestFourGroups(t *testing.T) {
 			}
 		}
 		if late, first := work.Pod("late")[0], work.Pod("cache")[0]; late.Started.Before(first.Term()) {
-			t.Errorf("late started before the first SIGTERM, so that this tells nothing of pods that come later:\n%s", work)
+			t.Errorf("late started before the first SIGTERM, so that the test proves nothing about later pods:\n%s", work)
 		}
 		last := expectRecord(t, m, boot, map[string]journal.Outcome{
 			"cache": journal.Killed, "web": journal.Stopped, "late": journal.Stopped, "queue": journal.Stopped, "db": journal.Stopped,

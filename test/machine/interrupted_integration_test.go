@@ -137,7 +137,7 @@ func (in interrupted) expectShutdown(boot, prefix string) {
 		in.Errorf("%s-stubborn was killed %v after the announcement, want it after its %v", prefix, took, in.stubborn())
 	}
 	if had := stubborn.Gone().Sub(stubborn.Term()); had < in.stubborn()-2*time.Second { // the time of the kill has a precision of 0.2 s
-		in.Errorf("%s-stubborn was killed %v after it was asked to end, want it to have all of its %v", prefix, had, in.stubborn())
+		in.Errorf("%s-stubborn was killed %v after it was sent the stop signal, want it to have all of its %v", prefix, had, in.stubborn())
 	}
 }
 

@@ -53,7 +53,7 @@ func TestContainersThatNeedOthersComeBack(t *testing.T) {
 				work := slices.DeleteFunc(m.Work(), func(l machine.Life) bool { return l.Term().IsZero() }) // of this boot
 				for who, whom := range needs {
 					if !work.GoneBefore(who, whom) {
-						t.Errorf("%s got SIGTERM before %s was gone, which needs it:\n%s", whom, who, work)
+						t.Errorf("%s got SIGTERM before %s, which depends on it, had ended:\n%s", whom, who, work)
 					}
 				}
 				last := m.LastShutdown()

@@ -36,7 +36,7 @@ func (h *packaged) takenBack() {
 	})
 	h.AwaitArmed()
 	if after := file(); after != before || after == "" {
-		h.t.Errorf("the drop-in of an agent that was killed and came back is file %q, want %q as before", after, before)
+		h.t.Errorf("the drop-in of an agent that was killed and restarted is file %q, want %q as before", after, before)
 	}
 
 	unit("Restart=no")

@@ -226,16 +226,16 @@ func shortShutdown(t *testing.T, m *machine.Machine) {
 	}
 	stubborn := c.pod("stubborn")
 	if stubborn.Outcome != journal.Killed || stubborn.Grace.Duration <= 0 || stubborn.Grace.Duration >= regularPeriod {
-		t.Errorf("LastShutdown() tells of stubborn: %+v, want it killed, after some time and less than %v", stubborn, regularPeriod)
+		t.Errorf("LastShutdown() reports stubborn: %+v, want it killed, after some time and less than %v", stubborn, regularPeriod)
 	}
 	// The runtime decides how long it takes to kill stubborn, and the host how long it takes to stop
 	// it: db's turn comes when the regular phase is over.
 	left, turn := grants-plan.Reserve(grants)-criticalPeriod, c.pod("db").StartedAt
 	if after := turn.Sub(c.last.StartedAt); after < left*9/10 {
-		t.Errorf("db was asked to end %v after the shutdown began, want after the %v that are left to the regular phase", after, left)
+		t.Errorf("db was sent the stop signal %v after the shutdown began, want after the %v that are left to the regular phase", after, left)
 	}
 	if after := turn.Sub(stubborn.StartedAt); after < stubborn.Grace.Duration*9/10 {
-		t.Errorf("db was asked to end %v after stubborn, want after the %v that it was given", after, stubborn.Grace)
+		t.Errorf("db was sent the stop signal %v after stubborn, want after the %v that it was given", after, stubborn.Grace)
 	}
 	if !c.work.Ended("db") || !c.work.TermBefore("stubborn", "db") || !c.work.GoneBefore("web", "db") {
 		t.Errorf("Work() = want db to be asked last, and to have its share:\n%s", c.work)
@@ -287,7 +287,7 @@ func shortestShutdown(t *testing.T, m *machine.Machine) {
 	inTime := db.Term().Sub(c.pod("db").StartedAt) < time.Second/2
 	for name, want := range map[string]journal.Outcome{"web": journal.Stopped, "stubborn": journal.Killed, "db": journal.Stopped} {
 		if got := c.pod(name); got.Outcome != want && (name != "db" || inTime) {
-			t.Errorf("LastShutdown() tells of %s: %+v, want it %s", name, got, want)
+			t.Errorf("LastShutdown() reports %s: %+v, want it %s", name, got, want)
 		}
 	}
 	if grace := c.pod("stubborn").Grace.Duration; grace <= 0 || grace > regular {

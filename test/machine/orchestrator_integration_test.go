@@ -73,7 +73,7 @@ func closeOrchestrated(t *testing.T, m *machine.Machine, pods []machine.Pod, how
 	// Facts of pods are collected while their runtime answers.
 	m.Eventually("hostler has written down what runs", func() bool { return len(writtenDown(t, m)) == len(pods) })
 	if plan := m.Hostler("shutdown", "plan"); !strings.Contains(plan, "stopped before the phases") || !strings.Contains(plan, "k3s.service") {
-		t.Errorf("hostler shutdown plan does not tell what is stopped first:\n%s", plan)
+		t.Errorf("hostler shutdown plan does not say what is stopped first:\n%s", plan)
 	}
 	before := m.BootID()
 	m.GoesDown(how)
@@ -142,7 +142,7 @@ func orchestratedResumed(t *testing.T, m *machine.Machine) {
 		expectTerms(t, c.work, pod.Name, 1)
 	}
 	if !c.work.Ended("resumed-web") || !c.work.Ended("resumed-db") || !c.work.GoneBefore("resumed-stubborn", "resumed-db") {
-		t.Errorf("want resumed-stubborn to be gone before resumed-db is asked to end:\n%s", c.work)
+		t.Errorf("want resumed-stubborn to have ended before resumed-db is sent the stop signal:\n%s", c.work)
 	}
 	if had := c.work.Pod("resumed-stubborn")[0]; had.Gone().Sub(had.Term()) < g.stubborn()-2*time.Second { // the time of the kill has a precision of 0.2 s
 		t.Errorf("resumed-stubborn did not have its grace of %v:\n%s", g.stubborn(), c.work)
@@ -169,7 +169,7 @@ func expectStoppedFirst(t *testing.T, m *machine.Machine, c closed) {
 	t.Logf("seen: k3s.service had ended after %v", first[0].Took.Duration.Round(time.Millisecond))
 	for _, out := range []string{m.Hostler("ps", "--last-shutdown"), m.Hostler("status")} {
 		if !strings.Contains(flat(out), "k3s.service stopped first") {
-			t.Errorf("hostler does not tell that k3s.service was stopped first:\n%s", out)
+			t.Errorf("hostler does not say that k3s.service was stopped first:\n%s", out)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func orchestratorComesBack(t *testing.T, m *machine.Machine) {
 		machine.Pod{Name: "back-db", Critical: true},
 	)
 	m.Run("systemctl reboot")
-	m.Eventually("back-stubborn is asked to end", func() bool { return !m.Work().Pod("back-stubborn")[0].Term().IsZero() })
+	m.Eventually("back-stubborn is sent the stop signal", func() bool { return !m.Work().Pod("back-stubborn")[0].Term().IsZero() })
 	// In one command: it can be cancelled during its grace period.
 	if state := strings.TrimSpace(m.Run("systemctl show -P ActiveState k3s; systemctl reset-failed systemd-logind; " + restartLogind)); state == "active" {
 		t.Errorf("k3s.service is %s while pods stop, want it stopped", state)
@@ -200,7 +200,7 @@ func orchestratorComesBack(t *testing.T, m *machine.Machine) {
 	awaitState(t, m, shutdown.Armed)
 	m.Eventually("k3s.service is back", func() bool { return active(m) == "active" })
 	m.Eventually("it has started back-web again", func() bool { return len(m.Work().Pod("back-web")) == 2 })
-	m.Eventually("hostler looks after its pods again", func() bool {
+	m.Eventually("hostler manages its pods again", func() bool {
 		s, err := m.TryStatus()
 		return err == nil && len(s.Runtimes) == 1 && s.Runtimes[0].Ready && strings.Contains(m.Run("hostler ps || true"), "back-web")
 	})

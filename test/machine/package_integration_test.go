@@ -242,7 +242,7 @@ func (h *packaged) upgradedAmidADrain() {
 		}
 		drained <- r
 	}()
-	h.Eventually("stubborn was asked to end", func() bool {
+	h.Eventually("stubborn was sent the stop signal", func() bool {
 		lives := h.Work().Pod("stubborn")
 		return len(lives) > 0 && !lives[0].Term().IsZero()
 	})
@@ -337,7 +337,7 @@ func (h *packaged) downgraded() {
 		h.t.Errorf("the journal says nothing of the state that was set aside:\n%s", log)
 	}
 	var after api.Status
-	h.Eventually("the Node is made anew, for its file was set aside", func() bool {
+	h.Eventually("the Node is created again, because its file was set aside", func() bool {
 		after = h.Status()
 		return after.Node != nil && after.Node.UID != "" && after.Node.UID != before.Node.UID
 	})

@@ -260,10 +260,10 @@ func unitsComeBack(t *testing.T, m *machine.Machine) {
 			return err == nil && slices.Equal(s.Shutdown.NotStarted, want)
 		}
 	}
-	m.Eventually("status tells that web fails", tells(
+	m.Eventually("status says that web fails", tells(
 		shutdown.NotStarted{Unit: "beside.service", Reason: "a dependency did not start, or a condition of the unit is not met", Failed: true},
 		shutdown.NotStarted{Unit: "web.service", Reason: "exit-code", Failed: true}))
 	m.Run("rm " + dropIn + " && systemctl daemon-reload && systemctl start web beside")
-	m.Eventually("status tells no more of it", tells())
+	m.Eventually("status does not report it any more", tells())
 	awaitState(t, m, shutdown.Armed)
 }

@@ -83,7 +83,7 @@ status: {updateInterval: 2s}
 				t.Errorf("metrics lack %s:\n%s", want, grep(metrics, "hostler_condition"))
 			}
 			if lines := grep(log, "type="+string(kind)+" status=True"); strings.Count(lines, "\n") != times {
-				t.Errorf("the agent's log tells of %s %d times, want %d:\n%s", kind, strings.Count(lines, "\n"), times, lines)
+				t.Errorf("the agent's log reports %s %d times, want %d:\n%s", kind, strings.Count(lines, "\n"), times, lines)
 			}
 		}
 	})

@@ -72,7 +72,7 @@ func TestContainersOfRuncAndCrunAlone(t *testing.T) {
 		}
 		for _, name := range names {
 			if p := c.pod(name); p.Outcome != journal.Stopped {
-				t.Errorf("LastShutdown() tells of %s: %+v, want it stopped", name, p)
+				t.Errorf("LastShutdown() reports %s: %+v, want it stopped", name, p)
 			}
 		}
 		expectOrder(t, m, before, "web", "db")

@@ -163,7 +163,7 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s noted the stops %q, want one", service, stops)
 			} else if term := m.Work().Pod(pod)[1].Term(); !term.After(time.Unix(0, nanoseconds)) {
-				t.Errorf("%s was asked to end at %v, want it after the stop of %s at %v", pod, term, service, time.Unix(0, nanoseconds))
+				t.Errorf("%s was sent the stop signal at %v, want it after the stop of %s at %v", pod, term, service, time.Unix(0, nanoseconds))
 			}
 		}
 		m.Eventually("what is to run is back", func() bool {

@@ -47,7 +47,7 @@ func TestContainersOfADockerThatDoesNotAnswer(t *testing.T) {
 func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit string, more func()) {
 	t.Helper()
 	m.Run("systemctl stop " + units + " && systemctl restart hostler")
-	m.Eventually("hostler knows that it does not hear "+name, func() bool {
+	m.Eventually("hostler reports that it cannot reach "+name, func() bool {
 		s, err := m.TryStatus()
 		return err == nil && protection(s).Status == corev1.ConditionFalse && protection(s).Reason == "PodsOutOfReach"
 	})
@@ -55,7 +55,7 @@ func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit strin
 		t.Errorf("the condition says %q, want it to name %s", text, name)
 	}
 	if text := m.Hostler("status"); !strings.Contains(text, "systemctl status "+unit) {
-		t.Errorf("hostler status says\n%s\nwant what to look at", text)
+		t.Errorf("hostler status says\n%s\nwant a hint", text)
 	}
 	for _, command := range []string{"hostler ps", "hostler shutdown plan", "hostler drain --all --dry-run", "hostler drain --all"} {
 		if text := m.Run(command + " 2>&1 || test $? = 1"); !strings.Contains(text, name+": its containers run") {
@@ -66,7 +66,7 @@ func theyAreOutOfReach(t *testing.T, m *machine.Machine, name, units, unit strin
 	more()
 
 	m.Run("systemctl start " + unit)
-	m.Eventually("hostler hears "+name, func() bool {
+	m.Eventually("hostler reaches "+name, func() bool {
 		return protection(m.Status()).Status == corev1.ConditionTrue && strings.Contains(m.Hostler("ps"), "theirs")
 	})
 	if text := m.Hostler("status"); strings.Contains(text, "NOT READY") {

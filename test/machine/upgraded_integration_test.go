@@ -51,7 +51,7 @@ func TestRuntimesAreUpgraded(t *testing.T) {
 		}
 		m.Eventually("the same containers are known", known)
 		if pid := agentPID(m); pid != agent {
-			t.Errorf("the agent has process ID %s, and had %s: want it to go on", pid, agent)
+			t.Errorf("the agent has process ID %s, and had %s: want it to continue", pid, agent)
 		}
 		untouched(t, m, "the runtimes were upgraded")
 	})

@@ -229,7 +229,7 @@ func (v *vm) sendCommand(order string) error {
 				Error  *struct{ Desc string } `json:"error"`
 			}
 			if err := answers.Decode(&answer); err != nil {
-				return fmt.Errorf("hear from QEMU: %w", err)
+				return fmt.Errorf("read from QEMU: %w", err)
 			}
 			if answer.Error != nil {
 				return fmt.Errorf("QEMU refuses %s: %s", strings.TrimSpace(line), answer.Error.Desc)

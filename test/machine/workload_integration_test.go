@@ -78,7 +78,7 @@ func checkWorkload(t *testing.T, c closed, pods []machine.Pod, trigger journal.T
 			outcome = journal.Killed
 		}
 		if got := c.pod(pod.Name); got.Outcome != outcome {
-			t.Errorf("LastShutdown() tells of %s: %+v, want it %s", pod.Name, got, outcome)
+			t.Errorf("LastShutdown() reports %s: %+v, want it %s", pod.Name, got, outcome)
 		}
 		if outcome == journal.Stopped && !work.Ended(pod.Name) {
 			t.Errorf("%s was cut off, want it to end in its time:\n%s", pod.Name, work)

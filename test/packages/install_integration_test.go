@@ -182,7 +182,7 @@ func TestWhenTheAgentIsStartedAndStopped(t *testing.T) {
 		"purge":   "deb-systemd-invoke stop hostler.service\n",
 	} {
 		if got[part] != want {
-			t.Errorf("at %s systemd is asked for\n%s\nwant\n%s", part, got[part], want)
+			t.Errorf("at %s the calls of systemd are\n%s\nwant\n%s", part, got[part], want)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestAConfigurationThatTheNewAgentRefuses(t *testing.T) {
 			}
 		}
 		if part != "mended" && strings.Contains(got[part], "deb-systemd-invoke") {
-			t.Errorf("at %s systemd is asked for something:\n%s", part, got[part])
+			t.Errorf("at %s systemd is called:\n%s", part, got[part])
 		}
 	}
 }

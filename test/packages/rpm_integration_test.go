@@ -124,7 +124,7 @@ func TestAConfigurationThatTheNewAgentOfAnRpmRefuses(t *testing.T) {
 			}
 		}
 		if part != "mended" && (strings.Contains(got[part], "try-restart") || strings.Contains(got[part], "systemctl start")) {
-			t.Errorf("at %s of an rpm systemd is asked to start something:\n%s", part, got[part])
+			t.Errorf("at %s of an rpm systemd must start something:\n%s", part, got[part])
 		}
 	}
 }

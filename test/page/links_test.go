@@ -79,7 +79,7 @@ func TestLinksLeadToHeadings(t *testing.T) {
 		}
 	}
 	if links < 20 {
-		t.Errorf("the documentation has %d links to headings, want more: what is looked at?", links)
+		t.Errorf("the documentation has %d links to headings, want more: the test does not find them", links)
 	}
 }
 

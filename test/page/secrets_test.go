@@ -30,7 +30,7 @@ func TestNoPageHasASecretOnACommandLine(t *testing.T) {
 		}
 	}
 	if commands < 500 {
-		t.Errorf("the documentation has %d commands and names, want more: what is looked at?", commands)
+		t.Errorf("the documentation has %d commands and names, want more: the test does not find them", commands)
 	}
 }
 

@@ -74,7 +74,7 @@ func testsOf(t *testing.T, root string) map[string]bool {
 		return err
 	})
 	if err != nil {
-		t.Fatalf("look for tests: %v", err)
+		t.Fatalf("find tests: %v", err)
 	}
 	return names
 }

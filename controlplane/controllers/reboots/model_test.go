@@ -442,7 +442,7 @@ func lives(t *testing.T, seed uint64) {
 		case 5:
 			h.fleet.Inject(memory.Update, memory.Fault{LoseAnswer: true, Times: 1 + h.n(3)})
 		case 6:
-			h.note("watches are silent for a while")
+			h.note("watches report nothing for a while")
 			h.fleet.Inject(memory.Follow, memory.Fault{Hang: true, Times: 2})
 		case 7:
 			h.fleet.Inject([]memory.Call{memory.Any, memory.Get, memory.Update, memory.Extend}[h.n(4)], memory.Fault{Err: controlplane.ErrUnavailable})

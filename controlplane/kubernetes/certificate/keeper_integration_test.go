@@ -139,7 +139,7 @@ func TestAPersonDecidesOnARequest(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if _, err := n.client.Node(t.Context(), "m"); err == nil || !strings.Contains(err.Error(), "kubectl certificate approve") {
-		t.Errorf("Node() before there is a certificate = %v, want it to tell what it waits for", err)
+		t.Errorf("Node() before there is a certificate = %v, want it to say what it waits for", err)
 	}
 	_, name, _ := strings.Cut(waiting.Error(), "kubectl certificate approve ")
 	if out, err := cluster.Kubectl(t.Context(), "certificate", "approve", strings.Trim(name, "`")); err != nil {

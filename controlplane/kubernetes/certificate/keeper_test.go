@@ -24,7 +24,7 @@ func TestANodeWaitsForItsApproval(t *testing.T) {
 		after(time.Minute)
 		_, err := k.Certificate()
 		if !errors.As(err, new(*certificate.WaitingError)) || !strings.Contains(err.Error(), "kubectl certificate approve node-csr-") {
-			t.Errorf("Certificate() = %v, want it to tell how to approve the request", err)
+			t.Errorf("Certificate() = %v, want it to say how to approve the request", err)
 		}
 		stop()
 		k, stop = keep(t, directory, c, nil, c)

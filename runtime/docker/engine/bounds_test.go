@@ -58,7 +58,7 @@ func flooded(t *testing.T, begin, filling string, call func(context.Context, *en
 	var err error
 	allocated := flood.Allocated(func() { err = call(t.Context(), conn) })
 	if t.Logf("allocated %d MiB: %v", allocated>>20, err); allocated > mostAllocated {
-		t.Errorf("the client allocated %d MiB, want %d at the most", allocated>>20, mostAllocated>>20)
+		t.Errorf("the client allocated %d MiB, want at most %d", allocated>>20, mostAllocated>>20)
 	}
 	return err
 }

@@ -125,7 +125,7 @@ func TestACancelledCallerSendsNoRequest(t *testing.T) {
 	cancel()
 	err := c.Ask(ctx, "Say", "ask the daemon", time.Minute, engine.Request{Verb: http.MethodGet, Path: "/say"}, nil)
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("Ask() that is called off = %v, want %v", err, context.Canceled)
+		t.Errorf("Ask() that is cancelled = %v, want %v", err, context.Canceled)
 	}
 	if err := ask(t, c, http.MethodGet, time.Minute); err != nil {
 		t.Error(err)

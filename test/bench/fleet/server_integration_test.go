@@ -64,7 +64,7 @@ func measureServer(b *testing.B, binary string, n int) {
 		taints = fmt.Sprint(hosts.evicted())
 	}
 	second := startReplica(b, binary, cluster.Endpoints())
-	second.await("it stands by", func(s answer.Status) bool { return s.Controllers[0].State == answer.Standby })
+	second.await("it is standby", func(s answer.Status) bool { return s.Controllers[0].State == answer.Standby })
 	check(b, first.cmd.Process.Kill())
 	killed := time.Now()
 	second.await("it leads", func(s answer.Status) bool { return s.Controllers[0].State == answer.Leading })

@@ -42,7 +42,7 @@ func TestTheStopSignalIsSentOnce(t *testing.T) {
 	text, err := d.Output(t.Context(), id)
 	check(t, err)
 	if n := strings.Count(text, "asked"); n != 1 {
-		t.Errorf("the container was asked to end %d times, want once, although the agent was killed meanwhile", n)
+		t.Errorf("the container was sent the stop signal %d times, want once, although the agent was killed meanwhile", n)
 	}
 	if r := s.Shutdown.Current; r == nil || len(r.Pods) != 1 || r.Pods[0].Outcome != journal.Killed {
 		t.Errorf("record = %+v, want one pod, killed when its grace was over", r)

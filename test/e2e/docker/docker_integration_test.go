@@ -254,7 +254,7 @@ func TestNothingOfDockersIsRemovedBeforeSomebodyAsks(t *testing.T) {
 	}
 
 	a := startAgent(t, fmt.Sprintf(settings, ""))
-	s := a.await("images were collected, and it is told what a person may", func(s api.Status) bool {
+	s := a.await("images were collected, and the status says what a person may collect", func(s api.Status) bool {
 		on := s.ImageGC.OnRequest
 		return s.ImageGC.LastRun != nil && on != nil && on.Unused == 1 && on.Bytes > 0 && len(on.Full) == 1 && on.Full[0] == d.Root
 	})
@@ -296,7 +296,7 @@ func TestADockerThatStartsLateIsFoundAndNotCollected(t *testing.T) {
 	a := startAgentOf(t, "runtimes: auto\nimageGC: {interval: 1s, highThresholdPercent: 1, lowThresholdPercent: 0, minimumAge: 0s}\n")
 	check(t, d.Start())
 	check(t, d.Ready(t.Context()))
-	s := a.await("Docker is found, and it is told what a person may", func(s api.Status) bool {
+	s := a.await("Docker is found, and the status says what a person may collect", func(s api.Status) bool {
 		return len(s.Runtimes) == 1 && s.Runtimes[0].Ready && s.ImageGC.OnRequest != nil && s.ImageGC.OnRequest.Unused == 1 && s.ImageGC.LastRun != nil
 	})
 	found := s.ImageGC.LastRun.StartedAt
@@ -312,7 +312,7 @@ func TestAContainerdWithoutCRIIsLeftToDocker(t *testing.T) {
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{NoCRI: true})
 	serveAt(t, "/run/containerd/containerd.sock", c.Endpoint)
 	a := startAgentOf(t, "runtimes: auto\n")
-	eventually(t, "doctor tells of a containerd that nobody looks after", func() bool {
+	eventually(t, "doctor reports a containerd that hostler does not manage", func() bool {
 		return strings.Contains(a.hostler("doctor"), "CRI of containerd is disabled")
 	})
 
@@ -360,7 +360,7 @@ func TestDockerIsUpgraded(t *testing.T) {
 		t.Helper()
 		server, err := d.API.ServerVersion(t.Context(), client.ServerVersionOptions{})
 		check(t, err)
-		a.await(server.Version+" is told", func(s api.Status) bool {
+		a.await(server.Version+" is reported", func(s api.Status) bool {
 			return len(s.Runtimes) == 1 && s.Runtimes[0].Ready && s.Runtimes[0].Version == server.Version &&
 				s.Node != nil && s.Node.Status.NodeInfo.ContainerRuntimeVersion == "docker://"+server.Version
 		})

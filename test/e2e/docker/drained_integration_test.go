@@ -45,7 +45,7 @@ func TestWhatADrainStoppedIsNotCollected(t *testing.T) {
 
 	// As doctor's hint says, but without a week of waiting.
 	ends("endedagain")
-	s := a.await("it is told what has dead containers collected", func(s api.Status) bool { return s.ContainerGC.OnRequest != nil && s.ContainerGC.OnRequest.Unused == 1 })
+	s := a.await("the status says which request collects dead containers", func(s api.Status) bool { return s.ContainerGC.OnRequest != nil && s.ContainerGC.OnRequest.Unused == 1 })
 	setting := s.ContainerGC.OnRequest.Setting
 	if output := a.hostler("doctor"); !strings.Contains(strings.Join(strings.Fields(output), " "), setting) {
 		t.Errorf("hostler doctor prints %s, want %q", output, setting)

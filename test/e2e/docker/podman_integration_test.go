@@ -105,12 +105,12 @@ func TestAnIdlePodmanGetsNoRequests(t *testing.T) {
 	checkAll := func() {
 		t.Helper()
 		var last api.Status
-		a.await("a first look", func(s api.Status) bool { last = s; return s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil })
-		a.await("another look", func(s api.Status) bool {
+		a.await("the first runs", func(s api.Status) bool { last = s; return s.ImageGC.LastRun != nil && s.ContainerGC.LastRun != nil })
+		a.await("another run", func(s api.Status) bool {
 			return s.ImageGC.LastRun.StartedAt.After(last.ImageGC.LastRun.StartedAt) && s.ContainerGC.LastRun.StartedAt.After(last.ContainerGC.LastRun.StartedAt)
 		})
 	}
-	eventually(t, "Podman rests", func() bool {
+	eventually(t, "Podman is idle", func() bool {
 		before := p.Starts()
 		for range 3 {
 			checkAll()

@@ -133,7 +133,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 	for _, last := range critical {
 		for _, first := range regular {
 			if last.StartedAt.Before(first.FinishedAt) {
-				t.Errorf("%s, which is critical, was asked to end at %v, and %s had ended at %v", last.Name, last.StartedAt, first.Name, first.FinishedAt)
+				t.Errorf("%s, which is critical, was sent the stop signal at %v, and %s had ended at %v", last.Name, last.StartedAt, first.Name, first.FinishedAt)
 			}
 		}
 	}

@@ -190,11 +190,11 @@ func run(t *testing.T, how string, env ...string) (*exec.Cmd, inside, *bytes.Buf
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	if err != nil {
 		err = errors.Join(err, cmd.Wait())
-		t.Fatalf("the program told nothing: %v\n%s", err, stderr)
+		t.Fatalf("the program printed nothing: %v\n%s", err, stderr)
 	}
 	var reported inside
 	if err := json.Unmarshal(line, &reported); err != nil {
-		t.Fatalf("the program told %q: %v", line, err)
+		t.Fatalf("the program printed %q: %v", line, err)
 	}
 	reported.at = uptime(t)
 	t.Cleanup(func() {
