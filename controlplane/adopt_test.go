@@ -61,23 +61,23 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 		takeover, watch bool // watch reports whether the Lease was watched for its whole duration
 		others, refused bool
 	}{
-		"the same machine":                                 {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, start)},
-		"the same machine, in capitals":                    {stored: registered(t, nodeOf(controlplane.Identity{SystemUUID: "uuid-1"}, nil)), ours: here, lease: leaseOf(t, there, start)},
-		"another machine that was not watched":             {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), others: true, refused: true},
-		"another machine whose clock is far behind":        {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, ages), others: true, refused: true},
-		"another machine, with takeover":                   {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), takeover: true, others: true},
-		"another machine that was watched":                 {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), watch: true, others: true},
-		"another machine, watched, whose clock is ahead":   {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start.Add(time.Hour)), watch: true, others: true},
-		"another machine that has no lease":                {stored: registered(t, nodeOf(there, nil)), ours: here, others: true},
-		"another machine known by a kubelet":               {stored: nodeOf(there, nil), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
-		"another machine's kubelet on a node once ours":    {stored: byKubelet(there, here), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
-		"this machine's kubelet on a node once another's":  {stored: byKubelet(here, there), ours: here, lease: leaseOf(t, unknown, start)},
-		"another machine that has not told a status yet":   {stored: byKubelet(here, there), ours: here, lease: leaseOf(t, there, start), others: true, refused: true},
-		"another machine whose lease is ours by now":       {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, here, start), others: true},
-		"a clone with the machine ID":                      {stored: registered(t, nodeOf(there, nil)), ours: clone, lease: leaseOf(t, there, start), others: true, refused: true},
-		"a machine of which nothing is known":              {stored: registered(t, nodeOf(unknown, nil)), ours: here, lease: leaseOf(t, there, start)},
-		"a machine whose firmware has no UUID":             {stored: registered(t, nodeOf(controlplane.Identity{MachineID: here.MachineID}, nil)), ours: here, lease: leaseOf(t, there, start)},
-		"another machine, and a lease that nobody renewed": {stored: registered(t, nodeOf(there, nil)), ours: here, lease: &coordinationv1.Lease{}, others: true},
+		"the same machine":                                  {stored: registered(t, nodeOf(here, nil)), ours: here, lease: leaseOf(t, here, start)},
+		"the same machine, in capitals":                     {stored: registered(t, nodeOf(controlplane.Identity{SystemUUID: "uuid-1"}, nil)), ours: here, lease: leaseOf(t, there, start)},
+		"another machine that was not watched":              {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), others: true, refused: true},
+		"another machine whose clock is far behind":         {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, ages), others: true, refused: true},
+		"another machine, with takeover":                    {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), takeover: true, others: true},
+		"another machine that was watched":                  {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), watch: true, others: true},
+		"another machine, watched, whose clock is ahead":    {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start.Add(time.Hour)), watch: true, others: true},
+		"another machine that has no lease":                 {stored: registered(t, nodeOf(there, nil)), ours: here, others: true},
+		"another machine known by a kubelet":                {stored: nodeOf(there, nil), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
+		"another machine's kubelet on a node once ours":     {stored: byKubelet(there, here), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
+		"this machine's kubelet on a node once another's":   {stored: byKubelet(here, there), ours: here, lease: leaseOf(t, unknown, start)},
+		"another machine that has not written a status yet": {stored: byKubelet(here, there), ours: here, lease: leaseOf(t, there, start), others: true, refused: true},
+		"another machine whose lease is ours by now":        {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, here, start), others: true},
+		"a clone with the machine ID":                       {stored: registered(t, nodeOf(there, nil)), ours: clone, lease: leaseOf(t, there, start), others: true, refused: true},
+		"a machine of which nothing is known":               {stored: registered(t, nodeOf(unknown, nil)), ours: here, lease: leaseOf(t, there, start)},
+		"a machine whose firmware has no UUID":              {stored: registered(t, nodeOf(controlplane.Identity{MachineID: here.MachineID}, nil)), ours: here, lease: leaseOf(t, there, start)},
+		"another machine, and a lease that nobody renewed":  {stored: registered(t, nodeOf(there, nil)), ours: here, lease: &coordinationv1.Lease{}, others: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := start
@@ -198,12 +198,12 @@ func TestIdentityErrorSaysWhatToDo(t *testing.T) {
 
 func TestRenewTimeOnlyIncreases(t *testing.T) {
 	for name, tc := range map[string]struct{ last, now, want time.Time }{
-		"the first time":          {time.Time{}, start.Add(1500 * time.Nanosecond), start.Add(time.Microsecond)},
-		"time has passed":         {start, start.Add(10 * time.Second), start.Add(10 * time.Second)},
-		"no time has passed":      {start, start, start.Add(time.Microsecond)},
-		"less than the API tells": {start, start.Add(999 * time.Nanosecond), start.Add(time.Microsecond)},
-		"the clock went back":     {start, start.Add(-time.Hour), start.Add(time.Microsecond)},
-		"the clock went forward":  {start, start.Add(time.Hour), start.Add(time.Hour)},
+		"the first time":                     {time.Time{}, start.Add(1500 * time.Nanosecond), start.Add(time.Microsecond)},
+		"time has passed":                    {start, start.Add(10 * time.Second), start.Add(10 * time.Second)},
+		"no time has passed":                 {start, start, start.Add(time.Microsecond)},
+		"less than the precision of the API": {start, start.Add(999 * time.Nanosecond), start.Add(time.Microsecond)},
+		"the clock went back":                {start, start.Add(-time.Hour), start.Add(time.Microsecond)},
+		"the clock went forward":             {start, start.Add(time.Hour), start.Add(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			prev := &coordinationv1.Lease{}

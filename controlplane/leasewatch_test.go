@@ -40,7 +40,7 @@ func TestAMachineIsDeadOnceItsLeaseWasWatchedNotToBeRenewed(t *testing.T) {
 			{39 * time.Second, same, alive(70*time.Second, true)},
 			{time.Second, same, controlplane.Observation{Dead: true, Renewed: true}},
 		},
-		"a dead one comes back": {
+		"a dead holder recovers": {
 			{0, same, alive(40*time.Second, false)}, {time.Hour, same, controlplane.Observation{Dead: true}}, {0, renew(time.Second), alive(time.Hour+40*time.Second, true)},
 		},
 		"somebody notes something on it": {
@@ -119,7 +119,7 @@ func TestAnOutageProvesNobodyDead(t *testing.T) {
 	for name, fault := range map[string]controlplanetest.Fault{
 		"it refuses":                   {Err: controlplane.ErrUnavailable},
 		"it is silent":                 {Hang: true},
-		"it asks to come back later":   {Err: &controlplane.BusyError{After: time.Second, Err: controlplane.ErrUnavailable}},
+		"it requests a later retry":    {Err: &controlplane.BusyError{After: time.Second, Err: controlplane.ErrUnavailable}},
 		"it does not accept who comes": {Err: fmt.Errorf("%w: %w", controlplane.ErrUnavailable, controlplane.ErrUnauthorized)},
 	} {
 		t.Run(name, func(t *testing.T) {

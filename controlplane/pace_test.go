@@ -45,7 +45,7 @@ func TestALeaseHasTheRequestedDuration(t *testing.T) {
 		"by the control plane":           {{all, "1h", time.Hour}, {all, "", 40 * time.Second}},
 		"by both, and the Node's counts": {{all, "10m", 10 * time.Minute}, {node, "2m", 2 * time.Minute}, {all, "20m", 2 * time.Minute}, {node, "", 20 * time.Minute}},
 		"as it is configured anyway":     {{node, "40s", 40 * time.Second}, {node, "40000ms", 40 * time.Second}},
-		"in words of no use":             {{node, "soon", 40 * time.Second}, {all, "2", 40 * time.Second}, {node, "2m", 2 * time.Minute}},
+		"with invalid values":            {{node, "soon", 40 * time.Second}, {all, "2", 40 * time.Second}, {node, "2m", 2 * time.Minute}},
 		"too short, too long":            {{node, "39s", 40 * time.Second}, {node, "1h1s", 40 * time.Second}, {node, "-2m", 40 * time.Second}},
 		"not in whole seconds":           {{node, "90500ms", 40 * time.Second}},
 		"and a slip changes nothing":     {{all, "10m", 10 * time.Minute}, {all, "20 minutes", 10 * time.Minute}, {all, "", 40 * time.Second}},

@@ -89,7 +89,7 @@ func TestFixedRemainsAreNoLongerReported(t *testing.T) {
 		fix  func(*corev1.Node)
 		want *controlplane.Remains
 	}{
-		{"the label is taken away", func(n *corev1.Node) { delete(n.Labels, "theirs") }, &controlplane.Remains{
+		{"the label is removed", func(n *corev1.Node) { delete(n.Labels, "theirs") }, &controlplane.Remains{
 			Machine: there, PodCIDRs: []string{"10.0.0.0/24"}, ProviderID: "metal://1", Unschedulable: true,
 			Taints: []string{"theirs=v:NoSchedule", "node.kubernetes.io/out-of-service:NoExecute"},
 		}},

@@ -48,7 +48,7 @@ func TestReconcileTaints(t *testing.T) {
 			owned: `{}`, stored: []string{"theirs:NoSchedule"}, wanted: []string{"gpu=true:NoSchedule"},
 			want: []string{"theirs:NoSchedule", "gpu=true:NoSchedule"}, notes: `["gpu:NoSchedule"]`,
 		},
-		"one of another value gives way in its place": {
+		"one of another value is replaced in its place": {
 			owned: `{"taints":["gpu:NoSchedule"]}`, stored: []string{"gpu=false:NoSchedule", "theirs:NoSchedule"}, wanted: []string{"gpu=true:NoSchedule"},
 			want: []string{"gpu=true:NoSchedule", "theirs:NoSchedule"}, notes: `["gpu:NoSchedule"]`,
 		},
@@ -64,7 +64,7 @@ func TestReconcileTaints(t *testing.T) {
 			owned: `{"taints":`, stored: []string{"gpu:NoSchedule"},
 			want: []string{"gpu:NoSchedule"}, notes: "",
 		},
-		"what a cloud controller manager has taken away stays away": {
+		"a taint that a cloud controller manager has removed stays removed": {
 			owned: `{}`, wanted: []string{uninitialized, "gpu:NoSchedule"},
 			want: []string{"gpu:NoSchedule"}, notes: `["gpu:NoSchedule"]`,
 		},

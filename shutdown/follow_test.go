@@ -59,7 +59,7 @@ func TestAServiceThatFailsOnceItIsStarted(t *testing.T) {
 		s.expectState(t, r, "once it has failed", "timeout")
 		s.is(false, "", true)
 		time.Sleep(time.Minute)
-		s.expectState(t, r, "while nobody tells", "timeout")
+		s.expectState(t, r, "without a signal of systemd", "timeout")
 		s.fails("exit-code")
 		time.Sleep(time.Hour)
 		s.expectState(t, r, "an hour later", "exit-code")

@@ -211,8 +211,8 @@ func TestTheLockIsReleasedAfterTheStatusAndNeverLateForIt(t *testing.T) {
 		release time.Duration
 	}{
 		{"it takes a moment", func(context.Context) error { time.Sleep(time.Second); return nil }, 5 * time.Second},
-		{"it hangs until told", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 6 * time.Second},
-		{"it hangs whatever it is told", func(context.Context) error { time.Sleep(time.Hour); return nil }, 6 * time.Second},
+		{"it hangs until it is cancelled", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 6 * time.Second},
+		{"it hangs although it is cancelled", func(context.Context) error { time.Sleep(time.Hour); return nil }, 6 * time.Second},
 		{"it fails", func(context.Context) error { return errors.New("no fleet") }, 4 * time.Second},
 	}
 	for _, tt := range tests {

@@ -47,7 +47,7 @@ func TestACancelledShutdownLeavesWhatIsToBeStartedAgain(t *testing.T) {
 		if _, err := r.guard.Drain(t.Context(), journal.TriggerManual); err != nil {
 			t.Fatal(err)
 		}
-		r.expectPending("after a drain by hand", "slow-c=left web-c=left")
+		r.expectPending("after a manual drain", "slow-c=left web-c=left")
 	})
 }
 

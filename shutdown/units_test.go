@@ -125,11 +125,11 @@ func TestAUnitIsStartedAgainWhereTheHostLivesOn(t *testing.T) {
 		lives   func(r *rig)
 		started []string
 	}{
-		"the shutdown is called off":                    {func(r *rig) { r.logind.cancel() }, []string{"web-c.service"}},
-		"it is called off after the release":            {func(r *rig) { time.Sleep(time.Minute); r.logind.cancel() }, []string{"dns-c.service", "web-c.service"}},
-		"the agent was killed, and it is called off":    {func(r *rig) { r.again(false) }, []string{"web-c.service"}},
-		"the agent was killed, goes on, and then it is": {func(r *rig) { r.again(true); time.Sleep(time.Second); r.logind.cancel() }, []string{"web-c.service"}},
-		"it is announced anew at once, and then called off": {func(r *rig) {
+		"the shutdown is cancelled":                                 {func(r *rig) { r.logind.cancel() }, []string{"web-c.service"}},
+		"it is cancelled after the release":                         {func(r *rig) { time.Sleep(time.Minute); r.logind.cancel() }, []string{"dns-c.service", "web-c.service"}},
+		"the agent was killed, and it is cancelled":                 {func(r *rig) { r.again(false) }, []string{"web-c.service"}},
+		"the agent was killed, continues, and then it is cancelled": {func(r *rig) { r.again(true); time.Sleep(time.Second); r.logind.cancel() }, []string{"web-c.service"}},
+		"it is announced again immediately, and then cancelled": {func(r *rig) {
 			r.logind.cancel()
 			r.logind.shutdown("reboot")
 			time.Sleep(time.Second)

@@ -59,7 +59,7 @@ func TestAddresses(t *testing.T) {
 			nil, nil, "InternalIP=10.0.0.5 Hostname=h1", "",
 		},
 		{
-			"a default route that tells no source",
+			"a default route without a source",
 			probe.Network{
 				Addresses: []probe.Address{bridge, with(address("10.0.0.9", 24, "eth0"), func(a *probe.Address) { a.Secondary = true }), lan},
 				Routes:    []probe.DefaultRoute{{Interface: "eth0"}},
@@ -113,7 +113,7 @@ func TestAddresses(t *testing.T) {
 			[]string{"eth1"},
 			nil, "InternalIP=10.9.0.5 InternalIP=fd00:9::5 Hostname=h1", "",
 		},
-		{"a container's bridge if asked for", network(lan, bridge), []string{"docker0"}, nil, "InternalIP=172.17.0.1 Hostname=h1", ""},
+		{"a container's bridge if requested", network(lan, bridge), []string{"docker0"}, nil, "InternalIP=172.17.0.1 Hostname=h1", ""},
 		{"the first that is there", network(lan), []string{"10.9.0.0/16", "eth0"}, nil, "InternalIP=10.0.0.5 Hostname=h1", "10.9.0.0/16"},
 		{"a configured one that is not there", network(lan), []string{"10.9.0.5"}, nil, "Hostname=h1", "10.9.0.5"},
 		{"an external IP that no interface holds", network(lan), nil, []string{"203.0.113.7"}, "InternalIP=10.0.0.5 ExternalIP=203.0.113.7 Hostname=h1", ""},
@@ -248,7 +248,7 @@ func TestAddressesByTheRouteToTheControlPlane(t *testing.T) {
 			byDefault + byDefault6,
 		},
 		{"on the same link, from a link-local address", with(nil, to("fe80::3%eth1", "fe80::9", "eth1")), byDefault + ", fd00:10::5 (most stable address of eth1, for the route to fe80::3%eth1 via eth1)"},
-		{"from no address that the kernel tells", with(nil, to("10.1.2.3", "", "eth1")), "10.0.0.5 (most stable address of eth1, for the route to 10.1.2.3 via eth1)" + byDefault6},
+		{"without a source address of the kernel", with(nil, to("10.1.2.3", "", "eth1")), "10.0.0.5 (most stable address of eth1, for the route to 10.1.2.3 via eth1)" + byDefault6},
 		{
 			"on a link without carrier", func() probe.Network {
 				n := with(nil, to("10.1.2.3", "10.0.0.5", "eth1"))

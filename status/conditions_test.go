@@ -105,7 +105,7 @@ func TestConditions(t *testing.T) {
 		reason  string
 		message string
 	}{
-		{"memory to spare", nil, memory, "False", "SufficientMemory", "6Gi of 8Gi memory available"},
+		{"enough memory", nil, memory, "False", "SufficientMemory", "6Gi of 8Gi memory available"},
 		{
 			"memory below an amount", func(f *status.Facts, _ *status.Options) { f.Memory.AvailableBytes = 100<<20 - 1 },
 			memory, "True", "InsufficientMemory", "99.9Mi of 8Gi memory available, threshold 100Mi",
@@ -131,7 +131,7 @@ func TestConditions(t *testing.T) {
 			memory, "Unknown", "NotMeasured", "memory has not been measured yet",
 		},
 		{
-			"disks to spare", nil, disk, "False", "SufficientDisk",
+			"enough disk space", nil, disk, "False", "SufficientDisk",
 			"/var/lib (ext4 on /dev/sda2) has 60% free; /var/lib (ext4 on /dev/sda2) has 90% of its inodes free; " +
 				"/images (ext4 on /dev/sdb1) has 60% free; /images (ext4 on /dev/sdb1) has 90% of its inodes free",
 		},
@@ -223,7 +223,7 @@ func TestConditions(t *testing.T) {
 			"no filesystem at all", func(f *status.Facts, _ *status.Options) { f.Filesystems = nil },
 			disk, "Unknown", "NotMeasured", "the node filesystem has not been measured yet",
 		},
-		{"PIDs to spare", nil, pid, "False", "SufficientPIDs", "98% of 32768 PIDs available (kernel.pid_max)"},
+		{"enough PIDs", nil, pid, "False", "SufficientPIDs", "98% of 32768 PIDs available (kernel.pid_max)"},
 		{
 			"PIDs used up", func(f *status.Facts, _ *status.Options) { f.PIDs.Used = 40000 },
 			pid, "True", "InsufficientPIDs", "0% of 32768 PIDs available (kernel.pid_max), threshold 5%",

@@ -182,7 +182,7 @@ func opensOf(t *testing.T, args ...string) []string {
 		}
 		seen[thread] = true
 		if err := unix.PtraceSyscall(thread, deliver); err != nil && !errors.Is(err, unix.ESRCH) {
-			must("let a thread go on", err)
+			must("continue a thread", err)
 		}
 	}
 }

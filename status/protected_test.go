@@ -38,12 +38,12 @@ func TestProtectedReportsTheTruth(t *testing.T) {
 		{"no runtime yet asked", armed, func(f *status.Facts) { f.RuntimesQueried, f.Runtimes = false, nil }, true, "Armed", ""},
 		{"no runtime found", armed, func(f *status.Facts) { f.Runtimes = nil }, false, "PodsOutOfReach", "no container runtime was found"},
 		{"a runtime that is down", armed, func(f *status.Facts) { f.Runtimes[0].Ready = false }, false, "PodsOutOfReach", "the pods of containerd, which is not ready"},
-		{"containers of a runtime that was looked for and does not answer", armed, func(f *status.Facts) { f.Unreachable = []runtime.Health{{Info: runtime.Info{Name: "podman"}}} }, false, "PodsOutOfReach", "the pods of podman, which is not ready"},
+		{"containers of a runtime that was found and does not answer", armed, func(f *status.Facts) { f.Unreachable = []runtime.Health{{Info: runtime.Info{Name: "podman"}}} }, false, "PodsOutOfReach", "the pods of podman, which is not ready"},
 		{"two of them", armed, func(f *status.Facts) {
 			f.Runtimes[0].Ready = false
 			f.Unreachable = []runtime.Health{{Info: runtime.Info{Name: "docker"}}, {Info: runtime.Info{Name: "podman"}}}
 		}, false, "PodsOutOfReach", "the pods of containerd, docker and podman, which are not ready"},
-		{"a shutdown under way with a runtime down", status.Shutdown{State: "Draining"}, func(f *status.Facts) { f.Runtimes[0].Ready = false }, true, "ShuttingDown", ""},
+		{"a shutdown in progress with a runtime down", status.Shutdown{State: "Draining"}, func(f *status.Facts) { f.Runtimes[0].Ready = false }, true, "ShuttingDown", ""},
 		{"delegated", status.Shutdown{State: "Delegated", Reason: "kubelet"}, nil, true, "Delegated", "kubelet"},
 		{"no bus", disarmed(status.ReasonNoBus), nil, false, "NoBus", "a shutdown will not wait for the pods to stop: something is missing"},
 		{"no logind", disarmed(status.ReasonNoLogind), nil, false, "NoLogind", "something is missing"},

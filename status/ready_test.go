@@ -52,7 +52,7 @@ func TestReady(t *testing.T) {
 			"False", "Draining", "node is shutting down: reboot asked by root, since 2026-11-20T11:57:00Z",
 		},
 		{
-			"draining counts most, and the rest is told", func(f *status.Facts) {
+			"draining counts most, and the rest is reported", func(f *status.Facts) {
 				f.Draining, f.Runtimes = status.Draining{Active: true}, []runtime.Health{{Info: runtime.Info{Name: "crio"}}}
 			},
 			"False", "Draining", "node is shutting down; runtime crio is not ready",

@@ -18,7 +18,7 @@ func TestAddressOptionsThatCanNeverFit(t *testing.T) {
 		{"no address", "0.0.0.0", "other hosts cannot reach it"},
 		{"multicast", "224.0.0.1", "other hosts cannot reach it"},
 		{"link-local with its zone", "fe80::1%eth0", "link-local"},
-		{"a zone that is of no use", "2001:db8::1%eth0", "write it as 2001:db8::1"},
+		{"a zone without effect", "2001:db8::1%eth0", "write it as 2001:db8::1"},
 		{"IPv4 in the clothes of IPv6", "::ffff:10.0.0.5", "write it as 10.0.0.5"},
 		{"an IPv4 network in the clothes of IPv6", "::ffff:10.0.0.0/104", "write it as 10.0.0.0/8"},
 		{"a network with a blank behind it", "10.0.0.0/8 ", "has leading or trailing spaces"},

@@ -23,7 +23,7 @@ import (
 	"hostler.io/hostler/shutdown/plan"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // night is the current time in all golden screens.
 var night = time.Date(2026, 11, 20, 3, 12, 0, 0, time.UTC)

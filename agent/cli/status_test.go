@@ -210,12 +210,12 @@ func TestStatusSaysWhoCordonedAndWhetherItIsStored(t *testing.T) {
 		cordon *maintenance.Cordon
 		want   string
 	}{
-		"cordoned":                       {true, &maintenance.Cordon{Unschedulable: true, By: "alice"}, "closed to new pods by alice "},
-		"cordoned from afar":             {true, nil, "closed to new pods; to open it, run `hostler uncordon`"},
-		"cordoned, and it is not told":   {false, &maintenance.Cordon{Unschedulable: true, By: "alice", Pending: true}, "alice closed the node to new pods "},
-		"uncordoned, and it is not told": {true, &maintenance.Cordon{By: "alice", Pending: true}, "alice opened the node to new pods "},
-		"uncordoned":                     {false, &maintenance.Cordon{By: "alice"}, ""},
-		"nobody ever decided":            {false, nil, ""},
+		"cordoned":                        {true, &maintenance.Cordon{Unschedulable: true, By: "alice"}, "closed to new pods by alice "},
+		"cordoned from afar":              {true, nil, "closed to new pods; to open it, run `hostler uncordon`"},
+		"cordoned, and not yet written":   {false, &maintenance.Cordon{Unschedulable: true, By: "alice", Pending: true}, "alice closed the node to new pods "},
+		"uncordoned, and not yet written": {true, &maintenance.Cordon{By: "alice", Pending: true}, "alice opened the node to new pods "},
+		"uncordoned":                      {false, &maintenance.Cordon{By: "alice"}, ""},
+		"nobody ever decided":             {false, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy()

@@ -123,7 +123,7 @@ func faultsOfMeaning() map[string]fault {
 		"a client certificate without its key":    {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], tls: {certificate: /c.crt}}}\n", "f.yaml:1: controlPlane.etcd.tls: a certificate needs its key, and a key its certificate"},
 		"a user without a password":               {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], username: n}}\n", "f.yaml:1: controlPlane.etcd: a username needs its passwordFile, and a passwordFile its username"},
 		"a plugin that nobody names":              {"controlPlane: {type: plugin}\n", "f.yaml:1: controlPlane.type: plugin needs to know which: set controlPlane.plugin.socket to the path of the socket that it serves"},
-		"a plugin of no use":                      {"controlPlane: {plugin: {socket: /run/p.sock}}\n", "f.yaml:1: controlPlane.plugin.socket: does not apply to control plane embedded; set controlPlane.type: plugin"},
+		"a plugin without effect":                 {"controlPlane: {plugin: {socket: /run/p.sock}}\n", "f.yaml:1: controlPlane.plugin.socket: does not apply to control plane embedded; set controlPlane.type: plugin"},
 		"objects of pods that nobody can keep":    {"status:\n  pods: true\n", "f.yaml:2: status.pods: does not apply to control plane embedded; set controlPlane.type: etcd"},
 		"a runtime over the network":              {"runtimes: [{type: cri, endpoint: \"tcp://1.2.3.4:5\"}]\n", `f.yaml:1: runtimes[0].endpoint: "tcp://1.2.3.4:5" is not the path of a unix socket`},
 		"a socket of runc's":                      {"runtimes: [{type: runc, endpoint: \"unix:///run/runc\"}]\n", `f.yaml:1: runtimes[0].endpoint: "unix:///run/runc" is a socket, but runc has none`},

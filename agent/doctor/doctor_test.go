@@ -144,14 +144,14 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		spoil func(*doctor.Facts)
 		want  []string // "status name" and parts of message or hint, with "|" between
 	}{
-		{"images that go on request only, on a filesystem that is full", func(f *doctor.Facts) {
+		{"images that are collected on request only, on a filesystem that is full", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Bytes: 2 << 30, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
 			f.Collection.Containers = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
 		}, []string{"warn collection|/var/lib/docker is above the high threshold, and no automatic collection for docker; removable on request: 3 unused images of 2.0 GiB and 1 unused dead container|imageGC: {enabled: true} and containerGC: {enabled: true, maximumAge: 168h} in /etc/hostler/hostler.yaml and run `systemctl restart hostler`"}},
-		{"images that go on request only, where there is room", func(f *doctor.Facts) {
+		{"images that are collected on request only, with free space", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Setting: "imageGC: {enabled: true}"}
 		}, nil},
-		{"nothing that would go on request, on a filesystem that is full", func(f *doctor.Facts) {
+		{"nothing to collect on request, on a filesystem that is full", func(f *doctor.Facts) {
 			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
 		}, nil},
 		{"files that only a restart puts into force", func(f *doctor.Facts) {
@@ -519,9 +519,9 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			f.Conditions = doctor.Conditions{
 				Directory: "/etc/hostler/conditions.d", Number: 2,
 				Broken:  []doctor.Fix{{Message: "/etc/hostler/conditions.d/a:4: what: unknown key", Command: "remove or correct it"}, {Message: "/etc/hostler/conditions.d/b is not executable", Command: "chmod 755 b"}},
-				Unknown: []doctor.Fix{{Message: "/etc/hostler/conditions.d/c: timed out", Command: "run it by hand"}},
+				Unknown: []doctor.Fix{{Message: "/etc/hostler/conditions.d/c: timed out", Command: "run it manually"}},
 			}
-		}, []string{"warn conditions|/a:4: what: unknown key\n/|/b is not executable\n/|/c: timed out|remove or correct it\nchmod 755 b\nrun it by hand\nif a check passes when you run it"}},
+		}, []string{"warn conditions|/a:4: what: unknown key\n/|/b is not executable\n/|/c: timed out|remove or correct it\nchmod 755 b\nrun it manually\nif a check passes when you run it"}},
 		{"checks of one's own that all say something", func(f *doctor.Facts) { f.Conditions = doctor.Conditions{Number: 2, Local: []string{"example.com/A"}} }, nil},
 		{"a state folder that cannot be written", func(f *doctor.Facts) { f.State.Problem = "read-only" }, []string{"warn state|read-only"}},
 		{"a state folder without room", func(f *doctor.Facts) { f.State.Free = 1 << 20 }, []string{"warn state|/var/lib/hostler has 1.0 MiB free|df -h /var/lib/hostler"}},

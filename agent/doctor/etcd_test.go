@@ -127,7 +127,7 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 			[]string{"warn etcd-rights|does not report|no leader"},
 		},
 		{
-			"what all hosts are asked for may not be read", func(f *doctor.Facts) {
+			"the lease duration for all hosts may not be read", func(f *doctor.Facts) {
 				f.Etcd.SettingUnreadable, f.Etcd.Grants = "/hostler/settings/lease-duration", "etcdctl A"
 			},
 			[]string{"warn etcd-rights|does not get|etcdctl A"},

@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 		"a check that fails holds it up": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Undecided = []reboot.Finding{check} }, want: wanted},
 		"outside of the window it waits": {at: waiting, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "02:00-05:00") }, want: wanted, message: "the window opens at 2026-11-28 02:00:00 UTC"},
 		"in another group it waits":      {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.OtherGroup = "the Node is in group web" }, want: wanted, message: "the Node is in group web"},
-		"within the window it goes on":   {at: wanted, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "11:00-12:30") }, want: waiting},
+		"within the window it continues": {at: wanted, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "11:00-12:30") }, want: waiting},
 		"what cannot end within the window does not begin": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
 			p.Windows, f.Longest = windows(t, "11:00-12:30"), 31*time.Minute
 		}, want: wanted, message: "the window ends at 2026-11-27 12:30:00 UTC, and the longest of the last reboots took 31m0s"},
@@ -72,10 +72,10 @@ func TestDecide(t *testing.T) {
 		"a host that waits for its slot says why": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn = reboot.Turn{Lost: true, Message: "held by b"}
 		}, want: waiting, message: "held by b"},
-		"a host that gets a slot takes its turn":     {at: waiting, want: granted},
-		"a step that is not on the Node waits":       {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Unannounced = "no answer" }, want: granted, message: "no answer"},
-		"then pods are stopped":                      {at: granted, want: draining},
-		"a slot that is taken away before the drain": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Lost: true} }, want: waiting},
+		"a host that gets a slot takes its turn": {at: waiting, want: granted},
+		"a step that is not on the Node waits":   {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Unannounced = "no answer" }, want: granted, message: "no answer"},
+		"then pods are stopped":                  {at: granted, want: draining},
+		"a slot that is lost before the drain":   {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Lost: true} }, want: waiting},
 		"a person who is in a hurry needs no slot, window or check": {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
 			r.Now, r.By, f.Turn, f.Undecided, p.Windows = true, "anna", reboot.Turn{}, []reboot.Finding{check}, windows(t, "02:00-05:00")
 		}, want: granted},
@@ -88,10 +88,10 @@ func TestDecide(t *testing.T) {
 		"who is in a hurry waits after a failure": {at: wanted, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) {
 			r.Now, r.Attempt.RetryAt, r.Attempt.Failure = true, noon.Add(time.Minute), "the drain failed"
 		}, want: wanted, message: "the drain failed; the next attempt is at"},
-		"a drain that goes on": {at: draining, want: draining},
+		"a drain in progress":  {at: draining, want: draining},
 		"a drain that is over": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Drain.Done = true }, want: rebooting},
 		"a drain that fails":   {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Drain.Failed = "pods still run: a/b" }, want: wanted, message: "the drain failed: pods still run: a/b", failed: true},
-		"a slot that is taken away": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+		"a slot that is lost": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn, f.Drain.Done = reboot.Turn{Lost: true, Message: "by anna"}, true
 		}, want: wanted, message: "the slot was released: by anna", failed: true},
 		"a server that gives up": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
@@ -107,7 +107,7 @@ func TestDecide(t *testing.T) {
 		"a host that does not go down": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Command.Done, r.Since = true, noon.Add(-16*time.Minute)
 		}, want: wanted, failed: true},
-		"a slot that is taken away before the command": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Lost: true} }, want: wanted, failed: true},
+		"a slot that is lost before the command": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Lost: true} }, want: wanted, failed: true},
 		"and after it": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn, f.Command.Done = reboot.Turn{Lost: true}, true
 		}, want: rebooting},

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/test/kept"
 )
 
-var update = flag.Bool("update", false, "write the table in docs/reference/control-planes.md anew")
+var update = flag.Bool("update", false, "rewrite the table in docs/reference/control-planes.md")
 
 // columns are the control planes of the table, in its order. The fake is for tests.
 var columns = []string{"embedded", "kubernetes", "etcd", "plugin"}

@@ -11,7 +11,7 @@ import (
 	"hostler.io/hostler/controlplane/conformance"
 )
 
-var update = flag.Bool("update", false, "write what became of the checks anew")
+var update = flag.Bool("update", false, "rewrite the results of the checks")
 
 func backend(fake *Fake) Backend {
 	return Backend{

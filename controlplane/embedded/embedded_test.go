@@ -25,7 +25,7 @@ import (
 	"hostler.io/hostler/internal/statefile"
 )
 
-var update = flag.Bool("update", false, "write what became of the conformance checks anew")
+var update = flag.Bool("update", false, "rewrite the results of the conformance checks")
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 

@@ -45,7 +45,7 @@ func TestTheStoreKeepsWhatStoresPromise(t *testing.T) {
 	objectstest.Run(t, func(t *testing.T) objects.Store { return f.in(t, f.next()) })
 }
 
-var update = flag.Bool("update", false, "write what became of the conformance checks anew")
+var update = flag.Bool("update", false, "rewrite the results of the conformance checks")
 
 func TestConformance(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ import (
 	"hostler.io/hostler/test/kube"
 )
 
-var update = flag.Bool("update", false, "write what became of the conformance checks anew")
+var update = flag.Bool("update", false, "rewrite the results of the conformance checks")
 
 // TestConformanceOfAnAdministrator makes every call as an administrator who may delete Nodes.
 func TestConformanceOfAnAdministrator(t *testing.T) {

@@ -26,26 +26,26 @@ func TestWhatAnswersMean(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }
 	}
 	proper := func(code int, reason string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, reason, "told so") }
+		return func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, reason, "the reason") }
 	}
 	for name, check := range map[string]struct {
 		answer  http.HandlerFunc
 		class   error
 		message string
 	}{
-		"no such node":                                  {proper(404, "NotFound"), controlplane.ErrNotFound, "told so"},
-		"changed meanwhile":                             {proper(409, "Conflict"), controlplane.ErrConflict, "told so"},
-		"the name is taken":                             {proper(409, "AlreadyExists"), controlplane.ErrConflict, "told so"},
-		"a label that a node may not set":               {proper(403, "Forbidden"), controlplane.ErrForbidden, "told so"},
-		"an object that breaks the rules":               {proper(422, "Invalid"), controlplane.ErrInvalid, "told so"},
-		"a request that makes no sense":                 {proper(400, "BadRequest"), controlplane.ErrInvalid, "told so"},
-		"an object too large":                           {proper(413, "RequestEntityTooLarge"), controlplane.ErrInvalid, "told so"},
+		"no such node":                                  {proper(404, "NotFound"), controlplane.ErrNotFound, "the reason"},
+		"changed meanwhile":                             {proper(409, "Conflict"), controlplane.ErrConflict, "the reason"},
+		"the name is taken":                             {proper(409, "AlreadyExists"), controlplane.ErrConflict, "the reason"},
+		"a label that a node may not set":               {proper(403, "Forbidden"), controlplane.ErrForbidden, "the reason"},
+		"an object that breaks the rules":               {proper(422, "Invalid"), controlplane.ErrInvalid, "the reason"},
+		"a request that makes no sense":                 {proper(400, "BadRequest"), controlplane.ErrInvalid, "the reason"},
+		"an object too large":                           {proper(413, "RequestEntityTooLarge"), controlplane.ErrInvalid, "the reason"},
 		"credentials that are not accepted":             {proper(401, "Unauthorized"), controlplane.ErrUnavailable, "rejected the credentials of"},
 		"credentials that a proxy does not accept":      {plain(401, "<html>log in</html>"), controlplane.ErrUnavailable, ""},
-		"etcd is away":                                  {proper(500, "InternalError"), controlplane.ErrUnavailable, "told so"},
-		"the server is going down":                      {proper(503, "ServiceUnavailable"), controlplane.ErrUnavailable, "told so"},
+		"etcd is away":                                  {proper(500, "InternalError"), controlplane.ErrUnavailable, "the reason"},
+		"the server is going down":                      {proper(503, "ServiceUnavailable"), controlplane.ErrUnavailable, "the reason"},
 		"too many requests":                             {plain(429, "Too many requests"), controlplane.ErrUnavailable, "too many"},
-		"a method that is not allowed":                  {proper(405, "MethodNotAllowed"), controlplane.ErrUnavailable, "told so"},
+		"a method that is not allowed":                  {proper(405, "MethodNotAllowed"), controlplane.ErrUnavailable, "the reason"},
 		"a load balancer without a server behind it":    {plain(502, "Bad gateway"), controlplane.ErrUnavailable, ""},
 		"a not found that is not an API server's":       {plain(404, "404 page not found"), controlplane.ErrUnavailable, ""},
 		"a forbidden that is not an API server's":       {plain(403, "<html>captive portal</html>"), controlplane.ErrUnavailable, ""},
@@ -125,7 +125,7 @@ func TestCausesOfNoConnectionAreDistinguished(t *testing.T) {
 		}, controlplane.ErrUntrusted},
 		"it does not know who asks": {func(t *testing.T) *kubernetes.Client {
 			return dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				refuse(w, http.StatusUnauthorized, "Unauthorized", "told so")
+				refuse(w, http.StatusUnauthorized, "Unauthorized", "the reason")
 			}))
 		}, controlplane.ErrUnauthorized},
 	} {

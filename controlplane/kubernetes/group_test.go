@@ -73,7 +73,7 @@ func TestAServerThatCannotServeIsReplacedByAnother(t *testing.T) {
 		"somebody else was faster": {http.StatusConflict, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, c.code, "Reason", "told so") })
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, c.code, "Reason", "the reason") })
 			wire := newWire(t, server.Listener.Addr().String())
 			client := over(t, wire, server)
 			for range 4 {

@@ -86,7 +86,7 @@ func TestStatusPatch(t *testing.T) {
 			wanted: status{Addresses: addresses("192.0.2.1", "2001:db8::1")},
 			want:   status{Addresses: addresses("192.0.2.1", "2001:db8::1")},
 		},
-		"an address gives way to another in their order": {
+		"an address is replaced by another in their order": {
 			stored: status{Addresses: addresses("192.0.2.1", "2001:db8::1")},
 			wanted: status{Addresses: addresses("2001:db8::2", "192.0.2.1")},
 			want:   status{Addresses: addresses("2001:db8::2", "192.0.2.1")},

@@ -141,7 +141,7 @@ func TestWhatOthersWroteIsReadOnceAtMost(t *testing.T) {
 	}
 	cancel()
 	<-ended
-	writes("after a watch has told of it", "patch nodes/status n 200")
+	writes("after a watch has reported it", "patch nodes/status n 200")
 }
 
 // asked returns the requests of the node.
@@ -292,8 +292,8 @@ func TestAControlPlaneThatComesAndGoes(t *testing.T) {
 		begin, end func() error
 		want       error
 	}{
-		{"once the network is mended", cluster.Cut, cluster.Restore, context.DeadlineExceeded},
-		{"once etcd goes on", cluster.Etcd.Pause, cluster.Etcd.Continue, context.DeadlineExceeded},
+		{"once the network is restored", cluster.Cut, cluster.Restore, context.DeadlineExceeded},
+		{"once etcd continues", cluster.Etcd.Pause, cluster.Etcd.Continue, context.DeadlineExceeded},
 		{"once the server is back", cluster.APIServer.Kill, func() error { return errors.Join(cluster.APIServer.Start(), cluster.Ready(t.Context())) }, controlplane.ErrUnavailable},
 	} {
 		if err := trouble.begin(); err != nil {

@@ -60,17 +60,17 @@ func TestLeaving(t *testing.T) {
 		"takes node and lease":           {prepare: func(t *testing.T, a *agent, _ *objectstest.Store) { a.registered(); a.renewed() }},
 		"takes a lease that has no node": {prepare: func(t *testing.T, a *agent, _ *objectstest.Store) { a.renewed() }},
 		"leaves another's lease":         {leases: 1, prepare: func(t *testing.T, a *agent, store *objectstest.Store) { newAgent(t, store, there).renewed() }},
-		"tells of a lease that stays": {leases: 1, class: controlplane.ErrLeaseStays, prepare: func(t *testing.T, a *agent, store *objectstest.Store) {
+		"reports a lease that stays": {leases: 1, class: controlplane.ErrLeaseStays, prepare: func(t *testing.T, a *agent, store *objectstest.Store) {
 			a.registered()
 			a.renewed()
 			store.Inject(objectstest.Delete, objectstest.Fault{LeaseStays: true})
 		}},
-		"goes on where others write": {prepare: func(t *testing.T, a *agent, store *objectstest.Store) {
+		"continues if others write": {prepare: func(t *testing.T, a *agent, store *objectstest.Store) {
 			a.registered()
 			a.renewed()
 			store.Inject(objectstest.Delete, objectstest.Fault{Conflict: true, Times: 2})
 		}},
-		"tells that it may not": {leases: 1, class: controlplane.ErrForbidden, prepare: func(t *testing.T, a *agent, store *objectstest.Store) {
+		"reports a missing permission": {leases: 1, class: controlplane.ErrForbidden, prepare: func(t *testing.T, a *agent, store *objectstest.Store) {
 			a.registered()
 			a.renewed()
 			store.Inject(objectstest.Delete, objectstest.Fault{Err: controlplane.ErrForbidden})

@@ -25,11 +25,11 @@ import (
 	v1 "hostler.io/hostler/controlplane/plugin/v1"
 )
 
-var update = flag.Bool("update", false, "write what became of the conformance checks anew")
+var update = flag.Bool("update", false, "rewrite the results of the conformance checks")
 
 // A plugin may refuse a write without returning the stored object.
 func TestAPluginKeepsWhatAStorePromises(t *testing.T) {
-	for name, tacit := range map[string]bool{"telling what is there instead": false, "telling no more than that a swap is lost": true} {
+	for name, tacit := range map[string]bool{"that returns the stored object": false, "that returns only that the swap failed": true} {
 		t.Run(name, func(t *testing.T) {
 			objectstest.Run(t, func(t *testing.T) objects.Store { return with(t, &plugintest.Server{NoObject: tacit}) })
 		})

@@ -48,7 +48,7 @@ func TestCollectReportsThatItCannotCheckRemovedImages(t *testing.T) {
 		{"a runtime that lists no pods any more", func(h *host, _ func()) {
 			h.fake.Inject(runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrUnavailable})
 		}, []string{"fake", "1 removed images"}},
-		{"a run that is cancelled looks all the same", func(h *host, cancel func()) {
+		{"a run that is cancelled still measures", func(h *host, cancel func()) {
 			h.fake.RunPod(runtimetest.PodSpec{Name: "late", Containers: []runtimetest.ContainerSpec{{Name: "unlucky", Image: "sha256:a"}}})
 			cancel()
 		}, []string{"unlucky", "pull it again"}},
@@ -87,7 +87,7 @@ func TestCollectStopsWhenTheRuntimeFails(t *testing.T) {
 	}{
 		{"it is gone from the start", runtimetest.Every, runtimetest.Fault{Err: runtime.ErrUnavailable}, 0, 0},
 		{"it hangs from the start", runtimetest.Images, runtimetest.Fault{Hang: true}, 0, 0},
-		{"it does not tell its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0, 0},
+		{"it does not report its sandbox image", runtimetest.Info, runtimetest.Fault{Err: errors.New("boom")}, 0, 0},
 		{"it answers nonsense", runtimetest.Pods, runtimetest.Fault{Err: runtime.ErrInvalidAnswer}, 0, 0},
 		{"it hangs in a removal", runtimetest.RemoveImage, runtimetest.Fault{Hang: true, Subject: "sha256:b"}, 1, 1},
 		{"it goes during a removal", runtimetest.RemoveImage, runtimetest.Fault{Delay: time.Second, Err: runtime.ErrUnavailable, Subject: "sha256:b"}, 1, 1},

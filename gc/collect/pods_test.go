@@ -184,7 +184,7 @@ func TestCollectPods(t *testing.T) {
 			},
 		},
 		{
-			name: "a pod whose network cannot be given back is told of", stays: []string{"dead"}, errors: "pod barn/dead: RemovePod dead: ",
+			name: "a pod whose network cannot be released is reported", stays: []string{"dead"}, errors: "pod barn/dead: RemovePod dead: ",
 			setup: func(h *host) {
 				h.fake.Inject(runtimetest.RemovePod, runtimetest.Fault{Err: errors.New("cni")})
 			},
@@ -214,11 +214,11 @@ func TestCollectPods(t *testing.T) {
 			setup: func(h *host) { h.survey.Kubelet = func() bool { return true } },
 		},
 		{
-			name: "logs that cannot be read are told of", errors: "find logs: denied",
+			name: "logs that cannot be read are reported", errors: "find logs: denied",
 			setup: func(h *host) { h.survey.Logs.(*logs).err = errors.New("denied") },
 		},
 		{
-			name: "a log that cannot be removed is told of", stays: []string{"/var/log/pods/barn_horse_u-gone"}, errors: "read-only",
+			name: "a log that cannot be removed is reported", stays: []string{"/var/log/pods/barn_horse_u-gone"}, errors: "read-only",
 			setup: func(h *host) { h.survey.Logs.(*logs).fault = errors.New("read-only") },
 		},
 		{

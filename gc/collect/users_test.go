@@ -35,8 +35,8 @@ func TestCollectKeepsImagesOfUsersOutsideThePodLists(t *testing.T) {
 			}
 			return builder, nil
 		}, []string{"b lru"}, 0},
-		{"a runtime that cannot tell", func(int) ([]runtime.ImageUser, error) { return nil, runtime.ErrUnsupported }, []string{"a lru"}, 0},
-		{"a runtime that stops telling", func(asked int) ([]runtime.ImageUser, error) {
+		{"a runtime that does not report users", func(int) ([]runtime.ImageUser, error) { return nil, runtime.ErrUnsupported }, []string{"a lru"}, 0},
+		{"a runtime that stops reporting users", func(asked int) ([]runtime.ImageUser, error) {
 			if asked == 1 {
 				return nil, nil
 			}

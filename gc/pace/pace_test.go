@@ -48,7 +48,7 @@ func TestEach(t *testing.T) {
 		{name: "as many at once as go with ease", most: 4, slowest: 1000 * each / 3},
 		{name: "failures do not end it, and do not make it faster", try: func(int) error { return errors.New("busy") }, most: 1, slowest: 1001 * each},
 		{name: "refusals alone do not make it faster", try: func(int) error { return runtime.ErrInUse }, most: 1, slowest: 1001 * each},
-		{name: "no use to go on", enough: 100, left: [2]int{890, 900}, most: 4, slowest: 100 * each},
+		{name: "no reason to continue", enough: 100, left: [2]int{890, 900}, most: 4, slowest: 100 * each},
 		{name: "cancelled", cancel: 100, left: [2]int{890, 900}, most: 4, slowest: 100 * each},
 	}
 	for _, tt := range tests {

@@ -20,7 +20,7 @@ func TestApart(t *testing.T) {
 		want          bool
 	}{
 		{"a file of the same mount and device", on(folder, named, 7, 1), on(file, named, 7, 1), false},
-		{"a file on an overlay tells the device of its layer", on(folder, named, 7, 1), on(file, named, 7, 2), false},
+		{"a file on an overlay has the device of its layer", on(folder, named, 7, 1), on(file, named, 7, 2), false},
 		{"so does a link", on(folder, named, 7, 1), on(link, named, 7, 2), false},
 		{"a file that is bound from the same device", on(folder, named, 7, 1), on(file, named, 8, 1), true},
 		{"a folder that is bound from the same device", on(folder, named, 7, 1), on(folder, named, 8, 1), true},

@@ -170,11 +170,11 @@ func TestALoopIsStuckAfterItsPatience(t *testing.T) {
 		}{
 			{"nothing", func() {}, 59 * time.Second, false},
 			{"still nothing", func() {}, 2 * time.Second, true},
-			{"a beat that tells of a failure", func() { l.Heartbeat(errors.New("full")) }, 59 * time.Second, false},
+			{"a heartbeat with a failure", func() { l.Heartbeat(errors.New("full")) }, 59 * time.Second, false},
 			{"a good beat", func() { l.Heartbeat(nil) }, 61 * time.Second, true},
 			{"a rest, for another has the job", func() { l.Pause() }, time.Hour, false},
-			{"a round that a person asked for meanwhile", func() { l.Heartbeat(nil) }, time.Hour, false},
-			{"the job came back", func() { l.Wake() }, 59 * time.Second, false},
+			{"a round that a person requested meanwhile", func() { l.Heartbeat(nil) }, time.Hour, false},
+			{"the job is owned again", func() { l.Wake() }, 59 * time.Second, false},
 			{"and nothing came of it", func() {}, 2 * time.Second, true},
 		}
 		for _, s := range steps {

@@ -56,9 +56,9 @@ func TestInfoQueriesOncePerConnection(t *testing.T) {
 
 func TestSandboxImage(t *testing.T) {
 	for name, c := range map[string]struct{ config, want string }{
-		"as containerd tells it":     {containerd16.config, "registry.k8s.io/pause:3.6"},
-		"as CRI-O tells it":          {`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "registry.k8s.io/pause:3.9"},
-		"none told":                  {`{"containerd":{}}`, ""},
+		"as containerd reports it":   {containerd16.config, "registry.k8s.io/pause:3.6"},
+		"as CRI-O reports it":        {`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "registry.k8s.io/pause:3.9"},
+		"none reported":              {`{"containerd":{}}`, ""},
 		"no configuration":           {``, ""},
 		"a configuration of its own": {`sandboxImage = "x"`, ""},
 		"from Docker Hub's library":  {`{"sandboxImage":"busybox"}`, "docker.io/library/busybox:latest"},
@@ -86,7 +86,7 @@ func TestSandboxImageInUse(t *testing.T) {
 	for name, c := range map[string]struct{ sandbox, want string }{
 		"by its name":  {`{"pid":1,"image":"registry.k8s.io/pause:3.10"}`, "registry.k8s.io/pause:3.10"},
 		"by its ID":    {`{"image":"` + id + `"}`, id},
-		"not told":     {`{"pid":1}`, ""},
+		"not reported": {`{"pid":1}`, ""},
 		"not readable": {`?`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -302,13 +302,13 @@ func TestAPodIsRemovedOnlyWhenAllAgree(t *testing.T) {
 		want   error // nil: any error
 		text   string
 	}{
-		{name: "its status is not told", text: "status lost", answer: func(method string) error {
+		{name: "its status is not reported", text: "status lost", answer: func(method string) error {
 			if method == "PodSandboxStatus" {
 				return status.Error(codes.Internal, "status lost")
 			}
 			return nil
 		}},
-		{name: "its containers are not told", text: "list lost", answer: func(method string) error {
+		{name: "its containers are not reported", text: "list lost", answer: func(method string) error {
 			if method == "ListContainers" {
 				return status.Error(codes.Internal, "list lost")
 			}

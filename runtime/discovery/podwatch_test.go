@@ -19,19 +19,19 @@ func TestWhenPodsAreListed(t *testing.T) {
 		steps  func(*PodWatch)
 		within time.Duration // time from the story's end until the next list
 	}{
-		"soon after a container started":                            {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerStarted}) }, within: time.Second},
-		"once for a swarm":                                          {steps: func(w *PodWatch) { swarm(w, 100) }, within: time.Second},
-		"when one ended":                                            {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerExited}) }, within: time.Second},
-		"when one was removed":                                      {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerRemoved}) }, within: time.Second},
-		"when nobody says what changed":                             {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.Changed}) }, within: time.Second},
-		"not for a container that is made":                          {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerCreated}) }, within: time.Minute + time.Second},
-		"now and then where nothing happens":                        {steps: func(*PodWatch) {}, within: time.Minute + time.Second},
-		"no sooner for an image":                                    {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ImageAdded}) }, within: time.Minute + time.Second},
-		"more often where a runtime tells nothing":                  {steps: func(w *PodWatch) { w.SetBlind("crio", true); settle() }, within: Interval + time.Second},
-		"soon after a first stream opened":                          {steps: func(w *PodWatch) { w.SetBlind("docker", false) }, within: time.Second},
-		"as usual where it tells again":                             {steps: func(w *PodWatch) { w.SetBlind("crio", true); settle(); w.SetBlind("crio", false); settle() }, within: time.Minute + time.Second},
-		"after a rest where a list takes long":                      {takes: time.Second, steps: func(w *PodWatch) { swarm(w, 1) }, within: 11 * time.Second},
-		"again soon where a runtime did not answer, and tells none": {err: errors.New("down"), steps: func(*PodWatch) {}, within: Interval + time.Second},
+		"soon after a container started":                              {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerStarted}) }, within: time.Second},
+		"once for a swarm":                                            {steps: func(w *PodWatch) { swarm(w, 100) }, within: time.Second},
+		"when one ended":                                              {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerExited}) }, within: time.Second},
+		"when one was removed":                                        {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerRemoved}) }, within: time.Second},
+		"when nobody says what changed":                               {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.Changed}) }, within: time.Second},
+		"not for a container that is made":                            {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ContainerCreated}) }, within: time.Minute + time.Second},
+		"now and then where nothing happens":                          {steps: func(*PodWatch) {}, within: time.Minute + time.Second},
+		"no sooner for an image":                                      {steps: func(w *PodWatch) { w.Notice(runtime.Event{Type: runtime.ImageAdded}) }, within: time.Minute + time.Second},
+		"more often if a runtime sends no events":                     {steps: func(w *PodWatch) { w.SetBlind("crio", true); settle() }, within: Interval + time.Second},
+		"soon after a first stream opened":                            {steps: func(w *PodWatch) { w.SetBlind("docker", false) }, within: time.Second},
+		"as usual once it sends events again":                         {steps: func(w *PodWatch) { w.SetBlind("crio", true); settle(); w.SetBlind("crio", false); settle() }, within: time.Minute + time.Second},
+		"after a rest where a list takes long":                        {takes: time.Second, steps: func(w *PodWatch) { swarm(w, 1) }, within: 11 * time.Second},
+		"again soon if a runtime did not answer, and sends no events": {err: errors.New("down"), steps: func(*PodWatch) {}, within: Interval + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

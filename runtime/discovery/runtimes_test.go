@@ -88,7 +88,7 @@ func TestPodsMayBeUnseen(t *testing.T) {
 	r = opened(t)
 	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: configured.socket}}
 	if why := r.Unseen(); why == "" {
-		t.Errorf("Unseen() = nothing before runtimes were looked for")
+		t.Errorf("Unseen() = nothing before the first scan")
 	}
 	r.discover(t.Context())
 	if why := r.Unseen(); why != "" {

@@ -39,9 +39,9 @@ func TestOnlyImagesOfARegistryHaveDigests(t *testing.T) {
 		info any
 		want []string
 	}{
-		"Docker's own store":                     {"1.45", nil, []string{"pulled", "built", "untold"}},
-		"containerd's, whose origins are told":   {"1.54", store, []string{"pulled"}},
-		"containerd's, whose origins are untold": {"1.45", store, []string{}},
+		"Docker's own store":                       {"1.45", nil, []string{"pulled", "built", "untold"}},
+		"containerd's, whose origins are reported": {"1.54", store, []string{"pulled"}},
+		"containerd's, whose origins are untold":   {"1.45", store, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, tt.api, nil)

@@ -115,8 +115,8 @@ func TestASignalIsSentOnceToAProcess(t *testing.T) {
 		since time.Time
 		want  []string
 	}{
-		"one that lived on":         {time.Now().Add(-time.Hour), []string{"a SIGQUIT"}},
-		"one that was started anew": {time.Now().Add(time.Hour), []string{"a SIGQUIT", "a SIGQUIT"}},
+		"one that lived on":                  {time.Now().Add(-time.Hour), []string{"a SIGQUIT"}},
+		"a container that was started again": {time.Now().Add(time.Hour), []string{"a SIGQUIT", "a SIGQUIT"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := started(tt.since)

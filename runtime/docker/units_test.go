@@ -250,7 +250,7 @@ func TestTheClientOfAServiceMayChange(t *testing.T) {
 		"started during a list":      {first: "exited", then: []string{"docker start -a shop"}},
 		"created during a list":      {first: "created", then: []string{"docker run --name shop nginx"}},
 		"no process can be listed":   {first: "running", then: []string{"", "docker wait shop"}},
-		"a client that starts anew":  {first: "running", then: []string{"docker start -a shop", "sleep 1", "docker start -a shop"}},
+		"a client that starts again": {first: "running", then: []string{"docker start -a shop", "sleep 1", "docker start -a shop"}},
 		"it ran before it was found": {first: "exited", then: []string{"sleep 1", "docker wait shop"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,13 +56,13 @@ func TestDetectStartsNoServiceDuringAShutdown(t *testing.T) {
 		units   local.Units
 		asked   bool
 	}{
-		"it sleeps, and is meant to be woken":       {[]int{1}, true, downing(false), true},
-		"it sleeps, without a service manager":      {[]int{1}, true, nil, true},
-		"it sleeps while the host goes down":        {[]int{1}, true, downing(true), false},
-		"it is awake while the host goes down":      {[]int{1, 12}, true, downing(true), true},
-		"it sleeps, and is not meant to be woken":   {[]int{1}, false, downing(false), false},
-		"it is a daemon, while the host goes down":  {[]int{12}, false, downing(true), true},
-		"it is awake, and nobody tells of the host": {[]int{1, 12}, true, nil, true},
+		"it sleeps, and is meant to be woken":                 {[]int{1}, true, downing(false), true},
+		"it sleeps, without a service manager":                {[]int{1}, true, nil, true},
+		"it sleeps while the host goes down":                  {[]int{1}, true, downing(true), false},
+		"it is awake while the host goes down":                {[]int{1, 12}, true, downing(true), true},
+		"it sleeps, and is not meant to be woken":             {[]int{1}, false, downing(false), false},
+		"it is a daemon, while the host goes down":            {[]int{12}, false, downing(true), true},
+		"it is running, and the state of the host is unknown": {[]int{1, 12}, true, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := false

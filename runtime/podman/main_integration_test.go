@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-var update = flag.Bool("update", false, "write what became of the suite's cases anew")
+var update = flag.Bool("update", false, "rewrite the results of the suite")
 
 func TestMain(m *testing.M) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))

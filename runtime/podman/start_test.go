@@ -131,7 +131,7 @@ func TestRunsOfPodmansContainersAreReportedExactly(t *testing.T) {
 		{"a start failed", "created", 0, began, ended, nil, runtime.Exited, began, ended, false},
 		{"it runs again, in the same second", "running", 8, began, ended, answer("running", began.Add(1), ended), runtime.Running, began.Add(1), time.Time{}, true},
 		{"and again", "running", 9, began, ended, answer("running", began.Add(2), ended), runtime.Running, began.Add(2), time.Time{}, true},
-		{"it ended, and does not tell", "exited", 0, began, ended.Add(time.Second), 500, runtime.Exited, time.Time{}, second.Add(time.Second), true},
+		{"it ended, without an end time", "exited", 0, began, ended.Add(time.Second), 500, runtime.Exited, time.Time{}, second.Add(time.Second), true},
 		{"it was started as the list was made", "exited", 0, began, ended, answer("running", ended, ended), runtime.Exited, time.Time{}, second, true},
 		{"the host lost its power", "exited", 0, ended.Add(time.Hour), ended, answer("exited", ended.Add(time.Hour), ended), runtime.Exited, ended.Add(time.Hour), time.Time{}, true},
 		{"it ended before Podman had noted its start", "exited", 0, ended.Add(time.Second), ended, answer("exited", ended.Add(time.Second), ended), runtime.Exited, ended.Add(time.Second), ended, true},

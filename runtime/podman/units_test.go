@@ -389,14 +389,14 @@ func TestAContainerWhoseMonitorIsAUnitsMainProcessIsStoppedByIt(t *testing.T) {
 		stopped []string
 		sent    []string
 	}{
-		"it says of none":                {nil, "/usr/bin/conmon -c a", "", nil, []string{"container-web.service 4711"}, nil},
-		"it says of another one":         {object{"PODMAN_SYSTEMD_UNIT": "web.service"}, "/usr/bin/conmon -c a", "", nil, []string{"container-web.service 4711"}, nil},
-		"hierarchies of version 1":       {nil, "/usr/bin/conmon -c a", "3:pids:/\n1:name=systemd:/system.slice/container-web.service\n0::/\n", nil, []string{"container-web.service 4711"}, nil},
-		"its unit has groups of its own": {nil, "/usr/bin/conmon -c a", "0::/system.slice/container-web.service/supervisor\n", nil, []string{"container-web.service 4711"}, nil},
-		"its monitor is in a scope":      {nil, "/usr/bin/conmon -c a", "0::/machine.slice/libpod-conmon-a.scope\n", nil, nil, []string{"stop"}},
-		"its monitor is no more":         {nil, "nginx -c a", "", nil, nil, []string{"stop"}},
-		"its monitor is another one's":   {nil, "/usr/bin/conmon -c b", "", nil, nil, []string{"stop"}},
-		"systemd does not tell of whom":  {nil, "/usr/bin/conmon -c a", "", errors.New("systemd does not answer"), nil, []string{"stop"}},
+		"it says of none":                  {nil, "/usr/bin/conmon -c a", "", nil, []string{"container-web.service 4711"}, nil},
+		"it says of another one":           {object{"PODMAN_SYSTEMD_UNIT": "web.service"}, "/usr/bin/conmon -c a", "", nil, []string{"container-web.service 4711"}, nil},
+		"hierarchies of version 1":         {nil, "/usr/bin/conmon -c a", "3:pids:/\n1:name=systemd:/system.slice/container-web.service\n0::/\n", nil, []string{"container-web.service 4711"}, nil},
+		"its unit has groups of its own":   {nil, "/usr/bin/conmon -c a", "0::/system.slice/container-web.service/supervisor\n", nil, []string{"container-web.service 4711"}, nil},
+		"its monitor is in a scope":        {nil, "/usr/bin/conmon -c a", "0::/machine.slice/libpod-conmon-a.scope\n", nil, nil, []string{"stop"}},
+		"its monitor is no more":           {nil, "nginx -c a", "", nil, nil, []string{"stop"}},
+		"its monitor is another one's":     {nil, "/usr/bin/conmon -c b", "", nil, nil, []string{"stop"}},
+		"systemd does not report the unit": {nil, "/usr/bin/conmon -c a", "", errors.New("systemd does not answer"), nil, []string{"stop"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, end := running(t, c.labels, nil, false)

@@ -14,7 +14,7 @@ import (
 	"hostler.io/hostler/test/machine/debian"
 )
 
-var update = flag.Bool("update", false, "write what became of the suite's cases anew")
+var update = flag.Bool("update", false, "rewrite the results of the suite")
 
 // TestMain runs the tests with the host's cgroups. If these are not version 2 alone, as on most
 // hosts, it runs them with version 2 alone, too.

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/test/kept"
 )
 
-var update = flag.Bool("update", false, "write the table in docs/reference/runtimes.md anew")
+var update = flag.Bool("update", false, "rewrite the table in docs/reference/runtimes.md")
 
 // columns are the runtimes of the table, in order.
 var columns = []string{"containerd", "Docker", "Podman", "runc", "crun"}

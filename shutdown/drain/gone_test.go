@@ -23,11 +23,11 @@ func TestContainersThatEndedWithoutTheirRuntimeAreNotAwaited(t *testing.T) {
 		outcome  journal.Outcome
 		took     time.Duration // maximum
 	}{
-		"all have ended":        {nil, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), true, "", 2 * time.Second},
-		"one lives":             {[]string{id("a")}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
-		"the runtime is slow":   {nil, fmt.Errorf("%w: %w", runtime.ErrUnavailable, errSlow{}), false, journal.Left, 0},
-		"the look for it hangs": {[]string{"hangs"}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 27 * time.Second},
-		"nobody can tell of it": {[]string{"?"}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
+		"all have ended":           {nil, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), true, "", 2 * time.Second},
+		"one lives":                {[]string{id("a")}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
+		"the runtime is slow":      {nil, fmt.Errorf("%w: %w", runtime.ErrUnavailable, errSlow{}), false, journal.Left, 0},
+		"the check for it hangs":   {[]string{"hangs"}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 27 * time.Second},
+		"its state cannot be read": {[]string{"?"}, fmt.Errorf("%w: connection refused", runtime.ErrUnavailable), false, journal.Left, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {

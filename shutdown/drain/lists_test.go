@@ -96,9 +96,9 @@ func TestANewContainerIsStoppedInOrder(t *testing.T) {
 		proxy    string
 		api      string
 	}{
-		"and somebody told":                        {true, runtimetest.Fault{Delay: 300 * time.Millisecond}, "TERM@300ms", "TERM@1.3s"},
-		"and somebody told, but nobody lists them": {true, runtimetest.Fault{Hang: true}, "", "TERM@1s"},
-		"and nobody told":                          {false, runtimetest.Fault{Delay: 300 * time.Millisecond}, "TERM@300ms", "TERM@10ms"},
+		"and an event reports it":                     {true, runtimetest.Fault{Delay: 300 * time.Millisecond}, "TERM@300ms", "TERM@1.3s"},
+		"and an event reports it, but no list has it": {true, runtimetest.Fault{Hang: true}, "", "TERM@1s"},
+		"and no event reports it":                     {false, runtimetest.Fault{Delay: 300 * time.Millisecond}, "TERM@300ms", "TERM@10ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {

@@ -132,7 +132,7 @@ func TestABootIDWithoutTheStartOfSystemdMatches(t *testing.T) {
 	}{
 		{"the second process does not reach the service manager", "one@17", "one", true},
 		{"the first process did not", "one", "one@17", true},
-		{"the service manager was started anew: a soft-reboot", "one@17", "one@18", false},
+		{"the service manager was started again: a soft-reboot", "one@17", "one@18", false},
 		{"the kernel was", "one@17", "two@17", false},
 		{"the kernel was, and the service manager is not reached", "one@17", "two", false},
 	} {

@@ -31,7 +31,7 @@ func TestPodStatus(t *testing.T) {
 			journal.PodRecord{Outcome: journal.Stopped, ExitCodes: map[string]int32{"b": 143, "c": 1, "a": 0}},
 			journal.PodStatus{Phase: corev1.PodFailed, Reason: "Error", Message: "container b exited with code 143; container c exited with code 1"},
 		},
-		"it ended, and no runtime told how": {
+		"it ended, and no runtime reported how": {
 			journal.Record{FinishedAt: noon},
 			journal.PodRecord{Outcome: journal.Stopped},
 			journal.PodStatus{Phase: corev1.PodUnknown, Message: "its containers exited in time; exit codes unknown"},
@@ -56,7 +56,7 @@ func TestPodStatus(t *testing.T) {
 			journal.PodRecord{Outcome: journal.Skipped},
 			journal.PodStatus{Phase: corev1.PodRunning},
 		},
-		"a person spared it": {
+		"a person exempted it": {
 			journal.Record{Trigger: journal.TriggerManual, FinishedAt: noon},
 			journal.PodRecord{Outcome: journal.Skipped},
 			journal.PodStatus{Phase: corev1.PodRunning},
@@ -95,7 +95,7 @@ func TestTheLastShutdownIsKeptForADay(t *testing.T) {
 		"a clock that was set right since the boot": {finished: true, boot: "two", after: hour, since: 50 * 365 * day, uptime: hour, want: true},
 		"a power cut":                               {boot: "two", after: hour, since: hour, uptime: hour, want: true},
 		"a power cut, a day after the boot":         {boot: "two", after: hour, since: day, uptime: day},
-		"a drain that goes on after a restart":      {boot: "one", since: 7 * day, uptime: 90 * day, want: true},
+		"a drain that continues after a restart":    {boot: "one", since: 7 * day, uptime: 90 * day, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestAShutdownThatWasCancelledIsReported(t *testing.T) {
 		boot    string
 		want    *journal.Record
 	}{
-		"while no process heard of it":     {[]*journal.Record{unanswered}, "one", unanswered},
+		"while no process received it":     {[]*journal.Record{unanswered}, "one", unanswered},
 		"none was":                         {[]*journal.Record{last}, "one", nil},
 		"in this boot":                     {[]*journal.Record{called}, "one", called},
 		"and then one that asked nobody":   {[]*journal.Record{called, unasked}, "one", called},

@@ -114,7 +114,7 @@ func TestPendingRestarts(t *testing.T) {
 		"a cancelled drain, not settled":  {func(j *journal.Journal) { j.Put(cancelled(shopDrain())) }, "", "web@0s"},
 		"a cancelled drain":               {func(j *journal.Journal) { j.Put(cancelled(shopDrain())); j.Settle() }, "web@0sl", "web@0s"},
 		"a drain whose shutdown never is": {func(j *journal.Journal) { j.Put(finished(shopDrain())); j.Settle() }, "web@0sl", "web@0s"},
-		"what was started again is told until the next shutdown": {func(j *journal.Journal) {
+		"a restart is reported until the next shutdown": {func(j *journal.Journal) {
 			j.Put(cancelled(shopDrain()))
 			j.Settle()
 			start(j, "web", journal.Restarted)

@@ -33,7 +33,7 @@ func TestPriority(t *testing.T) {
 		{"critical", runtime.Pod{Annotations: values{runtime.LabelCritical: "true"}}, plan.CriticalPriority, 0},
 		{"a rule", runtime.Pod{Namespace: "kube-system"}, plan.CriticalPriority, 0},
 		{"critical false overrules a rule", runtime.Pod{Namespace: "kube-system", Labels: values{runtime.LabelCritical: "false"}}, 0, 0},
-		{"a faulty label gives way to the annotation", runtime.Pod{Labels: values{runtime.LabelPriority: "high"}, Annotations: values{runtime.LabelPriority: "2"}}, 2, 1},
+		{"the annotation replaces a faulty label", runtime.Pod{Labels: values{runtime.LabelPriority: "high"}, Annotations: values{runtime.LabelPriority: "2"}}, 2, 1},
 		{"too large a number", runtime.Pod{Labels: values{runtime.LabelPriority: "2147483648"}}, 0, 1},
 		{"faulty priority, then critical", runtime.Pod{Labels: values{runtime.LabelPriority: "", runtime.LabelCritical: "true"}}, plan.CriticalPriority, 1},
 		{"critical is neither true nor false", runtime.Pod{Labels: values{runtime.LabelCritical: "yes"}, Namespace: "kube-system"}, plan.CriticalPriority, 1},

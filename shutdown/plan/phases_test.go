@@ -106,7 +106,7 @@ func TestFit(t *testing.T) {
 		{"nobody knows what is granted", 0, 20 * time.Second, 10 * time.Second},
 		{"just enough", 36 * time.Second, 20 * time.Second, 10 * time.Second},
 		{"more than enough", time.Hour, 20 * time.Second, 10 * time.Second},
-		{"regular pods give way", 26 * time.Second, 10 * time.Second, 10 * time.Second},
+		{"regular pods get less time", 26 * time.Second, 10 * time.Second, 10 * time.Second},
 		{"logind's default leaves regular pods a second to be asked in", 5 * time.Second, time.Second, 2750 * time.Millisecond},
 		{"critical pods are asked first", time.Second, 0, 750 * time.Millisecond},
 	}

@@ -280,7 +280,7 @@ func TestFilesAppearChangeBreakAndDisappear(t *testing.T) {
 		}
 		put(t, b.folder+"/a", script, 0o755)
 		b.after(conditions.ScanInterval)
-		b.wantAnswers(t, "after that is mended", "hostler.io/A passed", "hostler.io/B passed")
+		b.wantAnswers(t, "after the fix", "hostler.io/A passed", "hostler.io/B passed")
 
 		put(t, b.folder+"/twin", header("type: hostler.io/B"), 0o755)
 		b.after(conditions.ScanInterval)

@@ -149,7 +149,7 @@ func TestAHostThatGoesDownIsDrainingUntilTheGuardKnowsBetter(t *testing.T) {
 			{"before it has looked after a restart amid a drain", 0, shutdown.Status{Current: running, InhibitDelayNeeded: needed}, true},
 			{"when it has looked, and armed", 0, shutdown.Status{State: shutdown.Armed, InhibitDelayNeeded: needed}, false},
 			{"before it has looked, after one that is over", 0, shutdown.Status{Current: over, InhibitDelayNeeded: needed}, false},
-			{"before it has looked, after one that was called off", 0, shutdown.Status{Current: cancelled, InhibitDelayNeeded: needed}, false},
+			{"before its first check, after a cancelled shutdown", 0, shutdown.Status{Current: cancelled, InhibitDelayNeeded: needed}, false},
 			{"where it cannot look for longer than a drain takes", 36 * time.Second, shutdown.Status{Current: running, InhibitDelayNeeded: needed}, false},
 		} {
 			time.Sleep(c.after)

@@ -85,7 +85,7 @@ func TestMachineLeavesOutWhatTheHostLacks(t *testing.T) {
 			probe.Machine{OSImage: "Linux", CPUs: 1, MemoryBytes: 1000 << 10},
 		},
 		{
-			"an ARM board whose CPUs tell neither core nor package",
+			"an ARM board whose CPUs report neither core nor package",
 			map[string]string{
 				"proc/meminfo": meminfo, "sys/devices/system/cpu/online": "0-1\n",
 				"sys/devices/system/node/node0/cpu0/uevent": "", "sys/devices/system/node/node0/cpu1/uevent": "",

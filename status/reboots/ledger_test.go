@@ -86,7 +86,7 @@ func TestStatusReportsTheLastReboot(t *testing.T) {
 			goesDown, "two@200", drained(before, nil), back,
 			"expected (reboot announced by logind), graceful, pods were stopped in 12.345s, this boot started 1m40s later by the host's clock", true,
 		},
-		"a kind that systemd does not tell": {
+		"a kind that systemd does not report": {
 			goesDown, "two@200", drained(before, func(r *journal.Record) { r.Kind = "" }),
 			time.Time{},
 			"expected (announced by logind), graceful, pods were stopped in 12.345s", true,
@@ -134,7 +134,7 @@ func TestStatusReportsTheLastReboot(t *testing.T) {
 		},
 		"an agent that starts again":                            {stops, before, nothing, back, "", true},
 		"an agent that died and starts again":                   {dies, before, nothing, back, "", true},
-		"a service manager that does not tell its start now":    {dies, "one", nothing, back, "", true},
+		"a service manager that does not report its start now":  {dies, "one", nothing, back, "", true},
 		"a restart of the service manager that logs of nothing": {dies, "one@1763640100", nothing, back, "unexpected (forced, without a reboot of the kernel): the host went down while the agent was running", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -92,7 +92,7 @@ func TestADecisionOutlivesTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		next()
-		d.wantCordoned(t, "made anew,", true)
+		d.wantCordoned(t, "created again,", true)
 		if by := d.Decided(); by == nil || by.By != "alice" {
 			t.Errorf("Decided() = %+v, want alice's word", by)
 		}

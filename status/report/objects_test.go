@@ -195,7 +195,7 @@ func TestAHostFixesItsOwnTaintsInAStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		wantTaints("as soon as somebody has taken it away", ours, theirs)
+		wantTaints("as soon as somebody has removed it", ours, theirs)
 		if got := a.events("NodeRestored"); len(got) != 1 || !strings.Contains(got[0], "taint example.com/gpu=true:NoSchedule") {
 			t.Errorf("Events = %q, want one of the taint that is set again", got)
 		}
@@ -204,7 +204,7 @@ func TestAHostFixesItsOwnTaintsInAStore(t *testing.T) {
 		mu.Unlock()
 		a.Changed()
 		synctest.Wait()
-		wantTaints("configured anew", theirs, later)
+		wantTaints("after a new configuration", theirs, later)
 		if got := a.events("TaintsMissing", "NodeRestored"); len(got) != 1 {
 			t.Errorf("Events = %q, want no more", got)
 		}

@@ -39,7 +39,7 @@ func TestTheNodeIsWrittenOnChangeAndRegularly(t *testing.T) {
 		d.after(t, time.Minute, "nothing changed again", 1, 2)
 
 		d.set(func() { d.guard = shutdown.Status{State: shutdown.Disarmed, Reason: "no logind"} })
-		d.after(t, 9*time.Second+time.Millisecond, "a change that the next look finds", 1, 3)
+		d.after(t, 9*time.Second+time.Millisecond, "a change that the next check finds", 1, 3)
 		d.set(func() { d.guard = shutdown.Status{State: shutdown.Armed} })
 		d.Changed()
 		d.after(t, 0, "a change that somebody noticed", 1, 4)
@@ -202,7 +202,7 @@ func TestANodeOfAnotherOwnerIsNotWritten(t *testing.T) {
 		d.set(func() { d.mine = false })
 		d.after(t, time.Hour, "when it is lost again", 1, 1)
 		d.set(func() { d.mine = true })
-		d.after(t, 10*time.Second, "and when it comes back", 2, 2)
+		d.after(t, 10*time.Second, "and when it recovers", 2, 2)
 	})
 }
 

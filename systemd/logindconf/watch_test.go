@@ -37,7 +37,7 @@ func TestAWatcherSeesWhatCounts(t *testing.T) {
 		{"a file that logind does not read", func(root string) error {
 			return os.WriteFile(filepath.Join(root, "etc/systemd/logind.conf.d/a.conf.bak"), nil, 0o644)
 		}, false},
-		{"a look at the files", func(root string) error { logindconf.Fingerprint(root); return nil }, false},
+		{"a read of the files", func(root string) error { logindconf.Fingerprint(root); return nil }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := lay(t, map[string]string{file: "[Login]\n"})

@@ -148,7 +148,7 @@ func TestANodesOwnRightsAreEnough(t *testing.T) {
 			t.Errorf("the Lease is there after a leave:\n%s", out)
 		}
 	})
-	t.Run("doctor tells apart why the cluster is out of reach", func(t *testing.T) {
+	t.Run("doctor reports why the cluster is unreachable", func(t *testing.T) {
 		a.prints("leave", "--undo")
 		eventually(t, "it is Ready", c.ready("modest"))
 		check(t, c.APIServer.Kill())

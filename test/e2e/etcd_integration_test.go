@@ -129,7 +129,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 		eventually(t, "there is a new node", func() bool { n := f.node(name); return n != nil && n.UID != before })
 		wellIn("it is Ready and alive")
 	})
-	t.Run("an agent that dies, and comes back", func(t *testing.T) {
+	t.Run("an agent that dies, and restarts", func(t *testing.T) {
 		a.kill()
 		eventually(t, "its lease is gone", func() bool { return !f.alive(name) })
 		if f.node(name) == nil {
@@ -143,7 +143,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 		a.start()
 		wellIn("it is back")
 	})
-	t.Run("etcd dies, and comes back", func(t *testing.T) {
+	t.Run("etcd dies, and restarts", func(t *testing.T) {
 		check(t, f.Members[0].Kill())
 		eventually(t, "hostler reports the overdue lease", func() bool { return a.status().ControlPlane.Overdue != "" })
 		check(t, f.Run(t.Context()))

@@ -229,7 +229,7 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 	}
 
 	f.ctl("put", setting, "2m")
-	becomes("its Lease is as all hosts are asked for", "120, etcd 120")
+	becomes("its Lease has the duration for all hosts", "120, etcd 120")
 	mentions(t, "hostler status", a.screen(), "valid for 120s; the control plane's setting for all hosts requests 2m0s")
 	f.ctl("put", setting, "soon")
 	s := a.await("the status reports the invalid value", func(s api.Status) bool { return s.LeasePace != nil && len(s.LeasePace.Faults) == 1 })

@@ -111,7 +111,7 @@ func TestANodeOfACluster(t *testing.T) {
 		eventually(t, "there is a new node", func() bool { n := c.node("rack1-node1"); return n != nil && n.UID != before })
 		eventually(t, "it is Ready", ready(corev1.ConditionTrue))
 	})
-	t.Run("an agent that dies, and comes back", func(t *testing.T) {
+	t.Run("an agent that dies, and restarts", func(t *testing.T) {
 		a.kill()
 		eventually(t, "the cluster takes the node for lost", ready(corev1.ConditionUnknown))
 		eventually(t, "the cluster taints it", func() bool {
@@ -120,7 +120,7 @@ func TestANodeOfACluster(t *testing.T) {
 		a.start()
 		eventually(t, "the cluster sees the node Ready again", ready(corev1.ConditionTrue))
 	})
-	t.Run("an agent that is held up and has nothing to tell", func(t *testing.T) {
+	t.Run("an agent that is blocked and has nothing to report", func(t *testing.T) {
 		check(t, a.process.Signal(syscall.SIGSTOP))
 		eventually(t, "the cluster takes the node for lost", ready(corev1.ConditionUnknown))
 		check(t, a.process.Signal(syscall.SIGCONT))

@@ -158,7 +158,7 @@ func TestSocketsWithoutARuntimeBehindThemAreNamedOnce(t *testing.T) {
 	check(t, l.Close())
 	t.Cleanup(func() { check(t, os.Remove(knownSocket)) })
 	a := startAgent(t, quick+"runtimes: auto")
-	s := a.await("the runtimes were looked for", func(s api.Status) bool { return condition(s, corev1.NodeReady).Reason == status.ReasonNoRuntime })
+	s := a.await("the runtimes were scanned", func(s api.Status) bool { return condition(s, corev1.NodeReady).Reason == status.ReasonNoRuntime })
 	mentions(t, "message of Ready", condition(s, corev1.NodeReady).Message, knownSocket, "do not answer")
 	if lines := a.logLines("level=WARN", "without a usable runtime", knownSocket); len(lines) != 1 {
 		t.Errorf("warnings in the log = %q, want one", lines)

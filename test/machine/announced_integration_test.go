@@ -50,7 +50,7 @@ func TestAnnouncedShutdowns(t *testing.T) {
 			// It is the last one: the boot ID does not distinguish what follows.
 			ways = append(ways, shutdownKind{name: "systemctl soft-reboot", down: by("systemctl soft-reboot"), same: true, kind: "soft-reboot"})
 		}
-		t.Run("scheduled and called off", func(t *testing.T) { cancelAnnounced(t, m) })
+		t.Run("scheduled and cancelled", func(t *testing.T) { cancelAnnounced(t, m) })
 		for i, way := range ways {
 			pods := workload() // started in the previous boot
 			if i > 0 {
@@ -148,7 +148,7 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 		t.Errorf("logind has scheduled %s, want nothing", got)
 	}
 	m.Run(scheduleIn(5*time.Second, "poweroff") + " && shutdown -c && sleep 7")
-	stillOpen(t, m, "it was called off, and its time is over")
+	stillOpen(t, m, "it was cancelled, and its time is over")
 }
 
 // TestAShutdownIsCancelledTooLate cancels a shutdown while it is delayed. systemd 252 reports

@@ -78,7 +78,7 @@ func ailments() []ailment {
 			check: "agent", verdict: doctor.Fail, message: "hostler.service is inactive, so that a shutdown would not wait for the pods: no agent answers", fix: "systemctl start hostler",
 		},
 		{
-			name: "agent not running, and what it alone could tell", enter: "systemctl stop hostler",
+			name: "agent not running, and checks that need it", enter: "systemctl stop hostler",
 			check: "protection", verdict: doctor.Unknown, message: "not checked: the agent is not running", fix: "see check agent", leave: "systemctl start hostler",
 		},
 		{

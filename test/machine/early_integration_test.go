@@ -67,7 +67,7 @@ func TestAskedAgain(t *testing.T) {
 		)
 		m.Hostler("cordon")
 		boot := m.BootID()
-		down := m.AwaitDown("a reboot that is asked for again", func() error {
+		down := m.AwaitDown("a reboot that is requested again", func() error {
 			m.Run("systemctl reboot")
 			m.Eventually("web is sent the stop signal", func() bool { return !m.Work().Pod("web")[0].Term().IsZero() })
 			// systemd may refuse these while it waits.

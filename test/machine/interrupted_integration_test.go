@@ -211,7 +211,7 @@ func (in interrupted) busDuringADrain() {
 	awaitState(in.T, in.m, shutdown.Released)
 	in.m.Run(restartLogind)
 	in.awaitBack(restartLogind)
-	expectOneLock(in.T, in.m, "after a release that nobody heard")
+	expectOneLock(in.T, in.m, "after a release that logind did not report")
 	in.deploy("after")
 	in.m.GoesDown("systemctl reboot")
 	work := in.m.Work().Boot(boot)

@@ -118,9 +118,9 @@ func TestWhatANodeSays(t *testing.T) {
 		scene
 		want string
 	}{
-		"a slot is reported":                          {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
-		"once":                                        {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
-		"one of an earlier request makes way":         {scene{step: waiting, holds: "r0"}, "-; free n1"},
+		"a slot is reported":                 {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
+		"once":                               {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
+		"one of an earlier request is freed": {scene{step: waiting, holds: "r0"}, "-; free n1"},
 		"what an earlier request got is replaced":     {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r0", Granted: granted(), Cordoned: true}, unschedulable: true}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
 		"nothing is said to one that waits not":       {scene{step: controlplane.RebootWanted}, "-"},
 		"a slot that was released is lost":            {scene{step: draining, slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{a}}, "r1 the slot was released; unschedulable false"},

@@ -24,7 +24,7 @@ const nothing = "nothing"
 func Exceptions() map[string]Exception {
 	const (
 		alone    = "the lab's manager has no other units, and nothing starts with it"
-		reported = "tests take what the agent tells its service manager, and look at it (lab.Notify)"
+		reported = "tests receive the notifications to the service manager (lab.Notify)"
 		ends     = "tests end the agent, in every way, and start it again"
 		human    = "is for people"
 	)

@@ -90,7 +90,7 @@ func work(args []string) int {
 	flags := flag.NewFlagSet("work", flag.ExitOnError)
 	name := flags.String("name", "", "NAMESPACE/POD/CONTAINER")
 	boot := flags.String("boot", "", "the machine's boot ID; if empty, what the file "+job.BootFile+" has")
-	ignore := flags.Bool("ignore-term", false, "write SIGTERM down and go on")
+	ignore := flags.Bool("ignore-term", false, "record SIGTERM and continue")
 	slowly := flags.Duration("ends-slowly", 0, "how long to take to end after SIGTERM")
 	after := flags.Duration("ends-after", 0, "when to end without being asked; 0s: never")
 	_ = flags.Parse(args) // exits on an error
