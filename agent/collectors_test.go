@@ -25,11 +25,11 @@ func TestAutomaticRunsLeaveAloneWhatPeopleBuild(t *testing.T) {
 				a := r.build(t)
 				automatic := runs.NewReport("interval")
 				for what, want := range map[string]struct {
-					spared []string
-					alone  bool
+					excluded []string
+					alone    bool
 				}{"images": {a.gc.images.ExcludedRuntimes(automatic), c.images}, "containers": {a.gc.dead.ExcludedRuntimes(automatic), c.containers}} {
-					if got := slices.Contains(want.spared, kind); got != (want.alone && kind != "cri") {
-						t.Errorf("automatic runs of %s exclude %v, want %s among them: %t", what, want.spared, kind, want.alone && kind != "cri")
+					if got := slices.Contains(want.excluded, kind); got != (want.alone && kind != "cri") {
+						t.Errorf("automatic runs of %s exclude %v, want %s among them: %t", what, want.excluded, kind, want.alone && kind != "cri")
 					}
 				}
 			})

@@ -135,12 +135,12 @@ func TestANodeThatAnotherClientCreatesIsAwaitedAndDeleted(t *testing.T) {
 	}
 	renewed := fake.Calls(controlplanetest.RenewLease)
 	r.eventually(t, "that it has left", func(s api.Status) bool { return strings.Contains(s.ControlPlane.Paused, "hostler leave") })
-	looked := func() time.Time {
+	lastRound := func() time.Time {
 		n, _, _, _ := a.reports.reporter.Current()
 		return n.Status.Conditions[0].LastHeartbeatTime.Time
 	}
-	before := looked()
-	r.eventually(t, "two more rounds", func(api.Status) bool { return looked().After(before.Add(time.Second)) })
+	before := lastRound()
+	r.eventually(t, "two more rounds", func(api.Status) bool { return lastRound().After(before.Add(time.Second)) })
 	if _, err := fake.Node(t.Context(), nodeName); !errors.Is(err, controlplane.ErrNotFound) || fake.Calls(controlplanetest.RenewLease) != renewed {
 		t.Errorf("after it has left: Node() = %v, %d renewals, want nothing written", err, fake.Calls(controlplanetest.RenewLease)-renewed)
 	}

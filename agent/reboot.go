@@ -88,7 +88,7 @@ var errFilesHang = errors.New("the file system does not answer")
 func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), fileTime, errFilesHang)
 	defer cancel()
-	files, unread, err := h.files.Look(ctx)
+	files, unread, err := h.files.Check(ctx)
 	if err != nil {
 		unread = []reboot.Finding{{Source: strings.Join(h.a.config().Reboot.Sentinels, ", "), Message: err.Error()}}
 	}

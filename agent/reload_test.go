@@ -26,9 +26,9 @@ func TestReloadAppliesLiveKeys(t *testing.T) {
 	r.cfg.Status.UpdateInterval = seconds(3600)
 	r.next = r.cfg
 	a := r.build(t)
-	looked := make(chan error, 2)
-	go func() { _ = a.reports.reporter.Run(t.Context(), func(err error) { looked <- err }) }()
-	<-looked
+	heartbeats := make(chan error, 2)
+	go func() { _ = a.reports.reporter.Run(t.Context(), func(err error) { heartbeats <- err }) }()
+	<-heartbeats
 	r.next.ImageGC.HighThresholdPercent, r.next.ImageGC.LowThresholdPercent = 70, 60
 	r.next.ImageGC.Interval, r.next.ContainerGC.Interval = seconds(90), seconds(45)
 	r.next.ImageGC.Keep = []string{"registry.example.net/*"}
@@ -62,7 +62,7 @@ func TestReloadAppliesLiveKeys(t *testing.T) {
 		t.Errorf("the log's level = %v, want debug", r.level.Level())
 	}
 	select {
-	case <-looked:
+	case <-heartbeats:
 	case <-time.After(bound):
 		t.Error("the reporter was not notified")
 	}

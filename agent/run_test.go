@@ -79,15 +79,15 @@ func (m *manager) next(t *testing.T, within time.Duration) string {
 // expects waits for a notification that starts with want.
 func (m *manager) expects(t *testing.T, want string) {
 	t.Helper()
-	var heard []string
+	var states []string
 	for end := time.Now().Add(bound); time.Now().Before(end); {
 		got := m.next(t, time.Until(end))
 		if strings.HasPrefix(got, want) {
 			return
 		}
-		heard = append(heard, got)
+		states = append(states, got)
 	}
-	t.Fatalf("the service manager received %q, want %q", heard, want)
+	t.Fatalf("the service manager received %q, want %q", states, want)
 }
 
 // folder has a short path, because the path of a socket is limited to 107 bytes.

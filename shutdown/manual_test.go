@@ -145,13 +145,13 @@ func TestThePlanOfAManualDrainOmitsCriticalPodsUnlessRequested(t *testing.T) {
 		r.logind.ceiling = 8 * time.Second // logind's limit does not apply to a manual drain
 		r.usual()
 		r.start()
-		p, spared, err := r.guard.PlanManualDrain(t.Context(), false)
-		if err != nil || len(p.Phases) != 2 || len(p.Phases[0].Pods) != 1 || len(p.Phases[1].Pods) != 0 || len(spared) != 1 || spared[0].Name != "dns" || p.Phases[0].Grace.Duration != 20*time.Second {
-			t.Errorf("PlanManualDrain(false) = %+v, %+v, %v, want web in 20s, and dns exempted", p, spared, err)
+		p, exempt, err := r.guard.PlanManualDrain(t.Context(), false)
+		if err != nil || len(p.Phases) != 2 || len(p.Phases[0].Pods) != 1 || len(p.Phases[1].Pods) != 0 || len(exempt) != 1 || exempt[0].Name != "dns" || p.Phases[0].Grace.Duration != 20*time.Second {
+			t.Errorf("PlanManualDrain(false) = %+v, %+v, %v, want web in 20s, and dns exempt", p, exempt, err)
 		}
-		p, spared, err = r.guard.PlanManualDrain(t.Context(), true)
-		if err != nil || len(p.Phases[1].Pods) != 1 || len(spared) != 0 {
-			t.Errorf("PlanManualDrain(true) = %+v, %+v, %v, want dns in it", p, spared, err)
+		p, exempt, err = r.guard.PlanManualDrain(t.Context(), true)
+		if err != nil || len(p.Phases[1].Pods) != 1 || len(exempt) != 0 {
+			t.Errorf("PlanManualDrain(true) = %+v, %+v, %v, want dns in it", p, exempt, err)
 		}
 		if n := len(r.fake.Signals()); n != 0 {
 			t.Errorf("%d signals were sent for a plan", n)

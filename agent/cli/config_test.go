@@ -84,9 +84,9 @@ func TestReloadSignalsTheProcessThatTheUnitNames(t *testing.T) {
 	if got := hostler("/nowhere", "reload"); got.code != 3 {
 		t.Errorf("hostler reload = %+v, want 3", got)
 	}
-	heard := make(chan os.Signal, 1) // a child inherits ignored signals, as under nohup
-	signal.Notify(heard, syscall.SIGHUP)
-	defer signal.Stop(heard)
+	hangups := make(chan os.Signal, 1) // a child inherits ignored signals, as under nohup
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	sleeper := exec.Command("sleep", "60")
 	if err := sleeper.Start(); err != nil {
 		t.Fatal(err)

@@ -116,32 +116,32 @@ func TestAFileFromTheFutureIsNotNew(t *testing.T) {
 	}
 }
 
-// TestALookThatHangsIsNotRepeated has a file system that does not answer for ten rounds.
-func TestALookThatHangsIsNotRepeated(t *testing.T) {
+// TestACheckThatHangsIsNotRepeated has a file system that does not answer for ten rounds.
+func TestACheckThatHangsIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late, hangs, looks := errors.New("late"), make(chan struct{}), atomic.Int32{}
+		late, hangs, checks := errors.New("late"), make(chan struct{}), atomic.Int32{}
 		files := reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) {
-			n := looks.Add(1)
+			n := checks.Add(1)
 			<-hangs
-			return []reboot.Finding{{Source: fmt.Sprint("look ", n)}}, nil
+			return []reboot.Finding{{Source: fmt.Sprint("check ", n)}}, nil
 		}}
-		look := func() ([]reboot.Finding, error) {
+		check := func() ([]reboot.Finding, error) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, late)
 			defer cancel()
-			wanted, _, err := files.Look(ctx)
+			wanted, _, err := files.Check(ctx)
 			return wanted, err
 		}
 		for range 10 {
-			if wanted, err := look(); !errors.Is(err, late) || wanted != nil {
-				t.Fatalf("Look() = %+v, %v, want that it is late", wanted, err)
+			if wanted, err := check(); !errors.Is(err, late) || wanted != nil {
+				t.Fatalf("Check() = %+v, %v, want that it is late", wanted, err)
 			}
 		}
-		if n := looks.Load(); n != 1 {
+		if n := checks.Load(); n != 1 {
 			t.Errorf("%d checks are in progress, want one", n)
 		}
 		close(hangs)
-		if wanted, err := look(); err != nil || len(wanted) != 1 || wanted[0].Source != "look 2" {
-			t.Errorf("Look() = %+v, %v, want what is found now", wanted, err)
+		if wanted, err := check(); err != nil || len(wanted) != 1 || wanted[0].Source != "check 2" {
+			t.Errorf("Check() = %+v, %v, want what is found now", wanted, err)
 		}
 	})
 }

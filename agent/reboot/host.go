@@ -62,27 +62,27 @@ func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 }
 
 // Bounded checks files whose file system may hang. At most one check runs at a time. Only one goroutine may call
-// Look.
+// Check.
 type Bounded struct {
 	Find func() (wanted, undecided []Finding)
 
 	late <-chan found // receives the result of a check that timed out; nil if none is running
 }
 
-// Look returns the result of Find, or the cause of the end of ctx.
-func (b *Bounded) Look(ctx context.Context) (wanted, undecided []Finding, err error) {
+// Check returns the result of Find, or the cause of the end of ctx.
+func (b *Bounded) Check(ctx context.Context) (wanted, undecided []Finding, err error) {
 	if b.late != nil { // the result of that check is old: discard it
 		if _, err := receive(ctx, b.late); err != nil {
 			return nil, nil, err
 		}
 	}
-	looked := make(chan found, 1)
-	b.late = looked
+	results := make(chan found, 1)
+	b.late = results
 	go func() {
 		wanted, undecided := b.Find()
-		looked <- found{wanted, undecided}
+		results <- found{wanted, undecided}
 	}()
-	f, err := receive(ctx, looked)
+	f, err := receive(ctx, results)
 	if err == nil {
 		b.late = nil
 	}

@@ -283,7 +283,7 @@ func TestCollectLearnsWhatSizesAreWorth(t *testing.T) {
 func TestBytesRemovedBeyondNeed(t *testing.T) {
 	for _, honest := range []bool{true, false} {
 		var beyond, needed, most uint64
-		runs, spare := 0, 0
+		runs, unneeded := 0, 0
 		for seed := uint64(0); runs < 100; seed++ {
 			synctest.Test(t, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 4))
@@ -302,14 +302,14 @@ func TestBytesRemovedBeyondNeed(t *testing.T) {
 				// Without the last image, space would still be lacking; otherwise the image was too
 				// many.
 				if last, _ := h.wouldHold(specs, []string{report.Removed[len(report.Removed)-1].ID}); excess >= last {
-					spare++
+					unneeded++
 				}
 			})
 		}
 		t.Logf("sizes true: %v: %d runs freed %d MiB of %d requested MiB; in excess %d MiB in total, at most %d MiB a run; %d runs removed an image that was not needed",
-			honest, runs, (beyond+needed)/mib, needed/mib, beyond/mib, most/mib, spare)
-		if most > 500*mib || spare > 0 {
-			t.Errorf("Collect() freed up to %d MiB more than was requested, and in %d of %d runs an image that was not needed, want at most the size of one image, and none", most/mib, spare, runs)
+			honest, runs, (beyond+needed)/mib, needed/mib, beyond/mib, most/mib, unneeded)
+		if most > 500*mib || unneeded > 0 {
+			t.Errorf("Collect() freed up to %d MiB more than was requested, and in %d of %d runs an image that was not needed, want at most the size of one image, and none", most/mib, unneeded, runs)
 		}
 	}
 }

@@ -47,8 +47,8 @@ func (r *imageRun) finish(ctx context.Context) {
 		delete(r.collector.weighed, fs.Filesystem) // measure again when it is full the next time
 	}
 	r.warnUnreportedFilesystems()
-	ctx, looked := finally(running) // a new context, because the measurements may have used up the time
-	defer looked()
+	ctx, cancel := finally(running) // a new context, because the measurements may have used up the time
+	defer cancel()
 	r.findBroken(ctx)
 }
 

@@ -199,8 +199,8 @@ func TestRunExcludesRuntimesThatAppearedWhileItWaited(t *testing.T) {
 				h.pull("unused")
 				h.fill(90)
 				options := h.options()
-				var spared []string
-				options.LeaveAlone = func() []string { return spared }
+				var excluded []string
+				options.LeaveAlone = func() []string { return excluded }
 				c, err := of(options)
 				if err != nil {
 					t.Fatal(err)
@@ -209,7 +209,7 @@ func TestRunExcludesRuntimesThatAppearedWhileItWaited(t *testing.T) {
 				turn <- struct{}{}
 				stop := run(t, c)
 				synctest.Wait() // until it waits for its turn
-				spared = []string{"fake"}
+				excluded = []string{"fake"}
 				<-turn
 				time.Sleep(time.Minute)
 				if last, ran := c.Last(); !ran || len(last.Removed) != 0 || last.Kept[gc.NotManaged] == 0 {

@@ -19,7 +19,7 @@ type Store interface {
 // Run scans the runtimes after events and at an interval, until ctx ends. It returns the error of
 // ctx.
 func (t *Tracker) Run(ctx context.Context) error {
-	var looked time.Time
+	var scannedAt time.Time
 	scans := make(map[string]lastScan)
 	scanAt, woken := time.Now(), true
 	for {
@@ -32,7 +32,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 		case <-t.wake:
 			timer.Stop()
 			soon := time.Now().Add(eventPause)
-			if gap := looked.Add(eventGap); gap.After(soon) {
+			if gap := scannedAt.Add(eventGap); gap.After(soon) {
 				soon = gap
 			}
 			scanAt, woken = earlier(scanAt, soon), true
@@ -43,8 +43,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 		if t.options.Observe != nil && ctx.Err() == nil {
 			t.options.Observe(err)
 		}
-		looked, woken = time.Now(), false
-		scanAt = looked.Add(t.pause())
+		scannedAt, woken = time.Now(), false
+		scanAt = scannedAt.Add(t.pause())
 	}
 }
 

@@ -325,7 +325,7 @@ func TestPodmanIsNotStartedWithoutNeed(t *testing.T) {
 			}
 		}
 	}
-	rests := func() {
+	awaitIdle := func() {
 		t.Helper()
 		eventually("Podman is idle", func() bool {
 			ask()
@@ -337,11 +337,11 @@ func TestPodmanIsNotStartedWithoutNeed(t *testing.T) {
 			return p.Starts() == before
 		})
 	}
-	rests()
+	awaitIdle()
 	id, err := p.Run(t.Context(), lab.PodmanContainer{Name: "web", Image: built, Command: lab.ServeFor(0), Ready: "ready"})
 	check(t, err)
 	eventually("the start is seen", func() bool { c, there := containers(t, r)["web"]; return there && c.State == runtime.Running })
-	rests()
+	awaitIdle()
 	_, err = p.Command(t.Context(), "kill", "web")
 	check(t, err)
 	eventually("the end is seen", func() bool { return containers(t, r)["web"].State == runtime.Exited })
@@ -352,7 +352,7 @@ func TestPodmanIsNotStartedWithoutNeed(t *testing.T) {
 		check(t, err)
 		return slices.ContainsFunc(images, func(img runtime.Image) bool { return len(img.Tags) == 2 })
 	})
-	rests()
+	awaitIdle()
 	cancel()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "context canceled") {
 		t.Errorf("Watch() = %v, want %v", err, context.Canceled)

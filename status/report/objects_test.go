@@ -53,10 +53,10 @@ func (a *archive) runs(t *testing.T, watched bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
-	rests := make(chan string)
+	pauses := make(chan string)
 	a.o.Waits = func(why string) {
 		select {
-		case rests <- why:
+		case pauses <- why:
 		case <-ctx.Done():
 		}
 	}
@@ -68,7 +68,7 @@ func (a *archive) runs(t *testing.T, watched bool) {
 				keeper.Go(func() { _ = a.keeper.Run(keeping) })
 			}
 			select {
-			case why = <-rests:
+			case why = <-pauses:
 			case <-ctx.Done():
 			}
 			rest()

@@ -254,16 +254,16 @@ func unitsComeBack(t *testing.T, m *machine.Machine) {
 	m.Run("systemctl reboot")
 	m.Eventually("the unit of web is stopped", func() bool { return m.Run("systemctl is-active web; true") != "active\n" })
 	m.Run("systemctl reset-failed systemd-logind; " + restartLogind)
-	tells := func(want ...shutdown.NotStarted) func() bool {
+	reports := func(want ...shutdown.NotStarted) func() bool {
 		return func() bool {
 			s, err := m.TryStatus()
 			return err == nil && slices.Equal(s.Shutdown.NotStarted, want)
 		}
 	}
-	m.Eventually("status says that web fails", tells(
+	m.Eventually("status says that web fails", reports(
 		shutdown.NotStarted{Unit: "beside.service", Reason: "a dependency did not start, or a condition of the unit is not met", Failed: true},
 		shutdown.NotStarted{Unit: "web.service", Reason: "exit-code", Failed: true}))
 	m.Run("rm " + dropIn + " && systemctl daemon-reload && systemctl start web beside")
-	m.Eventually("status does not report it any more", tells())
+	m.Eventually("status does not report it any more", reports())
 	awaitState(t, m, shutdown.Armed)
 }
