@@ -76,6 +76,8 @@ func faultsOfShape() map[string]fault {
 		"a mapping with a blank too few":          {"node:\n  name: a\n labels: {a: b} # ours\n", "f.yaml:3: not valid YAML: this line does not fit to those above it"},
 		"a quoted value with a blank too few":     {"node:\n  maxPods: 5\n name: \"a\"\n", "f.yaml:3: not valid YAML: this line does not fit to those above it"},
 		"a key without a colon":                   {"node:\n  maxPods: 5\n  name a\nlease: {}\n", "f.yaml:3: not valid YAML: a key has no colon behind it"},
+		"a section without a colon":               {"imageGC\n\n  # at\n  highThresholdPercent: 75\n", "f.yaml:1: not valid YAML: a key has no colon behind it"},
+		"a star in a list of one line":            {"imageGC:\n  keep: [nginx, */pause]\n", "f.yaml:2: not valid YAML: a value that begins with * must stand in quotes"},
 		"a colon within a value":                  {"node:\n  name: a: b\n", `f.yaml:2: not valid YAML: a value with ": " in it must stand in quotes`},
 		"a star that is not in quotes":            {"imageGC:\n  keep:\n  - nginx\n  - */pause\n", "f.yaml:4: not valid YAML: a value that begins with * must stand in quotes"},
 		"no blank behind a dash":                  {"imageGC:\n  keep:\n  -nginx\n", "f.yaml:3: not valid YAML: an entry of a list needs a blank behind its dash"},

@@ -19,10 +19,30 @@ func syntaxFault(name string, data []byte, err error) Fault {
 		line, _ = strconv.Atoi(m[1]) // 0 if there is no number
 	}
 	f := Fault{File: name, Line: max(1, line), Problem: "not valid YAML: " + output}
+	if above := lineAbove(data, f.Line); above > 0 && bareWord.MatchString(text(data, above)) {
+		f.Line, f.Problem = above, "not valid YAML: "+noColon
+		return f
+	}
 	if why := explain(output, text(data, f.Line)); why != "" {
 		f.Problem = "not valid YAML: " + why
 	}
 	return f
+}
+
+// bareWord matches a line that has only a word, such as a key without a colon.
+var bareWord = regexp.MustCompile(`^\s*[A-Za-z]\w*\s*(#.*)?$`)
+
+// noColon explains a key without a colon.
+const noColon = "a key has no colon behind it; write key: value"
+
+// lineAbove returns the last line above a line that is neither empty nor a comment; 0 if there is none.
+func lineAbove(data []byte, line int) int {
+	for line--; line > 0; line-- {
+		if content := strings.TrimSpace(text(data, line)); content != "" && content[0] != '#' {
+			return line
+		}
+	}
+	return 0
 }
 
 // longestFile is the most lines of a file that are searched for a fault. The search parses the file
@@ -76,7 +96,8 @@ func explain(output, line string) string {
 	value = strings.TrimLeft(strings.TrimPrefix(value, "- "), " ")
 	const place = "this line does not fit to those above it: indent it as far as the keys beside it"
 	switch {
-	case strings.HasPrefix(output, "unknown anchor"): // the error repeats the anchor
+	case strings.HasPrefix(output, "unknown anchor"), // the error repeats the anchor
+		strings.Contains(output, "did not find expected alphabetic or numeric character"):
 		return `a value that begins with * must stand in quotes, such as "*/pause"`
 	case strings.Contains(indent, "\t"):
 		return "the line begins with a tab; indent with blanks"
@@ -93,7 +114,7 @@ func explain(output, line string) string {
 	case strings.HasPrefix(content, "-") && !strings.HasPrefix(content, "- ") && strings.Contains(output, "could not find expected ':'"):
 		return "an entry of a list needs a blank behind its dash"
 	case strings.Contains(output, "could not find expected ':'"):
-		return "a key has no colon behind it; write key: value"
+		return noColon
 	case strings.Contains(output, "mapping values are not allowed") && strings.Count(content, ": ") > 1:
 		return `a value with ": " in it must stand in quotes`
 	case strings.Contains(output, "mapping values are not allowed"), strings.Contains(output, "did not find expected key"), strings.Contains(output, "did not find expected '-' indicator"):
