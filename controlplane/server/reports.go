@@ -42,7 +42,7 @@ func reportOf(r executor.Report) report {
 // reportOfNodes returns the report of the controller node-lifecycle. pods are pods that cannot be
 // read. evictions says what follows on Nodes with a taint. On Kubernetes, hints name kubectl
 // instead of `hostler fleet delete`.
-func reportOfNodes(l lifecycle.Report, evictions eviction.Report, pods map[string]error, onKubernetes bool) report {
+func reportOfNodes(l lifecycle.Report, evictions *eviction.Report, pods map[string]error, onKubernetes bool) report {
 	r := reportOf(l.Report)
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
@@ -59,6 +59,9 @@ func reportOfNodes(l lifecycle.Report, evictions eviction.Report, pods map[strin
 	if nodes == 1 {
 		r.watches = "1 Node and its Lease"
 	}
+	if !onKubernetes { // the server does not see when the Lease was renewed
+		r.watches += "; `hostler nodes` shows when each was renewed"
+	}
 	r.unreadable = pods
 	maps.Copy(r.unreadable, l.Unreadable)
 	for _, i := range l.Decision.Ignored {
@@ -71,7 +74,7 @@ func reportOfNodes(l lifecycle.Report, evictions eviction.Report, pods map[strin
 
 // settledNodes returns the Nodes that this controller has nothing left to do for, with the next
 // step for their pods.
-func settledNodes(nodes []lifecycle.Settled, evictions eviction.Report, onKubernetes bool) []answer.Settled {
+func settledNodes(nodes []lifecycle.Settled, evictions *eviction.Report, onKubernetes bool) []answer.Settled {
 	list := make([]answer.Settled, 0, len(nodes))
 	for _, n := range nodes {
 		s := answer.Settled{Node: clean(n.Node), Ready: string(n.Ready), Taints: []string{}, Next: "its pods are not evicted before it has a NoExecute taint"}
@@ -98,8 +101,12 @@ func settledNodes(nodes []lifecycle.Settled, evictions eviction.Report, onKubern
 	return list
 }
 
-// nextOnPods describes the next step for the pods on a Node with a NoExecute taint.
-func nextOnPods(node string, evictions eviction.Report) string {
+// nextOnPods describes the next step for the pods on a Node with a NoExecute taint. evictions is nil if the controller
+// does not run here.
+func nextOnPods(node string, evictions *eviction.Report) string {
+	if evictions == nil {
+		return "this server does not evict its pods: controller eviction is off"
+	}
 	if evictions.At.IsZero() || evictions.Paused != "" { // unknown on this server
 		return "its pods are evicted when their toleration is over"
 	}

@@ -132,7 +132,11 @@ func New(o Options) (*Server, error) {
 	s.controllers = []*controlled{
 		s.control(&controlled{
 			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report {
-				return reportOfNodes(s.nodes.Report(), evicter.Report(), pods.Unreadable(), !s.o.Store.EndsLeases())
+				var evictions *eviction.Report
+				if runs, _ := o.Config.Runs(eviction.Name); runs {
+					evictions = new(evicter.Report())
+				}
+				return reportOfNodes(s.nodes.Report(), evictions, pods.Unreadable(), !s.o.Store.EndsLeases())
 			},
 			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, readsPods},
 			loops: []timed{

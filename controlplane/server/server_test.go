@@ -179,19 +179,29 @@ func nextFor(r *replica, node string) string {
 
 // Only a person knows that a host does not return.
 func TestThePlanNamesWhatToDoIfAHostDoesNotReturn(t *testing.T) {
-	s := memory.New(memory.Options{EndsLeases: true})
-	for _, name := range []string{"a1", "a2", "lost"} {
-		ready(s, name, "a", corev1.ConditionTrue)
+	for name, c := range map[string]struct {
+		controllers []string
+		want        string
+	}{
+		"evictions":    {[]string{"*"}, "no pod on it is left to evict; "},
+		"no evictions": {[]string{"*", "-eviction"}, "this server does not evict its pods: controller eviction is off; "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := memory.New(memory.Options{EndsLeases: true})
+			for _, name := range []string{"a1", "a2", "lost"} {
+				ready(s, name, "a", corev1.ConditionTrue)
+			}
+			r := start(t, s, func(o *config.Config) { o.Controllers = c.controllers })
+			r.eventually("it leads", leading)
+			seconds, now := int32(1), metav1.NowMicro()
+			s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &now}})
+			r.eventually("the host is Unknown and tainted", func(answer.Status) bool {
+				settled := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0].Settled
+				return len(settled) == 1 && settled[0].Node == "lost" && settled[0].Ready == "Unknown" && settled[0].NoExecuteSince != nil &&
+					settled[0].Next == c.want+"if the host does not return, delete its Node: `hostler fleet delete nodes/lost --dry-run`"
+			})
+		})
 	}
-	r := start(t, s)
-	r.eventually("it leads", leading)
-	seconds, now := int32(1), metav1.NowMicro()
-	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds, RenewTime: &now}})
-	r.eventually("the host is Unknown and tainted", func(answer.Status) bool {
-		settled := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0].Settled
-		return len(settled) == 1 && settled[0].Node == "lost" && settled[0].Ready == "Unknown" && settled[0].NoExecuteSince != nil &&
-			strings.HasSuffix(settled[0].Next, "; if the host does not return, delete its Node: `hostler fleet delete nodes/lost --dry-run`")
-	})
 }
 
 func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
