@@ -80,7 +80,7 @@ func (f *follower) Delete(name string, _ store.Object) {
 	f.g.mu.Lock()
 	defer f.g.mu.Unlock()
 	f.readable(name)
-	f.g.remove(Key{f.kind.Name, name})
+	f.g.delete(Key{f.kind.Name, name})
 }
 
 // Synced implements store.Follower.

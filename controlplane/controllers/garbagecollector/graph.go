@@ -33,8 +33,9 @@ type graph struct {
 	orphaned map[identity]struct{}
 	dirty    map[*Object]struct{} // to be decided again
 	verdicts map[Key]Verdict      // of objects that are to be decided again when a kind can be seen
-	// deleted are Nodes that were seen to be deleted, by nodeIndex, as long as they have Events: these are
-	// deleted, but not those of a host that could never register.
+	// deleted are owners that were seen to be deleted, as long as they have dependents: Nodes, by nodeIndex,
+	// whose Events are deleted, but not those of a host that could never register; and others, by UID. Their
+	// type may be deleted before their dependents.
 	deleted  map[string]bool
 	lookups  map[Key]struct{}
 	refusals map[Key]refusal
@@ -136,6 +137,7 @@ func (g *graph) put(o *Object, list int) {
 	g.share(o)
 	for _, index := range o.indexes() {
 		g.owners[index] = append(g.owners[index], o)
+		delete(g.deleted, index)
 	}
 	for _, index := range o.owning() {
 		insert(g.owning, index, o)
@@ -146,11 +148,29 @@ func (g *graph) put(o *Object, list int) {
 		}
 		g.depends[ref.Type][o.Kind]++
 	}
-	if o.Type == nodeType {
-		delete(g.deleted, nodeIndex(o.Own))
+	if before != nil {
+		g.forget(before)
 	}
 	g.mark(o)
 	g.touch(o)
+}
+
+// forget forgets deleted owners of an object that have no dependents any more. The caller holds mu.
+func (g *graph) forget(o *Object) {
+	for _, index := range o.owning() {
+		if g.owning[index] == nil {
+			delete(g.deleted, index)
+		}
+	}
+}
+
+// delete takes out an object that was seen to be deleted. The caller holds mu.
+func (g *graph) delete(key Key) {
+	o := g.objects[key].Object
+	g.remove(key)
+	if o != nil && len(g.owning[string(o.UID)]) > 0 {
+		g.deleted[string(o.UID)] = true
+	}
 }
 
 // share replaces strings of an object by equal ones of other objects, to save memory: most objects are of
@@ -179,11 +199,7 @@ func (g *graph) remove(key Key) {
 		g.deleted[nodeIndex(o.Own)] = true
 	}
 	g.unlink(o)
-	for _, index := range o.owning() {
-		if g.owning[index] == nil {
-			delete(g.deleted, index)
-		}
-	}
+	g.forget(o)
 	if leases := g.kinds[store.Leases.Name]; leases != nil && leases.sparse && o.Type == nodeType {
 		g.lookUp(Key{leases.Name, o.Own})
 	}

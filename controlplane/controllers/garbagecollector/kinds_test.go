@@ -25,7 +25,7 @@ type discovered struct {
 	things, disks store.Kind
 	more          []store.Kind
 
-	mu   sync.Mutex    // guards what follows
+	mu   sync.Mutex    // guards what follows, and more
 	down chan struct{} // closed while disks fail
 	late chan struct{} // no disk is seen until it is closed; nil for at once
 }
@@ -83,6 +83,8 @@ func (d *discovered) fail(fails bool) {
 
 // Kinds implements garbagecollector.Discoverer.
 func (d *discovered) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return append([]store.Kind{d.things, d.disks}, d.more...), func(store.Kind) bool { return false }, nil
 }
 
@@ -113,6 +115,13 @@ func (d *discovered) Follow(ctx context.Context, kind store.Kind, scope store.Sc
 		return err
 	}
 	return context.Cause(ctx)
+}
+
+// serve has the store have these kinds, beside things and disks.
+func (d *discovered) serve(kinds ...store.Kind) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.more = kinds
 }
 
 // put stores an object whose owner, if it has a name, waits for it in the foreground.
@@ -320,5 +329,36 @@ func TestAReferenceIsRemovedOnceItsKindCanBeListed(t *testing.T) {
 		d.fail(false)
 		d.settle()
 		d.want("once disks can be listed", "a; b <- a")
+	})
+}
+
+// kindOf is a kind of an API group.
+func kindOf(name, group, kind string) store.Kind {
+	return store.Kind{Name: name, GVK: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, New: things.New}
+}
+
+// TestDependentsAreDeletedAfterTheTypeOfTheirOwner deletes a type with a part, whose dependent cannot be deleted
+// before. Another part was not seen to be deleted.
+func TestDependentsAreDeletedAfterTheTypeOfTheirOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, collector := discover(t)
+		parts := kindOf("parts", "example.com", "Part")
+		d.serve(parts)
+		d.put(parts, "a", things, "")
+		d.put(parts, "c", things, "")
+		d.put(things, "b", parts, "a")
+		d.put(things, "d", parts, "c")
+		d.settle()
+		d.Inject(memory.Delete, memory.Fault{Err: controlplane.ErrUnavailable})
+		d.Remove(parts, "a")
+		d.settle()
+		d.serve()
+		d.settle()
+		d.Heal()
+		d.settle()
+		d.want("once dependents can be deleted", "d <- c")
+		if got := collector.Remembered(); got != 1 { // the type of the owner of d
+			t.Errorf("Remembered() = %d, want 1", got)
+		}
 	})
 }

@@ -77,6 +77,8 @@ func (g *graph) deletionOf(o *Object, policy metav1.DeletionPropagation) []store
 func (g *graph) missing(o *Object, ref Owner) owner {
 	k, names, within := g.locate(ref, o.Namespace)
 	switch {
+	case k == nil && g.deleted[ref.index()]:
+		return owner{state: absent}
 	case k == nil:
 		return owner{state: unknown, why: "the store has no such type"}
 	case o.Namespace == "" && (k.Kind.NameOf != nil || k.Namespace != "" || within != nil):
