@@ -23,7 +23,8 @@ type Discoverer interface {
 const (
 	// rediscover is how often kinds are looked for, beside whenever a type is registered.
 	rediscover = 30 * time.Second
-	// discoverPause is the shortest time from one discovery to the next.
+	// discoverPause is the time from the registration of a type to a discovery. A type that is registered
+	// changes several times, and the store lists it a moment later.
 	discoverPause = time.Second
 )
 
@@ -44,14 +45,14 @@ func (c *Controller) RunKinds(ctx context.Context, d Discoverer, heartbeat func(
 		if err != nil {
 			wait = executor.Backoff(1).Pause()
 		}
-		if err := bounded.Sleep(ctx, discoverPause); err != nil { // a type that is registered changes several times
-			return err
-		}
 		select {
 		case <-r.types:
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+		if err := bounded.Sleep(ctx, discoverPause); err != nil {
+			return err
 		}
 	}
 }

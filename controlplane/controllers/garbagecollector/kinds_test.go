@@ -362,3 +362,22 @@ func TestDependentsAreDeletedAfterTheTypeOfTheirOwner(t *testing.T) {
 		}
 	})
 }
+
+// TestATypeIsFollowedThatTheStoreHasAMomentAfterItIsRegistered registers a type.
+func TestATypeIsFollowedThatTheStoreHasAMomentAfterItIsRegistered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, collector := discover(t)
+		registered, parts := kindOf("crds", "apiextensions.k8s.io", "CustomResourceDefinition"), kindOf("parts", "example.com", "Part")
+		d.serve(registered)
+		d.settle()
+		time.Sleep(time.Second) // apart from what is looked for every 30 s
+		d.put(registered, "parts.example.com", things, "")
+		time.Sleep(100 * time.Millisecond)
+		d.serve(registered, parts)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if _, known := collector.Report().Kinds["parts"]; !known {
+			t.Error("parts are not followed, want them followed soon after they are registered")
+		}
+	})
+}
