@@ -123,14 +123,36 @@ func (p *person) owners(o store.Object) (refs []metav1.OwnerReference) {
 		case len(p.recent) > 0:
 			owner = p.recent[len(p.recent)-1-min(p.IntN(len(p.recent)), p.IntN(len(p.recent)))]
 		}
-		ref := metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
-		if p.IntN(3) > 0 {
-			block := p.IntN(4) > 0
-			ref.BlockOwnerDeletion = &block
-		}
-		refs = append(refs, ref)
+		refs = append(refs, p.reference(&owner))
 	}
 	return refs
+}
+
+// reference is a random reference to an owner.
+func (p *person) reference(owner store.Object) metav1.OwnerReference {
+	version, kind := owner.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+	ref := metav1.OwnerReference{APIVersion: version, Kind: kind, Name: owner.GetName(), UID: owner.GetUID()}
+	if p.IntN(3) > 0 {
+		block := p.IntN(4) > 0
+		ref.BlockOwnerDeletion = &block
+	}
+	return ref
+}
+
+// adds creates a dependent of another type for an object: a watch may show it before a new owner, or
+// after the deletion of the owner.
+func (p *person) adds(ctx context.Context, owner store.Object) {
+	for range 20 {
+		kind, name := p.place.target(p)
+		o := p.place.object(p, kind, name)
+		if o.Kind == owner.GetObjectKind().GroupVersionKind().Kind || owner.GetNamespace() != "" && owner.GetNamespace() != o.Namespace {
+			continue
+		}
+		if _, err := p.store.Get(ctx, kind.Metadata(), name); errors.Is(err, controlplane.ErrNotFound) {
+			p.creates(ctx, kind, name, p.reference(owner))
+			return
+		}
+	}
 }
 
 // act does something at random.
@@ -146,8 +168,7 @@ func (p *person) act(ctx context.Context) {
 	}
 	switch n := p.IntN(100); {
 	case n < 40:
-		policies := []metav1.DeletionPropagation{background, background, foreground, foreground, orphan, orphan, ""}
-		p.requests(ctx, kind, name, o, policies[p.IntN(len(policies))])
+		p.ends(ctx, kind, name, o)
 	case n < 60:
 		p.edits(ctx, kind, name, o, func(o store.Object) { o.SetOwnerReferences(p.owners(o)) })
 	case n < 80 && len(o.GetFinalizers()) > 0:
@@ -161,12 +182,21 @@ func (p *person) act(ctx context.Context) {
 	}
 }
 
+// ends requests the deletion of an object, mostly just after a dependent was created.
+func (p *person) ends(ctx context.Context, kind store.Kind, name string, o store.Object) {
+	if p.IntN(4) > 0 {
+		p.adds(ctx, o)
+	}
+	policies := []metav1.DeletionPropagation{background, background, foreground, foreground, orphan, orphan, ""}
+	p.requests(ctx, kind, name, o, policies[p.IntN(len(policies))])
+}
+
 // release removes the finalizer of another program.
 func release(o store.Object) {
 	o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == held }))
 }
 
-func (p *person) creates(ctx context.Context, kind store.Kind, name string) {
+func (p *person) creates(ctx context.Context, kind store.Kind, name string, owners ...metav1.OwnerReference) {
 	o := p.place.object(p, kind, name)
 	if p.IntN(8) == 0 {
 		o.Finalizers = append(o.Finalizers, held)
@@ -174,17 +204,25 @@ func (p *person) creates(ctx context.Context, kind store.Kind, name string) {
 	if p.IntN(30) == 0 {
 		o.Finalizers = append(o.Finalizers, []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}[p.IntN(2)])
 	}
-	o.OwnerReferences = p.owners(o)
+	o.OwnerReferences = append(owners, p.owners(o)...)
 	p.restores(o)
 	if p.create(ctx, kind, name, o) != nil {
 		return
 	}
 	p.made.Add(1)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	most := 30 * p.names
 	p.recent = append(p.recent, *o)
 	p.recent = p.recent[max(0, len(p.recent)-most):]
+	p.mu.Unlock()
+	switch p.IntN(3) {
+	case 0:
+		p.adds(ctx, o)
+	case 1:
+		if o, err := p.store.Get(ctx, kind.Metadata(), name); err == nil {
+			p.ends(ctx, kind, name, o)
+		}
+	}
 }
 
 // restores gives a new object now and then the UID of the last one of its name, as a person does who puts it
@@ -329,29 +367,32 @@ type slow struct {
 // Follow implements store.Store.
 func (s slow) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
 	tracker, _ := to.(store.Tracker)
-	return s.Process.Follow(ctx, kind, scope, late{tracker, rand.New(rand.NewPCG(s.seed, 0))})
+	return s.Process.Follow(ctx, kind, scope, &late{Tracker: tracker, Rand: rand.New(rand.NewPCG(s.seed, 0))})
 }
 
-// late is a Follower that receives changes late.
+// late is a Follower that receives changes up to two seconds late, for about half of the time.
 type late struct {
 	store.Tracker
 	*rand.Rand
+	next time.Time // when it is late again
 }
 
-func (l late) wait() {
-	if l.IntN(30) == 0 {
-		time.Sleep(time.Duration(l.IntN(2000)) * time.Millisecond)
+func (l *late) wait() {
+	if time.Now().Before(l.next) {
+		return
 	}
+	time.Sleep(time.Duration(l.IntN(2000)) * time.Millisecond)
+	l.next = time.Now().Add(time.Duration(l.IntN(2000)) * time.Millisecond)
 }
 
 // Set implements store.Follower.
-func (l late) Set(name string, o store.Object) {
+func (l *late) Set(name string, o store.Object) {
 	l.wait()
 	l.Tracker.Set(name, o)
 }
 
 // Delete implements store.Follower.
-func (l late) Delete(name string, last store.Object) {
+func (l *late) Delete(name string, last store.Object) {
 	l.wait()
 	l.Tracker.Delete(name, last)
 }
