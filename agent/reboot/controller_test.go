@@ -557,7 +557,7 @@ func TestARebootThatDoesNotEndIsAProblem(t *testing.T) {
 			wrong:  func(m *machine) { m.undecided = []reboot.Finding{{Source: "disks", Message: "a disk is missing"}} },
 			right:  func(m *machine) { m.undecided = nil },
 			fine:   50 * time.Minute,
-			want:   "it takes longer than 1h0m0s, and is at step Verifying: check a disk is missing (disks)",
+			want:   "it takes longer than 1h0m0s, and is at step Verifying: check disks: a disk is missing",
 		},
 		"attempts that fail": {
 			wrong: func(m *machine) {

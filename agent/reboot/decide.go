@@ -55,6 +55,15 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s (%s)", f.Message, f.Source)
 }
 
+// undecided formats a finding whose result is not known.
+func (f Finding) undecided() string {
+	kind := "check"
+	if strings.HasPrefix(f.Source, "/") {
+		kind = "file"
+	}
+	return fmt.Sprintf("%s %s: %s", kind, f.Source, f.Message)
+}
+
 // Turn is the answer of the lock.
 type Turn struct {
 	Granted bool
@@ -138,7 +147,7 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
 	}
 	if i := slices.IndexFunc(f.Undecided, func(u Finding) bool { return u.Pending }); i >= 0 && !r.Now {
-		return Decision{Step: r.Step, Message: "check " + f.Undecided[i].String()}
+		return Decision{Step: r.Step, Message: f.Undecided[i].undecided()}
 	}
 	if r.By == "" && len(f.Wanted) == 0 && len(f.Undecided) == 0 {
 		return Decision{Step: controlplane.RebootDone, Message: "no file or check wants a reboot any more"}
@@ -174,7 +183,7 @@ func held(r Request, f Facts, p Policy) Decision {
 	case r.Now:
 		return Decision{}
 	case len(f.Undecided) > 0:
-		return wait(time.Time{}, "check %s", f.Undecided[0])
+		return wait(time.Time{}, "%s", f.Undecided[0].undecided())
 	case f.OtherGroup != "":
 		return wait(time.Time{}, "%s", f.OtherGroup)
 	}
@@ -273,11 +282,11 @@ func verifying(r Request, f Facts, p Policy) Decision {
 	case still >= 0:
 		return stay("a reboot is still wanted after the reboot: %s", f.Wanted[still])
 	case len(f.Undecided) > 0:
-		return stay("check %s", f.Undecided[0])
+		return stay("%s", f.Undecided[0].undecided())
 	case f.NotReady != "":
 		return stay("%s", f.NotReady)
 	case f.ReadyFor < p.ReadyFor:
-		return Decision{Step: r.Step, Message: fmt.Sprintf("until the Node is Ready for %v", p.ReadyFor), Next: f.Now.Add(p.ReadyFor - f.ReadyFor)}
+		return Decision{Step: r.Step, Message: fmt.Sprintf("until the Node was Ready for %v without a break", p.ReadyFor), Next: f.Now.Add(p.ReadyFor - f.ReadyFor)}
 	case f.Unannounced != "":
 		return stay("%s", f.Unannounced)
 	case r.ByOther:

@@ -49,10 +49,10 @@ func TestDecide(t *testing.T) {
 		"a file that is removed ends the queueing": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted = nil }, want: done},
 		"a check that does not answer ends nothing": {at: wanted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.Undecided = nil, []reboot.Finding{check}
-		}, want: wanted, message: "check core libraries were updated (needs-restarting)"},
+		}, want: wanted, message: "check needs-restarting: core libraries were updated"},
 		"a check that has yet to run changes nothing": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.Undecided = nil, []reboot.Finding{{Source: "c", Message: "it has not run", Pending: true}}
-		}, want: granted, message: "check it has not run (c)"},
+		}, want: granted, message: "check c: it has not run"},
 		"a check that fails holds it up": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Undecided = []reboot.Finding{check} }, want: wanted},
 		"outside of the window it waits": {at: waiting, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "02:00-05:00") }, want: wanted, message: "the window opens at 2026-11-28 02:00:00 UTC"},
 		"in another group it waits":      {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.OtherGroup = "the Node is in group web" }, want: wanted, message: "the Node is in group web"},
@@ -120,7 +120,7 @@ func TestDecide(t *testing.T) {
 		"a Node that is not Ready yet": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.NotReady = nil, "the Node is not Ready"
 		}, want: verifying, message: "the Node is not Ready"},
-		"a Node that is Ready for a moment": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted, f.ReadyFor = nil, 59*time.Second }, want: verifying, message: "until the Node is Ready for 1m0s"},
+		"a Node that is Ready for a moment": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Wanted, f.ReadyFor = nil, 59*time.Second }, want: verifying, message: "until the Node was Ready for 1m0s without a break"},
 		"containers that do not run yet": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.NotStarted = nil, []string{"db"}
 		}, want: verifying, message: "db"},

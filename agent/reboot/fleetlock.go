@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,6 +88,9 @@ func (l *FleetLock) post(ctx context.Context, path string) error {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("fleet-lock-protocol", "true")
 	resp, err := l.client.Do(req)
+	if _, untrusted := errors.AsType[x509.UnknownAuthorityError](err); untrusted {
+		return fmt.Errorf("the lock server is not trusted: %w: add its CA to the trust store of the host, then run `systemctl restart hostler`", err)
+	}
 	if err != nil {
 		return fmt.Errorf("the lock server does not answer: %w", err)
 	}

@@ -79,6 +79,13 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || turn.Lost || !turn.Unanswered || !strings.Contains(turn.Message, "does not answer") {
 		t.Errorf("Turn() without a server = %+v, want that it does not answer", turn)
 	}
+	own := httptest.NewTLSServer(http.NotFoundHandler())
+	defer own.Close()
+	untrusted, _ := url.Parse(own.URL)
+	lock, _ = reboot.NewFleetLock(untrusted, "node-1", "web")
+	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || !turn.Unanswered || !strings.Contains(turn.Message, "trust store of the host") {
+		t.Errorf("Turn() with a CA of its own = %+v, want that it is not trusted, and what to do", turn)
+	}
 }
 
 func TestFilesThatRequestAReboot(t *testing.T) {
