@@ -19,9 +19,9 @@ func nextSteps() map[string]string {
 
 		ReasonStarting:               "wait a few seconds",
 		ReasonDraining:               "run `hostler ps` to follow the progress",
-		ReasonNoRuntime:              "run `systemctl start UNIT`, or add its socket to `runtimes` in the configuration",
-		ReasonRuntimeDown:            "run `systemctl status UNIT`",
-		ReasonImageFilesystemUnknown: "check that the folder in the message exists and that its disk or network mount answers",
+		ReasonNoRuntime:              "run `systemctl start UNIT`, or add its socket to `runtimes` in the configuration; if it runs already, " + stepDoctor,
+		ReasonRuntimeDown:            stepRuntime,
+		ReasonImageFilesystemUnknown: "check that the folder in the message exists and that its disk or network mount answers; if so, check the drop-ins in `systemctl cat hostler`",
 
 		ReasonInsufficientMemory:    "run `systemd-cgtop -m` to see what uses the memory",
 		ReasonNodeFilesystemSpace:   "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
@@ -44,14 +44,20 @@ func nextSteps() map[string]string {
 		ReasonCheckNotRun:   "run `hostler doctor`",
 
 		ReasonDelayTooShort:  "run `hostler doctor`, which names what to change",
-		ReasonPodsOutOfReach: "run `systemctl status UNIT`",
+		ReasonPodsOutOfReach: stepRuntime,
 		ReasonSwitchedOff:    "if this is not intended, enable it (`hostler doctor` names the file), then run `systemctl restart hostler`",
-		ReasonNoBus:          "run `systemctl start dbus.socket dbus.service && systemctl restart systemd-logind`",
+		ReasonNoBus:          stepDoctor,
 		ReasonNoLogind:       "run `systemctl unmask systemd-logind.service && systemctl restart systemd-logind`",
 		ReasonNoLock:         "run `hostler doctor`",
 		ReasonDisarmed:       "wait a few seconds",
 	}
 }
+
+// stepDoctor is the step if either the host or a setting of hostler.service may be the cause: only
+// `hostler doctor`, as root, compares the two.
+const stepDoctor = "run `hostler doctor` as root"
+
+const stepRuntime = "run `systemctl status UNIT`; if it runs, " + stepDoctor
 
 const stepImages = "run `hostler gc plan` to see what would be removed and why the rest is kept"
 

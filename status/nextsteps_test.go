@@ -114,10 +114,10 @@ func TestNextStepsNameUnitsAndMountPoints(t *testing.T) {
 		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "run `du -xah '/x'\\'';reboot' | sort -h | tail -20` to see what fills it"},
 		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "run `du -xah /var/lib/hostler | sort -h | tail -20` to see what fills it"},
 		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it"},
-		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("docker", true), called("cri-o", false)), "run `systemctl status crio`"},
-		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "run `systemctl status podman.socket`"},
-		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "run `systemctl status docker`"},
-		"no runtime":                   {corev1.NodeReady, "False", "NoRuntime", status.Facts{}, "run `systemctl start containerd`, or add its socket to `runtimes` in the configuration"},
+		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("docker", true), called("cri-o", false)), "run `systemctl status crio`; if it runs, run `hostler doctor` as root"},
+		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "run `systemctl status podman.socket`; if it runs, run `hostler doctor` as root"},
+		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "run `systemctl status docker`; if it runs, run `hostler doctor` as root"},
+		"no runtime":                   {corev1.NodeReady, "False", "NoRuntime", status.Facts{}, "run `systemctl start containerd`, or add its socket to `runtimes` in the configuration; if it runs already, run `hostler doctor` as root"},
 		"a problem of somebody's own":  {"example.com/Full", "True", "NodeFilesystemSpace", onNode("/"), status.StepOfProblem},
 		"a check of theirs that hangs": {"example.com/Full", "Unknown", "CheckNotRun", status.Facts{}, "run `hostler doctor`"},
 		"nothing is wrong":             {corev1.NodeReady, "True", "HostReady", status.Facts{}, ""},
@@ -129,6 +129,21 @@ func TestNextStepsNameUnitsAndMountPoints(t *testing.T) {
 				t.Errorf("NextSteps() = %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestStepsAreRightIfOnlyTheServiceIsRestricted has reasons that a drop-in such as InaccessiblePaths=
+// causes on a host that is in order: a step that only changes the host would change nothing.
+func TestStepsAreRightIfOnlyTheServiceIsRestricted(t *testing.T) {
+	for reason, kind := range map[string]corev1.NodeConditionType{
+		status.ReasonNoBus: status.ShutdownProtected, status.ReasonPodsOutOfReach: status.ShutdownProtected,
+		status.ReasonNoRuntime: corev1.NodeReady, status.ReasonRuntimeDown: corev1.NodeReady, status.ReasonImageFilesystemUnknown: corev1.NodeReady,
+	} {
+		c := corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason}
+		step := status.NextSteps([]corev1.NodeCondition{c}, status.Facts{})[kind]
+		if !strings.HasSuffix(step, "run `hostler doctor` as root") && !strings.HasSuffix(step, "`systemctl cat hostler`") {
+			t.Errorf("%s: the next step is %q, want that it leads to the settings of the service", reason, step)
+		}
 	}
 }
 

@@ -290,7 +290,7 @@ func draining() api.Status {
 
 func disarmed() api.Status {
 	s := healthy()
-	const cause = "watch logind: connect to unix:path=/run/dbus/system_bus_socket: cannot reach the system bus: dial unix /run/dbus/system_bus_socket: connect: no such file or directory; is the dbus service installed and running?"
+	const cause = "watch logind: connect to unix:path=/run/dbus/system_bus_socket: cannot reach the system bus: dial unix /run/dbus/system_bus_socket: connect: no such file or directory"
 	s.Shutdown.State, s.Shutdown.Reason, s.Shutdown.InhibitDelayMax = shutdown.Disarmed, cause, delay(0)
 	turn(&s, status.ShutdownProtected, corev1.ConditionFalse, 40*time.Minute, status.ReasonNoBus, "a shutdown will not wait for the pods to stop: "+cause)
 	fail(&s, "shutdown-guard", cause, api.CauseShutdown)

@@ -90,7 +90,7 @@ func TestStatusPutsTheWorstFirstAndNamesTheNextStep(t *testing.T) {
 		"LEASE EXPIRED", "NOT READY", "heartbeat: lease not renewed", "next: `hostler doctor`",
 		"no container runtime found", "next: run `systemctl start containerd`",
 		"MemoryPressure, for 90s: 52Mi", "next: run `systemd-cgtop -m`",
-		"shutdown, for 60m: no bus", "next: run `systemctl start dbus.socket",
+		"shutdown, for 60m: no bus", "next: run `hostler doctor` as root",
 		"NetworkUnavailable unknown, for 60m: too many", "next: check that the file",
 		"loop last-used: out of memory", "next: `journalctl -u hostler",
 		"db.service: stopped for a shutdown that was cancelled, failed after its", "restart: exit-code", "next: `systemctl status db.service` shows why",

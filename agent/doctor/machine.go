@@ -40,7 +40,7 @@ func imageFilesystem(f Facts) Check {
 	var fine []string
 	for _, fs := range m.ImageFilesystems {
 		if fs.Message != "" {
-			found.add(warn("check that it is mounted and answers: `stat "+fs.Filesystem+"`", "cannot measure %s, so nothing is collected there: %s", fs.Filesystem, fs.Message))
+			found.add(warn("check that it is mounted and answers: `stat "+fs.Filesystem+"`; if so, check the drop-ins in `systemctl cat hostler`", "cannot measure %s, so nothing is collected there: %s", fs.Filesystem, fs.Message))
 			continue
 		}
 		text := fmt.Sprintf("%s (%s) holds the images of %s and has %s of %s free", fs.Filesystem, fs.Device, strings.Join(fs.Runtimes, " and "), gc.Size(fs.AvailableBytes), gc.Size(fs.CapacityBytes))

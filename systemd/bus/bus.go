@@ -79,7 +79,7 @@ func (b *Connection) Get(ctx context.Context) (*dbus.Conn, error) {
 	}
 	conn, err := Dial(ctx, b.address, true)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w: %w; is the dbus service installed and running?", b.address, ErrUnreachable, err)
+		return nil, fmt.Errorf("connect to %s: %w: %w", b.address, ErrUnreachable, err)
 	}
 	b.conn = conn
 	return conn, nil
