@@ -76,7 +76,7 @@ func (m *longestDelay) RaiseMaxDelay(ctx context.Context, d time.Duration) (gran
 	defer func() { m.seen.Store(int64(granted)) }()
 	changed, err := m.arrangeDropIn(d)
 	if err != nil && granted < d {
-		return granted, fmt.Errorf("%s: %w; %s", shortage(granted, d), err, writeHint(err))
+		return granted, fmt.Errorf("%s: %w; %s", shortage(granted, d), err, m.writeHint(err))
 	}
 	files := m.Files()
 	expected := files.Effective.Max
@@ -103,13 +103,32 @@ func shortage(granted, needed time.Duration) string {
 	return fmt.Sprintf("logind grants only %v of the %v needed", granted, needed)
 }
 
+// WriteHint returns the fix if hostler's drop-in cannot be written; empty if it can.
+func (m *longestDelay) WriteHint() string {
+	folder := filepath.Join(m.root, filepath.Dir(DropInPath))
+	err := unix.Access(folder, unix.W_OK)
+	if errors.Is(err, fs.ErrNotExist) { // hostler creates the folder
+		err = unix.Access(filepath.Dir(folder), unix.W_OK)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return m.writeHint(err)
+}
+
 // writeHint returns the fix for a drop-in that cannot be written. hostler.service may write only to
-// its folder, and only if the folder existed when the service started.
-func writeHint(err error) string {
-	if errors.Is(err, unix.EROFS) {
+// its folder, and only if the folder existed when the service started. A drop-in of the service may
+// forbid that, too.
+func (m *longestDelay) writeHint(err error) string {
+	folder := filepath.Dir(DropInPath)
+	_, missing := os.Stat(filepath.Join(m.root, folder))
+	switch {
+	case !errors.Is(err, unix.EROFS):
+		return "make " + folder + " writable"
+	case missing != nil:
 		return "run `systemd-tmpfiles --create hostler.conf`, then `systemctl restart hostler`"
 	}
-	return "make " + filepath.Dir(DropInPath) + " writable"
+	return "see `systemctl cat hostler`, and remove the setting that makes " + folder + " read-only, such as ReadOnlyPaths=; then `systemctl daemon-reload && systemctl restart hostler`"
 }
 
 // short returns err if less than d is granted, else nil.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
@@ -403,5 +404,34 @@ func TestHeldIsTrueWhileLogindWaits(t *testing.T) {
 	}
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// hostler.service may write to the folder of the drop-in only if it existed at the start. If it
+// exists and is read-only all the same, a setting of the service is the cause.
+func TestTheFixForAReadOnlyDropInIsThatOfItsCause(t *testing.T) {
+	missing, there := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(there, filepath.Dir(systemd.DropInPath)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		root string
+		err  error
+		want string
+	}{
+		"the folder does not exist":               {missing, unix.EROFS, "run `systemd-tmpfiles --create hostler.conf`"},
+		"the folder is read-only for the service": {there, &fs.PathError{Err: unix.EROFS}, "see `systemctl cat hostler`, and remove the setting that makes /run/systemd/logind.conf.d read-only"},
+		"the folder refuses writes":               {there, unix.EACCES, "make /run/systemd/logind.conf.d writable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := systemd.WriteHint(c.root, c.err); !strings.HasPrefix(got, c.want) {
+				t.Errorf("WriteHint() = %q, want it to begin with %q", got, c.want)
+			}
+		})
+	}
+	logind := systemd.NewLogind(systemd.LogindOptions{Root: there})
+	defer logind.Close()
+	if got := logind.WriteHint(); got != "" {
+		t.Errorf("WriteHint() of a folder that can be written = %q, want none", got)
 	}
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -219,6 +220,8 @@ func delay(f Facts) Check {
 	case hint != "":
 	case f.Guard.State == shutdown.Disarmed:
 		hint = "see the check lock: hostler raises the limit when it is armed"
+	case files.Effective.Max < needed && f.Logind.WriteHint != "":
+		hint = f.Logind.WriteHint
 	default: // the files are fine: logind has not read them, or hostler has not written its drop-in
 		hint = f.fixes().restartLogind + "; where that does not help: " + f.fixes().journal
 	}
@@ -280,10 +283,7 @@ func delayFiles(f Facts) Check {
 	case files.DropIn && len(f.Phases) == 0:
 		found.add(warn(f.fixes().restart, "%s is not needed: protection is switched off", systemd.DropInPath))
 	case f.Agent.Answers && wanted && f.Logind.reached() && f.Logind.Granted >= f.neededDelay() && files.Effective.Max < f.neededDelay():
-		hint := obstacle(files, f)
-		if hint == "" {
-			hint = f.fixes().restart + ", which writes " + systemd.DropInPath + " again"
-		}
+		hint := cmp.Or(obstacle(files, f), f.Logind.WriteHint, f.fixes().restart+", which writes "+systemd.DropInPath+" again")
 		found.add(warn(hint, "logind grants %s now, but would grant only %s, after it has reloaded its files",
 			Span(f.Logind.Granted), source(files.Effective)))
 	case wanted && !f.Logind.reached() && obstacle(files, f) != "": // report it now, not only after logind is fixed

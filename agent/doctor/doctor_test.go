@@ -208,6 +208,15 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		{"the drop-in is gone, and logind has not noticed", func(f *doctor.Facts) {
 			f.Logind.Files.Effective, f.Logind.Files.DropIn = f.Logind.Files.Others, false
 		}, []string{"warn delay-files|would grant only 5s, its default, after|systemctl restart hostler"}},
+		{"the service may not write the drop-in", func(f *doctor.Facts) {
+			f.Logind.Granted, f.Logind.Files.Effective, f.Logind.Files.DropIn = 5*time.Second, f.Logind.Files.Others, false
+			f.Logind.WriteHint = "remove ReadOnlyPaths="
+			f.Protection = doctor.Protection{Reason: status.ReasonDelayTooShort}
+		}, []string{"fail protection", "fail delay|grants 5s|remove ReadOnlyPaths="}},
+		{"the service may not write the drop-in, and logind has not noticed that it is gone", func(f *doctor.Facts) {
+			f.Logind.Files.Effective, f.Logind.Files.DropIn = f.Logind.Files.Others, false
+			f.Logind.WriteHint = "remove ReadOnlyPaths="
+		}, []string{"warn delay-files|would grant only 5s|remove ReadOnlyPaths="}},
 		{"the drop-in is masked", func(f *doctor.Facts) {
 			f.Logind.Granted, f.Logind.Files.Effective = 5*time.Second, f.Logind.Files.Others
 			f.Logind.Files.MaskedBy = "/etc/systemd/logind.conf.d/zz-hostler.conf"

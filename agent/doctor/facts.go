@@ -134,6 +134,7 @@ type Logind struct {
 	Scheduled  string                  // kind of the scheduled shutdown, such as "reboot"; empty for none
 	Begins     time.Time               // of the scheduled shutdown
 	Files      logindconf.Delay
+	WriteHint  string // the fix if hostler's drop-in cannot be written; empty if it can
 }
 
 // Kubelet is a kubelet on this host, which may own the shutdown.

@@ -55,7 +55,7 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 }
 
 func (s Sources) logind(ctx context.Context) Logind {
-	l := Logind{Files: s.Logind.Files(), Held: s.Logind.Held()}
+	l := Logind{Files: s.Logind.Files(), Held: s.Logind.Held(), WriteHint: s.Logind.WriteHint()}
 	var err error
 	if l.Granted, err = s.Logind.MaxDelay(ctx); err == nil {
 		l.Locks, err = s.Logind.ListInhibitors(ctx)
@@ -223,7 +223,7 @@ func CheckState(path string) State {
 		s.Problem = (&fs.PathError{Op: "write into", Path: path, Err: err}).Error()
 	}
 	if errors.Is(err, unix.EROFS) {
-		s.Problem += "; if the file system is not read-only, hostler.service needs ReadWritePaths=-" + path
+		s.Problem += "; if the file system is not read-only, the service is restricted: see `systemctl cat hostler`, and remove ReadOnlyPaths= of the directory, or add ReadWritePaths=-" + path
 	}
 	return s
 }

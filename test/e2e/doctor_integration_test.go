@@ -196,6 +196,20 @@ func TestFilesThatOverrideTheDropInAreNoticedAndNamed(t *testing.T) {
 	wantDelay(t, login, "after the service has stopped,", 30*time.Second, false)
 }
 
+// A drop-in of the service makes the folder of logind's drop-in read-only. A restart of logind, or
+// systemd-tmpfiles, changes nothing.
+func TestASettingThatMakesTheDropInReadOnlyIsTheFix(t *testing.T) {
+	logind(t)
+	check(t, os.MkdirAll(filepath.Dir(systemd.DropInPath), 0o755))
+	a := newAgent(t, wanting)
+	a.dropIn = []string{"ReadOnlyPaths=" + filepath.Dir(systemd.DropInPath)}
+	a.start()
+	const fix = "remove the setting that makes /run/systemd/logind.conf.d read-only"
+	mentions(t, "message of ShutdownProtected", condition(a.awaitProtection(status.ReasonDelayTooShort), status.ShutdownProtected).Message, fix)
+	found(t, a.diagnose(), "delay", doctor.Fail, fix)
+	a.stop()
+}
+
 // metric checks a metric at the agent's socket.
 func metric(t testing.TB, a *agent, name, want string) {
 	t.Helper()
