@@ -84,13 +84,13 @@ func (a *app) agentFile(ctx context.Context) string {
 
 // orDefaults returns the configuration for commands that work without an agent, and its file if
 // that is not the default path. If files are faulty, orDefaults returns the defaults and the fault.
-func (a *app) orDefaults(ctx context.Context) (file string, cfg config.Config, fault error) {
+func (a *app) orDefaults(ctx context.Context) (file string, loaded config.Loaded, fault error) {
 	file = a.agentFile(ctx)
 	loaded, err := a.load(file)
 	if err != nil {
-		return file, config.Default(), err
+		return file, config.Loaded{Config: config.Default()}, err
 	}
-	return file, loaded.Config, nil
+	return file, loaded, nil
 }
 
 // shown is checked with warnings about ignored files.

@@ -52,11 +52,13 @@ func (a *app) examine(ctx context.Context, c *api.Client) (doctor.Report, error)
 	if !away && a.Getenv("HOSTLER_SOCKET") != "" { // perhaps the agent of another container
 		return r, nil
 	}
-	file, cfg, fault := a.orDefaults(ctx)
+	file, loaded, fault := a.orDefaults(ctx)
 	if !away {
-		return r.Compare(func() (doctor.Report, error) { return inspect.Doctor(ctx, cfg, file, fault, errors.New("not queried")) }), nil
+		return r.Compare(func() (doctor.Report, error) {
+			return inspect.Doctor(ctx, loaded, file, fault, errors.New("not queried"))
+		}), nil
 	}
-	return inspect.Doctor(ctx, cfg, file, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
+	return inspect.Doctor(ctx, loaded, file, fault, fmt.Errorf("no agent answers at %s: %w", unreachable.Socket, unreachable.Cause))
 }
 
 // printDiagnosis prints the verdict, then each problem with its fix, then the other checks.

@@ -93,12 +93,12 @@ func (a *app) history(ctx context.Context, c *api.Client) (history journal.Histo
 	s, err := c.Status(ctx)
 	history, notStarted = s.Shutdown.History(), s.NotStarted
 	if unreachable := new(api.UnreachableError); errors.As(err, &unreachable) && os.Geteuid() == 0 && a.socket == "" {
-		var cfg config.Config
-		if _, cfg, fault = a.orDefaults(ctx); fault != nil {
+		var loaded config.Loaded
+		if _, loaded, fault = a.orDefaults(ctx); fault != nil {
 			fmt.Fprintf(a.Stderr, "warning: invalid configuration, using the defaults:\n%v\n", fault)
 		}
-		fmt.Fprintln(a.Stderr, "no agent answers; reading its records in", cfg.State.Directory)
-		history, err = inspect.LastShutdown(cfg, slog.New(slog.DiscardHandler))
+		fmt.Fprintln(a.Stderr, "no agent answers; reading its records in", loaded.State.Directory)
+		history, err = inspect.LastShutdown(loaded.Config, slog.New(slog.DiscardHandler))
 		if fault != nil {
 			fault = silentError{} // already printed
 		}

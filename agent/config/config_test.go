@@ -37,6 +37,29 @@ func TestFaultsNameFileLineAndField(t *testing.T) {
 	}
 }
 
+// Of several files that set a key, the last one is effective.
+func TestTheOriginOfAKeyIsTheFileWhoseValueIsEffective(t *testing.T) {
+	folder := t.TempDir()
+	file, dropIns := filepath.Join(folder, "hostler.yaml"), filepath.Join(folder, "conf.d")
+	dropIn := filepath.Join(dropIns, "shutdown.yaml")
+	if err := errors.Join(os.Mkdir(dropIns, 0o755),
+		os.WriteFile(file, []byte("log: {level: info}\nshutdown:\n  gracePeriod: 40s\n"), 0o600),
+		os.WriteFile(dropIn, []byte("# off\nshutdown:\n  gracePeriod: 0s\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := config.Draft(file, dropIns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"shutdown.gracePeriod": dropIn + ":3", "shutdown": dropIn + ":2", "log.level": file + ":1", "shutdown.enabled": "", "node": "",
+	} {
+		if got := loaded.Origin(key); got != want {
+			t.Errorf("Origin(%q) = %q, want %q", key, got, want)
+		}
+	}
+}
+
 // Kubernetes' admission plug-in NodeRestriction rejects these labels.
 func TestLabelsThatANodeMayNotSetAreNamed(t *testing.T) {
 	for key, refused := range map[string]bool{

@@ -56,18 +56,20 @@ type Collection struct{ Images, Containers *OnRequest }
 
 // collection reports the images and containers that are removed on request only.
 func collection(f Facts) Check {
-	var waiting, settings, full []string
+	var waiting, full []string
+	var settings []setting
 	whose, idle := "", false
 	for _, job := range []struct {
 		what string
 		on   *OnRequest
-	}{{"image", f.Collection.Images}, {"dead container", f.Collection.Containers}} {
+		key  string
+	}{{"image", f.Collection.Images, "imageGC.enabled"}, {"dead container", f.Collection.Containers, "containerGC.enabled"}} {
 		switch {
 		case job.on == nil:
 		case job.on.Unused == 0:
 			idle, whose = true, job.on.RuntimeNames()
 		default:
-			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, job.on.Setting)
+			waiting, settings = append(waiting, job.on.Describe(job.what)), append(settings, setting{job.key, job.on.Setting})
 			whose, full = job.on.RuntimeNames(), append(full, job.on.Full...)
 		}
 	}
@@ -78,8 +80,8 @@ func collection(f Facts) Check {
 		return Check{}
 	}
 	message := fmt.Sprintf("no automatic collection for %s; removable on request: %s", whose, strings.Join(waiting, " and "))
-	fix := fmt.Sprintf("show them with `hostler gc plan --all-unused`, remove them with `hostler gc run --all-unused`. For automatic collection, set %s in %s and run `systemctl restart hostler`",
-		strings.Join(settings, " and "), f.Configuration.path())
+	fix := fmt.Sprintf("show them with `hostler gc plan --all-unused`, remove them with `hostler gc run --all-unused`. For automatic collection, set %s and run `systemctl restart hostler`",
+		f.Configuration.places(settings))
 	if len(full) > 0 {
 		return warn(fix, "%s is above the high threshold, and %s", strings.Join(full, " and "), message)
 	}

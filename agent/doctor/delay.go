@@ -31,7 +31,7 @@ func protection(f Facts) Check {
 	case p.Protected:
 		return ok("%s", p.Message)
 	case len(f.Phases) == 0:
-		return warn("to protect pods, set shutdown.enabled: auto and shutdown.gracePeriod above 0s in "+f.Configuration.path()+"; then "+f.fixes().restart,
+		return warn("to protect pods, set "+f.Configuration.protection()+"; then "+f.fixes().restart,
 			"a shutdown does not wait for the pods, as configured")
 	case !f.Agent.Answers:
 		return unchecked(f)
@@ -44,6 +44,17 @@ func protection(f Facts) Check {
 	default:
 		return fail("see `hostler status` and "+f.fixes().journal, "%s", p.Message)
 	}
+}
+
+// protection lists the settings that switch protection on, of the keys that a file sets: the defaults
+// of the others protect pods.
+func (c Configuration) protection() string {
+	all := []setting{{"shutdown.enabled", "shutdown.enabled: auto"}, {"shutdown.gracePeriod", "shutdown.gracePeriod above 0s"}}
+	given := slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return c.setBy(s.key) == "" })
+	if len(given) == 0 { // the files were not read
+		given = all
+	}
+	return c.places(given)
 }
 
 // falselyArmed reports that the guard says armed although D-Bus, logind or the lock is lost: the guard
@@ -62,7 +73,7 @@ func phases(f Facts) Check {
 		first = fmt.Sprintf(" and %v for services before", lead)
 	}
 	if untimed := plan.Untimed(f.Phases); len(untimed) > 0 && !f.delegated() {
-		return warn("in shutdown.byPriority, set a gracePeriod above 0s, or remove the entry, so that its pods stop in another phase; then "+f.fixes().restart,
+		return warn("in shutdown.byPriority ("+f.Configuration.where("shutdown.byPriority")+"), set a gracePeriod above 0s, or remove the entry, so that its pods stop in another phase; then "+f.fixes().restart,
 			"pods of phase %s may be killed at once: its gracePeriod is 0s", strings.Join(untimed, ", "))
 	}
 	return ok("pods have %v to stop: %s; with %v for the end%s, logind must grant %v",

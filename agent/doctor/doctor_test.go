@@ -102,6 +102,11 @@ func overridden(f *doctor.Facts) {
 	f.Logind.Files.After = f.Logind.Files.Effective
 }
 
+// setBy returns where keys are set, and that no file sets the others.
+func setBy(places map[string]string) func(key string) string {
+	return func(key string) string { return places[key] }
+}
+
 func TestAHealthyHostHasNothingToFix(t *testing.T) {
 	r := doctor.Examine(healthy())
 	if !r.Protected || r.Failed() || r.Count(doctor.OK) != len(r.Checks) || len(r.Checks) < 17 || r.Message != "" {
@@ -306,6 +311,24 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 		}, []string{
 			"warn protection|as configured|shutdown.enabled: auto",
 		}},
+		{"switched off by a file in conf.d", func(f *doctor.Facts) {
+			disarm(f, status.ReasonSwitchedOff, "off")
+			f.Phases, f.Logind.Files.DropIn = nil, false
+			f.Configuration.Origin = setBy(map[string]string{"shutdown": "b.yaml:2", "shutdown.gracePeriod": "b.yaml:3"})
+		}, []string{"warn protection|as configured|to protect pods, set shutdown.gracePeriod above 0s in b.yaml:3; then systemctl restart hostler"}},
+		{"switched off by two files", func(f *doctor.Facts) {
+			disarm(f, status.ReasonSwitchedOff, "off")
+			f.Phases, f.Logind.Files.DropIn = nil, false
+			f.Configuration.Origin = setBy(map[string]string{"shutdown.enabled": "a.yaml:1", "shutdown.gracePeriod": "b.yaml:3"})
+		}, []string{"warn protection|set shutdown.enabled: auto in a.yaml:1 and shutdown.gracePeriod above 0s in b.yaml:3; then"}},
+		{"images that are collected on request only, and a file in conf.d with settings of collections", func(f *doctor.Facts) {
+			f.Collection.Images = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 3, Full: []string{"/var/lib/docker"}, Setting: "imageGC: {enabled: true}"}
+			f.Collection.Containers = &doctor.OnRequest{Runtimes: []string{"docker"}, Unused: 1, Setting: "containerGC: {enabled: true, maximumAge: 168h}"}
+			f.Configuration.Origin = setBy(map[string]string{"imageGC": "b.yaml:1", "imageGC.interval": "b.yaml:2", "containerGC.enabled": "b.yaml:4"})
+		}, []string{"warn collection|set imageGC: {enabled: true} in b.yaml:1 and containerGC: {enabled: true, maximumAge: 168h} in b.yaml:4 and run"}},
+		{"no runtime, and a list of runtimes in conf.d", func(f *doctor.Facts) {
+			f.Runtimes.List, f.Configuration.Origin = nil, setBy(map[string]string{"runtimes": "b.yaml:7"})
+		}, []string{"warn runtimes|name its socket under runtimes in b.yaml:7"}},
 		{"switched off without a bus", func(f *doctor.Facts) {
 			disarm(f, status.ReasonSwitchedOff, "off")
 			f.Phases, f.Logind.Files.DropIn, f.Logind.Bus = nil, false, systemd.ErrNoBus

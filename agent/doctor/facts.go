@@ -62,10 +62,45 @@ type Configuration struct {
 	Refused string   `json:"refused,omitempty"` // why the last reload was rejected
 	// Fault is the error in the files: an agent would not start with them.
 	Fault string `json:"fault,omitempty"`
+	// Origin returns the file and line that set a key; empty if no file does. It is nil if the files
+	// were not read.
+	Origin func(key string) string `json:"-"`
 }
 
 // path is the configuration file of the agent.
 func (c Configuration) path() string { return cmp.Or(c.File, "/etc/hostler/hostler.yaml") }
+
+// setBy returns the file and line that set a key; empty if no file does.
+func (c Configuration) setBy(key string) string {
+	if c.Origin == nil {
+		return ""
+	}
+	return c.Origin(key)
+}
+
+// where is the place for a value of a key: the file and line that set it now. Another file may be
+// overridden. If no file sets the key, it is the last section that has other keys beside it, or else
+// the configuration file.
+func (c Configuration) where(key string) string {
+	section, _, _ := strings.Cut(key, ".")
+	return cmp.Or(c.setBy(key), c.setBy(section), c.path())
+}
+
+// setting is a value for a key, as a hint names it.
+type setting struct{ key, text string }
+
+// places lists the settings, each with the place for it.
+func (c Configuration) places(settings []setting) string {
+	var places []string
+	for i, s := range settings {
+		if i+1 < len(settings) && c.where(settings[i+1].key) == c.where(s.key) { // the next one names the place
+			places = append(places, s.text)
+			continue
+		}
+		places = append(places, s.text+" in "+c.where(s.key))
+	}
+	return strings.Join(places, " and ")
+}
 
 // Trouble says why the files are not effective, with several reasons on a line each. It is empty if they
 // are effective.

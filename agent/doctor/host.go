@@ -270,7 +270,7 @@ func runtimes(f Facts) Check {
 	case !f.Runtimes.Checked:
 		return warn("run `hostler doctor` again in some seconds", "no runtime checked yet")
 	case len(names) == 0:
-		found.add(warn("start one, or name its socket under runtimes in "+f.Configuration.path(), "no container runtime found: no pods to stop in order"))
+		found.add(warn("start one, or name its socket under runtimes in "+f.Configuration.where("runtimes"), "no container runtime found: no pods to stop in order"))
 	}
 	return found.or(ok("ready: %s", strings.Join(names, ", ")))
 }

@@ -31,9 +31,10 @@ func ServiceConfig(ctx context.Context) string {
 }
 
 // Doctor checks a host whose agent does not answer, for the reason unanswered. file is the
-// configuration of that agent; empty for the default path. If the files are faulty, cfg has the
-// values to use instead. It needs root.
-func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswered error) (doctor.Report, error) {
+// configuration of that agent; empty for the default path. If the files are faulty, loaded
+// has the values to use instead. It needs root.
+func Doctor(ctx context.Context, loaded config.Loaded, file string, fault, unanswered error) (doctor.Report, error) {
+	cfg := loaded.Config
 	log := slog.New(slog.DiscardHandler)
 	phases, err := cfg.Shutdown.Phases()
 	if err != nil {
@@ -50,7 +51,7 @@ func Doctor(ctx context.Context, cfg config.Config, file string, fault, unanswer
 		Network:    networkAlone(cfg.API, log),
 		Reboots:    doctor.Reboots{Enabled: cfg.Reboot.Enabled},
 	}
-	f.Configuration.File = file
+	f.Configuration.File, f.Configuration.Origin = file, loaded.Origin
 	if fault != nil {
 		f.Configuration.Fault = fault.Error()
 	}

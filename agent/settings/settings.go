@@ -87,6 +87,7 @@ func (s *Settings) Compare() doctor.Configuration {
 		c.Fault = err.Error()
 		return c
 	}
+	c.Origin = next.Origin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.Differs = config.Changed(s.cfg, next.Config)

@@ -104,6 +104,16 @@ func (l Source) Located(err error) error {
 	return fmt.Errorf("%s:%d: %w", at.file, at.line, err)
 }
 
+// Origin returns the file and line that set a key, such as "/etc/hostler/conf.d/a.yaml:3". It is
+// empty if no file sets the key.
+func (l Source) Origin(key string) string {
+	at, set := l.origin[key]
+	if !set {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", at.file, at.line)
+}
+
 // NotRead is the reason why an ignored file is not read.
 const NotRead = "not read, as its name does not end in .yaml"
 

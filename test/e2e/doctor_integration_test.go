@@ -269,7 +269,7 @@ func TestDoctorSaysWhatIsMissingAndThatItIsBack(t *testing.T) {
 	if r.Protected || r.Failed() {
 		t.Errorf("hostler doctor = %+v, want it not protected, which is no fault", r)
 	}
-	found(t, r, "protection", doctor.Warn, "as configured", "shutdown.enabled: auto")
+	found(t, r, "protection", doctor.Warn, "as configured", "shutdown.enabled: auto in "+a.config+":")
 	a.stop()
 }
 
