@@ -94,7 +94,7 @@ func clusterServer(f Facts) Check {
 	case c.Certificate == nil && c.CertificateErr != nil:
 		return Check{} // without credentials, there was no request: see clusterCredentials
 	case c.Server == "": // the kubeconfig names no server
-		return fail("correct the file; hostler reads it again automatically", "%v", err)
+		return fail("correct the file; hostler reads it again automatically", "%v", err).noAccess()
 	case errors.Is(err, controlplane.ErrUntrusted):
 		return fail(fmt.Sprintf("correct certificate-authority and server in %s (kubeadm: /etc/kubernetes/pki/ca.crt on a control-plane host), and check `date`", c.Kubeconfig),
 			"the server at %s is not trusted, and nothing is sent to it: %v", who, err)
@@ -104,7 +104,7 @@ func clusterServer(f Facts) Check {
 		return fail(fmt.Sprintf("use credentials of user system:node:%s (node.name) in group system:nodes; the API server needs --authorization-mode=Node,RBAC", c.Node),
 			"%s accepts the credentials, but they may not read node %s: %v", who, c.Node, err)
 	default:
-		return fail("check that the server runs and that this host reaches it: `curl -k "+c.Server+"/livez`", "%s does not answer: %v", who, err)
+		return fail("check that the server runs and that this host reaches it: `curl -k "+c.Server+"/livez`", "%s does not answer: %v", who, err).noAccess()
 	}
 }
 

@@ -97,7 +97,7 @@ func dbus(f Facts) Check {
 	if !f.Systemd.Missing && errors.Is(f.Logind.Bus, fs.ErrNotExist) {
 		hint += "; if they are not installed: apt-get install dbus, or dnf install dbus"
 	}
-	return warnIfUnprotected(f, fail(hint, "%v", f.Logind.Bus))
+	return warnIfUnprotected(f, fail(hint, "%v", f.Logind.Bus).noAccess())
 }
 
 func logind(f Facts) Check {

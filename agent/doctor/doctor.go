@@ -30,6 +30,9 @@ type Check struct {
 	Status  Status `json:"status"`
 	Message string `json:"message"` // what was found
 	Hint    string `json:"hint"`    // the fix: a command or a change; empty if the check is ok
+	// NoAccess reports that the agent cannot connect, or cannot read a file. A setting of the service may
+	// be the cause. An answer that refuses the agent is no such fault: it has another cause.
+	NoAccess bool `json:"noAccess,omitempty"`
 }
 
 // Report has the results of all checks, the worst first, and causes before their effects.
@@ -89,15 +92,11 @@ func (r Report) CheckVersion(program string) Report {
 	return r
 }
 
-// Compare repeats failed checks outside the service. If a check is ok there, a setting of the service hides
-// something from the agent. The hint is then to remove that setting, since nothing else helps. Compare calls
-// outside only if a check that can differ is not ok.
+// Compare repeats checks outside the service if the agent has no access to something. If a check is ok
+// there, a setting of the service hides that from the agent. The hint is then to remove that setting, since
+// nothing else helps. Compare calls outside only if there is such a check.
 func (r Report) Compare(outside func() (Report, error)) Report {
-	compared := []string{"dbus", "logind", "runtimes", "cluster", "etcd", "plugin"}
-	wrong := func(c Check) bool {
-		return (c.Status == Fail || c.Status == Warn) && slices.Contains(compared, c.Name)
-	}
-	if !slices.ContainsFunc(r.Checks, wrong) {
+	if !slices.ContainsFunc(r.Checks, func(c Check) bool { return c.NoAccess }) {
 		return r
 	}
 	other, err := outside()
@@ -106,7 +105,7 @@ func (r Report) Compare(outside func() (Report, error)) Report {
 	}
 	r.Checks = slices.Clone(r.Checks)
 	for i, c := range r.Checks {
-		if wrong(c) && slices.ContainsFunc(other.Checks, func(o Check) bool { return o.Name == c.Name && o.Status == OK }) {
+		if c.NoAccess && slices.ContainsFunc(other.Checks, func(o Check) bool { return o.Name == c.Name && o.Status == OK }) {
 			r.Checks[i].Hint = "this works outside of hostler.service: `systemctl cat hostler` shows its drop-ins; remove the setting that hides it, such as InaccessiblePaths= or PrivateNetwork=, then systemctl daemon-reload && systemctl restart hostler"
 		}
 	}
@@ -228,6 +227,12 @@ func fail(hint, format string, args ...any) Check {
 	return Check{Status: Fail, Hint: hint, Message: fmt.Sprintf(format, args...)}
 }
 
+// noAccess marks a fault whose cause may be a setting of the service.
+func (c Check) noAccess() Check {
+	c.NoAccess = true
+	return c
+}
+
 // faults collects the faults that one check finds.
 type faults []Check
 
@@ -241,12 +246,13 @@ func (f faults) joined(by string, fine Check) Check {
 	if len(f) == 0 {
 		return fine
 	}
-	sum := Check{Status: Warn}
+	sum := Check{Status: Warn, NoAccess: true} // faults with different causes keep their own fixes
 	var messages, hints []string
 	for _, c := range f {
 		if rank(c.Status) < rank(sum.Status) {
 			sum.Status = c.Status
 		}
+		sum.NoAccess = sum.NoAccess && c.NoAccess
 		messages = append(messages, c.Message)
 		if c.Hint != "" && !slices.Contains(hints, c.Hint) {
 			hints = append(hints, c.Hint)

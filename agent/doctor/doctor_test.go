@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
@@ -619,7 +620,7 @@ func TestTheFileOfALimitThatIsTooShortIsNotOK(t *testing.T) {
 }
 
 func TestWhatOnlyTheServiceDoesNotReachIsNoFaultOfTheHost(t *testing.T) {
-	inside := doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.Fail, Hint: "start it"}, {Name: "etcd", Status: doctor.Fail, Hint: "check etcd"}, {Name: "lock", Status: doctor.Fail, Hint: "restart"}}}
+	inside := doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.Fail, Hint: "start it", NoAccess: true}, {Name: "etcd", Status: doctor.Fail, Hint: "check etcd", NoAccess: true}, {Name: "lock", Status: doctor.Fail, Hint: "restart"}}}
 	outside := doctor.Report{Checks: []doctor.Check{{Name: "dbus", Status: doctor.OK}, {Name: "etcd", Status: doctor.Fail}, {Name: "lock", Status: doctor.OK}}}
 	got := inside.Compare(func() (doctor.Report, error) { return outside, nil }).Checks
 	if !strings.Contains(got[0].Hint, "`systemctl cat hostler`") || got[1].Hint != "check etcd" || got[2].Hint != "restart" {
@@ -632,6 +633,49 @@ func TestWhatOnlyTheServiceDoesNotReachIsNoFaultOfTheHost(t *testing.T) {
 	})
 	if got := inside.Compare(func() (doctor.Report, error) { return outside, errors.New("no systemd") }).Checks; got[0].Hint != "start it" {
 		t.Errorf("Compare() = %+v without a second report, want the first", got)
+	}
+}
+
+// A refusal is an answer: whoever runs doctor may have other rights, and no setting of the service is the
+// cause.
+func TestOnlyMissingAccessIsComparedWithTheHost(t *testing.T) {
+	members := func(err error) func(*doctor.Facts) {
+		return func(f *doctor.Facts) {
+			for i := range f.Etcd.Members {
+				f.Etcd.Members[i].Err = err
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		spoil func(*doctor.Facts)
+		check string
+		want  bool
+	}{
+		"etcd refuses a read":            {func(f *doctor.Facts) { f.Etcd.WriteErr = clientError(controlplane.ErrForbidden) }, "etcd", false},
+		"etcd refuses the user":          {members(clientError(controlplane.ErrUnavailable, controlplane.ErrUnauthorized)), "etcd", false},
+		"etcd is not trusted":            {members(clientError(controlplane.ErrUnavailable, controlplane.ErrUntrusted)), "etcd", false},
+		"etcd is unreachable":            {members(clientError(controlplane.ErrUnavailable)), "etcd", true},
+		"a file for etcd cannot be read": {members(clientError(controlplane.ErrUnavailable, fs.ErrPermission)), "etcd", true},
+		"the certificate cannot be read": {func(f *doctor.Facts) { f.Etcd.Certificate, f.Etcd.Err = nil, fs.ErrNotExist }, "etcd-credentials", true},
+		"the certificate is not valid":   {func(f *doctor.Facts) { f.Etcd.Certificate, f.Etcd.Err = nil, errors.New("no PEM") }, "etcd-credentials", false},
+		"the bus is unreachable":         {func(f *doctor.Facts) { f.Logind.Bus = systemd.ErrNoBus }, "dbus", true},
+		"logind is not on the bus":       {func(f *doctor.Facts) { f.Logind.Login = systemd.ErrNoLogind }, "logind", false},
+		"a runtime does not answer":      {func(f *doctor.Facts) { f.Runtimes.List[0].Ready = false }, "runtimes", true},
+		"there is no runtime":            {func(f *doctor.Facts) { f.Runtimes.List = nil }, "runtimes", true},
+		"a runtime has ended":            {func(f *doctor.Facts) { f.Runtimes.Gone = []doctor.Gone{{Name: "docker"}} }, "runtimes", false},
+		"one has ended, one does not answer": {func(f *doctor.Facts) {
+			f.Runtimes.List[0].Ready, f.Runtimes.Gone = false, []doctor.Gone{{Name: "docker"}}
+		}, "runtimes", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := inEtcd()
+			c.spoil(&f)
+			checks := doctor.Examine(f).Checks
+			i := slices.IndexFunc(checks, func(k doctor.Check) bool { return k.Name == c.check })
+			if i < 0 || checks[i].Status == doctor.OK || checks[i].NoAccess != c.want {
+				t.Errorf("Examine() = %+v, want a fault of %s with NoAccess %t", checks, c.check, c.want)
+			}
+		})
 	}
 }
 

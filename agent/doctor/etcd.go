@@ -72,18 +72,22 @@ func etcdMembers(f Facts) Check {
 	switch {
 	case len(unresponsive) > 0 && !e.answers():
 		what := "no member answers"
-		if errors.Is(err, controlplane.ErrUntrusted) || errors.Is(err, controlplane.ErrUnauthorized) || fileFault(err) {
+		if answered(err) || fileFault(err) {
 			what = "cannot connect to any member"
 		}
 		fix := etcdFix(err, unresponsive[0])
 		if e.credentialsFault() {
 			what, fix = "cannot connect to any member", seeCredentials
 		}
-		return fail(fix, "%s: %v", what, err)
+		c := fail(fix, "%s: %v", what, err)
+		c.NoAccess = fix != seeCredentials && !answered(err)
+		return c
 	case e.WriteErr != nil:
 		return fail(e.writingFix(f, seeRights), "etcd answers, but the agent's last write failed: %v", e.WriteErr)
 	case len(unresponsive) > 0:
-		return warn(etcdFix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
+		c := warn(etcdFix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
+		c.NoAccess = !answered(err)
+		return c
 	case !e.Found && e.NotWritten != "":
 		return warn("do nothing if this is intended", "etcd answers, but node %s does not exist: %s", e.Node, e.NotWritten)
 	case !e.Found && f.Agent.Answers && len(e.MissingRights) == 0:
@@ -92,6 +96,11 @@ func etcdMembers(f Facts) Check {
 		return ok("etcd answers")
 	}
 	return ok("etcd answers, and node %s exists", e.Node)
+}
+
+// answered reports whether the error is an answer, even of a server that is not trusted.
+func answered(err error) bool {
+	return errors.Is(err, controlplane.ErrUntrusted) || errors.Is(err, controlplane.ErrUnauthorized)
 }
 
 // fileFault reports whether a configured file cannot be read.
@@ -127,11 +136,11 @@ func etcdCredentials(f Facts) Check {
 		found.add(warn("use https, and remove controlPlane.etcd.insecure", "%s is plain http: anyone on the network path can read and change the data", endpoint))
 	}
 	if e.Err != nil {
-		fix := "correct the file; hostler reads it again automatically"
+		c := fail("correct the file; hostler reads it again automatically", "%v", e.Err)
 		if fileFault(e.Err) {
-			fix = etcdFix(e.Err, "")
+			c.Hint, c.NoAccess = etcdFix(e.Err, ""), true
 		}
-		found.add(fail(fix, "%v", e.Err))
+		found.add(c)
 	}
 	crt := e.Certificate
 	if crt == nil {

@@ -249,7 +249,7 @@ func runtimes(f Facts) Check {
 			found.add(warn("upgrade it, or stop its containers yourself before a shutdown", "unsupported runtime at %s: its containers are not stopped in order: %s", d.Path, d.Unfit))
 			continue
 		}
-		found.add(warn("check its service", "%s exists, but no runtime answers there", d.Path))
+		found.add(warn("check its service", "%s exists, but no runtime answers there", d.Path).noAccess())
 	}
 	for _, g := range f.Runtimes.Gone {
 		found.add(warn(f.startOf(g.Name, g.Endpoint), "runtime %s at %s ended at %s, and is no longer expected", g.Name, g.Endpoint, g.Since.UTC().Format(time.RFC3339)))
@@ -264,13 +264,13 @@ func runtimes(f Facts) Check {
 		if r.bare() {
 			fix = "see to " + r.Endpoint + ": ls -ld " + r.Endpoint
 		}
-		found.add(fail(fix, "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message))
+		found.add(fail(fix, "runtime %s at %s is not ready, and its pods cannot be stopped in order: %s", r.Name, r.Endpoint, r.Message).noAccess())
 	}
 	switch {
 	case !f.Runtimes.Checked:
 		return warn("run `hostler doctor` again in some seconds", "no runtime checked yet")
 	case len(names) == 0:
-		found.add(warn("start one, or name its socket under runtimes in "+f.Configuration.where("runtimes"), "no container runtime found: no pods to stop in order"))
+		found.add(warn("start one, or name its socket under runtimes in "+f.Configuration.where("runtimes"), "no container runtime found: no pods to stop in order").noAccess())
 	}
 	return found.or(ok("ready: %s", strings.Join(names, ", ")))
 }

@@ -35,7 +35,9 @@ func network(f Facts) Check {
 	}
 	found = append(found, expiry...)
 	if n.Err != nil && !slices.ContainsFunc(expiry, func(c Check) bool { return c.Status == Fail }) { // an expired certificate is the cause of Err, too
-		found.add(fail("fix that; hostler retries automatically", "%v", n.Err))
+		c := fail("fix that; hostler retries automatically", "%v", n.Err)
+		c.NoAccess = fileFault(n.Err)
+		found.add(c)
 	}
 	if crt == nil {
 		return found.or(Check{}) // without certificate, Err is set

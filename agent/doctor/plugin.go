@@ -30,7 +30,7 @@ func pluginServes(f Facts) Check {
 	case p == nil:
 		return Check{}
 	case p.Unreached.Message != "":
-		return fail(cmp.Or(p.Unreached.Command, "start the service of the plugin, or correct controlPlane.plugin.socket; hostler connects automatically"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message)
+		return fail(cmp.Or(p.Unreached.Command, "start the service of the plugin, or correct controlPlane.plugin.socket; hostler connects automatically"), "the plugin's socket %s: %s", p.Socket, p.Unreached.Message).noAccess()
 	case p.NoAnswer != nil:
 		return fail("follow the message, or see the log of the plugin: it must answer Info at once (/usr/share/doc/hostler/docs/howto/control-plane-plugin.md)", "%v", p.NoAnswer)
 	}
