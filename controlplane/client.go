@@ -174,6 +174,10 @@ var (
 	ErrUntrusted = errors.New("cannot verify the server's identity")
 )
 
+// Refused reports whether the control plane has answered, and refuses this client: it lacks a right, or
+// its credentials are rejected.
+func Refused(err error) bool { return errors.Is(err, ErrForbidden) || errors.Is(err, ErrUnauthorized) }
+
 // LabelsError is an ErrForbidden caused by labels of the Node.
 type LabelsError struct{ Err error }
 

@@ -144,7 +144,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	case s.Store.Since != nil:
 		store += ", answers since " + out.ago(*s.Store.Since)
 	case s.Store.Refused:
-		store += ", " + out.red("refuses this server") + ": rights are missing: " + t.below(s.Store.Error)
+		store += ", " + out.red("refuses this server") + ": " + t.below(s.Store.Error)
 	default:
 		store += ", " + out.red("does not answer") + ": " + t.below(s.Store.Error)
 	}

@@ -101,19 +101,20 @@ func serverStore(f Facts) Check {
 	case s == nil:
 		return Check{}
 	case s.Store.Refused:
-		return fail(serverRightsFix(s.Store.Type), "the store %s at %s refuses the server, which changes nothing: rights are missing: %s", s.Store.Type, s.Store.Endpoint, s.Store.Error)
+		return fail(serverRightsFix(s.Store.Type), "the store %s at %s refuses the server, which changes nothing: %s", s.Store.Type, s.Store.Endpoint, s.Store.Error)
 	case s.Store.Since == nil:
-		return fail("check that it runs and is reachable from here, and the credentials in store."+s.Store.Type, "the store %s at %s does not answer, and the server changes nothing: %s", s.Store.Type, s.Store.Endpoint, cmp.Or(s.Store.Error, "not yet"))
+		return fail("check that it runs and is reachable from here, and store."+s.Store.Type, "the store %s at %s does not answer, and the server changes nothing: %s", s.Store.Type, s.Store.Endpoint, cmp.Or(s.Store.Error, "not yet"))
 	}
 	return ok("the store %s at %s answers", s.Store.Type, s.Store.Endpoint)
 }
 
-// serverRightsFix is the hint that gives a server its rights.
+// serverRightsFix is the hint for a server that its store refuses. The error says which of the two is the
+// cause.
 func serverRightsFix(store string) string {
 	if store == "kubernetes" {
-		return "as a cluster administrator, `kubectl apply -f /usr/share/doc/hostler-server/server-rbac.yaml`"
+		return "if the credentials are rejected, correct them in store.kubernetes; if a right is missing, as a cluster administrator, `kubectl apply -f /usr/share/doc/hostler-server/server-rbac.yaml`"
 	}
-	return "give the server its rights (/usr/share/doc/hostler/docs/howto/server.md)"
+	return "if the credentials are rejected, correct them in store." + store + "; if a right is missing, give it to the server (/usr/share/doc/hostler/docs/howto/server.md)"
 }
 
 // serverControllers checks whether each controller has a leader.

@@ -68,10 +68,10 @@ func TestAServerIsChecked(t *testing.T) {
 		"the store does not answer": {func(f *doctor.Facts) { f.Server.Status.Store.Since, f.Server.Status.Store.Error = nil, "refused" }, []string{"fail server-store|http://e1:2379 does not answer, and the server changes nothing: refused|store.etcd", "ok server"}},
 		"the store refuses it": {func(f *doctor.Facts) {
 			f.Server.Status.Store.Since, f.Server.Status.Store.Refused, f.Server.Status.Store.Error = nil, true, "forbidden"
-		}, []string{"fail server-store|http://e1:2379 refuses the server, which changes nothing: rights are missing: forbidden|howto/server.md", "ok server"}},
+		}, []string{"fail server-store|http://e1:2379 refuses the server, which changes nothing: forbidden|if the credentials are rejected, correct them in store.etcd; if a right is missing|howto/server.md", "ok server"}},
 		"the cluster refuses it": {func(f *doctor.Facts) {
 			f.Server.Status.Store = answer.Store{Type: "kubernetes", Endpoint: "https://k:6443", Refused: true, Error: "forbidden"}
-		}, []string{"fail server-store|rights are missing: forbidden|kubectl apply -f /usr/share/doc/hostler-server/server-rbac.yaml", "ok server"}},
+		}, []string{"fail server-store|which changes nothing: forbidden|store.kubernetes|kubectl apply -f /usr/share/doc/hostler-server/server-rbac.yaml", "ok server"}},
 		"nobody leads a controller": {func(f *doctor.Facts) {
 			f.Server.Status.Controllers[0] = answer.Controller{Name: "node-lifecycle", State: answer.Starting, Message: "election: forbidden"}
 		}, []string{"fail server-controllers|no server leads node-lifecycle: election: forbidden|wait 15 s", "ok server", "ok server-store", "ok server-objects"}},

@@ -361,25 +361,31 @@ func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
 	})
 }
 
-// TestAControlPlaneThatDoesNotAnswerIsNamed has a host that has no network after its reboot.
+// TestAControlPlaneThatDoesNotAnswerIsNamed has a host that has no network after its reboot, and one whose
+// credentials are rejected since.
 func TestAControlPlaneThatDoesNotAnswerIsNamed(t *testing.T) {
-	inMachine(t, func(m *machine) {
-		if _, err := m.Request("anna", reboot.Ask{Reason: "kernel", Now: true}); err != nil {
-			t.Fatal(err)
-		}
-		m.passes(26 * time.Second)
-		m.plane.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
-		m.restart() // the new agent has not read the Node yet
-		m.passes(12 * time.Second)
-		if r := m.Report(); r.Step != controlplane.RebootVerifying || !strings.HasPrefix(r.Message, "the control plane does not answer: ") {
-			t.Errorf("request = %+v, want that it waits for the control plane", r.Request)
-		}
-		m.plane.Heal()
-		m.passes(5 * time.Minute)
-		if r := m.Report(); r.Step != controlplane.RebootDone {
-			t.Errorf("request = %+v, want that it is over", r.Request)
-		}
-	})
+	for message, err := range map[string]error{
+		"the control plane does not answer: ":   controlplane.ErrUnavailable,
+		"the control plane refuses this host: ": fmt.Errorf("%w: %w user n", controlplane.ErrUnavailable, controlplane.ErrUnauthorized),
+	} {
+		inMachine(t, func(m *machine) {
+			if _, err := m.Request("anna", reboot.Ask{Reason: "kernel", Now: true}); err != nil {
+				t.Fatal(err)
+			}
+			m.passes(26 * time.Second)
+			m.plane.Inject(controlplanetest.Any, controlplanetest.Fault{Err: err})
+			m.restart() // the new agent has not read the Node yet
+			m.passes(12 * time.Second)
+			if r := m.Report(); r.Step != controlplane.RebootVerifying || !strings.HasPrefix(r.Message, message) {
+				t.Errorf("request = %+v, want that it waits for the control plane, with %q", r.Request, message)
+			}
+			m.plane.Heal()
+			m.passes(5 * time.Minute)
+			if r := m.Report(); r.Step != controlplane.RebootDone {
+				t.Errorf("request = %+v, want that it is over", r.Request)
+			}
+		})
+	}
 }
 
 func TestAFileIsReportedAsIgnoredAfterACancel(t *testing.T) {

@@ -75,9 +75,13 @@ func notReady(n *corev1.Node, boot string) string {
 	return ""
 }
 
-// notReady is the function notReady for the stored Node. It also reports that the control plane does not answer.
+// notReady is the function notReady for the stored Node. It also reports that the control plane does not
+// answer, or refuses this host.
 func (n *node) notReady(boot string) string {
 	if n.stored == nil && n.err != nil && !errors.Is(n.err, controlplane.ErrNotFound) {
+		if controlplane.Refused(n.err) {
+			return fmt.Sprintf("the control plane refuses this host: %v", n.err)
+		}
 		return fmt.Sprintf("the control plane does not answer: %v", n.err)
 	}
 	return notReady(n.stored, boot)

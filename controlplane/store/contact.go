@@ -22,8 +22,8 @@ var (
 	// ErrSilent is why no decisions are made while the store does not answer.
 	ErrSilent = errors.New("the store does not answer")
 	// ErrRefused is why no decisions are made while the store answers that this server may not read
-	// it.
-	ErrRefused = errors.New("the store refuses this server: rights are missing")
+	// it, or rejects its credentials.
+	ErrRefused = errors.New("the store refuses this server")
 )
 
 // Contact records since when the store has answered without a gap, by the monotonic clock.
@@ -31,7 +31,7 @@ type Contact struct {
 	mu          sync.Mutex // guards the fields below
 	since, last time.Time
 	lost        bool // there was a gap
-	refused     bool // the last answer refused a read for lack of rights
+	refused     bool // the last answer refused this server
 }
 
 // Answered records an answer of the store.
@@ -48,7 +48,7 @@ func (c *Contact) Answered(at time.Time) {
 func (c *Contact) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refused = errors.Is(err, controlplane.ErrForbidden)
+	c.refused = controlplane.Refused(err)
 }
 
 // Since returns since when the store has answered; ErrSilent or ErrRefused if it does not at

@@ -13,7 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// TestContactReason checks that missing rights are not reported as a store that does not answer.
+// TestContactReason checks that a refusal is not reported as a store that does not answer.
 func TestContactReason(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,6 +35,8 @@ func TestContactReason(t *testing.T) {
 		go func() { _ = contact.Run(ctx, func(context.Context) error { return *answer.Load() }, func(error) {}) }()
 		reason(nil)
 		says(fmt.Errorf("ping: %w", controlplane.ErrForbidden))
+		reason(store.ErrRefused)
+		says(fmt.Errorf("ping: %w: %w user \"server-1\"", controlplane.ErrUnavailable, controlplane.ErrUnauthorized))
 		reason(store.ErrRefused)
 		says(controlplane.ErrUnavailable)
 		reason(store.ErrSilent)

@@ -44,7 +44,8 @@ type Store struct {
 	Endpoint string `json:"endpoint"`
 	// Since is since when it has answered without a gap; null while it does not.
 	Since *time.Time `json:"since"`
-	// Refused reports that the store answers, but refuses this server for lack of rights.
+	// Refused reports that the store answers, but refuses this server: it lacks a right, or its
+	// credentials are rejected.
 	Refused bool   `json:"refused,omitempty"`
 	Error   string `json:"error,omitempty"`
 }

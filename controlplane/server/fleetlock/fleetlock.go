@@ -200,7 +200,7 @@ func fail(err error) reply {
 	case errors.Is(err, reboots.ErrNoGroup):
 		return reply{http.StatusNotFound, kindGroup, err.Error()}
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return reply{http.StatusServiceUnavailable, kindUnavailable, "the store does not answer, try again"}
+		return reply{http.StatusServiceUnavailable, kindUnavailable, "the store is unavailable, try again"}
 	}
 	return reply{http.StatusInternalServerError, kindInternalError, "the log of the server has the error"}
 }
