@@ -70,25 +70,38 @@ func commandEnd(text string) int {
 	return len(text)
 }
 
-// once replaces etcd commands that this screen already shows. Several problems often need the same
-// commands.
+// once replaces a list of etcd commands if this screen already shows all of them. Several problems often
+// need the same commands. A list of which some are shown is printed whole: parts of a list are of no use.
 func (t *table) once(text string) string {
+	return replaceCommands(text, ": see above", func(list []string) bool {
+		if !slices.ContainsFunc(list, func(command string) bool { return !slices.Contains(t.shown, command) }) {
+			return false
+		}
+		t.shown = append(t.shown, list...)
+		return true
+	})
+}
+
+// replaceCommands replaces each list of etcd commands in a text, unless keep returns true for it.
+func replaceCommands(text, by string, keep func(list []string) bool) string {
 	lines := strings.Split(separate(text), "\n")
 	var kept []string
-	for i, line := range lines {
+	for i := 0; i < len(lines); {
+		n := 0
+		for i+n < len(lines) && isCommand(lines[i+n]) {
+			n++
+		}
+		last := len(kept) - 1
 		switch {
-		case !isCommand(line):
-			kept = append(kept, line)
-			continue
-		case !slices.Contains(t.shown, line):
-			t.shown = append(t.shown, line)
-			kept = append(kept, line)
-			continue
+		case n == 0:
+			kept = append(kept, lines[i])
+			n = 1
+		case keep(lines[i : i+n]):
+			kept = append(kept, lines[i:i+n]...)
+		case last >= 0 && !isCommand(kept[last]):
+			kept[last] = asRoot.ReplaceAllString(strings.TrimSuffix(kept[last], ":"), "") + by
 		}
-		last := i == len(lines)-1 || !isCommand(lines[i+1])
-		if n := len(kept); last && n > 0 && !isCommand(kept[n-1]) {
-			kept[n-1] = asRoot.ReplaceAllString(strings.TrimSuffix(kept[n-1], ":"), "") + ": see above"
-		}
+		i += n
 	}
 	return strings.TrimPrefix(strings.Join(kept, "\n"), ": ")
 }

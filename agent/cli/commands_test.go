@@ -63,10 +63,39 @@ func TestEtcdCommandsCanBeCopied(t *testing.T) {
 			if strings.Contains(got, "next:") {
 				t.Errorf("the commands are the next step, and there is another one:\n%s", got)
 			}
-			if name != "status's error" && !strings.Contains(strings.Join(strings.Fields(got), " "), "/hostler/nodes/rack1-node1: see above") {
+			again := "see above"
+			if name == "doctor" {
+				again = "see check etcd-rights"
+			}
+			if name != "status's error" && !strings.Contains(strings.Join(strings.Fields(got), " "), "/hostler/nodes/rack1-node1: "+again) {
 				t.Errorf("the second mention does not say where the commands are:\n%s", got)
 			}
 		})
+	}
+}
+
+// The error of a call has the commands for all rights, the check etcd-rights those for the missing ones. What
+// is left of a list without the lines that the screen shows would give other rights than the missing ones.
+func TestListsOfEtcdCommandsAreWholeOrReferredTo(t *testing.T) {
+	const root, more = `as etcd root, for user "n" (ignore "already exists"): `, "etcdctl role grant-permission hostler-rack1-node1 readwrite /hostler/leases/n"
+	missing, all := root+first+"; "+third, lacksRight+first+"; "+second+"; "+more+"; "+third
+	report := doctor.Report{Checks: []doctor.Check{
+		{Name: "etcd-rights", Status: doctor.Fail, Message: "etcd does not allow: write x", Hint: missing},
+		{Name: "etcd", Status: doctor.Fail, Message: "the last write failed: " + all, Hint: "see check etcd-rights"},
+		{Name: "etcd-node", Status: doctor.Fail, Message: "the lease has expired: " + all, Hint: "see check etcd-rights"},
+	}}
+	for _, args := range [][]string{{"doctor"}, {"doctor", "-o", "wide"}} {
+		got := hostler(serve(t, &backend{doctor: report}), args...).stdout
+		if strings.Contains(got, second) || strings.Contains(got, more) || strings.Count(got, third) != 1 || strings.Count(got, "as etcd root") != 1 {
+			t.Errorf("%q has other commands than those for the missing rights:\n%s", args, got)
+		}
+	}
+	s := healthy()
+	s.ControlPlane.Type, s.ControlPlane.LastError = "etcd", lacksRight+first+"; "+third
+	s.Loops = append(s.Loops, api.Loop{Health: loop.Health{Name: "events", LastError: all}}, api.Loop{Health: loop.Health{Name: "pods", LastError: all}})
+	got := hostler(serve(t, &backend{status: s}), "status").stdout
+	if strings.Count(got, first) != 2 || strings.Count(got, second) != 1 || strings.Count(got, third) != 2 || strings.Count(got, "see above") != 1 {
+		t.Errorf("status does not have each list whole, and once:\n%s", got)
 	}
 }
 

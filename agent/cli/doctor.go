@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,7 +74,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 	if out.wide() {
 		t.row("CHECK", "STATUS", "MESSAGE", "FIX")
 		for _, c := range r.Checks {
-			t.row(c.Name, string(c.Status), t.cell(c.Message), t.cell(c.Hint))
+			t.row(c.Name, string(c.Status), t.cell(shortened(r, c)), t.cell(c.Hint))
 		}
 		return
 	}
@@ -88,7 +89,7 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 			mark = out.yellow("?   ")
 		}
 		const indent = "      "
-		for i, line := range wrap(c.Name+": "+t.once(c.Message), screenWidth-len(indent)) {
+		for i, line := range wrap(c.Name+": "+t.once(shortened(r, c)), screenWidth-len(indent)) {
 			if i == 0 {
 				t.line("%s", mark+indent[4:]+line)
 				continue
@@ -107,6 +108,15 @@ func printDiagnosis(t *table, out *output, r doctor.Report) {
 			t.line("%s", indent+line)
 		}
 	}
+}
+
+// shortened is the message of a check. If its fix is to see a check whose fix has etcd commands, the message
+// has none: an error has the commands for all rights, the other check those for what is missing.
+func shortened(r doctor.Report, c doctor.Check) string {
+	if slices.ContainsFunc(r.Checks, func(o doctor.Check) bool { return c.Hint == "see check "+o.Name && commandBegins.MatchString(o.Hint) }) {
+		return replaceCommands(c.Message, ": "+c.Hint, func([]string) bool { return false })
+	}
+	return c.Message
 }
 
 // diagnosis returns the first line: whether pods are protected.
