@@ -223,7 +223,7 @@ func printRecord(t *table, r journal.Record, restarts []journal.Restart) {
 		if note == "" && status.Reason != journal.ReasonTerminated && status.Phase != corev1.PodSucceeded {
 			note = status.Message
 		}
-		note = joined(note, limits(p), restartNote(p, restarts))
+		note = joined(waited(p), note, limits(p), restartNote(p, restarts))
 		phase := string(status.Phase)
 		if status.Reason == journal.ReasonTerminated {
 			phase += " (" + status.Reason + ")"
@@ -248,6 +248,14 @@ func podNote(p journal.PodRecord) string {
 		return p.Error
 	}
 	return strings.TrimSuffix("did not stop: "+strings.Join(p.Stuck, ", ")+"; "+p.Error, "; ")
+}
+
+// waited returns what the stop signal of a pod waited for.
+func waited(p journal.PodRecord) string {
+	if len(p.After) == 0 {
+		return ""
+	}
+	return "waited for " + strings.Join(p.After, " and ")
 }
 
 // limits returns why containers of a pod got less grace than they request.

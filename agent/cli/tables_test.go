@@ -265,6 +265,7 @@ func TestTables(t *testing.T) {
 	ended := fullBackend()
 	ended.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(20 * time.Second), Graceful: true, Pods: []journal.PodRecord{
 		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "cache", Phase: "critical", Grace: seconds(10), FinishedAt: ago(24 * time.Second), Outcome: journal.Stopped},
+		{Runtime: "docker", ID: "v", Name: "vpn", Phase: "regular", Grace: seconds(15), StartedAt: ago(25 * time.Second), FinishedAt: ago(24 * time.Second), Outcome: journal.Stopped, After: []string{"web.service", "sidecar"}},
 	}}
 	emptied := fullBackend()
 	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}

@@ -3,6 +3,7 @@ package drain_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -49,6 +50,57 @@ func TestDependentsOfOtherPodsStopFirst(t *testing.T) {
 		w.expectSignals("socket0", "TERM@7s")
 		w.expectTook(took, 8*time.Second)
 	})
+}
+
+// The record of a pod begins at its first stop signal, with the grace period that was left then.
+func TestTheRecordOfAPodThatWaitedBeginsAtItsSignal(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("sidecar", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second, StopsBefore: []string{"cache0"}})
+		w.pod("cache", 0, runtimetest.ContainerSpec{IgnoresTERM: true})
+		w.pod("shop", 0,
+			runtimetest.ContainerSpec{EndsAfter: 2 * time.Second, StopsBefore: []string{"shop1"}},
+			runtimetest.ContainerSpec{EndsAfter: time.Second})
+		r, _ := w.run(t.Context())
+		got := map[string]string{}
+		for _, p := range r.Pods {
+			got[p.Name] = fmt.Sprintf("%v to %v, grace %v, after %q", p.StartedAt.Sub(w.began), p.FinishedAt.Sub(w.began), p.Grace.Duration, p.After)
+		}
+		want := map[string]string{
+			"sidecar": `0s to 5s, grace 10s, after []`,
+			"cache":   `5s to 20s, grace 15s, after ["c0"]`,
+			"shop":    `0s to 3s, grace 18s, after []`,
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("Run() recorded %v, want %v", got, want)
+		}
+	})
+}
+
+// The agent is killed, or the shutdown is cancelled, before the signal.
+func TestAPodThatStillWaitsHasNoSignalInTheRecord(t *testing.T) {
+	for name, end := range map[string]func(d *drain.Drain, kill func()){
+		"killed":    func(_ *drain.Drain, kill func()) { kill() },
+		"cancelled": func(d *drain.Drain, _ func()) { d.Cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.pod("sidecar", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second, StopsBefore: []string{"cache0"}})
+				w.pod("cache", 0)
+				ctx, kill := context.WithCancel(t.Context())
+				defer kill()
+				d := w.drain()
+				time.AfterFunc(2*time.Second, func() { end(d, kill) })
+				d.Run(ctx)
+				<-d.Idle()
+				w.expectSignals("cache0", "")
+				for _, p := range d.Record().Pods {
+					if waits := p.Name == "cache"; p.StartedAt.IsZero() != waits {
+						t.Errorf("Run() recorded %s as stopped at %v", p.Name, p.StartedAt)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestAContainerThatIgnoresTERMLeavesTimeForTheNext(t *testing.T) {

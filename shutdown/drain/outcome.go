@@ -28,12 +28,20 @@ func (d *Drain) note(r result) {
 		c := p.container(r.requested.ID)
 		d.become(c, Stopping)
 		c.RequestedAt, p.written = r.requested.at, nil
+		p.noteSignal(c.RequestedAt, slices.Concat(r.requested.AfterUnits, r.requested.After))
 		d.noteGrace(p, r.requested.target, r.requested.end)
 	default:
 		d.noteEnds(r)
 	}
 	if r.teardown == nil || r.teardown.last {
 		d.publish()
+	}
+}
+
+// noteSignal records the stop signal of one of the pod's containers. after names what it waited for.
+func (p *pod) noteSignal(at time.Time, after []string) {
+	if p.record.StartedAt.IsZero() {
+		p.record.StartedAt, p.record.After = at, after
 	}
 }
 
@@ -57,7 +65,7 @@ func (p *pod) noteUnrequested(ends []containerEnd) {
 	}
 	started := func(c *container) bool { return c.state != Unrequested && (!c.Requested || !c.RequestedAt.IsZero()) }
 	if p.resumed.IsZero() && !p.has(started) {
-		p.record.StartedAt = time.Time{}
+		p.record.StartedAt, p.record.After = time.Time{}, nil
 	}
 }
 

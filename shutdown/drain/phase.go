@@ -99,16 +99,13 @@ func (d *Drain) launch(i int, end time.Time) int {
 				record.Outcome = journal.Skipped
 				continue
 			}
-			if nothingLeft && record.StartedAt.IsZero() {
+			if nothingLeft && record.StartedAt.IsZero() && !p.requested() {
 				continue
 			}
 			containers := d.targets(p, inTime[k], i, end)
 			if len(containers) == 0 {
 				d.notePending(pod.Pod)
 				continue
-			}
-			if record.StartedAt.IsZero() {
-				record.StartedAt = time.Now()
 			}
 			record.Outcome, record.FinishedAt = "", time.Time{}
 			launched, changed = launched+1, true
@@ -272,6 +269,7 @@ func (d *Drain) noteStarted(p *pod, t target, sandbox bool) {
 	} else {
 		d.become(c, Stopping)
 		c.RequestedAt = time.Now()
+		p.noteSignal(c.RequestedAt, nil)
 		c.Restartable = c.Restartable || !sandbox || t.Container.Restart != runtime.RestartUnknown // or its restart policy is not reported yet
 	}
 	c.Requested = true

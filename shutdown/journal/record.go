@@ -57,20 +57,22 @@ const (
 
 // PodRecord is the result of one pod. It has a field for each key of its JSON.
 type PodRecord struct {
-	Runtime    string          `json:"runtime"`
-	ID         string          `json:"id"`
-	UID        string          `json:"uid,omitempty"` // the orchestrator's, if it differs from ID
-	Namespace  string          `json:"namespace"`
-	Name       string          `json:"name"`
-	Phase      string          `json:"phase"` // of the shutdown
-	Priority   int32           `json:"priority,omitempty"`
-	Grace      metav1.Duration `json:"grace"`            // granted time: the longest of its containers
-	Limits     []Limit         `json:"limits,omitempty"` // of containers that got less than they request
-	StartedAt  time.Time       `json:"startedAt,omitzero"`
-	FinishedAt time.Time       `json:"finishedAt,omitzero"`
-	Outcome    Outcome         `json:"outcome,omitempty"`
-	Error      string          `json:"error,omitempty"`
-	Stuck      []string        `json:"stuck,omitempty"` // containers that did not stop
+	Runtime   string          `json:"runtime"`
+	ID        string          `json:"id"`
+	UID       string          `json:"uid,omitempty"` // the orchestrator's, if it differs from ID
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Phase     string          `json:"phase"` // of the shutdown
+	Priority  int32           `json:"priority,omitempty"`
+	Grace     metav1.Duration `json:"grace"`              // granted time: the longest of its containers
+	Limits    []Limit         `json:"limits,omitempty"`   // of containers that got less than they request
+	StartedAt time.Time       `json:"startedAt,omitzero"` // its first stop signal; zero if it got none
+	// After names the containers and units that its first stop signal waited for.
+	After      []string  `json:"after,omitempty"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"`
+	Outcome    Outcome   `json:"outcome,omitempty"`
+	Error      string    `json:"error,omitempty"`
+	Stuck      []string  `json:"stuck,omitempty"` // containers that did not stop
 	// Once reports that its runtime runs containers only once, and cannot start them again.
 	Once bool `json:"once,omitempty"`
 	// Sandbox reports that the pod is a sandbox, which may outlive its runtime.
