@@ -60,7 +60,7 @@ type NodeLifecycle struct {
 	GracePeriod             configfile.Duration `yaml:"gracePeriod" doc:"On Kubernetes: how long a host may neither renew its Lease nor report its status before its conditions become Unknown. On etcd, the end of the Lease decides." reload:"live"`
 	StartupGracePeriod      configfile.Duration `yaml:"startupGracePeriod" doc:"The same for a Node without any status." reload:"live"`
 	EvictionRate            float64             `yaml:"evictionRate" doc:"How many Nodes of a zone get a NoExecute taint per second; 0 for none." reload:"live" least:"0"`
-	SecondaryEvictionRate   float64             `yaml:"secondaryEvictionRate" doc:"The same while many Nodes of the zone are not ready, in a fleet of more than largeFleetSizeThreshold Nodes. In a smaller fleet it is 0." reload:"live" least:"0"`
+	SecondaryEvictionRate   float64             `yaml:"secondaryEvictionRate" doc:"The same while many Nodes of the zone are not ready, in a fleet of more than largeFleetSizeThreshold Nodes. In a smaller fleet it is 0. The default is at most evictionRate." reload:"live" least:"0"`
 	LargeFleetSizeThreshold int                 `yaml:"largeFleetSizeThreshold" doc:"Up to how many Nodes a fleet is small." reload:"live" least:"0"`
 	UnhealthyZoneThreshold  float64             `yaml:"unhealthyZoneThreshold" doc:"The part of the Nodes of a zone, from 0 to 1, that must not be ready before secondaryEvictionRate applies; at least three Nodes." reload:"live" least:"0" most:"1"`
 	ZoneLabels              []string            `yaml:"zoneLabels" doc:"The labels whose values, joined, name the zone of a Node."`
@@ -127,19 +127,19 @@ func Spec() configfile.Spec[Config] {
 	return configfile.Spec[Config]{
 		Title: "Configuration of hostler server", ManualPage: "hostler-server.yaml(5)",
 		File: DefaultFile, DropIns: DefaultDropIns, Default: Default,
-		Check: func(k *configfile.Checker, c *Config) { checker{k}.check(*c) },
+		Check: func(k *configfile.Checker, c *Config) { checker{k}.check(c) },
 	}
 }
 
 type checker struct{ *configfile.Checker }
 
-func (k checker) check(c Config) {
+func (k checker) check(c *Config) {
 	k.store(c.Store)
 	k.controllers(c.Controllers)
-	k.nodeLifecycle(c.NodeLifecycle)
+	k.nodeLifecycle(&c.NodeLifecycle)
 	const most = 1_000_000
 	k.Require(c.Heartbeats.MaxPerSecond >= 0 && c.Heartbeats.MaxPerSecond <= most, "heartbeats.maxPerSecond", "%v is not a rate from 0 to %d renewals per second", c.Heartbeats.MaxPerSecond, most)
-	k.reboots(c)
+	k.reboots(*c)
 	k.Require(filepath.IsAbs(c.API.Socket) && len(c.API.Socket) < 108, "api.socket", "%q is not an absolute path of at most 107 bytes", c.API.Socket)
 	k.metrics(c.Metrics)
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -193,15 +193,18 @@ func (k checker) controllers(names []string) {
 	}
 }
 
-func (k checker) nodeLifecycle(n NodeLifecycle) {
+func (k checker) nodeLifecycle(n *NodeLifecycle) {
 	const field = "nodeLifecycle."
+	if !k.Given(field+"secondaryEvictionRate") && n.EvictionRate >= 0 {
+		n.SecondaryEvictionRate = min(n.SecondaryEvictionRate, n.EvictionRate)
+	}
 	k.AtLeast(n.MonitorPeriod, time.Second, field+"monitorPeriod")
 	k.AtLeast(n.GracePeriod, 10*time.Second, field+"gracePeriod")
 	k.AtLeast(n.StartupGracePeriod, 10*time.Second, field+"startupGracePeriod")
 	const most = 1000
 	k.Require(n.EvictionRate >= 0 && n.EvictionRate <= most, field+"evictionRate", "%v is not a rate from 0 to %d Nodes per second", n.EvictionRate, most)
 	k.Require(n.SecondaryEvictionRate >= 0 && n.SecondaryEvictionRate <= most, field+"secondaryEvictionRate", "%v is not a rate from 0 to %d Nodes per second", n.SecondaryEvictionRate, most)
-	k.Require(n.SecondaryEvictionRate <= n.EvictionRate, field+"secondaryEvictionRate", "%s is above %s", k.Own(field+"secondaryEvictionRate", n.SecondaryEvictionRate), k.Other(field+"evictionRate", n.EvictionRate))
+	k.Require(n.SecondaryEvictionRate <= n.EvictionRate, field+"secondaryEvictionRate", "%v is above %s", n.SecondaryEvictionRate, k.Other(field+"evictionRate", n.EvictionRate))
 	k.Require(n.LargeFleetSizeThreshold >= 0, field+"largeFleetSizeThreshold", "%d is negative", n.LargeFleetSizeThreshold)
 	k.Require(n.UnhealthyZoneThreshold >= 0 && n.UnhealthyZoneThreshold <= 1, field+"unhealthyZoneThreshold", "%v is not a part from 0 to 1, such as 0.55", n.UnhealthyZoneThreshold)
 	for i, label := range n.ZoneLabels {

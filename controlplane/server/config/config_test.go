@@ -115,6 +115,16 @@ func TestDefaultsAreDocumentedAndAccepted(t *testing.T) {
 	}
 }
 
+// A default never makes a valid evictionRate invalid.
+func TestTheDefaultSecondaryRateIsAtMostTheRate(t *testing.T) {
+	for rate, want := range map[string]float64{"0": 0, "0.005": 0.005, "1": 0.01} {
+		c, err := config.Spec().Parse("f.yaml", []byte(good+"nodeLifecycle: {evictionRate: "+rate+"}"))
+		if got := c.NodeLifecycle.SecondaryEvictionRate; err != nil || got != want {
+			t.Errorf("secondaryEvictionRate with evictionRate %s = %v, %v, want %v", rate, got, err, want)
+		}
+	}
+}
+
 // TestGroupsAreMerged has a new group with the defaults, and the old one with one change.
 func TestGroupsAreMerged(t *testing.T) {
 	c, err := config.Spec().Parse("f.yaml", []byte(good+`reboots: {groups: {default: {slots: 3}, workers: {maxUnavailable: 2}}, listen: "192.0.2.1:9757", tls: {certificate: /c, key: /k}}`))
