@@ -45,6 +45,14 @@ func TestFleetSlots(t *testing.T) {
 	}
 }
 
+func TestFleetStatusShowsFilesThatAreNotEffective(t *testing.T) {
+	status := serveFleet(t, "/v1/fleet/status", serveranswer.Status{Version: "1.2.3", Configuration: &serveranswer.Configuration{Differs: []string{"controllers"}, Restart: true}})
+	want := "the files of the server differ from its effective configuration: controllers: systemctl restart hostler-server\n"
+	if got := hostler("", "fleet", "status", "--socket", status).stdout; !strings.Contains(got, want) {
+		t.Errorf("fleet status = %s, want %q", got, want)
+	}
+}
+
 func TestFleetSlotsRelease(t *testing.T) {
 	const path = "/v1/fleet/slots/release"
 	request := serveranswer.ReleaseRequest{ID: "n1", Group: "default", Reason: "disk broken"}

@@ -45,7 +45,8 @@ func (a *app) reloadCommand() *cobra.Command {
 	})
 	cmd.Long = `Make the agent read its configuration files again, and print what changed. If a
 file has an error, or a changed key needs a restart, nothing is changed and the
-command prints the reason. systemctl reload hostler does the same.`
+command prints the reason. systemctl reload hostler does the same, and systemctl
+reload hostler-server for a server.`
 	cmd.Flags().IntVar(&pid, "signal", 0, "if no agent answers at the socket, send SIGHUP to process `PID`; the result is only in its log")
 	return cmd
 }

@@ -16,6 +16,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	agentconfig "hostler.io/hostler/agent/config"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/answer"
@@ -47,6 +48,10 @@ func (a *app) serverCommand() *cobra.Command {
 			}
 			s, err := server.New(server.Options{
 				Config: c, Reload: func() (config.Config, error) { return a.readServerConfig(file) }, Store: store, Events: events,
+				Read: func() (config.Config, error) {
+					c, _, err := loadServerConfig(file, server.Spec(a.Getenv))
+					return c, err
+				},
 				Version: a.Version, Getenv: a.Getenv, Unsetenv: os.Unsetenv, Log: log, Level: level,
 			})
 			if err != nil {
@@ -71,10 +76,14 @@ func (a *app) readServerConfig(file string) (config.Config, error) {
 
 // readAnyServerConfig also returns the files that were read.
 func (a *app) readAnyServerConfig(file string, spec configfile.Spec[config.Config]) (config.Config, []string, error) {
-	file = cmp.Or(file, config.DefaultFile)
-	c, source, err := spec.Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
+	c, source, err := loadServerConfig(file, spec)
 	a.warnNotRead(source.Ignored)
 	return c, source.Files, err
+}
+
+func loadServerConfig(file string, spec configfile.Spec[config.Config]) (config.Config, configfile.Source, error) {
+	file = cmp.Or(file, config.DefaultFile)
+	return spec.Load(file, filepath.Join(filepath.Dir(file), filepath.Base(config.DefaultDropIns)))
 }
 
 // serverConfig reads the server's configuration and prints its faults, one on each line.
@@ -149,6 +158,9 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		store += ", " + out.red("does not answer") + ": " + t.below(s.Store.Error)
 	}
 	t.row("STORE", store)
+	if trouble, fix := doctor.ServerConfiguration(s.Configuration); trouble != "" {
+		t.row("FILES", t.below(trouble)+": "+fix)
+	}
 	t.row("NODES", fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady)))
 	if h := s.Heartbeats; h != nil {
 		t.row("HEARTBEATS", heartbeatsLine(*h))

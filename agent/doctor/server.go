@@ -36,7 +36,25 @@ func (f Facts) serverStatus() *answer.Status {
 	return nil
 }
 
-// serverRuns checks whether the server runs, has the version of the agent, and could start again.
+// ServerConfiguration says why the files of a server are not effective, and the fix. It returns nothing if
+// they are effective.
+func ServerConfiguration(c *answer.Configuration) (trouble, fix string) {
+	switch {
+	case c == nil:
+		return "", ""
+	case c.Fault != "":
+		return "the files of the server are invalid, and it would not start with them: " + listed(c.Fault), serverFilesFix
+	}
+	fix = "systemctl reload hostler-server"
+	if c.Restart {
+		fix = "systemctl restart hostler-server"
+	}
+	return "the files of the server differ from its effective configuration: " + strings.Join(c.Differs, ", "), fix
+}
+
+const serverFilesFix = "correct the files until `hostler config check --server` finds no error, then systemctl restart hostler-server"
+
+// serverRuns checks whether the server runs with the configuration in its files, and could start again.
 func serverRuns(f Facts) Check {
 	s, u := f.server(), f.Systemd.Server
 	if s == nil {
@@ -46,7 +64,8 @@ func serverRuns(f Facts) Check {
 	unused := s.Status == nil && u.ActiveState == "inactive" && !u.AtBoot()
 	var found faults
 	if s.Fault != "" && !unused {
-		found.add(fail("correct the files until `hostler config check --server` finds no error, then systemctl restart hostler-server", "the files of the server are invalid, and it would not start with them: %s", listed(s.Fault)))
+		trouble, fix := ServerConfiguration(&answer.Configuration{Fault: s.Fault})
+		found.add(fail(fix, "%s", trouble))
 	}
 	switch {
 	case s.Status != nil:
@@ -76,8 +95,8 @@ func serverFaults(f Facts, s answer.Status) (found faults) {
 	if u := f.Systemd.Server; u.LoadState == "loaded" && !u.AtBoot() {
 		found.add(warn("systemctl enable hostler-server", "%s does not start at the next boot", ServerService))
 	}
-	if own := f.Agent.Version; own != "" && s.Version != own {
-		found.add(warn("install hostler and hostler-server in the same version, then restart the older one: systemctl restart hostler-server, or "+f.fixes().restartAgent(), "the server is %s, the agent is %s", s.Version, own))
+	if trouble, fix := ServerConfiguration(s.Configuration); trouble != "" && f.Server.Fault == "" {
+		found.add(warn(fix, "%s", trouble))
 	}
 	if s.Store.Since == nil {
 		return found // without its store, loops fail: check server-store reports that

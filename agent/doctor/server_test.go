@@ -61,7 +61,15 @@ func TestAServerIsChecked(t *testing.T) {
 		"a socket without a service":   {func(f *doctor.Facts) { unresponsive(f, ""); f.Systemd.Server = systemd.Unit{LoadState: "not-found"} }, []string{"fail server|no server answers at /run/hostler-server/server.sock|remove the socket"}},
 		"it starts at no boot":         {func(f *doctor.Facts) { f.Systemd.Server.UnitFileState = "disabled" }, []string{"warn server|next boot|systemctl enable hostler-server", "ok server-store", "ok server-controllers", "ok server-objects"}},
 		"its files would not be valid": {func(f *doctor.Facts) { f.Server.Fault = "line 1: no" }, []string{"fail server|line 1: no|hostler config check --server", "ok server-store", "ok server-controllers", "ok server-objects"}},
-		"it is of another version":     {func(f *doctor.Facts) { f.Server.Status.Version = "1.2.2" }, []string{"warn server|the server is 1.2.2, the agent is 1.2.3|systemctl restart hostler-server", "ok server-store", "ok server-controllers", "ok server-objects"}},
+		"its files need a restart": {func(f *doctor.Facts) {
+			f.Server.Status.Configuration = &answer.Configuration{Differs: []string{"controllers", "log.level"}, Restart: true}
+		}, []string{"warn server|differ from its effective configuration: controllers, log.level|systemctl restart hostler-server", "ok server-store", "ok server-controllers", "ok server-objects"}},
+		"its files need a reload": {func(f *doctor.Facts) {
+			f.Server.Status.Configuration = &answer.Configuration{Differs: []string{"log.level"}}
+		}, []string{"warn server|differ from its effective configuration: log.level|systemctl reload hostler-server", "ok server-store", "ok server-controllers", "ok server-objects"}},
+		"files that only it reads are invalid": {func(f *doctor.Facts) {
+			f.Server.Status.Configuration = &answer.Configuration{Fault: "line 1: no"}
+		}, []string{"warn server|would not start with them: line 1: no|hostler config check --server", "ok server-store", "ok server-controllers", "ok server-objects"}},
 		"one of its loops fails": {func(f *doctor.Facts) {
 			f.Server.Status.Loops[0] = loop.Health{Name: "nodes", LastError: "list nodes: forbidden"}
 		}, []string{"warn server|loop nodes fails: list nodes: forbidden", "ok server-store", "ok server-controllers", "ok server-objects"}},

@@ -26,7 +26,13 @@ func (s *Server) routes() http.Handler {
 	o := newReader(s.o.Store)
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]route{
-		"GET /v1/fleet/status":       func(*http.Request) (any, error) { return s.status(time.Now()), nil },
+		"POST /v1/reload": onlyOwn(s.requestReload), // the path of the agent's API, for hostler reload
+
+		"GET /v1/fleet/status": func(*http.Request) (any, error) {
+			status := s.status(time.Now())
+			status.Configuration = s.compare()
+			return status, nil
+		},
 		"GET /v1/fleet/plan":         func(*http.Request) (any, error) { return s.plan(), nil },
 		"GET /v1/fleet/gc/plan":      func(*http.Request) (any, error) { return s.garbagePlan(), nil },
 		"GET /v1/fleet/objects":      o.get,

@@ -32,7 +32,6 @@ import (
 	"hostler.io/hostler/controlplane/server/fleetlock"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
-	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/systemd/notify"
@@ -47,7 +46,8 @@ const stopTimeout = 15 * time.Second
 // Options are what a server needs in addition to its configuration.
 type Options struct {
 	Config   config.Config
-	Reload   func() (config.Config, error)
+	Reload   func() (config.Config, error) // reads the current files
+	Read     func() (config.Config, error) // the same, and logs nothing
 	Store    store.Store
 	Events   Events // nil if no Events are published
 	Version  string
@@ -72,6 +72,8 @@ type Server struct {
 	loops       loop.Set
 	socket      net.Listener
 	notifier    *notify.Notifier
+
+	reloads chan chan<- reloaded // requests to reload, with the channel for the result
 
 	mu     sync.Mutex // guards config
 	config config.Config
@@ -115,7 +117,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, candidate: candidate, contact: &store.Contact{}, config: o.Config,
+		o: o, candidate: candidate, contact: &store.Contact{}, config: o.Config, reloads: make(chan chan<- reloaded),
 		notifier: notify.New(o.Getenv, o.Unsetenv),
 	}
 	marks, evictions, emptying := loop.NewSignal(), loop.NewSignal(), loop.NewSignal()
@@ -368,6 +370,8 @@ func (s *Server) await(signals <-chan os.Signal, failed <-chan error) error {
 		select {
 		case err := <-failed:
 			return fmt.Errorf("serve the API: %w", err)
+		case result := <-s.reloads:
+			result <- s.reload()
 		case sig := <-signals:
 			if sig != syscall.SIGHUP {
 				return nil
@@ -375,36 +379,6 @@ func (s *Server) await(signals <-chan os.Signal, failed <-chan error) error {
 			s.reload()
 		}
 	}
-}
-
-// reload applies a changed configuration, or refuses all of it.
-func (s *Server) reload() {
-	s.notify(s.notifier.Reloading())
-	defer func() { s.notify(s.notifier.Ready()) }()
-	next, err := s.o.Reload()
-	if err != nil {
-		s.o.Log.Error("configuration rejected, the old one stays effective", "error", err)
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed := configfile.Changed(s.config, next)
-	for _, key := range changed {
-		if !configfile.Live[config.Config](key) {
-			s.o.Log.Error("configuration rejected, the old one stays effective", "error", key+" needs a restart: systemctl restart hostler-server")
-			return
-		}
-	}
-	s.config = next
-	s.nodes.SetPolicy(next.NodeLifecycle.Policy())
-	s.reboots.SetPolicies(next.Reboots.Groups.Policies())
-	if s.heartbeats != nil {
-		s.heartbeats.SetMax(next.Heartbeats.MaxPerSecond)
-	}
-	if err := s.o.Level.UnmarshalText([]byte(next.Log.Level)); err != nil {
-		s.o.Log.Warn("log level stays", "error", err)
-	}
-	s.o.Log.Info("configuration reloaded", "changed", changed)
 }
 
 // notify logs that a notification to the service manager failed.

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/answer"
@@ -89,7 +90,7 @@ func startOn(t *testing.T, front store.Store, s *memory.Store, edits ...func(*co
 	}
 	r.next = func() (config.Config, error) { return r.config, nil }
 	instance, err := server.New(server.Options{
-		Config: r.config, Reload: func() (config.Config, error) { return r.next() }, Store: front, Version: "1.2.3",
+		Config: r.config, Reload: func() (config.Config, error) { return r.next() }, Read: func() (config.Config, error) { return r.next() }, Store: front, Version: "1.2.3",
 		Events: &r.events, Getenv: func(string) string { return "" }, Unsetenv: func(string) error { return nil },
 		Log: r.log.Logger(), Level: new(slog.LevelVar),
 	})
@@ -386,26 +387,42 @@ func TestAReloadTakesOverWhatIsLiveAndRefusesTheRest(t *testing.T) {
 	}
 	r := start(t, s)
 	r.eventually("zone a is known", func(s answer.Status) bool { return len(s.Zones) == 1 && s.Zones[0].Rate == 0.1 })
-	reload := func(logs string, next config.Config, err error) {
+	client := api.NewClient(r.config.API.Socket)
+	reload := func(next config.Config, err error) (string, error) {
 		t.Helper()
 		r.next = func() (config.Config, error) { return next, err }
-		r.signals <- syscall.SIGHUP
-		for deadline := time.Now().Add(patience); r.log.Count(logs) == 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("the log has no %q:\n%s", logs, &r.log)
-			}
-		}
+		report, refused := client.Reload(t.Context())
+		return strings.Join(report.Changed, ", "), refused
 	}
 	changed := r.config
 	changed.NodeLifecycle.EvictionRate = 0.5
-	reload("configuration reloaded", changed, nil)
-	r.eventually("the rate is another", func(s answer.Status) bool { return s.Zones[0].Rate == 0.5 })
+	r.next = func() (config.Config, error) { return changed, nil }
+	if got := r.status().Configuration; got == nil || got.Restart || !slices.Equal(got.Differs, []string{"nodeLifecycle.evictionRate"}) {
+		t.Errorf("configuration before a reload = %+v, want that the rate differs", got)
+	}
+	if got, err := reload(changed, nil); got != "nodeLifecycle.evictionRate" || err != nil {
+		t.Errorf("Reload() = %q, %v, want the rate", got, err)
+	}
+	r.eventually("the rate is another", func(s answer.Status) bool { return s.Zones[0].Rate == 0.5 && s.Configuration == nil })
 	moved := changed
-	moved.API.Socket, moved.NodeLifecycle.EvictionRate = "/elsewhere", 1
-	reload("api.socket needs a restart", moved, nil)
-	reload("no such file", changed, errors.New("no such file"))
-	if got := r.status().Zones[0].Rate; got != 0.5 {
-		t.Errorf("rate after two refused reloads = %v, want 0.5", got)
+	moved.API.Socket, moved.NodeLifecycle.EvictionRate, moved.Controllers = "/elsewhere", 1, []string{"*", "-eviction"}
+	if _, err := reload(moved, nil); err == nil || !strings.Contains(err.Error(), "keeping the old configuration: controllers, api.socket cannot change while the server runs; restart it with `systemctl restart hostler-server`") {
+		t.Errorf("Reload() of keys that need a restart = %v, want that it is rejected", err)
+	}
+	if got := r.status().Configuration; got == nil || !got.Restart || !slices.Equal(got.Differs, []string{"controllers", "nodeLifecycle.evictionRate", "api.socket"}) {
+		t.Errorf("configuration after a rejected reload = %+v, want the keys that differ, and that they need a restart", got)
+	}
+	if _, err := reload(changed, errors.New("a.yaml:1: one\na.yaml:2: two")); err == nil || !strings.HasSuffix(err.Error(), "keeping the old configuration:\na.yaml:1: one\na.yaml:2: two") {
+		t.Errorf("Reload() of invalid files = %v, want a line for each fault", err)
+	}
+	if got := r.status(); got.Zones[0].Rate != 0.5 || got.Configuration == nil || !strings.Contains(got.Configuration.Fault, "a.yaml:1: one") {
+		t.Errorf("status after two rejected reloads = %v, %+v, want rate 0.5 and the fault", got.Zones, got.Configuration)
+	}
+	r.signals <- syscall.SIGHUP
+	for deadline := time.Now().Add(patience); r.log.Count("reload rejected") < 3; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("a signal does not reload:\n%s", &r.log)
+		}
 	}
 }
 

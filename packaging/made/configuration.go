@@ -78,7 +78,8 @@ lists replace. An unknown or ill-typed field is an error with file and line, whi
 **hostler config check --server** reports.
 
 **systemctl reload hostler-server** makes the server read the files again. If one has an
-error, nothing changes.
+error, or a changed key needs a restart, it fails, nothing changes, and the journal has
+the reason.
 # KEYS
 `
 	serverConfigurationEnd = `# SEE ALSO

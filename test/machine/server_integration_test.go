@@ -136,10 +136,19 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		m.Run("systemctl reload hostler-server")
 		m.Eventually("the reload has taken the rate over", func() bool { z := status().Zones; return len(z) == 1 && z[0].Rate == 0.5 })
 		m.Write("/etc/hostler/server.yaml", config+"nodeLifecycle: {evictionRate: fast}\n")
-		m.Run("systemctl reload hostler-server")
+		if code := strings.TrimSpace(m.Run("systemctl reload hostler-server; echo $?")); code == "0" {
+			t.Error("systemctl reload of an invalid file exits with 0")
+		}
 		m.Eventually("the log says why a reload is rejected", func() bool {
-			return strings.Contains(m.Journal(0, "-u hostler-server"), "configuration rejected")
+			return strings.Contains(m.Journal(0, "-u hostler-server"), "evictionRate: \"fast\" is not a number")
 		})
+		m.Write("/etc/hostler/server.yaml", config+"controllers: [\"*\", -eviction]\n")
+		if code := strings.TrimSpace(m.Run("systemctl reload hostler-server; echo $?")); code == "0" {
+			t.Error("systemctl reload of a key that needs a restart exits with 0")
+		}
+		if got, want := doctor(), "warn server: the files of the server differ from its effective configuration: controllers"; !strings.Contains(got, want) {
+			t.Errorf("hostler doctor finds\n%swant %q", got, want)
+		}
 		if z := status().Zones; len(z) != 1 || z[0].Rate != 0.5 {
 			t.Errorf("zones after a rejected reload = %+v, want the rate as before", z)
 		}

@@ -10,13 +10,15 @@ import (
 
 // Status is the state of a server, as printed by `hostler fleet status -o json`.
 type Status struct {
-	Version     string       `json:"version"`
-	Candidate   string       `json:"candidate"` // name of this server in elections
-	Store       Store        `json:"store"`
-	Controllers []Controller `json:"controllers"`
-	Zones       []Zone       `json:"zones"`
-	Nodes       int          `json:"nodes"`
-	NotReady    int          `json:"notReady"`
+	Version   string `json:"version"`
+	Candidate string `json:"candidate"` // name of this server in elections
+	// Configuration says how the files differ from the effective configuration; null if they do not.
+	Configuration *Configuration `json:"configuration,omitempty"`
+	Store         Store          `json:"store"`
+	Controllers   []Controller   `json:"controllers"`
+	Zones         []Zone         `json:"zones"`
+	Nodes         int            `json:"nodes"`
+	NotReady      int            `json:"notReady"`
 	// NotReadyNodes has the names of the first ten Nodes that are not ready.
 	NotReadyNodes []string `json:"notReadyNodes"`
 	// Heartbeats is null on Kubernetes, and as long as it is unknown.
@@ -26,6 +28,20 @@ type Status struct {
 	FleetLock map[string]uint64 `json:"fleetLockAnswers"`
 	Problems  []Problem         `json:"problems"`
 	Loops     []loop.Health     `json:"loops"`
+}
+
+// Configuration is how the files of a server differ from the effective configuration.
+type Configuration struct {
+	// Differs lists the keys whose values in the files are not effective.
+	Differs []string `json:"differs,omitempty"`
+	Restart bool     `json:"restart,omitempty"` // these keys need a restart, not a reload
+	// Fault is the error in the files: the server would not start with them.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Reload is the answer to a reload: the keys that are effective now.
+type Reload struct {
+	Changed []string `json:"changed"`
 }
 
 // Heartbeats is the duration of Leases, and its reason.
