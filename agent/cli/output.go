@@ -19,10 +19,11 @@ import (
 
 // output prints an answer in the requested format.
 type output struct {
-	w      io.Writer
-	format string
-	color  bool
-	now    func() time.Time
+	w       io.Writer
+	format  string
+	color   bool
+	now     func() time.Time
+	version string // of this program
 }
 
 func (a *app) output(format string) (*output, error) {
@@ -31,7 +32,7 @@ func (a *app) output(format string) (*output, error) {
 	default:
 		return nil, usageError(fmt.Sprintf("unknown output format %q\nhint: use -o table, wide, json or yaml", format))
 	}
-	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: a.Now}, nil
+	return &output{w: a.Stdout, format: format, color: a.terminal() && a.Getenv("NO_COLOR") == "", now: a.Now, version: a.Version}, nil
 }
 
 // terminal reports whether the output is a terminal that supports colours and cursor movement.

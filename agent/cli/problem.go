@@ -241,6 +241,9 @@ func infos(out *output, s api.Status) []problem {
 		}
 		list = append(list, problem{what: "node name", text: c.Message, next: c.Hint, severity: level})
 	}
+	if c := doctor.OutdatedAgent(s.Version, out.version); c.Status != "" {
+		list = append(list, problem{what: "version", text: c.Message, next: c.Hint, severity: info})
+	}
 	if text := s.Configuration.Trouble(); text != "" {
 		list = append(list, problem{what: "configuration", text: text, next: s.Configuration.Fix(), severity: info})
 	}

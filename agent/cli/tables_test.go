@@ -267,6 +267,8 @@ func TestTables(t *testing.T) {
 		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "cache", Phase: "critical", Grace: seconds(10), FinishedAt: ago(24 * time.Second), Outcome: journal.Stopped},
 		{Runtime: "docker", ID: "v", Name: "vpn", Phase: "regular", Grace: seconds(15), StartedAt: ago(25 * time.Second), FinishedAt: ago(24 * time.Second), Outcome: journal.Stopped, After: []string{"web.service", "sidecar"}},
 	}}
+	outdated := fullBackend()
+	outdated.status.Version = "1.2.2"
 	emptied := fullBackend()
 	emptied.status.Shutdown.Last = &journal.Record{BootID: bootID, Trigger: journal.TriggerShutdown, Kind: "reboot", StartedAt: ago(30 * time.Second), FinishedAt: ago(30*time.Second - 15*time.Millisecond), Graceful: true, Pods: []journal.PodRecord{}}
 	emptied.status.Shutdown.Drained = &emptied.drained.Record
@@ -342,6 +344,7 @@ func TestTables(t *testing.T) {
 		"shutdown-report-drained":     {emptied, "shutdown report", 0},
 		"ps-last-shutdown-withdrawn":  {withdrawn, "ps --last-shutdown", 0},
 		"status-drained":              {emptied, "status", 0},
+		"status-outdated":             {outdated, "status", 0},
 		"status-cancelled":            {cancelled, "status", 0},
 		"ps-last-shutdown-restarts":   {again, "ps --last-shutdown", 0},
 		"shutdown-plan-after-boot":    {afterBoot, "shutdown plan", 0},

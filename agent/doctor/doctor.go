@@ -45,11 +45,16 @@ type Report struct {
 	Message string `json:"message,omitempty"`
 	// Version is the agent's; empty if no agent answers.
 	Version string `json:"version,omitempty"`
+	// ServerVersion is the version of the server on this host; empty if none answers.
+	ServerVersion string `json:"serverVersion,omitempty"`
 }
 
 // Examine runs all checks on facts.
 func Examine(f Facts) Report {
 	r := Report{Protected: f.Protection.Protected && protection(f).Status == OK, Checks: []Check{}, Version: f.Agent.Version}
+	if s := f.serverStatus(); s != nil {
+		r.ServerVersion = s.Version
+	}
 	for _, c := range checks() {
 		r.add(c.name, c.judge(f))
 	}
@@ -83,11 +88,11 @@ func (c Check) order() int {
 	return 0
 }
 
-// CheckVersion adds the check version to a copy of the report. The check warns if agent and program, which
-// shows the report, differ in version.
+// CheckVersion adds the check version to a copy of the report. The check warns if the agent or the server
+// has another version than program, which shows the report.
 func (r Report) CheckVersion(program string) Report {
 	r.Checks = slices.Clone(r.Checks)
-	r.add(versionCheck, version(r.Version, program))
+	r.add(versionCheck, version(r.Version, r.ServerVersion, program))
 	r.worstFirst()
 	return r
 }

@@ -36,18 +36,45 @@ func agent(f Facts) Check {
 
 const versionCheck = "version"
 
-// version compares the running agent with the program on disk. They differ after an upgrade whose new
-// program rejected the configuration: the package then keeps the old agent running.
-func version(agent, program string) Check {
-	switch {
-	case agent == "" || program == "":
-		return Check{}
-	case agent == program:
-		return ok("agent and program are %s", agent)
+// version compares the running agent and the running server with the program on disk.
+func version(agent, server, program string) Check {
+	found, same := faults{}, []string{}
+	for _, running := range []struct {
+		name, version string
+		outdated      func(version, program string) Check
+	}{{"agent", agent, OutdatedAgent}, {"server", server, outdatedServer}} {
+		if running.version == "" || program == "" {
+			continue
+		}
+		if c := running.outdated(running.version, program); c.Status != "" {
+			found.add(c)
+		} else {
+			same = append(same, running.name)
+		}
 	}
-	m := Facts{}.fixes()
-	return warn("hostler config check; if that finds no error: "+m.restartAgent(),
+	if len(found) == 0 && len(same) == 0 {
+		return Check{}
+	}
+	return found.or(ok("%s and program are %s", strings.Join(same, ", "), program))
+}
+
+// OutdatedAgent warns if the running agent has another version than the program on disk. That is so after
+// an upgrade whose new program rejected the configuration: the package then keeps the old agent running.
+func OutdatedAgent(agent, program string) Check {
+	if agent == "" || program == "" || agent == program {
+		return Check{}
+	}
+	return warn("hostler config check; if that finds no error: "+Facts{}.fixes().restartAgent(),
 		"the running agent is %s, the program on disk is %s: it was not restarted, or rejected the configuration", agent, program)
+}
+
+// outdatedServer is OutdatedAgent for the server.
+func outdatedServer(server, program string) Check {
+	if server == program {
+		return Check{}
+	}
+	return warn("hostler config check --server; if that finds no error: systemctl restart hostler-server",
+		"the running server is %s, the program on disk is %s: it was not restarted, or rejected the configuration", server, program)
 }
 
 // configuration checks whether the files are effective. Without an agent, it checks whether they are

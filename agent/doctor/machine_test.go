@@ -22,23 +22,31 @@ func found(r doctor.Report, name string) doctor.Check {
 
 func TestACommandReportsAnAgentOfAnotherVersion(t *testing.T) {
 	for _, c := range []struct {
-		name, agent, program string
-		want                 doctor.Status
-		message              string
+		name, agent, server, program string
+		want                         doctor.Status
+		message, hint                string
 	}{
-		{"the same", "1.2.3", "1.2.3", doctor.OK, "1.2.3"},
-		{"an agent of before", "1.2.2", "1.2.3", doctor.Warn, "the running agent is 1.2.2, the program on disk is 1.2.3"},
-		{"no agent", "", "1.2.3", "", ""},
-		{"an agent that does not report its version", "", "", "", ""},
+		{"the same", "1.2.3", "", "1.2.3", doctor.OK, "agent and program are 1.2.3", ""},
+		{"the same with a server", "1.2.3", "1.2.3", "1.2.3", doctor.OK, "agent, server and program are 1.2.3", ""},
+		{"an agent of before", "1.2.2", "1.2.3", "1.2.3", doctor.Warn, "the running agent is 1.2.2, the program on disk is 1.2.3", "hostler config check; if that finds no error: systemctl restart hostler, which stops no container"},
+		{"an older server", "1.2.3", "1.2.2", "1.2.3", doctor.Warn, "the running server is 1.2.2, the program on disk is 1.2.3", "hostler config check --server; if that finds no error: systemctl restart hostler-server"},
+		{"a newer server, after a downgrade", "1.2.2", "1.2.3", "1.2.2", doctor.Warn, "the running server is 1.2.3, the program on disk is 1.2.2", "hostler config check --server; if that finds no error: systemctl restart hostler-server"},
+		{"a server alone", "", "1.2.2", "1.2.3", doctor.Warn, "the running server is 1.2.2", "systemctl restart hostler-server"},
+		{"no agent", "", "", "1.2.3", "", "", ""},
+		{"an agent that does not report its version", "", "", "", "", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := healthy()
+			if c.server != "" {
+				f = serving()
+				f.Server.Status.Version = c.server
+			}
 			f.Agent.Version = c.agent
 			r := doctor.Examine(f)
 			seen := r.CheckVersion(c.program)
 			got := found(seen, "version")
-			if got.Status != c.want || !strings.Contains(got.Message, c.message) || (got.Hint != "") != (c.want == doctor.Warn) {
-				t.Errorf("CheckVersion(%q) = %+v, want %q with %q, and a fix with a warning", c.program, got, c.want, c.message)
+			if got.Status != c.want || !strings.Contains(got.Message, c.message) || !strings.HasSuffix(got.Hint, c.hint) || (got.Hint != "") != (c.want == doctor.Warn) {
+				t.Errorf("CheckVersion(%q) = %+v, want %q with %q and %q", c.program, got, c.want, c.message, c.hint)
 			}
 			if c.want == doctor.Warn && seen.Checks[0].Name != "version" {
 				t.Errorf("CheckVersion(%q) begins with %s, want the worst first", c.program, seen.Checks[0].Name)
