@@ -126,6 +126,10 @@ package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, i
 	done | LC_ALL=C sort -u >dist/made/modules
 	echo "go@$$($(GO) env GOVERSION) $$($(GO) env GOROOT)" >>dist/made/modules
 	dist/made/write -version '$(VERSION)' -modules dist/made/modules -to dist/made
+	mkdir dist/made/deb dist/made/rpm
+	for script in deb/postinst deb/server-postinst rpm/post rpm/server-post; do \
+		sed -e '/^# make package inserts/{' -e 'r packaging/restart.sh' -e 'd' -e '}' packaging/$$script >dist/made/$$script; \
+	done
 	for arch in $(ARCHITECTURES); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o dist/made/$$arch/hostler .; \
 		dist/made/write -version '$(VERSION)' -bill dist/made/$$arch/hostler >'dist/packages/hostler_$(VERSION)_'$$arch.cdx.json; \

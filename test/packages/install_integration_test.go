@@ -212,3 +212,39 @@ func TestAConfigurationThatTheNewAgentRefuses(t *testing.T) {
 		}
 	}
 }
+
+// The same for a server that runs. The systemctl of the test reports every unit as active.
+func TestAConfigurationThatTheNewServerRefuses(t *testing.T) {
+	for kind, install := range map[string]string{
+		"deb": "dpkg --install /packages/hostler-server_*_all.deb 2>&1",
+		"rpm": "rpm --reinstall /packages/hostler-server-*.noarch.rpm",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			first := map[string]string{"deb": "deb >/dev/null", "rpm": "rpm --install $this >/dev/null; rpm --install /packages/hostler-server-*.noarch.rpm >/dev/null"}[kind]
+			got := steps(t, running+rpms+first+"\n"+`
+				upgrade() { `+install+`; echo "ended with $?"; }
+				upgrade >/dev/null
+				echo 'store: {type: disk}' >/etc/hostler/server.yaml
+				step refused; upgrade
+				step agent; `+map[string]string{"deb": "deb", "rpm": "rpm --reinstall $this"}[kind]+`
+				echo 'store: {type: etcd, etcd: {endpoints: ["http://127.0.0.1:2379"]}}' >/etc/hostler/server.yaml
+				step corrected; upgrade
+			`)
+			wants := []string{`/etc/hostler/server.yaml:1: store.type: "disk" is none of etcd, kubernetes`, "the server was NOT restarted", "check them with: hostler config check --server, then: systemctl restart hostler-server"}
+			for part, wants := range map[string][]string{
+				"refused":   append([]string{"ended with 0"}, wants...),
+				"agent":     wants,
+				"corrected": {"ended with 0", "try-restart hostler-server.service"},
+			} {
+				for _, want := range wants {
+					if !strings.Contains(got[part], want) {
+						t.Errorf("at %s is said\n%s\nwant %q in it", part, got[part], want)
+					}
+				}
+				if restarts := strings.Contains(got[part], "try-restart hostler-server.service"); restarts != (part == "corrected") {
+					t.Errorf("at %s the server is restarted: %v\n%s", part, restarts, got[part])
+				}
+			}
+		})
+	}
+}
