@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,7 +59,7 @@ func Run(p Process) int {
 	case errors.As(err, &unresponsive):
 		return exitFailed
 	case !a.entered && !errors.As(err, new(usageError)): // cobra rejected the command line
-		fmt.Fprintf(a.Stderr, "hostler: %v\nhint: see `%s --help`\n", err, cmd.CommandPath())
+		fmt.Fprintf(a.Stderr, "hostler: %s\nhint: see `%s --help`\n", rejection(err), cmd.CommandPath())
 		return exitUsage
 	}
 	fmt.Fprintf(a.Stderr, "hostler: %s\n", new(table).once(err.Error()))
@@ -71,6 +72,17 @@ func Run(p Process) int {
 		return exitAgain
 	}
 	return exitFailed
+}
+
+// rejection returns why cobra rejected the command line. It replaces cobra's text about flags that exclude each
+// other, which lists a group of flags.
+func rejection(err error) string {
+	_, set, found := strings.Cut(err.Error(), " are set none of the others can be; [")
+	if !found {
+		return err.Error()
+	}
+	names := strings.Fields(strings.TrimSuffix(set, "] were all set"))
+	return "--" + strings.Join(names, " and --") + " cannot be used together"
 }
 
 // Command returns the whole command tree, for documentation; Run executes it.
@@ -127,7 +139,11 @@ Environment: HOSTLER_CONFIG (configuration file), HOSTLER_SOCKET (API socket).`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetUsageFunc(usage)
 	root.SetFlagErrorFunc(wrongFlag)
-	root.PersistentPreRun = func(*cobra.Command, []string) { a.entered = true }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := cmd.ValidateFlagGroups() // cobra calls it later
+		a.entered = err == nil
+		return err
+	}
 	root.AddCommand(
 		a.agentCommand(),
 		a.statusCommand(),

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -19,11 +18,9 @@ func (a *app) rebootCommand() *cobra.Command {
 	cmd := a.reader("reboot", "Request a reboot of this host in its turn; needs root", func(ctx context.Context, c *api.Client, out *output) error {
 		switch {
 		case dry:
-			return showReboot(ctx, c, out)
+			return showReboot(ctx, c, out, ask.Now)
 		case cancel:
 			return requestReboot(ctx, out, c.CancelReboot)
-		case ask.Reason == "":
-			return errors.New("say why the host is to reboot: --reason TEXT")
 		}
 		return requestReboot(ctx, out, func(ctx context.Context) (reboot.Report, error) { return c.Reboot(ctx, ask) })
 	})
@@ -33,11 +30,12 @@ and for a slot of its group, is cordoned, stops its pods in their phases, runs
 reboot.command, and gives the slot back when it is Ready again and its checks
 pass. To follow it, run hostler status. It needs reboot.enabled: true.`
 	cmd.Flags().StringVar(&ask.Reason, "reason", "", "why, for everybody who sees the reboot: `TEXT` of at most 100 characters")
-	cmd.Flags().BoolVar(&ask.Now, "now", false, "wait neither for a window nor for checks nor for a slot; pods are stopped in order all the same")
+	cmd.Flags().BoolVar(&ask.Now, "now", false, "wait neither for a window nor for checks nor for a slot; pods are stopped in order all the same. If a request waits, --reason may be omitted")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what the reboot would wait for and do, and change nothing; group hostler may run this")
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the reboot: start the stopped containers that hostler starts, uncordon, give the slot back")
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "now")
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "cancel", "reason")
+	for _, other := range []string{"dry-run", "now", "reason"} {
+		cmd.MarkFlagsMutuallyExclusive("cancel", other)
+	}
 	return cmd
 }
 
@@ -51,7 +49,7 @@ func requestReboot(ctx context.Context, out *output, request func(context.Contex
 		switch {
 		case r.Request == nil:
 		case r.Cancelled != "":
-			t.line("reboot cancelled; files and checks that request one now are ignored until the next boot, or until `hostler reboot`")
+			t.line("reboot cancelled; files and checks that request one now are ignored until the next boot, or until `hostler reboot --reason TEXT`")
 			if r.Step == controlplane.RebootDraining {
 				t.line("pods that hostler does not start stay stopped: see `hostler ps --last-shutdown`")
 			}
@@ -61,10 +59,14 @@ func requestReboot(ctx context.Context, out *output, request func(context.Contex
 	})
 }
 
-func showReboot(ctx context.Context, c *api.Client, out *output) error {
+// showReboot prints what a reboot would wait for and do. With now, that is a reboot with --now.
+func showReboot(ctx context.Context, c *api.Client, out *output, now bool) error {
 	p, err := c.RebootPlan(ctx)
 	if err != nil {
 		return err
+	}
+	if now {
+		p.Slots, p.Window, p.Undecided = "", "", []reboot.Finding{}
 	}
 	return out.print(p, func(t *table) {
 		t.line("%s", describeReboot(out, &p.Report))
@@ -78,7 +80,10 @@ func showReboot(ctx context.Context, c *api.Client, out *output) error {
 			t.line("held up by:   %s", f)
 		}
 		slot := "none is needed: no other host shares this control plane"
-		if p.Slots != "" {
+		switch {
+		case now:
+			slot = "none is needed with --now"
+		case p.Slots != "":
 			slot = fmt.Sprintf("of group %s, from %s", p.Group, p.Slots)
 		}
 		t.line("slot:    %s", slot)
@@ -138,7 +143,7 @@ func rebootLine(out *output, s api.Status) string {
 	case s.Reboot.Step != controlplane.RebootDone:
 		return describeReboot(out, s.Reboot)
 	case len(s.Reboot.Ignored) > 0:
-		return ignored(s.Reboot.Ignored) + "; to reboot, run `hostler reboot`"
+		return ignored(s.Reboot.Ignored) + "; to reboot, run `hostler reboot --reason TEXT`"
 	}
 	return ""
 }

@@ -402,6 +402,7 @@ func TestTables(t *testing.T) {
 		"reboot":                      {fullBackend(), "reboot --reason kernel", 0},
 		"reboot-cancel":               {fullBackend(), "reboot --cancel", 0},
 		"reboot-dry-run":              {withCritical, "reboot --dry-run", 0},
+		"reboot-dry-run-now":          {withCritical, "reboot --dry-run --now --reason kernel", 0},
 		"reboot-dry-run-json":         {withCritical, "reboot --dry-run -o json", 0},
 		"drain-dry-run-json":          {withCritical, "drain --dry-run -o json", 0},
 		"cordon":                      {fullBackend(), "cordon", 0},

@@ -11,6 +11,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,8 +128,8 @@ func New(o Options) *Controller {
 
 // Ask is a person's request for a reboot.
 type Ask struct {
-	Reason string `json:"reason"`
-	Now    bool   `json:"now"` // reboot without a slot and outside of windows
+	Reason string `json:"reason"` // with Now, empty for the reason of the request that waits
+	Now    bool   `json:"now"`    // reboot without a slot and outside of windows
 }
 
 // Request requests a reboot for a person. If a reboot already waits, the new reason replaces the old one.
@@ -136,8 +138,14 @@ func (c *Controller) Request(who string, a Ask) (Report, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.o.Now()
-	reason := sanitize.Text(a.Reason, mostReason)
+	reason := sanitize.Text(strings.TrimSpace(a.Reason), mostReason)
+	waits := c.memory.Request.active() && !c.memory.Request.running()
+	if reason == "" && a.Now && waits {
+		reason = c.memory.Request.Reason
+	}
 	switch r := c.memory.Request; {
+	case reason == "" && (waits || !r.active()):
+		return c.report(), &hint.Error{Message: "the reason of the reboot is missing", Hint: "say why the host is to reboot: --reason TEXT", Status: http.StatusBadRequest}
 	case !r.active():
 		c.memory.Request = c.request(reason, now)
 	case r.running():

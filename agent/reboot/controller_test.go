@@ -518,6 +518,35 @@ func TestAnAttemptInAHurryThatFailsIsFollowedByAPause(t *testing.T) {
 	})
 }
 
+func TestHurryKeepsTheReasonOfTheRequestThatWaits(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		for _, ask := range []reboot.Ask{{Now: true}, {Reason: " ", Now: true}, {}} {
+			if r, err := m.Request("anna", ask); err == nil || r.Request != nil {
+				t.Errorf("Request(%+v) = %+v, %v, want an error because no request waits", ask, r, err)
+			}
+		}
+		m.locked(func() { m.turn = reboot.Turn{Message: "all slots are held"} })
+		if _, err := m.Request("anna", reboot.Ask{Reason: "new firmware"}); err != nil {
+			t.Fatal(err)
+		}
+		m.passes(time.Minute)
+		m.want(controlplane.RebootWaiting, "all slots are held")
+		if r, err := m.Request("bob", reboot.Ask{}); err == nil || r.By != "anna" || r.Reason != "new firmware" {
+			t.Errorf("Request() without Now = %+v, %v, want an error", r.Request, err)
+		}
+		if r, err := m.Request("bob", reboot.Ask{Now: true}); err != nil || r.By != "bob" || r.Reason != "new firmware" || !r.Now {
+			t.Errorf("Request() = %+v, %v, want the reason of the request that waits", r.Request, err)
+		}
+		m.passes(5 * time.Second)
+		m.want(controlplane.RebootDraining, "")
+		if _, err := m.Request("bob", reboot.Ask{Now: true}); err == nil || !strings.Contains(err.Error(), "already at step Draining") {
+			t.Errorf("Request() while the reboot runs = %v, want the step", err)
+		}
+		m.passes(4 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+}
+
 // TestAClockThatIsSetAtTheBootMakesNoLongReboot has a clock that is wrong by an hour until the boot. If a past
 // reboot seems to have taken an hour, the next reboot cannot start in a shorter window.
 func TestAClockThatIsSetAtTheBootMakesNoLongReboot(t *testing.T) {
