@@ -90,7 +90,7 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	defer cancel()
 	files, unread, err := h.files.Check(ctx)
 	if err != nil {
-		unread = []reboot.Finding{{Source: strings.Join(h.a.config().Reboot.Sentinels, ", "), Message: err.Error()}}
+		unread = []reboot.Finding{{Source: strings.Join(h.a.config().Reboot.Sentinels, ", "), Message: err.Error(), Hint: "check the file systems of reboot.sentinels"}}
 	}
 	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
 	return append(files, wanted...), append(unread, undecided...)

@@ -46,7 +46,8 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 		Reboots:       doctor.Reboots{Enabled: cfg.Reboot.Enabled},
 	}
 	if h.Reboots != nil {
-		f.Reboots.Problem = h.Reboots.Report().Problem
+		r := h.Reboots.Report()
+		f.Reboots.Problem, f.Reboots.Broken = r.Problem, brokenChecks(r.Undecided)
 	}
 	custom := h.customConditions()
 	f.Conditions = inspect.Conditions(custom.Directory, custom.Checks, custom.Faults)

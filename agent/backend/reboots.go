@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
+	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/agent/settings"
@@ -66,4 +67,14 @@ func (b *Reboots) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 		p.Slots = fmt.Sprintf("hostler server, through %s", cfg.ControlPlane.Type)
 	}
 	return p, err
+}
+
+// brokenChecks returns the files and checks that cannot request a reboot, because they cannot run or fail.
+func brokenChecks(undecided []reboot.Finding) (broken []doctor.Fix) {
+	for _, f := range undecided {
+		if !f.Pending {
+			broken = append(broken, doctor.Fix{Message: f.Source + ": " + f.Message, Command: f.Hint})
+		}
+	}
+	return broken
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,7 +78,7 @@ func showReboot(ctx context.Context, c *api.Client, out *output, now bool) error
 			t.line("%s", ignored(p.Ignored))
 		}
 		for _, f := range p.Undecided {
-			t.line("held up by:   %s", f)
+			t.line("held up by:   %s", strings.TrimSuffix(f.String()+": "+f.Hint, ": "))
 		}
 		slot := "none is needed: no other host shares this control plane"
 		switch {
@@ -111,8 +112,11 @@ func describeReboot(out *output, r *reboot.Report) string {
 		return "no reboot was requested yet"
 	}
 	why := r.Reason
-	if r.By != "" {
+	switch {
+	case r.By != "":
 		why = fmt.Sprintf("%s (%s)", r.Reason, r.By)
+	case len(r.Wanting) > 0 && r.Step != controlplane.RebootDone:
+		why = reboot.Names(r.Wanting) // more may have appeared since
 	}
 	message := ""
 	if r.Message != "" {
@@ -138,12 +142,19 @@ func ignored(list []reboot.Finding) string {
 
 // rebootLine is that line for the status; empty if there is nothing to say.
 func rebootLine(out *output, s api.Status) string {
-	switch {
-	case s.Reboot == nil || s.Reboot.Request == nil:
-	case s.Reboot.Step != controlplane.RebootDone:
-		return describeReboot(out, s.Reboot)
-	case len(s.Reboot.Ignored) > 0:
-		return ignored(s.Reboot.Ignored) + "; to reboot, run `hostler reboot --reason TEXT`"
+	if s.Reboot == nil {
+		return ""
 	}
-	return ""
+	if s.Reboot.Request != nil && s.Reboot.Step != controlplane.RebootDone {
+		return describeReboot(out, s.Reboot)
+	}
+	line := ""
+	if len(s.Reboot.Ignored) > 0 {
+		line = ignored(s.Reboot.Ignored) + "; to reboot, run `hostler reboot --reason TEXT`"
+	}
+	broken := slices.DeleteFunc(slices.Clone(s.Reboot.Undecided), func(f reboot.Finding) bool { return f.Pending })
+	if len(broken) > 0 {
+		line = joined(line, out.yellow(fmt.Sprintf("cannot request a reboot: %s; see `hostler doctor`", reboot.Names(broken))))
+	}
+	return line
 }

@@ -47,6 +47,20 @@ func rebootIgnored() api.Status {
 	return s
 }
 
+// rebootBroken is of a host on which no reboot can be requested, and another one is ignored.
+func rebootBroken() api.Status {
+	s := rebootIgnored()
+	s.Reboot.Undecided = []reboot.Finding{{Source: "new-kernel", Message: "linux-version is not installed"}, {Source: "new", Pending: true}}
+	return s
+}
+
+// rebootReasons is of a host on which several files request the reboot.
+func rebootReasons() api.Status {
+	s := rebootsAt(controlplane.RebootWaiting, "all slots of the group are held")
+	s.Reboot.Wanting = append(s.Reboot.Wanting, reboot.Finding{Source: "a"}, reboot.Finding{Source: "b"}, reboot.Finding{Source: "c"})
+	return s
+}
+
 // rebootStuck is of a host that keeps its slot.
 func rebootStuck() api.Status {
 	s := rebootsAt(controlplane.RebootVerifying, "containers that ran before the reboot do not run yet: db")
@@ -71,6 +85,7 @@ func (b *backend) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	drain, err := b.DrainPlan(ctx, maintenance.DrainRequest{})
 	r := *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z")
 	r.Ignored = []reboot.Finding{{Source: "needs-restarting", Message: "glibc was updated"}}
+	r.Undecided = []reboot.Finding{{Source: "new-kernel", Message: "linux-version is not installed", Hint: "to run it manually: /etc/hostler/reboot.d/new-kernel"}}
 	return api.RebootPlan{
 		Report: r,
 		Node:   drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",

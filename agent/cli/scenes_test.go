@@ -62,6 +62,8 @@ func scenes() map[string]api.Status {
 		"reboot-waits":     rebootsAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z"),
 		"reboot-stuck":     rebootStuck(),
 		"reboot-ignored":   rebootIgnored(),
+		"reboot-broken":    rebootBroken(),
+		"reboot-reasons":   rebootReasons(),
 		"reboot-left-pods": rebootLeftPods(),
 		"reboot-verifies":  rebootsAt(controlplane.RebootVerifying, "containers that ran before the reboot do not run yet: db"),
 		"drains-itself":    drainsItself(),

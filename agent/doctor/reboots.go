@@ -12,6 +12,7 @@ import (
 type Reboots struct {
 	Enabled bool                 // hostler does, with a slot
 	Problem string               // with the reboot that is requested; empty for none
+	Broken  []Fix                // files and checks that cannot request a reboot, because they cannot run or fail
 	Others  []rebooters.Rebooter // that need no slot; units only if Enabled
 	Err     error                // why some of them may be missing; nil where none is
 }
@@ -41,12 +42,13 @@ func otherReboots(f Facts) Check {
 	return found.or(fine)
 }
 
-// reboot says what keeps a reboot that is requested from its end.
+// reboot says what keeps a reboot that is requested from its end, and which checks cannot request one.
 func reboot(f Facts) Check {
-	if f.Reboots.Problem == "" {
-		return Check{}
+	var found faults
+	if f.Reboots.Problem != "" {
+		found.add(warn(RebootFix, "%s", f.Reboots.Problem))
 	}
-	return warn(RebootFix, "%s", f.Reboots.Problem)
+	return append(found, warnings(f.Reboots.Broken)...).joined("\n", Check{})
 }
 
 // RebootFix is what to do about a reboot that does not end.

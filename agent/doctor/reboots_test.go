@@ -58,3 +58,29 @@ func TestARebootThatDoesNotEnd(t *testing.T) {
 	}
 	t.Error("doctor has no check reboot")
 }
+
+func TestChecksThatCannotRequestAReboot(t *testing.T) {
+	f := healthy()
+	f.Reboots = doctor.Reboots{Enabled: true, Broken: []doctor.Fix{
+		{Message: "new-kernel: linux-version is not installed", Command: "new-kernel: to run it manually: /etc/hostler/reboot.d/new-kernel"},
+		{Message: "open: is not run because others may write it", Command: "open: chmod go-w"},
+	}}
+	for _, problem := range []string{"", "no answer"} {
+		want := "new-kernel: linux-version is not installed\nopen: is not run because others may write it"
+		if f.Reboots.Problem = problem; problem != "" {
+			want = problem + "\n" + want
+		}
+		found := false
+		for _, c := range doctor.Examine(f).Checks {
+			if c.Name == "reboot" {
+				found = c.Status == doctor.Warn && c.Message == want && strings.HasSuffix(c.Hint, "new-kernel: to run it manually: /etc/hostler/reboot.d/new-kernel\nopen: chmod go-w")
+				if !found {
+					t.Errorf("check = %+v, want the message %q and its hints", c, want)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("with problem %q, doctor does not name the broken checks", problem)
+		}
+	}
+}

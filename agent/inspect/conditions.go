@@ -21,9 +21,9 @@ func Conditions(directory string, checks []conditions.Check, faults []conditions
 	for _, check := range checks {
 		switch {
 		case check.Answer == status.Problem:
-			facts.Problems = append(facts.Problems, doctor.Fix{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: string(check.Type) + ": fix what it reports; to run the check: " + manualCommand(check)})
+			facts.Problems = append(facts.Problems, doctor.Fix{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: string(check.Type) + ": fix what it reports; to run the check: " + check.ManualCommand()})
 		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !check.Faulty:
-			facts.Unknown = append(facts.Unknown, doctor.Fix{Message: check.Path + ": " + check.Message, Command: check.Path + ": to run it manually: " + manualCommand(check)})
+			facts.Unknown = append(facts.Unknown, doctor.Fix{Message: check.Path + ": " + check.Message, Command: check.Path + ": to run it manually: " + check.ManualCommand()})
 		}
 		if check.LocalOnly {
 			facts.Local = append(facts.Local, string(check.Type))
@@ -65,18 +65,20 @@ func AddressMissing(list []corev1.NodeCondition, facts status.Facts, o status.Ad
 	return err.Error()
 }
 
-// manualCommand returns the command that runs a check manually.
-func manualCommand(c conditions.Check) string {
-	if c.User == "root" {
-		return c.Path
-	}
-	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
-}
-
 // conditionsAlone reads the files of custom checks if the agent does not answer.
 func conditionsAlone(cfg config.Config) doctor.Conditions {
 	programs, faults := conditions.Read(cfg.ConditionsPolicy())
 	facts := Conditions(cfg.Conditions.Directory, nil, faults)
 	facts.Number = len(programs)
 	return facts
+}
+
+// rebootsAlone reads the files of the checks that may request a reboot if the agent does not answer.
+func rebootsAlone(cfg config.Config) doctor.Reboots {
+	r := doctor.Reboots{Enabled: cfg.Reboot.Enabled}
+	if r.Enabled {
+		_, faults := conditions.Read(cfg.Reboot.ChecksPolicy())
+		r.Broken = Conditions(cfg.Reboot.Checks, nil, faults).Broken
+	}
+	return r
 }

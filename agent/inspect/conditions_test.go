@@ -55,6 +55,26 @@ func TestChecksAreKnownWithoutAnAgent(t *testing.T) {
 	}
 }
 
+func TestBrokenChecksOfRebootsAreKnownWithoutAnAgent(t *testing.T) {
+	cfg := config.Default()
+	cfg.Reboot.Checks = filepath.Join(t.TempDir(), "reboot.d")
+	if err := os.Mkdir(cfg.Reboot.Checks, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{"fine": 0o755, "not-executable": 0o644} {
+		if err := os.WriteFile(filepath.Join(cfg.Reboot.Checks, name), []byte("#!/bin/sh\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := rebootsAlone(cfg); r.Enabled || len(r.Broken) > 0 {
+		t.Errorf("rebootsAlone() = %+v, want nothing because reboots are disabled", r)
+	}
+	cfg.Reboot.Enabled = true
+	if r := rebootsAlone(cfg); !r.Enabled || len(r.Broken) != 1 || !strings.Contains(r.Broken[0].Message, "not-executable") || r.Broken[0].Command == "" {
+		t.Errorf("rebootsAlone() = %+v, want the file that is not executable", r)
+	}
+}
+
 func TestTheDoctorLearnsWhatTheNodeLacks(t *testing.T) {
 	condition := func(kind corev1.NodeConditionType, is corev1.ConditionStatus, reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: is, Reason: reason, Message: "m"}

@@ -49,7 +49,7 @@ func Doctor(ctx context.Context, loaded config.Loaded, file string, fault, unans
 
 		Conditions: conditionsAlone(cfg),
 		Network:    networkAlone(cfg.API, log),
-		Reboots:    doctor.Reboots{Enabled: cfg.Reboot.Enabled},
+		Reboots:    rebootsAlone(cfg),
 	}
 	f.Configuration.File, f.Configuration.Origin = file, loaded.Origin
 	if fault != nil {

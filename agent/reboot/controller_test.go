@@ -388,6 +388,33 @@ func TestAControlPlaneThatDoesNotAnswerIsNamed(t *testing.T) {
 	}
 }
 
+func TestNothingIsKnownBeforeTheFirstRound(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		c := reboot.New(reboot.Options{Store: m, Log: slog.New(slog.DiscardHandler)})
+		if r := c.Report(); len(r.Undecided) != 1 || !r.Undecided[0].Pending {
+			t.Errorf("report before Run = %+v, want that the checks have not run", r)
+		}
+		m.passes(time.Minute)
+		if r := m.Report(); len(r.Undecided) > 0 {
+			t.Errorf("report = %+v, want no check", r)
+		}
+	})
+}
+
+func TestEachFileIsAReasonForTheReboot(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.locked(func() {
+			m.wanted = []reboot.Finding{{Source: "a"}, {Source: "b", Message: "libc6"}}
+			m.turn = reboot.Turn{Message: "all slots are held"}
+		})
+		m.passes(15 * time.Second)
+		if r := m.Report(); r.Request == nil || r.Reason != "a, libc6 (b)" {
+			t.Errorf("request = %+v, want both reasons", r.Request)
+		}
+		m.passes(time.Minute)
+	})
+}
+
 func TestAFileIsReportedAsIgnoredAfterACancel(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		file := reboot.Finding{Source: sentinel, Message: "linux-image"}

@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/calendar"
+	"hostler.io/hostler/internal/few"
 )
 
 const (
@@ -41,6 +42,8 @@ type Policy struct {
 type Finding struct {
 	Source  string `json:"source"`
 	Message string `json:"message"`
+	// Hint is what to do about a check that cannot run or fails; absent if there is nothing to do.
+	Hint string `json:"hint,omitempty"`
 	// New reports that the file appeared after this boot.
 	New bool `json:"new,omitempty"`
 	// Pending reports that the check has not run since the agent started.
@@ -62,6 +65,28 @@ func (f Finding) undecided() string {
 		kind = "file"
 	}
 	return fmt.Sprintf("%s %s: %s", kind, f.Source, f.Message)
+}
+
+// mostNamed is how many findings a message names.
+const mostNamed = 3
+
+// Names names the first findings, and counts the others.
+func Names(list []Finding) string { return names(list, Finding.String) }
+
+// unknowns names the first findings whose result is not known, and counts the others.
+func unknowns(list []Finding) string { return names(list, Finding.undecided) }
+
+func names(list []Finding, format func(Finding) string) string {
+	var texts []string
+	for _, f := range list {
+		texts = append(texts, format(f))
+	}
+	return few.Names(texts, mostNamed)
+}
+
+// without returns the findings for which drop is false.
+func without(list []Finding, drop func(Finding) bool) []Finding {
+	return slices.DeleteFunc(slices.Clone(list), drop)
 }
 
 // Turn is the answer of the lock.
@@ -146,8 +171,8 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 	if r.Cancelled != "" {
 		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
 	}
-	if i := slices.IndexFunc(f.Undecided, func(u Finding) bool { return u.Pending }); i >= 0 && !r.Now {
-		return Decision{Step: r.Step, Message: f.Undecided[i].undecided()}
+	if pending := without(f.Undecided, func(u Finding) bool { return !u.Pending }); len(pending) > 0 && !r.Now {
+		return Decision{Step: r.Step, Message: unknowns(pending)}
 	}
 	if r.By == "" && len(f.Wanted) == 0 && len(f.Undecided) == 0 {
 		return Decision{Step: controlplane.RebootDone, Message: "no file or check wants a reboot any more"}
@@ -183,7 +208,7 @@ func held(r Request, f Facts, p Policy) Decision {
 	case r.Now:
 		return Decision{}
 	case len(f.Undecided) > 0:
-		return wait(time.Time{}, "%s", f.Undecided[0].undecided())
+		return wait(time.Time{}, "%s", unknowns(f.Undecided))
 	case f.OtherGroup != "":
 		return wait(time.Time{}, "%s", f.OtherGroup)
 	}
@@ -271,7 +296,7 @@ func verifying(r Request, f Facts, p Policy) Decision {
 	stay := func(format string, args ...any) Decision {
 		return Decision{Step: r.Step, Message: fmt.Sprintf(format, args...)}
 	}
-	still := slices.IndexFunc(f.Wanted, func(w Finding) bool { return !w.New })
+	still := without(f.Wanted, func(w Finding) bool { return w.New })
 	switch {
 	case r.Cancelled != "":
 		return Decision{Step: controlplane.RebootDone, Message: "the checks after the reboot were ended by " + r.Cancelled}
@@ -279,10 +304,10 @@ func verifying(r Request, f Facts, p Policy) Decision {
 		return stay("the host is shutting down again")
 	case len(f.NotStarted) > 0:
 		return stay("containers that ran before the reboot do not run yet: %s", strings.Join(f.NotStarted, ", "))
-	case still >= 0:
-		return stay("a reboot is still wanted after the reboot: %s", f.Wanted[still])
+	case len(still) > 0:
+		return stay("a reboot is still wanted after the reboot: %s", Names(still))
 	case len(f.Undecided) > 0:
-		return stay("%s", f.Undecided[0].undecided())
+		return stay("%s", unknowns(f.Undecided))
 	case f.NotReady != "":
 		return stay("%s", f.NotReady)
 	case f.ReadyFor < p.ReadyFor:

@@ -54,6 +54,12 @@ func TestDecide(t *testing.T) {
 			f.Wanted, f.Undecided = nil, []reboot.Finding{{Source: "c", Message: "it has not run", Pending: true}}
 		}, want: granted, message: "check c: it has not run"},
 		"a check that fails holds it up": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Undecided = []reboot.Finding{check} }, want: wanted},
+		"several checks that fail are named": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Undecided = []reboot.Finding{{Source: "a", Message: "x"}, {Source: "/b", Message: "y"}, {Source: "c", Message: "z"}, {Source: "d"}}
+		}, want: wanted, message: "check a: x, file /b: y, check c: z and 1 more"},
+		"several checks that have yet to run are named": {at: wanted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Undecided = []reboot.Finding{{Source: "fails"}, {Source: "a", Message: "x", Pending: true}, {Source: "b", Message: "y", Pending: true}}
+		}, want: wanted, message: "check a: x, check b: y"},
 		"outside of the window it waits": {at: waiting, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "02:00-05:00") }, want: wanted, message: "the window opens at 2026-11-28 02:00:00 UTC"},
 		"in another group it waits":      {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.OtherGroup = "the Node is in group web" }, want: wanted, message: "the Node is in group web"},
 		"within the window it continues": {at: wanted, with: func(_ *reboot.Request, _ *reboot.Facts, p *reboot.Policy) { p.Windows = windows(t, "11:00-12:30") }, want: waiting},
@@ -125,6 +131,12 @@ func TestDecide(t *testing.T) {
 			f.Wanted, f.NotStarted = nil, []string{"db"}
 		}, want: verifying, message: "db"},
 		"a reboot that is still wanted": {at: verifying, want: verifying, message: "a reboot is still wanted after the reboot"},
+		"several reasons for another reboot": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted = []reboot.Finding{{Source: "new", New: true}, {Source: "a"}, {Source: "b"}}
+		}, want: verifying, message: "a reboot is still wanted after the reboot: a, b"},
+		"several checks that fail after a reboot": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.Undecided = nil, []reboot.Finding{{Source: "a", Message: "x"}, {Source: "b", Message: "y"}}
+		}, want: verifying, message: "check a: x, check b: y"},
 		"a reboot that is wanted again": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted = []reboot.Finding{{Source: "/run/reboot-required", New: true}}
 		}, want: done},

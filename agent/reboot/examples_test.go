@@ -88,9 +88,9 @@ func TestTheExampleOfANewKernel(t *testing.T) {
 	}
 	uname := "echo 6.12.57+deb13-amd64"
 	for want, commands := range map[string]map[string]string{
-		"linux-version is not installed: install linux-base": {"uname": uname},
-		"linux-version list or uname -r fails":               {"uname": uname, "linux-version": "exit 2"},
-		"linux-version sort fails":                           {"uname": uname, "linux-version": `[ "$1" = list ]`},
+		"linux-version is not installed: install the package linux-base": {"uname": uname},
+		"linux-version list or uname -r fails":                           {"uname": uname, "linux-version": "exit 2"},
+		"linux-version sort fails":                                       {"uname": uname, "linux-version": `[ "$1" = list ]`},
 	} {
 		if code, message := runExample(t, "new-kernel", commands); code != 2 || message != want {
 			t.Errorf("new-kernel = %d %q, want 2 %q", code, message, want)
@@ -101,11 +101,11 @@ func TestTheExampleOfANewKernel(t *testing.T) {
 func TestTheExampleOfNeedsRestarting(t *testing.T) {
 	const updated = `echo "Core libraries or services have been updated since boot-up:"; echo "  * glibc"; echo "  * kernel"; exit 1`
 	for want, commands := range map[string]map[string]string{
-		"0 no reboot is needed":                                       {"needs-restarting": `[ "$*" = --reboothint ]`},
-		"1 updated since the boot: glibc,kernel":                      {"needs-restarting": updated},
-		"2 needs-restarting fails with code 3: no such option":        {"needs-restarting": "echo no such option >&2; exit 3"},
-		"2 needs-restarting is not installed: install dnf-utils":      {},
-		"1 updated since the boot: see needs-restarting --reboothint": {"needs-restarting": "exit 1"},
+		"0 no reboot is needed":                                              {"needs-restarting": `[ "$*" = --reboothint ]`},
+		"1 updated since the boot: glibc,kernel":                             {"needs-restarting": updated},
+		"2 needs-restarting fails with code 3: no such option":               {"needs-restarting": "echo no such option >&2; exit 3"},
+		"2 needs-restarting is not installed: install the package dnf-utils": {},
+		"1 updated since the boot: see needs-restarting --reboothint":        {"needs-restarting": "exit 1"},
 	} {
 		code, message := runExample(t, "needs-restarting", commands)
 		if got := string(rune('0'+code)) + " " + message; got != want {

@@ -156,15 +156,24 @@ func TestACheckThatHangsIsNotRepeated(t *testing.T) {
 func TestWhatChecksSay(t *testing.T) {
 	ran := time.Now()
 	check := func(name string, answer status.Answer, at *time.Time) conditions.Check {
-		return conditions.Check{Path: "/etc/hostler/reboot.d/" + name, Answer: answer, Message: "says " + name, LastRun: at}
+		return conditions.Check{Path: "/etc/hostler/reboot.d/" + name, Answer: answer, Message: "says " + name, User: "root", LastRun: at}
 	}
 	wanted, undecided := reboot.Judge([]conditions.Check{
 		check("fine", status.Passed, &ran), check("kernel", status.Problem, &ran), check("hangs", status.TimedOut, &ran), check("new", status.NotRunYet, nil),
-	}, []conditions.Fault{{Path: "/etc/hostler/reboot.d/open", Problem: "users other than root can change it"}})
+		check("denied", status.NotRun, nil),
+		{Path: "/etc/hostler/reboot.d/open", Answer: status.NotRun, Faulty: true},
+	}, []conditions.Fault{{Path: "/etc/hostler/reboot.d/open", Problem: "users other than root can change it", Fix: "chmod"}})
 	if len(wanted) != 1 || wanted[0].String() != "says kernel (kernel)" {
 		t.Errorf("wanted = %+v, want the check with code 1", wanted)
 	}
-	if len(undecided) != 3 || undecided[0].Source != "hangs" || !undecided[1].Pending || undecided[2].Source != "open" {
-		t.Errorf("undecided = %+v, want those that do not answer", undecided)
+	for i, want := range []reboot.Finding{
+		{Source: "hangs", Message: "says hangs", Hint: "/etc/hostler/reboot.d/hangs: to run it manually: /etc/hostler/reboot.d/hangs"},
+		{Source: "new", Message: "it has not run since the agent started", Pending: true},
+		{Source: "denied", Message: "says denied", Hint: "/etc/hostler/reboot.d/denied: to run it manually: /etc/hostler/reboot.d/denied"},
+		{Source: "open", Message: "users other than root can change it", Hint: "/etc/hostler/reboot.d/open: chmod"},
+	} {
+		if len(undecided) != 4 || undecided[i] != want {
+			t.Errorf("undecided = %+v, want number %d to be %+v", undecided, i, want)
+		}
 	}
 }

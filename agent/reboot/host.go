@@ -55,7 +55,7 @@ func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 		case err == nil:
 			wanted = append(wanted, Finding{Source: path, Message: packages(path), New: info.ModTime().After(booted) && !info.ModTime().After(now)})
 		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
-			undecided = append(undecided, Finding{Source: path, Message: err.Error()})
+			undecided = append(undecided, Finding{Source: path, Message: err.Error(), Hint: "check the file system of " + path})
 		}
 	}
 	return wanted, undecided
@@ -114,18 +114,19 @@ func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undeci
 	for _, c := range checks {
 		f := Finding{Source: filepath.Base(c.Path), Message: c.Message}
 		switch {
-		case c.LastRun == nil:
+		case c.Faulty: // reported below, from faults
+		case c.Answer == status.NotRunYet:
 			f.Message, f.Pending = "it has not run since the agent started", true
 			undecided = append(undecided, f)
-		case c.Faulty: // reported below, from faults
 		case c.Answer == status.Problem:
 			wanted = append(wanted, f)
 		case c.Answer != status.Passed:
+			f.Hint = c.Path + ": to run it manually: " + c.ManualCommand()
 			undecided = append(undecided, f)
 		}
 	}
 	for _, f := range faults {
-		undecided = append(undecided, Finding{Source: filepath.Base(f.Path), Message: f.Problem})
+		undecided = append(undecided, Finding{Source: filepath.Base(f.Path), Message: f.Problem, Hint: f.Path + ": " + f.Fix})
 	}
 	return wanted, undecided
 }

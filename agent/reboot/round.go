@@ -162,7 +162,7 @@ func (c *Controller) wanted() *Request {
 	c.found = found{wanted, undecided}
 	r := c.memory.Request
 	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
-		c.memory.Request = c.request(wanted[0].String(), c.o.Now())
+		c.memory.Request = c.request(Names(wanted), c.o.Now())
 		c.requested("")
 	}
 	return c.memory.Request

@@ -117,6 +117,14 @@ type Check struct {
 	Fault  *Fault `json:"fault,omitempty"`
 }
 
+// ManualCommand returns the command that runs the check manually.
+func (c Check) ManualCommand() string {
+	if c.User == "root" {
+		return c.Path
+	}
+	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
+}
+
 // Result is the result of one run.
 type Result struct {
 	Answer  status.Answer

@@ -139,7 +139,7 @@ var ours = map[string][]string{
 	"agent/rebooters":   {"internal/tree", "internal/trust", "systemd"},
 	"agent/fleet":       {"controlplane", "internal/hint", "internal/sanitize"},
 	"agent/selfdrain":   {"agent/maintenance", "internal/loop", "shutdown/journal"},
-	"agent/reboot":      {"controlplane", "internal/bounded", "internal/calendar", "internal/hint", "internal/loop", "internal/sanitize", "internal/trust", "shutdown/journal", "status", "status/conditions"},
+	"agent/reboot":      {"controlplane", "internal/bounded", "internal/calendar", "internal/few", "internal/hint", "internal/loop", "internal/sanitize", "internal/trust", "shutdown/journal", "status", "status/conditions"},
 	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/bounded", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 
 	"agent/api":                    {"agent/doctor", "agent/fleet", "agent/maintenance", "agent/owner", "agent/reboot", "agent/selfdrain", "controlplane/server/answer", "gc", "gc/history", "gc/runs", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status", "status/conditions", "status/reboots"},
