@@ -103,8 +103,8 @@ func (a *app) fleetDeleteCommand() *cobra.Command {
 		return oneObject("KIND/NAME")(cmd, args)
 	}
 	cmd.Long = `Delete an object, and show what becomes of each object that it owns: deleted,
-kept by another owner, or orphaned. The deletion is refused if the object has
-changed since.
+kept by another owner, or orphaned. Events are counted; to list them, use -o
+wide. The deletion is refused if the object has changed since.
 
 --cascade=background deletes the object at once, then its dependents.
 --cascade=foreground first deletes dependents with blockOwnerDeletion.
@@ -139,18 +139,49 @@ func printDeletion(t *table, out *output, d answer.Deletion) {
 	t.row("FATE", "OBJECT", "NOTE")
 	for _, b := range d.Objects {
 		counts[b.Fate]++
-		t.row(b.Fate, strings.Repeat("  ", b.Depth)+b.Object, b.Note)
+	}
+	for list := d.Objects; len(list) > 0; {
+		b, same := list[0], 1
+		if !out.wide() {
+			same = sameEvents(list)
+		}
+		object, note := b.Object, b.Note
+		if same > 1 {
+			object = fmt.Sprintf("%s (%d Events)", folderOf(b.Object), same)
+			note = joined(note, "to list them: -o wide")
+		}
+		t.row(b.Fate, strings.Repeat("  ", b.Depth)+object, note)
+		list = list[same:]
 	}
 	t.line("")
-	for _, warning := range d.Warnings {
-		t.line("%s %s", out.yellow("warning:"), warning)
-	}
 	line := fmt.Sprintf("%s deleted, %d kept, %d orphaned", count(counts["deleted"], "object"), counts["kept"], counts["orphaned"])
 	if !d.Requested {
 		t.line("dry run, nothing was changed: %s", line)
-		return
+	} else {
+		t.line("%s deletion requested: %s; `hostler fleet gc plan` shows what is left to do", d.Cascade, line)
 	}
-	t.line("%s deletion requested: %s; `hostler fleet gc plan` shows what is left to do", d.Cascade, line)
+	for _, warning := range d.Warnings { // last, where a person sees them below a long table
+		t.line("%s %s", out.yellow("warning:"), warning)
+	}
+}
+
+// folderOf returns the name of an object up to its last slash.
+func folderOf(object string) string { return object[:strings.LastIndex(object, "/")+1] }
+
+// sameEvents returns how many Events of one Node with the same fate begin the list; 1 if it begins with another
+// object.
+func sameEvents(list []answer.Branch) int {
+	first := list[0]
+	if !strings.HasPrefix(first.Object, "events/") {
+		return 1
+	}
+	other := slices.IndexFunc(list, func(b answer.Branch) bool {
+		return b.Fate != first.Fate || b.Depth != first.Depth || b.Note != first.Note || folderOf(b.Object) != folderOf(first.Object)
+	})
+	if other < 0 {
+		return len(list)
+	}
+	return other
 }
 
 func (a *app) fleetGCCommand() *cobra.Command {

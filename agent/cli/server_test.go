@@ -150,6 +150,11 @@ func TestFleetDelete(t *testing.T) {
 			{Object: "tickets/disk-7", Depth: 1, Fate: "deleted"},
 			{Object: "tickets/note", Depth: 2, Fate: "kept", Note: "owner tickets/other remains"},
 			{Object: "tickets/old", Depth: 2, Fate: "orphaned"},
+			{Object: "events/n1/a.1", Depth: 1, Fate: "deleted"},
+			{Object: "events/n1/a.2", Depth: 1, Fate: "deleted"},
+			{Object: "events/n1/a.3", Depth: 1, Fate: "deleted"},
+			{Object: "events/n1/a.4", Depth: 1, Fate: "kept", Note: "owner tickets/other remains"},
+			{Object: "events/n2/a.1", Depth: 1, Fate: "kept", Note: "owner tickets/other remains"},
 		},
 		Warnings: []string{"the host is alive: its agent registers the Node again. To remove the host, run `hostler leave` there"},
 	}
@@ -158,6 +163,7 @@ func TestFleetDelete(t *testing.T) {
 	golden(t, "fleet/delete", hostler("", "fleet", "delete", "nodes/n1", "--socket", socket).stdout)
 	dry := serveFleet(t, planned, plan) // no other request is allowed
 	golden(t, "fleet/delete-dry-run", hostler("", "fleet", "delete", "nodes/n1", "--dry-run", "--socket", dry).stdout)
+	golden(t, "fleet/delete-dry-run-wide", hostler("", "fleet", "delete", "nodes/n1", "--dry-run", "-o", "wide", "--socket", dry).stdout)
 	refused := serveFleetAnswers(t, map[string]any{planned: plan, request: &api.Error{Message: "only root may do this", Hint: "run the command with sudo", Status: http.StatusForbidden}})
 	if got := hostler("", "fleet", "delete", "nodes/n1", "--socket", refused); got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "hint: run the command with sudo") {
 		t.Errorf("fleet delete that is refused = %+v, want exit code 1 and the hint", got)

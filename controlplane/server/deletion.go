@@ -69,6 +69,9 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 		if warning := returns(key, alive); warning != "" {
 			d.Warnings = append(d.Warnings, clean(warning))
 		}
+		if key.Kind == store.Nodes.Name {
+			d.Warnings = append(d.Warnings, s.slotsOf(r.Context(), key.Name)...)
+		}
 		if len(tree.Unreadable) > 0 {
 			d.Warnings = append(d.Warnings, clean(unread(tree.Unreadable, req.Cascade)))
 		}

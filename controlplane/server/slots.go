@@ -141,6 +141,24 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 	return list
 }
 
+// slotsOf warns that a Node holds reboot slots, which become free with its deletion.
+func (s *Server) slotsOf(ctx context.Context, node string) (warnings []string) {
+	for _, g := range s.freshGroups(ctx) {
+		if slices.ContainsFunc(g.Holders, func(h answer.SlotHolder) bool { return h.Node == node }) {
+			warnings = append(warnings, "the host holds a reboot slot of group "+g.Name+": with the deletion, the slot becomes free, and another host may reboot")
+		}
+	}
+	return warnings
+}
+
+// freshGroups reads the groups, because other servers also change them.
+func (s *Server) freshGroups(ctx context.Context) []answer.SlotGroup {
+	ctx, cancel := context.WithTimeoutCause(ctx, readTime, controlplane.ErrNoAnswer)
+	defer cancel()
+	_ = s.reboots.Refresh(ctx) // the groups contain the error
+	return s.slotGroups(time.Now())
+}
+
 func utc(at *metav1.Time) *time.Time {
 	if at == nil {
 		return nil
@@ -176,10 +194,7 @@ const slotObject = "slots/"
 func (s *Server) slots(r *http.Request) (any, error) {
 	a := answer.Slots{State: s.stateOf(reboots.Name), FleetLock: s.o.Config.Reboots.Listen, Groups: []answer.SlotGroup{}}
 	if a.State != answer.Disabled {
-		ctx, cancel := context.WithTimeoutCause(r.Context(), readTime, controlplane.ErrNoAnswer)
-		defer cancel()
-		_ = s.reboots.Refresh(ctx) // the groups contain the error
-		a.Groups = s.slotGroups(time.Now())
+		a.Groups = s.freshGroups(r.Context())
 	}
 	return a, nil
 }

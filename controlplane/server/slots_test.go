@@ -127,6 +127,35 @@ func TestSlotsOfTwoServers(t *testing.T) {
 	}
 }
 
+func TestTheDeletionOfANodeNamesItsSlot(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "n1", "a", corev1.ConditionTrue)
+	ready(s, "n2", "a", corev1.ConditionTrue)
+	node, err := s.Get(t.Context(), store.Nodes, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := slots.NewGroups(s, "")
+	if _, err := groups.Change(t.Context(), "default", store.Term{}, func(state *slots.State) error {
+		state.Ask(slots.Client{ID: "n1", Type: slots.FleetLock}, slots.Policy{Slots: 1}, slots.Nodes{"n1": {Name: "n1", UID: node.GetUID()}}, time.Now())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s)
+	r.eventually("the collector runs", collects)
+	for node, want := range map[string]int{"n1": 1, "n2": 0} {
+		code, text := r.ask("POST", "/v1/fleet/delete/plan", fmt.Sprintf(`{"object":"nodes/%s","cascade":"background"}`, node))
+		var d answer.Deletion
+		if err := json.Unmarshal([]byte(text), &d); code != http.StatusOK || err != nil {
+			t.Fatalf("plan = %d %s", code, text)
+		}
+		if len(d.Warnings) != want || want == 1 && !strings.Contains(d.Warnings[0], "holds a reboot slot of group default") {
+			t.Errorf("warnings of %s = %q, want %d", node, d.Warnings, want)
+		}
+	}
+}
+
 // TestAHolderThatDoesNotReturnIsAProblem has a holder that got its slot two hours ago.
 func TestAHolderThatDoesNotReturnIsAProblem(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
