@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,7 +79,15 @@ func printSlots(t *table, out *output, s answer.Slots) {
 		} else if out.wide() {
 			note = fmt.Sprintf("one zone at a time: %t; at most %s not ready", g.OneZoneAtATime, g.MaxUnavailable)
 		}
-		t.row(g.Name, strconv.Itoa(g.Slots), strconv.Itoa(len(g.Holders)), strconv.Itoa(len(g.Waiting)+g.Unrecorded), strconv.Itoa(g.Nodes), strconv.Itoa(g.NotReady)+named(g.NotReadyNodes, g.NotReady), note)
+		nodes, notReady := strconv.Itoa(g.Nodes), strconv.Itoa(g.NotReady)+named(g.NotReadyNodes, g.NotReady)
+		if s.Unread != "" {
+			nodes, notReady = "unknown", "unknown"
+		}
+		t.row(g.Name, strconv.Itoa(g.Slots), strconv.Itoa(len(g.Holders)), strconv.Itoa(len(g.Waiting)+g.Unrecorded), nodes, notReady, note)
+	}
+	if s.Unread != "" {
+		t.line("")
+		t.line("%s this server does not know the Nodes yet: %s", out.yellow("warning:"), s.Unread)
 	}
 	printHolders(t, out, s.Groups)
 	printWaiting(t, out, s.Groups)
@@ -95,7 +104,7 @@ func printSlots(t *table, out *output, s answer.Slots) {
 func printHolders(t *table, out *output, groups []answer.SlotGroup) {
 	row, late := t.section("HOLDER", "GROUP", "FOR", "STEP", "BY", "ZONE", "NOTE"), ""
 	for _, g := range groups {
-		for _, h := range g.Holders {
+		for _, h := range slices.Concat(g.Holders, g.WithoutSlot) {
 			row(h.ID, g.Name, age(out.now().Sub(h.Since)), h.Step, h.By, h.Zone, joined(h.Waits, joined(h.Note, h.Reason)))
 			if h.Late && late == "" {
 				late = fmt.Sprintf("%s holds its slot for %s.\nCheck that host. To free the slot, run `hostler fleet slots release %s --group %s --reason TEXT`", h.ID, age(out.now().Sub(h.Since)), h.ID, g.Name)

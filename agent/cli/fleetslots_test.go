@@ -19,6 +19,9 @@ func TestFleetSlots(t *testing.T) {
 				{ID: "n1", Since: ago(2 * time.Minute), By: "agent", Node: "n1", Zone: "a", Reason: "kernel 6.12.60", Note: "its Node is Ready, and has not booted since", Step: "Draining", Waits: "pods left on the Node: 3, of them cannot be evicted now: 1: default/web-0 (The disruption budget web needs 2 healthy pods and has 2 currently), default/batch-1, default/batch-2"},
 				{ID: "c988d2509fdf5cdcbed39037c56406fb", Since: ago(3 * time.Hour), By: "fleetlock", Late: true},
 			},
+			WithoutSlot: []serveranswer.SlotHolder{
+				{ID: "n8", Since: ago(3 * time.Minute), By: "agent", Node: "n8", Zone: "b", Reason: "firmware", Note: "it holds no slot: the reboot was requested with --now", Step: "Rebooting"},
+			},
 			Waiting: []serveranswer.SlotRequest{
 				{ID: "n2", Since: ago(time.Minute), By: "agent", Wait: "all slots of the group are held: n1 since 2026-11-17T14:03:00Z"},
 				{ID: "n3", Since: ago(time.Minute), By: "fleetlock", Wait: "a slot is kept free for it until it repeats its request", Kept: true},
@@ -34,6 +37,7 @@ func TestFleetSlots(t *testing.T) {
 	}}
 	for name, s := range map[string]serveranswer.Slots{
 		"busy": all, "idle": {State: serveranswer.Leading, FleetLock: "127.0.0.1:9757", Groups: []serveranswer.SlotGroup{{Name: "default", Slots: 1, MaxUnavailable: "10%"}}}, "off": {State: serveranswer.Disabled},
+		"unread": {State: serveranswer.Starting, Unread: "the control plane does not answer: reading Nodes", Groups: []serveranswer.SlotGroup{{Name: "default", Slots: 1, MaxUnavailable: "10%"}}},
 	} {
 		socket := serveFleet(t, "/v1/fleet/slots", s)
 		golden(t, "fleet/slots-"+name, hostler("", "fleet", "slots", "--socket", socket).stdout)

@@ -146,6 +146,16 @@ func (a *app) serverReader(use, short string, run func(ctx context.Context, c *a
 // zoneName returns the name of a zone for display.
 func zoneName(name string) string { return cmp.Or(name, "(no zone)") }
 
+// nodesLine counts the Nodes, or says why they are not known yet.
+func nodesLine(s answer.Status) string {
+	for _, c := range s.Controllers {
+		if c.Name == "node-lifecycle" && c.Paused != "" && s.Nodes == 0 {
+			return "unknown: " + c.Paused
+		}
+	}
+	return fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady))
+}
+
 func printFleetStatus(t *table, out *output, s answer.Status) {
 	t.row("SERVER", s.Candidate+", version "+s.Version)
 	store := s.Store.Type + " at " + s.Store.Endpoint
@@ -161,7 +171,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	if trouble, fix := doctor.ServerConfiguration(s.Configuration); trouble != "" {
 		t.row("FILES", t.below(trouble)+": "+fix)
 	}
-	t.row("NODES", fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady)))
+	t.row("NODES", nodesLine(s))
 	if h := s.Heartbeats; h != nil {
 		t.row("HEARTBEATS", heartbeatsLine(*h))
 	}

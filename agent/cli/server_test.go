@@ -88,6 +88,19 @@ func TestFleetStatusDistinguishesMissingRightsFromNoAnswer(t *testing.T) {
 	}
 }
 
+func TestFleetStatusDoesNotCountNodesThatAreNotRead(t *testing.T) {
+	paused := []serveranswer.Controller{{Name: "node-lifecycle", State: serveranswer.Starting, Paused: "reading Nodes"}}
+	for want, s := range map[string]serveranswer.Status{
+		"NODES unknown: reading Nodes": {Controllers: paused},
+		"NODES 3, 0 not ready":         {Controllers: paused, Nodes: 3},
+	} {
+		got := hostler("", "fleet", "status", "--socket", serveFleet(t, "/v1/fleet/status", s)).stdout
+		if !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
+			t.Errorf("fleet status = %s, want %q", got, want)
+		}
+	}
+}
+
 func TestFleetStatusNamesSomeOfManyProblems(t *testing.T) {
 	s := serveranswer.Status{Version: "1.2.3", Candidate: "e1_1_a", Store: serveranswer.Store{Type: "etcd", Endpoint: "https://e1:2379", Since: &time.Time{}}}
 	for i := range 1000 {

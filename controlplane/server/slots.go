@@ -114,7 +114,7 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 	for _, g := range s.reboots.Report().Groups {
 		a := answer.SlotGroup{
 			Name: g.Group, Slots: g.Slots, OneZoneAtATime: g.OneZoneAtATime, MaxUnavailable: g.MaxUnavailable.String(), Nodes: g.Members,
-			NotReady: len(g.NotReady), Unrecorded: g.Unrecorded, NotReadyNodes: []string{}, Holders: []answer.SlotHolder{}, Waiting: []answer.SlotRequest{}, Releases: []answer.SlotRelease{},
+			NotReady: len(g.NotReady), Unrecorded: g.Unrecorded, NotReadyNodes: []string{}, Holders: []answer.SlotHolder{}, WithoutSlot: []answer.SlotHolder{}, Waiting: []answer.SlotRequest{}, Releases: []answer.SlotRelease{},
 		}
 		if g.Err != nil {
 			a.Error = clean(g.Err.Error())
@@ -126,6 +126,12 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 			a.Holders = append(a.Holders, answer.SlotHolder{
 				ID: clean(h.ID), Since: h.Since.UTC(), By: clean(string(h.Type)), Node: clean(h.Node), Zone: clean(h.Zone), Reason: clean(h.Reason),
 				Note: g.Note(h), Step: g.Step(h), Waits: clean(g.WaitsFor(h)), Late: reboots.Late(h, now),
+			})
+		}
+		for _, h := range g.WithoutSlot {
+			a.WithoutSlot = append(a.WithoutSlot, answer.SlotHolder{
+				ID: clean(h.Name), Since: h.StepSince.UTC(), By: string(slots.Agent), Node: clean(h.Name), Zone: clean(h.Zone), Reason: clean(h.Request.Reason),
+				Note: h.WhyWithout(), Step: string(h.Request.Step), Waits: clean(h.Request.Message),
 			})
 		}
 		for _, v := range g.Verdicts {
@@ -195,6 +201,9 @@ func (s *Server) slots(r *http.Request) (any, error) {
 	a := answer.Slots{State: s.stateOf(reboots.Name), FleetLock: s.o.Config.Reboots.Listen, Groups: []answer.SlotGroup{}}
 	if a.State != answer.Disabled {
 		a.Groups = s.freshGroups(r.Context())
+		if err := s.reboots.Report().Unread; err != nil {
+			a.Unread = clean(err.Error())
+		}
 	}
 	return a, nil
 }

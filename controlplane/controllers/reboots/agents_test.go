@@ -256,6 +256,52 @@ func TestANewLeaderReadsTheGroupsFirst(t *testing.T) {
 	})
 }
 
+// TestHostsThatRebootWithoutASlotAreReported has one whose slot is released, and one whose reboot is requested
+// for now.
+func TestHostsThatRebootWithoutASlotAreReported(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		c.node("n2", at("r2", controlplane.RebootRebooting))
+		c.node("n3", at("r3", controlplane.RebootDone))
+		c.node("n4")
+		c.serve()
+		names := func() (list []string) {
+			for _, h := range c.Report().Groups[0].WithoutSlot {
+				list = append(list, h.Name+" "+h.WhyWithout())
+			}
+			return list
+		}
+		edit(c.Store, "n1", at("r1", controlplane.RebootVerifying))
+		time.Sleep(soon)
+		now := "n2 it holds no slot: the reboot was requested with --now"
+		if got := names(); !slices.Equal(got, []string{now}) {
+			t.Errorf("hosts without a slot = %q, want n2", got)
+		}
+		if err := c.Release(c.Context(), "default", "n1", "anna", "it takes long"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(soon)
+		if got := names(); !slices.Equal(got, []string{"n1 it holds no slot: the slot was released", now}) {
+			t.Errorf("hosts without a slot = %q, want n1 and n2", got)
+		}
+	})
+}
+
+func TestAServerThatHasNotReadTheNodesSaysSo(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1")
+		c.serve()
+		if r := c.Report(); r.Unread != nil || r.Groups[0].Members != 1 {
+			t.Errorf("report = %+v, want one Node", r)
+		}
+		c.Inject(memory.Follow, memory.Fault{Err: controlplane.ErrUnavailable})
+		other, _ := c.serves("second", c.process())
+		if r := other.Report(); r.Unread == nil || r.Groups[0].Members != 0 {
+			t.Errorf("report = %+v, want that the Nodes are not known", r)
+		}
+	})
+}
+
 // TestAReleaseIsOnTheNodeAtOnce has no leader: the server that frees the slot must write that on the Node.
 func TestAReleaseIsOnTheNodeAtOnce(t *testing.T) {
 	inCluster(t, func(c *cluster) {

@@ -19,6 +19,7 @@ type Report struct {
 	Decision
 	Groups []Group
 	Broken map[string]error // errors of invalid requests, by Node
+	Unread error            // why the Nodes are not known; nil if they are
 }
 
 // Group is a group from its last read.
@@ -32,6 +33,8 @@ type Group struct {
 	Verdicts []slots.Verdict // decisions about the waiting requests
 	// Unrecorded is how many more hosts wait, for whom the queue has no place.
 	Unrecorded int
+	// WithoutSlot are the hosts that are rebooting and hold no slot, by name.
+	WithoutSlot []Host
 
 	hosts    map[string]Host // hosts of the fleet by name; nil before the first list
 	emptying map[string]Emptying
@@ -44,6 +47,8 @@ func (c *Controller) Report() Report {
 	f, err := c.facts(now)
 	if err == nil {
 		r.Decision = Decide(f, now)
+	} else if f.Hosts == nil {
+		r.Unread = err
 	}
 	nodes, held := f.nodes(), f.held()
 	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
@@ -54,6 +59,9 @@ func (c *Controller) Report() Report {
 			if g.Request(request.ID) == nil {
 				g.Unrecorded++
 			}
+		}
+		if !f.unsure() {
+			g.WithoutSlot = f.withoutSlot(name, held)
 		}
 		r.Groups = append(r.Groups, g)
 	}
@@ -67,6 +75,24 @@ func (c *Controller) Report() Report {
 		}
 	}
 	return r
+}
+
+// withoutSlot returns the hosts of a group that are rebooting and hold no slot.
+func (f Facts) withoutSlot(group string, held map[string]*slots.Holder) (list []Host) {
+	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
+		if h := f.Hosts[name]; h.Group == group && h.Err == nil && h.Request != nil && h.Request.Step.NeedsSlot() && !h.asks() && !h.holds(held[name]) {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// WhyWithout says why a host that is rebooting holds no slot.
+func (h Host) WhyWithout() string {
+	if h.released() {
+		return "it holds no slot: the slot was released"
+	}
+	return "it holds no slot: the reboot was requested with --now"
 }
 
 // host returns the host of a holder or request; nil if it is not known.

@@ -6,6 +6,7 @@ import "time"
 type Slots struct {
 	State     string      `json:"state"`     // of the controller; every server that runs it gives slots
 	FleetLock string      `json:"fleetLock"` // address at which this server listens; empty if it does not
+	Unread    string      `json:"unread"`    // why the server does not know the Nodes yet; empty if it does
 	Groups    []SlotGroup `json:"groups"`
 }
 
@@ -21,11 +22,13 @@ type SlotGroup struct {
 	// slot.
 	NotReadyNodes []string `json:"notReadyNodes"`
 	// Unrecorded is how many other hosts wait, beside those in Waiting.
-	Unrecorded int           `json:"unrecorded"`
-	Holders    []SlotHolder  `json:"holders"`
-	Waiting    []SlotRequest `json:"waiting"`  // oldest first
-	Releases   []SlotRelease `json:"releases"` // newest first
-	Error      string        `json:"error,omitempty"`
+	Unrecorded int          `json:"unrecorded"`
+	Holders    []SlotHolder `json:"holders"`
+	// WithoutSlot are the hosts that are rebooting and hold no slot, since when, and why.
+	WithoutSlot []SlotHolder  `json:"withoutSlot"`
+	Waiting     []SlotRequest `json:"waiting"`  // oldest first
+	Releases    []SlotRelease `json:"releases"` // newest first
+	Error       string        `json:"error,omitempty"`
 }
 
 // SlotHolder holds a slot.
