@@ -21,6 +21,8 @@ var (
 	ErrShuttingDown = errors.New("the host is already shutting down")
 	// ErrDraining: a manual drain is already running.
 	ErrDraining = errors.New("another drain is running; wait until it ends")
+	// ErrDrainsItself: a drain that the host decided is already running.
+	ErrDrainsItself = errors.New("the host drains itself")
 	// ErrCancelled: the drain was cancelled before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
@@ -65,7 +67,7 @@ func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*jour
 // over from it. It calls progress with the record at every step. progress must not modify the
 // record and must not block. Pods that appear during the drain are stopped, too.
 //
-// Errors: ErrDelegated, ErrShuttingDown or ErrDraining if it is rejected; ErrCancelled with the
+// Errors: ErrDelegated, ErrShuttingDown, ErrDraining or ErrDrainsItself if it is rejected; ErrCancelled with the
 // record so far.
 func (g *Guard) DrainOnDemand(ctx context.Context, d Demand, progress func(*journal.Record)) (journal.Record, error) {
 	return g.demand(ctx, d.Trigger, func(answer chan outcome) { g.drainOnDemand(ctx, d, progress, answer) })
@@ -241,6 +243,8 @@ func (g *Guard) refusal() error {
 		return fmt.Errorf("%w: %s", ErrDelegated, g.status.Reason)
 	case state == Draining, state == Released:
 		return ErrShuttingDown
+	case g.manual != nil && g.status.ManualDrain != nil && g.status.ManualDrain.Trigger.ByHost():
+		return fmt.Errorf("%w: %s", ErrDrainsItself, g.status.ManualDrain.Cause)
 	case g.manual != nil:
 		return ErrDraining
 	}

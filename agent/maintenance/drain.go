@@ -52,7 +52,7 @@ func refused(err error) error {
 	switch {
 	case errors.Is(err, shutdown.ErrDelegated):
 		next = "stop the pods with the tools of who guards the shutdown, such as `kubectl drain`"
-	case errors.Is(err, shutdown.ErrShuttingDown):
+	case errors.Is(err, shutdown.ErrShuttingDown), errors.Is(err, shutdown.ErrDrainsItself):
 		next = "`hostler status` shows how far it is"
 	case errors.Is(err, shutdown.ErrDraining):
 		next = "`hostler status` shows how far it is; Ctrl-C where it was started ends it"

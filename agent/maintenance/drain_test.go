@@ -191,6 +191,12 @@ func TestRefusedDrainsSayWhyAndStopNothing(t *testing.T) {
 			go func() { _, _ = d.Guard.DrainManually(t.Context(), false, func(*journal.Record) {}) }()
 			synctest.Wait()
 		}, want: []string{"drain: another drain is running", "Ctrl-C"}},
+		"in a drain of the host itself": {begin: func(t *testing.T, d *desk) {
+			go func() {
+				_, _ = d.Guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: journal.TriggerReboot, Cause: "reboot: new kernel"}, func(*journal.Record) {})
+			}()
+			synctest.Wait()
+		}, want: []string{"drain: the host drains itself: reboot: new kernel\n", "hostler status"}},
 		"where nodes cannot be cordoned": {prepare: func(_ *testing.T, d *desk) {
 			d.over(plain{d.client})
 		}, want: []string{"cannot cordon nodes"}},
