@@ -480,7 +480,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			f.Runtimes.List[0].Ready, f.Runtimes.List[0].Message = false, "refused"
 			f.Runtimes.Dead = []doctor.DeadSocket{{Path: "/run/crio/crio.sock"}}
 			f.Protection = doctor.Protection{Reason: status.ReasonPodsOutOfReach, Message: "hostler could not stop those of crio"}
-		}, []string{"fail protection|could not stop those of crio", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; if it runs already: journalctl -u containerd"}},
+		}, []string{"fail protection|could not stop those of crio", "fail runtimes|/run/crio/crio.sock|refused|systemctl start containerd; if it runs already: journalctl -u containerd; if it hangs: systemctl restart containerd"}},
 		{"containers of runc alone, in no scopes", func(f *doctor.Facts) {
 			f.Runtimes.List = append(f.Runtimes.List, doctor.Runtime{Name: "runc", Endpoint: "/run/runc", Ready: true})
 		}, nil},
@@ -536,7 +536,7 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 			f.Last = &journal.Record{Graceful: true, Pods: []journal.PodRecord{{Outcome: journal.Killed}, {Outcome: journal.Stopped}}}
 		}, []string{
 			"warn last-shutdown|not restarted yet: db (waits for its runtime to answer), web (|; no answer from docker, podman\npods killed at the end of their grace period: 1 of 2 | " +
-				"|systemctl start docker; if it runs already: journalctl -u docker; to have it started at boot: systemctl enable docker; systemctl start podman.socket|systemctl enable podman.socket\nrun `hostler ps --last-shutdown`",
+				"|systemctl start docker; if it runs already: journalctl -u docker; if it hangs: systemctl restart docker, which stops its containers unless its live-restore is on; to have it started at boot: systemctl enable docker; systemctl start podman.socket|systemctl enable podman.socket\nrun `hostler ps --last-shutdown`",
 		}},
 		{"a shutdown that was cancelled", func(f *doctor.Facts) { f.Last = &journal.Record{CancelledAt: time.Unix(1, 0)} }, nil},
 		{"no shutdown on record", func(f *doctor.Facts) { f.Last = nil }, nil},

@@ -19,8 +19,10 @@ func (f Facts) fixes() fixes {
 			startBus: "start the system bus, and a logind such as elogind: without them, nothing can delay a shutdown",
 			// elogind has the same name on the bus.
 			startLogind: "start a logind such as elogind: without it, nothing can delay a shutdown", restartLogind: "restart logind",
-			kubelet:      "restart the kubelet; if that does not help, see its log",
-			startRuntime: func(service string) string { return fmt.Sprintf("start %s; if it runs already, see its log", service) },
+			kubelet: "restart the kubelet; if that does not help, see its log",
+			startRuntime: func(service string) string {
+				return fmt.Sprintf("start %s; if it runs already, see its log; if it hangs, restart it", service)
+			},
 		}
 	}
 	const restartLogind = "systemctl restart systemd-logind" // locks survive it
@@ -31,7 +33,11 @@ func (f Facts) fixes() fixes {
 		restartLogind: restartLogind,
 		kubelet:       "systemctl restart kubelet; if that does not help: journalctl -u kubelet | grep -i shutdown",
 		startRuntime: func(service string) string {
-			return fmt.Sprintf("systemctl start %s; if it runs already: journalctl -u %s", service, service)
+			stops := ""
+			if service == "docker" {
+				stops = ", which stops its containers unless its live-restore is on"
+			}
+			return fmt.Sprintf("systemctl start %s; if it runs already: journalctl -u %s; if it hangs: systemctl restart %s%s", service, service, service, stops)
 		},
 	}
 }
