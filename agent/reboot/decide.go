@@ -149,11 +149,19 @@ func Decide(r Request, f Facts, p Policy) Decision {
 	case controlplane.RebootDraining:
 		return draining(r, f)
 	case controlplane.RebootRebooting:
-		return rebooting(r, f)
+		return withRelease(r, f, rebooting(r, f))
 	case controlplane.RebootVerifying:
-		return verifying(r, f, p)
+		return withRelease(r, f, verifying(r, f, p))
 	}
 	return Decision{Step: r.Step}
+}
+
+// withRelease adds to the message of a step that a person has released the slot: other hosts may reboot meanwhile.
+func withRelease(r Request, f Facts, d Decision) Decision {
+	if d.Step == r.Step && f.Turn.Lost && !f.Turn.Unanswered && f.Turn.Message != "" {
+		d.Message += "; " + f.Turn.Message
+	}
+	return d
 }
 
 // returned decides if the host has booted since the request.

@@ -137,6 +137,15 @@ func TestDecide(t *testing.T) {
 		"several checks that fail after a reboot": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.Undecided = nil, []reboot.Finding{{Source: "a", Message: "x"}, {Source: "b", Message: "y"}}
 		}, want: verifying, message: "check a: x, check b: y"},
+		"a slot that was released after the reboot": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn = reboot.Turn{Lost: true, Message: "the slot was released"}
+		}, want: verifying, message: "/run/reboot-required; the slot was released"},
+		"a slot that was released during the boot": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn, f.Command.Done = reboot.Turn{Lost: true, Message: "the slot was released"}, true
+		}, want: rebooting, message: "running `reboot.command`; the slot was released"},
+		"a reboot without a released slot ends": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.Turn = nil, reboot.Turn{Lost: true, Message: "the slot was released"}
+		}, want: done},
 		"a reboot that is wanted again": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted = []reboot.Finding{{Source: "/run/reboot-required", New: true}}
 		}, want: done},
