@@ -1,6 +1,7 @@
 package shutdown
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,8 +50,8 @@ func (g *Guard) Drain(ctx context.Context, trigger journal.Trigger) (journal.Rec
 type Demand struct {
 	Trigger journal.Trigger // a trigger that LivesOn
 	Cause   string          // if the trigger is ByHost
-	// Resume is the record of an interrupted or incomplete drain to continue; nil for a new one.
-	Resume *journal.Record
+	// Began is the start of an interrupted or incomplete drain to continue; zero for a new one.
+	Began time.Time
 }
 
 // DrainManually is DrainOnDemand for a user, of all pods or of all except critical ones.
@@ -131,22 +132,20 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 		g.reviver.revive(g.ctx)
 	}
 	g.reviver.endFollowing() // a service that the drain stops has not failed
+	start := time.Now()
+	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: demand.Trigger, Cause: demand.Cause, StartedAt: cmp.Or(demand.Began, start), Pods: []journal.PodRecord{}}
+	if r := g.options.Journal.Drained(); r != nil && r.StartedAt.Equal(demand.Began) {
+		record = r.Reopened()
+	}
 	trigger, units := demand.Trigger, g.waiveUnits
-	g.options.Journal.WaiveRestarts(journal.WaivedFor(demand.Cause), func(priority int32) bool {
+	g.options.Journal.BeginDrain(record, func(priority int32) bool {
 		return trigger.SkipsCritical() && priority >= plan.CriticalPriority
 	})
 	if !trigger.SkipsCritical() { // otherwise keep the units: pods that are not drained may belong to them
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
 	if trigger.ByHost() {
-		units = g.recordDrainedUnits
-	}
-	start := time.Now()
-	record := &journal.Record{BootID: g.options.Journal.BootID(), Trigger: trigger, Cause: demand.Cause, StartedAt: start, Pods: []journal.PodRecord{}}
-	if demand.Resume != nil {
-		record = demand.Resume.Reopened()
-	} else {
-		g.options.Journal.BeginDrain()
+		units = func(ctx context.Context, names []string) { g.holdUnits(ctx, record, names) }
 	}
 	run := g.ctx
 	var shown *journal.Record // the value in the status, unless another drain has replaced it

@@ -114,7 +114,7 @@ func TestADrainByTheHostIsContinuedByTheNextProcess(t *testing.T) {
 			t.Fatalf("Drained() = %+v, want the drain of %v", kept, first.StartedAt)
 		}
 		time.Sleep(time.Minute)
-		record := drain(t, r, shutdown.Demand{Trigger: journal.TriggerTaint, Cause: taint, Resume: kept}, time.Hour)
+		record := drain(t, r, shutdown.Demand{Trigger: journal.TriggerTaint, Cause: taint, Began: kept.StartedAt}, time.Hour)
 		if !record.Graceful || !record.StartedAt.Equal(first.StartedAt) || outcomes(record) != "dns=skipped slow=stopped web=stopped" {
 			t.Errorf("continued: %s since %v, want all stopped since %v", outcomes(record), record.StartedAt, first.StartedAt)
 		}
@@ -125,6 +125,42 @@ func TestADrainByTheHostIsContinuedByTheNextProcess(t *testing.T) {
 			t.Errorf("pending = %q, want %q, of both processes", got, want)
 		}
 	})
+}
+
+// A runtime hung, and executes the stop of an undone drain only after the next drain has begun. That
+// one finds one pod fewer, and must still start it after the boot.
+func TestADrainByTheHostStartsWhatAnUndoneOneStoppedLate(t *testing.T) {
+	for name, others := range map[string]bool{"other pods run": true, "no other pod runs": false} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second, Restart: runtime.RestartUnlessStopped})
+				r.start()
+				reboot := func(cause string, duration time.Duration) time.Time {
+					return drain(t, r, shutdown.Demand{Trigger: journal.TriggerReboot, Cause: cause}, duration).StartedAt
+				}
+				r.guard.UndoDrain(t.Context(), reboot("reboot: a", 2*time.Second))
+				time.Sleep(5 * time.Second) // web ends
+				if others {
+					r.pod("db", 0, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
+				}
+				second := reboot("reboot: b", time.Minute)
+				r.logind.shutdown("reboot")
+				time.Sleep(time.Minute)
+				r.boot = "two"
+				r.again(false)
+				if got := pending(r.options.Journal); got != "" {
+					t.Errorf("pending = %q before the drain is undone, want nothing", got)
+				}
+				want := "web-c after a drain"
+				if others {
+					want = "db-c after a drain, " + want
+				}
+				if r.guard.UndoDrain(t.Context(), second); pending(r.options.Journal) != want {
+					t.Errorf("pending = %q, want %q", pending(r.options.Journal), want)
+				}
+			})
+		})
+	}
 }
 
 func TestAShutdownTakesOverFromADrainByTheHost(t *testing.T) {

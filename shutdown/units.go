@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"hostler.io/hostler/shutdown/journal"
 )
 
 // unitBound is how long the stop of a unit waits until it is recorded on disk.
@@ -20,11 +22,11 @@ func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
 	g.options.Journal.Flush(ctx)
 }
 
-// recordDrainedUnits records units before an automatic drain stops them. If that drain is undone,
-// they are started again.
-func (g *Guard) recordDrainedUnits(ctx context.Context, names []string) {
+// holdUnits records units before an automatic drain stops them. If that drain is undone, they are
+// started again.
+func (g *Guard) holdUnits(ctx context.Context, drain *journal.Record, names []string) {
 	g.waiveUnits(ctx, names)
-	g.options.Journal.AddDrainedUnits(names)
+	g.options.Journal.HoldUnits(drain, names)
 	ctx, cancel := context.WithTimeout(ctx, unitBound)
 	defer cancel()
 	g.options.Journal.Flush(ctx)

@@ -113,6 +113,9 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 	}
 	final := record // a copy: the journal's record must not change any more
 	record.Earlier = d.o.Journal.PutDrained(&final)
+	if r := d.o.Journal.Drained(); r != nil && r.StartedAt.Equal(record.StartedAt) && !r.UndoneAt.IsZero() {
+		d.Undo(context.WithoutCancel(ctx), Order{Began: record.StartedAt}) // start what a runtime has stopped since, too
+	}
 	switch {
 	case err != nil && record.StartedAt.IsZero():
 		return record, refused(err)

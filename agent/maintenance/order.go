@@ -26,10 +26,7 @@ func (d *Drainer) DrainForCause(ctx context.Context, o Order, began func(time.Ti
 	if err := d.mayDrain(ctx); err != nil {
 		return journal.Record{}, err
 	}
-	demand := shutdown.Demand{Trigger: o.Trigger, Cause: o.Cause}
-	if r := d.o.Journal.Drained(); r != nil && !o.Began.IsZero() && r.StartedAt.Equal(o.Began) {
-		demand.Resume = r
-	}
+	demand := shutdown.Demand{Trigger: o.Trigger, Cause: o.Cause, Began: o.Began}
 	return d.stopPods(ctx, demand, "hostler: "+o.Cause, fmt.Sprintf("stops all pods but critical ones: %s", o.Cause), func(r *journal.Record) { began(r.StartedAt) })
 }
 
@@ -68,5 +65,10 @@ func (d *Drainer) cordonToReboot(ctx context.Context, want report.Decision) erro
 // Undo starts the containers again that a drain has stopped, as after a cancelled shutdown. It
 // returns whether there is a record of the drain.
 func (d *Drainer) Undo(ctx context.Context, o Order) bool {
-	return d.o.Guard.UndoDrain(ctx, o.Began)
+	undone := d.o.Guard.UndoDrain(ctx, o.Began)
+	// The caller forgets the drain after that. So it must be on disk.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), diskTimeout)
+	defer cancel()
+	d.o.Journal.Flush(ctx)
+	return undone
 }

@@ -35,7 +35,7 @@ func Protected(d *Drained, j *journal.Journal, now time.Time, uptime time.Durati
 			}
 		}
 	}
-	for _, r := range j.Restarts() {
+	for _, r := range append(j.HeldRestarts(), j.Restarts()...) {
 		if r.Outcome == "" {
 			pods[gc.PodKey{Runtime: r.Runtime, ID: r.Pod}] = gc.Kept{Reason: gc.LastShutdown, Detail: "a shutdown has stopped it; it is to be started again"}
 		}

@@ -79,6 +79,13 @@ func TestWhatADrainHasStoppedIsProtected(t *testing.T) {
 	if len(pods) != 2 || pods[gc.PodKey{Runtime: "docker", ID: "a"}].Reason != gc.Drained || pods[gc.PodKey{Runtime: "docker", ID: "b"}].Reason != gc.Drained {
 		t.Errorf("Protected() after a restart = %v, want both that were sent the stop signal", pods)
 	}
+	record := &journal.Record{Trigger: journal.TriggerReboot, StartedAt: now.Add(-48 * time.Hour), Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "held", StartedAt: now.Add(-48 * time.Hour), ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
+	}}
+	j.PutDrained(record)
+	if held, _ := maintenance.Protected(maintenance.OpenDrained(store), j, time.Now(), time.Hour); held[gc.PodKey{Runtime: "docker", ID: "held"}].Reason == "" {
+		t.Errorf("Protected() = %v, want the pod that the undo of a drain starts", held)
+	}
 	if len(uids) != 2 || uids["a"].Reason != gc.Drained || uids["u"].Reason != gc.Drained {
 		t.Errorf("Protected() after a restart = UIDs %v, want those of both", uids)
 	}

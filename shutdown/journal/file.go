@@ -39,8 +39,8 @@ type content struct {
 	Drained *Record `json:"drained,omitempty"`
 	// Uncordoned reports that a user has uncordoned the Node since Drained.
 	Uncordoned bool `json:"uncordoned,omitempty"`
-	// DrainedUnits are units that Drained stopped because they run a container.
-	DrainedUnits *[]string `json:"drainedUnits,omitempty"`
+	// Held has what automatic drains keep stopped until they are undone.
+	Held *[]Held `json:"held,omitempty"`
 	// Restarts are containers that shutdowns stopped and that can be started again.
 	Restarts *[]Restart `json:"restarts,omitempty"`
 	// Services are services and units to start again. Settled drains of this boot stopped the
@@ -67,7 +67,11 @@ type Ref struct {
 func (f content) continuedBy(bootID string) content {
 	switch {
 	case !SameBoot(f.BootID, bootID):
-		f = content{BootID: bootID, Since: time.Now(), Last: f.verdict(), Cancelled: f.cancelled(), Drained: f.drained(), Uncordoned: f.Uncordoned, Restarts: f.pendingRestarts(false)}
+		held, pending := f.heldAfterBoot()
+		f = content{
+			BootID: bootID, Since: time.Now(), Last: f.verdict(), Cancelled: f.cancelled(), Drained: f.drained(), Uncordoned: f.Uncordoned,
+			Held: held, Restarts: f.pendingRestarts(false, pending...),
+		}
 	case len(bootID) > len(f.BootID):
 		f.BootID = bootID
 	}
@@ -95,7 +99,7 @@ func (f content) drained() *Record {
 	if r == nil || SameBoot(r.BootID, f.BootID) || f.inMaintenance() {
 		return r
 	}
-	if r.Trigger == TriggerReboot && r.CancelledAt.IsZero() && time.Since(r.StartedAt).Abs() < keepEarlier {
+	if r.Trigger == TriggerReboot && r.UndoneAt.IsZero() && time.Since(r.StartedAt).Abs() < keepEarlier {
 		return r
 	}
 	return nil
@@ -227,7 +231,7 @@ func encode(file content) ([]byte, error) {
 				file.Drained = file.Drained.withEarlier(nil)
 			}
 		},
-		func() { file.Cancelled, file.Drained, file.DrainedUnits = nil, nil, nil },
+		func() { file.Cancelled, file.Drained = nil, nil },
 		func() { file.Last = nil },
 		func() { file.Record = file.Record.brief() },
 	} {

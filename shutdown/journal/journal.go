@@ -134,10 +134,17 @@ func (j *Journal) reread() error {
 		j.file.Cancelled = file.Cancelled
 	}
 	if own := j.file.Drained; own == nil {
-		j.file.Drained, j.file.DrainedUnits = file.Drained, file.DrainedUnits
+		j.file.Drained = file.Drained
 		j.file.Uncordoned = j.file.Uncordoned || file.Uncordoned
 	} else if len(own.Earlier) == 0 {
 		j.file.Drained = own.withEarlier(file.earlier(own))
+	}
+	if file.Held != nil {
+		for _, h := range *file.Held { // the drains of this process are others
+			if j.file.held(h.Drain) == nil {
+				j.file.hold(h)
+			}
+		}
 	}
 	if j.file.Services == nil {
 		j.file.Services = file.Services
@@ -228,19 +235,29 @@ func (j *Journal) Put(r *Record) {
 	j.change(true, func(f *content) bool { f.Record = r; return true })
 }
 
-// PutDrained stores the state of a manual drain. A drain that stopped nothing does not replace an
-// earlier record. It keeps and returns the pods that earlier drains of the same maintenance period
-// stopped. The record must not be modified afterwards.
+// PutDrained stores the state of a drain after which the host keeps running. A drain that stopped
+// nothing does not replace an earlier record. It keeps and returns the pods that earlier drains of
+// the same maintenance period stopped. The record must not be modified afterwards.
 func (j *Journal) PutDrained(r *Record) (earlier []PodRecord) {
 	j.change(true, func(f *content) bool {
 		earlier = f.earlier(r)
 		if !slices.ContainsFunc(r.Pods, func(p PodRecord) bool { return !p.StartedAt.IsZero() }) {
 			return false
 		}
+		undone := time.Time{}
 		if f.Drained == nil || !f.Drained.StartedAt.Equal(r.StartedAt) {
 			f.Uncordoned = false
+		} else {
+			undone = f.Drained.UndoneAt
 		}
 		f.Drained = r.withEarlier(earlier)
+		f.Drained.UndoneAt = undone
+		if r.Trigger.ByHost() {
+			f.holdAlso(r, r.stopped(), nil)
+		}
+		if !undone.IsZero() { // a runtime has answered only after the drain was undone
+			f.release(r.StartedAt)
+		}
 		return true
 	})
 	return earlier

@@ -107,6 +107,8 @@ type Record struct {
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // zero if it did not finish
 	// CancelledAt is set if the shutdown was cancelled.
 	CancelledAt time.Time `json:"cancelledAt,omitzero"`
+	// UndoneAt is when the containers of an automatic drain became pending again.
+	UndoneAt time.Time `json:"undoneAt,omitzero"`
 	// EndUnknown reports that no process was running when the shutdown was cancelled. So it is
 	// unknown which containers with a stop signal have ended.
 	EndUnknown bool `json:"unheard,omitempty"`

@@ -78,13 +78,13 @@ func (r Restart) same(o Restart) bool { return r.Runtime == o.Runtime && r.ID ==
 
 // pendingRestarts returns the containers to start after the drain in the file has ended: those with
 // a stop signal, and those that were already pending. Restarts with an outcome are dropped.
-func (f content) pendingRestarts(hostLived bool) *[]Restart {
-	var list []Restart
+func (f content) pendingRestarts(hostLived bool, more ...Restart) *[]Restart {
+	list := slices.Clone(more)
 	if f.Restarts != nil {
 		for _, r := range *f.Restarts {
 			if r.Outcome == "" {
 				r.HostLived = r.HostLived && hostLived
-				list = append(list, r)
+				list = merged(list, []Restart{r})
 			}
 		}
 	}

@@ -41,14 +41,14 @@ func TestADrainIsUndoneByTheNextProcess(t *testing.T) {
 	j := journal.Open(path, "one", quiet)
 	stop := keep(t, j)
 	now := time.Now()
-	j.BeginDrain()
-	j.AddDrainedUnits([]string{"web.service", "db.service"})
-	j.AddDrainedUnits([]string{"web.service"})
 	r := &journal.Record{BootID: "one", Trigger: journal.TriggerTaint, Cause: "taint a:NoExecute", StartedAt: now, Pods: []journal.PodRecord{
 		{Runtime: "docker", ID: "shop", StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
 		{Runtime: "docker", ID: "other"},
 		{Runtime: "runc", ID: "once", Once: true, StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"d": now}}},
 	}}
+	j.BeginDrain(r, none)
+	j.HoldUnits(r, []string{"web.service", "db.service"})
+	j.HoldUnits(r, []string{"web.service"})
 	j.PutDrained(r)
 	stop()
 
@@ -106,9 +106,10 @@ func TestRestartsThatADrainWaivedArePendingAgainOnceItIsUndone(t *testing.T) {
 		{Runtime: "docker", ID: "shop", StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"c": now}}},
 	}})
 	j.Settle()
-	j.WaiveRestarts(journal.WaivedFor("taint a:NoExecute"), func(int32) bool { return false })
-	j.PutDrained(&journal.Record{BootID: "one", Trigger: journal.TriggerTaint, Cause: "taint a:NoExecute", StartedAt: now, Pods: []journal.PodRecord{{ID: "x", StartedAt: now}}})
-	if got := j.Restarts(); len(got) != 1 || got[0].Outcome != journal.LeftStopped {
+	r := &journal.Record{BootID: "one", Trigger: journal.TriggerTaint, Cause: "taint a:NoExecute", StartedAt: now, Pods: []journal.PodRecord{{ID: "x", StartedAt: now}}}
+	j.BeginDrain(r, none)
+	j.PutDrained(r)
+	if got := j.Restarts(); len(got) > 0 {
 		t.Errorf("Restarts() during the drain = %+v, want nothing pending", got)
 	}
 	j.UndoDrain(now)
@@ -116,6 +117,9 @@ func TestRestartsThatADrainWaivedArePendingAgainOnceItIsUndone(t *testing.T) {
 		t.Errorf("Restarts() = %+v, want what the shutdown had stopped pending again", got)
 	}
 }
+
+// none is for a drain that stops critical pods, too.
+func none(int32) bool { return false }
 
 // A host that reboots loses its power right after it has booted, before the pods were started again.
 func TestADrainOfARebootIsUndoneAfterSeveralBoots(t *testing.T) {
@@ -146,5 +150,26 @@ func TestADrainOfARebootIsUndoneAfterSeveralBoots(t *testing.T) {
 	defer keep(t, j)()
 	if got := j.Drained(); got != nil {
 		t.Errorf("Drained() = %+v two boots after it was undone, want none", got)
+	}
+}
+
+// A runtime hung, and executes a stop only after the drain was undone.
+func TestAnUndoneDrainStartsWhatItStoppedLate(t *testing.T) {
+	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
+	now := time.Now()
+	r := &journal.Record{BootID: "one", Trigger: journal.TriggerReboot, StartedAt: now, Pods: []journal.PodRecord{
+		{Runtime: "docker", ID: "shop", StartedAt: now, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{"web": now, "db": {}}}},
+	}}
+	j.BeginDrain(r, none)
+	j.PutDrained(r)
+	j.UndoDrain(now)
+	web := j.Restarts()[0]
+	web.Outcome = journal.Restarted
+	j.NoteRestart(web)
+	r = r.Clone()
+	r.Pods[0].Asked = map[string]time.Time{"web": now, "db": now.Add(time.Minute)}
+	j.PutDrained(r)
+	if got := fmt.Sprint(j.Restarts()[0].Outcome, len(j.Restarts()), j.Restarts()[len(j.Restarts())-1].ID); got != "started2db" || j.Drained().UndoneAt.IsZero() {
+		t.Errorf("Restarts() = %+v, want web started and db pending", j.Restarts())
 	}
 }
