@@ -105,8 +105,9 @@ func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, no
 }
 
 // Undo implements reboot.Host.
-func (h rebootHost) Undo(ctx context.Context, began time.Time) {
+func (h rebootHost) Undo(ctx context.Context, began time.Time) error {
 	h.a.shutdown.drainer.Undo(ctx, maintenance.Order{Began: began})
+	return ctx.Err()
 }
 
 // Cordon implements reboot.Host.

@@ -47,8 +47,9 @@ type Host interface {
 	// Drain stops all pods except critical ones, until ctx ends. It calls note with the start of the record
 	// before the first stop. began is the start of an interrupted drain to continue, or zero.
 	Drain(ctx context.Context, cause string, began time.Time, note func(time.Time)) (journal.Record, error)
-	// Undo starts the containers again that the drain with this start has stopped.
-	Undo(ctx context.Context, began time.Time)
+	// Undo starts the containers again that the drain with this start has stopped. It is idempotent. After an
+	// error, it may not have done so.
+	Undo(ctx context.Context, began time.Time) error
 	// Cordon cordons the Node unless it is cordoned. Uncordon uncordons it if Cordon has cordoned it, and
 	// no person has cordoned it since.
 	Cordon(ctx context.Context) error
@@ -149,6 +150,9 @@ func (c *Controller) Request(who string, a Ask) (Report, error) {
 		return c.report(), &hint.Error{Message: "the reason of the reboot is missing", Hint: "say why the host is to reboot: --reason TEXT", Status: http.StatusBadRequest}
 	case !r.active():
 		c.memory.Request = c.request(reason, now)
+		if r != nil { // not undone yet
+			c.memory.Request.Attempt = Attempt{Drain: r.Attempt.Drain, Locked: r.Attempt.Locked}
+		}
 	case r.running():
 		return c.report(), &hint.Error{Message: fmt.Sprintf("the host is already at step %s of a reboot", r.Step), Hint: "`hostler status` shows how far it is"}
 	default:

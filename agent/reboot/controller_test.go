@@ -38,6 +38,7 @@ type machine struct {
 	undecided []reboot.Finding
 	policy    reboot.Policy
 	drains    func() (time.Duration, error) // duration and error of the next drain
+	hangs     bool                          // a drain ends only after its duration
 	command   func() error                  // next reboot command; nil reboots the host after five seconds
 	running   bool                          // the pods run
 	undone    bool                          // the drain was undone
@@ -181,9 +182,13 @@ func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note fun
 	if began.IsZero() {
 		note(time.Now())
 	}
+	ended := ctx.Done()
+	if m.hangs {
+		ended = nil
+	}
 	select {
 	case <-time.After(takes):
-	case <-ctx.Done():
+	case <-ended:
 		return journal.Record{}, ctx.Err()
 	}
 	if fails != nil {
@@ -193,8 +198,12 @@ func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note fun
 	return journal.Record{Graceful: true}, nil
 }
 
-func (m *machine) Undo(context.Context, time.Time) {
+func (m *machine) Undo(ctx context.Context, _ time.Time) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	m.locked(func() { m.running, m.undone = true, true })
+	return nil
 }
 
 func (m *machine) Cordon(context.Context) error {
@@ -316,6 +325,41 @@ func TestARebootInTurn(t *testing.T) {
 			t.Errorf("past = %+v, want one reboot with its time", r.Past)
 		}
 	})
+}
+
+// A runtime hangs, so that the cancelled drain ends late.
+func TestACancelledDrainIsUndoneWhateverFollows(t *testing.T) {
+	for name, follows := range map[string]func(m *machine){
+		"a new request": func(m *machine) {
+			m.locked(func() { m.turn = reboot.Turn{Message: "all slots are held: b"} })
+			if _, err := m.Request("ann", reboot.Ask{Reason: "b"}); err != nil {
+				m.t.Error(err)
+			}
+		},
+		"the end of the agent": func(m *machine) { m.restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMachine(t, func(m *machine) {
+				m.hangs = true
+				if _, err := m.Request("ann", reboot.Ask{Reason: "a"}); err != nil {
+					t.Error(err)
+				}
+				m.passes(5 * time.Second)
+				m.want(controlplane.RebootDraining, "")
+				if _, err := m.Cancel("ann"); err != nil {
+					t.Error(err)
+				}
+				m.passes(time.Second)
+				follows(m)
+				m.passes(time.Minute)
+				m.locked(func() {
+					if !m.undone || m.released == 0 {
+						t.Errorf("undone: %t, slot given back %d times; want the cancelled drain undone", m.undone, m.released)
+					}
+				})
+			})
+		})
+	}
 }
 
 func TestAnAgentThatIsKilledAtAnyStepGoesOn(t *testing.T) {

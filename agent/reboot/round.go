@@ -350,7 +350,9 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 	if r.Attempt.Drain.IsZero() {
 		return
 	}
-	c.o.Host.Undo(ctx, r.Attempt.Drain)
+	if err := c.o.Host.Undo(ctx, r.Attempt.Drain); err != nil {
+		return // the next round or process undoes it
+	}
 	c.edit(func(r *Request) { r.Attempt.Drain = time.Time{} })
 }
 

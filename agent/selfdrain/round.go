@@ -139,10 +139,10 @@ func (r *round) conclude(ctx context.Context, o outcome, d Decision, now time.Du
 
 // undo starts the containers again that the drain has stopped.
 func (r *round) undo(ctx context.Context, o maintenance.Order) {
-	if ctx.Err() != nil {
-		return // the next process undoes it
-	}
 	r.e.o.Drainer.Undo(ctx, o)
+	if ctx.Err() != nil {
+		return // the next process undoes it, again if need be
+	}
 	r.e.forget()
 	r.withdraw(o.Cause, "during the drain")
 }
