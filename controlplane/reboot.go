@@ -35,6 +35,11 @@ const (
 	RebootDone      RebootStep = "Done"      // no reboot is wanted any more
 )
 
+// Running reports whether the host has its turn.
+func (s RebootStep) Running() bool {
+	return s == RebootGranted || s == RebootDraining || s == RebootRebooting || s == RebootVerifying
+}
+
 // NeedsSlot reports whether the host keeps its slot at this step.
 func (s RebootStep) NeedsSlot() bool {
 	switch s {

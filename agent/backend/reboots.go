@@ -12,6 +12,7 @@ import (
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/agent/settings"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/caller"
 	"hostler.io/hostler/internal/hint"
 )
@@ -29,6 +30,21 @@ func (b *Reboots) enabled() error {
 		return &hint.Error{Message: "reboots by hostler are disabled on this host", Hint: "set reboot.enabled: true and run `systemctl restart hostler`; `systemctl reboot` reboots at once, with pods stopped in order"}
 	}
 	return nil
+}
+
+// Cordon implements api.Drainer. While hostler reboots the host, it does not uncordon the Node, because the drain
+// continues.
+func (b *Backend) Cordon(ctx context.Context, unschedulable bool) (maintenance.CordonReport, error) {
+	if c := b.Controller; c != nil && !unschedulable {
+		if r := c.Report().Request; r != nil && r.Step.Running() {
+			e := &hint.Error{Message: fmt.Sprintf("uncordon: hostler reboots this host, and is at step %s", r.Step), Hint: "to cancel the reboot, run `hostler reboot --cancel`"}
+			if r.Step == controlplane.RebootVerifying {
+				e.Hint = "to end the checks after the reboot, run `hostler reboot --cancel`"
+			}
+			return maintenance.CordonReport{}, e
+		}
+	}
+	return b.Drainer.Cordon(ctx, unschedulable)
 }
 
 // Reboot implements api.Rebooter.

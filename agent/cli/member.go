@@ -142,9 +142,12 @@ func memberLease(out *output, m fleet.MemberOf) string {
 
 // memberCordon returns whether a host is cordoned. It cannot name who cordoned another host.
 func memberCordon(node *corev1.Node, own bool) string {
+	r, err := controlplane.RebootOf(node.Annotations)
 	switch {
 	case !node.Spec.Unschedulable:
 		return ""
+	case err == nil && r != nil && r.Step.Running():
+		return "closed to new pods, while the host reboots"
 	case own:
 		return "closed to new pods; to open it, run `hostler uncordon`"
 	}

@@ -128,7 +128,14 @@ func describeReboot(out *output, r *reboot.Report) string {
 	case controlplane.RebootWanted, controlplane.RebootWaiting:
 		return out.yellow(fmt.Sprintf("requested %s: %s; waits%s; to cancel it, run `hostler reboot --cancel`", out.ago(r.Wanted), why, message))
 	}
-	return out.yellow(fmt.Sprintf("%s, began %s: %s%s", strings.ToLower(string(r.Step)), out.ago(r.Since), why, message))
+	next := ""
+	switch r.Step {
+	case controlplane.RebootGranted, controlplane.RebootDraining:
+		next = "; to cancel it and start its pods again, run `hostler reboot --cancel`"
+	case controlplane.RebootVerifying:
+		next = "; to end its checks and give the slot back, run `hostler reboot --cancel`"
+	}
+	return out.yellow(fmt.Sprintf("%s, began %s: %s%s%s", strings.ToLower(string(r.Step)), out.ago(r.Since), why, message, next))
 }
 
 // ignored names files and checks that request a reboot after a person has cancelled one.

@@ -293,6 +293,10 @@ func scheduled(out *output, s api.Status) string {
 // cordon returns who cordoned the Node, and whether the control plane has stored it.
 func cordon(out *output, s api.Status) string {
 	closed, c := s.Node != nil && s.Node.Spec.Unschedulable, s.Cordon
+	next := "; to open it, run `hostler uncordon`"
+	if s.Reboot != nil && s.Reboot.Request != nil && s.Reboot.Step.Running() {
+		next = "" // the reboot ends it
+	}
 	switch {
 	case c != nil && c.Pending:
 		did := "opened"
@@ -301,9 +305,9 @@ func cordon(out *output, s api.Status) string {
 		}
 		return out.yellow(fmt.Sprintf("%s %s the node to new pods %s; not yet written to the control plane", c.By, did, out.ago(c.At)))
 	case closed && c != nil && c.Unschedulable:
-		return fmt.Sprintf("closed to new pods by %s %s; to open it, run `hostler uncordon`", c.By, out.ago(c.At))
+		return fmt.Sprintf("closed to new pods by %s %s%s", c.By, out.ago(c.At), next)
 	case closed:
-		return "closed to new pods; to open it, run `hostler uncordon`"
+		return "closed to new pods" + next
 	}
 	return ""
 }

@@ -17,6 +17,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
@@ -201,6 +202,23 @@ func TestStatusNamesInodesThatRunOutFirst(t *testing.T) {
 	s.ImageGC.Filesystems[0].UsedPercent, s.ImageGC.Filesystems[0].InodesUsedPercent = 40, 92
 	if screen := hostler(serve(t, &backend{status: s}), "status").stdout; !strings.Contains(screen, "/var/lib/containerd is 40% full, inodes 92%") {
 		t.Errorf("the screen is\n%s, want the inodes in it", screen)
+	}
+}
+
+func TestNothingSuggestsToUncordonDuringAReboot(t *testing.T) {
+	for step, want := range map[controlplane.RebootStep]string{
+		controlplane.RebootWaiting: "run `hostler uncordon`", controlplane.RebootGranted: "to cancel it and start its pods again, run `hostler reboot --cancel`",
+		controlplane.RebootDraining: "to cancel it and start its pods again, run `hostler reboot --cancel`", controlplane.RebootRebooting: "",
+		controlplane.RebootVerifying: "to end its checks and give the slot back, run `hostler reboot --cancel`", controlplane.RebootDone: "run `hostler uncordon`",
+	} {
+		for _, c := range []*maintenance.Cordon{nil, {Unschedulable: true, By: "hostler, for a reboot"}} {
+			s := rebootsAt(step, "a message")
+			s.Node.Spec.Unschedulable, s.Cordon = true, c
+			screen := strings.Join(strings.Fields(hostler(serve(t, &backend{status: s}), "status").stdout), " ")
+			if !strings.Contains(screen, want) || !strings.Contains(screen, "closed to new pods") || strings.Contains(screen, "hostler uncordon") != (step == controlplane.RebootWaiting || step == controlplane.RebootDone) {
+				t.Errorf("at step %s the screen is\n%s\nwant %q", step, screen, want)
+			}
+		}
 	}
 }
 

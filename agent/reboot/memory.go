@@ -66,13 +66,7 @@ type Past struct {
 func (r *Request) active() bool { return r != nil && r.Step != controlplane.RebootDone }
 
 // running reports whether the host has its turn.
-func (r *Request) running() bool {
-	switch r.Step {
-	case controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting, controlplane.RebootVerifying:
-		return true
-	}
-	return false
-}
+func (r *Request) running() bool { return r.Step.Running() }
 
 // published is the request in the format of the Node's annotation.
 func (r *Request) published(byServer bool) controlplane.RebootRequest {
