@@ -38,6 +38,7 @@ type machine struct {
 	undecided []reboot.Finding
 	policy    reboot.Policy
 	drains    func() (time.Duration, error) // duration and error of the next drain
+	early     bool                          // the checks after the boot began before the drain was undone
 	hangs     bool                          // a drain ends only after its duration
 	command   func() error                  // next reboot command; nil reboots the host after five seconds
 	running   bool                          // the pods run
@@ -227,7 +228,12 @@ func (m *machine) Uncordon(context.Context) error {
 func (m *machine) EmptiedByServer() bool { return false }
 func (m *machine) HasNode() bool         { return true }
 func (m *machine) GoingDown() bool       { return false }
-func (m *machine) NotStarted() []string  { return nil }
+
+func (m *machine) NotStarted() []string {
+	verifies := m.Report().Step == controlplane.RebootVerifying
+	m.locked(func() { m.early = m.early || verifies && !m.running })
+	return nil
+}
 
 // announced checks that a step is on the Node before the host carries it out.
 func (m *machine) announced(step controlplane.RebootStep) {
@@ -323,6 +329,9 @@ func TestARebootInTurn(t *testing.T) {
 		m.clean()
 		if r := m.Report(); len(r.Past) != 1 || r.Longest.Duration < 2*time.Minute || r.Past[0].ByOther {
 			t.Errorf("past = %+v, want one reboot with its time", r.Past)
+		}
+		if m.early {
+			t.Error("the checks after the boot began before the drain was undone, want them to wait for its containers")
 		}
 	})
 }

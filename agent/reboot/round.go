@@ -107,6 +107,9 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 			c.settle(ctx, *r)
 			return interval
 		}
+		if r.Step == controlplane.RebootVerifying {
+			c.undo(ctx, *r) // before the checks, which wait for its containers
+		}
 		f := c.facts(ctx, *r)
 		d := Decide(*r, f, c.o.Policy())
 		if c.take(ctx, *r, d); d.Step != r.Step || d.Failed {
@@ -307,8 +310,6 @@ func (c *Controller) act(ctx context.Context, r Request, f Facts) {
 		if c.round.command == nil && !f.GoingDown {
 			c.round.command = c.begin(ctx, c.o.Host.Reboot)
 		}
-	case controlplane.RebootVerifying:
-		c.undo(ctx, r)
 	}
 }
 
