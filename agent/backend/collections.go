@@ -19,6 +19,7 @@ import (
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/discovery"
+	"hostler.io/hostler/shutdown/journal"
 )
 
 // Collections answers requests about collections: the history, the plan, and a run now.
@@ -30,6 +31,7 @@ type Collections struct {
 	Runtimes *discovery.Runtimes
 	Owners   *owner.Owners
 	Settings *settings.Settings
+	Held     func() []journal.Restart // the restarts that the undo of a drain makes pending
 }
 
 // policy is the effective policy.
@@ -150,7 +152,7 @@ func (c *Collections) status(ctx context.Context, began time.Time, s *api.Status
 		}
 	}
 	s.ImageGC.OnRequest, s.ContainerGC.OnRequest = c.onRequest(facts, now)
-	s.NotStarted, s.NotRestarted = notStarted(facts.Pods, began, s.Shutdown.History()), notRestarted(facts.Pods, began, s.Shutdown.History())
+	s.NotStarted, s.NotRestarted = notStarted(facts.Pods, began, s.Shutdown.History()), notRestarted(facts.Pods, began, s.Shutdown.History(), c.Held())
 	for _, p := range facts.Pods {
 		for _, container := range p.Containers {
 			s.ContainerGC.Containers++

@@ -24,26 +24,37 @@ func notStarted(pods []runtime.Pod, booted time.Time, history journal.History) (
 	return names
 }
 
-// notRestarted names the pods that the last reboot by hostler stopped, that have not run since, and that hostler
-// does not start. One that its runtime does not list any more was removed, unless the runtime runs pods once.
-func notRestarted(pods []runtime.Pod, booted time.Time, history journal.History) (names []string) {
-	if d := history.Drained; d == nil || d.Trigger != journal.TriggerReboot || !history.DrainedBefore() {
-		return nil
+// notRestarted names the pods that the last shutdown or the last reboots by hostler stopped, that have not run since,
+// and that hostler does not start. One that its runtime does not list any more was removed, unless the runtime runs
+// pods once. held are the restarts that are pending soon.
+func notRestarted(pods []runtime.Pod, booted time.Time, history journal.History, held []journal.Restart) (names []string) {
+	var stopped []journal.PodRecord
+	if r := history.Last; r != nil && r.Trigger != journal.TriggerUnknown && r.StartedAt.Before(booted) {
+		stopped = r.Pods
+	}
+	if r := history.Drained; r != nil && r.Trigger == journal.TriggerReboot && r.StartedAt.Before(booted) {
+		stopped = slices.Concat(r.Earlier, r.Pods, stopped)
 	}
 	type key struct{ runtime, namespace, name string }
-	listed, ran := map[key]bool{}, map[key]bool{}
+	listed, ran, started := map[key]bool{}, map[key]bool{}, map[key]time.Time{}
 	for _, p := range pods {
 		k := key{p.Runtime, p.Namespace, p.Name}
 		listed[k] = true
-		ran[k] = ran[k] || slices.ContainsFunc(p.Containers, func(c runtime.Container) bool { return c.State == runtime.Running || c.StartedAt.After(booted) })
+		for _, c := range p.Containers {
+			ran[k] = ran[k] || c.State == runtime.Running || c.StartedAt.After(booted)
+			if c.StartedAt.After(started[k]) {
+				started[k] = c.StartedAt
+			}
+		}
 	}
-	for _, p := range slices.Concat(history.Drained.Pods, history.Last.Pods) {
+	for _, p := range stopped {
 		k := key{p.Runtime, p.Namespace, p.Name}
-		stopped := p.Outcome == journal.Stopped || p.Outcome == journal.Killed || p.Outcome == journal.Left
-		hostlers := slices.ContainsFunc(history.Restarts, func(r journal.Restart) bool {
+		ended := p.Outcome == journal.Left || !p.StartedAt.IsZero() && (p.Outcome == journal.Stopped || p.Outcome == journal.Killed)
+		since := !p.StartedAt.IsZero() && started[k].After(p.StartedAt)
+		hostlers := slices.ContainsFunc(slices.Concat(history.Restarts, held), func(r journal.Restart) bool {
 			return r.Runtime == p.Runtime && r.Pod == p.ID && r.Outcome != journal.LeftStopped
 		})
-		if stopped && !hostlers && !ran[k] && (listed[k] || p.Once) {
+		if ended && !hostlers && !ran[k] && !since && (listed[k] || p.Once) {
 			names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
 		}
 	}

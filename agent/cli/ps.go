@@ -289,20 +289,25 @@ func describeRecord(r journal.Record) string {
 		s += " " + r.StartedAt.UTC().Format(time.RFC3339)
 	}
 	killed := r.Killed()
+	undone := !r.UndoneAt.IsZero() && !r.CancelledAt.IsZero()
+	cancelled := !r.CancelledAt.IsZero() && (!undone || r.FinishedAt.IsZero())
 	switch {
 	case r.Graceful && killed > 0:
 		s += fmt.Sprintf(", %d of %s KILLED", killed, count(len(r.Pods), "pod"))
 	case r.Graceful:
 		s += ", graceful, " + count(len(r.Pods), "pod")
-	case !r.CancelledAt.IsZero() && r.Error != "": // interrupted, and undone after the boot
+	case cancelled && r.Error != "": // interrupted, and undone after the boot
 		s += ", NOT finished, " + count(len(r.Pods), "pod") + outcomes(r)
-	case !r.CancelledAt.IsZero():
+	case cancelled:
 		s += ", cancelled, " + count(len(r.Pods), "pod") + outcomes(r)
 	default:
 		s += ", NOT graceful, " + count(len(r.Pods), "pod") + outcomes(r)
 	}
 	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
 		s += fmt.Sprintf(", took %s", r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond))
+	}
+	if undone {
+		s += ", undone"
 	}
 	if first := r.First(); first != "" {
 		s += "; " + first

@@ -335,7 +335,7 @@ func drains(out *output, s api.Status) string {
 	r := ownDrain(s)
 	switch {
 	case len(parts) > 0 || r == nil:
-	case !r.CancelledAt.IsZero():
+	case !r.CancelledAt.IsZero() || !r.UndoneAt.IsZero():
 		if down := staysDown(s, r); down > 0 {
 			parts = append(parts, fmt.Sprintf("withdrawn, its cause ended; %s stopped, which hostler cannot start: see `hostler ps --last-shutdown`", count(down, "pod")))
 		}

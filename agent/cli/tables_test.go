@@ -276,6 +276,10 @@ func TestTables(t *testing.T) {
 	powerCut.status.Shutdown.Drained = &journal.Record{BootID: bootID, Trigger: journal.TriggerReboot, Cause: "reboot: new kernel", StartedAt: ago(time.Minute), CancelledAt: ago(20 * time.Second), Error: "the agent ended during the drain", Pods: []journal.PodRecord{
 		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(time.Minute), Outcome: journal.Left},
 	}}
+	undone := fullBackend()
+	undone.status.Shutdown.Drained = &journal.Record{BootID: bootID, Trigger: journal.TriggerReboot, Cause: "reboot: new kernel", StartedAt: ago(time.Minute), FinishedAt: ago(50 * time.Second), Graceful: true, CancelledAt: ago(20 * time.Second), UndoneAt: ago(20 * time.Second), Pods: []journal.PodRecord{
+		{Runtime: "containerd", ID: "c", Namespace: "shop", Name: "web-6f7d", Phase: "regular", Grace: seconds(20), StartedAt: ago(time.Minute), FinishedAt: ago(50 * time.Second), Outcome: journal.Stopped},
+	}}
 	withdrawn := fullBackend()
 	withdrawn.status = keptItsPods()
 	cancelled := fullBackend()
@@ -341,6 +345,7 @@ func TestTables(t *testing.T) {
 		"ps-last-shutdown-cancelled":  {cancelled, "ps --last-shutdown", 0},
 		"ps-last-shutdown-drained":    {emptied, "ps --last-shutdown", 0},
 		"ps-last-shutdown-power-cut":  {powerCut, "ps --last-shutdown", 0},
+		"ps-last-shutdown-undone":     {undone, "ps --last-shutdown", 0},
 		"shutdown-report-drained":     {emptied, "shutdown report", 0},
 		"ps-last-shutdown-withdrawn":  {withdrawn, "ps --last-shutdown", 0},
 		"status-drained":              {emptied, "status", 0},

@@ -156,7 +156,7 @@ func (j *Journal) UndoDrain(startedAt time.Time) (undone bool) {
 		}
 		r := f.Drained.Clone()
 		r.UndoneAt = time.Now()
-		if r.CancelledAt.IsZero() && r.FinishedAt.IsZero() {
+		if r.CancelledAt.IsZero() && (r.FinishedAt.IsZero() || SameBoot(r.BootID, f.BootID)) { // otherwise it has done what it was for
 			r.CancelledAt = r.UndoneAt
 		}
 		f.Drained = r
