@@ -25,6 +25,7 @@ const fileTime = 2 * time.Second
 // buildReboots creates the controller that reboots the host, if reboots are enabled.
 func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	if !cfg.Reboot.Enabled {
+		a.kept.journal.UndoDrains(journal.TriggerReboot) // nothing else undoes a reboot that was in progress
 		return nil
 	}
 	s := &a.shutdown

@@ -98,8 +98,9 @@ func New(o Options) *Controller {
 	o.Store.Load(&stored)
 	at := o.Now()
 	e.start, e.contact, e.saved, e.memory = at.Boot, at.Boot, stored, Memory{Boot: o.Boot}
-	if o.Policy().on() { // without a policy, the stored memory is outdated
-		e.memory = restore(stored, o.Boot, o.Of, at)
+	restored := restore(stored, o.Boot, o.Of, at)
+	if e.memory.Drain = restored.Drain; o.Policy().on() { // without a policy, the rest of the memory is outdated
+		e.memory = restored
 	}
 	e.persist()
 	return e
@@ -172,12 +173,14 @@ func (e *Controller) changed() {
 	e.wake.Send()
 }
 
-// persist stores the memory if it has changed. Without a policy it stores nothing. The caller holds
-// mu.
+// persist stores the memory if it has changed. Without a policy it stores only the drain, until it is
+// undone. The caller holds mu.
 func (e *Controller) persist() {
 	now := Memory{}
 	if e.o.Policy().on() {
 		now = e.memory
+	} else if e.memory.Drain != nil {
+		now = Memory{Boot: e.memory.Boot, Drain: e.memory.Drain}
 	}
 	if !now.equal(e.saved) {
 		e.saved = now

@@ -265,6 +265,18 @@ func TestARestartOfTheAgentChangesNoDueTime(t *testing.T) {
 	})
 }
 
+func TestADrainIsUndoneAfterItWasDisabledWhileNoAgentRan(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.Taints([]corev1.Taint{person})
+		h.after(5*time.Minute + 30*time.Second)
+		h.stop()
+		h.policy = selfdrain.Policy{}
+		h.boots()
+		h.after(time.Hour)
+		h.want("0s DrainScheduled", "5m0s drain for taint a:NoExecute", "5m30s undo", "5m30s DrainWithdrawn (taint a:NoExecute: ended during the drain)")
+	})
+}
+
 func TestADrainWhoseCauseEndedWhileNoAgentRanIsUndone(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.Taints([]corev1.Taint{person})
