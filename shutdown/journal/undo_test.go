@@ -104,8 +104,10 @@ func TestAFinishedDrainThatIsUndoneIsNotCancelled(t *testing.T) {
 	j := journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", quiet)
 	now := time.Now()
 	j.PutDrained(&journal.Record{BootID: "one", Trigger: journal.TriggerReboot, StartedAt: now, FinishedAt: now, Graceful: true, Pods: []journal.PodRecord{{ID: "shop", StartedAt: now, Outcome: journal.Stopped}}})
-	if !j.UndoDrain(now) || !j.UndoDrain(now) {
-		t.Error("UndoDrain() = false, want it to know the drain")
+	for range 2 {
+		if !j.UndoDrain(now) {
+			t.Error("UndoDrain() = false, want it to know the drain")
+		}
 	}
 	if got := j.Drained(); !got.Graceful || got.FinishedAt.IsZero() || got.UndoneAt.IsZero() {
 		t.Errorf("Drained() = %+v, want it finished and undone", got)
