@@ -176,6 +176,6 @@ func printNotes(t *table, p plan.Plan) {
 		t.line("%s", line)
 	}
 	if len(p.Notes) > 0 {
-		t.line("      correct these labels, and create the pods again; for running pods, set shutdown.critical")
+		t.line("      correct these labels, and create the pods again; to make a running pod critical, set shutdown.critical")
 	}
 }

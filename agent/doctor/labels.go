@@ -21,6 +21,6 @@ func labels(f Facts) Check {
 	if more := len(ignored) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more: `hostler shutdown plan` lists all", more))
 	}
-	return warn("correct the labels, and create the pods again; for running pods, set shutdown.critical (/usr/share/doc/hostler/docs/reference/labels.md)",
+	return warn("correct the labels, and create the pods again; to make a running pod critical, set shutdown.critical (/usr/share/doc/hostler/docs/reference/labels.md)",
 		"%s", strings.Join(names, "; "))
 }

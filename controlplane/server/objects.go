@@ -173,11 +173,17 @@ func (o *reader) explain(ctx context.Context, text string, err error) error {
 	case errors.Is(err, controlplane.ErrNotFound):
 		e.Status = http.StatusNotFound
 		kinds, failed := o.kinds(ctx)
-		if failed != nil || slices.Contains(kinds, kind) {
+		switch known := failed != nil || slices.Contains(kinds, kind); {
+		case known && one:
 			e.Message, e.Hint = clean(fmt.Sprintf("there is no object %s", text)), fmt.Sprintf("`hostler fleet get %s` lists them", clean(kind))
-			break
+		case known:
+			e.Message = clean("there are no objects of kind " + kind)
+			if kind == "pods" {
+				e.Hint = "on etcd, a host publishes its pods if `status.pods` is true in its configuration"
+			}
+		default:
+			e.Message, e.Hint = clean(fmt.Sprintf("there are no objects of kind %s", kind)), clean("use one of "+strings.Join(kinds, ", "))
 		}
-		e.Message, e.Hint = clean(fmt.Sprintf("there are no objects of kind %s", kind)), clean("use one of "+strings.Join(kinds, ", "))
 	case errors.Is(err, store.ErrUnreadable):
 		e.Message, e.Hint = clean(fmt.Sprintf("%s cannot be read: %s", text, whyUnreadable(err))), hintUnreadable
 	case errors.Is(err, controlplane.ErrInvalid):

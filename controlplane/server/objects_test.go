@@ -132,6 +132,7 @@ func TestWhatCannotBeShownOrDeletedHasAHint(t *testing.T) {
 		"ticket/t1":       {404, "there are no objects of kind ticket", "use one of events, leases, nodes, pods, tickets"},
 		"tickets/broken":  {500, "tickets/broken cannot be read: unexpected end of JSON input", "fix or delete it in the store"},
 		"tickets/none":    {404, "there is no object tickets/none", "hostler fleet get tickets"},
+		"pods":            {404, "there are no objects of kind pods", "`status.pods`"},
 		"nodes/none":      {404, "there is no object nodes/none", "hostler fleet get nodes"},
 		"tickets/":        {400, "", "KIND/NAME"},
 		"tickets/../t1":   {400, "invalid", "KIND/NAME"},

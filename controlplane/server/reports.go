@@ -83,7 +83,7 @@ func settledNodes(nodes []lifecycle.Settled, evictions *eviction.Report, onKuber
 			if t.Effect != corev1.TaintEffectNoExecute {
 				continue
 			}
-			s.Next = nextOnPods(n.Node, evictions)
+			s.Next = nextOnPods(n.Node, evictions, onKubernetes)
 			if n.Ready == corev1.ConditionUnknown {
 				command := "hostler fleet delete nodes/" + clean(n.Node) + " --dry-run"
 				if onKubernetes {
@@ -103,7 +103,7 @@ func settledNodes(nodes []lifecycle.Settled, evictions *eviction.Report, onKuber
 
 // nextOnPods describes the next step for the pods on a Node with a NoExecute taint. evictions is nil if the controller
 // does not run here.
-func nextOnPods(node string, evictions *eviction.Report) string {
+func nextOnPods(node string, evictions *eviction.Report, onKubernetes bool) string {
 	if evictions == nil {
 		return "this server does not evict its pods: controller eviction is off"
 	}
@@ -120,6 +120,9 @@ func nextOnPods(node string, evictions *eviction.Report) string {
 	}
 	switch left {
 	case 0:
+		if !onKubernetes {
+			return "no pod on it is left to evict (only hosts with `status.pods: true` publish their pods)"
+		}
 		return "no pod on it is left to evict"
 	case 1:
 		return "1 pod on it is still to be evicted, see below"
