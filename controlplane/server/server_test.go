@@ -234,7 +234,9 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 		return nextFor(r, "sick1") == "1 pod on it is still to be evicted, see below"
 	})
 	s.Remove(store.Pods(true), "sick1/shop/web-1")
-	r.eventually("no pod is left", func(answer.Status) bool { return strings.HasPrefix(nextFor(r, "sick1"), "no pod on it is left to evict") })
+	r.eventually("no pod is left", func(answer.Status) bool {
+		return strings.HasPrefix(nextFor(r, "sick1"), "no pod on it is left to evict")
+	})
 	metrics := r.get("/metrics")
 	for _, want := range []string{
 		`hostler_server_leading{controller="node-lifecycle"} 1`, `hostler_server_store_up 1`, `hostler_server_pending_actions{controller="node-lifecycle"} 1`,
