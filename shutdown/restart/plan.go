@@ -207,8 +207,8 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return leave(journal.LeftStopped, byUnit)
 	case !there:
 		return leave(journal.LeftStopped, "it was removed")
-	case c.State == runtime.Running && r.HostLived && now.Sub(r.AskedAt).Abs() < r.Grace.Duration+margin:
-		d := wait("waits for its stop, which was requested") // it may be about to stop
+	case c.State == runtime.Running && r.HostLived && f.mayStop(r, c, answering, now):
+		d := wait("waits for its stop, which was requested")
 		d.holds = r.Tries == 0
 		return d
 	case c.State == runtime.Running:
@@ -248,6 +248,14 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 		return d
 	}
 	return Decision{Action: Start, Restart: r, Container: c}
+}
+
+// mayStop reports whether a running container may be about to stop. A runtime that hung may carry out a stop only when
+// it answers again.
+func (f Facts) mayStop(r journal.Restart, c runtime.Container, answering time.Duration, now time.Time) bool {
+	takes := r.Grace.Duration + margin
+	late := f.AnsweringFor != nil && sameRun(r, c) && answering < takes
+	return late || now.Sub(r.AskedAt).Abs() < takes
 }
 
 // missingFacts returns which fact about a stopped container is missing for a decision; empty if

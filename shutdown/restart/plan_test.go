@@ -52,6 +52,10 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		return func(r *journal.Restart) { r.StartedAt = asked.Add(-time.Hour + later).In(time.Local) }
 	}
 	madeReady := func(c *runtime.Container) { c.State, c.FinishedAt = runtime.Created, time.Time{} }
+	runsOn := func(c *runtime.Container) {
+		c.State, c.StartedAt, c.FinishedAt = runtime.Running, asked.Add(-time.Hour), time.Time{}
+	}
+	aSecond := func(journal.Restart) time.Duration { return time.Second }
 	anHour := func(journal.Restart) time.Duration { return time.Hour }
 	aDay := func(journal.Restart) time.Duration { return 24 * time.Hour }
 	tried := func(tries int, ago time.Duration) func(*journal.Restart) {
@@ -116,6 +120,9 @@ func TestOnlyWhatHostlerHasStoppedIsStarted(t *testing.T) {
 		"the host lived: on-failure":       {pending: pending(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNotAtBoot))}, want: "start"},
 		"the host lived: no":               {pending: pending(hostLived), now: []runtime.Container{stopped(policy(runtime.RestartNever))}, want: "settle left policy"},
 		"the host lived: one yet to end":   {pending: pending(hostLived, func(r *journal.Restart) { r.Grace.Duration = 56 * time.Second }), now: []runtime.Container{stopped(runs)}, want: "wait"},
+		"the host lived: a runtime hung":   {pending: pending(hostLived, ran(0)), now: []runtime.Container{stopped(runsOn)}, facts: restart.Facts{AnsweringFor: aSecond}, want: "wait"},
+		"the host lived: it hung long ago": {pending: pending(hostLived, ran(0)), now: []runtime.Container{stopped(runsOn)}, facts: restart.Facts{AnsweringFor: anHour}, want: "settle runs"},
+		"the host lived: a later run":      {pending: pending(hostLived, ran(-time.Hour)), now: []runtime.Container{stopped(runsOn)}, facts: restart.Facts{AnsweringFor: aSecond}, want: "settle runs"},
 		"the host lived: one that runs on": {pending: pending(hostLived), now: []runtime.Container{stopped(runs)}, want: "settle runs"},
 	} {
 		t.Run(name, func(t *testing.T) {
