@@ -99,10 +99,7 @@ func (r *reloader) Reload(context.Context) (api.ReloadReport, error) {
 	switch {
 	case err != nil:
 		r.log.Error("reload rejected: keeping the old configuration", "error", err)
-		if strings.Contains(err.Error(), "\n") { // several faults, one on each line
-			return api.ReloadReport{}, fmt.Errorf("reload rejected, keeping the old configuration:\n%w", err)
-		}
-		return api.ReloadReport{}, fmt.Errorf("reload rejected, keeping the old configuration: %w", err)
+		return api.ReloadReport{}, hint.Below("reload rejected, keeping the old configuration", err)
 	case len(changed) == 0:
 		r.log.Info("reloaded: nothing changed")
 	default:

@@ -127,7 +127,7 @@ func TestADrainByTheHostIsContinuedByTheNextProcess(t *testing.T) {
 	})
 }
 
-// A runtime hung, and executes the stop of an undone drain only after the next drain has begun. That
+// A runtime hung, and executes the stop of an undone drain only after the next drain has started. That
 // one finds one pod fewer, and must still start it after the boot.
 func TestADrainByTheHostStartsWhatAnUndoneOneStoppedLate(t *testing.T) {
 	for name, others := range map[string]bool{"other pods run": true, "no other pod runs": false} {

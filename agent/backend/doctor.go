@@ -47,7 +47,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	}
 	if h.Reboots != nil {
 		r := h.Reboots.Report()
-		f.Reboots.Problem, f.Reboots.Broken = r.Problem, brokenChecks(r.Undecided)
+		f.Reboots.Problem, f.Reboots.Broken = r.Problem, brokenChecks(r)
 	}
 	custom := h.customConditions()
 	f.Conditions = inspect.Conditions(custom.Directory, custom.Checks, custom.Faults)

@@ -85,12 +85,10 @@ func (b *Reboots) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	return p, err
 }
 
-// brokenChecks returns the files and checks that cannot request a reboot, because they cannot run or fail.
-func brokenChecks(undecided []reboot.Finding) (broken []doctor.Fix) {
-	for _, f := range undecided {
-		if !f.Pending {
-			broken = append(broken, doctor.Fix{Message: f.Source + ": " + f.Message, Command: f.Hint})
-		}
+// brokenChecks returns the broken files and checks in the format of doctor.
+func brokenChecks(r reboot.Report) (broken []doctor.Fix) {
+	for _, f := range r.Broken() {
+		broken = append(broken, doctor.Fix{Message: f.Source + ": " + f.Message, Command: f.Hint})
 	}
 	return broken
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -159,8 +158,7 @@ func rebootLine(out *output, s api.Status) string {
 	if len(s.Reboot.Ignored) > 0 {
 		line = ignored(s.Reboot.Ignored) + "; to reboot, run `hostler reboot --reason TEXT`"
 	}
-	broken := slices.DeleteFunc(slices.Clone(s.Reboot.Undecided), func(f reboot.Finding) bool { return f.Pending })
-	if len(broken) > 0 {
+	if broken := s.Reboot.Broken(); len(broken) > 0 {
 		line = joined(line, out.yellow(fmt.Sprintf("cannot request a reboot: %s; see `hostler doctor`", reboot.Names(broken))))
 	}
 	return line

@@ -41,14 +41,15 @@ func version(agent, server, program string) Check {
 	found, same := faults{}, []string{}
 	for _, running := range []struct {
 		name, version string
-		outdated      func(version, program string) Check
-	}{{"agent", agent, OutdatedAgent}, {"server", server, outdatedServer}} {
-		if running.version == "" || program == "" {
-			continue
-		}
-		if c := running.outdated(running.version, program); c.Status != "" {
-			found.add(c)
-		} else {
+		warning       Check
+	}{
+		{"agent", agent, OutdatedAgent(agent, program)},
+		{"server", server, outdated("server", server, program, "hostler config check --server; if that finds no error: systemctl restart hostler-server")},
+	} {
+		switch {
+		case running.warning.Status != "":
+			found.add(running.warning)
+		case running.version != "" && program != "":
 			same = append(same, running.name)
 		}
 	}
@@ -61,20 +62,14 @@ func version(agent, server, program string) Check {
 // OutdatedAgent warns if the running agent has another version than the program on disk. That is so after
 // an upgrade whose new program rejected the configuration: the package then keeps the old agent running.
 func OutdatedAgent(agent, program string) Check {
-	if agent == "" || program == "" || agent == program {
-		return Check{}
-	}
-	return warn("hostler config check; if that finds no error: "+Facts{}.fixes().restartAgent(),
-		"the running agent is %s, the program on disk is %s: it was not restarted, or rejected the configuration", agent, program)
+	return outdated("agent", agent, program, "hostler config check; if that finds no error: "+Facts{}.fixes().restartAgent())
 }
 
-// outdatedServer is OutdatedAgent for the server.
-func outdatedServer(server, program string) Check {
-	if server == program {
+func outdated(name, running, program, fix string) Check {
+	if running == "" || program == "" || running == program {
 		return Check{}
 	}
-	return warn("hostler config check --server; if that finds no error: systemctl restart hostler-server",
-		"the running server is %s, the program on disk is %s: it was not restarted, or rejected the configuration", server, program)
+	return warn(fix, "the running %s is %s, the program on disk is %s: it was not restarted, or rejected the configuration", name, running, program)
 }
 
 // configuration checks whether the files are effective. Without an agent, it checks whether they are

@@ -42,7 +42,7 @@ func otherReboots(f Facts) Check {
 	return found.or(fine)
 }
 
-// reboot says what keeps a reboot that is requested from its end, and which checks cannot request one.
+// reboot reports why a requested reboot makes no progress, and which checks cannot request one.
 func reboot(f Facts) Check {
 	var found faults
 	if f.Reboots.Problem != "" {

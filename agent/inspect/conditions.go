@@ -23,7 +23,7 @@ func Conditions(directory string, checks []conditions.Check, faults []conditions
 		case check.Answer == status.Problem:
 			facts.Problems = append(facts.Problems, doctor.Fix{Message: fmt.Sprintf("%s is %s: %s", check.Type, corev1.ConditionTrue, check.Message), Command: string(check.Type) + ": fix what it reports; to run the check: " + check.ManualCommand()})
 		case check.Answer == status.TimedOut || check.Answer == status.Undecided || check.Answer == status.NotRun && !check.Faulty:
-			facts.Unknown = append(facts.Unknown, doctor.Fix{Message: check.Path + ": " + check.Message, Command: check.Path + ": to run it manually: " + check.ManualCommand()})
+			facts.Unknown = append(facts.Unknown, doctor.Fix{Message: check.Path + ": " + check.Message, Command: check.RunHint()})
 		}
 		if check.LocalOnly {
 			facts.Local = append(facts.Local, string(check.Type))

@@ -220,6 +220,11 @@ type Report struct {
 	Longest metav1.Duration `json:"longest"`
 }
 
+// Broken returns the files and checks that cannot request a reboot, because they cannot run or fail.
+func (r Report) Broken() []Finding {
+	return without(r.Undecided, func(f Finding) bool { return f.Pending })
+}
+
 // Report returns the current state, as a copy.
 func (c *Controller) Report() Report {
 	c.mu.Lock()

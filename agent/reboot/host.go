@@ -121,7 +121,7 @@ func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undeci
 		case c.Answer == status.Problem:
 			wanted = append(wanted, f)
 		case c.Answer != status.Passed:
-			f.Hint = c.Path + ": to run it manually: " + c.ManualCommand()
+			f.Hint = c.RunHint()
 			undecided = append(undecided, f)
 		}
 	}

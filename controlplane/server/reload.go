@@ -40,11 +40,7 @@ func (s *Server) reload() reloaded {
 	next, changed, err := s.readChanges()
 	if err != nil {
 		s.o.Log.Error("reload rejected: keeping the old configuration", "error", err)
-		separator := " "
-		if strings.Contains(err.Error(), "\n") {
-			separator = "\n"
-		}
-		return reloaded{err: fmt.Errorf("reload rejected, keeping the old configuration:%s%w", separator, err)}
+		return reloaded{err: hint.Below("reload rejected, keeping the old configuration", err)}
 	}
 	s.mu.Lock()
 	s.config = next

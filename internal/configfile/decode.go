@@ -18,6 +18,8 @@ type position struct {
 	line int
 }
 
+func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+
 // origins are the positions of fields. The last file that sets a field wins.
 type origins map[string]position
 

@@ -100,8 +100,7 @@ func (l Source) Located(err error) error {
 	if _, found := l.origin[section]; !found {
 		return err
 	}
-	at := l.origin.of(fault.Field)
-	return fmt.Errorf("%s:%d: %w", at.file, at.line, err)
+	return fmt.Errorf("%s: %w", l.origin.of(fault.Field), err)
 }
 
 // Origin returns the file and line that set a key, such as "/etc/hostler/conf.d/a.yaml:3". It is
@@ -111,7 +110,7 @@ func (l Source) Origin(key string) string {
 	if !set {
 		return ""
 	}
-	return fmt.Sprintf("%s:%d", at.file, at.line)
+	return at.String()
 }
 
 // NotRead is the reason why an ignored file is not read.

@@ -1,6 +1,11 @@
 // Package hint has the error type with a hint for the user. The API sends it to clients unchanged.
 package hint
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Error says why a request failed, and what the user can do.
 type Error struct {
 	Message string `json:"error"`
@@ -15,4 +20,13 @@ func (e *Error) Error() string {
 		return e.Message
 	}
 	return e.Message + "\nhint: " + e.Hint
+}
+
+// Below returns an error of a text and an error. An error of several lines begins on a line of its own.
+func Below(text string, err error) error {
+	separator := " "
+	if strings.Contains(err.Error(), "\n") {
+		separator = "\n"
+	}
+	return fmt.Errorf("%s:%s%w", text, separator, err)
 }

@@ -47,7 +47,7 @@ func (f content) withoutHeld(drain time.Time) []Held {
 	return slices.DeleteFunc(slices.Clone(*f.Held), func(h Held) bool { return h.Drain.Equal(drain) })
 }
 
-// BeginDrain records the begin of a drain after which the host keeps running. It ends the pending
+// BeginDrain records the start of a drain after which the host keeps running. It ends the pending
 // restarts, because the drain wants the containers stopped: an automatic drain holds them until it is
 // undone. After a drain by a user they stay stopped, and so do those that automatic drains hold. It
 // does not change restarts for whose priority skip returns true.
@@ -104,9 +104,9 @@ func (f *content) holdAlso(r *Record, restarts []Restart, units []string) {
 	f.hold(h)
 }
 
-// merged returns the restarts of both lists, of each container one. The one of more replaces the
-// other if its stop was later. An earlier one replaces one with an outcome, because the clock may have
-// been set back.
+// merged returns the restarts of both lists, one for each container. A restart of more replaces the other one
+// if its stop was later. It also replaces one with an outcome if its stop was earlier: the clock may have been
+// set back.
 func merged(list, more []Restart) []Restart {
 	type container struct{ runtime, id string }
 	list, at := slices.Clone(list), map[container]int{}
@@ -221,9 +221,9 @@ func (f *content) release(drain time.Time) bool {
 	return true
 }
 
-// heldAfterBoot returns what drains for a reboot hold, which are undone after the boot. No other
-// automatic drain is: what an unfinished one holds is pending, and what a finished one holds stays
-// stopped. systemd decides about units.
+// heldAfterBoot returns what drains for a reboot hold: they are undone after the boot. Other automatic drains
+// are not undone. What an unfinished one holds is pending. What a finished one holds stays stopped. Units are
+// dropped, because systemd decides which units start at a boot.
 func (f *content) heldAfterBoot() (held *[]Held, pending []Restart) {
 	if f.Held == nil {
 		return nil, nil

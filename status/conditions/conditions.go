@@ -125,6 +125,9 @@ func (c Check) ManualCommand() string {
 	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
 }
 
+// RunHint says how to run the check manually.
+func (c Check) RunHint() string { return c.Path + ": to run it manually: " + c.ManualCommand() }
+
 // Result is the result of one run.
 type Result struct {
 	Answer  status.Answer

@@ -155,7 +155,7 @@ func (g *graph) put(o *Object, list int) {
 	g.touch(o)
 }
 
-// forget forgets deleted owners of an object that have no dependents any more. The caller holds mu.
+// forget drops the deleted owners of an object that have no dependents any more. The caller holds mu.
 func (g *graph) forget(o *Object) {
 	for _, index := range o.owning() {
 		if g.owning[index] == nil {
@@ -164,7 +164,7 @@ func (g *graph) forget(o *Object) {
 	}
 }
 
-// delete takes out an object that was seen to be deleted. The caller holds mu.
+// delete removes an object whose deletion was seen. The caller holds mu.
 func (g *graph) delete(key Key) {
 	o := g.objects[key].Object
 	g.remove(key)
