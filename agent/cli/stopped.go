@@ -13,25 +13,26 @@ import (
 
 // stoppedNow is the current state of the containers and pods of a drain; nil right after the drain.
 type stoppedNow struct {
-	exited map[container]bool
-	runs   map[string]bool // pods by NAMESPACE/NAME
+	exited   map[container]bool
+	runs     map[string]bool // pods by NAMESPACE/NAME
+	byReboot []string        // pods that the last reboot stopped, and that hostler does not start
 }
 
 // container identifies a container of this host.
 type container struct{ runtime, id string }
 
 // stillStopped returns the record of the last drain, and the current state of its pods. Without a
-// drain, or if the agent does not report all pods, the record is empty.
+// drain or a reboot, or if the agent does not report all pods, the record is empty.
 func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedNow) {
 	s, err := c.Status(ctx)
-	if err != nil || s.Shutdown.Drained == nil {
+	if err != nil || s.Shutdown.Drained == nil && len(s.NotRestarted) == 0 {
 		return journal.Record{}, nil
 	}
 	list, err := c.Pods(ctx)
 	if err != nil || list.Message != "" {
 		return journal.Record{}, nil
 	}
-	now := &stoppedNow{exited: map[container]bool{}, runs: map[string]bool{}}
+	now := &stoppedNow{exited: map[container]bool{}, runs: map[string]bool{}, byReboot: s.NotRestarted}
 	for _, p := range list.Pods {
 		for _, of := range p.Containers {
 			switch of.State {
@@ -41,6 +42,9 @@ func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedN
 				now.exited[container{p.Runtime, of.ID}] = true
 			}
 		}
+	}
+	if s.Shutdown.Drained == nil {
+		return journal.Record{}, now
 	}
 	return *s.Shutdown.Drained, now
 }
@@ -75,12 +79,18 @@ func stoppedPods(r journal.Record, now *stoppedNow) (pods []journal.PodRecord) {
 }
 
 // printStopped lists the pods that a drain, and earlier drains of the same maintenance period,
-// stopped and that do not run now. It also prints how to start each.
+// stopped and that do not run now. It adds pods that a reboot after the drain stopped. It also
+// prints how to start each.
 func printStopped(t *table, r journal.Record, now *stoppedNow) {
 	start := map[string][]string{} // names by command
-	var units, others []string
+	var units, others, byReboot []string
+	by := "the drain"
+	if now != nil {
+		byReboot = now.byReboot
+	}
 	for _, p := range stoppedPods(r, now) {
 		name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
+		byReboot = slices.DeleteFunc(byReboot, func(n string) bool { return n == name })
 		command := ""
 		for _, program := range []string{"docker", "podman"} {
 			if strings.HasPrefix(p.Runtime, program) {
@@ -102,10 +112,13 @@ func printStopped(t *table, r journal.Record, now *stoppedNow) {
 			}
 		}
 	}
+	if len(byReboot) > 0 {
+		others, by = append(others, byReboot...), "a drain or the reboot"
+	}
 	if len(start)+len(units)+len(others) == 0 {
 		return
 	}
-	t.line("hostler does not start what the drain stopped. To start it again:")
+	t.line("hostler does not start what %s stopped. To start it again:", by)
 	for _, command := range []string{"docker start", "podman start"} {
 		if ids := start[command]; len(ids) > 0 {
 			slices.Sort(ids)

@@ -236,6 +236,10 @@ func TestTables(t *testing.T) {
 		{Runtime: "docker", ID: "shop", Name: "shop", Containers: []api.Container{{ID: "1", State: "Running"}, {ID: "2", State: "Exited"}}},
 		{Runtime: "podman", ID: "q2", Name: "quadlet", Containers: []api.Container{{ID: "q2", State: "Running"}}},
 	}}
+	rebootedAfterDrain, rebooted := fullBackend(), fullBackend()
+	rebootedAfterDrain.status.Shutdown.Drained, rebootedAfterDrain.pods = uncordoned.status.Shutdown.Drained, uncordoned.pods
+	rebooted.pods = uncordoned.pods
+	rebootedAfterDrain.status.NotRestarted, rebooted.status.NotRestarted = []string{"hand", "kube-system/dns"}, []string{"kube-system/dns"}
 	drainedTwice := fullBackend()
 	secondDrain := ofContainers.drained.Record.Clone()
 	secondDrain.Pods = []journal.PodRecord{
@@ -418,6 +422,8 @@ func TestTables(t *testing.T) {
 		"leave-undo-nothing":          {&backend{member: true}, "leave --undo", 0},
 		"uncordon-already":            {fullBackend(), "uncordon", 0},
 		"uncordon-stopped":            {uncordoned, "uncordon", 0},
+		"uncordon-stopped-rebooted":   {rebootedAfterDrain, "uncordon", 0},
+		"uncordon-rebooted":           {rebooted, "uncordon", 0},
 		"uncordon-drained-twice":      {drainedTwice, "uncordon", 0},
 		"drain-twice":                 {drainedTwice, "drain --all", 0},
 		"ps-last-shutdown-twice":      {drainedTwice, "ps --last-shutdown", 0},
