@@ -271,7 +271,7 @@ func (r *Reporter) apply(stored, node *corev1.Node) {
 	}
 	r.registration.drifted = r.drift(stored, node)
 	r.registration.addressed = len(stored.Status.Addresses) > 0
-	r.noteOverwritten(stored)
+	r.noteOverwritten(stored, node)
 	r.adopt(stored)
 	r.noteTaints(stored)
 	r.noteRemains(stored)

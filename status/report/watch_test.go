@@ -231,6 +231,38 @@ func TestCorrectedConditionsHaveANewTransitionTime(t *testing.T) {
 	})
 }
 
+// The agent has started long before it can reach the control plane.
+func TestAHostThatWasLostIsReadySinceItsFirstWrite(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		if err := d.once(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		d.edit(t, lose)
+		d.edit(t, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "11111111-2222-3333-4444-555555555555" })
+
+		next := newDesk(t)
+		next.client, next.o.Client = d.client, d.client
+		next.client.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		next.start(t)
+		time.Sleep(10 * time.Minute)
+		next.client.Heal()
+		healed := time.Now()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		back := ready(next.stored(t))
+		if back.Status != corev1.ConditionTrue || back.LastTransitionTime.Time.Before(healed) {
+			t.Errorf("the stored Ready is %+v, want it True, and not before %v", back, healed)
+		}
+		if got := next.events("NodeReady"); len(got) != 1 {
+			t.Errorf("Events = %q, want one", got)
+		}
+		time.Sleep(time.Hour)
+		if now := ready(next.stored(t)).LastTransitionTime; now != back.LastTransitionTime {
+			t.Errorf("an hour later the stored Ready has changed at %v, want %v", now, back.LastTransitionTime)
+		}
+	})
+}
+
 // The conditions must be written again by the host, even if nothing has changed on it and its Lease
 // is renewed already.
 func TestAHostThatWasMarkedLostWritesItsStatus(t *testing.T) {

@@ -165,11 +165,15 @@ func overruled(stored, written []corev1.NodeCondition) []corev1.NodeCondition {
 }
 
 // noteOverwritten records whether, since the last write, the control plane has marked the host as
-// lost, or has other conditions.
-func (r *Reporter) noteOverwritten(stored *corev1.Node) {
+// lost, or has other conditions. Before the first write, the host may have been lost earlier.
+func (r *Reporter) noteOverwritten(stored, node *corev1.Node) {
 	w := &r.writer
+	if w.written == nil {
+		w.overwritten, w.overruled = false, overruled(stored.Status.Conditions, node.Status.Conditions)
+		return
+	}
 	before := w.overwritten
-	w.overwritten = w.written != nil && overwritten(stored.Status.Conditions, w.written.Conditions, r.reconciles())
+	w.overwritten = overwritten(stored.Status.Conditions, w.written.Conditions, r.reconciles())
 	if !w.overwritten || before {
 		return
 	}
@@ -198,6 +202,8 @@ func (r *Reporter) correctOverruled(node *corev1.Node) {
 		return
 	}
 	r.observation.conditions, r.observation.memory = node.Status.Conditions, r.observation.memory.Follow(node.Status.Conditions)
-	r.reportTransitions(node.Name, transitions)
+	if r.writer.written != nil { // otherwise the first check has reported them
+		r.reportTransitions(node.Name, transitions)
+	}
 	r.view.setConditions(node.Status.Conditions)
 }
