@@ -79,11 +79,18 @@ type LeaseKeeper struct {
 	clones   cloneDetector
 	kept     pace // pace of the last renewal
 	stats    LeaseStats
+	outage   outage // while renewals fail
 
 	// What other goroutines send to Run, and what Run publishes.
 	owner     atomic.Pointer[types.UID]
 	wanted    atomic.Pointer[pace]
 	published atomic.Pointer[LeaseStats]
+}
+
+// outage is a time in which all renewals fail.
+type outage struct {
+	since   time.Time // the first failure
+	expired bool      // whether the Lease has expired, which is logged once
 }
 
 // pace is the duration of a Lease, and the interval of its renewals.

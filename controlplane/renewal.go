@@ -134,8 +134,8 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 	return refusal(k.policy.Node, holder, k.policy.Holder, stored, observed)
 }
 
-// note records the result of an attempt. It logs when failures begin and end, and when a clone
-// appears and disappears.
+// note records the result of an attempt. It logs when failures begin and end, when the Lease has
+// expired, and when a clone appears and disappears.
 func (k *LeaseKeeper) note(err error) {
 	clone := k.clones.clone(k.policy.Node)
 	failures, before := k.stats.ConsecutiveFailures, k.stats.Clone
@@ -147,9 +147,14 @@ func (k *LeaseKeeper) note(err error) {
 	k.publish()
 	switch {
 	case err != nil && failures == 0:
+		k.outage = outage{since: time.Now()}
 		k.log.Warn("cannot renew lease, retrying", "node", k.policy.Node, "error", err)
 	case err == nil && failures > 0:
-		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures)
+		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures, "after", time.Since(k.outage.since).Round(time.Second))
+	}
+	if expired := k.stats.Expired(k.policy.Duration); err != nil && expired != nil && !k.outage.expired {
+		k.outage.expired = true
+		k.log.Error("lease expired", "node", k.policy.Node, "error", expired)
 	}
 	switch {
 	case clone != nil && before == nil:
