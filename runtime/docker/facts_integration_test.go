@@ -36,15 +36,23 @@ func check(t *testing.T, err error) {
 // containers returns the listed containers by name.
 func containers(t *testing.T, r *docker.Runtime) map[string]runtime.Container {
 	t.Helper()
-	pods, err := r.Pods(t.Context())
-	check(t, err)
 	list := map[string]runtime.Container{}
-	for _, p := range pods {
-		for _, c := range p.Containers {
-			list[c.Name] = c
+	// A list does not have the ends that a slow dockerd did not report in time. The next one asks again.
+	for deadline := time.Now().Add(patience); ; {
+		pods, err := r.Pods(t.Context())
+		check(t, err)
+		clear(list)
+		asked := true
+		for _, p := range pods {
+			for _, c := range p.Containers {
+				list[c.Name] = c
+				asked = asked && (c.State != runtime.Exited || !c.FinishedAt.IsZero())
+			}
+		}
+		if asked || time.Now().After(deadline) {
+			return list
 		}
 	}
-	return list
 }
 
 // A container's own stop signal ends it, and no restart policy starts it again.
