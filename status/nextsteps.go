@@ -24,10 +24,10 @@ func nextSteps() map[string]string {
 		ReasonImageFilesystemUnknown: "check that the folder in the message exists and that its disk or network mount answers; if so, check the drop-ins in `systemctl cat hostler`",
 
 		ReasonInsufficientMemory:    "run `systemd-cgtop -m` to see what uses the memory",
-		ReasonNodeFilesystemSpace:   "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
-		ReasonNodeFilesystemInodes:  "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
-		ReasonStartFilesystemSpace:  "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it",
-		ReasonStartFilesystemInodes: "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files",
+		ReasonNodeFilesystemSpace:   stepSpace,
+		ReasonNodeFilesystemInodes:  stepInodes,
+		ReasonStartFilesystemSpace:  stepSpace,
+		ReasonStartFilesystemInodes: stepInodes,
 		ReasonImageFilesystemSpace:  stepImages,
 		ReasonImageFilesystemInodes: stepImages,
 		ReasonInsufficientPIDs:      "run `ps -eo nlwp,pid,args --sort=-nlwp` to see which processes have the most threads",
@@ -58,6 +58,18 @@ func nextSteps() map[string]string {
 const stepDoctor = "run `hostler doctor` as root"
 
 const stepRuntime = "run `systemctl status UNIT`; if it runs, " + stepDoctor
+
+const (
+	stepSpace  = "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it"
+	stepInodes = "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files"
+)
+
+// onOverlay are the steps for an overlay filesystem. Its files may have another device number than
+// its folders, so `du -x` leaves them out.
+var onOverlay = map[string]string{
+	stepSpace:  "run `find MOUNTPOINT -xdev -type f -printf '%s %p\\n' | sort -n | tail -20` to see the largest files on it",
+	stepInodes: "run `find MOUNTPOINT -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail -20` to find the folder with the most files",
+}
 
 const stepImages = "run `hostler gc plan` to see what would be removed and why the rest is kept"
 
@@ -100,6 +112,9 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 			})
 		}
 		step, found := known[c.Reason]
+		if fs.Type == "overlay" {
+			step = cmp.Or(onOverlay[step], step)
+		}
 		if IsCustom(c.Type) && c.Status == corev1.ConditionTrue {
 			step, found = StepOfProblem, true
 		}
