@@ -115,7 +115,7 @@ func (a *Agent) collected(l *loop.Loop, kind string, r runs.Report) {
 	}
 	if images := r.Count(runs.KindImage); images > 0 {
 		a.plane.recorder.Record(node, corev1.EventTypeNormal, "ImagesCollected", fmt.Sprintf(
-			"removed %d images (%s), freed %s and %d inodes%s; requested %s and %d; image sizes add up to %s",
+			"removed %d images (%s), freed %s and %d inodes%s; requested %s and %d; estimated %s",
 			images, r.Trigger, gc.Size(r.FreedBytes), r.FreedInodes, on, gc.Size(r.RequestedBytes), r.RequestedInodes, gc.Size(r.EstimatedBytes)))
 	}
 	if len(r.Warnings) > 0 { // the warnings contain figures that change, so with them each Event would be unique

@@ -247,7 +247,7 @@ func TestTheWatchdogTriggersForHangingRenewalsNotForFailedOnes(t *testing.T) {
 					if err := a.loops.Healthy(); (err != nil) != c.bites {
 						t.Fatalf("the stopped watchdog notifications for %v, want that: %v", err, c.bites)
 					}
-					if err := health.Healthy(); err == nil || !strings.Contains(err.Error(), "lease not renewed for") {
+					if err := health.Healthy(); err == nil || !strings.Contains(err.Error(), "lease not renewed ") {
 						t.Fatalf("Healthy() = %v, want it red in any case", err)
 					}
 				}

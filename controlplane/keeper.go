@@ -272,7 +272,11 @@ func (s LeaseStats) Expired(configured time.Duration) error {
 	if since.IsZero() || time.Since(since) < duration {
 		return nil
 	}
-	err := fmt.Errorf("lease not renewed for %v, valid for %v", time.Since(since).Round(time.Second), duration)
+	text := "lease not renewed for %v, valid for %v"
+	if s.LastRenewed.IsZero() {
+		text = "lease not renewed since the agent started %v ago, valid for %v"
+	}
+	err := fmt.Errorf(text, time.Since(since).Round(time.Second), duration)
 	if s.LastError != nil {
 		err = fmt.Errorf("%w: %w", err, s.LastError)
 	}

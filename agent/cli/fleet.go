@@ -154,7 +154,7 @@ func leaseViewOf(m fleet.Member) leaseView {
 func (p leaseView) String() string {
 	switch p.leaseState {
 	case expired:
-		return "expired " + age(p.age)
+		return "expired " + age(p.age-p.good) + " ago"
 	case ended:
 		return "deleted"
 	case none:

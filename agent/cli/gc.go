@@ -232,7 +232,7 @@ func printReport(t *table, r runs.Report) {
 		if len(r.Filesystems) > 0 {
 			on = " on " + strings.Join(r.Filesystems, " and ")
 		}
-		t.line("freed %s%s (measured); requested %s; image sizes add up to %s", size(r.FreedBytes), on, size(r.RequestedBytes), size(r.EstimatedBytes))
+		t.line("freed %s%s (measured); requested %s; estimated %s", size(r.FreedBytes), on, size(r.RequestedBytes), size(r.EstimatedBytes))
 	}
 	if r.RequestedInodes > 0 {
 		t.line("freed %d inodes (measured); requested %d; estimated %d", r.FreedInodes, r.RequestedInodes, r.EstimatedInodes)

@@ -103,9 +103,9 @@ func memberConditions(out *output, s api.Status, lost bool) string {
 		return when
 	}
 	reported, unknown, some := strings.Cut(text, "; Unknown: ")
-	text = reported + " (" + when + ")"
+	text = when + ": " + reported
 	if some {
-		text += "; Unknown: " + unknown
+		text += "; now Unknown: " + unknown
 	}
 	return text
 }

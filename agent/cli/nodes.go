@@ -32,13 +32,13 @@ func (a *app) nodesCommand() *cobra.Command {
 	cmd.Long = `Show the hosts of the fleet as the control plane stores them, the worst first.
 With NAME, show one host in full.
 
-LEASE shows how long ago the host renewed its Lease. "expired" means that the
-Lease was not renewed in time. "deleted" means that the control plane deleted
-the expired Lease. The age compares the clock of that host with the clock of
-this host: if it is implausible, check both clocks.
+LEASE shows how long ago the host renewed its Lease, or how long ago the Lease
+expired. "deleted" means that the control plane deleted the expired Lease. The
+age compares the clock of that host with the clock of this host: if it is
+implausible, check both clocks.
 
--o json and -o yaml print a v1.NodeList, sorted by name. Exits 0 also if hosts
-have problems.`
+-o json and -o yaml print a v1.NodeList, sorted by name; with NAME, the Node and
+its Lease. Exits 0 also if hosts have problems.`
 	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every two seconds until interrupted, less often if the list takes long")
 	return cmd
 }

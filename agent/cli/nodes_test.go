@@ -151,7 +151,7 @@ func TestWhatIsWrongWithAFleetIsInColour(t *testing.T) {
 	socket := serve(t, fleets()["much-is-wrong"])
 	plain := hostler(socket, "nodes").stdout
 	screen, _ := onTerminal(t, nil, map[string]string{"HOSTLER_SOCKET": socket}, "nodes")
-	for _, want := range []string{"  NAME           STATUS ", "\x1b[31;1mexpired 14m\x1b[0m   192.0.2.13", "\x1b[31;1mNotReady 5m20s\x1b[0m   12s ", "* rack3-node07   Ready 3d "} {
+	for _, want := range []string{"  NAME           STATUS ", "\x1b[31;1mexpired 13m ago\x1b[0m   192.0.2.13", "\x1b[31;1mNotReady 5m20s\x1b[0m   12s ", "* rack3-node07   Ready 3d "} {
 		if !strings.Contains(screen, want) {
 			t.Errorf("hostler nodes on a terminal = %q, want %q in it", screen, want)
 		}

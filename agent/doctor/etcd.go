@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ type Etcd struct {
 	// Unchecked reports that only the service can read the files.
 	Unchecked bool
 	Members   []Member
+	TLS       []string // flags of etcdctl for the configured files
 	Plain     []string // endpoints on the network that use plain http
 	Exposed   []string // files with secrets that other users on this host can read
 	// Certificate is the client certificate; nil if there is none, or if it cannot be read. Err is why
@@ -75,7 +75,7 @@ func etcdMembers(f Facts) Check {
 		if answered(err) || fileFault(err) {
 			what = "cannot connect to any member"
 		}
-		fix := etcdFix(err, unresponsive[0])
+		fix := e.fix(err, unresponsive[0])
 		if e.credentialsFault() {
 			what, fix = "cannot connect to any member", seeCredentials
 		}
@@ -85,7 +85,7 @@ func etcdMembers(f Facts) Check {
 	case e.WriteErr != nil:
 		return fail(e.writingFix(f, seeRights), "etcd answers, but the agent's last write failed: %v", e.WriteErr)
 	case len(unresponsive) > 0:
-		c := warn(etcdFix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
+		c := warn(e.fix(err, unresponsive[0]), "%d of %d members answer; no answer from %s: %v", len(e.Members)-len(unresponsive), len(e.Members), who, err)
 		c.NoAccess = !answered(err)
 		return c
 	case !e.Found && e.NotWritten != "":
@@ -108,8 +108,8 @@ func fileFault(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// etcdFix is the hint for a member that does not answer.
-func etcdFix(err error, endpoint string) string {
+// fix is the hint for a member that does not answer.
+func (e *Etcd) fix(err error, endpoint string) string {
 	switch {
 	case fileFault(err):
 		return "create the file, or correct its path in controlPlane.etcd; hostler reads the files automatically"
@@ -118,7 +118,8 @@ func etcdFix(err error, endpoint string) string {
 	case errors.Is(err, controlplane.ErrUnauthorized):
 		return "give this host credentials that the cluster accepts (/usr/share/doc/hostler/docs/reference/etcd.md); hostler reads the files automatically"
 	}
-	return fmt.Sprintf("check that the member and most others run, and that this host reaches it. For https, add --cacert, --cert and --key to this command: env -u ETCDCTL_ENDPOINTS etcdctl --endpoints=%s endpoint health", endpoint)
+	flags := strings.Join(append([]string{"--endpoints=" + endpoint}, e.TLS...), " ")
+	return "check that the member and most others run, and that this host reaches it: env -u ETCDCTL_ENDPOINTS etcdctl " + flags + " endpoint health"
 }
 
 // etcdCredentials checks the lifetime of the client certificate, who can read the secrets, and whether
@@ -138,7 +139,7 @@ func etcdCredentials(f Facts) Check {
 	if e.Err != nil {
 		c := fail("correct the file; hostler reads it again automatically", "%v", e.Err)
 		if fileFault(e.Err) {
-			c.Hint, c.NoAccess = etcdFix(e.Err, ""), true
+			c.Hint, c.NoAccess = e.fix(e.Err, ""), true
 		}
 		found.add(c)
 	}

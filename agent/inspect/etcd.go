@@ -49,6 +49,11 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 			e.Plain = append(e.Plain, to)
 		}
 	}
+	for _, f := range [][2]string{{"--cacert=", o.CA}, {"--cert=", o.Certificate}, {"--key=", o.Key}} {
+		if f[1] != "" {
+			e.TLS = append(e.TLS, f[0]+f[1])
+		}
+	}
 	begins, ends, err := o.Validity()
 	if e.Err = err; err == nil && !ends.IsZero() {
 		e.Certificate = &doctor.Certificate{Path: o.Certificate, Begins: begins, Ends: ends}

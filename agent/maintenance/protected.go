@@ -17,7 +17,7 @@ import (
 func Protected(d *Drained, j *journal.Journal, now time.Time, uptime time.Duration) (pods map[gc.PodKey]gc.Kept, uids map[string]gc.Kept) {
 	pods, uids = map[gc.PodKey]gc.Kept{}, map[string]gc.Kept{}
 	for _, p := range d.Kept(now) {
-		kept := gc.Kept{Reason: gc.Drained, Detail: "kept for a day, to be started again; hostler drain has stopped it"}
+		kept := gc.Kept{Reason: gc.Drained, Detail: "kept for a day; a drain stopped it"}
 		pods[gc.PodKey{Runtime: p.Runtime, ID: p.ID}] = kept
 		uids[cmp.Or(p.UID, p.ID)] = kept
 	}
