@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -28,7 +29,8 @@ func (a *app) fleetGetCommand() *cobra.Command {
 	})
 	cmd.Args = oneObject("KIND or KIND/NAME")
 	cmd.Long = `Show the objects of a kind: nodes, leases, events, pods, or a kind of your own.
-With a name, show one object in full, as YAML unless you set -o json.
+With a name, show one object in full, as YAML unless you set -o json. Events are
+shown with their reasons and messages, the last one at the end.
 
 Names are printed as they are stored: KIND/NAME, or KIND/NAMESPACE/NAME; an
 Event is events/NODE/NAME, a pod is pods/NODE/NAMESPACE/NAME. On Kubernetes, use
@@ -69,6 +71,10 @@ func printObjects(t *table, out *output, list answer.ObjectList) {
 		t.line("there are no %s", list.Kind)
 		return
 	}
+	if list.Kind == "events" {
+		printEvents(t, out, list.Objects)
+		return
+	}
 	t.row("NAME", "OWNERS", "AGE", "DELETION")
 	for _, o := range list.Objects {
 		old, deletion := "", o.Problem
@@ -85,6 +91,31 @@ func printObjects(t *table, out *output, list answer.ObjectList) {
 			deletion = "cannot be read: " + o.Problem
 		}
 		t.row(o.Name, strings.Join(o.Owners, ", "), old, deletion)
+	}
+}
+
+// lastSeen returns when an Event happened last; zero if it cannot be read.
+func lastSeen(o answer.Object) time.Time {
+	if o.Event == nil {
+		return time.Time{}
+	}
+	return o.Event.LastSeen
+}
+
+// printEvents lists Events, the last one at the end.
+func printEvents(t *table, out *output, events []answer.Object) {
+	slices.SortStableFunc(events, func(a, b answer.Object) int { return lastSeen(a).Compare(lastSeen(b)) })
+	t.row("NAME", "LAST SEEN", "REASON", "MESSAGE")
+	for _, o := range events {
+		if o.Event == nil {
+			t.row(o.Name, "", "", "cannot be read: "+o.Problem)
+			continue
+		}
+		seen := out.ago(o.Event.LastSeen)
+		if o.Event.Count > 1 {
+			seen += fmt.Sprintf(" (%d times)", o.Event.Count)
+		}
+		t.row(o.Name, seen, o.Event.Reason, o.Event.Message)
 	}
 }
 

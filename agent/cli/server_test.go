@@ -143,6 +143,12 @@ func TestFleetGet(t *testing.T) {
 	golden(t, "fleet/get", hostler("", "fleet", "get", "tickets", "--socket", socket).stdout)
 	golden(t, "fleet/get-none", hostler("", "fleet", "get", "leases", "--socket", serveFleet(t, "/v1/fleet/objects", serveranswer.ObjectList{Kind: "leases"})).stdout)
 
+	golden(t, "fleet/get-events", hostler("", "fleet", "get", "events", "--socket", serveFleet(t, "/v1/fleet/objects", serveranswer.ObjectList{Kind: "events", Objects: []serveranswer.Object{
+		{Name: "n1/n1.18a1", Event: &serveranswer.Event{Type: "Normal", Reason: "Registered", Message: "Node registered by hostler", Count: 2, LastSeen: ago(time.Minute)}},
+		{Name: "n2/n2.18a0", Event: &serveranswer.Event{Type: "Warning", Reason: "NodeNotReady", Message: "Node n2 is not ready", Count: 1, LastSeen: ago(5 * time.Minute)}},
+		{Name: "n3/broken", Problem: "unexpected end of JSON input"},
+	}})).stdout)
+
 	one := serveFleet(t, "/v1/fleet/objects", json.RawMessage(`{"kind":"Ticket","spec":{"big":12345678901234567890,"text":"a\u001b[31m"}}`))
 	for format, want := range map[string]string{
 		"table": "kind: Ticket\nspec:\n  big: 12345678901234567890\n  text: \"a\\e[31m\"\n",

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,9 +68,14 @@ func keyOf(text string) garbagecollector.Key {
 // ownKinds are the kinds that are not below objects/.
 func ownKinds() []string { return []string{store.Events.Name, store.Leases.Name, store.Nodes.Name} }
 
-// kindOf returns the kind of that name, metadata only.
+// kindOf returns the kind of that name, metadata only except for Events.
 func kindOf(name string) store.Kind {
-	for _, kind := range []store.Kind{store.Nodes, store.Leases, store.Events, store.Objects} {
+	if name == store.Events.Name {
+		whole := store.Events
+		whole.New = func() store.Object { return &corev1.Event{} }
+		return whole
+	}
+	for _, kind := range []store.Kind{store.Nodes, store.Leases, store.Objects} {
 		if kind.Name == name {
 			return kind.Metadata()
 		}
@@ -142,6 +148,9 @@ func (l *listing) Set(name string, o store.Object) {
 	if at := o.GetDeletionTimestamp(); at != nil {
 		a.Deleted = &at.Time
 	}
+	if e, is := o.(*corev1.Event); is {
+		a.Event = &answer.Event{Type: clean(e.Type), Reason: clean(e.Reason), Message: clean(e.Message), Count: e.Count, LastSeen: e.LastTimestamp.Time}
+	}
 	l.add(a)
 }
 
@@ -179,7 +188,7 @@ func (o *reader) explain(ctx context.Context, text string, err error) error {
 		case known:
 			e.Message = clean("there are no objects of kind " + kind)
 			if kind == "pods" {
-				e.Hint = "on etcd, a host publishes its pods if `status.pods` is true in its configuration"
+				e.Hint = "start pods, or check `status.pods` in the configuration of the hosts: if it is true, a host on etcd publishes its pods"
 			}
 		default:
 			e.Message, e.Hint = clean(fmt.Sprintf("there are no objects of kind %s", kind)), clean("use one of "+strings.Join(kinds, ", "))

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -92,7 +93,11 @@ func TestObjectsAreListed(t *testing.T) {
 	if o := list.Objects[2]; o.Created == nil || o.Deleted == nil || !slices.Equal(o.Finalizers, []string{"example.com/f"}) {
 		t.Errorf("ticket = %+v, want its times and finalizers", o)
 	}
-	for kind, want := range map[string]string{"nodes": "n1", "leases": "", "events": "n1/e", "pods": "n1/shop/web"} {
+	s.PutRaw(store.Events, "n1/f", []byte(`{"apiVersion":"v1","kind":"Event","metadata":{"namespace":"default","name":"f"},"type":"Warning","reason":"NodeGone","message":"gone\u001b[31m","count":3,"lastTimestamp":"2026-11-17T14:00:00Z"}`))
+	if e := decoded[answer.ObjectList](r, "/v1/fleet/objects?name=events").Objects[1].Event; e == nil || *e != (answer.Event{Type: "Warning", Reason: "NodeGone", Message: "gone?[31m", Count: 3, LastSeen: time.Date(2026, 11, 17, 14, 0, 0, 0, time.UTC)}) {
+		t.Errorf("Event = %+v, want what it says", e)
+	}
+	for kind, want := range map[string]string{"nodes": "n1", "leases": "", "events": "n1/e n1/f", "pods": "n1/shop/web"} {
 		var names []string
 		for _, o := range decoded[answer.ObjectList](r, "/v1/fleet/objects?name="+kind).Objects {
 			names = append(names, o.Name)

@@ -37,7 +37,7 @@ type ObjectList struct {
 	Objects []Object `json:"objects"`
 }
 
-// Object is the metadata of an object.
+// Object is the metadata of an object, and what an Event says.
 type Object struct {
 	Name       string     `json:"name"`   // name of the stored object, such as NAMESPACE/NAME
 	Owners     []string   `json:"owners"` // KIND/NAME
@@ -45,6 +45,16 @@ type Object struct {
 	Deleted    *time.Time `json:"deleted"` // when its deletion was requested
 	Finalizers []string   `json:"finalizers"`
 	Problem    string     `json:"problem,omitempty"` // why it cannot be read
+	Event      *Event     `json:"event,omitempty"`   // what an Event says; absent for other kinds
+}
+
+// Event is what an Event says.
+type Event struct {
+	Type     string    `json:"type"` // Normal or Warning
+	Reason   string    `json:"reason"`
+	Message  string    `json:"message"`
+	Count    int32     `json:"count"` // how often it has happened
+	LastSeen time.Time `json:"lastSeen"`
 }
 
 // The cascades of a deletion.
