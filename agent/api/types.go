@@ -247,6 +247,7 @@ type Pod struct {
 	Priority     int32              `json:"priority"`
 	Grace        metav1.Duration    `json:"grace"`
 	CreatedAt    time.Time          `json:"createdAt"`
+	Labels       []string           `json:"labels,omitempty"` // KEY=VALUE: hostler's labels and annotations, also of the containers
 	Containers   []Container        `json:"containers"`
 	LastShutdown *journal.PodRecord `json:"lastShutdown,omitempty"` // how the last shutdown treated the pod with this name
 }

@@ -55,6 +55,7 @@ func (b *Workloads) Pods(ctx context.Context) (api.PodList, error) {
 			Runtime: p.Runtime, ID: p.ID, UID: p.UID, Namespace: p.Namespace, Name: p.Name,
 			Ready: p.Ready, CreatedAt: p.CreatedAt,
 			Phase: phase[k], Priority: priority, Grace: planned[k].Grace,
+			Labels:       plan.OwnLabels(p),
 			Containers:   make([]api.Container, 0, len(p.Containers)),
 			LastShutdown: last[p.Namespace+"/"+p.Name],
 		}

@@ -48,7 +48,7 @@ func printPods(t *table, out *output, pods []api.Pod) {
 	}
 	header := []string{"NAMESPACE", "POD", "CONTAINERS", "STATE", "PHASE", "GRACE", "AGE"}
 	if out.wide() {
-		header = append(header, "PRIORITY", "ID", "RUNTIME", "LAST SHUTDOWN")
+		header = append(header, "PRIORITY", "ID", "RUNTIME", "LAST SHUTDOWN", "LABELS")
 	}
 	t.row(header...)
 	for _, p := range pods {
@@ -62,7 +62,7 @@ func printPods(t *table, out *output, pods []api.Pod) {
 			if p.LastShutdown != nil {
 				last = string(p.LastShutdown.Outcome)
 			}
-			row = append(row, fmt.Sprint(p.Priority), short(p.ID), p.Runtime, last)
+			row = append(row, fmt.Sprint(p.Priority), short(p.ID), p.Runtime, last, strings.Join(p.Labels, ", "))
 		}
 		t.row(row...)
 	}

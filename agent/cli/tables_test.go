@@ -37,7 +37,7 @@ func fullBackend() *backend {
 		status: healthy(),
 		pods: api.PodList{Pods: []api.Pod{
 			{
-				Runtime: "containerd", ID: strings.Repeat("1", 64), UID: "u1", Namespace: "shop", Name: "web-6f7d", Ready: true,
+				Runtime: "containerd", ID: strings.Repeat("1", 64), UID: "u1", Namespace: "shop", Name: "web-6f7d", Ready: true, Labels: []string{"hostler.io/keep=true"},
 				Phase: "regular", Grace: seconds(20), CreatedAt: ago(72 * time.Hour),
 				Containers:   []api.Container{{Name: "web", State: "Running", ExitCode: new(int32)}, {Name: "log", State: "Running", ExitCode: new(int32)}},
 				LastShutdown: &journal.PodRecord{Outcome: journal.Stopped},

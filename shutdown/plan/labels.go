@@ -169,6 +169,15 @@ func containerSources(c runtime.Container) []source {
 	return []source{{c.Name, c.Labels}, {c.Name, c.Annotations}}
 }
 
+// allSources returns the sources of a pod and of its containers.
+func allSources(p runtime.Pod) []source {
+	sources := podSources(p)
+	for _, c := range p.Containers {
+		sources = append(sources, containerSources(c)...)
+	}
+	return sources
+}
+
 // lookup returns the first value of key that parse accepts, with a note for each value that it
 // rejected before.
 func lookup[T any](p runtime.Pod, sources []source, key string, parse func(string) (T, error)) (value T, ok bool, notes []Note) {

@@ -36,16 +36,26 @@ func Ignored(phases []PhaseSpec, pods []runtime.Pod, rules Rules) []Note {
 	return withoutRepeats(append(New(phases, pods, rules, 0).Notes, UnknownLabels(pods)...))
 }
 
+// OwnLabels returns the labels and annotations in hostler's domain, of a pod and its containers, as
+// KEY=VALUE.
+func OwnLabels(p runtime.Pod) (list []string) {
+	for _, s := range allSources(p) {
+		for key, value := range s.values {
+			if strings.HasPrefix(key, domain) {
+				list = append(list, key+"="+value)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // UnknownLabels returns a note for each label and annotation that looks like one of hostler's but
 // is not, with the most similar valid one.
 func UnknownLabels(pods []runtime.Pod) []Note {
 	var notes []Note
 	for _, p := range pods {
-		sources := podSources(p)
-		for _, c := range p.Containers {
-			sources = append(sources, containerSources(c)...)
-		}
-		for _, s := range sources {
+		for _, s := range allSources(p) {
 			for _, key := range slices.Sorted(maps.Keys(s.values)) {
 				if problem := unknownKey(key); problem != "" {
 					notes = append(notes, Note{

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,5 +73,20 @@ func TestNoLabelOfHostlerIsCalledUnknown(t *testing.T) {
 		if len(notes) != 1 || !strings.HasSuffix(notes[0].Problem, " on pods") {
 			t.Errorf("UnknownLabels() of %s = %+v, want where it belongs", key[1], notes)
 		}
+	}
+}
+
+func TestOwnLabelsAreThoseOfThePodAndItsContainers(t *testing.T) {
+	got := plan.OwnLabels(runtime.Pod{
+		Labels:      map[string]string{"app": "shop", "hostler.io/keep": "true"},
+		Annotations: map[string]string{"hostler.io/critcal": "true"},
+		Containers: []runtime.Container{
+			{Name: "web", Labels: map[string]string{"hostler.io/grace-period": "90s", "hostler.io/keep": "true"}},
+			{Name: "log", Annotations: map[string]string{"hostler.io/grace-period": "5s"}},
+		},
+	})
+	want := []string{"hostler.io/critcal=true", "hostler.io/grace-period=5s", "hostler.io/grace-period=90s", "hostler.io/keep=true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("OwnLabels() = %q, want %q", got, want)
 	}
 }
