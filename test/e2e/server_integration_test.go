@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -203,9 +204,8 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 			agents[name].start()
 			f.becomes(name, corev1.ConditionTrue, "")
 			for _, reason := range []string{"NodeNotReady", "NodeUntainted"} {
-				eventually(t, "an Event says "+reason, func() bool {
-					text := f.ctl("get", "--prefix", "--print-value-only", "/hostler/events/"+name+"/")
-					return strings.Contains(text, `"reason":"`+reason+`"`)
+				eventually(t, "hostler fleet get events shows "+reason, func() bool {
+					return regexp.MustCompile(`(?m)^` + name + `/\S+ .* ago .*` + reason + ` `).MatchString(s.prints("get", "events"))
 				})
 			}
 		})
