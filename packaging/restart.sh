@@ -21,7 +21,7 @@ renew() {
 		echo "hostler: WARNING: this version rejects the configuration of the $name:"
 		echo "$faults"
 		echo "hostler: the $name was NOT ${verb}ed; if it runs, it has the previous version"
-		echo "hint: correct the files, check them with: $check, then: systemctl restart $unit"
+		echo "hint: correct the files until this succeeds: $check; only then: systemctl restart $unit"
 	} >&2
 }
 

@@ -24,12 +24,12 @@ func notStarted(pods []runtime.Pod, booted time.Time, history journal.History) (
 	return names
 }
 
-// notRestarted names the pods that the last shutdown or the last reboots by hostler stopped, that have not run since,
+// notRestarted names the pods that the last shutdown, power cut or reboots by hostler stopped, that have not run since,
 // and that hostler does not start. One that its runtime does not list any more was removed, unless the runtime runs
 // pods once. held are the restarts that are pending soon.
 func notRestarted(pods []runtime.Pod, booted time.Time, history journal.History, held []journal.Restart) (names []string) {
 	var stopped []journal.PodRecord
-	if r := history.Last; r != nil && r.Trigger != journal.TriggerUnknown && r.StartedAt.Before(booted) {
+	if r := history.Last; r != nil && r.StartedAt.Before(booted) {
 		stopped = r.Pods
 	}
 	if r := history.Drained; r != nil && r.Trigger == journal.TriggerReboot && r.StartedAt.Before(booted) {

@@ -113,7 +113,7 @@ func restartNote(p journal.PodRecord, all []journal.Restart) string {
 	return strings.Join(parts, "; ")
 }
 
-// notRestarted names the pods that ran before a reboot by hostler, do not run, and are not hostler's to start.
+// notRestarted names the pods that ran before a reboot, do not run, and are not hostler's to start.
 func notRestarted(out *output, s api.Status) string {
 	if len(s.NotRestarted) == 0 {
 		return ""

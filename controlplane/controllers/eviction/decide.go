@@ -40,6 +40,8 @@ type Taint struct {
 type Decision struct {
 	Now     []Eviction
 	Pending []Eviction // by time
+	// Deleting is the number of pods by Node whose deletion was requested, and that still exist.
+	Deleting map[string]int
 	// Next is when the same facts lead to another decision; zero if they never do.
 	Next time.Time
 }
@@ -73,9 +75,12 @@ func (e Eviction) Action() string {
 
 // Decide returns the pods to be evicted at a time, and the pending evictions.
 func Decide(hosts []Host, now time.Time) Decision {
-	var d Decision
+	d := Decision{Deleting: map[string]int{}}
 	for _, h := range hosts {
 		for _, pod := range h.Pods {
+			if pod.Deleting {
+				d.Deleting[h.Name]++
+			}
 			e, evict := judge(h, pod, now)
 			switch {
 			case !evict:
