@@ -230,7 +230,7 @@ func TestAConfigurationThatTheNewServerRefuses(t *testing.T) {
 				echo 'store: {type: etcd, etcd: {endpoints: ["http://127.0.0.1:2379"]}}' >/etc/hostler/server.yaml
 				step corrected; upgrade
 			`)
-			wants := []string{`/etc/hostler/server.yaml:1: store.type: "disk" is none of etcd, kubernetes`, "the server was NOT restarted", "check them with: hostler config check --server, then: systemctl restart hostler-server"}
+			wants := []string{`/etc/hostler/server.yaml:1: store.type: "disk" is none of etcd, kubernetes`, "the server was NOT restarted", "correct the files until this succeeds: hostler config check --server; only then: systemctl restart hostler-server"}
 			for part, wants := range map[string][]string{
 				"refused":   append([]string{"ended with 0"}, wants...),
 				"agent":     wants,
