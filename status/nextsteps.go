@@ -60,14 +60,14 @@ const stepDoctor = "run `hostler doctor` as root"
 const stepRuntime = "run `systemctl status UNIT`; if it runs, " + stepDoctor
 
 const (
-	stepSpace  = "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it"
+	stepSpace  = "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills MOUNTPOINT"
 	stepInodes = "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files"
 )
 
 // onOverlay are the steps for an overlay filesystem. Its files may have another device number than
 // its folders, so `du -x` leaves them out.
 var onOverlay = map[string]string{
-	stepSpace:  "run `find MOUNTPOINT -xdev -type f -printf '%s %p\\n' | sort -n | tail -20` to see the largest files on it",
+	stepSpace:  "run `find MOUNTPOINT -xdev -type f -printf '%s %p\\n' | sort -n | tail -20` to see the largest files on MOUNTPOINT",
 	stepInodes: "run `find MOUNTPOINT -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail -20` to find the folder with the most files",
 }
 
@@ -119,7 +119,7 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 			step, found = StepOfProblem, true
 		}
 		if c.Type == corev1.NodeDiskPressure && step != stepImages && shortOfImages(facts, c.Message) {
-			step += "; " + stepImages
+			step = stepImages + "; " + step
 		}
 		if strings.HasPrefix(c.Message, NoPressureSince) {
 			step = stepOver

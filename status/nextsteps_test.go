@@ -79,10 +79,10 @@ func started() status.Facts {
 
 // The reason is about one filesystem, the message about all that are short of space.
 func TestTheNextStepAboutDisksNamesThePlanIfImagesAreAmongThem(t *testing.T) {
-	const du, plan = "run `du -xah /var | sort -h | tail -20` to see what fills it", "run `hostler gc plan` to see what would be removed and why the rest is kept"
+	const du, plan = "run `du -xah /var | sort -h | tail -20` to see what fills /var", "run `hostler gc plan` to see what would be removed and why the rest is kept"
 	for message, want := range map[string]string{
 		"/var (ext4 on /dev/sda2) has 6% free, threshold 10%":                                                        du,
-		"/var (ext4 on /dev/sda2) has 6% free, threshold 10%; /images (xfs on /dev/sdb1) has 6% free, threshold 15%": du + "; " + plan,
+		"/var (ext4 on /dev/sda2) has 6% free, threshold 10%; /images (xfs on /dev/sdb1) has 6% free, threshold 15%": plan + "; " + du,
 	} {
 		facts := onNode("/var")
 		facts.Filesystems[1].Type, facts.Filesystems[1].Device = "xfs", "/dev/sdb1"
@@ -109,15 +109,15 @@ func TestNextStepsNameUnitsAndMountPoints(t *testing.T) {
 		facts  status.Facts
 		want   string
 	}{
-		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "run `du -xah /var | sort -h | tail -20` to see what fills it"},
-		"what a pod's start writes to": {corev1.NodeDiskPressure, "True", "StartFilesystemSpace", started(), "run `du -xah /run | sort -h | tail -20` to see what fills it"},
+		"a filesystem":                 {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/var"), "run `du -xah /var | sort -h | tail -20` to see what fills /var"},
+		"what a pod's start writes to": {corev1.NodeDiskPressure, "True", "StartFilesystemSpace", started(), "run `du -xah /run | sort -h | tail -20` to see what fills /run"},
 		"its inodes":                   {corev1.NodeDiskPressure, "True", "StartFilesystemInodes", started(), "run `du -x --inodes --max-depth=2 /tmp` to find the folder with the most files"},
-		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "run `du -xah '/mnt/two words' | sort -h | tail -20` to see what fills it"},
-		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "run `du -xah '/x'\\'';reboot' | sort -h | tail -20` to see what fills it"},
-		"an overlay":                   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", overlay, "run `find / -xdev -type f -printf '%s %p\\n' | sort -n | tail -20` to see the largest files on it"},
+		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "run `du -xah '/mnt/two words' | sort -h | tail -20` to see what fills '/mnt/two words'"},
+		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "run `du -xah '/x'\\'';reboot' | sort -h | tail -20` to see what fills '/x'\\'';reboot'"},
+		"an overlay":                   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", overlay, "run `find / -xdev -type f -printf '%s %p\\n' | sort -n | tail -20` to see the largest files on /"},
 		"its inodes on an overlay":     {corev1.NodeDiskPressure, "True", "NodeFilesystemInodes", overlay, "run `find / -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail -20` to find the folder with the most files"},
-		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "run `du -xah /var/lib/hostler | sort -h | tail -20` to see what fills it"},
-		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills it"},
+		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "run `du -xah /var/lib/hostler | sort -h | tail -20` to see what fills /var/lib/hostler"},
+		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills MOUNTPOINT"},
 		"a runtime":                    {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("docker", true), called("cri-o", false)), "run `systemctl status crio`; if it runs, run `hostler doctor` as root"},
 		"Podman":                       {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("podman", false)), "run `systemctl status podman.socket`; if it runs, run `hostler doctor` as root"},
 		"a runtime by its socket":      {corev1.NodeReady, "False", "RuntimeDown", runtimes(called("/run/x.sock", false), called("docker", false)), "run `systemctl status docker`; if it runs, run `hostler doctor` as root"},
