@@ -34,7 +34,8 @@ func (a *app) psCommand() *cobra.Command {
 			printPods(t, out, list.Pods)
 		})
 	})
-	cmd.Long = `List pods with their shutdown phase and grace period.
+	cmd.Long = `List pods with their shutdown phase and grace period. A phase also gets the
+time that earlier phases do not need.
 
 Outcomes of a shutdown: /usr/share/doc/hostler/docs/howto/last-shutdown.md`
 	cmd.Flags().BoolVar(&last, "last-shutdown", false, "show how each pod ended in the last shutdown")
