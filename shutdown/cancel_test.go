@@ -241,7 +241,9 @@ func TestRestartsAreRecordedBeforeSettledIsCalled(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
 				var reported []string
 				r.options.Settled = func() {
-					if current := r.options.Journal.Current(); current != nil || r.logind.preparing {
+					preparing := false
+					r.logind.change(func() { preparing = r.logind.preparing })
+					if current := r.options.Journal.Current(); current != nil || preparing {
 						t.Errorf("reported while %+v is in progress", current)
 					}
 					reported = append(reported, r.pending())
@@ -285,8 +287,7 @@ func TestAShutdownRightAfterACancelledOneKeepsItsRestarts(t *testing.T) {
 		if got := r.pending(); got != "web-c" {
 			t.Errorf("pending on the next boot = %q, want web", got)
 		}
-		r.logind.preparing = false
-		r.logind.locks = map[int]bool{}
+		r.logind.change(func() { r.logind.locks, r.logind.preparing = map[int]bool{}, false })
 		r.boot = "two"
 		r.start()
 	})

@@ -206,6 +206,13 @@ func (l *logind) announce(e shutdown.Event) {
 	}
 }
 
+// change changes the fake. Calls of an earlier process may still be in progress.
+func (l *logind) change(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
+
 // shutdown announces a shutdown.
 func (l *logind) shutdown(kind string) {
 	l.mu.Lock()

@@ -24,7 +24,7 @@ func TestTheNextProcessReportsTheLastShutdown(t *testing.T) {
 			r.logind.shutdown("reboot")
 			time.Sleep(5 * time.Second)
 			r.stop()
-			r.logind.preparing = false
+			r.logind.change(func() { r.logind.preparing = false })
 			r.boot = boot
 			r.start()
 			r.expect(shutdown.Armed, 1)
@@ -67,7 +67,7 @@ func TestAPowerCutIsNotGraceful(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.boot = "two"
-		r.logind.locks = map[int]bool{}
+		r.logind.change(func() { r.logind.locks = map[int]bool{} })
 		r.start()
 		last := r.guard.Status().Last
 		if last == nil || last.Graceful || last.BootID != "one" || last.Trigger != journal.TriggerUnknown || len(last.Pods) != 2 || last.Pods[0].Outcome != journal.Left {
@@ -111,7 +111,7 @@ func TestTheAgentIsRestartedInMidDrain(t *testing.T) {
 		}
 		r.stop()
 		r.boot = "two"
-		r.logind.preparing = false
+		r.logind.change(func() { r.logind.preparing = false })
 		r.start()
 		if again := r.guard.Status().Last; !sameRecord(again, last) {
 			t.Errorf("Last on the next boot = %+v, want %+v", again, last)
@@ -127,7 +127,7 @@ func TestAnInterruptedAndCancelledDrainIsSettled(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		r.stop()
 		r.logind.cancel()
-		r.logind.locks = map[int]bool{}
+		r.logind.change(func() { r.logind.locks = map[int]bool{} })
 		r.start()
 		r.expect(shutdown.Armed, 1)
 		if r.guard.Status().GoingDown() {

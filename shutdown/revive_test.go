@@ -147,7 +147,8 @@ func TestAHostThatGoesDownStartsNoServiceAgain(t *testing.T) {
 		r.expectSignals("web", "TERM@2s")
 		r.expectSignals("dns", "TERM@4s")
 		r.stop()
-		r.boot, r.logind.preparing = "two", false
+		r.boot = "two"
+		r.logind.change(func() { r.logind.preparing = false })
 		r.start()
 		time.Sleep(time.Minute)
 		r.expect(shutdown.Armed, 1)
@@ -212,7 +213,7 @@ func TestAServiceThatDoesNotStartIsTriedAgain(t *testing.T) {
 		}
 		// Even if this process ends.
 		r.stop()
-		r.logind.locks = map[int]bool{}
+		r.logind.change(func() { r.logind.locks = map[int]bool{} })
 		r.start()
 		time.Sleep(time.Minute)
 		s.breaks(false)
@@ -284,7 +285,7 @@ func TestAManualDrainKeepsPendingServices(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.stop()
-		r.logind.locks = map[int]bool{}
+		r.logind.change(func() { r.logind.locks = map[int]bool{} })
 		r.start()
 		s.breaks(false)
 		time.Sleep(time.Minute)
@@ -302,9 +303,9 @@ func TestAServiceIsStartedAgainAlsoOnceTheSettingIsGone(t *testing.T) {
 				r.logind.shutdown("reboot")
 				time.Sleep(after)
 				r.stop()
-				r.logind.locks = map[int]bool{}
+				r.logind.change(func() { r.logind.locks = map[int]bool{} })
 				r.options.First.Names = nil
-				r.logind.preparing = false
+				r.logind.change(func() { r.logind.preparing = false })
 				r.start()
 				time.Sleep(time.Minute)
 				s.expectRestart(t)

@@ -96,7 +96,7 @@ func unitsHost(r *rig) *units {
 func (r *rig) again(preparing bool) {
 	r.t.Helper()
 	r.stop()
-	r.logind.locks, r.logind.preparing = map[int]bool{}, preparing
+	r.logind.change(func() { r.logind.locks, r.logind.preparing = map[int]bool{}, preparing })
 	r.start()
 }
 
