@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/bounded"
@@ -146,7 +145,7 @@ func (p *Publisher) remove(ctx context.Context) error {
 // repeat calls do when the Publisher is woken, or after the returned time. After errors, the
 // intervals grow. It logs when a problem begins and ends.
 func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.Duration, error)) error {
-	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
+	fresh := controlplane.Retry()
 	pause, failing := fresh, false
 	for {
 		began := time.Now()
