@@ -274,7 +274,7 @@ func (s LeaseStats) Expired(configured time.Duration) error {
 	}
 	text := "lease not renewed for %v, valid for %v"
 	if s.LastRenewed.IsZero() {
-		text = "lease not renewed since the agent started %v ago, valid for %v"
+		text = "lease not renewed since the first attempt %v ago, valid for %v"
 	}
 	err := fmt.Errorf(text, time.Since(since).Round(time.Second), duration)
 	if s.LastError != nil {

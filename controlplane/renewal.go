@@ -152,7 +152,8 @@ func (k *LeaseKeeper) note(err error) {
 	case err == nil && failures > 0:
 		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures, "after", time.Since(k.outage.since).Round(time.Second))
 	}
-	if expired := k.stats.Expired(k.policy.Duration); err != nil && expired != nil && !k.outage.expired {
+	_, taken := errors.AsType[*IdentityError](err) // then the Lease is another machine's
+	if expired := k.stats.Expired(k.policy.Duration); err != nil && !taken && expired != nil && !k.outage.expired {
 		k.outage.expired = true
 		k.log.Error("lease expired", "node", k.policy.Node, "error", expired)
 	}

@@ -64,11 +64,16 @@ const (
 	stepInodes = "run `du -x --inodes --max-depth=2 MOUNTPOINT` to find the folder with the most files"
 )
 
-// onOverlay are the steps for an overlay filesystem. Its files may have another device number than
-// its folders, so `du -x` leaves them out.
-var onOverlay = map[string]string{
-	stepSpace:  "run `find MOUNTPOINT -xdev -type f -printf '%s %p\\n' | sort -n | tail -20` to see the largest files on MOUNTPOINT",
-	stepInodes: "run `find MOUNTPOINT -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail -20` to find the folder with the most files",
+// onOverlay returns the step for an overlay filesystem. Its files may have another device number
+// than its folders, so `du -x` leaves them out.
+func onOverlay(step string) string {
+	switch step {
+	case stepSpace:
+		return "run `find MOUNTPOINT -xdev -type f -printf '%k KiB %p\\n' | sort -n | tail -20` to see the largest files on MOUNTPOINT"
+	case stepInodes:
+		return "run `find MOUNTPOINT -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail -20` to find the folder with the most files"
+	}
+	return step
 }
 
 const stepImages = "run `hostler gc plan` to see what would be removed and why the rest is kept"
@@ -113,7 +118,7 @@ func NextSteps(conditions []corev1.NodeCondition, facts Facts) map[corev1.NodeCo
 		}
 		step, found := known[c.Reason]
 		if fs.Type == "overlay" {
-			step = cmp.Or(onOverlay[step], step)
+			step = onOverlay(step)
 		}
 		if IsCustom(c.Type) && c.Status == corev1.ConditionTrue {
 			step, found = StepOfProblem, true

@@ -114,7 +114,7 @@ func TestNextStepsNameUnitsAndMountPoints(t *testing.T) {
 		"its inodes":                   {corev1.NodeDiskPressure, "True", "StartFilesystemInodes", started(), "run `du -x --inodes --max-depth=2 /tmp` to find the folder with the most files"},
 		"a mount point with a blank":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/mnt/two words"), "run `du -xah '/mnt/two words' | sort -h | tail -20` to see what fills '/mnt/two words'"},
 		"a mount point with a quote":   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode("/x';reboot"), "run `du -xah '/x'\\'';reboot' | sort -h | tail -20` to see what fills '/x'\\'';reboot'"},
-		"an overlay":                   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", overlay, "run `find / -xdev -type f -printf '%s %p\\n' | sort -n | tail -20` to see the largest files on /"},
+		"an overlay":                   {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", overlay, "run `find / -xdev -type f -printf '%k KiB %p\\n' | sort -n | tail -20` to see the largest files on /"},
 		"its inodes on an overlay":     {corev1.NodeDiskPressure, "True", "NodeFilesystemInodes", overlay, "run `find / -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail -20` to find the folder with the most files"},
 		"a folder without a mount":     {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", onNode(""), "run `du -xah /var/lib/hostler | sort -h | tail -20` to see what fills /var/lib/hostler"},
 		"no filesystem that is known":  {corev1.NodeDiskPressure, "True", "NodeFilesystemSpace", status.Facts{}, "run `du -xah MOUNTPOINT | sort -h | tail -20` to see what fills MOUNTPOINT"},

@@ -66,8 +66,8 @@ type Status struct {
 	// NotStarted names the containers that should run by their restart policy, and have not been
 	// started since the boot.
 	NotStarted []string `json:"notStarted,omitempty"`
-	// NotRestarted names the pods that the last reboot stopped, that have not run since, and
-	// that hostler does not start.
+	// NotRestarted names the pods that ran before the boot, that have not run since, and that
+	// hostler does not start.
 	NotRestarted []string `json:"notRestarted,omitempty"`
 	// ScheduledShutdown is a shutdown that logind begins later, as after `shutdown +30`; absent if
 	// there is none.

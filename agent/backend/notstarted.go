@@ -24,26 +24,33 @@ func notStarted(pods []runtime.Pod, booted time.Time, history journal.History) (
 	return names
 }
 
-// notRestarted names the pods that the last shutdown, power cut or reboots by hostler stopped, that have not run since,
-// and that hostler does not start. One that its runtime does not list any more was removed, unless the runtime runs
-// pods once. held are the restarts that are pending soon.
+// notRestarted names the pods that ran before the boot, that have not run since, and that hostler does not start: those
+// that the last shutdown, power cut or reboots by hostler ended. One that its runtime does not list any more was
+// removed, unless the runtime runs pods once. held are the restarts that are pending soon.
 func notRestarted(pods []runtime.Pod, booted time.Time, history journal.History, held []journal.Restart) (names []string) {
-	var stopped []journal.PodRecord
-	if r := history.Last; r != nil && r.StartedAt.Before(booted) {
-		stopped = r.Pods
-	}
-	if r := history.Drained; r != nil && r.Trigger == journal.TriggerReboot && r.StartedAt.Before(booted) {
-		stopped = slices.Concat(r.Earlier, r.Pods, stopped)
-	}
 	type key struct{ runtime, namespace, name string }
-	listed, ran, started := map[key]bool{}, map[key]bool{}, map[key]time.Time{}
+	listed, ran, starts, started := map[key]bool{}, map[key]bool{}, map[key]bool{}, map[key]time.Time{}
 	for _, p := range pods {
 		k := key{p.Runtime, p.Namespace, p.Name}
 		listed[k] = true
 		for _, c := range p.Containers {
+			starts[k] = starts[k] || slices.Contains([]runtime.Restart{runtime.RestartByRuntime, runtime.RestartUnlessStopped, runtime.RestartByUnit}, c.Restart)
 			ran[k] = ran[k] || c.State == runtime.Running || c.StartedAt.After(booted)
 			if c.StartedAt.After(started[k]) {
 				started[k] = c.StartedAt
+			}
+		}
+	}
+	var stopped []journal.PodRecord
+	if r := history.Drained; r != nil && r.Trigger == journal.TriggerReboot && r.StartedAt.Before(booted) {
+		stopped = slices.Concat(r.Earlier, r.Pods)
+	}
+	if r := history.Last; r != nil && r.StartedAt.Before(booted) {
+		cut := r.Trigger == journal.TriggerUnknown
+		for _, p := range r.Pods {
+			// After a power cut, runtimes and units start theirs; notStarted has those that fail.
+			if !cut || time.Since(booted) >= restart.BootSettled && !starts[key{p.Runtime, p.Namespace, p.Name}] {
+				stopped = append(stopped, p)
 			}
 		}
 	}

@@ -105,17 +105,17 @@ func lastSeen(o answer.Object) time.Time {
 // printEvents lists Events, the last one at the end.
 func printEvents(t *table, out *output, events []answer.Object) {
 	slices.SortStableFunc(events, func(a, b answer.Object) int { return lastSeen(a).Compare(lastSeen(b)) })
-	t.row("NAME", "LAST SEEN", "REASON", "MESSAGE")
+	t.row("NAME", "LAST SEEN", "TYPE", "REASON", "MESSAGE")
 	for _, o := range events {
 		if o.Event == nil {
-			t.row(o.Name, "", "", "cannot be read: "+o.Problem)
+			t.row(o.Name, "", "", "", "cannot be read: "+o.Problem)
 			continue
 		}
 		seen := out.ago(o.Event.LastSeen)
 		if o.Event.Count > 1 {
 			seen += fmt.Sprintf(" (%d times)", o.Event.Count)
 		}
-		t.row(o.Name, seen, o.Event.Reason, o.Event.Message)
+		t.row(o.Name, seen, o.Event.Type, o.Event.Reason, o.Event.Message)
 	}
 }
 

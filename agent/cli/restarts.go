@@ -118,7 +118,7 @@ func notRestarted(out *output, s api.Status) string {
 	if len(s.NotRestarted) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s that the reboot stopped; hostler does not start them: %s", out.yellow(count(len(s.NotRestarted), "pod")), strings.Join(s.NotRestarted, ", "))
+	return fmt.Sprintf("%s that ran before the boot; hostler does not start them: %s", out.yellow(count(len(s.NotRestarted), "pod")), strings.Join(s.NotRestarted, ", "))
 }
 
 // printAfterBoot prints who starts the containers of pods after a boot. restart is `shutdown.restartAfterBoot`.

@@ -165,7 +165,10 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 	case s.Store.Refused:
 		store += ", " + out.red("refuses this server") + ": " + t.below(s.Store.Error)
 	default:
-		store += ", " + out.red("does not answer") + ", so all below is as last read: " + t.below(s.Store.Error)
+		store += ", " + out.red("does not answer") + ": " + t.below(s.Store.Error)
+		if s.Nodes > 0 {
+			store += "; Nodes, Leases and zones are as last read"
+		}
 	}
 	t.row("STORE", store)
 	if trouble, fix := doctor.ServerConfiguration(s.Configuration); trouble != "" {

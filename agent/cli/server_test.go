@@ -80,7 +80,7 @@ func TestFleetStatusDistinguishesMissingRightsFromNoAnswer(t *testing.T) {
 		"silent":  {Type: "etcd", Endpoint: "https://e1:2379", Error: "connection refused"},
 	} {
 		socket := serveFleet(t, "/v1/fleet/status", serveranswer.Status{
-			Version: "1.2.3", Candidate: "e1_1_a", Store: store,
+			Version: "1.2.3", Candidate: "e1_1_a", Store: store, Nodes: 3,
 			Controllers: []serveranswer.Controller{{Name: "clones", State: serveranswer.Starting, Paused: "the store does not answer", Message: "election: elect elections/clones: " + store.Error}},
 			Loops:       []loop.Health{{Name: "nodes", LastError: "follow nodes: " + store.Error}},
 		})

@@ -167,7 +167,7 @@ func lease(out *output, s api.Status) string {
 		return "paused, see above"
 	}
 	if s.Lease == nil || s.Lease.Spec.RenewTime == nil {
-		return "none since the agent started"
+		return "none stored yet"
 	}
 	line := "renewed " + out.ago(s.Lease.Spec.RenewTime.Time)
 	if d := s.Lease.Spec.LeaseDurationSeconds; d != nil {

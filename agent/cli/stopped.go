@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/runtime"
@@ -13,16 +14,16 @@ import (
 
 // stoppedNow is the current state of the containers and pods of a drain; nil right after the drain.
 type stoppedNow struct {
-	exited   map[container]bool
-	runs     map[string]bool // pods by NAMESPACE/NAME
-	byReboot []string        // pods that the last reboot stopped, and that hostler does not start
+	exited map[container]bool
+	runs   map[string]bool // pods by NAMESPACE/NAME
 }
 
 // container identifies a container of this host.
 type container struct{ runtime, id string }
 
-// stillStopped returns the record of the last drain, and the current state of its pods. Without a
-// drain or a reboot, or if the agent does not report all pods, the record is empty.
+// stillStopped returns the record of the last drain, and the current state of its pods. It adds the
+// pods that ran before the last boot and that hostler does not start. The record is empty without
+// both, or if the agent does not report all pods.
 func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedNow) {
 	s, err := c.Status(ctx)
 	if err != nil || s.Shutdown.Drained == nil && len(s.NotRestarted) == 0 {
@@ -32,8 +33,23 @@ func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedN
 	if err != nil || list.Message != "" {
 		return journal.Record{}, nil
 	}
-	now := &stoppedNow{exited: map[container]bool{}, runs: map[string]bool{}, byReboot: s.NotRestarted}
+	now := &stoppedNow{exited: map[container]bool{}, runs: map[string]bool{}}
+	var stopped journal.Record
+	if s.Shutdown.Drained != nil {
+		stopped = *s.Shutdown.Drained
+	}
+	stopped.Pods = slices.Clone(stopped.Pods)
+	unlisted := slices.Clone(s.NotRestarted)
 	for _, p := range list.Pods {
+		if name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"); slices.Contains(s.NotRestarted, name) {
+			unlisted = slices.DeleteFunc(unlisted, func(n string) bool { return n == name })
+			record := journal.PodRecord{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name, Outcome: journal.Stopped}
+			record.Asked, record.Names = map[string]time.Time{}, map[string]string{}
+			for _, of := range p.Containers {
+				record.Asked[of.ID], record.Names[of.ID] = p.CreatedAt, of.Name
+			}
+			stopped.Pods = append(stopped.Pods, record)
+		}
 		for _, of := range p.Containers {
 			switch of.State {
 			case runtime.Running.String():
@@ -43,10 +59,10 @@ func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedN
 			}
 		}
 	}
-	if s.Shutdown.Drained == nil {
-		return journal.Record{}, now
+	for _, name := range unlisted {
+		stopped.Pods = append(stopped.Pods, journal.PodRecord{Name: name, Outcome: journal.Stopped})
 	}
-	return *s.Shutdown.Drained, now
+	return stopped, now
 }
 
 // podRuns reports whether a pod with this name runs. Its orchestrator or unit may have created it
@@ -79,18 +95,12 @@ func stoppedPods(r journal.Record, now *stoppedNow) (pods []journal.PodRecord) {
 }
 
 // printStopped lists the pods that a drain, and earlier drains of the same maintenance period,
-// stopped and that do not run now. It adds pods that a reboot after the drain stopped. It also
-// prints how to start each.
+// stopped and that do not run now. It also prints how to start each.
 func printStopped(t *table, r journal.Record, now *stoppedNow) {
 	start := map[string][]string{} // names by command
-	var units, others, byReboot []string
-	by := "the drain"
-	if now != nil {
-		byReboot = now.byReboot
-	}
+	var units, others []string
 	for _, p := range stoppedPods(r, now) {
 		name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
-		byReboot = slices.DeleteFunc(byReboot, func(n string) bool { return n == name })
 		command := ""
 		for _, program := range []string{"docker", "podman"} {
 			if strings.HasPrefix(p.Runtime, program) {
@@ -112,13 +122,10 @@ func printStopped(t *table, r journal.Record, now *stoppedNow) {
 			}
 		}
 	}
-	if len(byReboot) > 0 {
-		others, by = append(others, byReboot...), "a drain or the reboot"
-	}
 	if len(start)+len(units)+len(others) == 0 {
 		return
 	}
-	t.line("hostler does not start what %s stopped. To start it again:", by)
+	t.line("hostler does not start the stopped pods. To start them again:")
 	for _, command := range []string{"docker start", "podman start"} {
 		if ids := start[command]; len(ids) > 0 {
 			slices.Sort(ids)

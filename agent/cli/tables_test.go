@@ -239,7 +239,7 @@ func TestTables(t *testing.T) {
 	rebootedAfterDrain, rebooted := fullBackend(), fullBackend()
 	rebootedAfterDrain.status.Shutdown.Drained, rebootedAfterDrain.pods = uncordoned.status.Shutdown.Drained, uncordoned.pods
 	rebooted.pods = uncordoned.pods
-	rebootedAfterDrain.status.NotRestarted, rebooted.status.NotRestarted = []string{"hand", "kube-system/dns"}, []string{"kube-system/dns"}
+	rebootedAfterDrain.status.NotRestarted, rebooted.status.NotRestarted = []string{"hand", "kube-system/dns"}, []string{"kube-system/dns", "shop"}
 	drainedTwice := fullBackend()
 	secondDrain := ofContainers.drained.Record.Clone()
 	secondDrain.Pods = []journal.PodRecord{

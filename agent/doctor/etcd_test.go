@@ -87,8 +87,8 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 	}{
 		{"nobody answers", func(f *doctor.Facts) {
 			unresponsive(f, clientError(controlplane.ErrUnavailable))
-			f.Etcd.LeaseExpired = "lease not renewed for 50s"
-		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 endpoint health", "fail etcd-node|the lease has expired: lease not renewed for 50s|see check etcd"}},
+			f.Etcd.LeaseExpired, f.Etcd.TLS = "lease not renewed for 50s", []string{"--cacert=/etc/hostler/ca.crt", "--cert=/etc/hostler/etcd.crt"}
+		}, []string{"fail etcd|no member answers|etcdctl --endpoints=https://e1:2379 --cacert=/etc/hostler/ca.crt --cert=/etc/hostler/etcd.crt endpoint health", "fail etcd-node|the lease has expired: lease not renewed for 50s|see check etcd"}},
 		{"the files are the service's own", func(f *doctor.Facts) { f.Etcd = &doctor.Etcd{Unchecked: true} }, []string{"unknown etcd|not checked|see check agent"}},
 		{
 			"one member is away", func(f *doctor.Facts) { f.Etcd.Members[1].Err = clientError(controlplane.ErrUnavailable) },

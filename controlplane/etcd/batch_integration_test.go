@@ -185,6 +185,7 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 				<-stopped
 				time.AfterFunc(time.Duration(i%40)*time.Millisecond, func() { cancel(context.DeadlineExceeded) })
 			})
+			once.Do(reading.Done)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Update(%s) = %v while etcd is stopped, want that it timed out", o.GetName(), err)
 			}
@@ -199,15 +200,22 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 	if err := c.Members[0].Continue(); err != nil {
 		t.Fatal(err)
 	}
+	var conflicts atomic.Int64
 	for _, o := range stored {
 		writing.Go(func() {
 			err := release(t.Context(), o, func() {})
+			if errors.Is(err, controlplane.ErrConflict) {
+				conflicts.Add(1)
+			}
 			if err != nil && !errors.Is(err, controlplane.ErrConflict) {
 				t.Errorf("Update(%s) = %v, want no error or a conflict", o.GetName(), err)
 			}
 		})
 	}
 	writing.Wait()
+	if conflicts.Load() == 0 {
+		t.Error("no write was stored after it had timed out")
+	}
 	for _, o := range stored {
 		key := "/hostler/nodes/" + o.GetName()
 		text, err := c.Ctl(t.Context(), "get", key, "-w", "fields")

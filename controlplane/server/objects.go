@@ -68,14 +68,9 @@ func keyOf(text string) garbagecollector.Key {
 // ownKinds are the kinds that are not below objects/.
 func ownKinds() []string { return []string{store.Events.Name, store.Leases.Name, store.Nodes.Name} }
 
-// kindOf returns the kind of that name, metadata only except for Events.
+// kindOf returns the kind of that name, metadata only.
 func kindOf(name string) store.Kind {
-	if name == store.Events.Name {
-		whole := store.Events
-		whole.New = func() store.Object { return &corev1.Event{} }
-		return whole
-	}
-	for _, kind := range []store.Kind{store.Nodes, store.Leases, store.Objects} {
+	for _, kind := range []store.Kind{store.Nodes, store.Leases, store.Events, store.Objects} {
 		if kind.Name == name {
 			return kind.Metadata()
 		}
@@ -90,7 +85,11 @@ func (o *reader) list(ctx context.Context, name string) (answer.ObjectList, erro
 	if faults := validation.IsDNS1123Label(name); len(faults) > 0 {
 		err = fmt.Errorf("%w: %s", controlplane.ErrInvalid, faults[0])
 	} else {
-		list.Objects, err = o.follow(ctx, kindOf(name))
+		kind := kindOf(name)
+		if name == store.Events.Name { // their messages are listed, too
+			kind.New = func() store.Object { return &corev1.Event{} }
+		}
+		list.Objects, err = o.follow(ctx, kind)
 	}
 	if err == nil && len(list.Objects) == 0 && !slices.Contains(ownKinds(), name) {
 		err = controlplane.ErrNotFound
@@ -150,6 +149,9 @@ func (l *listing) Set(name string, o store.Object) {
 	}
 	if e, is := o.(*corev1.Event); is {
 		a.Event = &answer.Event{Type: clean(e.Type), Reason: clean(e.Reason), Message: clean(e.Message), Count: e.Count, LastSeen: e.LastTimestamp.Time}
+		if e.LastTimestamp.IsZero() { // as by clients of events.k8s.io
+			a.Event.LastSeen = e.EventTime.Time
+		}
 	}
 	l.add(a)
 }

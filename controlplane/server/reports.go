@@ -121,7 +121,7 @@ func nextOnPods(node string, evictions *eviction.Report, onKubernetes bool) stri
 	switch evicted := evictions.Decision.Deleting[node]; left {
 	case 0:
 		if evicted > 0 {
-			return fmt.Sprintf("evicted pods: %d; their objects stay until the host returns or its Node is deleted", evicted)
+			return fmt.Sprintf("pods whose deletion is requested: %d; an object stays until its pod ends or the Node is deleted", evicted)
 		}
 		if !onKubernetes {
 			return "no pod on it is left to evict (only hosts with `status.pods: true` publish their pods)"

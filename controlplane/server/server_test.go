@@ -236,7 +236,7 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	deleted := metav1.Now()
 	s.Put(store.Pods(true), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", DeletionTimestamp: &deleted}, Spec: corev1.PodSpec{NodeName: "sick1"}})
 	r.eventually("the pod is evicted", func(answer.Status) bool {
-		return nextFor(r, "sick1") == "evicted pods: 1; their objects stay until the host returns or its Node is deleted"
+		return nextFor(r, "sick1") == "pods whose deletion is requested: 1; an object stays until its pod ends or the Node is deleted"
 	})
 	s.Remove(store.Pods(true), "sick1/shop/web-1")
 	r.eventually("no pod is left", func(answer.Status) bool {

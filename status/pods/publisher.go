@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/bounded"
@@ -145,8 +146,8 @@ func (p *Publisher) remove(ctx context.Context) error {
 // repeat calls do when the Publisher is woken, or after the returned time. After errors, the
 // intervals grow. It logs when a problem begins and ends.
 func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.Duration, error)) error {
-	fresh := controlplane.Retry()
-	pause, failing := fresh, false
+	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
+	pause, silent, failing := fresh, controlplane.Retry(), false
 	for {
 		began := time.Now()
 		bound, cancel := context.WithTimeoutCause(ctx, passTimeout, controlplane.ErrNoAnswer)
@@ -160,14 +161,18 @@ func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.D
 				p.o.Log.Warn("cannot update pod objects", "error", err)
 			}
 			failing = true
-			if err := bounded.Sleep(ctx, pause.Step()); err != nil {
+			next := &pause
+			if errors.Is(err, controlplane.ErrUnavailable) { // then it answers again as soon as other writes
+				next = &silent
+			}
+			if err := bounded.Sleep(ctx, next.Step()); err != nil {
 				return err
 			}
 			continue
 		case failing:
 			p.o.Log.Info("pod objects updated again")
 		}
-		pause, failing = fresh, false
+		pause, silent, failing = fresh, controlplane.Retry(), false
 		select {
 		case <-p.wake:
 		case <-time.After(next):
