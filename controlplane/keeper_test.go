@@ -315,8 +315,12 @@ func TestTwoAgentsOfOneNameDoNotShareALease(t *testing.T) {
 		p.Now = ahead.now
 		_, stopFirst := keep(t, fake, p, quiet())
 		synctest.Wait()
-		second, _ := keep(t, fake, policy(there), quiet())
+		var log journal
+		second, _ := keep(t, fake, policy(there), log.logger())
 		after(5 * time.Minute)
+		if n := log.count("ERROR"); n != 0 {
+			t.Errorf("%d errors in the log of the second agent, want none: no Lease of it has expired", n)
+		}
 		var identity *controlplane.IdentityError
 		if stats := second.Stats(); !errors.As(stats.LastError, &identity) || stats.Renewals != 0 {
 			t.Fatalf("Stats() of the second agent = %+v, want an IdentityError and no renewal", stats)
