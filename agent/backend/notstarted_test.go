@@ -63,7 +63,8 @@ func TestPodsThatHostlerDoesNotStartAfterItsReboot(t *testing.T) {
 	}
 	cut := history(journal.TriggerReboot)
 	cut.Drained, cut.Last = nil, &journal.Record{BootID: "1", Trigger: journal.TriggerUnknown, Pods: []journal.PodRecord{
-		{Runtime: "containerd", Name: "critical", Outcome: journal.Left}, {Runtime: "containerd", Name: "revived", Outcome: journal.Left},
+		{Runtime: "containerd", Name: "critical", Outcome: journal.Left},
+		{Runtime: "containerd", Name: "revived", Outcome: journal.Left},
 		{Runtime: "docker", Name: "held", Outcome: journal.Left},
 	}}
 	pods[0].Containers[0].Restart = runtime.RestartByRuntime
