@@ -63,9 +63,13 @@ func TestAFilesystemThatPodsNeedIsFull(t *testing.T) {
 		if mountpoint == "/var/lib/hostler" {
 			t.Fatal("the state folder is a mount of its own on the host")
 		}
-		reports(status.ReasonNodeFilesystemSpace, mountpoint+" (", "du -xah "+mountpoint+" | sort -h | tail -20`")
-		if shown := m.Run("du -xah " + mountpoint + " | sort -h | tail -20 | wc -l"); strings.TrimSpace(shown) == "1" {
-			t.Errorf("the next step shows %s line of %s", shown, mountpoint)
+		m.Run("dd if=/dev/zero of=/var/log/fill bs=1M count=200 2>/dev/null")
+		reports(status.ReasonNodeFilesystemSpace, mountpoint+" (", mountpoint+" ", "| tail -20`")
+		step := m.Status().NextSteps[corev1.NodeDiskPressure]
+		_, command, _ := strings.Cut(step, "`")
+		command, _, _ = strings.Cut(command, "`")
+		if shown := m.Run(command); !strings.Contains(shown, "/var/log/fill") {
+			t.Errorf("`%s` shows %s, want the file that fills %s", command, shown, mountpoint)
 		}
 	})
 }
