@@ -263,6 +263,25 @@ func TestAHostThatWasLostIsReadySinceItsFirstWrite(t *testing.T) {
 	})
 }
 
+// The write comes before the watch has seen the change.
+func TestAHostThatWasLostInAnOutageIsReadySinceItsReturn(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		time.Sleep(time.Minute)
+		d.client.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+		time.Sleep(3 * time.Minute)
+		d.edit(t, lose)
+		time.Sleep(3 * time.Minute)
+		d.client.Heal()
+		healed := time.Now()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if back := ready(d.stored(t)); back.Status != corev1.ConditionTrue || back.LastTransitionTime.Time.Before(healed) {
+			t.Errorf("the stored Ready is %+v, want it True, and not before %v", back, healed)
+		}
+	})
+}
+
 // The conditions must be written again by the host, even if nothing has changed on it and its Lease
 // is renewed already.
 func TestAHostThatWasMarkedLostWritesItsStatus(t *testing.T) {

@@ -67,6 +67,9 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		return false, fmt.Errorf("read what was reported before: %w", r.observation.forgotten)
 	}
 	outage := r.view.failed()
+	if outage && r.registration.state == Registered { // the host may have been marked as lost meanwhile
+		r.registration.to(Outdated)
+	}
 	if err := r.enroll(ctx, node); err != nil {
 		if errors.Is(err, errAwaited) {
 			return false, nil
