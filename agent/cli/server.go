@@ -303,7 +303,7 @@ func idle(out *output, c answer.ControllerPlan) string {
 	}
 	line := "nothing is due. It watches " + c.Watches
 	if c.Next != nil && c.Next.After(out.now()) {
-		line += fmt.Sprintf(". The next Lease ends in %s, unless its host renews it", c.Next.Sub(out.now()).Round(time.Second))
+		line += fmt.Sprintf(". It decides again in %s, or when something changes", c.Next.Sub(out.now()).Round(time.Second))
 	}
 	return line
 }

@@ -23,7 +23,7 @@ import (
 type report struct {
 	at, oldestDue time.Time // zero for never
 	watches       string    // input of its decisions
-	next          time.Time // when a Lease expires that its host does not renew; zero if unknown
+	next          time.Time // when it decides again without a change; zero if unknown
 	paused        string
 	due, pending  int
 	lag           time.Duration    // of the watch

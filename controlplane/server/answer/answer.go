@@ -130,8 +130,8 @@ type ControllerPlan struct {
 	Paused string `json:"paused,omitempty"`
 	// Watches is the input of its decisions, such as "3 Nodes and their Leases".
 	Watches string `json:"watches"`
-	// Next is when its decision changes even if nothing is reported before, such as when a Lease
-	// expires that its host does not renew; null if never.
+	// Next is when it decides again even if nothing changes before, such as when a Lease that it knows
+	// would expire; null if never.
 	Next    *time.Time `json:"next"`
 	Actions []Action   `json:"actions"`
 	// Settled are Nodes that are not ready and have no action: the first ten by name.
