@@ -35,7 +35,7 @@ func Transitions() []Transition {
 		{Watching, Registered, "Register succeeds"},
 		{Watching, Awaited, "node.register is false"},
 		{Watching, Unregistered, "another error, or the host is deregistered"},
-		{Registered, Outdated, "the watch reports a change, or a write failed"},
+		{Registered, Outdated, "the watch reports a change, or the control plane did not answer"},
 		{Registered, Unregistered, "the Node was deleted or taken over"},
 		{Outdated, Registered, "the Node is read again"},
 		{Outdated, Unregistered, "the Node was deleted or taken over"},

@@ -70,11 +70,11 @@ func (v *view) contact(err error) {
 	v.connected, v.lastError = err == nil, err
 }
 
-// failed reports whether the control plane failed to answer last time.
-func (v *view) failed() bool {
+// failure returns why the last call of the control plane failed, or nil.
+func (v *view) failure() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.lastError != nil
+	return v.lastError
 }
 
 // wait sets why nothing is written, or "". It returns the previous value.

@@ -66,8 +66,8 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		// starting.
 		return false, fmt.Errorf("read what was reported before: %w", r.observation.forgotten)
 	}
-	outage := r.view.failed()
-	if outage && r.registration.state == Registered { // the host may have been marked as lost meanwhile
+	failure := r.view.failure()
+	if errors.Is(failure, controlplane.ErrUnavailable) && r.registration.state == Registered { // the host may have been marked as lost meanwhile
 		r.registration.to(Outdated)
 	}
 	if err := r.enroll(ctx, node); err != nil {
@@ -97,7 +97,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 		return false, err
 	}
 	w.written, w.writtenAt, r.observation.remembered = node.Status.DeepCopy(), time.Now(), true
-	if outage { // spreads the writes of a fleet that returns after an outage
+	if failure != nil { // spreads the writes of a fleet that returns after an outage
 		w.writtenAt = w.writtenAt.Add(-rand.N(r.o.Rewrite / 2))
 	}
 	if err := r.retire(ctx, stored, node); err != nil {
