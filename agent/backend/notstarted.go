@@ -49,7 +49,7 @@ func notRestarted(pods []runtime.Pod, booted time.Time, history journal.History,
 		cut := r.Trigger == journal.TriggerUnknown
 		for _, p := range r.Pods {
 			// After a power cut, runtimes and units start theirs; notStarted has those that fail.
-			if !cut || time.Since(booted) >= restart.BootSettled && !starts[key{p.Runtime, p.Namespace, p.Name}] {
+			if !cut || !starts[key{p.Runtime, p.Namespace, p.Name}] {
 				stopped = append(stopped, p)
 			}
 		}

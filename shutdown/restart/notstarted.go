@@ -8,15 +8,15 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// BootSettled is how long after a boot runtimes may still be starting containers.
-const BootSettled = 2 * time.Minute
+// bootSettled is how long after a boot runtimes may still be starting containers.
+const bootSettled = 2 * time.Minute
 
 // NotStarted returns the containers that should run by their restart policy, but have not run since
 // the boot. A runtime starts all containers with policy "always". Other containers count only if
 // nothing starts them again. That is so if their runtime did not see them end, as in a power
-// failure, or if a manual drain before the boot stopped them. Until BootSettled, it returns none.
+// failure, or if a manual drain before the boot stopped them. Until bootSettled, it returns none.
 func NotStarted(pods []runtime.Pod, drain *journal.Record, booted, now time.Time) (list []runtime.Container) {
-	if now.Sub(booted) < BootSettled {
+	if now.Sub(booted) < bootSettled {
 		return nil
 	}
 	for _, p := range pods {
