@@ -70,11 +70,6 @@ func (h *Host) scheduled(ctx context.Context) *api.ScheduledShutdown {
 // Status returns the state of the host and the agent. If a runtime does not answer in time, its
 // data is missing and the runtime is shown as not ready.
 func (h *Host) Status(ctx context.Context) (api.Status, error) {
-	var atStep *reboot.Report
-	if h.Reboots != nil { // read before the Node: a reboot uncordons it, and then it is done
-		r := h.Reboots.Report()
-		atStep = &r
-	}
 	node, facts, connected, written := h.Registers.Reporter.Current()
 	guard := h.Guard.Status()
 	s := api.Status{
@@ -90,7 +85,6 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		Configuration:    h.Settings.Compare(),
 		CustomConditions: h.customConditions(),
 		Network:          h.network(),
-		Reboot:           atStep,
 	}
 	if c := doctor.NodeName(doctor.Facts{Name: h.name()}); c.Status != "" && c.Status != doctor.OK {
 		c.Name = doctor.NodeNameCheck
@@ -115,6 +109,10 @@ func (h *Host) Status(ctx context.Context) (api.Status, error) {
 		s.State.Message += "an unusable state file was set aside as " + health.SetAside
 	}
 	s.ScheduledShutdown, s.SelfDrains = h.scheduled(ctx), h.SelfDrains()
+	if h.Reboots != nil {
+		r := h.Reboots.Report()
+		s.Reboot = &r
+	}
 	h.Collects.status(ctx, h.RebootsSeen.Began(h.Uptime()), &s)
 	return s, nil
 }
