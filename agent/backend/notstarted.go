@@ -29,17 +29,23 @@ func notStarted(pods []runtime.Pod, booted time.Time, history journal.History) (
 // removed, unless the runtime runs pods once. held are the restarts that are pending soon.
 func notRestarted(pods []runtime.Pod, booted time.Time, history journal.History, held []journal.Restart) (names []string) {
 	type key struct{ runtime, namespace, name string }
-	listed, ran, starts, started := map[key]bool{}, map[key]bool{}, map[key]bool{}, map[key]time.Time{}
+	type state struct {
+		ran     bool      // since the boot
+		starts  bool      // its runtime or a unit starts it at the boot
+		started time.Time // last start of a container
+	}
+	listed := map[key]state{}
 	for _, p := range pods {
 		k := key{p.Runtime, p.Namespace, p.Name}
-		listed[k] = true
+		s := listed[k]
 		for _, c := range p.Containers {
-			starts[k] = starts[k] || slices.Contains([]runtime.Restart{runtime.RestartByRuntime, runtime.RestartUnlessStopped, runtime.RestartByUnit}, c.Restart)
-			ran[k] = ran[k] || c.State == runtime.Running || c.StartedAt.After(booted)
-			if c.StartedAt.After(started[k]) {
-				started[k] = c.StartedAt
+			s.ran = s.ran || c.State == runtime.Running || c.StartedAt.After(booted)
+			s.starts = s.starts || slices.Contains([]runtime.Restart{runtime.RestartByRuntime, runtime.RestartUnlessStopped, runtime.RestartByUnit}, c.Restart)
+			if c.StartedAt.After(s.started) {
+				s.started = c.StartedAt
 			}
 		}
+		listed[k] = s
 	}
 	var stopped []journal.PodRecord
 	if r := history.Drained; r != nil && r.Trigger == journal.TriggerReboot && r.StartedAt.Before(booted) {
@@ -49,19 +55,19 @@ func notRestarted(pods []runtime.Pod, booted time.Time, history journal.History,
 		cut := r.Trigger == journal.TriggerUnknown
 		for _, p := range r.Pods {
 			// After a power cut, runtimes and units start theirs; notStarted has those that fail.
-			if !cut || !starts[key{p.Runtime, p.Namespace, p.Name}] {
+			if !cut || !listed[key{p.Runtime, p.Namespace, p.Name}].starts {
 				stopped = append(stopped, p)
 			}
 		}
 	}
 	for _, p := range stopped {
-		k := key{p.Runtime, p.Namespace, p.Name}
+		s, there := listed[key{p.Runtime, p.Namespace, p.Name}]
 		ended := p.Outcome == journal.Left || !p.StartedAt.IsZero() && (p.Outcome == journal.Stopped || p.Outcome == journal.Killed)
-		since := !p.StartedAt.IsZero() && started[k].After(p.StartedAt)
+		since := !p.StartedAt.IsZero() && s.started.After(p.StartedAt)
 		hostlers := slices.ContainsFunc(slices.Concat(history.Restarts, held), func(r journal.Restart) bool {
 			return r.Runtime == p.Runtime && r.Pod == p.ID && r.Outcome != journal.LeftStopped
 		})
-		if ended && !hostlers && !ran[k] && !since && (listed[k] || p.Once) {
+		if ended && !hostlers && !s.ran && !since && (there || p.Once) {
 			names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
 		}
 	}

@@ -34,22 +34,7 @@ func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedN
 		return journal.Record{}, nil
 	}
 	now := &stoppedNow{exited: map[container]bool{}, runs: map[string]bool{}}
-	var stopped journal.Record
-	if s.Shutdown.Drained != nil {
-		stopped = *s.Shutdown.Drained
-	}
-	stopped.Pods = slices.Clone(stopped.Pods)
-	unlisted := slices.Clone(s.NotRestarted)
 	for _, p := range list.Pods {
-		if name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"); slices.Contains(s.NotRestarted, name) {
-			unlisted = slices.DeleteFunc(unlisted, func(n string) bool { return n == name })
-			record := journal.PodRecord{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name, Outcome: journal.Stopped}
-			record.Asked, record.Names = map[string]time.Time{}, map[string]string{}
-			for _, of := range p.Containers {
-				record.Asked[of.ID], record.Names[of.ID] = p.CreatedAt, of.Name
-			}
-			stopped.Pods = append(stopped.Pods, record)
-		}
 		for _, of := range p.Containers {
 			switch of.State {
 			case runtime.Running.String():
@@ -59,10 +44,36 @@ func stillStopped(ctx context.Context, c *api.Client) (journal.Record, *stoppedN
 			}
 		}
 	}
-	for _, name := range unlisted {
-		stopped.Pods = append(stopped.Pods, journal.PodRecord{Name: name, Outcome: journal.Stopped})
+	var stopped journal.Record
+	if s.Shutdown.Drained != nil {
+		stopped = *s.Shutdown.Drained
 	}
+	stopped.Pods = append(stopped.Pods, recordsOf(s.NotRestarted, list.Pods)...)
 	return stopped, now
+}
+
+// recordsOf returns records of stopped pods with these names. A pod that is not listed has only its
+// name.
+func recordsOf(names []string, pods []api.Pod) (records []journal.PodRecord) {
+	for _, name := range names {
+		listed := false
+		for _, p := range pods {
+			if strings.TrimPrefix(p.Namespace+"/"+p.Name, "/") != name {
+				continue
+			}
+			listed = true
+			r := journal.PodRecord{Runtime: p.Runtime, ID: p.ID, Namespace: p.Namespace, Name: p.Name, Outcome: journal.Stopped}
+			r.Asked, r.Names = map[string]time.Time{}, map[string]string{}
+			for _, c := range p.Containers {
+				r.Asked[c.ID], r.Names[c.ID] = p.CreatedAt, c.Name
+			}
+			records = append(records, r)
+		}
+		if !listed {
+			records = append(records, journal.PodRecord{Name: name, Outcome: journal.Stopped})
+		}
+	}
+	return records
 }
 
 // podRuns reports whether a pod with this name runs. Its orchestrator or unit may have created it

@@ -118,19 +118,18 @@ func nextOnPods(node string, evictions *eviction.Report, onKubernetes bool) stri
 			}
 		}
 	}
-	switch evicted := evictions.Decision.Deleting[node]; left {
-	case 0:
-		if evicted > 0 {
-			return fmt.Sprintf("pods whose deletion is requested: %d; an object stays until its pod ends or the Node is deleted", evicted)
-		}
-		if !onKubernetes {
-			return "no pod on it is left to evict (only hosts with `status.pods: true` publish their pods)"
-		}
-		return "no pod on it is left to evict"
-	case 1:
+	deleting := evictions.Decision.Deleting[node]
+	switch {
+	case left == 1:
 		return "1 pod on it is still to be evicted, see below"
+	case left > 1:
+		return fmt.Sprintf("%d pods on it are still to be evicted, see below", left)
+	case deleting > 0:
+		return fmt.Sprintf("pods whose deletion is requested: %d; an object stays until its pod ends or the Node is deleted", deleting)
+	case onKubernetes:
+		return "no pod on it is left to evict"
 	}
-	return fmt.Sprintf("%d pods on it are still to be evicted, see below", left)
+	return "no pod on it is left to evict (only hosts with `status.pods: true` publish their pods)"
 }
 
 func actionsOnNodes(l lifecycle.Report) []answer.Action {
