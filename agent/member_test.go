@@ -202,15 +202,17 @@ func (d deaf) RenewLease(context.Context, *coordinationv1.Lease) (*coordinationv
 // If failed renewals triggered the watchdog, an unreachable control plane would restart all agents
 // of the fleet.
 func TestTheWatchdogTriggersForHangingRenewalsNotForFailedOnes(t *testing.T) {
+	const overdue = "lease not renewed for "
 	for name, c := range map[string]struct {
 		client func(*controlplanetest.Fake) controlplane.Client
 		fault  controlplanetest.Fault
 		bites  bool
+		want   string // in the error
 	}{
-		"attempts fail":                        {nil, controlplanetest.Fault{Err: controlplane.ErrUnavailable}, false},
-		"attempts end at their deadline":       {nil, controlplanetest.Fault{Hang: true}, false},
-		"attempts do not end at all":           {func(f *controlplanetest.Fake) controlplane.Client { return deaf{f, make(chan struct{})} }, controlplanetest.Fault{}, true},
-		"somebody else writes it all the time": {nil, controlplanetest.Fault{Conflict: true}, false},
+		"attempts fail":                        {nil, controlplanetest.Fault{Err: controlplane.ErrUnavailable}, false, overdue},
+		"attempts end at their deadline":       {nil, controlplanetest.Fault{Hang: true}, false, overdue},
+		"attempts do not end at all":           {func(f *controlplanetest.Fake) controlplane.Client { return deaf{f, make(chan struct{})} }, controlplanetest.Fault{}, true, "lease not renewed since the first attempt "},
+		"somebody else writes it all the time": {nil, controlplanetest.Fault{Conflict: true}, false, overdue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -247,7 +249,7 @@ func TestTheWatchdogTriggersForHangingRenewalsNotForFailedOnes(t *testing.T) {
 					if err := a.loops.Healthy(); (err != nil) != c.bites {
 						t.Fatalf("the stopped watchdog notifications for %v, want that: %v", err, c.bites)
 					}
-					if err := health.Healthy(); err == nil || !strings.Contains(err.Error(), "lease not renewed ") {
+					if err := health.Healthy(); err == nil || !strings.Contains(err.Error(), c.want) {
 						t.Fatalf("Healthy() = %v, want it red in any case", err)
 					}
 				}

@@ -16,16 +16,12 @@ import (
 // alter sends the event that locks or the longest delay have changed.
 func (r *rig) alter() {
 	r.t.Helper()
-	r.logind.mu.Lock()
-	r.logind.announce(shutdown.Event{Type: shutdown.Altered})
-	r.logind.mu.Unlock()
+	r.logind.change(func() { r.logind.announce(shutdown.Event{Type: shutdown.Altered}) })
 	synctest.Wait()
 }
 
 func (r *rig) setCeiling(d time.Duration) {
-	r.logind.mu.Lock()
-	defer r.logind.mu.Unlock()
-	r.logind.ceiling = d
+	r.logind.change(func() { r.logind.ceiling = d })
 }
 
 // If nothing is granted any more, the guard must not report or use the old delay.

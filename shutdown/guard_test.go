@@ -131,9 +131,7 @@ func TestAnArmedGuardIsVerifiedRegularly(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		r.start()
 		r.expect(shutdown.Armed, 1)
-		r.logind.mu.Lock()
-		r.logind.maxDelay = 5 * time.Second // the drop-in was removed
-		r.logind.mu.Unlock()
+		r.logind.change(func() { r.logind.maxDelay = 5 * time.Second }) // the drop-in was removed
 		time.Sleep(10 * time.Minute)
 		r.expect(shutdown.Armed, 1)
 		if got, err := r.logind.MaxDelay(t.Context()); err != nil || got != 36*time.Second {
@@ -161,9 +159,7 @@ func TestAShutdownFoundUnderWay(t *testing.T) {
 		{"announced between the lock and the question", func(r *rig) {
 			resume := r.logind.hangs("Preparing")
 			time.AfterFunc(time.Second, func() {
-				r.logind.mu.Lock()
-				r.logind.preparing = true // without the announcement
-				r.logind.mu.Unlock()
+				r.logind.change(func() { r.logind.preparing = true }) // without the announcement
 				resume()
 			})
 		}, 1},

@@ -115,9 +115,7 @@ func TestEveryTransitionHappens(t *testing.T) {
 		r.expect(shutdown.Delegated, 0)
 		// Without a lock: a shutdown is found in progress, and cancelled.
 		owner.Store(false)
-		r.logind.mu.Lock()
-		r.logind.preparing = true
-		r.logind.mu.Unlock()
+		r.logind.change(func() { r.logind.preparing = true })
 		for range 60 {
 			if time.Sleep(time.Second); r.guard.Status().State == shutdown.Draining {
 				break

@@ -38,7 +38,7 @@ func containers(t *testing.T, r *docker.Runtime) map[string]runtime.Container {
 	t.Helper()
 	list := map[string]runtime.Container{}
 	// A list does not have the ends that a slow dockerd did not report in time. The next one asks again.
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		pods, err := r.Pods(t.Context())
 		check(t, err)
 		clear(list)
