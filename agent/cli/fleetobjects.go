@@ -46,7 +46,7 @@ func oneObject(what string) cobra.PositionalArgs {
 		if len(args) == 1 && args[0] != "" {
 			return nil
 		}
-		return usageError(fmt.Sprintf("%s takes one %s, got %q\nhint: KIND/NAME is such as nodes/rack1-node1 or pods/rack1-node1/shop/web", cmd.CommandPath(), what, args))
+		return usageError(fmt.Sprintf("%s takes one %s, got %q\nhint: for example nodes/rack1-node1 or pods/rack1-node1/shop/web", cmd.CommandPath(), what, args))
 	}
 }
 

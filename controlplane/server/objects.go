@@ -149,7 +149,7 @@ func (l *listing) Set(name string, o store.Object) {
 	}
 	if e, is := o.(*corev1.Event); is {
 		a.Event = &answer.Event{Type: clean(e.Type), Reason: clean(e.Reason), Message: clean(e.Message), Count: e.Count, LastSeen: e.LastTimestamp.Time}
-		if e.LastTimestamp.IsZero() { // as by clients of events.k8s.io
+		if e.LastTimestamp.IsZero() { // clients of events.k8s.io set EventTime
 			a.Event.LastSeen = e.EventTime.Time
 		}
 	}
@@ -190,7 +190,7 @@ func (o *reader) explain(ctx context.Context, text string, err error) error {
 		case known:
 			e.Message = clean("there are no objects of kind " + kind)
 			if kind == "pods" {
-				e.Hint = "start pods, or check `status.pods` in the configuration of the hosts: if it is true, a host on etcd publishes its pods"
+				e.Hint = "check that pods run, and that `status.pods` is true in the configuration of their hosts"
 			}
 		default:
 			e.Message, e.Hint = clean(fmt.Sprintf("there are no objects of kind %s", kind)), clean("use one of "+strings.Join(kinds, ", "))

@@ -162,7 +162,7 @@ func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.D
 			}
 			failing = true
 			next := &pause
-			if errors.Is(err, controlplane.ErrUnavailable) { // then it answers again as soon as other writes
+			if errors.Is(err, controlplane.ErrUnavailable) { // nothing was answered: retry as often as renewals of the Lease
 				next = &silent
 			}
 			if err := bounded.Sleep(ctx, next.Step()); err != nil {

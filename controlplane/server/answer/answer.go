@@ -130,8 +130,7 @@ type ControllerPlan struct {
 	Paused string `json:"paused,omitempty"`
 	// Watches is the input of its decisions, such as "3 Nodes and their Leases".
 	Watches string `json:"watches"`
-	// Next is when it decides again even if nothing changes before, such as when a Lease that it knows
-	// would expire; null if never.
+	// Next is when it decides again even if nothing changes before; null if never.
 	Next    *time.Time `json:"next"`
 	Actions []Action   `json:"actions"`
 	// Settled are Nodes that are not ready and have no action: the first ten by name.
