@@ -47,6 +47,41 @@ func TestFleet(t *testing.T) {
 	}
 }
 
+// TestReplay measures how many runs are the same when they are repeated.
+func TestReplay(t *testing.T) {
+	same, runs := 0, 12
+	for seed := range uint64(runs) {
+		a, b := simulateSeeded(t, newPlan(1000+seed)), simulateSeeded(t, newPlan(1000+seed))
+		i := differ(a.steps, b.steps)
+		if i < 0 {
+			same++
+			continue
+		}
+		t.Logf("seed %d: step %d of %d differs: %q and %q", 1000+seed, i, len(a.steps), text(a.steps, i), text(b.steps, i))
+		for _, s := range a.steps[max(0, i-5):i] {
+			t.Log("   before: ", s.text)
+		}
+	}
+	t.Logf("%d of %d runs are the same when they are repeated", same, runs)
+}
+
+// differ returns the first step that differs; -1 if none does.
+func differ(a, b []step) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func text(steps []step, i int) string {
+	if i >= len(steps) {
+		return "the end"
+	}
+	return steps[i].text
+}
+
 // TestPlan replays the plan in HOSTLER_SIM_PLAN.
 func TestPlan(t *testing.T) {
 	var p plan

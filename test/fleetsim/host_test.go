@@ -2,6 +2,7 @@ package fleetsim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/store/memory"
@@ -55,6 +57,7 @@ func (h *host) machine() probe.Machine {
 func (h *host) boots() {
 	h.boot++
 	h.starts++
+	h.require(false)
 	h.process = newProcess(h.w.carrier, h.name)
 	h.w.truth.lives(h.name, true)
 	h.agent = newAgent(h)
@@ -69,8 +72,36 @@ func (h *host) dies() {
 
 // disk is what survives an agent.
 type disk struct {
-	mu     sync.Mutex // guards the fields below
-	values map[string][]byte
+	mu       sync.Mutex // guards the fields below
+	values   map[string][]byte
+	reboot   []byte // memory of the reboot controller
+	cordoned bool   // the reboot has cordoned the Node
+	full     bool
+	required bool // the host has to reboot
+}
+
+// errFull is the result of a write to a full disk.
+var errFull = errors.New("no space left on device")
+
+// wants reports whether the host has to reboot.
+func (h *host) wants() bool {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	return h.disk.required
+}
+
+// require makes the host want a reboot, or not any more.
+func (h *host) require(required bool) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.disk.required = required
+}
+
+// fill fills the disk, or frees space.
+func (h *host) fill(full bool) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.disk.full = full
 }
 
 // Load implements report.Store.
@@ -84,6 +115,9 @@ func (d *disk) Load() (map[string][]byte, error) {
 func (d *disk) Write(put map[string][]byte, remove []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.full {
+		return errFull
+	}
 	if d.values == nil {
 		d.values = map[string][]byte{}
 	}
@@ -103,8 +137,12 @@ type agent struct {
 	reporter  *report.Reporter
 	existence *loop.Gate
 	pods      *pods
+	reboot    *reboot.Controller
 	loops     loop.Set
-	draining  shutdown.Status
+
+	mu        sync.Mutex // guards the fields below
+	unflushed []byte     // memory of the reboot controller that is not on the disk
+	goingDown bool
 }
 
 func newAgent(h *host) *agent {
@@ -139,6 +177,7 @@ func newAgent(h *host) *agent {
 	a.add("status", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Run(ctx, l.Heartbeat) })
 	a.add("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
 	a.add("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
+	a.addReboots()
 	return a
 }
 

@@ -149,7 +149,7 @@ func (p *process) park(r memory.Request, serve func() error) *request {
 func (c *carrier) decide(q *request, rough float64) {
 	q.decided = true
 	r := c.plan.draw("fate", q.key)
-	if r.Float64() >= rough {
+	if local(q.Call) || r.Float64() >= rough {
 		return
 	}
 	fates := []fate{refused, lostBefore, lostAfter, late, broken, delivered}
@@ -211,11 +211,13 @@ func (q *request) withheld() bool {
 	q.of.mu.Lock()
 	defer q.of.mu.Unlock()
 	n := q.of.network
-	switch {
+	switch { // in the order of the way
 	case q.fate == lostBefore, q.fate == lostAfter && q.served:
 		return true // until the process gives up
 	case n.suspended:
 		return true
+	case local(q.Call):
+		return false
 	case n.cut && n.hangs && !q.left:
 		return true
 	}
@@ -232,6 +234,7 @@ func (p *process) obstacle(r memory.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
+	case local(r.Call):
 	case p.network.cut:
 		return fmt.Errorf("%w: connection refused", controlplane.ErrUnavailable)
 	case r.Call == memory.List && p.network.refused[kindOf(r.Object)]:

@@ -82,7 +82,7 @@ func newPlan(seed uint64) plan {
 	if r.IntN(100) < 3 {
 		p.Hosts = 30 + r.IntN(71)
 	}
-	for range 1 + r.IntN(5) {
+	for range 2 + r.IntN(4) {
 		p.Faults = append(p.Faults, p.newFaults(r)...)
 	}
 	slices.SortStableFunc(p.Faults, func(a, b fault) int { return int(a.From - b.From) })

@@ -29,8 +29,10 @@ type world struct {
 	events  []event        // by time
 	active  map[string]int // how many equal faults there are now
 	rough   []fault        // faults of requests that there are now
-	serving *request
-	journal *journal
+	// longestAway is how long the store was away at most.
+	longestAway time.Duration
+	serving     *request
+	journal     *journal
 
 	steps   []step
 	last    uint64 // hash of the last step
@@ -41,7 +43,8 @@ type world struct {
 // storage is what faults do to the store as a whole.
 type storage struct {
 	away     bool
-	full     bool // no writes
+	since    time.Time // since when it is away
+	full     bool      // no writes
 	restored memory.Snapshot
 }
 

@@ -178,6 +178,16 @@ func (s *fleet) Relist() {
 	s.history.wake()
 }
 
+// Raw returns the stored value at a path; nil if there is none.
+func (s *fleet) Raw(path string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.objects[path]; e != nil {
+		return e.value
+	}
+	return nil
+}
+
 // Revision returns the revision of the latest write.
 func (s *fleet) Revision() int64 {
 	s.mu.Lock()
