@@ -16,7 +16,7 @@ import (
 // The variables of the environment that choose what is simulated.
 const (
 	variableTime   = "HOSTLER_SIM_TIME"   // how long, such as 10m; 20s by default
-	variableSeed   = "HOSTLER_SIM_SEED"   // the first seed; by default it depends on the time
+	variableSeed   = "HOSTLER_SIM_SEED"   // the first seed; 1 by default
 	variablePlan   = "HOSTLER_SIM_PLAN"   // a plan to replay
 	variableSteps  = "HOSTLER_SIM_STEPS"  // a file for the steps of a replayed plan
 	variableWorker = "HOSTLER_SIM_WORKER" // set by TestFleet for its workers: the number of one
