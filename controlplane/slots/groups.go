@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"sync"
@@ -155,7 +154,7 @@ func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit
 			if !errors.Is(err, controlplane.ErrConflict) || attempt == attempts {
 				return State{}, err
 			}
-			if err := bounded.Sleep(ctx, rand.N(pause)); err != nil {
+			if err := bounded.Sleep(ctx, bounded.Random(pause)); err != nil {
 				return State{}, err
 			}
 		}
