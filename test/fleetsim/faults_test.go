@@ -33,7 +33,13 @@ const (
 const (
 	rebootWanted kind = "reboot wanted" // until the next boot
 	diskFull     kind = "disk full"
-	slotReleased kind = "person releases slot" // of the host that holds it longest, on a server
+	slotReleased kind = "person releases slot" // of the host that holds one, on a server
+	agentDies    kind = "agent killed"         // it starts again at the end, and the host stays
+	checkFlaps   kind = "check flaps"          // a host wants a reboot, and then not, until the end
+	personAsks   kind = "person requests reboot"
+	personForces kind = "person requests reboot --now"
+	personStops  kind = "person cancels reboot"
+	personLeaves kind = "person lets host leave" // until the end
 )
 
 // hangs is the What of a cut without answers.
@@ -150,6 +156,42 @@ func catalogue(e engine) []drawn {
 			return []fault{{diskFull, host, "", 0, between(r, time.Minute, 4*time.Minute)}, {rebootWanted, host, "", 5 * time.Second, 6 * time.Second}}
 		},
 	)
+	all = append(all,
+		func(p plan, r *rand.Rand) []fault { // a host that was dead long before an outage lives again during it
+			all := []fault{{storeAway, "", "", 0, between(r, 30*time.Second, 100*time.Second)}}
+			for i := range p.Hosts {
+				if r.IntN(2) == 0 {
+					from := between(r, -150*time.Second, -60*time.Second)
+					all = append(all, fault{hostDies, hostName(i), "", from, between(r, 0, all[0].To+20*time.Second)})
+				}
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			host, all := p.anyHost(r), wanted(p, r, 2)
+			for range 3 {
+				from := between(r, 0, 3*time.Minute)
+				all = append(all, fault{agentDies, host, "", from, from + between(r, time.Second, 20*time.Second)})
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			return append(wanted(p, r, 2), fault{checkFlaps, p.anyHost(r), "", 0, between(r, time.Minute, 3*time.Minute)})
+		},
+		func(p plan, r *rand.Rand) []fault { // persons do several things with one host
+			host, all := p.anyHost(r), wanted(p, r, 1)
+			does := []kind{personAsks, personAsks, personForces, personStops, personLeaves, slotReleased, nodeDeleted}
+			for range 2 + r.IntN(3) {
+				from := between(r, 0, 2*time.Minute)
+				f := fault{does[r.IntN(len(does))], host, "", from, from + between(r, 5*time.Second, time.Minute)}
+				if f.Kind == slotReleased {
+					f.On = p.anyServer(r)
+				}
+				all = append(all, f)
+			}
+			return all
+		},
+	)
 	if e == etcd {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			from := between(r, 0, 10*time.Second)
@@ -211,7 +253,7 @@ func (w *world) single(f fault) (begin, end func()) {
 		return w.store.Relist, nil
 	case hostDies:
 		h := w.host(f.On)
-		return h.dies, h.boots
+		return h.dies, h.bootsAgain
 	case serverDies:
 		s := w.server(f.On)
 		return func() { s.process.kill() }, s.boots
@@ -219,6 +261,11 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.host(f.On).require(true) }, nil
 	case diskFull:
 		return func() { w.host(f.On).fill(true) }, func() { w.host(f.On).fill(false) }
+	case agentDies:
+		h := w.host(f.On)
+		return h.dies, h.restarts
+	case checkFlaps, personAsks, personForces, personStops, personLeaves:
+		return w.host(f.On).person(f)
 	case slotReleased:
 		return func() { w.freeSlot(w.server(f.On)) }, nil
 	case nodeDeleted:

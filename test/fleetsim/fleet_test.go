@@ -54,7 +54,7 @@ func TestReplay(t *testing.T) {
 			same++
 			continue
 		}
-		t.Logf("seed %d: step %d of %d differs: %q and %q", 1000+seed, i, len(a.steps), text(a.steps, i), text(b.steps, i))
+		t.Logf("seed %d: step %d of %d differs: %q and %q, after %q", 1000+seed, i, len(a.steps), text(a.steps, i), text(b.steps, i), text(a.steps, max(i-1, 0)))
 	}
 	if t.Logf("%d of %d runs are the same when they are repeated", same, runs); same < runs-1 {
 		t.Errorf("%d of %d runs are the same when they are repeated, want all but one at most", same, runs)

@@ -32,6 +32,7 @@ type host struct {
 	boot    int // number of boots
 	starts  int // number of agents
 	disk    disk
+	wishes  wishes
 	process *process
 	agent   *agent
 }
@@ -56,8 +57,27 @@ func (h *host) machine() probe.Machine {
 // boots starts the host and its agent.
 func (h *host) boots() {
 	h.boot++
-	h.starts++
 	h.require(false)
+	h.start()
+}
+
+// bootsAgain is boots after a host has died, unless it has booted meanwhile.
+func (h *host) bootsAgain() {
+	if !h.w.truth.of(h.name).alive {
+		h.boots()
+	}
+}
+
+// restarts starts the agent again, without a boot, unless it runs.
+func (h *host) restarts() {
+	if !h.w.truth.of(h.name).alive {
+		h.start()
+	}
+}
+
+// start starts an agent.
+func (h *host) start() {
+	h.starts++
 	h.process = newProcess(h.w.carrier, h.name)
 	h.w.truth.lives(h.name, true)
 	h.agent = newAgent(h)
@@ -136,6 +156,7 @@ type agent struct {
 	keeper    *controlplane.LeaseKeeper
 	reporter  *report.Reporter
 	existence *loop.Gate
+	member    *loop.Gate
 	pods      *pods
 	reboot    *reboot.Controller
 	loops     loop.Set
@@ -146,7 +167,7 @@ type agent struct {
 }
 
 func newAgent(h *host) *agent {
-	a := &agent{h: h, existence: loop.NewGate("")}
+	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate("")}
 	log := h.w.journal.logger(h.name)
 	view := h.w.store.Over(h.process)
 	a.client = objects.New(hostStore{view.Objects(), h.process}, objects.Options{KeepTaints: h.w.plan.Engine == kubernetes})
@@ -173,16 +194,26 @@ func newAgent(h *host) *agent {
 		},
 		Log: log,
 	})
-	a.add("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
+	a.addMember("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
 	a.add("status", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Run(ctx, l.Heartbeat) })
-	a.add("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
-	a.add("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
+	a.addMember("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
+	a.addMember("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
+	if a.reporter.Left() != nil {
+		a.member.Set("left")
+	}
 	a.addReboots()
 	return a
 }
 
 func (a *agent) add(name string, run func(context.Context, *loop.Loop) error) {
 	a.loops = append(a.loops, loop.New(name, 0, nil).Do(run))
+}
+
+// addMember adds a loop that is paused while the host has left the fleet.
+func (a *agent) addMember(name string, run func(context.Context, *loop.Loop) error) {
+	a.add(name, func(ctx context.Context, l *loop.Loop) error {
+		return a.member.While(ctx, l, func(ctx context.Context) error { return run(ctx, l) })
+	})
 }
 
 // run runs all loops until ctx ends.

@@ -69,7 +69,7 @@ type process struct {
 
 	mu      sync.Mutex // guards the fields below
 	dead    bool
-	watches map[*watch]struct{}
+	watches []*watch // in the order of their start
 	network network
 }
 
@@ -91,7 +91,7 @@ type watch struct {
 func newProcess(c *carrier, name string) *process {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &process{
-		name: name, carrier: c, ctx: ctx, cancel: cancel, watches: map[*watch]struct{}{},
+		name: name, carrier: c, ctx: ctx, cancel: cancel,
 		network: network{refused: map[string]bool{}, silent: map[string]bool{}},
 	}
 }
@@ -249,12 +249,12 @@ func (p *process) watching(ctx context.Context, kind string, run func(context.Co
 	defer end(nil)
 	w := &watch{kind, end}
 	p.mu.Lock()
-	p.watches[w] = struct{}{}
+	p.watches = append(p.watches, w)
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.watches, w)
+		p.watches = slices.DeleteFunc(p.watches, func(other *watch) bool { return other == w })
 	}()
 	return run(ctx)
 }
@@ -263,7 +263,7 @@ func (p *process) watching(ctx context.Context, kind string, run func(context.Co
 func (p *process) breaks(kind string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for w := range p.watches {
+	for _, w := range p.watches {
 		if kind == "" || w.kind == kind {
 			w.end(err)
 		}

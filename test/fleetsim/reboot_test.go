@@ -142,7 +142,7 @@ func (r rebooter) Uncordon(ctx context.Context) error {
 func (rebooter) EmptiedByServer() bool { return false }
 
 // HasNode implements reboot.Host.
-func (rebooter) HasNode() bool { return true }
+func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }
 
 // NotStarted implements reboot.Host.
 func (rebooter) NotStarted() []string { return nil }
@@ -179,7 +179,7 @@ func (h *host) reboots(r *reboot.Request) {
 	})
 	w.at(passed+up, h.name+" has booted again", func() {
 		if h.process == process && w.active[fmt.Sprint(hostDies, "/", h.name, "/")] == 0 {
-			h.boots()
+			h.bootsAgain()
 		}
 	})
 }

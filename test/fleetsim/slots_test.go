@@ -130,6 +130,9 @@ func (t *truth) commanded(h *host, r *reboot.Request) {
 	}
 }
 
+// forced records that a person makes a host reboot at once: it does not count.
+func (t *truth) forced(name string) { t.slots.released[name] = time.Now() }
+
 // progress records what a host writes about its reboot.
 func (t *truth) progress(name string, node *corev1.Node) {
 	r, err := controlplane.RebootOf(node.Annotations)

@@ -107,7 +107,7 @@ func tell(r result) {
 // seed of that is reported.
 func startWorker(t *testing.T, number int, first uint64, limit time.Duration, results chan<- result) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestFleet$", "-test.timeout=0")
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", fmt.Sprintf("%s=%d", variableWorker, number), fmt.Sprintf("%s=%d", variableSeed, first), variableTime+"="+limit.String())
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", fmt.Sprintf("%s=%d", variableWorker, number), fmt.Sprintf("%s=%d", variableSeed, first), variableTime+"="+limit.String())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Error(err)

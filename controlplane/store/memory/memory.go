@@ -107,7 +107,6 @@ func New(o Options) *Store {
 	}
 	return &Store{Book: faulttest.NewBook[Call](), fleet: &fleet{
 		o: o, objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
-		history: history{watches: map[*watch]struct{}{}},
 	}}
 }
 
