@@ -44,9 +44,12 @@ func shrink(t *testing.T, o outcome, until time.Time) outcome {
 	return o
 }
 
+// replays is how many runs TestReplay repeats.
+const replays = 5
+
 // TestReplay checks that runs are the same when they are repeated.
 func TestReplay(t *testing.T) {
-	same, runs := 0, 5
+	same, runs := 0, replays
 	for seed := range uint64(runs) {
 		a, b := simulateSeeded(t, newPlan(1000+seed)), simulateSeeded(t, newPlan(1000+seed))
 		i := differ(a.steps, b.steps)

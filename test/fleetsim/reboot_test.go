@@ -86,7 +86,7 @@ func (r rebooter) Flush() error {
 // Wanted implements reboot.Host.
 func (r rebooter) Wanted() (wanted, undecided []reboot.Finding) {
 	if r.a.h.wants() {
-		wanted = []reboot.Finding{{Source: "/run/reboot-required"}}
+		wanted = []reboot.Finding{{Source: "/run/reboot-required", New: true}} // a boot removes it
 	}
 	return wanted, nil
 }
