@@ -75,7 +75,7 @@ func newWorld(p plan) *world {
 	if p.Engine == kubernetes {
 		bookmarks = time.Minute
 	}
-	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, Bookmarks: bookmarks, Wrote: w.truth.wrote})
+	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, LocalTerms: p.Engine == kubernetes, Bookmarks: bookmarks, Wrote: w.truth.wrote})
 	for i := range p.Servers {
 		w.servers = append(w.servers, newServer(w, serverName(i)))
 	}

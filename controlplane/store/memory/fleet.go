@@ -47,7 +47,7 @@ func (s *fleet) put(path string, value []byte) *entry {
 	e, before := &entry{value: value, revision: s.revision}, s.objects[path]
 	s.objects[path] = e
 	s.wrote(path, before, value)
-	s.record(change{path: path, value: value})
+	s.log(change{path: path, value: value})
 	return e
 }
 
@@ -59,7 +59,7 @@ func (s *fleet) rewrite(path string, value []byte) {
 	e.value, e.revision = value, s.revision
 	s.objects[path] = &e
 	s.wrote(path, before, value)
-	s.record(change{path: path, value: value})
+	s.log(change{path: path, value: value})
 }
 
 // remove deletes an object if it exists. The caller holds mu.
@@ -71,7 +71,7 @@ func (s *fleet) remove(path string) {
 	delete(s.objects, path)
 	s.revision++
 	s.wrote(path, e, nil)
-	s.record(change{path: path, value: e.value, deleted: true})
+	s.log(change{path: path, value: e.value, deleted: true})
 }
 
 // wrote reports a write. The caller holds mu.

@@ -38,8 +38,8 @@ type watch struct {
 // least is the number of changes below which trim does nothing.
 const least = 1024
 
-// record adds a change at the present revision. The caller holds mu.
-func (s *fleet) record(c change) {
+// log adds a change at the present revision. The caller holds mu.
+func (s *fleet) log(c change) {
 	h := &s.history
 	c.revision = s.revision
 	if len(h.watches) == 0 {

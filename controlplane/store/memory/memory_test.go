@@ -18,14 +18,37 @@ import (
 	"hostler.io/hostler/controlplane/store/storetest"
 )
 
+// direct is a Network without faults.
+type direct struct{}
+
+func (direct) Do(ctx context.Context, _ memory.Request, serve func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return serve()
+}
+
 func TestTheStoreKeepsItsPromises(t *testing.T) {
-	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
+	for name, c := range map[string]struct {
+		memory.Options
+		network memory.Network
+	}{
+		"as etcd": {memory.Options{EndsLeases: true}, nil}, "as Kubernetes": {},
+		"as etcd, over a network":                            {memory.Options{EndsLeases: true}, direct{}},
+		"as Kubernetes, over a network and with local terms": {memory.Options{LocalTerms: true}, direct{}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend {
-				s := memory.New(o)
+				s := memory.New(c.Options)
+				process := func() store.Store {
+					if c.network == nil {
+						return s
+					}
+					return s.Over(c.network)
+				}
 				return storetest.Backend{
-					Store:   s,
-					Another: func(*testing.T) store.Store { return s },
+					Store:   process(),
+					Another: func(*testing.T) store.Store { return process() },
 					Put: func(_ context.Context, kind store.Kind, o store.Object) error {
 						s.Put(kind, o)
 						return nil

@@ -31,7 +31,9 @@ type Network interface {
 
 // Over returns the store as a process sees it over a network. The faults of the Book do not affect
 // this process.
-func (s *Store) Over(n Network) *Store { return &Store{Book: s.Book, fleet: s.fleet, network: n} }
+func (s *Store) Over(n Network) *Store {
+	return &Store{Book: s.Book, fleet: s.fleet, network: n, terms: newTerms()}
+}
 
 // do makes a request.
 func (s *Store) do(ctx context.Context, c Call, object string, serve func(Fault) error) error {
@@ -63,6 +65,11 @@ func (s *Store) callIn(ctx context.Context, c Call, kind store.Kind, name string
 	if err := kind.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
 		return err
 	}
+	ctx, cancel, err := s.within(ctx, term)
+	if err != nil {
+		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
+	}
+	defer cancel()
 	if err := s.request(ctx, Request{c, kind.Name + "/" + name, term}, serve); err != nil {
 		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
 	}
