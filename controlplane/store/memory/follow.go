@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"hostler.io/hostler/controlplane/store"
 )
@@ -45,14 +46,17 @@ func (s *Store) follow(ctx context.Context, kind store.Kind, scope store.Scope, 
 		defer s.mu.Unlock()
 		delete(s.watches, w)
 	}()
+	ticker := time.NewTicker(store.ConfirmInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-w.changed:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 		s.mu.Lock()
-		pending := w.pending
+		pending, asked := w.pending, time.Now()
 		w.pending = nil
 		s.mu.Unlock()
 		for _, c := range pending {
@@ -61,6 +65,7 @@ func (s *Store) follow(ctx context.Context, kind store.Kind, scope store.Scope, 
 			}
 			c.report(kind, f)
 		}
+		store.Confirmed(f, asked)
 	}
 }
 

@@ -68,9 +68,13 @@ type Store struct {
 	elections map[string]*election
 	watches   map[*watch]struct{}
 	settings  map[string]store.Setting
+	ended     map[string]bool // Leases that have expired, by resourceVersion
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store      = (*Store)(nil)
+	_ store.LeaseEnder = (*Store)(nil)
+)
 
 // entry is a stored object.
 type entry struct {
@@ -94,7 +98,7 @@ func New(o Options) *Store {
 	return &Store{
 		Book: faulttest.NewBook[Call](), o: o,
 		objects: map[string]*entry{}, elections: map[string]*election{}, watches: map[*watch]struct{}{},
-		settings: map[string]store.Setting{},
+		settings: map[string]store.Setting{}, ended: map[string]bool{},
 	}
 }
 
@@ -223,10 +227,7 @@ func (s *Store) remove(path string) {
 	if e == nil {
 		return
 	}
-	if e.end != nil {
-		e.end.Stop()
-	}
-	delete(s.objects, path)
+	delete(s.objects, path) // the timer of a Lease goes on: see LeaseEnded
 	s.revision++
 	s.report(path, change{deleted: true, value: e.value, revision: e.revision})
 }
@@ -235,9 +236,22 @@ func (s *Store) remove(path string) {
 func (s *Store) expire(name string, e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ended[strconv.FormatInt(e.revision, 10)] = true
 	if path := store.Leases.Folder() + name; s.objects[path] == e {
 		s.remove(path)
 	}
+}
+
+// LeaseEnded implements store.LeaseEnder.
+func (s *Store) LeaseEnded(ctx context.Context, last store.Object) (bool, error) {
+	ended := false
+	err := s.call(ctx, Get, store.Leases, last.GetName(), func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		ended = s.ended[last.GetResourceVersion()]
+		return nil
+	})
+	return ended, err
 }
 
 // read decodes an object. The caller holds mu.
