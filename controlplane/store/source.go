@@ -40,31 +40,24 @@ func Confirmed(f Follower, at time.Time) {
 // one has received everything. It is safe for concurrent use.
 type Source struct {
 	Follower
-	kind string
-
-	mu               sync.Mutex // guards the fields below
-	listing          bool
-	since, confirmed time.Time
-	lost             bool // there was a gap
+	record
 }
 
 // NewSource returns the source of the objects of a kind for a Follower.
-func NewSource(kind Kind, to Follower) *Source { return &Source{Follower: to, kind: kind.Name} }
+func NewSource(kind Kind, to Follower) *Source {
+	return &Source{Follower: to, record: record{kind: kind.Name}}
+}
 
 // Begin implements Follower.
 func (s *Source) Begin() {
-	s.mu.Lock()
-	s.listing = true
-	s.mu.Unlock()
+	s.record.begin()
 	s.Follower.Begin()
 }
 
 // Synced implements Follower.
 func (s *Source) Synced() {
 	s.Follower.Synced()
-	s.mu.Lock()
-	s.listing = false
-	s.mu.Unlock()
+	s.record.synced()
 }
 
 // Reached implements Tracker.
@@ -72,15 +65,48 @@ func (s *Source) Reached(version string) { Reached(s.Follower, version) }
 
 // Confirmed implements Confirmer.
 func (s *Source) Confirmed(at time.Time) {
-	s.mu.Lock()
-	if s.confirmed.IsZero() || at.Sub(s.confirmed) > longestSilence {
-		s.since, s.lost = at, !s.confirmed.IsZero()
-	}
-	if at.After(s.confirmed) {
-		s.confirmed = at
-	}
-	s.mu.Unlock()
+	s.record.Confirmed(at)
 	Confirmed(s.Follower, at)
+}
+
+// Origin is a Source, or another Follower that records how recent its objects are.
+type Origin interface {
+	Confirmer
+	fresh(now, contact time.Time) (Fresh, error)
+}
+
+// record is up to which moment a Follower has received everything.
+type record struct {
+	kind string
+
+	mu                 sync.Mutex // guards the fields below
+	listing            bool
+	since, confirmedAt time.Time
+	lost               bool // there was a gap
+}
+
+func (r *record) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listing = true
+}
+
+func (r *record) synced() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listing = false
+}
+
+// Confirmed records a confirmation.
+func (r *record) Confirmed(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.confirmedAt.IsZero() || at.Sub(r.confirmedAt) > longestSilence {
+		r.since, r.lost = at, !r.confirmedAt.IsZero()
+	}
+	if at.After(r.confirmedAt) {
+		r.confirmedAt = at
+	}
 }
 
 // Fresh says how recent the facts of a decision are. All times are of the monotonic clock.
@@ -93,29 +119,29 @@ type Fresh struct {
 	Confirmed time.Time
 }
 
-// fresh returns how recent the objects of the source are. contact is since when the store has
-// answered without a gap: what was received before that is old.
-func (s *Source) fresh(now, contact time.Time) (Fresh, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// fresh returns how recent the objects are. contact is since when the store has answered without a
+// gap: what was received before that is old.
+func (r *record) fresh(now, contact time.Time) (Fresh, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
-	case s.listing || s.confirmed.IsZero():
-		return Fresh{}, fmt.Errorf("reading %s", s.kind)
-	case s.confirmed.Before(contact):
-		return Fresh{}, fmt.Errorf("%s: %w since the store answers again", s.kind, ErrUnconfirmed)
-	case now.Sub(s.confirmed) > longestSilence:
-		return Fresh{}, fmt.Errorf("%s: %w for %v", s.kind, ErrUnconfirmed, now.Sub(s.confirmed).Round(time.Second))
+	case r.listing || r.confirmedAt.IsZero():
+		return Fresh{}, fmt.Errorf("reading %s", r.kind)
+	case r.confirmedAt.Before(contact):
+		return Fresh{}, fmt.Errorf("%s: %w since the store answers", r.kind, ErrUnconfirmed)
+	case now.Sub(r.confirmedAt) > longestSilence:
+		return Fresh{}, fmt.Errorf("%s: %w for %v", r.kind, ErrUnconfirmed, now.Sub(r.confirmedAt).Round(time.Second))
 	}
-	f := Fresh{Since: s.since, Confirmed: s.confirmed}
-	if s.lost {
-		f.Regained = s.since
+	f := Fresh{Since: r.since, Confirmed: r.confirmedAt}
+	if r.lost {
+		f.Regained = r.since
 	}
 	return f, nil
 }
 
 // Fresh returns how recent the objects of all sources are; ErrSilent or ErrRefused if the store does
 // not answer at present, or an error that says which source is not recent enough.
-func (c *Contact) Fresh(now time.Time, sources ...*Source) (Fresh, error) {
+func (c *Contact) Fresh(now time.Time, sources ...Origin) (Fresh, error) {
 	since, err := c.Since(now)
 	if err != nil {
 		return Fresh{}, err
