@@ -38,7 +38,7 @@ func OpenEvents(c config.Store, s store.Store, version string) (Events, error) {
 }
 
 // recordEvents makes the controllers record their changes as Events.
-func (s *Server) recordEvents(evicter *eviction.Controller) {
+func (s *Controllers) recordEvents(evicter *eviction.Controller) {
 	if s.o.Events == nil {
 		return
 	}
@@ -50,7 +50,7 @@ func (s *Server) recordEvents(evicter *eviction.Controller) {
 }
 
 // recordChange records a change of a Node.
-func (s *Server) recordChange(c lifecycle.Change) {
+func (s *Controllers) recordChange(c lifecycle.Change) {
 	kind, reason := reasonOf(c)
 	var steps []string
 	for _, step := range c.Steps {
@@ -74,13 +74,13 @@ func reasonOf(c lifecycle.Change) (kind, reason string) {
 }
 
 // recordReboot records the progress of a reboot on the Node.
-func (s *Server) recordReboot(e reboots.Event) {
+func (s *Controllers) recordReboot(e reboots.Event) {
 	s.events.Record(controlplane.NodeReference(e.Node), e.Type, e.Reason, e.Message)
 }
 
 // recordEviction records an eviction on the pod, or on etcd, where Events are about Nodes, on the
 // Node.
-func (s *Server) recordEviction(e eviction.Eviction) {
+func (s *Controllers) recordEviction(e eviction.Eviction) {
 	if e.Taint == nil { // its Node does not exist any more
 		return
 	}

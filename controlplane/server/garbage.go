@@ -102,7 +102,7 @@ func undecided(r garbagecollector.Report) []answer.Problem {
 
 // recordRefusal records an Event about an object with an impossible owner, as Kubernetes' collector
 // does. On etcd, Events are about Nodes, so it records none about other objects.
-func (s *Server) recordRefusal(r garbagecollector.Refusal) {
+func (s *Controllers) recordRefusal(r garbagecollector.Refusal) {
 	about := corev1.ObjectReference{Kind: r.Type.Kind, APIVersion: r.APIVersion, Namespace: r.Namespace, Name: r.Own, UID: r.UID}
 	switch {
 	case r.Kind == store.Nodes.Name:

@@ -17,20 +17,13 @@ import (
 	"syscall"
 	"time"
 
-	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/controlplane/controllers/clones"
-	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
-	"hostler.io/hostler/controlplane/controllers/lifecycle"
-	"hostler.io/hostler/controlplane/controllers/podcache"
-	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/controlplane/server/fleetlock"
-	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
@@ -57,21 +50,12 @@ type Options struct {
 	Level    *slog.LevelVar
 }
 
-// Server is one replica of the server role.
+// Server is one replica of the server role: the controllers, and the sockets on which it answers.
 type Server struct {
-	o           Options
-	candidate   string
-	contact     *store.Contact
-	nodes       *lifecycle.Controller
-	garbage     *garbagecollector.Controller
-	heartbeats  *heartbeats.Controller // nil for a store without settings
-	reboots     *reboots.Controller
-	fleetlock   *fleetlock.Server
-	controllers []*controlled
-	events      *controlplane.Recorder // nil if no Events are published
-	loops       loop.Set
-	socket      net.Listener
-	notifier    *notify.Notifier
+	*Controllers
+	fleetlock *fleetlock.Server
+	socket    net.Listener
+	notifier  *notify.Notifier
 
 	reloads chan chan<- reloaded // requests to reload, with the channel for the result
 
@@ -117,50 +101,16 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, candidate: candidate, contact: &store.Contact{}, config: o.Config, reloads: make(chan chan<- reloaded),
+		Controllers: NewControllers(o, candidate), config: o.Config, reloads: make(chan chan<- reloaded),
 		notifier: notify.New(o.Getenv, o.Unsetenv),
 	}
-	marks, evictions, emptying := loop.NewSignal(), loop.NewSignal(), loop.NewSignal()
-	pods := podcache.New(marks, evictions, emptying)
-	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, pods, marks, o.Log)
-	evicter := eviction.New(o.Store, s.contact, pods, evictions, o.Log)
-	copies := clones.New(o.Store, s.contact, o.Log)
-	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
-	groups := slots.NewGroups(o.Store, o.Config.Store.Kubernetes.Namespace)
-	s.reboots = reboots.New(o.Store, groups, s.contact, pods, emptying, o.Config.Reboots.Groups.Policies(), o.Config.NodeLifecycle.ZoneLabels, candidate, o.Log)
 	s.fleetlock = fleetlock.New(s.reboots, o.Log.With("component", "fleetlock"))
-	s.recordEvents(evicter)
-	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
-	s.controllers = []*controlled{
-		s.control(&controlled{
-			name: lifecycle.Name, shared: true, lead: s.nodes.Lead, report: func() report {
-				var evictions *eviction.Report
-				if runs, _ := o.Config.Runs(eviction.Name); runs {
-					evictions = new(evicter.Report())
-				}
-				return reportOfNodes(s.nodes.Report(), evictions, pods.Unreadable(), !s.o.Store.EndsLeases())
-			},
-			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, readsPods},
-			loops: []timed{
-				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},
-				{"marks of pods", time.Minute, s.nodes.RunMarks},
-			},
-		}),
-		s.control(&controlled{
-			name: eviction.Name, shared: true, lead: evicter.Lead, report: func() report { return reportOfEvictions(evicter.Report()) },
-			follows: []follow{{store.Nodes, store.AllChanges, evicter.Nodes()}, readsPods},
-			loops:   []timed{{eviction.Name, time.Minute, evicter.Run}},
-		}),
-		s.control(s.controlGarbage()),
-		s.control(&controlled{
-			name: clones.Name, lead: copies.Lead, report: func() report { return reportOfClones(copies.Report()) },
-			follows: []follow{{store.Nodes, store.AllChanges, copies.Nodes()}},
-			loops:   []timed{{clones.Name, time.Minute, copies.Run}},
-		}),
-		s.control(s.controlHeartbeats()),
-		s.control(s.controlReboots(readsPods)),
+	if o.Config.Reboots.Listen != "" {
+		s.add(timed{"fleetlock", time.Minute, s.serveFleetLock})
 	}
-	s.fillLoops()
+	if o.Config.Metrics.Listen != "" {
+		s.add(timed{"metrics", 0, s.serveMetrics})
+	}
 	if s.socket, err = listen.Socket(o.Config.API.Socket); err != nil {
 		return nil, err
 	}
@@ -177,7 +127,7 @@ func candidateName() (string, error) {
 }
 
 // controlGarbage builds the controller of all objects with owners.
-func (s *Server) controlGarbage() *controlled {
+func (s *Controllers) controlGarbage() *controlled {
 	c := &controlled{
 		name: garbagecollector.Name, shared: true, lead: s.garbage.Lead, report: func() report { return reportOfGarbage(s.garbage.Report()) },
 		loops: []timed{{garbagecollector.Name, time.Minute, s.garbage.Run}},
@@ -196,7 +146,7 @@ func (s *Server) controlGarbage() *controlled {
 }
 
 // controlHeartbeats builds the controller of the setting, if the store has settings.
-func (s *Server) controlHeartbeats() *controlled {
+func (s *Controllers) controlHeartbeats() *controlled {
 	settings, able := s.o.Store.(store.Settings)
 	if !able {
 		return &controlled{
@@ -214,7 +164,7 @@ func (s *Server) controlHeartbeats() *controlled {
 }
 
 // control adds the election to a controller that runs here.
-func (s *Server) control(c *controlled) *controlled {
+func (s *Controllers) control(c *controlled) *controlled {
 	runs, named := s.o.Config.Runs(c.name)
 	c.runs, c.election = runs && c.foreign == "", election.New(s.o.Store, c.name, s.candidate, s.o.Log)
 	if c.runs && c.shared && !named && s.o.Store.Type() == kubernetes.Type {
@@ -224,7 +174,7 @@ func (s *Server) control(c *controlled) *controlled {
 }
 
 // fillLoops adds the loops, in the order in which `hostler fleet status` shows them.
-func (s *Server) fillLoops() {
+func (s *Controllers) fillLoops() {
 	s.add(timed{loopStore, 30 * time.Second, func(ctx context.Context, heartbeat func(error)) error {
 		return s.contact.Run(ctx, s.o.Store.Ping, heartbeat)
 	}})
@@ -259,12 +209,6 @@ func (s *Server) fillLoops() {
 			return s.events.Run(ctx)
 		}})
 	}
-	if s.o.Config.Reboots.Listen != "" {
-		s.add(timed{"fleetlock", time.Minute, s.serveFleetLock})
-	}
-	if s.o.Config.Metrics.Listen != "" {
-		s.add(timed{"metrics", 0, s.serveMetrics})
-	}
 }
 
 // merged returns one follow for each kind that controllers read, with all their Followers.
@@ -288,12 +232,12 @@ func merged(controllers []*controlled) []follow {
 	return all
 }
 
-func (s *Server) add(t timed) {
+func (s *Controllers) add(t timed) {
 	s.loops = append(s.loops, loop.New(t.name, t.patience, nil).Do(func(ctx context.Context, l *loop.Loop) error { return t.run(ctx, l.Heartbeat) }))
 }
 
 // addGated adds a loop that is paused while a gate is closed; a nil gate never closes.
-func (s *Server) addGated(t timed, gate *loop.Gate) {
+func (s *Controllers) addGated(t timed, gate *loop.Gate) {
 	if gate == nil {
 		s.add(t)
 		return
@@ -315,6 +259,9 @@ func (l listed) Synced() {
 	l.heartbeat(nil)
 }
 
+// Confirmed implements store.Confirmer.
+func (l listed) Confirmed(at time.Time) { store.Confirmed(l.Follower, at) }
+
 // Reached implements store.Tracker.
 func (l listed) Reached(version string) { store.Reached(l.Follower, version) }
 
@@ -324,9 +271,7 @@ func (s *Server) Run(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var loops sync.WaitGroup
-	for _, l := range s.loops {
-		loops.Go(func() { l.Supervise(ctx, s.o.Log) })
-	}
+	loops.Go(func() { s.Supervise(ctx) })
 	api := &http.Server{Handler: s.routes(), ConnContext: listen.WithPeer, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	failed := make(chan error, 1)
 	loops.Go(func() {

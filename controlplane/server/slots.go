@@ -29,7 +29,7 @@ const (
 )
 
 // controlReboots builds the controller of reboot slots. It reads pods if it evicts them.
-func (s *Server) controlReboots(readsPods follow) *controlled {
+func (s *Controllers) controlReboots(readsPods follow) *controlled {
 	c := &controlled{
 		name: reboots.Name, lead: s.reboots.Lead, report: func() report { return reportOfReboots(s.reboots.Report()) },
 		follows: []follow{{store.Nodes, store.AllChanges, s.reboots.Nodes()}},

@@ -23,7 +23,7 @@ const (
 // watchOther pauses the controllers that kube-controller-manager has, too, while the Lease of one
 // exists. An expired Lease does not end the pause: kube-controller-manager may be restarting, or be
 // without a leader for a while.
-func (s *Server) watchOther(ctx context.Context, heartbeat func(error)) error {
+func (s *Controllers) watchOther(ctx context.Context, heartbeat func(error)) error {
 	kind := store.Leases
 	kind.Namespace = otherNamespace
 	alive, known := controlplane.NewLeaseWatch(nil), false
@@ -54,7 +54,7 @@ func (s *Server) watchOther(ctx context.Context, heartbeat func(error)) error {
 
 // yield pauses the controllers that kube-controller-manager may have; with an empty reason, they
 // run.
-func (s *Server) yield(reason string) {
+func (s *Controllers) yield(reason string) {
 	for _, c := range s.controllers {
 		if c.yields != nil {
 			c.yields.Set(reason)

@@ -221,7 +221,7 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, confirmed, now time.Tim
 			d.wake(due)
 			pending.Reason = h.why + zone.pace()
 			d.Pending = append(d.Pending, pending)
-		case latest(h.DeadAt, h.ChangedAt, zone.turn()).After(confirmed):
+		case latest(h.dueSince(), zone.turn()).After(confirmed):
 			d.wake(now.Add(store.ConfirmInterval))
 			pending.Reason = h.why + "; until the store confirms that"
 			d.Pending = append(d.Pending, pending)
@@ -231,6 +231,14 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, confirmed, now time.Tim
 		}
 		due = due.Add(zone.interval())
 	}
+}
+
+// dueSince returns when the cause of the NoExecute taint began, by this server's clock.
+func (j *judged) dueSince() time.Time {
+	if j.noExecute == corev1.TaintNodeUnreachable {
+		return latest(j.DeadAt, j.ChangedAt)
+	}
+	return j.ChangedAt
 }
 
 // judged is a Host with intermediate results of the decision.

@@ -10,15 +10,15 @@ import (
 )
 
 // current returns the term of a controller; nil if there is none. The caller holds mu.
-func (s *Store) current(controller string) *election {
-	if e := s.elections[controller]; e != nil && time.Now().Before(e.ends) {
+func (s *fleet) current(controller string) *election {
+	if e := s.elections[controller]; e != nil && (s.away || time.Now().Before(e.ends)) {
 		return e
 	}
 	return nil
 }
 
 // holds returns the record of the term; nil if the term has ended. The caller holds mu.
-func (s *Store) holds(term store.Term) *election {
+func (s *fleet) holds(term store.Term) *election {
 	if e := s.current(term.Controller); e != nil && e.token == term.Token {
 		return e
 	}
@@ -27,16 +27,11 @@ func (s *Store) holds(term store.Term) *election {
 
 // callElection makes a call on a controller or a setting, with its fault.
 func (s *Store) callElection(ctx context.Context, c Call, name string, serve func() error) error {
-	fault, err := s.Begin(ctx, c, name)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	err = serve()
-	s.mu.Unlock()
-	if err == nil {
-		err = fault.Answer()
-	}
+	err := s.do(ctx, c, name, func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return serve()
+	})
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", c, name, err)
 	}
@@ -56,9 +51,9 @@ func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl tim
 			return nil
 		}
 		s.revision++
-		term = store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: strconv.FormatInt(s.revision, 10)}
+		term = store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: strconv.FormatInt(s.number(), 10)}
 		leader = store.Leader{Candidate: candidate, Since: s.o.Now()}
-		s.elections[controller] = &election{leader, term.Token, time.Now().Add(ttl)}
+		s.elections[controller] = &election{leader, term.Token, ttl, time.Now().Add(ttl)}
 		return nil
 	})
 	if err != nil {

@@ -6,10 +6,8 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -52,22 +50,37 @@ type Options struct {
 	// EndsLeases makes a Lease expire that was not put for its duration, and leaves out writes for
 	// scope Deletions, as etcd does. Kubernetes does neither.
 	EndsLeases bool
+	// Bookmarks is the time between reports of the latest revision to a Tracker or Confirmer;
+	// store.ConfirmInterval if 0.
+	Bookmarks time.Duration
+	// Wrote, if not nil, is called at each write of an object, with the value before and after; nil for
+	// none. It must not call the Store.
+	Wrote func(path string, before, after []byte)
 	// Now is the clock of stored times; time.Now if nil. Waits use package time.
 	Now func() time.Time
 }
 
 // Store stores the objects of a fleet. Inject and Heal control its faults, and Calls counts calls.
-// Use New. The processes of one fleet share a Store.
+// Use New. The processes of one fleet share a Store, or have a view of it each: see Over.
 type Store struct {
 	*faulttest.Book[Call]
+	*fleet
+	network Network // nil for a process that the faults of the Book affect
+	epoch   *int    // history.epoch at the last Ping of this process; the mutex of the fleet guards it
+}
+
+// fleet is what all processes share: the stored objects at each revision that a watch may still need.
+type fleet struct {
 	o Options
 
 	mu        sync.Mutex        // guards the fields below
 	revision  int64             // of the latest write
+	unique    int64             // the last number that was used for a UID or a term; a restore does not set it back
 	objects   map[string]*entry // by path: the folder of the kind, and the name
 	elections map[string]*election
-	watches   map[*watch]struct{}
 	settings  map[string]store.Setting
+	history   history
+	away      bool            // no Lease and no term ends
 	ended     map[string]bool // Leases that have expired, by resourceVersion
 }
 
@@ -80,13 +93,15 @@ var (
 type entry struct {
 	value    []byte // immutable
 	revision int64
-	end      *time.Timer // of a Lease; nil for objects that do not expire
+	ttl      time.Duration // of a Lease; 0 for objects that do not expire
+	ends     time.Time     // zero for objects that do not expire
 }
 
 // election is a term of a controller.
 type election struct {
 	leader store.Leader
 	token  string
+	ttl    time.Duration
 	ends   time.Time
 }
 
@@ -95,11 +110,10 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{
-		Book: faulttest.NewBook[Call](), o: o,
-		objects: map[string]*entry{}, elections: map[string]*election{}, watches: map[*watch]struct{}{},
-		settings: map[string]store.Setting{}, ended: map[string]bool{},
-	}
+	return &Store{Book: faulttest.NewBook[Call](), epoch: new(int), fleet: &fleet{
+		o: o, objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
+		history: history{watches: map[*watch]struct{}{}}, ended: map[string]bool{},
+	}}
 }
 
 // Type returns "memory".
@@ -127,7 +141,7 @@ func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 		o.SetCreationTimestamp(before.GetCreationTimestamp())
 	}
 	if o.GetUID() == "" {
-		o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012x", s.revision+1)))
+		o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012x", s.number())))
 	}
 	if created := o.GetCreationTimestamp(); created.IsZero() {
 		o.SetCreationTimestamp(metav1.NewTime(s.o.Now()).Rfc3339Copy())
@@ -136,9 +150,9 @@ func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 	if err != nil {
 		panic(err) // the test has built no API object
 	}
-	e := s.write(kind, name, value)
+	e := s.put(kind.Folder()+name, value)
 	if lease, ok := o.(*coordinationv1.Lease); ok && s.o.EndsLeases && lease.Spec.LeaseDurationSeconds != nil {
-		e.end = time.AfterFunc(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second, func() { s.expire(name, e) })
+		s.bind(e, time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second)
 	}
 	stored, err := s.read(kind, name)
 	if err != nil {
@@ -151,7 +165,7 @@ func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 func (s *Store) PutRaw(kind store.Kind, name string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.write(kind, name, value)
+	s.put(kind.Folder()+name, value)
 }
 
 // Peek reads an object. It has no faults.
@@ -199,49 +213,6 @@ func (s *Store) Depose(controller string) {
 	delete(s.elections, controller)
 }
 
-// Relist makes each Follow in progress start again with a list, as after a compaction.
-func (s *Store) Relist() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for w := range s.watches {
-		s.list(w)
-	}
-}
-
-// write stores a value under the next revision. The caller holds mu.
-func (s *Store) write(kind store.Kind, name string, value []byte) *entry {
-	k := kind.Folder() + name
-	if before := s.objects[k]; before != nil && before.end != nil {
-		before.end.Stop()
-	}
-	s.revision++
-	e := &entry{value: value, revision: s.revision}
-	s.objects[k] = e
-	s.report(k, change{value: value, revision: e.revision})
-	return e
-}
-
-// remove deletes an object if it exists. The caller holds mu.
-func (s *Store) remove(path string) {
-	e := s.objects[path]
-	if e == nil {
-		return
-	}
-	delete(s.objects, path) // the timer of a Lease goes on: see LeaseEnded
-	s.revision++
-	s.report(path, change{deleted: true, value: e.value, revision: e.revision})
-}
-
-// expire removes a Lease unless it was put again.
-func (s *Store) expire(name string, e *entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended[strconv.FormatInt(e.revision, 10)] = true
-	if path := store.Leases.Folder() + name; s.objects[path] == e {
-		s.remove(path)
-	}
-}
-
 // LeaseEnded implements store.LeaseEnder.
 func (s *Store) LeaseEnded(ctx context.Context, last store.Object) (bool, error) {
 	ended := false
@@ -255,27 +226,34 @@ func (s *Store) LeaseEnded(ctx context.Context, last store.Object) (bool, error)
 }
 
 // read decodes an object. The caller holds mu.
-func (s *Store) read(kind store.Kind, name string) (store.Object, error) {
+func (s *fleet) read(kind store.Kind, name string) (store.Object, error) {
 	e := s.objects[kind.Folder()+name]
 	if e == nil {
 		return nil, controlplane.ErrNotFound
 	}
-	o, err := decode(kind, name, e.value, e.revision)
+	o, err := decode(kind, name, e.value, s.version(e.revision))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
 	return o, nil
 }
 
-func decode(kind store.Kind, name string, value []byte, revision int64) (store.Object, error) {
+func decode(kind store.Kind, name string, value []byte, version string) (store.Object, error) {
 	left := controlplane.MostValues
-	return kind.Decode(name, value, strconv.FormatInt(revision, 10), &left)
+	return kind.Decode(name, value, version, &left)
 }
 
 // Ping implements store.Store.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.Begin(ctx, Ping, "memory")
-	return err
+	return s.do(ctx, Ping, "memory", func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		before := *s.epoch
+		if *s.epoch = s.history.epoch; before != s.history.epoch {
+			return store.ErrRestored
+		}
+		return nil
+	})
 }
 
 // Get implements store.Store.
@@ -288,84 +266,15 @@ func (s *Store) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 		o, err = s.read(kind, name)
 		return err
 	})
-	return o, err
-}
-
-// Update implements store.Store.
-func (s *Store) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
-	var stored store.Object
-	var refusal error // error of edit
-	err := s.call(ctx, Update, kind, name, func(fault Fault) error {
-		s.mu.Lock()
-		before, err := s.read(kind, name)
-		var value []byte
-		if err == nil {
-			value = s.objects[kind.Folder()+name].value
-		}
-		s.mu.Unlock()
-		if err == nil {
-			err = pre.Check(before)
-		}
-		if err != nil {
-			return err
-		}
-		stored = before
-		value, err = kind.Edit(before, value, func(o store.Object) error {
-			refusal = edit(o)
-			return refusal
-		})
-		if err == nil && value != nil {
-			stored, err = s.replace(kind, name, before, value, pre, fault.Conflict)
-		}
-		return err
-	})
-	if refusal != nil {
-		return nil, refusal
-	}
 	if err != nil {
 		return nil, err
 	}
-	return stored, nil
-}
-
-// replace stores the next value of an object if the object has not changed.
-func (s *Store) replace(kind store.Kind, name string, before store.Object, value []byte, pre store.Preconditions, conflict bool) (store.Object, error) {
-	path := kind.Folder() + name
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.objects[path]; conflict && e != nil {
-		s.rewrite(path, e.value)
-	}
-	if err := s.guard(before, pre); err != nil {
-		return nil, err
-	}
-	e := s.objects[path]
-	if e == nil || strconv.FormatInt(e.revision, 10) != before.GetResourceVersion() {
-		return nil, fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
-	}
-	after, err := decode(kind, name, value, s.revision+1)
-	if err != nil {
-		return nil, err
-	}
-	if store.Released(before, after) {
-		s.remove(path)
-		return after, nil
-	}
-	s.rewrite(path, value)
-	return s.read(kind, name)
-}
-
-// rewrite stores another value of an object, but keeps its expiry. The caller holds mu.
-func (s *Store) rewrite(path string, value []byte) {
-	e := s.objects[path]
-	s.revision++
-	e.value, e.revision = value, s.revision
-	s.report(path, change{value: value, revision: e.revision})
+	return o, nil
 }
 
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
-	return s.call(ctx, Delete, kind, name, func(Fault) error {
+	return s.callIn(ctx, Delete, kind, name, pre.Term, func(Fault) error {
 		path := kind.Folder() + name
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -403,69 +312,8 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre st
 	})
 }
 
-// guard returns an error if a precondition that is not about the object itself refuses a write. The
-// caller holds mu.
-func (s *Store) guard(o store.Object, pre store.Preconditions) error {
-	if pre.Term != (store.Term{}) && s.holds(pre.Term) == nil {
-		return store.ErrDeposed
-	}
-	for _, other := range pre.Others {
-		o, err := s.read(other.Kind.Metadata(), other.Name)
-		if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
-			return fmt.Errorf("%s: %w", other.Kind.Key(other.Name), err)
-		}
-		if err := other.Check(o); err != nil {
-			return err
-		}
-	}
-	for _, p := range pre.Unchanged {
-		at, err := strconv.ParseInt(p.Version, 10, 64)
-		if err != nil {
-			return fmt.Errorf("%w: position %q", controlplane.ErrInvalid, p.Version)
-		}
-		for path, e := range s.objects {
-			if strings.HasPrefix(path, p.Kind.Folder()) && e.revision > at {
-				return fmt.Errorf("%w: %s has changed", controlplane.ErrConflict, path)
-			}
-		}
-	}
-	for _, kind := range pre.Unlisted {
-		for _, name := range s.names(kind) {
-			if !strings.HasPrefix(name, o.GetNamespace()+"/") {
-				continue
-			}
-			found, err := s.read(kind, name)
-			if err != nil {
-				return fmt.Errorf("list %s: %w: %w", kind.Name, controlplane.ErrUnavailable, err)
-			}
-			if slices.ContainsFunc(found.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == o.GetUID() }) {
-				return fmt.Errorf("list %s: %w: %s refers to it", kind.Name, controlplane.ErrUnavailable, name)
-			}
-		}
-	}
-	return nil
-}
-
-// call makes a call on an object, with its fault.
-func (s *Store) call(ctx context.Context, c Call, kind store.Kind, name string, serve func(Fault) error) error {
-	if err := kind.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
-		return err
-	}
-	fault, err := s.Begin(ctx, c, kind.Name+"/"+name)
-	if err != nil {
-		return err
-	}
-	if err = serve(fault); err == nil {
-		err = fault.Answer()
-	}
-	if err != nil {
-		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
-	}
-	return nil
-}
-
 // names returns the names of the stored objects of a kind, sorted. The caller holds mu.
-func (s *Store) names(kind store.Kind) []string {
+func (s *fleet) names(kind store.Kind) []string {
 	var names []string
 	for path := range s.objects {
 		if name, found := strings.CutPrefix(path, kind.Folder()); found && kind.Is(name) {

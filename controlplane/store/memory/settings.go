@@ -19,7 +19,7 @@ func (s *Store) PutSetting(name, value string) {
 }
 
 // putSetting stores a setting under the next revision. The caller holds mu.
-func (s *Store) putSetting(name, value string, own bool) {
+func (s *fleet) putSetting(name, value string, own bool) {
 	s.revision++
 	s.settings[name] = store.Setting{Value: value, Own: own && value != "", Version: strconv.FormatInt(s.revision, 10)}
 }

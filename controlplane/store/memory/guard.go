@@ -1,0 +1,56 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// guard returns an error if a precondition that is not about the object itself refuses a write. The
+// caller holds mu.
+func (s *fleet) guard(o store.Object, pre store.Preconditions) error {
+	if pre.Term != (store.Term{}) && s.holds(pre.Term) == nil {
+		return store.ErrDeposed
+	}
+	for _, other := range pre.Others {
+		o, err := s.read(other.Kind.Metadata(), other.Name)
+		if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+			return fmt.Errorf("%s: %w", other.Kind.Key(other.Name), err)
+		}
+		if err := other.Check(o); err != nil {
+			return err
+		}
+	}
+	for _, p := range pre.Unchanged {
+		at, err := s.since(p.Version)
+		if err != nil {
+			return err
+		}
+		for path, e := range s.objects {
+			if strings.HasPrefix(path, p.Kind.Folder()) && e.revision > at {
+				return fmt.Errorf("%w: %s has changed", controlplane.ErrConflict, path)
+			}
+		}
+	}
+	for _, kind := range pre.Unlisted {
+		for _, name := range s.names(kind) {
+			if !strings.HasPrefix(name, o.GetNamespace()+"/") {
+				continue
+			}
+			found, err := s.read(kind, name)
+			if err != nil {
+				return fmt.Errorf("list %s: %w: %w", kind.Name, controlplane.ErrUnavailable, err)
+			}
+			if slices.ContainsFunc(found.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == o.GetUID() }) {
+				return fmt.Errorf("list %s: %w: %s refers to it", kind.Name, controlplane.ErrUnavailable, name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package fleetsim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// step is one release of the driver, and the state of the store after it.
+type step struct {
+	text string
+	hash uint64
+}
+
+// event is something that happens at a time of the plan.
+type event struct {
+	at   time.Time
+	text string
+	do   func()
+}
+
+// drive releases requests and lets time pass until then.
+func (w *world) drive(until time.Time) {
+	for w.failure == "" {
+		synctest.Wait()
+		now := time.Now()
+		if len(w.events) > 0 && !w.events[0].at.After(now) {
+			e := w.events[0]
+			w.events = w.events[1:]
+			w.note(e.text)
+			w.trace(e.text)
+			e.do()
+			continue
+		}
+		q, at := w.carrier.next(now, w.roughness)
+		if q != nil {
+			w.release(q)
+			continue
+		}
+		if !now.Before(until) {
+			return
+		}
+		w.sleep(until, at)
+	}
+}
+
+// sleep waits for the next request or event.
+func (w *world) sleep(until, at time.Time) {
+	if len(w.events) > 0 && w.events[0].at.Before(until) {
+		until = w.events[0].at
+	}
+	if !at.IsZero() && at.Before(until) {
+		until = at
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.carrier.arrived:
+	}
+}
+
+// release delivers a request to the store, or its answer to the process.
+func (w *world) release(q *request) {
+	c := w.carrier
+	if q.served {
+		w.trace("answer " + q.key)
+		c.mu.Lock()
+		c.remove(q)
+		c.mu.Unlock()
+		q.answer <- q.err
+		return
+	}
+	w.trace(q.key + " " + string(q.fate))
+	err := q.of.obstacle(q.Request)
+	if err == nil {
+		err = w.obstacle(q.Request)
+	}
+	if q.fate == refused {
+		err = fmt.Errorf("%w: try again later", controlplane.ErrUnavailable)
+	}
+	if err == nil {
+		w.serving = q
+		err = q.serve()
+		w.serving = nil
+		if q.of.answered(q) {
+			w.truth.answered(q.of, q)
+		}
+	}
+	if q.fate == broken && err == nil {
+		err = fmt.Errorf("%w: connection broken", controlplane.ErrUnavailable)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q.served, q.err = true, err
+	if q.left {
+		c.remove(q)
+		return
+	}
+	if q.Call == memory.Event { // it comes from the store: there is no way back
+		c.remove(q)
+		q.answer <- err
+		return
+	}
+	q.due = time.Now().Add(time.Millisecond + time.Duration(w.plan.draw("answer", q.key).Int64N(int64(15*time.Millisecond))))
+}
+
+// answered reports whether the process gets the answer.
+func (p *process) answered(q *request) bool {
+	return !q.left && q.fate != lostAfter && q.fate != broken
+}
+
+// trace records a step.
+func (w *world) trace(text string) {
+	h := fnv.New64a()
+	fmt.Fprintln(h, w.last, text, w.store.Revision(), time.Since(w.start))
+	w.last = h.Sum64()
+	w.steps = append(w.steps, step{text, w.last})
+}

@@ -1,0 +1,190 @@
+package fleetsim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
+	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown"
+	"hostler.io/hostler/status"
+	"hostler.io/hostler/status/probe"
+	"hostler.io/hostler/status/report"
+)
+
+// host is a host of the fleet. It outlives its agents and its boots.
+type host struct {
+	w       *world
+	name    string
+	zone    string
+	boot    int // number of boots
+	starts  int // number of agents
+	disk    disk
+	process *process
+	agent   *agent
+}
+
+// leaseDuration and renewInterval are the defaults of the agent.
+const (
+	leaseDuration = 40 * time.Second
+	renewInterval = 10 * time.Second
+)
+
+func newHost(w *world, name, zone string) *host {
+	return &host{w: w, name: name, zone: zone, process: newProcess(w.carrier, name)}
+}
+
+func (h *host) machine() probe.Machine {
+	return probe.Machine{
+		HostName: h.name, MachineID: "machine-of-" + h.name, SystemUUID: "uuid-of-" + h.name, BootID: fmt.Sprintf("%s-boot-%d", h.name, h.boot),
+		CPUs: 2, MemoryBytes: 4 << 30, Architecture: "amd64", CgroupVersion: 2,
+	}
+}
+
+// boots starts the host and its agent.
+func (h *host) boots() {
+	h.boot++
+	h.starts++
+	h.process = newProcess(h.w.carrier, h.name)
+	h.w.truth.lives(h.name, true)
+	h.agent = newAgent(h)
+	go h.agent.run(h.process.ctx)
+}
+
+// dies stops the host at once.
+func (h *host) dies() {
+	h.process.kill()
+	h.w.truth.lives(h.name, false)
+}
+
+// disk is what survives an agent.
+type disk struct {
+	mu     sync.Mutex // guards the fields below
+	values map[string][]byte
+}
+
+// Load implements report.Store.
+func (d *disk) Load() (map[string][]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.values), nil
+}
+
+// Write implements report.Store.
+func (d *disk) Write(put map[string][]byte, remove []string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.values == nil {
+		d.values = map[string][]byte{}
+	}
+	for _, key := range remove {
+		delete(d.values, key)
+	}
+	maps.Copy(d.values, put)
+	return nil
+}
+
+// agent is the agent of a host: the loops of the Lease, of the status and of the pods, connected as
+// package agent connects them.
+type agent struct {
+	h         *host
+	client    *objects.Client
+	keeper    *controlplane.LeaseKeeper
+	reporter  *report.Reporter
+	existence *loop.Gate
+	pods      *pods
+	loops     loop.Set
+	draining  shutdown.Status
+}
+
+func newAgent(h *host) *agent {
+	a := &agent{h: h, existence: loop.NewGate("")}
+	log := h.w.journal.logger(h.name)
+	view := h.w.store.Over(h.process)
+	a.client = objects.New(hostStore{view.Objects(), h.process}, objects.Options{KeepTaints: h.w.plan.Engine == kubernetes})
+	machine := h.machine()
+	watch := controlplane.NewLeaseWatch(nil)
+	var err error
+	a.keeper, err = controlplane.NewLeaseKeeper(a.client, controlplane.LeasePolicy{
+		Node: h.name, Holder: controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
+		Duration: leaseDuration, Interval: renewInterval, Instance: fmt.Sprintf("%s/%d", machine.BootID, h.starts), Watch: watch,
+	}, log)
+	if err != nil {
+		panic(err)
+	}
+	a.pods = &pods{store: view, host: h}
+	options := status.Options{Name: h.name, Version: "1.2.3", MaxPods: 110, MaxImages: -1, Labels: map[string]string{corev1.LabelTopologyZone: h.zone}, Pressure: status.DefaultPolicy()}
+	a.reporter = report.New(report.Options{
+		Client: a.client, Recorder: controlplane.NewRecorder(a.client, h.name, time.Now, nil, log), Facts: a,
+		Node: func() status.Options { return options }, Policy: report.Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
+		Watch: watch, Mine: func() bool { return true }, Boot: machine.BootID,
+		Storage: report.Storage{Store: &h.disk, Notes: &h.disk, Departures: report.OpenDepartures(&h.disk, h.name, a.client.Type(), log)},
+		Listeners: report.Listeners{
+			Named: func(uid types.UID) { a.keeper.SetOwner(uid); a.pods.named(uid) }, Lost: func() { a.pods.named("") },
+			Waits: a.existence.Set, Observe: func(error) {}, Theirs: func(bool) {}, Count: func(corev1.NodeCondition) {},
+		},
+		Log: log,
+	})
+	a.add("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
+	a.add("status", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Run(ctx, l.Heartbeat) })
+	a.add("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
+	a.add("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
+	return a
+}
+
+func (a *agent) add(name string, run func(context.Context, *loop.Loop) error) {
+	a.loops = append(a.loops, loop.New(name, 0, nil).Do(run))
+}
+
+// run runs all loops until ctx ends.
+func (a *agent) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, l := range a.loops {
+		all.Go(func() { l.Supervise(ctx, a.h.w.journal.logger(a.h.name)) })
+	}
+	all.Wait()
+}
+
+// Now implements report.Facts: a healthy host.
+func (a *agent) Now(_ context.Context, guarded *shutdown.Status) status.Facts {
+	f := status.Facts{
+		Machine: a.Machine(), RuntimesQueried: true, Shutdown: status.Shutdown{State: "Armed"},
+		Memory: probe.Memory{TotalBytes: 4 << 30, AvailableBytes: 3 << 30}, PIDs: probe.PIDs{Used: 100, Limit: 32768}, CPUs: probe.CPUs{},
+		Filesystems: []status.Filesystem{
+			{Role: status.RoleNode, Filesystem: probe.Filesystem{Path: "/", Mountpoint: "/", CapacityBytes: 100 << 30, AvailableBytes: 90 << 30, Inodes: 1000000, InodesFree: 900000}},
+		},
+		Network: probe.Network{
+			Addresses: []probe.Address{{IP: netip.MustParseAddr("10.0.0.1"), Bits: 24, Interface: "eth0", Kind: "device", Up: true, Carrier: true}},
+			Routes:    []probe.DefaultRoute{{Interface: "eth0"}},
+		},
+		Runtimes: []runtime.Health{{Info: runtime.Info{Name: "containerd", Ready: true, Imageless: true}}},
+	}
+	if guarded != nil {
+		f.Shutdown.State = guarded.State.String()
+	}
+	return f
+}
+
+// Machine implements report.Facts.
+func (a *agent) Machine() probe.Machine { return a.h.machine() }
+
+// hostStore is the store of an agent, whose watches faults can end.
+type hostStore struct {
+	memory.Objects
+	process *process
+}
+
+// Watch implements objects.Store.
+func (s hostStore) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
+	return s.process.watching(ctx, string(key.Kind), func(ctx context.Context) error { return s.Objects.Watch(ctx, key, seen) })
+}

@@ -1,0 +1,291 @@
+package fleetsim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// callTime bounds a request without a deadline, as real stores do.
+const callTime = 10 * time.Second
+
+// request is a request of a process that the driver has not released yet.
+type request struct {
+	memory.Request
+	of    *process
+	key   string    // process, call, object and count
+	asked time.Time // when the process made it
+	due   time.Time // when the driver releases it, unless a fault withholds it
+	fate  fate
+	// decided reports whether the fate was drawn. The driver does that, after the request has come to rest.
+	decided bool
+	serve   func() error
+
+	served bool
+	err    error      // result of serve
+	left   bool       // the process does not wait for an answer any more
+	answer chan error // has a buffer of one
+}
+
+// fate is what the network does to a request.
+type fate string
+
+const (
+	delivered  fate = ""
+	refused    fate = "refused"           // the answer is an error, and nothing was done
+	lostBefore fate = "lost"              // the store does not get it
+	lostAfter  fate = "answer lost"       // the process does not get the answer
+	late       fate = "served too late"   // the store gets it after the process has given up
+	broken     fate = "connection broken" // served, and the answer is an error
+)
+
+// carrier holds all requests that wait. The driver releases one at a time.
+type carrier struct {
+	plan    plan
+	arrived chan struct{} // receives when a request arrives; has a buffer of one
+
+	mu      sync.Mutex // guards the fields below
+	waiting []*request
+	counts  map[string]int
+}
+
+func newCarrier(p plan) *carrier {
+	return &carrier{plan: p, arrived: make(chan struct{}, 1), counts: map[string]int{}}
+}
+
+// process is one process: a server or the agent of a host. After a restart, it is another one.
+type process struct {
+	name    string // such as server-1
+	carrier *carrier
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	mu      sync.Mutex // guards the fields below
+	dead    bool
+	watches map[*watch]struct{}
+	network network
+}
+
+// network is what faults do to the connections of a process.
+type network struct {
+	suspended bool            // nothing goes in or out
+	cut       bool            // no request reaches the store
+	hangs     bool            // a cut does not answer
+	refused   map[string]bool // kinds of objects that may not be listed or watched
+	silent    map[string]bool // kinds of objects whose watches report nothing
+}
+
+// watch is a watch in progress.
+type watch struct {
+	kind string
+	end  context.CancelCauseFunc
+}
+
+func newProcess(c *carrier, name string) *process {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &process{
+		name: name, carrier: c, ctx: ctx, cancel: cancel, watches: map[*watch]struct{}{},
+		network: network{refused: map[string]bool{}, silent: map[string]bool{}},
+	}
+}
+
+// errKilled is the result of all requests of a process that was killed.
+var errKilled = fmt.Errorf("%w: the process was killed", controlplane.ErrUnavailable)
+
+// Do implements memory.Network.
+func (p *process) Do(ctx context.Context, r memory.Request, serve func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if r.Call != memory.Event {
+		var cancel context.CancelFunc
+		ctx, cancel = controlplane.Bound(ctx, callTime)
+		defer cancel()
+	}
+	q := p.park(r, serve)
+	if q == nil {
+		return errKilled
+	}
+	select {
+	case err := <-q.answer:
+		return err
+	case <-ctx.Done():
+		p.carrier.leave(q)
+		return context.Cause(ctx)
+	}
+}
+
+// park adds a request; nil if the process was killed.
+func (p *process) park(r memory.Request, serve func() error) *request {
+	p.mu.Lock()
+	dead := p.dead
+	p.mu.Unlock()
+	if dead {
+		return nil
+	}
+	c := p.carrier
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := fmt.Sprintf("%s %s %s", p.name, r.Call, r.Object)
+	c.counts[name]++
+	q := &request{Request: r, of: p, key: fmt.Sprintf("%s %d", name, c.counts[name]), asked: time.Now(), serve: serve, answer: make(chan error, 1)}
+	q.due = q.asked.Add(time.Millisecond + time.Duration(c.plan.draw(q.key).Int64N(int64(15*time.Millisecond))))
+	c.waiting = append(c.waiting, q)
+	select {
+	case c.arrived <- struct{}{}:
+	default:
+	}
+	return q
+}
+
+// decide draws the fate of a request. rough is the share of requests that do not just get an answer.
+func (c *carrier) decide(q *request, rough float64) {
+	q.decided = true
+	r := c.plan.draw("fate", q.key)
+	if r.Float64() >= rough {
+		return
+	}
+	fates := []fate{refused, lostBefore, lostAfter, late, broken, delivered}
+	if q.Call == memory.Event {
+		fates = []fate{delivered}
+	}
+	q.fate = fates[r.IntN(len(fates))]
+	if q.fate == delivered || q.fate == late {
+		q.due = q.due.Add(time.Duration(r.Int64N(int64(8 * time.Second))))
+	}
+	if q.fate == late {
+		q.due = q.due.Add(callTime)
+	}
+}
+
+// leave records that a process does not wait for an answer any more. A request that the store can still
+// get stays.
+func (c *carrier) leave(q *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q.left = true
+	if q.fate != late || q.served {
+		c.remove(q)
+	}
+}
+
+// remove removes a request. The caller holds mu.
+func (c *carrier) remove(q *request) {
+	if i := slices.Index(c.waiting, q); i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+	}
+}
+
+// next returns the request to release now; nil if there is none. at is when the next one is due; zero
+// if there is none.
+func (c *carrier) next(now time.Time, rough func(*request) float64) (q *request, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.waiting {
+		if !w.decided {
+			c.decide(w, rough(w))
+		}
+		if !w.withheld() && (q == nil || earlier(w, q)) {
+			q = w
+		}
+	}
+	if q == nil || !q.due.After(now) {
+		return q, time.Time{}
+	}
+	return nil, q.due
+}
+
+func earlier(a, b *request) bool {
+	return cmp.Or(a.due.Compare(b.due), strings.Compare(a.key, b.key)) < 0
+}
+
+// withheld reports whether a fault keeps the request where it is.
+func (q *request) withheld() bool {
+	q.of.mu.Lock()
+	defer q.of.mu.Unlock()
+	n := q.of.network
+	switch {
+	case q.fate == lostBefore, q.fate == lostAfter && q.served:
+		return true // until the process gives up
+	case n.suspended:
+		return true
+	case n.cut && n.hangs && !q.left:
+		return true
+	}
+	return q.Call == memory.Event && n.silent[kindOf(q.Object)]
+}
+
+func kindOf(object string) string {
+	kind, _, _ := strings.Cut(object, "/")
+	return kind
+}
+
+// obstacle returns why the store does not get a request; nil if it does.
+func (p *process) obstacle(r memory.Request) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.network.cut:
+		return fmt.Errorf("%w: connection refused", controlplane.ErrUnavailable)
+	case r.Call == memory.List && p.network.refused[kindOf(r.Object)]:
+		return fmt.Errorf("%w: it may not be listed", controlplane.ErrForbidden)
+	}
+	return nil
+}
+
+// watching registers a watch, so that a fault can end it.
+func (p *process) watching(ctx context.Context, kind string, run func(context.Context) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	w := &watch{kind, end}
+	p.mu.Lock()
+	p.watches[w] = struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.watches, w)
+	}()
+	return run(ctx)
+}
+
+// breaks ends the watches of a kind; of all kinds if kind is empty.
+func (p *process) breaks(kind string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.watches {
+		if kind == "" || w.kind == kind {
+			w.end(err)
+		}
+	}
+}
+
+// change changes the network of the process.
+func (p *process) change(edit func(*network)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	edit(&p.network)
+}
+
+// kill ends the process. The store may still get its requests under way.
+func (p *process) kill() {
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
+	c := p.carrier
+	c.mu.Lock()
+	for _, q := range c.waiting {
+		if q.of == p && !q.served && q.fate == delivered && c.plan.draw("killed", q.key).IntN(2) == 0 {
+			q.fate = late
+		}
+	}
+	c.mu.Unlock()
+	p.cancel(errKilled)
+}

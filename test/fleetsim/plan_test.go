@@ -1,0 +1,114 @@
+package fleetsim
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// plan is everything that a run depends on.
+type plan struct {
+	Seed    uint64        `json:"seed"`
+	Engine  engine        `json:"engine"`
+	Servers int           `json:"servers"`
+	Hosts   int           `json:"hosts"`
+	Length  time.Duration `json:"length"` // without the time after the faults
+	Faults  []fault       `json:"faults"`
+}
+
+// engine is what the store behaves like.
+type engine string
+
+const (
+	etcd       engine = "etcd"
+	kubernetes engine = "kubernetes"
+)
+
+// kind is a kind of fault.
+type kind string
+
+// fault is something that happens from a time to a time, both counted from the start.
+type fault struct {
+	Kind kind          `json:"kind"`
+	On   string        `json:"on,omitempty"`   // a process, a host; empty for the store or for all
+	What string        `json:"what,omitempty"` // a kind of objects, or another detail
+	From time.Duration `json:"from"`
+	To   time.Duration `json:"to"`
+}
+
+func (f fault) String() string {
+	words := []string{string(f.Kind)}
+	for _, word := range []string{f.On, f.What} {
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+	return fmt.Sprintf("%s from %v to %v", strings.Join(words, " "), f.From, f.To)
+}
+
+func (p plan) String() string {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// zone returns the zone of a host.
+func (p plan) zone(host int) string { return string(rune('a' + host%2)) }
+
+// draw returns a number that depends only on the seed and on the names.
+func (p plan) draw(names ...any) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprintln(h, names...)
+	return rand.New(rand.NewPCG(p.Seed, h.Sum64()))
+}
+
+// warmup is the time without faults at the start, in which all hosts register and leaders are elected.
+const warmup = 90 * time.Second
+
+// newPlan draws a plan from a seed.
+func newPlan(seed uint64) plan {
+	p := plan{Seed: seed, Engine: etcd, Servers: 3}
+	r := p.draw("plan")
+	if r.IntN(2) == 0 {
+		p.Engine = kubernetes
+	}
+	p.Hosts, p.Length = 3+r.IntN(5), 10*time.Minute
+	if r.IntN(100) < 3 {
+		p.Hosts = 30 + r.IntN(71)
+	}
+	for range 1 + r.IntN(5) {
+		p.Faults = append(p.Faults, p.newFaults(r)...)
+	}
+	slices.SortStableFunc(p.Faults, func(a, b fault) int { return int(a.From - b.From) })
+	return p
+}
+
+// newFaults draws a fault, or several that belong together.
+func (p plan) newFaults(r *rand.Rand) []fault {
+	all := catalogue(p.Engine)
+	make := all[r.IntN(len(all))]
+	from := warmup + time.Duration(r.Int64N(int64(p.Length-warmup)/2)).Round(time.Millisecond)
+	faults := make(p, r)
+	for i := range faults {
+		faults[i].From = max(faults[i].From+from, warmup/2)
+		faults[i].To = min(faults[i].To+from, p.Length)
+	}
+	return slices.DeleteFunc(faults, func(f fault) bool { return f.From >= p.Length })
+}
+
+// between draws a duration.
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return (least + time.Duration(r.Int64N(int64(most-least)))).Round(time.Millisecond)
+}
+
+func (p plan) anyServer(r *rand.Rand) string { return serverName(r.IntN(p.Servers)) }
+func (p plan) anyHost(r *rand.Rand) string   { return hostName(r.IntN(p.Hosts)) }
+
+func serverName(i int) string { return fmt.Sprintf("server-%d", i+1) }
+func hostName(i int) string   { return fmt.Sprintf("host-%02d", i+1) }

@@ -1,0 +1,81 @@
+package fleetsim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/bounded"
+)
+
+// pods keeps an object for each pod of a host.
+type pods struct {
+	store store.Store
+	host  *host
+
+	mu   sync.Mutex // guards node
+	node types.UID  // empty while there is no Node
+}
+
+// podsOfHost is how many pods a host has.
+const podsOfHost = 2
+
+func (p *pods) named(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.node = uid
+}
+
+func (p *pods) owner() types.UID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.node
+}
+
+// run keeps the objects up to date: it creates those that are missing, and deletes those whose deletion
+// was requested, because the pod has stopped.
+func (p *pods) run(ctx context.Context) error {
+	for {
+		if err := bounded.Sleep(ctx, 7*time.Second); err != nil {
+			return err
+		}
+		for i := range podsOfHost {
+			if uid := p.owner(); uid != "" {
+				p.keep(ctx, p.host.w.plan.pod(p.host.name, i, uid))
+			}
+		}
+	}
+}
+
+// keep keeps the object of one pod. An error is left to the next round.
+func (p *pods) keep(ctx context.Context, pod *corev1.Pod) {
+	kind := p.host.w.plan.pods()
+	stored, err := p.store.Get(ctx, kind, kind.StoredName(pod))
+	switch {
+	case errors.Is(err, controlplane.ErrNotFound):
+		_, _ = p.store.Create(ctx, kind, pod)
+	case err != nil:
+	case stored.GetDeletionTimestamp() != nil, stored.GetOwnerReferences()[0].UID != pod.OwnerReferences[0].UID:
+		_ = p.store.Delete(ctx, kind, kind.StoredName(pod), store.Preconditions{UID: stored.GetUID()}, "")
+	}
+}
+
+// pod returns a pod of a host. It tolerates outages for a short time.
+func (p plan) pod(host string, i int, node types.UID) *corev1.Pod {
+	seconds := int64(30 + 60*i)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", host, i), Namespace: "default"}}
+	pod.Spec.NodeName = host
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
+	}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: host, UID: node}}
+	return pod
+}

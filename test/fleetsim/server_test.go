@@ -1,0 +1,51 @@
+package fleetsim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"hostler.io/hostler/controlplane/controllers/clones"
+	"hostler.io/hostler/controlplane/controllers/heartbeats"
+	role "hostler.io/hostler/controlplane/server"
+	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// server is a server of the fleet. It outlives its processes.
+type server struct {
+	w           *world
+	name        string
+	starts      int
+	process     *process
+	controllers *role.Controllers
+}
+
+func newServer(w *world, name string) *server {
+	return &server{w: w, name: name, process: newProcess(w.carrier, name)}
+}
+
+// boots starts a process of the server.
+func (s *server) boots() {
+	s.starts++
+	s.process = newProcess(s.w.carrier, s.name)
+	c := config.Default()
+	c.Controllers = []string{"*", "-" + clones.Name, "-" + heartbeats.Name}
+	s.controllers = role.NewControllers(role.Options{
+		Config: c, Store: front{s.w.store.Over(s.process), s.process}, Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar),
+	}, fmt.Sprintf("%s_%d", s.name, s.starts))
+	ctx, controllers := s.process.ctx, s.controllers
+	go controllers.Supervise(ctx)
+}
+
+// front is the store of a server's process, whose watches faults can end.
+type front struct {
+	*memory.Store
+	process *process
+}
+
+// Follow implements store.Store.
+func (f front) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	return f.process.watching(ctx, kind.Name, func(ctx context.Context) error { return f.Store.Follow(ctx, kind, scope, to) })
+}

@@ -1,0 +1,203 @@
+package fleetsim
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// slack is how long before its write a server may have decided, and so how old facts may be that count
+// against it.
+const slack = 10 * time.Second
+
+// truth knows what really happens, and checks each write. The driver's goroutine owns it.
+type truth struct {
+	w     *world
+	hosts map[string]*life
+	nodes map[string]types.UID // of the stored Nodes
+}
+
+// life is what really happens to a host.
+type life struct {
+	alive    bool
+	since    time.Time   // since when it is alive or dead
+	renewals []time.Time // when its renewals were stored
+	ready    time.Time   // since when its Node says Ready; zero if it does not
+}
+
+func newTruth(w *world) *truth {
+	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}}
+}
+
+func (t *truth) of(host string) *life {
+	if t.hosts[host] == nil {
+		t.hosts[host] = &life{}
+	}
+	return t.hosts[host]
+}
+
+// lives records that a host starts or dies.
+func (t *truth) lives(host string, alive bool) {
+	f := t.of(host)
+	f.alive, f.since = alive, time.Now()
+}
+
+// answered records that a process has got an answer of the store.
+func (t *truth) answered(*process, *request) {}
+
+// wrote checks a write. It is called before the write is visible.
+func (t *truth) wrote(path string, before, after []byte) {
+	kind, name, _ := strings.Cut(path, "/")
+	if kind == "nodes" {
+		t.exists(name, after)
+	}
+	q := t.w.serving
+	if q == nil {
+		return
+	}
+	byServer := t.w.server(q.of.name) != nil
+	switch {
+	case kind == "leases" && after != nil && q.of.name == name:
+		f := t.of(name)
+		f.renewals = append(f.renewals, time.Now())
+	case kind == "nodes":
+		t.node(q, name, before, after, byServer)
+	case byServer && strings.HasPrefix(path, "objects/pods/"):
+		t.pod(q, before, after)
+	}
+	if q.Term.Controller == garbagecollector.Name && after == nil {
+		t.deleted(q, path, before)
+	}
+}
+
+// exists records which Node is stored under a name, and since when it is Ready.
+func (t *truth) exists(name string, after []byte) {
+	f, is := t.of(name), decodeNode(after)
+	delete(t.nodes, name)
+	if is != nil {
+		t.nodes[name] = is.UID
+	}
+	if is == nil || readyOf(is) != corev1.ConditionTrue {
+		f.ready = time.Time{}
+	} else if f.ready.IsZero() {
+		f.ready = time.Now()
+	}
+}
+
+// renewedWithin returns a renewal of a host that was stored within the grace period before a decision,
+// and early enough that the decision could know it; zero if there is none.
+func (f *life) renewedWithin(decided time.Time, grace time.Duration) time.Time {
+	for _, at := range slices.Backward(f.renewals) {
+		switch {
+		case at.After(decided.Add(-slack)):
+		case at.After(decided.Add(-grace)):
+			return at
+		default:
+			return time.Time{}
+		}
+	}
+	return time.Time{}
+}
+
+// node checks a write of a Node.
+func (t *truth) node(q *request, name string, before, after []byte, byServer bool) {
+	was, is := decodeNode(before), decodeNode(after)
+	if !byServer || was == nil || is == nil {
+		return
+	}
+	renewed := t.of(name).renewedWithin(q.asked, leaseDuration)
+	if renewed.IsZero() {
+		return
+	}
+	ago := q.asked.Sub(renewed).Round(time.Millisecond)
+	if readyOf(is) == corev1.ConditionUnknown && readyOf(was) != corev1.ConditionUnknown {
+		t.w.fail("a live host is not judged dead", "%s set Node %s to Unknown, whose Lease was renewed %v before", q.of.name, name, ago)
+	}
+	if tainted(is) && !tainted(was) {
+		t.w.fail("a live host gets no taint", "%s gave Node %s a NoExecute taint as unreachable, whose Lease was renewed %v before", q.of.name, name, ago)
+	}
+}
+
+// pod checks a write of a pod by a server.
+func (t *truth) pod(q *request, before, after []byte) {
+	was, is := decodePod(before), decodePod(after)
+	if was == nil || is == nil || was.DeletionTimestamp != nil || is.DeletionTimestamp == nil {
+		return
+	}
+	f := t.of(was.Spec.NodeName)
+	renewed := f.renewedWithin(q.asked, leaseDuration)
+	if !f.ready.IsZero() && q.asked.Sub(f.ready) > slack && !renewed.IsZero() {
+		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Node is Ready for %v, and whose Lease was renewed %v before",
+			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(f.ready).Round(time.Millisecond), q.asked.Sub(renewed).Round(time.Millisecond))
+	}
+}
+
+// deleted checks a deletion by the garbage collector: no owner of the object may live.
+func (t *truth) deleted(q *request, path string, before []byte) {
+	var o metav1.PartialObjectMetadata
+	if json.Unmarshal(before, &o) != nil {
+		return
+	}
+	for _, owner := range o.OwnerReferences {
+		if owner.Kind == "Node" && t.nodes[owner.Name] == owner.UID {
+			t.w.fail("no object is deleted whose owner lives", "%s deleted %s, whose owner is Node %s", q.of.name, path, owner.Name)
+		}
+	}
+}
+
+func decodeNode(value []byte) *corev1.Node {
+	n := &corev1.Node{}
+	if value == nil || json.Unmarshal(value, n) != nil {
+		return nil
+	}
+	return n
+}
+
+func decodePod(value []byte) *corev1.Pod {
+	p := &corev1.Pod{}
+	if value == nil || json.Unmarshal(value, p) != nil {
+		return nil
+	}
+	return p
+}
+
+func readyOf(n *corev1.Node) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// tainted reports whether a Node has the NoExecute taint of an unreachable host.
+func tainted(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
+	})
+}
+
+// restored records that the store has an earlier content.
+func (t *truth) restored(w *world) {
+	for _, h := range w.hosts {
+		o, err := w.store.Peek(store.Nodes, h.name)
+		delete(t.nodes, h.name)
+		f := t.of(h.name)
+		f.ready = time.Time{}
+		if err != nil {
+			continue
+		}
+		t.nodes[h.name] = o.GetUID()
+		if readyOf(o.(*corev1.Node)) == corev1.ConditionTrue {
+			f.ready = time.Now()
+		}
+	}
+}
