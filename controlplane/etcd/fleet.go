@@ -26,9 +26,13 @@ const pingTime = 2 * time.Second
 type Fleet struct {
 	o                Options
 	dialer, election *dialer
+	newest           newest
 }
 
-var _ store.Store = (*Fleet)(nil)
+var (
+	_ store.Store      = (*Fleet)(nil)
+	_ store.LeaseEnder = (*Fleet)(nil)
+)
 
 // NewFleet returns a Fleet that is not connected yet. It returns an error for invalid Options.
 func NewFleet(o Options) (*Fleet, error) {
@@ -52,20 +56,6 @@ func (f *Fleet) Close() error {
 	f.dialer.Close()
 	f.election.Close()
 	return nil
-}
-
-// Ping counts the keys with a name that no object has. The majority has to confirm it.
-func (f *Fleet) Ping(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("ping %s: %w", f.election.endpoint(), context.Cause(ctx))
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
-	defer cancel()
-	path := f.folder(store.Nodes)
-	return f.election.call(ctx, call{operation: "ping", object: f.election.endpoint(), right: "read", path: path, all: f.rights, role: serverRole}, func(ctx context.Context, c *conn) error {
-		_, err := c.kv.Get(ctx, path, clientv3.WithCountOnly())
-		return err
-	})
 }
 
 // folder returns the prefix of a kind's paths.
@@ -128,7 +118,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 			}
 			return err
 		}
-		changed := &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Value: value}
+		changed := &mvccpb.KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Value: value, Lease: kv.Lease}
 		after, err := read(kind, name, header.ClusterId, changed)
 		if err != nil {
 			return err
@@ -140,7 +130,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		if changed.ModRevision, err = f.write(ctx, c, path, kv, header.Revision, pre, others, then); err != nil {
 			return err
 		}
-		after.SetResourceVersion(versionOf(header.ClusterId, changed).String())
+		after.SetResourceVersion(stateOf(header.ClusterId, changed))
 		stored = after
 		return nil
 	})
@@ -220,7 +210,7 @@ func (c *conn) read(ctx context.Context, path string) (*etcdserverpb.ResponseHea
 // read decodes an object.
 func read(kind store.Kind, name string, cluster uint64, kv *mvccpb.KeyValue) (store.Object, error) {
 	left := controlplane.MostValues
-	o, err := kind.Decode(name, kv.Value, versionOf(cluster, kv).String(), &left)
+	o, err := kind.Decode(name, kv.Value, stateOf(cluster, kv), &left)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}

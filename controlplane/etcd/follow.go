@@ -20,12 +20,13 @@ import (
 // Follow reports all objects of a kind at one revision, and then each change. It lists again after
 // a compaction, on another connection, and if the cluster's revision went back.
 func (f *Fleet) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
-	fo := following{f.folder(kind), kind, scope, to}
+	fo := following{f, f.folder(kind), kind, scope, to}
 	return f.dialer.watch(ctx, f.on("follow", "read", fo.folder), fo.once)
 }
 
 // following is a Follow in progress.
 type following struct {
+	fleet  *Fleet
 	folder string // of the kind
 	kind   store.Kind
 	scope  store.Scope
@@ -48,8 +49,18 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 	if err != nil {
 		return err
 	}
+	progress, ticker := f.newProgress(at), time.NewTicker(store.ConfirmInterval)
+	defer ticker.Stop()
 	for {
 		select {
+		case <-ticker.C:
+			if err := progress.ask(ctx, w, time.Now()); err != nil {
+				return err
+			}
+		case answer := <-progress.answers:
+			if err := progress.answer(answer, w, time.Now()); err != nil {
+				return err
+			}
 		case answer := <-w.answers:
 			late.Stop()
 			if err := w.at.pass(answer); err != nil {
@@ -61,6 +72,7 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 			if revision := reached(answer); revision > 0 {
 				store.Reached(f.to, strconv.FormatInt(revision, 10))
 			}
+			progress.pass(answer)
 		case err := <-w.failed:
 			if tooLarge(err) { // the next list reports that object as unreadable
 				return errRestartWatch
@@ -90,7 +102,7 @@ func reached(answer *etcdserverpb.WatchResponse) int64 {
 
 // list reports all objects, page by page, and returns the position of the list.
 func (f following) list(ctx context.Context, c *conn) (position, error) {
-	at := position{}
+	at, asked := position{}, time.Now()
 	f.to.Begin()
 	for begin := f.folder; begin != ""; {
 		answer, err := f.page(ctx, c, begin, at.revision)
@@ -113,6 +125,7 @@ func (f following) list(ctx context.Context, c *conn) (position, error) {
 	}
 	f.to.Synced()
 	store.Reached(f.to, strconv.FormatInt(at.revision, 10))
+	store.Confirmed(f.to, asked)
 	return at, nil
 }
 

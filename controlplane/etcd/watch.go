@@ -110,6 +110,7 @@ func (s *Store) follow(ctx context.Context, c *conn, key objects.Key, seen chan<
 
 // watching is a watch in progress over one connection.
 type watching struct {
+	stream  etcdserverpb.Watch_WatchClient
 	answers <-chan *etcdserverpb.WatchResponse
 	failed  <-chan error
 	at      position
@@ -139,7 +140,7 @@ func (c *conn) watch(ctx context.Context, request *etcdserverpb.WatchCreateReque
 			}
 		}
 	}()
-	return &watching{answers, failed, after}, nil
+	return &watching{stream, answers, failed, after}, nil
 }
 
 // position is the cluster and the revision that the last answer came from.

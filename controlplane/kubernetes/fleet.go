@@ -19,9 +19,6 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// pingTime limits a Ping.
-const pingTime = 2 * time.Second
-
 // Fleet is an API server as the store of the server role. Of the API groups core and
 // coordination.k8s.io it has the whole objects; of all other groups only the metadata.
 type Fleet struct {
@@ -33,6 +30,7 @@ type Fleet struct {
 	mu        sync.Mutex             // guards the fields below
 	terms     map[string]ownTerm     // of this process, by token
 	elections map[string]observation // by controller
+	newest    string                 // resourceVersion of the last Ping; empty before the first
 }
 
 var _ store.Store = (*Fleet)(nil)
@@ -74,18 +72,6 @@ func (f *Fleet) Close() error {
 // PublishEvent does the same as Client.PublishEvent.
 func (f *Fleet) PublishEvent(ctx context.Context, event *corev1.Event) error {
 	return f.client.PublishEvent(ctx, event)
-}
-
-// Ping lists one Node's metadata, which the server has to confirm with the majority of its etcd.
-func (f *Fleet) Ping(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
-	defer cancel()
-	return f.client.pageOf(ctx, "ping "+f.Endpoint(), f.client.core, "", 1, &metav1.PartialObjectMetadataList{}, func(r rest.Interface) *rest.Request {
-		return r.Get().Resource("nodes").SetHeader("Accept", partialMetadata)
-	})
 }
 
 // group returns the API group of a kind; ErrInvalid.

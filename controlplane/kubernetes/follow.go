@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,14 +36,15 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 	}
 	fo := following{f, operation, kind, group, to}
 	streams := metadataOnly(kind) // the watch begins with the list
+	progress := &progress{follow: fo, answers: make(chan proof, 1)}
 	for version, short := "", 0; ; {
 		began := time.Now()
 		if version == "" && !streams {
-			version, err = fo.list(ctx)
+			version, err = fo.list(ctx, progress)
 		}
 		if (version != "" || streams) && err == nil {
 			list := version == ""
-			version, err = fo.watch(ctx, version)
+			version, err = fo.watch(ctx, version, progress)
 			streams = streams && (!list || version != "") // otherwise the server is too old, or an object is too large
 		}
 		if ctx.Err() != nil {
@@ -73,7 +75,8 @@ type following struct {
 }
 
 // list reports all objects and returns the version of the list; empty if it has to start again.
-func (f following) list(ctx context.Context) (version string, err error) {
+func (f following) list(ctx context.Context, progress *progress) (version string, err error) {
+	asked := time.Now()
 	f.to.Begin()
 	for from := ""; ; {
 		page, err := f.newList()
@@ -100,6 +103,7 @@ func (f following) list(ctx context.Context) (version string, err error) {
 		if from = page.GetContinue(); from == "" {
 			f.to.Synced()
 			store.Reached(f.to, page.GetResourceVersion())
+			progress.list(page.GetResourceVersion(), asked)
 			return page.GetResourceVersion(), nil
 		}
 	}
@@ -139,60 +143,111 @@ func (f following) object(o runtime.Object) (store.Object, error) {
 // watch reports changes since a version until the server ends the watch because of its age. If
 // version is empty, it reports all objects first. It returns the last version; empty if a list has
 // to follow.
-func (f following) watch(ctx context.Context, version string) (string, error) {
-	listing := version == ""
-	changes, err := f.group.watch(ctx, func(r rest.Interface) *rest.Request {
-		request := of(f.kind, r.Get(), "PartialObjectMetadata").Param("watch", "true").Param("allowWatchBookmarks", "true")
-		if listing {
-			return request.Param("sendInitialEvents", "true").Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
-		}
-		return request.Param("resourceVersion", version)
-	})
-	if outdated(err) || listing && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+func (f following) watch(ctx context.Context, version string, progress *progress) (string, error) {
+	w := &watching{following: f, listing: version == "", version: version, progress: progress}
+	began := time.Now()
+	changes, err := w.open(ctx)
+	if outdated(err) || w.listing && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
 		return "", nil
 	}
 	if err != nil {
 		return "", f.client.fault(ctx, f.operation, err)
 	}
 	defer changes.Stop()
-	if listing {
+	if w.listing {
 		f.to.Begin()
 	}
-	for change := range changes.ResultChan() {
-		if ctx.Err() != nil {
-			return "", fmt.Errorf("%s: %w", f.operation, context.Cause(ctx))
-		}
-		if change.Type == watch.Error {
-			err := apierrors.FromObject(change.Object)
-			if outdated(err) || apierrors.HasStatusCause(err, undecodable) { // a list names the object that is too large
-				return "", nil
-			}
-			return "", f.client.fault(ctx, f.operation, err)
-		}
-		o, err := f.object(change.Object)
-		if err != nil {
-			return "", err
-		}
-		version = o.GetResourceVersion()
-		switch change.Type {
-		case watch.Bookmark: // has only a version
-			if listing && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-				f.to.Synced()
-				listing = false
-			}
-		case watch.Deleted:
-			f.to.Delete(f.kind.StoredName(o), o)
-		default:
-			f.to.Set(f.kind.StoredName(o), o)
-		}
-		if !listing {
-			store.Reached(f.to, version)
-		}
-	}
-	if listing { // the list is incomplete
+	again, err := w.run(ctx, changes.ResultChan())
+	switch {
+	case err != nil || again:
+		return "", err
+	case w.listing: // the list is incomplete
 		return "", fmt.Errorf("%s: %w: the server ended the list", f.operation, controlplane.ErrUnavailable)
 	}
-	return version, nil
+	progress.end(began)
+	return w.version, nil
+}
+
+// watching is a watch in progress.
+type watching struct {
+	following
+	listing  bool   // the watch reports all objects first
+	version  string // of the last change or bookmark
+	progress *progress
+}
+
+// open starts the watch.
+func (w *watching) open(ctx context.Context) (watch.Interface, error) {
+	return w.group.watch(ctx, func(r rest.Interface) *rest.Request {
+		request := of(w.kind, r.Get(), "PartialObjectMetadata").Param("watch", "true").Param("allowWatchBookmarks", "true")
+		if w.listing {
+			return request.Param("sendInitialEvents", "true").Param("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+		}
+		if !metadataOnly(w.kind) {
+			request = request.Param("timeoutSeconds", strconv.Itoa(int(watchTime/time.Second)))
+		}
+		return request.Param("resourceVersion", w.version)
+	})
+}
+
+// run reports changes until the watch ends. It reports whether a list has to follow.
+func (w *watching) run(ctx context.Context, changes <-chan watch.Event) (again bool, err error) {
+	ticker := time.NewTicker(proofInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if !metadataOnly(w.kind) {
+				w.progress.ask(ctx)
+			}
+		case proof := <-w.progress.answers:
+			if w.progress.answer(proof) {
+				return true, nil
+			}
+		case change, open := <-changes:
+			if ctx.Err() != nil {
+				return false, fmt.Errorf("%s: %w", w.operation, context.Cause(ctx))
+			}
+			if !open {
+				return false, nil
+			}
+			if again, err := w.report(ctx, change); again || err != nil {
+				return again, err
+			}
+		}
+	}
+}
+
+// report reports one change. It reports whether a list has to follow.
+func (w *watching) report(ctx context.Context, change watch.Event) (again bool, err error) {
+	if change.Type == watch.Error {
+		err := apierrors.FromObject(change.Object)
+		if outdated(err) || apierrors.HasStatusCause(err, undecodable) { // a list names the object that is too large
+			return true, nil
+		}
+		return false, w.client.fault(ctx, w.operation, err)
+	}
+	o, err := w.object(change.Object)
+	if err != nil {
+		return false, err
+	}
+	w.version = o.GetResourceVersion()
+	switch change.Type {
+	case watch.Bookmark: // has only a version
+		if w.listing && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			w.to.Synced()
+			w.listing = false
+		}
+	case watch.Deleted:
+		w.to.Delete(w.kind.StoredName(o), o)
+	default:
+		w.to.Set(w.kind.StoredName(o), o)
+	}
+	if !w.listing {
+		store.Reached(w.to, w.version)
+		w.progress.pass(w.version, change.Type == watch.Bookmark)
+	}
+	return false, nil
 }
 
 // outdated reports whether the server no longer has the changes since a version.

@@ -41,6 +41,9 @@ func NewControllers(o Options, candidate string) *Controllers {
 	pods := podcache.New(marks, evictions, emptying)
 	s.nodes = lifecycle.New(o.Store, s.contact, o.Config.NodeLifecycle.Policy(), o.Config.NodeLifecycle.ZoneLabels, pods, marks, o.Log)
 	evicter := eviction.New(o.Store, s.contact, pods, evictions, o.Log)
+	if runs, _ := o.Config.Runs(lifecycle.Name); runs {
+		evicter.Outages = s.nodes
+	}
 	copies := clones.New(o.Store, s.contact, o.Log)
 	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
 	groups := slots.NewGroups(o.Store, o.Config.Store.Kubernetes.Namespace)

@@ -259,6 +259,9 @@ func (l listed) Synced() {
 	l.heartbeat(nil)
 }
 
+// Confirmed implements store.Confirmer.
+func (l listed) Confirmed(at time.Time) { store.Confirmed(l.Follower, at) }
+
 // Reached implements store.Tracker.
 func (l listed) Reached(version string) { store.Reached(l.Follower, version) }
 

@@ -286,7 +286,7 @@ func TestWhatAServerDoesIsAnEvent(t *testing.T) {
 	r.eventually("it leads", leading)
 	ready(s, "a1", "a", corev1.ConditionFalse)
 	for _, want := range []string{
-		"Node/a1 Warning NodeTainted: add taint node.kubernetes.io/not-ready:NoSchedule: ",
+		"Node/a1 Warning NodeTainted: add taint node.kubernetes.io/not-ready:NoExecute: ",
 		"Node/a1 Normal TaintManagerEviction: pod a1/default/web evicted: ",
 	} {
 		r.eventually(want, func(answer.Status) bool { return strings.Contains(r.events.published(), want) })

@@ -24,6 +24,9 @@ var (
 	// ErrRefused is why no decisions are made while the store answers that this server may not read
 	// it, or rejects its credentials.
 	ErrRefused = errors.New("the store refuses this server")
+	// ErrRestored is the error of the first Ping after the store went back to an earlier state, such as
+	// a backup that was restored.
+	ErrRestored = errors.New("the store went back to an earlier state")
 )
 
 // Contact records since when the store has answered without a gap, by the monotonic clock.
@@ -34,8 +37,8 @@ type Contact struct {
 	refused     bool // the last answer refused this server
 }
 
-// Answered records an answer of the store.
-func (c *Contact) Answered(at time.Time) {
+// answered records the answer to a ping that was sent at a time.
+func (c *Contact) answered(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last.IsZero() || at.Sub(c.last) > longestGap {
@@ -44,11 +47,15 @@ func (c *Contact) Answered(at time.Time) {
 	c.last, c.refused = at, false
 }
 
-// failed records a request without a usable answer.
+// failed records a ping without a usable answer. A store that was restored counts as one that did not
+// answer: what was received from it before is not its state any more.
 func (c *Contact) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused = controlplane.Refused(err)
+	if errors.Is(err, ErrRestored) && !c.last.IsZero() {
+		c.last = c.last.Add(-2 * longestGap)
+	}
 }
 
 // Since returns since when the store has answered; ErrSilent or ErrRefused if it does not at
@@ -80,13 +87,14 @@ func (c *Contact) Regained() time.Time {
 func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, heartbeat func(error)) error {
 	for {
 		pinging, cancel := context.WithTimeout(ctx, pingTimeout)
+		asked := time.Now()
 		err := ping(pinging)
 		cancel()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err == nil {
-			c.Answered(time.Now())
+			c.answered(asked)
 		} else {
 			c.failed(err)
 		}

@@ -1,5 +1,7 @@
 package store
 
+import "time"
+
 // Followers is a Follower that forwards every call to each of several Followers.
 type Followers []Follower
 
@@ -42,6 +44,13 @@ func (f Followers) Synced() {
 func (f Followers) Reached(version string) {
 	for _, to := range f {
 		Reached(to, version)
+	}
+}
+
+// Confirmed implements Confirmer.
+func (f Followers) Confirmed(at time.Time) {
+	for _, to := range f {
+		Confirmed(to, at)
 	}
 }
 

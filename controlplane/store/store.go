@@ -95,7 +95,8 @@ type Store interface {
 	EndsLeases() bool
 
 	// Ping returns nil if the majority of the store answers. A member that is cut off from the others
-	// returns an error.
+	// returns an error. If the store went back to an earlier state since the last Ping, it returns
+	// ErrRestored once.
 	Ping(ctx context.Context) error
 
 	// Get reads an object. The result is not older than any earlier answer to this process. Errors:
@@ -123,13 +124,22 @@ type Store interface {
 
 	// Follow reports all objects of a kind to f, and then each change, until ctx ends or the
 	// connection is lost, and returns why. It starts with a list. If it cannot continue after an
-	// interruption, it starts with a list again.
+	// interruption, it starts with a list again. It confirms to a Confirmer what the majority of the
+	// store has; if the store answers, but the changes do not arrive, it returns ErrUnavailable.
 	Follow(ctx context.Context, kind Kind, scope Scope, f Follower) error
 
 	Elector
 
 	// Close closes connections. No call may follow.
 	Close() error
+}
+
+// LeaseEnder is a Store that ends Leases itself. The rules for calls are those of Store.
+type LeaseEnder interface {
+	// LeaseEnded reports whether the store has ended this Lease, because it was not renewed for its
+	// duration. It does not report that of a Lease that someone has deleted: its host may still be
+	// alive, and create it again. last is the Lease as the store returned or reported it.
+	LeaseEnded(ctx context.Context, last Object) (bool, error)
 }
 
 // Scope says which changes Follow reports.

@@ -7,6 +7,7 @@ import (
 
 // Table is a Follower that has an entry for each object of a kind. It is safe for concurrent use.
 type Table[T any] struct {
+	record
 	take    func(before T, object Object, listing bool) (now T, news bool)
 	changed func()
 
@@ -22,19 +23,12 @@ type listed[T any] struct {
 	list  int
 }
 
-// NewTable returns an empty table. take returns the entry of an object that is new or has changed,
+// NewTable returns an empty table for objects of a kind. take returns the entry of an object that is new or has changed,
 // and whether the change matters. before is the zero value for a new object. listing is true for an
 // object of a list: it may have changed at any time before. An unreadable object keeps its entry.
 // changed is called after a change that matters, a new object and a deletion.
-func NewTable[T any](take func(before T, object Object, listing bool) (now T, news bool), changed func()) *Table[T] {
-	return &Table[T]{take: take, changed: changed, entries: map[string]listed[T]{}}
-}
-
-// Ready reports whether all objects were listed, and no list is in progress.
-func (t *Table[T]) Ready() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.ready
+func NewTable[T any](kind Kind, take func(before T, object Object, listing bool) (now T, news bool), changed func()) *Table[T] {
+	return &Table[T]{record: record{kind: kind.Name}, take: take, changed: changed, entries: map[string]listed[T]{}}
 }
 
 // Len returns the number of objects.
@@ -70,6 +64,7 @@ func (t *Table[T]) Select(keep func(T) bool) []T {
 
 // Begin implements Follower.
 func (t *Table[T]) Begin() {
+	t.record.begin()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lists++
@@ -109,6 +104,7 @@ func (t *Table[T]) Delete(name string, _ Object) {
 
 // Synced implements Follower.
 func (t *Table[T]) Synced() {
+	defer t.record.synced()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.entries, func(_ string, e listed[T]) bool { return e.list != t.lists })

@@ -13,7 +13,7 @@ import (
 
 func TestATableHasWhatTheLastListHad(t *testing.T) {
 	news := 0
-	table := store.NewTable(func(before string, o store.Object, _ bool) (string, bool) {
+	table := store.NewTable(store.Nodes, func(before string, o store.Object, _ bool) (string, bool) {
 		now := o.GetName() + o.GetResourceVersion()
 		return now, o.GetResourceVersion() == "news"
 	}, func() { news++ })
@@ -22,32 +22,32 @@ func TestATableHasWhatTheLastListHad(t *testing.T) {
 		node.Name, node.ResourceVersion = name, version
 		table.Set(name, node)
 	}
-	want := func(what, entries string, changes int, ready bool) {
+	want := func(what, entries string, changes int) {
 		t.Helper()
 		got := table.Entries()
 		slices.Sort(got)
-		if text := strings.Join(got, " "); text != entries || news != changes || table.Ready() != ready || table.Len() != len(got) {
-			t.Errorf("%s: entries %q, %d changes, ready %t, want %q, %d, %t", what, text, news, table.Ready(), entries, changes, ready)
+		if text := strings.Join(got, " "); text != entries || news != changes || table.Len() != len(got) {
+			t.Errorf("%s: entries %q, %d changes, want %q, %d", what, text, news, entries, changes)
 		}
 	}
-	want("at first", "", 0, false)
+	want("at first", "", 0)
 	table.Begin()
 	set("a", "1")
 	set("b", "1")
 	table.Unreadable("c", errors.New("broken"))
-	want("in the list", " a1 b1", 3, false)
+	want("in the list", " a1 b1", 3)
 	table.Synced()
-	want("after the list", " a1 b1", 4, true)
+	want("after the list", " a1 b1", 4)
 	set("a", "2")
-	want("after a change that is no news", " a2 b1", 4, true)
+	want("after a change that is no news", " a2 b1", 4)
 	set("a", "news")
 	table.Unreadable("b", errors.New("broken"))
-	want("one that cannot be read any more", " anews b1", 5, true)
+	want("one that cannot be read any more", " anews b1", 5)
 	table.Delete("c", nil)
-	want("after a deletion", "anews b1", 6, true)
+	want("after a deletion", "anews b1", 6)
 	table.Begin()
 	set("b", "2")
-	want("in another list", "anews b2", 6, false)
+	want("in another list", "anews b2", 6)
 	table.Synced()
-	want("after it", "b2", 7, true)
+	want("after it", "b2", 7)
 }

@@ -73,7 +73,7 @@ func newWorld(p plan) *world {
 	w.truth = newTruth(w)
 	bookmarks := time.Duration(0)
 	if p.Engine == kubernetes {
-		bookmarks = time.Minute
+		bookmarks = 10 * time.Second
 	}
 	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, LocalTerms: p.Engine == kubernetes, Bookmarks: bookmarks, Wrote: w.truth.wrote})
 	for i := range p.Servers {

@@ -2,7 +2,6 @@ package clones
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -46,7 +45,7 @@ type Report struct {
 func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, contact: contact, log: log.With("component", Name),
-		nodes: store.NewTable(entryOf, func() {}),
+		nodes: store.NewTable(store.Nodes, entryOf, func() {}),
 	}
 	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, loop.NewSignal(), c.log)
 	return c
@@ -91,11 +90,8 @@ func entryOf(before entry, o store.Object, _ bool) (now entry, _ bool) {
 
 // decide returns the changes that are due.
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
-	switch _, err := c.contact.Since(now); {
-	case err != nil:
+	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
 		return nil, time.Time{}, err
-	case !c.nodes.Ready():
-		return nil, time.Time{}, errors.New("reading Nodes")
 	}
 	entries := c.nodes.Entries()
 	hosts := make([]Host, 0, len(entries))

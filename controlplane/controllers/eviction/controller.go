@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
@@ -34,6 +35,9 @@ const (
 // Controller evicts pods while it leads. It fills its caches on every replica.
 type Controller struct {
 	OnDone func(Eviction) // called after an eviction was stored; set it before Run; may be nil
+	// Outages knows whether the causes of not-ready and unreachable taints hold. It is nil if controller
+	// node-lifecycle does not run here. Set it before Run.
+	Outages Outages
 
 	*executor.Executor[Eviction]
 	store   store.Store
@@ -48,6 +52,13 @@ type Controller struct {
 	decision Decision
 }
 
+// Outages is the controller node-lifecycle.
+type Outages interface {
+	// Holds returns an error unless the cause of the taint with that key holds at present. A write that
+	// evicts a pod requires the returned states.
+	Holds(node string, uid types.UID, key string) ([]store.Reference, error)
+}
+
 // Report is the state of the controller. It is immutable.
 type Report struct {
 	executor.Report
@@ -58,7 +69,7 @@ type Report struct {
 func New(s store.Store, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, byHosts: s.EndsLeases(), kind: store.Pods(s.EndsLeases()), contact: contact,
-		nodes: store.NewTable(hostOf, changed.Send), pods: pods, log: log.With("component", Name),
+		nodes: store.NewTable(store.Nodes, hostOf, changed.Send), pods: pods, log: log.With("component", Name),
 	}
 	c.Executor = executor.New(executor.Job[Eviction]{Decide: c.decide, Write: c.evict, Done: c.done}, changed, c.log)
 	return c
@@ -76,11 +87,11 @@ func (c *Controller) Report() Report {
 
 // decide returns the evictions that are due.
 func (c *Controller) decide(now time.Time) ([]Eviction, time.Time, error) {
-	switch _, err := c.contact.Since(now); {
-	case err != nil:
+	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
 		return nil, time.Time{}, err
-	case !c.nodes.Ready() || !c.pods.Synced():
-		return nil, time.Time{}, errors.New("reading Nodes and pods")
+	}
+	if _, err := c.pods.Fresh(c.contact, now); err != nil {
+		return nil, time.Time{}, err
 	}
 	d := Decide(c.hosts(), now)
 	c.mu.Lock()
@@ -105,17 +116,32 @@ func (c *Controller) hosts() []Host {
 	}
 	for i := range hosts {
 		hosts[i].Pods = c.pods.On(hosts[i].Name)
+		hosts[i].Taints = c.unproven(hosts[i])
 	}
 	return hosts
+}
+
+// unproven returns the taints of a host, and why those evict nobody whose causes may have ended.
+func (c *Controller) unproven(h Host) []Taint {
+	taints := slices.Clone(h.Taints)
+	for i, t := range taints {
+		if c.Outages != nil && t.outage() {
+			if _, err := c.Outages.Holds(h.Name, h.UID, t.Key); err != nil {
+				taints[i].Unproven = err.Error()
+			}
+		}
+	}
+	return taints
 }
 
 // evict removes a pod. It first reads the Node again: the taint may have been removed after the
 // cache was updated.
 func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) error {
-	if err := c.confirm(ctx, e); err != nil {
+	proofs, err := c.confirm(ctx, e)
+	if err != nil {
 		return err
 	}
-	pre := store.Preconditions{UID: e.UID, Version: e.ResourceVersion, Term: term}
+	pre := store.Preconditions{UID: e.UID, Version: e.ResourceVersion, Term: term, Others: proofs}
 	if e.Taint == nil {
 		return c.store.Delete(ctx, c.kind, e.Pod, pre, "")
 	}
@@ -126,26 +152,38 @@ func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) err
 	if err != nil || c.byHosts {
 		return err
 	}
-	pre.Version = stored.GetResourceVersion()
+	pre.Version, pre.Others = stored.GetResourceVersion(), nil // they were confirmed just now
 	return c.store.Delete(ctx, c.kind, e.Pod, pre, "")
 }
 
-// confirm returns ErrConflict unless the Node still has that taint, or is still gone.
-func (c *Controller) confirm(ctx context.Context, e Eviction) error {
+// confirm returns ErrConflict unless the Node still has that taint and its cause holds, or the Node is
+// still gone. The write requires the states that it returns.
+func (c *Controller) confirm(ctx context.Context, e Eviction) ([]store.Reference, error) {
 	stored, err := c.store.Get(ctx, store.Nodes, e.Node)
 	if errors.Is(err, controlplane.ErrNotFound) && e.Taint == nil {
-		return nil
+		return []store.Reference{{Kind: store.Nodes, Name: e.Node}}, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	node, ok := stored.(*corev1.Node)
-	if ok && e.Taint != nil && node.UID == e.NodeUID && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+	if !ok || e.Taint == nil || node.UID != e.NodeUID || !slices.ContainsFunc(taintsOf(node), func(t corev1.Taint) bool {
 		return t.MatchTaint(e.Taint) && t.Value == e.Taint.Value && t.TimeAdded.Equal(e.Taint.TimeAdded)
 	}) {
-		return nil
+		return nil, fmt.Errorf("evict pod %q: %w: node %q has changed", e.Pod, controlplane.ErrConflict, e.Node)
 	}
-	return fmt.Errorf("evict pod %q: %w: node %q has changed", e.Pod, controlplane.ErrConflict, e.Node)
+	var proofs []store.Reference
+	if c.byHosts { // compared in the write; on Kubernetes, the read above is recent enough
+		proofs = append(proofs, store.Reference{Kind: store.Nodes, Name: e.Node, UID: node.UID, Version: node.ResourceVersion})
+	}
+	if c.Outages == nil || !outage(*e.Taint) {
+		return proofs, nil
+	}
+	holds, err := c.Outages.Holds(e.Node, e.NodeUID, e.Taint.Key)
+	if err != nil {
+		return nil, fmt.Errorf("evict pod %q: %w: %w", e.Pod, controlplane.ErrConflict, err)
+	}
+	return append(proofs, holds...), nil
 }
 
 // target marks a pod as about to be removed. If hosts report their pods, it also requests the

@@ -283,6 +283,9 @@ type freezer struct {
 	s *stale
 }
 
+// Confirmed implements store.Confirmer: this store confirms changes that it did not report.
+func (f freezer) Confirmed(at time.Time) { store.Confirmed(f.Follower, at) }
+
 // Set implements store.Follower.
 func (f freezer) Set(name string, o store.Object) {
 	if !f.s.frozen.Load() {

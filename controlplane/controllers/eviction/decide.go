@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // Host has the facts of one Node that a decision needs.
@@ -34,6 +35,16 @@ type Host struct {
 type Taint struct {
 	corev1.Taint
 	Since time.Time
+	// Unproven is why the taint evicts nobody at present: its cause may have ended. It is empty for
+	// other taints.
+	Unproven string
+}
+
+// outage reports whether controller node-lifecycle sets and removes the taint.
+func (t Taint) outage() bool { return outage(t.Taint) }
+
+func outage(t corev1.Taint) bool {
+	return t.Value == "" && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }
 
 // Decision is what to do now and later, and why.
@@ -57,6 +68,8 @@ type Eviction struct {
 	Taint  *corev1.Taint
 	Due    time.Time
 	Reason string
+	// unproven is that of the taint.
+	unproven string
 }
 
 // Object implements executor.Action.
@@ -76,6 +89,7 @@ func (e Eviction) Action() string {
 // Decide returns the pods to be evicted at a time, and the pending evictions.
 func Decide(hosts []Host, now time.Time) Decision {
 	d := Decision{Deleting: map[string]int{}}
+	waits := false
 	for _, h := range hosts {
 		for _, pod := range h.Pods {
 			if pod.Deleting {
@@ -86,6 +100,9 @@ func Decide(hosts []Host, now time.Time) Decision {
 			case !evict:
 			case e.Due.After(now):
 				d.Pending = append(d.Pending, e)
+			case e.unproven != "":
+				e.Reason += "; paused: " + e.unproven
+				d.Pending, waits = append(d.Pending, e), true
 			default:
 				d.Now = append(d.Now, e)
 			}
@@ -95,6 +112,9 @@ func Decide(hosts []Host, now time.Time) Decision {
 	slices.SortStableFunc(d.Now, byDue) // the longest overdue first
 	if len(d.Pending) > 0 {
 		d.Next = d.Pending[0].Due
+	}
+	if waits {
+		d.Next = now.Add(store.ConfirmInterval)
 	}
 	return d
 }
@@ -117,7 +137,7 @@ func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 		if !evict || e.Taint != nil && !due.Before(e.Due) {
 			continue
 		}
-		e.Due, e.Taint = due, &t.Taint
+		e.Due, e.Taint, e.unproven = due, &t.Taint, t.Unproven
 		e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod does not tolerate", h.Name, t.ToString())
 		if wait > 0 {
 			e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod tolerates for %v", h.Name, t.ToString(), wait)

@@ -1,10 +1,12 @@
 package eviction
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
 
@@ -12,12 +14,20 @@ import (
 func hostOf(before Host, o store.Object, listing bool) (now Host, news bool) {
 	node := o.(*corev1.Node)
 	now = Host{Name: node.Name, UID: node.UID}
-	for _, t := range node.Spec.Taints {
-		if t.Effect == corev1.TaintEffectNoExecute {
-			now.Taints = append(now.Taints, Taint{*t.DeepCopy(), since(before.Taints, t, listing)})
-		}
+	for _, t := range taintsOf(node) {
+		now.Taints = append(now.Taints, Taint{Taint: *t.DeepCopy(), Since: since(before.Taints, t, listing)})
 	}
 	return now, len(before.Taints)+len(now.Taints) > 0
+}
+
+// taintsOf returns the NoExecute taints of a Node, without those that are about to be removed because
+// the Node is ready again.
+func taintsOf(node *corev1.Node) []corev1.Taint {
+	ready := controlplane.ConditionOf(node, corev1.NodeReady)
+	again := ready != nil && ready.Status == corev1.ConditionTrue
+	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectNoExecute || again && outage(t)
+	})
 }
 
 // since returns when a taint starts to count, by this server's clock. The clock of the writer may

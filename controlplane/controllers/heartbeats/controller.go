@@ -46,7 +46,7 @@ func New(s store.Settings, contact *store.Contact, maxPerSecond float64, log *sl
 	changed := loop.NewSignal()
 	c := &Controller{
 		settings: s, contact: contact, changed: changed, reread: loop.NewSignal(), log: log.With("component", Name),
-		nodes: store.NewTable(func(struct{}, store.Object, bool) (struct{}, bool) { return struct{}{}, false }, changed.Send),
+		nodes: store.NewTable(store.Nodes, func(struct{}, store.Object, bool) (struct{}, bool) { return struct{}{}, false }, changed.Send),
 		facts: Facts{MaxPerSecond: maxPerSecond},
 	}
 	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
@@ -108,11 +108,11 @@ func (c *Controller) recordSetting(setting store.Setting) {
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch _, err := c.contact.Since(now); {
+	switch _, err := c.contact.Fresh(now, c.nodes); {
 	case err != nil:
 		return nil, time.Time{}, err
-	case !c.nodes.Ready() || !c.read:
-		return nil, time.Time{}, errors.New("reading Nodes and the setting")
+	case !c.read:
+		return nil, time.Time{}, errors.New("reading the setting")
 	}
 	facts := c.facts
 	facts.Hosts = c.nodes.Len()

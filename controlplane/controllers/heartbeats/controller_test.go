@@ -167,7 +167,7 @@ func TestFaultsOfTheStore(t *testing.T) {
 		r.store.Inject(memory.Setting, memory.Fault{Err: controlplane.ErrForbidden})
 		s := r.serve("s", r.store, 3)
 		time.Sleep(time.Minute)
-		if p := s.Report().Paused; p != "reading Nodes and the setting" {
+		if p := s.Report().Paused; p != "reading the setting" {
 			t.Errorf("paused = %q", p)
 		}
 		r.store.Heal()

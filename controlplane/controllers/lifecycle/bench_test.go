@@ -22,7 +22,7 @@ func BenchmarkDecide(b *testing.B) {
 			policy := lifecycle.DefaultPolicy()
 			b.ReportAllocs()
 			for b.Loop() {
-				lifecycle.Decide(lifecycle.Facts{Hosts: hosts}, policy, noon)
+				lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: hosts}, policy, noon)
 			}
 		})
 	}

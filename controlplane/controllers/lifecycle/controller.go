@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/store"
@@ -147,6 +149,9 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 		d, suspects, err = c.plan(policy, now)
 	}
 	if err != nil {
+		c.mu.Lock()
+		c.decision.Dead = nil // it may be old
+		c.mu.Unlock()
 		return nil, time.Time{}, err
 	}
 	c.decider.allDown = d.AllDown
@@ -164,18 +169,41 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 // plan returns the decision at this moment, and the hosts whose Leases have to be read before they
 // count as dead. The error says why there is no decision.
 func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, error) {
-	since, err := c.contact.Since(now)
-	switch {
-	case err != nil:
+	fresh, err := c.cache.Fresh(c.contact, now)
+	if err != nil {
 		return Decision{}, nil, err
-	case !c.cache.Synced():
-		return Decision{}, nil, errors.New("reading Nodes and Leases")
 	}
 	restart := c.decider.restart
-	clock := Clock{Now: now, Since: latest(since, restart), Again: latest(c.contact.Regained(), restart)}
+	clock := Clock{Now: now, Since: latest(fresh.Since, restart), Again: latest(fresh.Regained, restart)}
 	hosts, suspects := c.cache.Hosts(policy, clock)
-	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects)}
+	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects), Confirmed: fresh.Confirmed}
 	return Decide(facts, policy, now), suspects, nil
+}
+
+// Holds returns an error unless the cause of a not-ready or unreachable taint of a Node holds at
+// present, as the last decision found. The states of other objects prove it: a write that evicts a pod
+// requires them.
+func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Reference, error) {
+	c.mu.Lock()
+	d := c.decision
+	c.mu.Unlock()
+	host, dead := d.Dead[node]
+	switch {
+	case d.Dead == nil:
+		return nil, errors.New("the server does not know which hosts are alive")
+	case d.AllDown:
+		return nil, errors.New("no zone has a Node that is ready")
+	case key != corev1.TaintNodeUnreachable:
+		return nil, nil
+	case !dead || host.UID != uid:
+		return nil, errors.New("the host may be alive")
+	}
+	return []store.Reference{proofOf(node, host.Lease)}, nil
+}
+
+// proofOf returns the state of a host's Lease that proves its silence: the version, or none.
+func proofOf(node, version string) store.Reference {
+	return store.Reference{Kind: store.Leases, Name: node, Version: version}
 }
 
 // begin counts a NoExecute taint for the rate of its zone from now on, whether it is stored or not:
@@ -189,10 +217,16 @@ func (c *Controller) begin(change Change) {
 // write stores one change.
 func (c *Controller) write(ctx context.Context, term store.Term, change Change) error {
 	pre := store.Preconditions{UID: change.UID, Version: change.ResourceVersion, Term: term}
+	if change.Dead {
+		pre.Others = []store.Reference{proofOf(change.Node, change.Lease)}
+	}
 	_, err := c.store.Update(ctx, store.Nodes, change.Node, pre, store.Editing(func(node *corev1.Node) error {
 		change.Apply(node, time.Now())
 		return nil
 	}))
+	if change.Dead && errors.Is(err, controlplane.ErrConflict) {
+		c.cache.Recheck(change.Node)
+	}
 	return err
 }
 

@@ -529,14 +529,16 @@ func TestANodeWhoseZoneChangesHasTheRateOfTheNewZone(t *testing.T) {
 		for _, name := range []string{"h1", "h2", "h3"} {
 			f.agent(name, "a")()
 		}
-		f.serve("s", lifecycle.DefaultPolicy())
+		policy := lifecycle.DefaultPolicy()
+		policy.DeadZone = lifecycle.DeadZonePause
+		f.serve("s", policy)
 		pass(10 * time.Minute)
 		const paused = "Unknown unreachable:NoSchedule" // all of zone a
 		f.want("h1", paused)
 		node := f.node("h1")
 		node.Labels[corev1.LabelTopologyZone] = "b"
 		f.store.Put(store.Nodes, node)
-		pass(time.Second)
+		pass(2 * time.Second)
 		f.want("h1", stateGone)
 		f.want("h2", paused)
 		// In a zone without a ready host, it keeps its taints.

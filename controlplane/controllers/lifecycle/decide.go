@@ -36,7 +36,14 @@ type Host struct {
 	// DeadAt is when the host counts as dead if it gives no sign of life until then. It is zero while
 	// the store guarantees that the host is alive: etcd would have ended its Lease.
 	DeadAt time.Time
+	// ChangedAt is when this server first saw the present state of Ready, by the monotonic clock.
+	ChangedAt time.Time
+	// Lease is the version of the host's Lease; empty if there is none.
+	Lease string
 }
+
+// dead reports whether the host counts as dead at a time.
+func (h Host) dead(now time.Time) bool { return !h.DeadAt.IsZero() && !now.Before(h.DeadAt) }
 
 // Conditions has the status of each condition that decisions use; empty if the Node lacks it.
 type Conditions struct {
@@ -52,6 +59,9 @@ type Facts struct {
 	// Checking is true while the store is checked for more dead hosts. No Node gets a NoExecute taint
 	// meanwhile, because the state of its zone is not known yet.
 	Checking bool
+	// Confirmed is the moment up to which all changes of Nodes and Leases are known. A NoExecute taint
+	// that is due later waits.
+	Confirmed time.Time
 }
 
 // Decision is what to do now and later, and why.
@@ -63,12 +73,20 @@ type Decision struct {
 	NotReady []string
 	// Settled are Nodes that are not ready and have no due or pending change: the first ten by name.
 	Settled []Settled
+	// Dead are the hosts that count as dead, by Node.
+	Dead map[string]Dead
 	// AllDown is true if no zone has a Node that is ready. Then no Node is evicted: it is more likely
 	// that the control plane is cut off than that all hosts are dead.
 	AllDown bool
 	Ignored []Ignored
 	// Next is when the same facts lead to another decision; zero if they never do.
 	Next time.Time
+}
+
+// Dead is a host that counts as dead as long as its Lease has the version Lease, or does not exist.
+type Dead struct {
+	UID   types.UID
+	Lease string
 }
 
 // Ignored is a taint that a decision does not change, although its key belongs to the controller.
@@ -93,10 +111,13 @@ type Change struct {
 	UID             types.UID
 	ResourceVersion string
 	Zone            string
-	Unknown         bool // set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown
-	Add             []corev1.Taint
-	Remove          []corev1.Taint
-	Steps           []Step // the same as text, with reasons
+	// Dead says that the host must be dead. Its Lease must have the version Lease, or not exist.
+	Dead    bool
+	Lease   string
+	Unknown bool // set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown
+	Add     []corev1.Taint
+	Remove  []corev1.Taint
+	Steps   []Step // the same as text, with reasons
 }
 
 // Object implements executor.Action.
@@ -126,11 +147,14 @@ const mostNamed = 10
 
 // Decide returns the decision about a fleet at a time.
 func Decide(facts Facts, policy Policy, now time.Time) Decision {
-	var d Decision
+	d := Decision{Dead: map[string]Dead{}}
 	hosts := make([]judged, len(facts.Hosts))
 	for i, h := range facts.Hosts {
 		hosts[i] = judge(h, now)
 		d.wake(hosts[i].next)
+		if h.dead(now) {
+			d.Dead[h.Name] = Dead{h.UID, h.Lease}
+		}
 	}
 	d.Zones = zonesOf(hosts, facts.LastTainted, policy, now)
 	d.AllDown = allDown(d.Zones)
@@ -153,7 +177,7 @@ func Decide(facts Facts, policy Policy, now time.Time) Decision {
 		if zone.Paused == "" && facts.Checking {
 			zone.Paused = "checking the Leases of more hosts"
 		}
-		d.schedule(zone, queues[zone.Name], now)
+		d.schedule(zone, queues[zone.Name], facts.Confirmed, now)
 	}
 	for _, h := range hosts {
 		if h.change.Unknown || len(h.change.Add)+len(h.change.Remove) > 0 {
@@ -173,8 +197,9 @@ func (d *Decision) wake(at time.Time) {
 }
 
 // schedule gives the Nodes of a zone their NoExecute taints at the zone's rate. The Node that has
-// been not ready for the longest time is first.
-func (d *Decision) schedule(zone *Zone, queue []*judged, now time.Time) {
+// been not ready for the longest time is first. A taint that became due after the moment confirmed
+// waits: until the store has confirmed the facts since then, they may be old.
+func (d *Decision) schedule(zone *Zone, queue []*judged, confirmed, now time.Time) {
 	slices.SortFunc(queue, func(a, b *judged) int {
 		return cmp.Or(a.notReadySince.Compare(b.notReadySince), cmp.Compare(a.Name, b.Name))
 	})
@@ -190,14 +215,30 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, now time.Time) {
 	}
 	due := zone.next(now)
 	for _, h := range queue {
-		if due.After(now) {
+		pending := Pending{Node: h.Name, Zone: zone.Name, Taint: h.noExecute, Due: due}
+		switch {
+		case due.After(now):
 			d.wake(due)
-			d.Pending = append(d.Pending, Pending{Node: h.Name, Zone: zone.Name, Taint: h.noExecute, Due: due, Reason: h.why + zone.pace()})
-		} else {
+			pending.Reason = h.why + zone.pace()
+			d.Pending = append(d.Pending, pending)
+		case latest(h.dueSince(), zone.turn()).After(confirmed):
+			d.wake(now.Add(store.ConfirmInterval))
+			pending.Reason = h.why + "; until the store confirms that"
+			d.Pending = append(d.Pending, pending)
+			continue
+		default:
 			h.add(corev1.Taint{Key: h.noExecute, Effect: corev1.TaintEffectNoExecute}, h.why)
 		}
 		due = due.Add(zone.interval())
 	}
+}
+
+// dueSince returns when the cause of the NoExecute taint began, by this server's clock.
+func (j *judged) dueSince() time.Time {
+	if j.noExecute == corev1.TaintNodeUnreachable {
+		return latest(j.DeadAt, j.ChangedAt)
+	}
+	return j.ChangedAt
 }
 
 // judged is a Host with intermediate results of the decision.
@@ -213,13 +254,13 @@ type judged struct {
 
 // judge marks a host that counts as dead. The returned conditions are those after the change.
 func judge(h Host, now time.Time) judged {
-	j := judged{Host: h, notReadySince: h.ReadySince, change: Change{Node: h.Name, UID: h.UID, ResourceVersion: h.Version, Zone: h.Zone}}
-	dead := !h.DeadAt.IsZero() && !now.Before(h.DeadAt)
+	j := judged{Host: h, notReadySince: h.ReadySince, change: Change{Node: h.Name, UID: h.UID, ResourceVersion: h.Version, Zone: h.Zone, Lease: h.Lease}}
+	dead := h.dead(now)
 	if !dead {
 		j.next = h.DeadAt
 	}
 	if dead && !h.Conditions.unknown() {
-		j.change.Unknown = true
+		j.change.Unknown, j.change.Dead = true, true
 		j.step("set Ready, MemoryPressure, DiskPressure and PIDPressure to Unknown", "the host gives no sign of life")
 		if h.Conditions.Ready != corev1.ConditionUnknown {
 			j.notReadySince = now
@@ -246,8 +287,11 @@ func (c Conditions) unknown() bool {
 		c.DiskPressure == corev1.ConditionUnknown && c.PIDPressure == corev1.ConditionUnknown
 }
 
-// add adds a taint to the change.
+// add adds a taint to the change. A host whose pods are to be evicted as unreachable must be dead.
 func (j *judged) add(t corev1.Taint, why string) {
+	if t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute {
+		j.change.Dead = true
+	}
 	j.change.Add = append(j.change.Add, t)
 	j.step(fmt.Sprintf("add taint %s:%s", t.Key, t.Effect), why)
 }

@@ -261,15 +261,15 @@ func TestDecide(t *testing.T) {
 			want:  []string{"x000: +not-ready:NoExecute", "x001: not-ready in 10s", "x002: not-ready in 20s"},
 		},
 		{
-			rule:  "a zone that is all down is paused",
-			hosts: join(alive, many(2, "x", "b", notReady)),
-			want:  []string{"x000: not-ready paused", "x001: not-ready paused"},
+			rule:   "a zone that is all down is paused, if configured",
+			policy: func(p *lifecycle.Policy) { p.DeadZone = lifecycle.DeadZonePause },
+			hosts:  join(alive, many(2, "x", "b", notReady)),
+			want:   []string{"x000: not-ready paused", "x001: not-ready paused"},
 		},
 		{
-			rule:   "a zone that is all down is evicted at the normal rate if configured so",
-			hosts:  join(alive, many(2, "x", "b", notReady)),
-			policy: func(p *lifecycle.Policy) { p.DeadZone = lifecycle.DeadZoneEvict },
-			want:   []string{"x000: +not-ready:NoExecute", "x001: not-ready in 10s"},
+			rule:  "a zone that is all down is evicted at the normal rate",
+			hosts: join(alive, many(2, "x", "b", notReady)),
+			want:  []string{"x000: +not-ready:NoExecute", "x001: not-ready in 10s"},
 		},
 		{
 			rule:  "a zone of one Node is evicted: one host is no sign that the zone is cut off",
@@ -287,9 +287,10 @@ func TestDecide(t *testing.T) {
 			want:  []string{"x: Unknown +unreachable:NoSchedule", "x: unreachable paused"},
 		},
 		{
-			rule:  "Nodes with the exclude-disruption label do not count for the state of a zone",
-			hosts: join(many(2, "alive", "a", excluded), many(2, "x", "a", notReady), many(4, "b", "b")),
-			want:  []string{"x000: not-ready paused", "x001: not-ready paused"},
+			rule:   "Nodes with the exclude-disruption label do not count for the state of a zone",
+			hosts:  join(many(2, "alive", "a", excluded), many(2, "x", "a", notReady), many(4, "b", "b")),
+			policy: func(p *lifecycle.Policy) { p.DeadZone = lifecycle.DeadZonePause },
+			want:   []string{"x000: not-ready paused", "x001: not-ready paused"},
 		},
 		{
 			rule:  "Nodes with the exclude-disruption label are tainted like others",
@@ -314,7 +315,7 @@ func TestDecide(t *testing.T) {
 			if c.policy != nil {
 				c.policy(&policy)
 			}
-			d := lifecycle.Decide(lifecycle.Facts{Hosts: c.hosts, LastTainted: c.last, Checking: c.checks}, policy, noon)
+			d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: c.hosts, LastTainted: c.last, Checking: c.checks}, policy, noon)
 			if got := describe(d); !slices.Equal(got, c.want) {
 				t.Errorf("Decide() =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
@@ -335,13 +336,13 @@ func TestZonesHaveTheirState(t *testing.T) {
 		many(2, "p", "partial"), many(3, "q", "partial", notReady),
 		many(1, "e", "empty", excluded), many(1, "s", "single", notReady),
 	)
-	d := lifecycle.Decide(lifecycle.Facts{Hosts: hosts}, lifecycle.DefaultPolicy(), noon)
+	d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: hosts}, lifecycle.DefaultPolicy(), noon)
 	var got []string
 	for _, z := range d.Zones {
 		got = append(got, fmt.Sprintf("%s %s %d/%d %q", z.Name, z.State, z.NotReady, z.Nodes, z.Paused))
 	}
 	want := []string{
-		`down FullDisruption 2/2 "no Node of the zone is ready"`, `empty Empty 0/0 ""`, `normal Normal 0/4 ""`,
+		`down FullDisruption 2/2 ""`, `empty Empty 0/0 ""`, `normal Normal 0/4 ""`,
 		`partial PartialDisruption 3/5 "3 of 5 Nodes of the zone are not ready"`, `single FullDisruption 1/1 ""`,
 	}
 	if !slices.Equal(got, want) {
@@ -360,12 +361,12 @@ func TestTheNextDecisionIsAtTheNextDueTime(t *testing.T) {
 		"never in a fleet that is healthy":            {hosts: alive},
 		"when a host counts as dead":                  {hosts: join(alive, one(host("h", "a", dead(-7*time.Second)))), want: 7 * time.Second},
 		"when the next taint of the zone is due":      {hosts: join(alive, many(2, "x", "a", notReady)), want: 10 * time.Second},
-		"never for taints that are paused":            {hosts: join(alive, many(2, "x", "b", notReady))},
+		"never for taints that are paused":            {hosts: join(many(1, "alive", "a"), many(3, "x", "a", notReady))},
 		"the earliest of them counts":                 {hosts: join(alive, many(2, "x", "a", notReady), one(host("h", "b", dead(-3*time.Second)))), want: 3 * time.Second},
 		"the second in the queue does not wake first": {hosts: join(alive, many(3, "x", "a", notReady)), want: 10 * time.Second},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			d := lifecycle.Decide(lifecycle.Facts{Hosts: c.hosts}, lifecycle.DefaultPolicy(), noon)
+			d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: c.hosts}, lifecycle.DefaultPolicy(), noon)
 			if c.want == 0 && !d.Next.IsZero() || c.want != 0 && !d.Next.Equal(noon.Add(c.want)) {
 				t.Errorf("Next = %v, want noon and %v", d.Next, c.want)
 			}
@@ -377,7 +378,7 @@ func TestATaintOfSomebodyElseIsNamed(t *testing.T) {
 	h := host("h", "a", with("unreachable:PreferNoSchedule"), func(h *lifecycle.Host) {
 		h.Taints = append(h.Taints, foreign("unreachable:NoExecute"), foreign("example:NoSchedule"))
 	})
-	d := lifecycle.Decide(lifecycle.Facts{Hosts: one(h)}, lifecycle.DefaultPolicy(), noon)
+	d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: one(h)}, lifecycle.DefaultPolicy(), noon)
 	want := []lifecycle.Ignored{{"h", "taint node.kubernetes.io/unreachable=maintenance:NoExecute: another client has set it, since it has a value"}}
 	if !slices.Equal(d.Ignored, want) {
 		t.Errorf("Ignored = %q, want %q", d.Ignored, want)
@@ -386,7 +387,7 @@ func TestATaintOfSomebodyElseIsNamed(t *testing.T) {
 
 func TestNodesThatNothingIsDueForAreNamed(t *testing.T) {
 	hosts := join(alive, many(12, "done", "b", unknown, tainted("unreachable", time.Minute)), many(20, "well", "b"), one(host("new", "a", dead(0))))
-	d := lifecycle.Decide(lifecycle.Facts{Hosts: hosts}, lifecycle.DefaultPolicy(), noon)
+	d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: hosts}, lifecycle.DefaultPolicy(), noon)
 	var got []string
 	for _, s := range d.Settled {
 		got = append(got, fmt.Sprint(s.Node, " ", s.Ready, " ", len(s.Taints)))

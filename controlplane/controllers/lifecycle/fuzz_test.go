@@ -28,7 +28,7 @@ func FuzzNode(f *testing.F) {
 			deadAt = noon.Add(time.Duration(dead))
 		}
 		decide := func() (lifecycle.Change, bool) {
-			facts := lifecycle.Facts{Hosts: append(many(4, "alive", ""), lifecycle.HostOf(&node, deadAt))}
+			facts := lifecycle.Facts{Confirmed: noon, Hosts: append(many(4, "alive", ""), lifecycle.HostOf(&node, deadAt))}
 			for _, change := range lifecycle.Decide(facts, lifecycle.DefaultPolicy(), noon).Now {
 				if change.Node == "h" {
 					return change, true

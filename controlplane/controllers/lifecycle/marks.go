@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -97,11 +96,11 @@ func (m *marker) due() []Mark {
 }
 
 func (m *marker) decide(now time.Time) ([]Mark, time.Time, error) {
-	switch _, err := m.contact.Since(now); {
-	case err != nil:
+	if _, err := m.cache.Fresh(m.contact, now); err != nil {
 		return nil, time.Time{}, err
-	case !m.cache.Synced() || !m.pods.Synced():
-		return nil, time.Time{}, errors.New("reading Nodes and pods")
+	}
+	if _, err := m.pods.Fresh(m.contact, now); err != nil {
+		return nil, time.Time{}, err
 	}
 	var nodes []Unready
 	unready := map[string]bool{}

@@ -36,12 +36,12 @@ type Policy struct {
 	DeadZone               DeadZone
 }
 
-// DefaultPolicy has Kubernetes' values, except for DeadZone.
+// DefaultPolicy has Kubernetes' values.
 func DefaultPolicy() Policy {
 	return Policy{
 		MonitorPeriod: 5 * time.Second, GracePeriod: 50 * time.Second, StartupGracePeriod: 60 * time.Second,
 		EvictionRate: 0.1, SecondaryEvictionRate: 0.01, LargeFleetSizeThreshold: 50, UnhealthyZoneThreshold: 0.55,
-		DeadZone: DeadZonePause,
+		DeadZone: DeadZoneEvict,
 	}
 }
 

@@ -59,7 +59,7 @@ func (f *fleet) report(name string, ready corev1.ConditionStatus) {
 }
 
 func (f *fleet) facts() lifecycle.Facts {
-	facts := lifecycle.Facts{LastTainted: f.memory}
+	facts := lifecycle.Facts{LastTainted: f.memory, Confirmed: f.now}
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		facts.Hosts = append(facts.Hosts, lifecycle.HostOf(f.nodes[name], f.ended[name]))
 	}

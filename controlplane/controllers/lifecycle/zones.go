@@ -33,16 +33,26 @@ type Zone struct {
 	last time.Time // when a Node of the zone last got a NoExecute taint
 }
 
+// longestInterval bounds the time between two NoExecute taints: a longer one could overflow.
+const longestInterval = 366 * 24 * time.Hour
+
 // interval returns the time between two NoExecute taints in the zone.
-func (z Zone) interval() time.Duration { return time.Duration(float64(time.Second) / z.Rate) }
+func (z Zone) interval() time.Duration {
+	return time.Duration(min(float64(time.Second)/z.Rate, float64(longestInterval)))
+}
+
+// turn returns the earliest time at which a Node of the zone may get a NoExecute taint; zero for any.
+func (z Zone) turn() time.Time {
+	if z.last.IsZero() {
+		return time.Time{}
+	}
+	return z.last.Add(z.interval())
+}
 
 // next returns the earliest time, not before now, at which a Node of the zone may get a NoExecute
 // taint.
 func (z Zone) next(now time.Time) time.Time {
-	if earliest := z.last.Add(z.interval()); !z.last.IsZero() && earliest.After(now) {
-		return earliest
-	}
-	return now
+	return latest(z.turn(), now)
 }
 
 // pace describes why a taint has to wait.

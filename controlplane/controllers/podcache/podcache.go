@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -39,40 +40,47 @@ func Object(name string) string { return "pods/" + name }
 // Cache has the pods of a fleet that are on a Node. It is safe for concurrent use.
 type Cache struct {
 	changed []loop.Signal
+	source  *store.Source
 
 	mu         sync.Mutex // guards the fields below
 	pods       map[string]entry
 	byNode     map[string]map[string]struct{}
 	unreadable map[string]error // unreadable pods, by KIND/NAME
 	lists      int
-	synced     bool
 	// tolerations has each list once: most pods have equal tolerations.
-	tolerations map[string][]corev1.Toleration
+	tolerations map[string]*shared
 }
 
 // entry is a pod, and the number of the last list that contained it.
 type entry struct {
 	Pod
 	list int
+	key  string // of its tolerations
+}
+
+// shared is a list of tolerations, and how many pods have it.
+type shared struct {
+	list []corev1.Toleration
+	pods int
 }
 
 // New returns an empty cache. It sends the signals after each change that can lead to another
 // decision.
 func New(changed ...loop.Signal) *Cache {
-	return &Cache{
+	c := &Cache{
 		changed: changed, pods: map[string]entry{}, byNode: map[string]map[string]struct{}{},
-		unreadable: map[string]error{}, tolerations: map[string][]corev1.Toleration{},
+		unreadable: map[string]error{}, tolerations: map[string]*shared{},
 	}
+	c.source = store.NewSource(store.Pods(false), follower{c})
+	return c
 }
 
 // Follower returns the follower for pods.
-func (c *Cache) Follower() store.Follower { return follower{c} }
+func (c *Cache) Follower() store.Follower { return c.source }
 
-// Synced reports whether all pods have been listed.
-func (c *Cache) Synced() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.synced
+// Fresh returns how recent the pods are: see store.Contact.
+func (c *Cache) Fresh(contact *store.Contact, now time.Time) (store.Fresh, error) {
+	return contact.Fresh(now, c.source)
 }
 
 // On returns the pods of a Node, by name.
@@ -111,7 +119,6 @@ func (f follower) Begin() {
 	defer f.mu.Unlock()
 	f.lists++
 	clear(f.unreadable)
-	clear(f.tolerations)
 }
 
 // Set implements store.Follower.
@@ -121,21 +128,29 @@ func (f follower) Set(name string, o store.Object) {
 	defer f.mu.Unlock()
 	delete(f.unreadable, Object(name))
 	before := f.pods[name].Pod
-	now := f.podOf(name, pod)
-	if before.Node != now.Node {
-		f.remove(name)
+	f.remove(name)
+	now := podOf(name, pod)
+	if now.Node != "" {
+		f.add(now)
 	}
-	if now.Node == "" {
-		return
-	}
-	if f.byNode[now.Node] == nil {
-		f.byNode[now.Node] = map[string]struct{}{}
-	}
-	f.byNode[now.Node][name] = struct{}{}
-	f.pods[name] = entry{now, f.lists}
 	if !now.same(before) {
 		f.send()
 	}
+}
+
+// add records a pod on a Node. The caller has the lock.
+func (f follower) add(pod Pod) {
+	key := keyOf(pod.Tolerations)
+	if f.tolerations[key] == nil {
+		f.tolerations[key] = &shared{list: copies(pod.Tolerations)}
+	}
+	f.tolerations[key].pods++
+	pod.Tolerations = f.tolerations[key].list
+	if f.byNode[pod.Node] == nil {
+		f.byNode[pod.Node] = map[string]struct{}{}
+	}
+	f.byNode[pod.Node][pod.Name] = struct{}{}
+	f.pods[pod.Name] = entry{pod, f.lists, key}
 }
 
 // Unreadable implements store.Follower.
@@ -164,7 +179,6 @@ func (f follower) Synced() {
 			f.remove(name)
 		}
 	}
-	f.synced = true
 	f.send()
 }
 
@@ -176,19 +190,28 @@ func (c *Cache) send() {
 
 // remove forgets a pod. The caller has the lock.
 func (c *Cache) remove(name string) {
-	node := c.pods[name].Node
+	e, known := c.pods[name]
+	if !known {
+		return
+	}
+	node := e.Node
 	delete(c.pods, name)
+	if s := c.tolerations[e.key]; s.pods > 1 {
+		s.pods--
+	} else {
+		delete(c.tolerations, e.key)
+	}
 	delete(c.byNode[node], name)
 	if len(c.byNode[node]) == 0 {
 		delete(c.byNode, node)
 	}
 }
 
-// podOf returns the facts of a pod. The caller has the lock.
-func (c *Cache) podOf(name string, pod *corev1.Pod) Pod {
+// podOf returns the facts of a pod.
+func podOf(name string, pod *corev1.Pod) Pod {
 	p := Pod{
 		Name: name, UID: pod.UID, Version: pod.ResourceVersion, Node: strings.Clone(pod.Spec.NodeName),
-		Tolerations: c.shared(pod.Spec.Tolerations), Deleting: pod.DeletionTimestamp != nil, Held: len(pod.Finalizers) > 0,
+		Tolerations: pod.Spec.Tolerations, Deleting: pod.DeletionTimestamp != nil, Held: len(pod.Finalizers) > 0,
 		Ended: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		Stays: Stays(pod), Grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second,
 	}
@@ -216,9 +239,8 @@ func Stays(pod metav1.Object) bool {
 	return owner != nil && owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, "apps/")
 }
 
-// shared returns a copy of tolerations that pods with equal tolerations share. The caller has the
-// lock.
-func (c *Cache) shared(tolerations []corev1.Toleration) []corev1.Toleration {
+// keyOf returns a text that is the same for equal tolerations only.
+func keyOf(tolerations []corev1.Toleration) string {
 	var key strings.Builder
 	for _, t := range tolerations {
 		seconds := "-"
@@ -227,24 +249,19 @@ func (c *Cache) shared(tolerations []corev1.Toleration) []corev1.Toleration {
 		}
 		fmt.Fprintf(&key, "%q %q %q %q %s\n", t.Key, t.Operator, t.Value, t.Effect, seconds)
 	}
-	known, ok := c.tolerations[key.String()]
-	if !ok {
-		for _, t := range tolerations {
-			known = append(known, *t.DeepCopy())
-		}
-		c.tolerations[key.String()] = known
+	return key.String()
+}
+
+// copies returns a copy, which does not keep the whole pod in memory.
+func copies(tolerations []corev1.Toleration) (list []corev1.Toleration) {
+	for _, t := range tolerations {
+		list = append(list, *t.DeepCopy())
 	}
-	return known
+	return list
 }
 
 // same reports whether two states of a pod lead to the same decision.
 func (p Pod) same(other Pod) bool {
-	return p.UID == other.UID && p.Node == other.Node && p.Ready == other.Ready && p.Deleting == other.Deleting &&
-		p.Ended == other.Ended && p.Stays == other.Stays && slices.EqualFunc(p.Tolerations, other.Tolerations, func(a, b corev1.Toleration) bool {
-		return a.MatchToleration(&b) && equal(a.TolerationSeconds, b.TolerationSeconds)
-	})
-}
-
-func equal(a, b *int64) bool {
-	return a == b || a != nil && b != nil && *a == *b
+	other.Version = p.Version
+	return reflect.DeepEqual(p, other)
 }

@@ -75,7 +75,7 @@ func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podc
 		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), self: self,
 		log: log.With("component", Name), policies: policies, blocked: map[string]Blocked{},
 	}
-	c.nodes = store.NewTable(taker(zoneLabels), c.changed.Send)
+	c.nodes = store.NewTable(store.Nodes, taker(zoneLabels), c.changed.Send)
 	c.Executor = executor.New(executor.Job[Action]{
 		Decide: c.decide, Done: func(Action) {},
 		Write: func(ctx context.Context, term store.Term, a Action) error { return a.write(ctx, c, term) },
@@ -116,11 +116,8 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 		k, read := c.groups.Known(group)
 		f.Groups[group], unread = k, unread || !read
 	}
-	if _, err := c.contact.Since(now); err != nil {
+	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
 		return f, fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
-	}
-	if !c.nodes.Ready() {
-		return f, fmt.Errorf("%w: reading Nodes", controlplane.ErrUnavailable)
 	}
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
@@ -139,8 +136,8 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 
 // podsOn returns the pods of a Node.
 func (c *Controller) podsOn(node string) ([]podcache.Pod, error) {
-	if !c.pods.Synced() {
-		return nil, errors.New("reading pods")
+	if _, err := c.pods.Fresh(c.contact, time.Now()); err != nil {
+		return nil, err
 	}
 	return c.pods.On(node), nil
 }

@@ -101,7 +101,9 @@ func (s *fleet) expire() {
 	now := time.Now()
 	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
 		if e := s.objects[path]; !e.ends.IsZero() && !now.Before(e.ends) {
+			s.ended[s.version(e.revision)] = true
 			s.remove(path)
+			s.ended[s.version(s.revision)] = true // the version that a watch reports
 		}
 	}
 }

@@ -29,30 +29,34 @@ func (s *Store) follow(ctx context.Context, kind store.Kind, scope store.Scope, 
 	w := &watch{kind: kind, scope: scope, lists: -1, changed: make(chan struct{}, 1)}
 	s.open(w)
 	defer s.close(w)
+	p := newProgress(s, w, f)
+	defer p.ticker.Stop()
 	for {
 		next, listed := s.next(w)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !listed:
+			asked := time.Now()
 			if err := s.list(ctx, w, f); err != nil {
 				return err
 			}
+			p.waits = nil
+			store.Confirmed(f, asked)
 			continue
+		case next == nil && p.waits != nil:
+			next = s.mark(w)
 		case next == nil:
-			marked, err := s.await(ctx, w)
-			if err != nil {
+			if err := p.await(ctx); err != nil {
 				return err
 			}
-			if next, listed = s.next(w); !marked || !listed || next != nil {
-				continue
-			}
-			next = s.mark(w)
+			continue
 		}
 		if err := s.send(ctx, w, *next); err != nil {
 			return err
 		}
 		next.tell(kind, f)
+		p.reached(next.at)
 	}
 }
 
@@ -103,24 +107,6 @@ func (s *Store) mark(w *watch) *report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &report{reached: s.version(w.at), at: w.at}
-}
-
-// await waits for the next change. marked is true if a bookmark is due before.
-func (s *Store) await(ctx context.Context, w *watch) (marked bool, err error) {
-	var due <-chan time.Time
-	if s.o.Bookmarks > 0 {
-		timer := time.NewTimer(s.o.Bookmarks)
-		defer timer.Stop()
-		due = timer.C
-	}
-	select {
-	case <-w.changed:
-		return false, nil
-	case <-due:
-		return true, nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
 }
 
 // list reports all objects of the kind at one revision.

@@ -53,8 +53,8 @@ type Options struct {
 	// LocalTerms makes each process judge by its own clock whether a term has ended, as on Kubernetes: a
 	// write is not refused because its term has ended meanwhile.
 	LocalTerms bool
-	// Bookmarks is the time between reports of the latest revision to a Tracker while nothing changes; 0
-	// for none.
+	// Bookmarks is the time between reports of the latest revision to a Tracker or Confirmer;
+	// store.ConfirmInterval if 0.
 	Bookmarks time.Duration
 	// Wrote, if not nil, is called at each write of an object, with the value before and after; nil for
 	// none. It must not call the Store.
@@ -70,6 +70,7 @@ type Store struct {
 	*fleet
 	network Network // nil for a process that the faults of the Book affect
 	terms   *terms  // of this process
+	epoch   *int    // history.epoch at the last Ping of this process; the mutex of the fleet guards it
 }
 
 // fleet is what all processes share: the stored objects at each revision that a watch may still need.
@@ -83,10 +84,14 @@ type fleet struct {
 	elections map[string]*election
 	settings  map[string]store.Setting
 	history   history
-	away      bool // no Lease and no term ends
+	away      bool            // no Lease and no term ends
+	ended     map[string]bool // Leases that have expired, by resourceVersion
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store      = (*Store)(nil)
+	_ store.LeaseEnder = (*Store)(nil)
+)
 
 // entry is a stored object.
 type entry struct {
@@ -111,8 +116,9 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{Book: faulttest.NewBook[Call](), terms: newTerms(), fleet: &fleet{
+	return &Store{Book: faulttest.NewBook[Call](), terms: newTerms(), epoch: new(int), fleet: &fleet{
 		o: o, objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
+		ended: map[string]bool{},
 	}}
 }
 
@@ -213,6 +219,18 @@ func (s *Store) Depose(controller string) {
 	delete(s.elections, controller)
 }
 
+// LeaseEnded implements store.LeaseEnder.
+func (s *Store) LeaseEnded(ctx context.Context, last store.Object) (bool, error) {
+	ended := false
+	err := s.call(ctx, Get, store.Leases, last.GetName(), func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		ended = s.ended[last.GetResourceVersion()]
+		return nil
+	})
+	return ended, err
+}
+
 // read decodes an object. The caller holds mu.
 func (s *fleet) read(kind store.Kind, name string) (store.Object, error) {
 	e := s.objects[kind.Folder()+name]
@@ -233,7 +251,15 @@ func decode(kind store.Kind, name string, value []byte, version string) (store.O
 
 // Ping implements store.Store.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.do(ctx, Ping, "memory", func(Fault) error { return nil })
+	return s.do(ctx, Ping, "memory", func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		before := *s.epoch
+		if *s.epoch = s.history.epoch; before != s.history.epoch {
+			return store.ErrRestored
+		}
+		return nil
+	})
 }
 
 // Get implements store.Store.

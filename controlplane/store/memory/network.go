@@ -7,11 +7,13 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// List and Event are the requests of a Follow: its list, and the report of one change or of the latest
+// List, Event and Progress are the requests of a Follow: its list, and the report of one change or of the latest
 // revision. Only a Network sees them.
 const (
 	List  Call = "List"
 	Event Call = "Event"
+	// Progress is the read of the latest revision, which a Follow has to reach.
+	Progress Call = "Progress"
 )
 
 // Request is a message between a process and the store.
@@ -32,7 +34,10 @@ type Network interface {
 // Over returns the store as a process sees it over a network. The faults of the Book do not affect
 // this process.
 func (s *Store) Over(n Network) *Store {
-	return &Store{Book: s.Book, fleet: s.fleet, network: n, terms: newTerms()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	epoch := s.history.epoch
+	return &Store{Book: s.Book, fleet: s.fleet, network: n, terms: newTerms(), epoch: &epoch}
 }
 
 // do makes a request.

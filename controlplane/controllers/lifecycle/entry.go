@@ -1,0 +1,48 @@
+package lifecycle
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// LabelExclude leaves a Node out when the state of its zone is computed.
+const LabelExclude = "node.kubernetes.io/exclude-disruption"
+
+// same reports whether two entries lead to the same decision.
+func (n nodeEntry) same(other nodeEntry) bool {
+	n.host.Version = other.host.Version
+	return reflect.DeepEqual(n.host, other.host)
+}
+
+// entryOf returns the entry of a Node.
+func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
+	n := nodeEntry{
+		host: Host{
+			Name: node.Name, UID: node.UID, Version: node.ResourceVersion,
+			Unschedulable: node.Spec.Unschedulable, Taints: slices.Clone(node.Spec.Taints),
+		},
+	}
+	n.host.Zone = ZoneOf(node.Labels, zoneLabels)
+	_, n.host.Excluded = node.Labels[LabelExclude]
+	if t, err := time.Parse(time.RFC3339Nano, node.Annotations[AnnotationTainted]); err == nil {
+		n.host.Tainted = t
+	}
+	for _, c := range slices.Backward(node.Status.Conditions) { // the first of a type counts, as in Kubernetes
+		switch c.Type {
+		case corev1.NodeReady:
+			n.host.Conditions.Ready, n.host.ReadySince, n.heartbeat = c.Status, c.LastTransitionTime.Time, c.LastHeartbeatTime.Time
+		case corev1.NodeMemoryPressure:
+			n.host.Conditions.MemoryPressure = c.Status
+		case corev1.NodeDiskPressure:
+			n.host.Conditions.DiskPressure = c.Status
+		case corev1.NodePIDPressure:
+			n.host.Conditions.PIDPressure = c.Status
+		case corev1.NodeNetworkUnavailable:
+			n.host.Conditions.NetworkUnavailable = c.Status
+		}
+	}
+	return n
+}

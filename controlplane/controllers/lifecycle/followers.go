@@ -1,0 +1,212 @@
+package lifecycle
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// nodeFollower records Nodes.
+type nodeFollower struct{ *Cache }
+
+// Begin implements store.Follower.
+func (f nodeFollower) Begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, n := range f.hosts {
+		n.listed = false
+		f.hosts[name] = n
+	}
+	f.clearUnreadable(store.Nodes)
+}
+
+// Set implements store.Follower.
+func (f nodeFollower) Set(_ string, object store.Object) {
+	node := object.(*corev1.Node)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.unreadable, store.Nodes.Key(node.Name))
+	before, known := f.hosts[node.Name]
+	now := entryOf(node, f.zoneLabels)
+	now.follow(before, known, time.Now())
+	f.hosts[node.Name] = now
+	if !known || !before.same(now) {
+		f.send()
+	}
+}
+
+// follow takes over what is known of the earlier state of a Node.
+func (n *nodeEntry) follow(before nodeEntry, known bool, now time.Time) {
+	n.listed = true
+	unknown := n.host.Conditions.Ready == corev1.ConditionUnknown
+	if !known || before.host.UID != n.host.UID { // the host did not write the Unknown of this Node
+		n.seenAt, n.changedAt = now, now
+		if !unknown {
+			n.reportAt = now
+		}
+		return
+	}
+	n.seenAt, n.changedAt, n.reportAt, n.heardAt = before.seenAt, before.changedAt, before.reportAt, before.heardAt
+	if n.host.Conditions.Ready != before.host.Conditions.Ready {
+		n.changedAt = now
+	}
+	if !n.heartbeat.Equal(before.heartbeat) {
+		n.reportAt, n.heardAt = now, now
+	}
+}
+
+// Unreadable implements store.Follower.
+func (f nodeFollower) Unreadable(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unreadable[store.Nodes.Key(name)] = err
+	f.remove(name)
+}
+
+// Delete implements store.Follower.
+func (f nodeFollower) Delete(name string, _ store.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.unreadable, store.Nodes.Key(name))
+	f.remove(name)
+	f.send()
+}
+
+// remove forgets a Node, and its Lease if that does not exist. The caller has the lock.
+func (f nodeFollower) remove(name string) {
+	delete(f.hosts, name)
+	f.forget(name)
+}
+
+// Synced implements store.Follower.
+func (f nodeFollower) Synced() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, n := range f.hosts {
+		if !n.listed {
+			f.remove(name)
+		}
+	}
+	f.synced[0] = true
+	f.send()
+}
+
+// leaseFollower records Leases.
+type leaseFollower struct{ *Cache }
+
+// Begin implements store.Follower.
+func (f leaseFollower) Begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, l := range f.lives {
+		l.listed = false
+		f.lives[name] = l
+	}
+	f.clearUnreadable(store.Leases)
+}
+
+// Set implements store.Follower.
+func (f leaseFollower) Set(_ string, object store.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.renew(object.(*coordinationv1.Lease))
+}
+
+// renew records a Lease. The caller has the lock.
+func (c *Cache) renew(lease *coordinationv1.Lease) {
+	delete(c.unreadable, store.Leases.Key(lease.Name))
+	before, known := c.lives[lease.Name]
+	now := leaseEntry{
+		present: true, listed: true, version: lease.ResourceVersion, renewal: controlplane.Renewal(lease), renewed: before.renewed,
+		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt,
+	}
+	if !before.present || before.renewal != now.renewal {
+		now.signAt, now.checkedAt = time.Now(), time.Time{}
+		if known || c.synced[1] {
+			now.renewed = now.signAt
+		}
+	}
+	c.lives[lease.Name] = now
+	if !before.present {
+		c.send()
+	}
+}
+
+// Unreadable implements store.Follower.
+func (f leaseFollower) Unreadable(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.recordUnreadable(name, err)
+}
+
+// recordUnreadable records a Lease that cannot be read. If the store ends Leases, it counts as
+// present. The caller has the lock.
+func (c *Cache) recordUnreadable(name string, err error) {
+	c.unreadable[store.Leases.Key(name)] = err
+	l := c.lives[name]
+	l.present, l.listed, l.signAt = true, true, time.Now()
+	c.lives[name] = l
+}
+
+// Delete implements store.Follower.
+func (f leaseFollower) Delete(name string, last store.Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.unreadable, store.Leases.Key(name))
+	f.end(name, last, true)
+	f.forget(name)
+	f.send()
+}
+
+// end records that a Lease does not exist any more. observed reports that the watch has reported the
+// end. The caller has the lock.
+func (f leaseFollower) end(name string, last store.Object, observed bool) {
+	l := f.lives[name]
+	if !l.present {
+		return
+	}
+	l.present, l.observed, l.deleted = false, observed, false
+	l.version, l.renewal, l.ended, l.checkedAt = "", "", l.version, time.Time{}
+	if lease, ok := last.(*coordinationv1.Lease); ok {
+		l.ended = lease.ResourceVersion
+		if d := durationOf(lease.Spec.LeaseDurationSeconds); d > 0 {
+			l.duration = d
+		}
+	}
+	if f.endsLeases {
+		l.signAt = time.Now()
+	}
+	f.lives[name] = l
+}
+
+// Synced implements store.Follower.
+func (f leaseFollower) Synced() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, l := range f.lives {
+		if !l.listed {
+			f.end(name, nil, false)
+		}
+		f.forget(name)
+	}
+	f.synced[1] = true
+	f.send()
+}
+
+// forget removes a Lease that does not exist, and whose host has no Node. The caller has the lock.
+func (c *Cache) forget(name string) {
+	if _, exists := c.hosts[name]; !exists && !c.lives[name].present && c.synced[0] {
+		delete(c.lives, name)
+	}
+}
+
+// clearUnreadable clears the unreadable objects of a kind. The caller has the lock.
+func (c *Cache) clearUnreadable(kind store.Kind) {
+	maps.DeleteFunc(c.unreadable, func(name string, _ error) bool { return strings.HasPrefix(name, kind.Name+"/") })
+}

@@ -1,0 +1,155 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/rest"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+const (
+	// pingTime limits a Ping.
+	pingTime = 2 * time.Second
+	// watchTime is how long one watch of a Follow with confirmations lasts. An API server sends a bookmark
+	// two seconds before its end, and else only once a minute.
+	watchTime = 10 * time.Second
+	// proofInterval is the time between two reads of the version of a kind.
+	proofInterval = 2 * time.Second
+	// mostProofs is how many versions a watch may have to reach. They are from the last watches.
+	mostProofs = 16
+)
+
+// Ping reads the current version of Nodes, which the server has to confirm with the majority of its
+// etcd.
+func (f *Fleet) Ping(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, controlplane.ErrNoAnswer)
+	defer cancel()
+	f.mu.Lock()
+	before := f.newest
+	f.mu.Unlock()
+	version, err := f.version(ctx, "ping "+f.Endpoint(), store.Nodes)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.newest = version
+	if older(version, before) {
+		return fmt.Errorf("ping %s: %w", f.Endpoint(), store.ErrRestored)
+	}
+	return nil
+}
+
+// older reports whether a version is certainly older than another.
+func older(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order < 0
+}
+
+// version reads the current version of a kind: it lists the metadata of one object.
+func (f *Fleet) version(ctx context.Context, operation string, kind store.Kind) (string, error) {
+	group, err := f.group(kind)
+	if err != nil {
+		return "", err
+	}
+	page := &metav1.PartialObjectMetadataList{}
+	err = f.client.pageOf(ctx, operation, group, "", 1, page, func(r rest.Interface) *rest.Request {
+		return of(kind, r.Get(), "PartialObjectMetadataList").SetHeader("Accept", partialMetadata)
+	})
+	return page.GetResourceVersion(), err
+}
+
+// progress proves how recent the reports of a Follow are. It reads the version of the kind, and then
+// waits until the watch has reached it: by a change, or by a bookmark. The goroutine of the Follow owns
+// it.
+//
+// An API server before 1.31, or on etcd before 3.4.25 and 3.5.8, may send bookmarks with an old version
+// for a kind that does not change. Until a bookmark has proved that this server does better, a watch
+// that has lasted for its whole time confirms its beginning.
+type progress struct {
+	follow  following
+	answers chan proof
+	asking  bool
+	proofs  []proof // versions that the watch has not reached yet, oldest first
+	reached string
+	exact   bool // a bookmark has reached a version that was read before
+}
+
+// proof is the version that a kind had after a time.
+type proof struct {
+	asked   time.Time
+	reached string // version that the watch had reached before
+	version string
+	err     error
+}
+
+// ask reads the version of the kind, unless such a read is in progress.
+func (p *progress) ask(ctx context.Context) {
+	if p.asking {
+		return
+	}
+	p.asking = true
+	reached := p.reached
+	go func() {
+		asked := time.Now()
+		version, err := p.follow.version(ctx, p.follow.operation, p.follow.kind)
+		p.answers <- proof{asked, reached, version, err}
+	}()
+}
+
+// answer takes a version that was read. It reports whether the store went back to an earlier state, so
+// that the Follow has to list again.
+func (p *progress) answer(answer proof) (restored bool) {
+	p.asking = false
+	switch {
+	case answer.err != nil: // its caller has no facts meanwhile
+		return false
+	case older(answer.version, answer.reached):
+		return true
+	}
+	p.proofs = append(p.proofs, answer)
+	if len(p.proofs) > mostProofs {
+		p.proofs = p.proofs[1:]
+	}
+	p.pass(p.reached, false)
+	return false
+}
+
+// pass records the version that the watch has reached.
+func (p *progress) pass(version string, bookmark bool) {
+	p.reached = version
+	passed := -1
+	for i, proof := range p.proofs {
+		if !older(version, proof.version) {
+			passed = i
+		}
+	}
+	if passed < 0 {
+		return
+	}
+	store.Confirmed(p.follow.to, p.proofs[passed].asked)
+	p.proofs = p.proofs[passed+1:]
+	p.exact = p.exact || bookmark
+}
+
+// end takes the end of a watch by its time, which began at a time.
+func (p *progress) end(began time.Time) {
+	if !p.exact && time.Since(began) >= watchTime*9/10 {
+		store.Confirmed(p.follow.to, began)
+	}
+}
+
+// list takes the version of a list that was requested at a time.
+func (p *progress) list(version string, asked time.Time) {
+	p.reached, p.proofs = version, nil
+	store.Confirmed(p.follow.to, asked)
+}

@@ -1,0 +1,125 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// TestFactsAreFreshOnlyWhileTheyAreConfirmed checks what decisions are made from: nothing that was
+// received before the store was away, was restored, or stopped to report.
+func TestFactsAreFreshOnlyWhileTheyAreConfirmed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		contact, table := &store.Contact{}, store.NewTable(store.Nodes, func(struct{}, store.Object, bool) (struct{}, bool) { return struct{}{}, true }, func() {})
+		answer := atomic.Pointer[error]{}
+		says := func(err error) { answer.Store(&err) }
+		fresh := func(want string) (f store.Fresh) {
+			t.Helper()
+			f, err := contact.Fresh(time.Now(), table)
+			if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+				t.Fatalf("Fresh() = %v, %v, want %q", f, err, want)
+			}
+			return f
+		}
+		says(nil)
+		fresh("does not answer")
+		go func() { _ = contact.Run(ctx, func(context.Context) error { return *answer.Load() }, func(error) {}) }()
+		time.Sleep(time.Second)
+		fresh("reading nodes")
+		began := time.Now()
+		list := func() {
+			table.Begin()
+			fresh("reading nodes")
+			table.Synced()
+		}
+		list()
+		fresh("reading nodes") // nothing confirms the list
+		table.Confirmed(began)
+		if f := fresh(""); !f.Confirmed.Equal(began) || !f.Since.Equal(began) || !f.Regained.IsZero() {
+			t.Errorf("Fresh() after a list = %+v, want all of %v", f, began)
+		}
+
+		// A source that reports nothing any more, while the store answers.
+		time.Sleep(30 * time.Second)
+		fresh("")
+		time.Sleep(2 * time.Second)
+		fresh("nodes: not confirmed for 32s")
+		again := time.Now()
+		table.Confirmed(again)
+		if f := fresh(""); !f.Since.Equal(again) || !f.Regained.Equal(again) {
+			t.Errorf("Fresh() after a gap = %+v, want all since %v", f, again)
+		}
+
+		// The store is away, then answers, but the source was not read since.
+		says(controlplane.ErrUnavailable)
+		time.Sleep(10 * time.Second)
+		fresh("does not answer")
+		says(nil)
+		time.Sleep(2 * time.Second)
+		fresh("since the store answers")
+		back := time.Now()
+		table.Confirmed(back)
+		if f := fresh(""); f.Since.After(back) || back.Sub(f.Since) > 2*time.Second || f.Regained.IsZero() {
+			t.Errorf("Fresh() after an outage = %+v, want all since about %v", f, back)
+		}
+
+		// The store goes back to an earlier state, and never stops to answer.
+		says(store.ErrRestored)
+		time.Sleep(time.Second)
+		says(nil)
+		time.Sleep(2 * time.Second)
+		table.Confirmed(back)
+		fresh("since the store answers")
+		table.Confirmed(time.Now())
+		if f := fresh(""); time.Since(f.Regained) > 3*time.Second {
+			t.Errorf("Fresh() of a restored store = %+v, want a gap", f)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestAPingCountsFromWhenItWasSent checks that an answer that took long does not prove that the store
+// answers now.
+func TestAPingCountsFromWhenItWasSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		contact := &store.Contact{}
+		slow := func(ctx context.Context) error { time.Sleep(1900 * time.Millisecond); return nil }
+		go func() { _ = contact.Run(ctx, slow, func(error) {}) }()
+		time.Sleep(1950 * time.Millisecond)
+		since, err := contact.Since(time.Now())
+		if err != nil || time.Since(since) < 1900*time.Millisecond {
+			t.Errorf("Since() = %v, %v, want when the ping was sent", time.Since(since), err)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestARestoreIsReportedOnce checks the Ping of the store in memory.
+func TestARestoreIsReportedOnce(t *testing.T) {
+	s := memory.New(memory.Options{})
+	before := s.Snapshot()
+	if err := s.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Restore(before)
+	if err := s.Ping(t.Context()); !errors.Is(err, store.ErrRestored) {
+		t.Errorf("Ping() after a restore = %v, want %v", err, store.ErrRestored)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("second Ping() after a restore = %v, want no error", err)
+	}
+}
