@@ -207,7 +207,10 @@ func catalogue(e engine) []drawn {
 // schedule adds the start and the end of a fault.
 func (w *world) schedule(f fault) {
 	begin, end := w.effect(f)
-	w.at(f.From, "FAULT begins: "+f.String(), begin)
+	w.at(f.From, "FAULT begins: "+f.String(), func() {
+		w.begun = f.Kind
+		begin()
+	})
 	if end != nil {
 		w.at(f.To, "FAULT ends: "+f.String(), end)
 	}

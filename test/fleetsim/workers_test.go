@@ -31,6 +31,8 @@ type result struct {
 	Replayed bool          `json:"replayed,omitempty"`
 	Differs  bool          `json:"differs,omitempty"` // the replay did
 	Class    string        `json:"class,omitempty"`
+	Begun    kind          `json:"begun,omitempty"` // of the last fault before the violation
+	Engine   engine        `json:"engine,omitempty"`
 	Text     string        `json:"text,omitempty"` // of the first violation of the class
 }
 
@@ -83,7 +85,7 @@ func work(t *testing.T, seed, step uint64, limit time.Duration) {
 	for n := 0; time.Since(began) < limit; n++ {
 		tell(result{Seed: seed, Begins: true})
 		o := simulateSeeded(t, newPlan(seed))
-		r := result{Seed: seed, Hours: o.hours, Class: o.class}
+		r := result{Seed: seed, Hours: o.hours, Class: o.class, Begun: o.begun, Engine: o.plan.Engine}
 		if n%replayEvery == 0 {
 			r.Replayed, r.Differs = true, differ(o.steps, simulateSeeded(t, newPlan(seed)).steps) >= 0
 		}
@@ -184,9 +186,14 @@ func summarize(t *testing.T, results <-chan result) {
 		if r.Class == "" {
 			continue
 		}
-		if classes[r.Class]++; classes[r.Class] == 1 {
-			first[r.Class] = sum(last)
+		name := fmt.Sprintf("%s (%s; the last fault was: %s)", r.Class, r.Engine, r.Begun)
+		if classes[name]++; classes[name] == 1 {
+			first[name] = sum(last)
+		}
+		if r.Text != "" {
 			t.Error(r.Text)
+		} else {
+			t.Fail()
 		}
 	}
 	t.Logf("%d seeds, %.1f fleet-hours in %v, of which %v with replays were CPU time, %d of %d replays agree", runs, hours, time.Since(began).Round(time.Second), sum(last).Round(time.Second), replayed-differs, replayed)

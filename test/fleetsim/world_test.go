@@ -38,6 +38,7 @@ type world struct {
 	last    uint64 // hash of the last step
 	failure string // why the run has failed; empty if it has not
 	class   string // the violated rule
+	begun   kind   // of the fault that began last
 }
 
 // storage is what faults do to the store as a whole.
@@ -53,6 +54,7 @@ type outcome struct {
 	plan    plan
 	failure string
 	class   string
+	begun   kind     // of the last fault before the violation
 	events  []string // the last ones
 	steps   []step
 	hours   float64 // simulated
@@ -63,7 +65,7 @@ func simulate(t *testing.T, p plan) (o outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(p)
 		w.run()
-		o = outcome{plan: p, failure: w.failure, class: w.class, events: w.journal.last(), steps: w.steps, hours: time.Since(w.start).Hours()}
+		o = outcome{plan: p, failure: w.failure, class: w.class, begun: w.begun, events: w.journal.last(), steps: w.steps, hours: time.Since(w.start).Hours()}
 	})
 	return o
 }
