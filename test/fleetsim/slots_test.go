@@ -99,7 +99,9 @@ func (t *truth) granted(q *request, name string) {
 
 // drains records that a host begins to stop its pods for a reboot.
 func (t *truth) drains(h *host) {
-	t.slots.amid[h.name] = time.Now()
+	if _, amid := t.slots.amid[h.name]; !amid {
+		t.slots.amid[h.name] = time.Now()
+	}
 	t.count()
 }
 
