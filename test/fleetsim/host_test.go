@@ -206,7 +206,9 @@ func newAgent(h *host) *agent {
 }
 
 func (a *agent) add(name string, run func(context.Context, *loop.Loop) error) {
-	a.loops = append(a.loops, loop.New(name, 0, nil).Do(run))
+	a.loops = append(a.loops, loop.New(name, 0, nil).Do(func(ctx context.Context, l *loop.Loop) error {
+		return run(context.WithValue(ctx, loopName{}, name), l)
+	}))
 }
 
 // addMember adds a loop that is paused while the host has left the fleet.
