@@ -42,6 +42,9 @@ const (
 	personLeaves kind = "person lets host leave" // until the end
 )
 
+// forGood is the What of a host that dies and does not boot again.
+const forGood = "for good"
+
 // hangs is the What of a cut without answers.
 const hangs = "without an answer"
 
@@ -192,6 +195,9 @@ func catalogue(e engine) []drawn {
 			return all
 		},
 	)
+	all = append(all, func(p plan, r *rand.Rand) []fault {
+		return []fault{{hostDies, p.anyHost(r), forGood, 0, time.Millisecond}}
+	})
 	if e == etcd {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			from := between(r, 0, 10*time.Second)
@@ -256,6 +262,12 @@ func (w *world) single(f fault) (begin, end func()) {
 		return w.store.Relist, nil
 	case hostDies:
 		h := w.host(f.On)
+		if f.What == forGood {
+			return func() {
+				h.dies()
+				h.gone = true
+			}, nil
+		}
 		return h.dies, h.bootsAgain
 	case serverDies:
 		s := w.server(f.On)
@@ -272,7 +284,10 @@ func (w *world) single(f fault) (begin, end func()) {
 	case slotReleased:
 		return func() { w.freeSlot(w.server(f.On)) }, nil
 	case nodeDeleted:
-		return func() { w.store.Remove(store.Nodes, f.On) }, nil
+		return func() {
+			w.truth.forced(f.On) // its slot becomes free
+			w.store.Remove(store.Nodes, f.On)
+		}, nil
 	}
 	panic("no such fault: " + f.Kind)
 }
