@@ -26,7 +26,8 @@ const (
 // client libraries use for jitter.
 func simulateSeeded(t *testing.T, p plan) outcome {
 	cryptotest.SetGlobalRandom(t, p.Seed)
-	oldrand.Seed(int64(p.Seed)) //nolint:staticcheck // nothing else makes that source deterministic
+	//lint:ignore SA1019 nothing else makes the source of client libraries repeatable
+	oldrand.Seed(int64(p.Seed))
 	return simulate(t, p)
 }
 
