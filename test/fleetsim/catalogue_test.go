@@ -156,6 +156,16 @@ func catalogue(e engine) []drawn {
 	all = append(all, func(p plan, r *rand.Rand) []fault {
 		return []fault{{hostDies, p.anyHost(r), forGood, 0, time.Millisecond}}
 	})
+	for range 2 { // the race is won rarely
+		all = append(all, func(p plan, r *rand.Rand) []fault {
+			host, all := p.anyHost(r), []fault(nil)
+			for i := range 12 {
+				from := time.Duration(i)*15*time.Second + between(r, 0, 10*time.Second)
+				all = append(all, fault{nodeDeleted, host, "", from, from + time.Millisecond})
+			}
+			return all
+		})
+	}
 	if e == etcd {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			from := between(r, 0, 10*time.Second)
