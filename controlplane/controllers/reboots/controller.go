@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/controllers/podcache"
@@ -43,6 +45,9 @@ type Policies map[string]slots.Policy
 // Controller manages the slots of all groups. It is safe for concurrent use.
 type Controller struct {
 	OnEvent func(Event) // called for each Event about a Node; may be nil; set it before Run
+	// Alive reports whether a host has given a sign of life since the store was away, or since this server
+	// started. It is nil if nothing follows the Leases. Set it before Run.
+	Alive func(node string, uid types.UID, now time.Time) bool
 
 	*executor.Executor[Action]
 	store   store.Store
@@ -121,9 +126,11 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	}
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
-		if h.Name != "" { // the Name is empty if the Node cannot be read
-			f.Hosts[h.Name] = h
+		if h.Name == "" { // the Node cannot be read
+			continue
 		}
+		h.Unseen = c.Alive != nil && h.Ready && !c.Alive(h.Name, h.UID, now)
+		f.Hosts[h.Name] = h
 	}
 	if c.evicter != nil {
 		f.Pods = c.podsOn
