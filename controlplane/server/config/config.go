@@ -201,9 +201,9 @@ func (k checker) nodeLifecycle(n *NodeLifecycle) {
 	k.AtLeast(n.MonitorPeriod, time.Second, field+"monitorPeriod")
 	k.AtLeast(n.GracePeriod, 10*time.Second, field+"gracePeriod")
 	k.AtLeast(n.StartupGracePeriod, 10*time.Second, field+"startupGracePeriod")
-	const most = 1000
-	k.Require(n.EvictionRate >= 0 && n.EvictionRate <= most, field+"evictionRate", "%v is not a rate from 0 to %d Nodes per second", n.EvictionRate, most)
-	k.Require(n.SecondaryEvictionRate >= 0 && n.SecondaryEvictionRate <= most, field+"secondaryEvictionRate", "%v is not a rate from 0 to %d Nodes per second", n.SecondaryEvictionRate, most)
+	for name, rate := range map[string]float64{"evictionRate": n.EvictionRate, "secondaryEvictionRate": n.SecondaryEvictionRate} {
+		k.Require(rate == 0 || rate >= lifecycle.LeastRate && rate <= lifecycle.MostRate, field+name, "%v is neither 0 nor a rate from %v to %v Nodes per second", rate, lifecycle.LeastRate, lifecycle.MostRate)
+	}
 	k.Require(n.SecondaryEvictionRate <= n.EvictionRate, field+"secondaryEvictionRate", "%v is above %s", n.SecondaryEvictionRate, k.Other(field+"evictionRate", n.EvictionRate))
 	k.Require(n.LargeFleetSizeThreshold >= 0, field+"largeFleetSizeThreshold", "%d is negative", n.LargeFleetSizeThreshold)
 	k.Require(n.UnhealthyZoneThreshold >= 0 && n.UnhealthyZoneThreshold <= 1, field+"unhealthyZoneThreshold", "%v is not a part from 0 to 1, such as 0.55", n.UnhealthyZoneThreshold)
