@@ -2,6 +2,7 @@ package reboots
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -66,6 +67,7 @@ func Decide(f Facts, now time.Time) Decision {
 	nodes, held, ahead := f.nodes(), f.held(), outlook{waits: map[string]*slots.Wait{}, groups: map[string]slots.State{}}
 	for _, group := range slices.Sorted(maps.Keys(f.Policies)) {
 		k, p := f.Groups[group], f.Policies[group]
+		k.State = k.Beside(f.others(group))
 		c, after := f.change(k, p, nodes, held, now)
 		if k.Err != nil {
 			after = k.State
@@ -112,24 +114,23 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 	}
 }
 
-// held returns the slots of agents, by Node. It searches all groups, since a Node may have changed its group.
-func (f Facts) held() map[string]*slots.Holder {
-	held := map[string]*slots.Holder{}
-	for group := range f.Policies {
-		for i, h := range f.Groups[group].Holders {
-			if h.Type == slots.Agent && (held[h.ID] == nil || f.Hosts[h.ID].holds(&h)) {
-				held[h.ID] = &f.Groups[group].Holders[i]
-			}
+// others returns the States of all groups but one.
+func (f Facts) others(group string) map[string]slots.State {
+	states := map[string]slots.State{}
+	for name := range f.Policies {
+		if name != group {
+			states[name] = f.Groups[name].State
 		}
 	}
-	return held
+	return states
 }
 
 // Change adds requests to a group, gives slots, and frees slots that are not needed any more.
 type Change struct {
-	Group   string
-	Deleted []slots.Holder // holders whose Nodes were deleted
-	Done    []slots.Holder // holders that do not need their slots any more
+	Group    string
+	Deleted  []slots.Holder // holders whose Nodes were deleted
+	Done     []slots.Holder // holders that do not need their slots any more
+	Released []slots.Holder // holders whose slots a person has released on a server that has stopped
 	// Requests are the requests of all agents in the group.
 	Requests []slots.AgentRequest
 	Steps    []Step
@@ -144,7 +145,7 @@ func (change Change) Object() string { return change.object }
 func (change Change) Version() string { return change.version }
 
 // change returns the change that is due for a group, and the state of the group after it.
-func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*slots.Holder, now time.Time) (Change, slots.State) {
+func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*holding, now time.Time) (Change, slots.State) {
 	c := Change{Group: p.Group, object: f.Object(p.Group)}
 	for _, o := range k.Holders {
 		host, there := f.Hosts[o.Node]
@@ -152,8 +153,8 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 		case o.Node == "":
 		case !there || host.UID != o.UID:
 			c.Deleted = append(c.Deleted, o)
-		case o.Type == slots.Agent && host.done(o):
-			c.Done = append(c.Done, o)
+		case o.Type == slots.Agent:
+			c.free(host, &holding{o, p.Group, k.Version}, now)
 		}
 	}
 	c.Requests = f.requests(p.Group, held)
@@ -167,8 +168,18 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 	return c, after
 }
 
+// free adds a slot to those that the change frees, if its Node says that it has ended.
+func (change *Change) free(h Host, o *holding, now time.Time) {
+	switch h.frees(o, now) {
+	case slots.GivenBack:
+		change.Done = append(change.Done, o.Holder)
+	case slots.Released:
+		change.Released = append(change.Released, o.Holder)
+	}
+}
+
 // requests returns the requests of the agents in a group, in the order in which this server first saw them.
-func (f Facts) requests(group string, held map[string]*slots.Holder) []slots.AgentRequest {
+func (f Facts) requests(group string, held map[string]*holding) []slots.AgentRequest {
 	var hosts []Host
 	for _, h := range f.Hosts {
 		if h.Group == group && h.asks() && !h.holds(held[h.Name]) {
@@ -196,6 +207,9 @@ func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, se
 	for _, o := range change.Done {
 		s.Free(o, slots.GivenBack, string(slots.Agent), now)
 	}
+	for _, o := range change.Released {
+		s.Free(o, slots.Released, self, now)
+	}
 	s.UpdateQueue(change.Requests, now)
 	return s.Grant(p, nodes, now)
 }
@@ -208,6 +222,9 @@ func (change *Change) note(before, after slots.State, granted []slots.Client) {
 	}
 	for _, o := range change.Done {
 		add("free the slot of "+o.ID, "its host does not need it any more")
+	}
+	for _, o := range change.Released {
+		add("free the slot of "+o.ID, "a person has released it on a server that has stopped")
 	}
 	for _, g := range granted {
 		add("give a slot to "+g.ID+", request "+g.Request, g.Reason)
@@ -228,6 +245,7 @@ type Answer struct {
 	Unschedulable bool
 	Steps         []Step
 	before        Host
+	records       []record
 }
 
 // Object implements executor.Action.
@@ -235,13 +253,13 @@ func (a Answer) Object() string { return store.Nodes.Key(a.Node.Name) }
 
 // Version implements executor.Action.
 func (a Answer) Version() string {
-	return string(a.Node.UID) + a.before.texts.request + a.before.texts.slot + a.Steps[0].Action
+	return string(a.Node.UID) + a.before.texts.request + a.before.texts.slot + a.Steps[0].Action + fmt.Sprint(a.records)
 }
 
 // answer adds the actions that are due for a Node.
-func (d *Decision) answer(f Facts, h Host, held *slots.Holder, ahead outlook, now time.Time) {
+func (d *Decision) answer(f Facts, h Host, held *holding, ahead outlook, now time.Time) {
 	next := f.slot(h, held, ahead)
-	if next != nil && next.Why != lost && h.Request != nil && h.Request.Step == controlplane.RebootDraining {
+	if next != nil && next.Why != lost && next.Why != over && h.Request != nil && h.Request.Step == controlplane.RebootDraining {
 		e := f.empty(h, *next, now)
 		next = &e.Slot
 		if h.Request.EmptiedByServer {
@@ -250,13 +268,16 @@ func (d *Decision) answer(f Facts, h Host, held *slots.Holder, ahead outlook, no
 		d.Evictions = append(d.Evictions, e.Evict...)
 		d.soon(e.Next)
 	}
-	a := Answer{Node: h.Node, Slot: next, Unschedulable: h.Unschedulable, before: h}
+	a := Answer{Node: h.Node, Slot: next, Unschedulable: h.Unschedulable, before: h, records: f.records(h, held, next)}
 	had, has := h.Slot != nil && h.Slot.Cordoned, next != nil && next.Cordoned
 	if had != has {
 		a.Unschedulable = has
 	}
 	due, at := differ(h, next, now)
 	d.soon(at)
+	if held != nil && h.ended(held) {
+		d.soon(h.SlotSince.Add(completeTime))
+	}
 	if due || a.Unschedulable != h.Unschedulable {
 		a.Steps = []Step{stepOf(h, next)}
 		d.Answers = append(d.Answers, a)
@@ -271,23 +292,18 @@ func (d *Decision) soon(at time.Time) {
 }
 
 // slot returns the answer that must be on the Node of a host.
-func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.RebootSlot {
+func (f Facts) slot(h Host, held *holding, ahead outlook) *controlplane.RebootSlot {
 	r := h.Request
+	_, known := f.Policies[h.groupOf()]
 	_, configured := f.Policies[h.Group]
 	switch {
 	case h.Err != nil:
 		return h.Slot
+	case held != nil && held.UID == h.UID:
+		return h.mirror(held)
 	case r == nil || !r.Step.NeedsSlot():
 		return nil
-	case h.holds(held) && h.released() && r.Step != controlplane.RebootWaiting:
-		return h.Slot // the slot will be freed
-	case h.holds(held):
-		slot := controlplane.RebootSlot{ID: r.ID, Granted: held.Since.DeepCopy()}
-		if h.Slot != nil && h.Slot.ID == r.ID && h.Slot.Granted.Equal(slot.Granted) && mayBeCordoned(r.Step) {
-			slot = *h.Slot
-		}
-		return &slot
-	case h.Slot != nil && h.Slot.Granted != nil && (!configured || f.unsure()):
+	case h.Slot != nil && h.Slot.Granted != nil && (!known || f.unsure()):
 		return h.Slot // the host keeps its slot if the group is not configured or cannot be read
 	}
 	if r.Step != controlplane.RebootWaiting {
@@ -298,7 +314,7 @@ func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.Reb
 	switch wait, waiting := ahead.waits[h.Name]; {
 	case !configured:
 		slot.Why, slot.Message = "group", "no group "+h.Group+" is configured on the servers"
-	case !waiting || wait == nil && state.Holder(h.Name) != nil && !h.holds(state.Holder(h.Name)): // another request of the host has the slot
+	case !waiting || wait == nil && state.Holder(h.Name) != nil && !h.asksFor(state.Holder(h.Name)): // another request of the host has the slot
 		w := state.WaitOf(h.Name)
 		slot.Why, slot.Message = whyOf(w), w.Message
 	case wait != nil:
@@ -323,19 +339,6 @@ func whyOf(w slots.Wait) string {
 	return "client"
 }
 
-// lost is the Why of a host whose slot was released.
-const lost = "lost"
-
-// lose returns the answer for a host whose slot was released.
-func lose(was controlplane.RebootSlot) controlplane.RebootSlot {
-	return controlplane.RebootSlot{ID: was.ID, Why: lost, Message: "the slot was released", Cordoned: was.Cordoned}
-}
-
-// released reports whether the Node says that the slot of its current request was released.
-func (h Host) released() bool {
-	return h.Slot != nil && h.Request != nil && h.Slot.ID == h.Request.ID && h.Slot.Why == lost
-}
-
 // without is the answer for a host that reboots without a slot: the slot was released, or a person requested
 // the reboot for now.
 func without(h Host) *controlplane.RebootSlot {
@@ -343,9 +346,7 @@ func without(h Host) *controlplane.RebootSlot {
 	switch {
 	case same && (h.Slot.Granted != nil || h.Slot.Why == lost):
 		slot := lose(*h.Slot)
-		if h.Request.Step != controlplane.RebootRebooting && h.Request.Step != controlplane.RebootVerifying {
-			slot.Cordoned = false
-		}
+		slot.Cordoned = slot.Cordoned && isDown(h.Request.Step)
 		return &slot
 	case !h.Request.EmptiedByServer || !mayBeCordoned(h.Request.Step):
 		return nil
@@ -368,7 +369,12 @@ func (f Facts) unsure() bool {
 
 // mayBeCordoned reports whether the server may have cordoned the Node for the reboot.
 func mayBeCordoned(s controlplane.RebootStep) bool {
-	return s == controlplane.RebootDraining || s == controlplane.RebootRebooting || s == controlplane.RebootVerifying
+	return s == controlplane.RebootDraining || isDown(s)
+}
+
+// isDown reports whether the host may be down.
+func isDown(s controlplane.RebootStep) bool {
+	return s == controlplane.RebootRebooting || s == controlplane.RebootVerifying
 }
 
 // differ reports whether the answer on a Node must be written now, or else when.
@@ -379,7 +385,7 @@ func differ(h Host, next *controlplane.RebootSlot, now time.Time) (bool, time.Ti
 	was, is := *h.Slot, *next
 	was.Message, is.Message = "", ""
 	switch {
-	case was.ID != is.ID || was.Why != is.Why || !was.Granted.Equal(is.Granted) || was.Emptied != is.Emptied || was.Failed != is.Failed || was.Cordoned != is.Cordoned:
+	case was.ID != is.ID || was.Slot != is.Slot || was.Why != is.Why || !was.Granted.Equal(is.Granted) || was.Emptied != is.Emptied || was.Failed != is.Failed || was.Cordoned != is.Cordoned:
 		return true, time.Time{}
 	case h.Slot.Message == next.Message:
 		return false, time.Time{}
@@ -412,6 +418,8 @@ func stepOf(h Host, next *controlplane.RebootSlot) Step {
 		return Step{"cordon the Node", "its host reboots: " + h.Request.Reason}
 	case was.Granted == nil && next.Granted != nil:
 		return Step{"report the slot to the host", h.Request.Reason}
+	case next.Why == over:
+		return Step{"report that the slot has ended", next.Message}
 	}
 	return Step{"report to the host why it waits", next.Message}
 }

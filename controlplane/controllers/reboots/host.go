@@ -137,15 +137,7 @@ func (h Host) asks() bool {
 	return h.Err == nil && h.Request != nil && (h.Request.Step == controlplane.RebootWanted || h.Request.Step == controlplane.RebootWaiting)
 }
 
-// holds reports whether a slot belongs to the host's current request.
-func (h Host) holds(o *slots.Holder) bool {
-	return o != nil && h.Request != nil && o.Type == slots.Agent && o.UID == h.UID && o.Client.Request == h.Request.ID
-}
-
-// done reports whether the host no longer needs a slot that it holds, and its Node says that it has none.
-func (h Host) done(o slots.Holder) bool {
-	if h.Err != nil || h.holds(&o) && h.Request.Step.NeedsSlot() {
-		return false
-	}
-	return h.Slot == nil || h.Slot.Granted == nil && !h.Slot.Cordoned
+// asksFor reports whether a holder is the agent of the host, for its current request.
+func (h Host) asksFor(o *slots.Holder) bool {
+	return o.Type == slots.Agent && h.holds(&holding{Holder: *o})
 }
