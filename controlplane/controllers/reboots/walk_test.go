@@ -309,6 +309,7 @@ func TestEveryOrderOfStepsKeepsThePromises(t *testing.T) {
 		"the leader is replaced":             {1, faults{failover: 1, flaps: 1, asks: 1, releases: more}},
 		"a leader does not know a release":   {1, faults{failover: 1, releases: 1, asks: more}},
 		"answers are lost":                   {1, faults{losses: 1, flaps: 1, asks: 1, releases: more}},
+		"a leader does not know its grant":   {1, faults{losses: 1, lags: 1, releases: 1, flaps: 1}},
 		"the Node is deleted":                {1, faults{replaced: 1, asks: 1, lags: 1, releases: more}},
 		"a host requests its next reboot":    {2, faults{powerCut: 1, asks: 1, releases: more}},
 	} {

@@ -63,7 +63,7 @@ func (w *walk) leaderMoves(s *state) (list []move) {
 		}
 		list = append(list, w.step(s, "leader: ", *o, func(to *state, next *operation, _ bool) {
 			*of(to) = next
-			if does == toChange && to.objects[aRecord] != s.objects[aRecord] {
+			if does == toChange && to.objects[aRecord] != s.objects[aRecord] && to.left.losses == s.left.losses {
 				to.leader.old[aRecord] = nil // the answer has the record
 			}
 		})...)
