@@ -1,6 +1,9 @@
 // Package reboots gives reboot slots to the hosts of a fleet, frees them, and empties Nodes. Package slots has
 // the rules for slots, and their record.
 //
+// The record of a group decides who holds a slot, and the Node mirrors it. docs/explanation/reboot-slots.md has the
+// table of states and steps: who makes each step, and what must hold in its write.
+//
 // Every replica gives slots to FleetLock clients. Only the leader answers the requests that agents write on
 // their Nodes, frees slots of deleted Nodes, and evicts pods. Decide is pure.
 package reboots
