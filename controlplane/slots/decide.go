@@ -147,11 +147,11 @@ func (s *State) grant(r Request, nodes Nodes, now time.Time) {
 			s.Turn = s.Requests
 		}
 		s.remove(r.ID)
-		s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now), Node: node.Name, UID: node.UID, Zone: node.Zone, BootID: node.BootID})
+		s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Number: r.Number, Since: stamp(now), Node: node.Name, UID: node.UID, Zone: node.Zone, BootID: node.BootID})
 		return
 	}
 	s.remove(r.ID)
-	s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now)})
+	s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Number: r.Number, Since: stamp(now)})
 }
 
 // Plan decides about each waiting request, oldest first. An older request that may have a slot keeps it
@@ -187,11 +187,12 @@ type decision struct {
 	reserved    []string // IDs of the older requests for which a slot is kept free
 	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
 	turn        int64    // State.Turn
-	zoneBlocked string   // ID of the oldest request that must wait because of its zone; empty for none
+	elsewhere   map[string]string
+	zoneBlocked string // ID of the oldest request that must wait because of its zone; empty for none
 }
 
 func (s *State) decision(p Policy, nodes Nodes) *decision {
-	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn}
+	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn, elsewhere: s.elsewhere}
 	d.members, d.notReady = s.Members(p.Group, nodes)
 	d.unseen = s.without(p.Group, nodes, func(n Node) bool { return n.Unseen })
 	for i, h := range s.Holders {
@@ -230,6 +231,8 @@ func (d *decision) judge(r Request) *Wait {
 	switch {
 	case d.policy.Slots == 0:
 		return &Wait{Full, "the group has no slots: its `slots` is 0"}
+	case d.elsewhere[r.ID] != "":
+		return &Wait{OtherClient, fmt.Sprintf("the host holds a slot of group %s, and gets no second one", d.elsewhere[r.ID])}
 	case len(d.held) >= d.policy.Slots:
 		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
 	case len(d.held)+len(d.reserved) >= d.policy.Slots:

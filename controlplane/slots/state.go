@@ -46,6 +46,9 @@ type State struct {
 	Requests int64 `json:"requests"`
 	// Turn is the number of the last request that may overtake older requests of other zones.
 	Turn int64 `json:"turn"`
+
+	// elsewhere has the group of which a client holds a slot, by ID. It is not stored.
+	elsewhere map[string]string
 }
 
 // Client requests or holds a slot.
@@ -74,7 +77,9 @@ type Request struct {
 // Holder is a client that has a slot.
 type Holder struct {
 	Client
-	Since metav1.Time `json:"since"`
+	// Number is that of the request. With the group, it identifies the slot: no number is used twice.
+	Number int64       `json:"number,omitempty"`
+	Since  metav1.Time `json:"since"`
 	// Node is the name of the client's Node; empty if there was no such Node. UID, Zone and BootID are from
 	// the time when the client got the slot.
 	Node   string    `json:"node,omitempty"`
@@ -157,10 +162,33 @@ func (s *State) Release(id, by, reason string, now time.Time) bool {
 	return true
 }
 
+// Name is GROUP/NUMBER of a slot of that group.
+func (h Holder) Name(group string) string { return fmt.Sprintf("%s/%d", group, h.Number) }
+
+// Is reports whether both are the same slot. If other is nil, they are not.
+func (h Holder) Is(other *Holder) bool {
+	return other != nil && h.Client == other.Client && h.Number == other.Number && h.Node == other.Node && h.UID == other.UID && h.Since.Equal(&other.Since)
+}
+
+// Beside returns the State with the holders of other groups: none of them gets a second slot.
+func (s State) Beside(others map[string]State) State {
+	s.elsewhere = nil
+	for group, other := range others {
+		for _, h := range other.Holders {
+			if s.elsewhere == nil {
+				s.elsewhere = map[string]string{}
+			}
+			if known, is := s.elsewhere[h.ID]; !is || group < known {
+				s.elsewhere[h.ID] = group
+			}
+		}
+	}
+	return s
+}
+
 // Free frees a slot. It reports whether the holder still had that slot.
 func (s *State) Free(h Holder, cause ReleaseCause, by string, now time.Time) bool {
-	held := s.Holder(h.ID)
-	if held == nil || held.Client != h.Client || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
+	if !h.Is(s.Holder(h.ID)) {
 		return false
 	}
 	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, Cause: cause, By: by}, now)

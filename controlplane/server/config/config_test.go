@@ -46,6 +46,7 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"a group name that is none":       {good + "reboots: {groups: {Workers: {}}}", `reboots.groups.Workers: "Workers" is not the name of a group`},
 		"a long group name":               {good + "reboots: {groups: {" + strings.Repeat("x", 64) + ": {}}}", "must be no more than 63"},
 		"groups that are a list":          {good + "reboots: {groups: [default]}", "reboots.groups: must be a map of names to values"},
+		"too many groups":                 {good + "reboots: {groups: {" + manyGroups(50) + "}}", "reboots.groups: 51 groups are more than 50"},
 		"a group twice":                   {good + "reboots: {groups: {a: {}, a: {}}}", "set twice in this file"},
 		"FleetLock for everybody":         {good + `reboots: {listen: "0.0.0.0:9757"}`, "0.0.0.0:9757 is beyond loopback, where everybody who can connect takes slots: set reboots.tls, or reboots.insecure: true"},
 		"FleetLock on a name":             {good + `reboots: {listen: "h:9757"}`, `reboots.listen: "h:9757" is not an IP address with a port`},
@@ -65,6 +66,15 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 			}
 		})
 	}
+}
+
+// manyGroups returns n groups beside the default one.
+func manyGroups(n int) string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("g%d: {}", i))
+	}
+	return strings.Join(names, ", ")
 }
 
 func TestWhichControllersRun(t *testing.T) {
