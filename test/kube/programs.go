@@ -51,6 +51,11 @@ func (p Program) pkg() string {
 	return "k8s.io/kubernetes/cmd/" + string(p)
 }
 
+// Programs returns the programs of all tests except test/upstream.
+func Programs() []Program {
+	return []Program{Etcd, Etcdctl, Etcdutl, APIServer, Kubectl, ControllerManager, Kubelet}
+}
+
 // bed returns the folder of the test bed whose build/go.mod has the program. etcd's tools and the
 // programs of test/upstream have their own module, so that their requirements do not cause a
 // rebuild of Kubernetes.
