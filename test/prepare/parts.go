@@ -87,7 +87,7 @@ func compiled(flags []string) []part {
 	programs := []string{"./packaging/made/write", "./test/machine/guest", "./test/lab/unit/spawn", "./docs/examples/plugin-https", "./test/httpstore/serve"}
 	return append(all,
 		part{"compiled: programs of tests", goCommand([]string{"CGO_ENABLED=0"}, slices.Concat(static, programs)...)},
-		part{"compiled: what writes images", goCommand([]string{"CGO_ENABLED=0"}, "list", "-C", "packaging/image", "-export", ".")},
+		part{"compiled: what writes images", goCommand([]string{"CGO_ENABLED=0"}, slices.Concat([]string{"list", "-C", "packaging/image", "-export"}, lab.BuildFlags(), []string{"."})...)},
 		part{"compiled: tests", goCommand(nil, slices.Concat([]string{"list", "-test", "-export"}, flags, []string{"./..."})...)})
 }
 
