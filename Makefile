@@ -9,7 +9,8 @@ LDFLAGS      := -s -w -X main.version=$(VERSION)
 # them the linker keeps every method of every type: 5 MB.
 TAGS         := grpcnotrace
 # All static programs are built with the same flags. With others, go compiles all packages once more.
-STATIC        = CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS)
+# With a larger heap, the compiler needs a fifth less time of processors.
+STATIC        = CGO_ENABLED=0 GOGC=400 $(GO) build -trimpath -tags $(TAGS)
 FUZZTIME     ?= 10s
 # What packages are made for.
 ARCHITECTURES ?= amd64 arm64

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -95,7 +94,7 @@ func compiled(flags []string) []part {
 func goCommand(environ []string, args ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Env = append(os.Environ(), environ...)
+		cmd.Env = append(lab.BuildEnviron(), environ...)
 		var complaint strings.Builder
 		cmd.Stderr = &complaint
 		if err := cmd.Run(); err != nil {
