@@ -64,9 +64,9 @@ REAL = $(shell grep -rl --include='*_test.go' '^//go:build integration' . | xarg
 # The longest begin first. test/machine runs alone, and more of it at once, because it waits the most.
 LONGEST = ./test/e2e ./test/e2e/docker ./runtime/podman ./runtime/docker ./gc/collect ./controlplane/kubernetes ./test/packages
 PARALLEL := $(shell echo $$((1 + $$(nproc))))
-# HOSTLER_TEST_PREPARED=1: what a test lacks is missing in test/prepare.
+# HOSTLER_TEST_PREPARED=1: what a test lacks is missing in test/prepare. make lint vets, not each test.
 COMPILED = -race -tags integration
-TEST = HOSTLER_TEST_PREPARED=1 $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- $(COMPILED) -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
+TEST = HOSTLER_TEST_PREPARED=1 $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- $(COMPILED) -vet=off -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
 test: prepare build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist
 	rm -f dist/tests-*.json
