@@ -12,6 +12,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, parts(os.Args[1:])); err != nil {
+	if err := run(ctx, os.Stdout, parts(os.Args[1:])); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		stop()
 		os.Exit(1)
@@ -35,18 +36,18 @@ type part struct {
 }
 
 // run gets one part after the other: each uses all processors or the network.
-func run(ctx context.Context, parts []part) error {
+func run(ctx context.Context, out io.Writer, parts []part) error {
 	begin, usedBefore := time.Now(), used()
 	for i, p := range parts {
-		fmt.Printf("prepare %2d/%d: %-46s", i+1, len(parts), p.name)
+		fmt.Fprintf(out, "prepare %2d/%d: %-46s", i+1, len(parts), p.name)
 		began, before := time.Now(), used()
 		if err := p.get(ctx); err != nil {
-			fmt.Println("failed")
+			fmt.Fprintln(out, "failed")
 			return fmt.Errorf("prepare %s: %w", p.name, err)
 		}
-		fmt.Println(spent(began, before))
+		fmt.Fprintln(out, spent(began, before))
 	}
-	fmt.Println("prepared in", spent(begin, usedBefore))
+	fmt.Fprintln(out, "prepared in", spent(begin, usedBefore))
 	return nil
 }
 
