@@ -387,7 +387,7 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 	if out, _ := cmd.CombinedOutput(); string(out) != outputs[0].String() {
 		t.Errorf("a second fetch printed %q, want %q", out, &outputs[0])
 	}
-	program, again, _ := run(t, "end", cache, "HOSTLER_TEST_FETCH=always")
+	program, again, _ := run(t, "end", cache, "HOSTLER_TEST_FETCH=always", lab.Prepared+"=")
 	_ = program.Wait()
 	if again.Logind != reported.Logind {
 		t.Errorf("the lab ran logind from %q, want %q", again.Logind, reported.Logind)
