@@ -186,6 +186,7 @@ vulncheck: ## known vulnerabilities of code that hostler calls; skipped if their
 
 # No test competes with a compiler or a download. A line for each part, and nothing to do the next time.
 prepare: prerequisites ## what make test builds and fetches, without the tests; as root
+	@echo "prepare: compiling test/prepare, a minute the first time"
 	@$(STATIC) -o dist/prepare ./test/prepare
 	@dist/prepare $(COMPILED)
 
