@@ -18,27 +18,44 @@ import (
 	"hostler.io/hostler/controlplane/store/storetest"
 )
 
+// backend is a fleet in memory for the suite.
+func backend(o memory.Options) storetest.Backend {
+	s := memory.New(o)
+	return storetest.Backend{
+		Store:   s,
+		Another: func(*testing.T) store.Store { return s },
+		Put: func(_ context.Context, kind store.Kind, o store.Object) error {
+			s.Put(kind, o)
+			return nil
+		},
+		PutUnreadable: func(_ context.Context, kind store.Kind, name string) error {
+			s.PutRaw(kind, name, []byte("{"))
+			return nil
+		},
+		PutSetting: func(_ context.Context, name, value string) error {
+			s.PutSetting(name, value)
+			return nil
+		},
+	}
+}
+
 func TestTheStoreKeepsItsPromises(t *testing.T) {
 	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
 		t.Run(name, func(t *testing.T) {
+			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend { return backend(o) })
+		})
+	}
+}
+
+// TestNoPromiseDependsOnTheSpeedOfTheMachine runs the suite on a store whose calls take longer than
+// the terms that checks wait to end, as on a machine that is busy with something else.
+func TestNoPromiseDependsOnTheSpeedOfTheMachine(t *testing.T) {
+	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
+		t.Run(name, func(t *testing.T) {
 			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend {
-				s := memory.New(o)
-				return storetest.Backend{
-					Store:   s,
-					Another: func(*testing.T) store.Store { return s },
-					Put: func(_ context.Context, kind store.Kind, o store.Object) error {
-						s.Put(kind, o)
-						return nil
-					},
-					PutUnreadable: func(_ context.Context, kind store.Kind, name string) error {
-						s.PutRaw(kind, name, []byte("{"))
-						return nil
-					},
-					PutSetting: func(_ context.Context, name, value string) error {
-						s.PutSetting(name, value)
-						return nil
-					},
-				}
+				b := backend(o)
+				b.Store.(*memory.Store).Inject(memory.Any, memory.Fault{Delay: 3 * time.Second})
+				return b
 			})
 		})
 	}
