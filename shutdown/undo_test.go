@@ -2,7 +2,10 @@ package shutdown_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -182,4 +185,52 @@ func TestAShutdownTakesOverFromADrainByTheHost(t *testing.T) {
 			t.Error("Refusal() = nil during a shutdown, want the drain refused")
 		}
 	})
+}
+
+// TestADrainByTheHostStopsOnlyWhatIsStored has a disk that fails before the drain, and one that fails while the first
+// pods are being stopped. A drain by a person does not depend on it.
+func TestADrainByTheHostStopsOnlyWhatIsStored(t *testing.T) {
+	const never = time.Hour
+	for name, c := range map[string]struct {
+		trigger journal.Trigger
+		fails   time.Duration // after the start of the drain
+		stopped string
+	}{
+		"before a drain for a taint":  {journal.TriggerTaint, 0, ""},
+		"before a drain for a reboot": {journal.TriggerReboot, 0, ""},
+		"between its phases":          {journal.TriggerReboot, 5 * time.Second, "web"},
+		"before a drain by a person":  {journal.TriggerManualAll, 0, "web dns"},
+		"never, for a reboot":         {journal.TriggerReboot, never, "web dns"},
+		"never, for a taint":          {journal.TriggerTaint, never, "web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second, Restart: runtime.RestartUnlessStopped})
+				r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
+				r.start()
+				time.Sleep(time.Minute) // what the start wrote is on disk
+				breaks := func() {      // no file can be written where the folder was
+					if err := errors.Join(os.RemoveAll(filepath.Dir(r.path)), os.WriteFile(filepath.Dir(r.path), nil, 0o600)); err != nil {
+						t.Error(err)
+					}
+				}
+				if c.fails == 0 {
+					breaks()
+				} else {
+					defer time.AfterFunc(c.fails, breaks).Stop()
+				}
+				_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: c.trigger, Cause: "a test"}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
+				if fails := c.trigger.ByHost() && c.fails != never; errors.Is(err, shutdown.ErrUnstored) != fails {
+					t.Errorf("DrainOnDemand() = %v, want that it cannot be stored: %t", err, fails)
+				}
+				var stopped []string
+				for _, s := range r.fake.Signals() {
+					stopped = append(stopped, strings.TrimSuffix(s.ContainerID, "-c"))
+				}
+				if got := strings.Join(stopped, " "); got != c.stopped {
+					t.Errorf("stopped = %q, want %q", got, c.stopped)
+				}
+			})
+		})
+	}
 }
