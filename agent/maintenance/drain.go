@@ -114,7 +114,9 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 	final := record // a copy: the journal's record must not change any more
 	record.Earlier = d.o.Journal.PutDrained(&final)
 	if r := d.o.Journal.Drained(); r != nil && r.StartedAt.Equal(record.StartedAt) && !r.UndoneAt.IsZero() {
-		d.Undo(context.WithoutCancel(ctx), Order{Began: record.StartedAt}) // start what a runtime has stopped since, too
+		if _, err := d.Undo(context.WithoutCancel(ctx), Order{Began: record.StartedAt}); err != nil { // start what a runtime has stopped since, too
+			d.o.Log.Warn("undone drain not stored", "error", err)
+		}
 	}
 	switch {
 	case err != nil && record.StartedAt.IsZero():

@@ -22,6 +22,9 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
+// identity is of the machine of the tests.
+var identity = controlplane.Identity{MachineID: "m"}
+
 const sentinel = "/run/reboot-required"
 
 // machine is a host with a control plane, in a synctest bubble. It outlives restarts of the agent and boots.
@@ -29,8 +32,14 @@ type machine struct {
 	t     *testing.T
 	plane *controlplanetest.Fake
 
-	mu        sync.Mutex // guards the fields below
-	stored    []byte     // the memory on disk
+	mu        sync.Mutex   // guards the fields below
+	stored    []byte       // the memory on disk
+	unsaved   func() any   // the memory that a fault of the disk keeps from it; nil if there is none
+	disk      func() error // fault of the disk; nil if it works
+	left      bool         // a person has deregistered the host
+	held      []reboot.Finding
+	pending   string // a shutdown that systemd has scheduled
+	change    reboot.Change
 	boot      int
 	group     string
 	clock     time.Duration // offset of the wall clock until the next boot
@@ -45,6 +54,11 @@ type machine struct {
 	undone    bool                          // the drain was undone
 	cordoned  string                        // who cordoned the Node; empty if it is not cordoned
 	turn      reboot.Turn
+	asks      func()          // called by each request for the lock
+	returned  []reboot.LockID // slots of earlier configurations that were given back
+	commands  int             // runs of the reboot command
+	drained   int             // drains
+	lock      reboot.Lock     // nil for the machine itself
 	released  int
 	refuses   error // error that Release returns
 	events    []string
@@ -84,6 +98,7 @@ func (m *machine) starts() {
 	boot := 0
 	m.locked(func() { m.boot++; boot = m.boot })
 	m.edit(func(n *corev1.Node) {
+		n.Status.NodeInfo.MachineID = identity.MachineID
 		n.Status.NodeInfo.BootID = m.bootID()
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "starting", Reason: "Boot"}}
 	})
@@ -106,8 +121,12 @@ func (m *machine) edit(change func(*corev1.Node)) {
 
 // agent starts an agent in the current boot.
 func (m *machine) agent() {
+	var lock reboot.Lock = m
+	if m.lock != nil {
+		lock = m.lock
+	}
 	m.Controller = reboot.New(reboot.Options{
-		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: m, Client: m.plane, Store: m, Flush: func() error { return nil },
+		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: lock, Client: m.plane, Machine: identity, Store: m, Flush: m.flush, Change: m.change,
 		Now:    func() (now time.Time) { m.locked(func() { now = time.Now().Add(m.clock) }); return now },
 		Policy: func() (p reboot.Policy) { m.locked(func() { p = m.policy }); return p },
 		Announce: func(_, reason, message string) {
@@ -167,7 +186,32 @@ func (m *machine) Load(into any) {
 }
 
 func (m *machine) SaveNow(snapshot func() any) {
-	m.locked(func() { m.stored, _ = json.Marshal(snapshot()) })
+	m.locked(func() {
+		if m.unsaved = snapshot; m.disk == nil {
+			m.save()
+		}
+	})
+}
+
+// save writes the memory to the disk. The caller holds mu.
+func (m *machine) save() {
+	if m.unsaved != nil {
+		m.stored, _ = json.Marshal(m.unsaved())
+		m.unsaved = nil
+	}
+}
+
+// flush is the end of a write. A fault may hang until it is repaired, and writes the memory then.
+func (m *machine) flush() error {
+	var fault func() error
+	m.locked(func() { fault = m.disk })
+	if fault != nil {
+		if err := fault(); err != nil {
+			return err
+		}
+	}
+	m.locked(m.save)
+	return nil
 }
 
 func (m *machine) Wanted() (wanted, undecided []reboot.Finding) {
@@ -175,14 +219,17 @@ func (m *machine) Wanted() (wanted, undecided []reboot.Finding) {
 	return wanted, undecided
 }
 
-func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note func(time.Time)) (journal.Record, error) {
+func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note func(time.Time) error) (journal.Record, error) {
 	m.announced(controlplane.RebootDraining)
 	var takes time.Duration
 	var fails error
 	m.locked(func() { takes, fails = m.drains(); m.undone = false })
 	if began.IsZero() {
-		note(time.Now())
+		if err := note(time.Now()); err != nil {
+			return journal.Record{}, err
+		}
 	}
+	m.onDisk(controlplane.RebootDraining)
 	ended := ctx.Done()
 	if m.hangs {
 		ended = nil
@@ -226,8 +273,34 @@ func (m *machine) Uncordon(context.Context) error {
 }
 
 func (m *machine) EmptiedByServer() bool { return false }
-func (m *machine) HasNode() bool         { return true }
 func (m *machine) GoingDown() bool       { return false }
+
+func (m *machine) HasNode() bool { return !m.Left() }
+
+func (m *machine) Left() (left bool) {
+	m.locked(func() { left = m.left })
+	return left
+}
+
+func (m *machine) Held() (held []reboot.Finding) {
+	m.locked(func() { held = m.held })
+	return held
+}
+
+func (m *machine) ShutdownPending(context.Context) (pending string, err error) {
+	m.locked(func() { pending = m.pending })
+	return pending, nil
+}
+
+// onDisk checks that a step is on the disk before the host carries it out.
+func (m *machine) onDisk(step controlplane.RebootStep) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var memory reboot.Memory
+	if err := json.Unmarshal(m.stored, &memory); err != nil || memory.Request == nil || memory.Request.Step != step {
+		m.t.Errorf("the host takes step %s, and its disk has %+v, %v", step, memory.Request, err)
+	}
+}
 
 func (m *machine) NotStarted() []string {
 	verifies := m.Report().Step == controlplane.RebootVerifying
@@ -249,8 +322,10 @@ func (m *machine) announced(step controlplane.RebootStep) {
 
 func (m *machine) Reboot(context.Context) error {
 	m.announced(controlplane.RebootRebooting)
+	m.onDisk(controlplane.RebootRebooting)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.commands++
 	if m.command != nil {
 		return m.command()
 	}
@@ -265,7 +340,14 @@ func (m *machine) Reboot(context.Context) error {
 }
 
 func (m *machine) Turn(_ context.Context, r *reboot.Request, node *corev1.Node) (turn reboot.Turn) {
-	m.locked(func() { turn = m.turn })
+	var asks func()
+	m.locked(func() { turn, asks = m.turn, m.asks })
+	if asks != nil {
+		asks()
+	}
+	if node == nil {
+		return reboot.Turn{Message: "no Node"}
+	}
 	if text := node.Annotations[controlplane.AnnotationReboot]; !strings.Contains(text, r.ID) {
 		return reboot.Turn{Message: "no request on the Node"}
 	}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -52,7 +50,7 @@ func (w *work) progress() Progress {
 	select {
 	case <-w.over:
 	default:
-		return Progress{}
+		return Progress{Running: true}
 	}
 	if w.err != nil {
 		return Progress{Failed: w.err.Error()}
@@ -109,19 +107,27 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 		}
 		if r.Step == controlplane.RebootVerifying {
 			c.undo(ctx, *r) // before the checks, which wait for its containers
+			r = c.current()
 		}
 		f := c.facts(ctx, *r)
 		d := Decide(*r, f, c.o.Policy())
-		if c.take(ctx, *r, d); d.Step != r.Step || d.Failed {
+		if r = c.take(ctx, r, d); r == nil {
 			continue
 		}
-		c.act(ctx, *r, f)
+		c.act(ctx, r, f)
 		if wait := d.Next.Sub(f.Now); !d.Next.IsZero() && wait < interval {
 			return max(wait, time.Second) // a changed clock must not cause a busy loop
 		}
 		return interval
 	}
 	return interval
+}
+
+// current returns the current request.
+func (c *Controller) current() *Request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memory.Request
 }
 
 // settle cleans up after a reboot that is over, and writes on the Node that it is over. After success, it does
@@ -139,34 +145,17 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 	}
 }
 
-// announce reads the Node, and writes the step there. It returns why the step is not there. That is empty if it
-// is, or need not be.
-func (c *Controller) announce(ctx context.Context, r Request) string {
-	if !c.o.Host.HasNode() {
-		return ""
-	}
-	n := &c.round.node
-	n.read(ctx, c.o.Boot)
-	if !c.o.Lock.OnNode() {
-		return ""
-	}
-	why := n.announce(ctx, r.published(c.o.Host.EmptiedByServer()), c.o.Boot)
-	if why != "" && n.err != nil {
-		return n.err.Error()
-	}
-	return why
-}
-
 // wanted returns the current request. If none is active and a file or check requests a reboot, it is a new one.
 func (c *Controller) wanted() *Request {
 	wanted, undecided := c.o.Host.Wanted()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.found = found{wanted, undecided}
+	c.found.wanted, c.found.undecided = wanted, undecided
 	r := c.memory.Request
-	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
+	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) && !c.o.Change.Disabled {
 		c.memory.Request = c.request(Names(wanted), c.o.Now())
-		c.requested("")
+		c.save()
+		c.requested(c.memory.Request)
 	}
 	return c.memory.Request
 }
@@ -174,143 +163,51 @@ func (c *Controller) wanted() *Request {
 // tidied reports whether an earlier attempt has left nothing to undo.
 func (r *Request) tidied() bool { return r.Attempt.Drain.IsZero() && !r.Attempt.Locked }
 
-// facts collects the facts for a decision.
-func (c *Controller) facts(ctx context.Context, r Request) Facts {
-	n, host := &c.round.node, c.o.Host
-	f := Facts{
-		Now: c.o.Now(), Boot: c.o.Boot, Drain: c.round.drain.progress(), Command: c.round.command.progress(),
-		GoingDown: host.GoingDown(), NotStarted: host.NotStarted(),
-	}
-	f.Unannounced = c.announce(ctx, r)
-	f.OtherGroup = c.otherGroup()
-	if host.HasNode() {
-		if f.NotReady = n.notReady(c.o.Boot); f.NotReady == "" {
-			f.ReadyFor = time.Since(n.ready)
-		}
-	} else {
-		f.ReadyFor = mostTook
-	}
-	if !r.Now || host.EmptiedByServer() {
-		f.Turn = c.turn(ctx, r)
-	}
-	if host.EmptiedByServer() {
-		f.Drain.Done = f.Turn.Emptied
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !f.Turn.Unanswered:
-		c.unanswered = time.Time{}
-	case c.unanswered.IsZero():
-		c.unanswered = time.Now()
-	}
-	f.Longest = c.memory.longest()
-	f.Wanted, _ = c.memory.unwaived(c.o.Boot, c.found.wanted)
-	f.Undecided = c.found.undecided
-	return f
-}
-
-// otherGroup returns an error text if the Node is not in the group of the host: the host would get a slot of another
-// group. Beside a kubelet, only a person sets the label.
-func (c *Controller) otherGroup() string {
-	n := c.round.node.stored
-	if c.o.Group == "" || n == nil {
-		return ""
-	}
-	group := cmp.Or(n.Labels[controlplane.LabelRebootGroup], controlplane.DefaultRebootGroup)
-	if group == c.o.Group {
-		return ""
-	}
-	why := fmt.Sprintf("the Node is in group %s, and `reboot.group` is %s", group, c.o.Group)
-	if c.o.Host.EmptiedByServer() {
-		why += fmt.Sprintf(": run `kubectl label --overwrite node %s %s=%s`", c.o.Node, controlplane.LabelRebootGroup, c.o.Group)
-	}
-	return why
-}
-
-// turn requests the lock. Before that, it writes to the disk that the lock may be held.
-func (c *Controller) turn(ctx context.Context, r Request) Turn {
-	if r.Step == controlplane.RebootWanted {
-		return Turn{}
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	if r.Step == controlplane.RebootWaiting && !r.Attempt.Locked {
-		r = c.edit(func(r *Request) { r.Attempt.Locked = true })
-		c.onDisk(ctx)
-	}
-	return c.o.Lock.Turn(ctx, &r, c.round.node.stored)
-}
-
-// take carries out a decision about the step. The step is on disk when it returns.
-func (c *Controller) take(ctx context.Context, before Request, d Decision) {
-	now := c.o.Now()
-	c.edit(func(r *Request) {
-		r.Message = d.Message
-		if d.Step == before.Step && !d.Failed {
-			return
-		}
-		r.Step, r.Since, r.ByOther = d.Step, now, r.ByOther || d.ByOther
-		switch {
-		case d.Failed:
-			r.Attempt = Attempt{Failed: r.Attempt.Failed + 1, Failure: d.Message, RetryAt: d.Next, Drain: r.Attempt.Drain, Locked: r.Attempt.Locked}
-		case d.Step == controlplane.RebootGranted:
-			r.Attempt.Granted = now
-		case d.Step == controlplane.RebootVerifying:
-			r.Attempt.Down = before.Since
-		case d.Step == controlplane.RebootDone && before.Boot != c.o.Boot:
-			before.ByOther = r.ByOther
-			c.memory.over(before, now)
-		}
-	})
-	if d.Step == before.Step && !d.Failed {
-		return
-	}
-	if d.Step == controlplane.RebootWanted || d.Step == controlplane.RebootDone {
-		c.tidy(ctx)
-	}
-	c.onDisk(ctx)
-	c.announceStep(before, d)
-}
-
-// announceStep logs a step, and publishes an Event if the step matters to others.
-func (c *Controller) announceStep(before Request, d Decision) {
-	if d.Failed {
-		c.log.Warn("reboot failed, retrying later", "step", before.Step, "reason", d.Message, "at", d.Next)
-		c.o.Announce(corev1.EventTypeWarning, "RebootFailed", fmt.Sprintf("failed at step %s: %s; tries again at %s", before.Step, d.Message, d.Next.UTC().Format(time.RFC3339)))
-		return
-	}
-	c.log.Info("reboot", "step", d.Step, "message", d.Message, "reason", before.Reason)
-	message := before.Reason
-	if d.Message != "" {
-		message += ": " + d.Message
-	}
-	switch d.Step {
-	case controlplane.RebootDraining:
-		c.o.Announce(corev1.EventTypeNormal, "RebootStarted", message)
-	case controlplane.RebootDone:
-		c.o.Announce(corev1.EventTypeNormal, "RebootFinished", message)
-	}
-}
-
 // act does the work of the current step.
-func (c *Controller) act(ctx context.Context, r Request, f Facts) {
+func (c *Controller) act(ctx context.Context, r *Request, f Facts) {
 	if r.Step == controlplane.RebootWanted && !r.tidied() { // retry a release that failed
 		c.tidy(ctx)
 	}
-	if f.Unannounced != "" && !r.Now && r.Step != controlplane.RebootVerifying {
-		return
-	}
 	switch r.Step {
 	case controlplane.RebootDraining:
-		if c.round.drain == nil && !c.o.Host.EmptiedByServer() {
-			c.round.drain = c.begin(ctx, func(ctx context.Context) error { return c.drain(ctx, r) })
+		if c.round.drain == nil && !c.o.Host.EmptiedByServer() && unconfirmed(*r, f) == "" {
+			c.round.drain = c.begin(ctx, func(ctx context.Context) error { return c.drain(ctx, *r) })
 		}
 	case controlplane.RebootRebooting:
-		if c.round.command == nil && !f.GoingDown {
-			c.round.command = c.begin(ctx, c.o.Host.Reboot)
+		if c.round.command == nil && !f.GoingDown && unconfirmed(*r, f) == "" && c.claim(r) {
+			c.round.command = c.begin(ctx, func(ctx context.Context) error {
+				defer c.setCommand(commandReturned)
+				return c.o.Host.Reboot(ctx)
+			})
 		}
 	}
+}
+
+// command is the progress of `reboot.command` in this process.
+type command int
+
+const (
+	commandIdle command = iota // not started
+	commandRuns
+	commandReturned
+)
+
+func (c *Controller) setCommand(now command) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.command = now
+}
+
+// claim reports whether the command may start now: the request is the one from which that was decided. From then
+// on, nobody can cancel it.
+func (c *Controller) claim(r *Request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory.Request != r {
+		return false
+	}
+	c.command = commandRuns
+	return true
 }
 
 // drain cordons the Node and stops its pods.
@@ -321,13 +218,16 @@ func (c *Controller) drain(ctx context.Context, r Request) error {
 	if err != nil {
 		return fmt.Errorf("cordon: %w", err)
 	}
-	record, err := c.o.Host.Drain(ctx, "reboot: "+r.Reason, r.Attempt.Drain, func(at time.Time) {
-		c.edit(func(r *Request) {
+	record, err := c.o.Host.Drain(ctx, "reboot: "+r.Reason, r.Attempt.Drain, func(at time.Time) error {
+		err := c.amend(ctx, func(r *Request) { // after a power cut, the next boot must know which pods to start
 			if r.Attempt.Drain.IsZero() {
 				r.Attempt.Drain = at.UTC().Round(0)
 			}
 		})
-		c.onDisk(ctx) // after a power cut, the next boot must know which pods to start
+		if err != nil {
+			return fmt.Errorf("cannot store the start of the drain: %w", err)
+		}
+		return nil
 	})
 	if err == nil && !record.Graceful {
 		err = fmt.Errorf("%s", cmp.Or(record.Error, "pods still run: "+left(record)))
@@ -354,13 +254,18 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 	if err := c.o.Host.Undo(ctx, r.Attempt.Drain); err != nil {
 		return // the next round or process undoes it
 	}
-	c.edit(func(r *Request) { r.Attempt.Drain = time.Time{} })
+	c.edit(func(now *Request) {
+		if now.Attempt.Drain.Equal(r.Attempt.Drain) {
+			now.Attempt.Drain = time.Time{}
+		}
+	})
 }
 
 // tidy undoes an attempt: it starts the pods again, uncordons the Node and gives the lock back.
 func (c *Controller) tidy(ctx context.Context) {
 	c.round.drain.end()
 	c.round.drain, c.round.command = nil, nil
+	c.setCommand(commandIdle)
 	r := c.edit(func(*Request) {}) // read the request again: the drain may have set its start
 	c.undo(ctx, r)
 	calling, cancel := context.WithTimeout(ctx, 2*callTime)
@@ -371,9 +276,13 @@ func (c *Controller) tidy(ctx context.Context) {
 	if !r.Attempt.Locked {
 		return
 	}
-	if err := c.o.Lock.Release(calling, &r); err != nil {
-		c.log.Warn("cannot give the reboot slot back, retrying", "error", err)
+	lock, err := c.lock(r.Attempt)
+	if err == nil {
+		err = lock.Release(calling, &r)
+	}
+	if err != nil {
+		c.log.Warn("cannot give the reboot slot back, retrying", "lock", r.Attempt.Lock.String(), "error", err)
 		return
 	}
-	c.edit(func(r *Request) { r.Attempt.Locked = false })
+	c.edit(func(r *Request) { r.Attempt.Locked, r.Attempt.Lock = false, LockID{} })
 }
