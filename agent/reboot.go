@@ -129,11 +129,11 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 }
 
 // Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown.
-func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, note func(time.Time) error) (journal.Record, error) {
+func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error) {
 	if h.kubelet() {
 		return journal.Record{Graceful: true}, nil
 	}
-	return h.a.shutdown.drainer.DrainForCause(ctx, maintenance.Order{Trigger: journal.TriggerReboot, Cause: cause, Began: began}, note)
+	return h.a.shutdown.drainer.DrainForCause(ctx, maintenance.Order{Trigger: journal.TriggerReboot, Cause: cause, Began: began, All: all}, note)
 }
 
 // Undo implements reboot.Host.

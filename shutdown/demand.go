@@ -54,7 +54,12 @@ type Demand struct {
 	Cause   string          // if the trigger is ByHost
 	// Began is the start of an interrupted or incomplete drain to continue; zero for a new one.
 	Began time.Time
+	// All stops critical pods, too, although the trigger does not.
+	All bool
 }
+
+// skipsCritical reports whether the drain leaves critical pods running.
+func (d Demand) skipsCritical() bool { return d.Trigger.SkipsCritical() && !d.All }
 
 // DrainManually is DrainOnDemand for a user, of all pods or of all except critical ones.
 func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
@@ -143,7 +148,7 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	}
 	trigger, units := demand.Trigger, g.waiveUnits
 	g.options.Journal.BeginDrain(record, func(priority int32) bool {
-		return trigger.SkipsCritical() && priority >= plan.CriticalPriority
+		return demand.skipsCritical() && priority >= plan.CriticalPriority
 	})
 	if trigger == journal.TriggerManualAll { // otherwise keep the units: pods that are not drained may belong to them
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
@@ -165,7 +170,7 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
-		Start: start, SkipCritical: trigger.SkipsCritical(),
+		Start: start, SkipCritical: demand.skipsCritical(),
 		Record: record, Publish: show, UnitStops: units, Watch: ReturnWatch, Store: store,
 	})
 	g.manual = d

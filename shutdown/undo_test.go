@@ -194,14 +194,15 @@ func TestADrainByTheHostStopsOnlyWhatIsStored(t *testing.T) {
 	for name, c := range map[string]struct {
 		trigger journal.Trigger
 		fails   time.Duration // after the start of the drain
+		all     bool
 		stopped string
 	}{
-		"before a drain for a taint":  {journal.TriggerTaint, 0, ""},
-		"before a drain for a reboot": {journal.TriggerReboot, 0, ""},
-		"between its phases":          {journal.TriggerReboot, 5 * time.Second, "web"},
-		"before a drain by a person":  {journal.TriggerManualAll, 0, "web dns"},
-		"never, for a reboot":         {journal.TriggerReboot, never, "web dns"},
-		"never, for a taint":          {journal.TriggerTaint, never, "web"},
+		"before a drain for a taint":  {journal.TriggerTaint, 0, false, ""},
+		"before a drain for a reboot": {journal.TriggerReboot, 0, true, ""},
+		"between its phases":          {journal.TriggerReboot, 5 * time.Second, true, "web"},
+		"before a drain by a person":  {journal.TriggerManualAll, 0, true, "web dns"},
+		"never, of all pods":          {journal.TriggerReboot, never, true, "web dns"},
+		"never, of regular pods":      {journal.TriggerReboot, never, false, "web"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onHost(t, func(t *testing.T, r *rig) {
@@ -219,7 +220,7 @@ func TestADrainByTheHostStopsOnlyWhatIsStored(t *testing.T) {
 				} else {
 					defer time.AfterFunc(c.fails, breaks).Stop()
 				}
-				_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: c.trigger, Cause: "a test"}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
+				_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: c.trigger, Cause: "a test", All: c.all}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
 				if fails := c.trigger.ByHost() && c.fails != never; errors.Is(err, shutdown.ErrUnstored) != fails {
 					t.Errorf("DrainOnDemand() = %v, want that it cannot be stored: %t", err, fails)
 				}
@@ -233,4 +234,36 @@ func TestADrainByTheHostStopsOnlyWhatIsStored(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestADrainForARebootStopsCriticalPodsLast has a host that stops its regular pods, then all, and boots. Both are to be
+// started again after that.
+func TestADrainForARebootStopsCriticalPodsLast(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
+		r.pod("db", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 8 * time.Second, Restart: runtime.RestartUnlessStopped})
+		r.start()
+		d := shutdown.Demand{Trigger: journal.TriggerReboot, Cause: "reboot: kernel"}
+		record := drain(t, r, d, time.Minute)
+		r.expectSignals("db", "")
+		d.Began, d.All = record.StartedAt, true
+		record = drain(t, r, d, time.Minute)
+		if n := len(r.fake.Signals()); !record.Graceful || len(record.Pods) != 2 || n != 2 {
+			t.Errorf("record = %+v with %d signals, want both pods stopped once", record, n)
+		}
+		for _, p := range record.Pods {
+			if p.Outcome != journal.Stopped {
+				t.Errorf("pod %+v, want it stopped within its grace period", p)
+			}
+		}
+		r.stop()
+		r.boot = "two"
+		r.start()
+		if !r.guard.UndoDrain(t.Context(), record.StartedAt) {
+			t.Error("UndoDrain() = false, want that the boot knows the drain")
+		}
+		if got := pending(r.options.Journal); got != "db-c after a drain, web-c after a drain" {
+			t.Errorf("pending = %q after the boot, want both", got)
+		}
+	})
 }

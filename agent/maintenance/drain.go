@@ -98,7 +98,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, announcement string, progress func(*journal.Record)) (journal.Record, error) {
 	node := controlplane.NodeReference(d.o.Node)
 	begin := sync.OnceFunc(func() { // called at the first step, because the guard may reject the drain
-		d.o.Log.Info("drain", "by", who, "all", !demand.Trigger.SkipsCritical())
+		d.o.Log.Info("drain", "by", who, "all", demand.All || !demand.Trigger.SkipsCritical())
 		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", announcement)
 	})
 	record, err := d.o.Guard.DrainOnDemand(ctx, demand, func(r *journal.Record) {

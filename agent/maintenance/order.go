@@ -17,9 +17,10 @@ type Order struct {
 	Trigger journal.Trigger
 	Cause   string    // for messages
 	Began   time.Time // start of the record to continue; zero for a new drain
+	All     bool      // critical pods, too
 }
 
-// DrainForCause runs an automatic drain. It stops all pods, but before a reboot also critical ones. It does not
+// DrainForCause runs an automatic drain. It stops all pods except critical ones, or all with Order.All. It does not
 // cordon the Node: a taint already repels pods, and without a Lease the control plane is unreachable. It calls
 // began, which stores the start of the record, before the first stop. If began returns an error, no pod is stopped.
 // It continues an interrupted drain. If it returns no error, what it has stopped is on the disk.
@@ -31,11 +32,11 @@ func (d *Drainer) DrainForCause(ctx context.Context, o Order, began func(time.Ti
 	if err := began(start); err != nil {
 		return journal.Record{}, fmt.Errorf("drain: no pod was stopped: %w", err)
 	}
-	what := "all pods"
-	if o.Trigger.SkipsCritical() {
-		what = "all pods but critical ones"
+	what := "all pods but critical ones"
+	if o.All {
+		what = "all pods"
 	}
-	demand := shutdown.Demand{Trigger: o.Trigger, Cause: o.Cause, Began: start}
+	demand := shutdown.Demand{Trigger: o.Trigger, Cause: o.Cause, Began: start, All: o.All}
 	record, err := d.stopPods(ctx, demand, "hostler: "+o.Cause, fmt.Sprintf("stops %s: %s", what, o.Cause), func(*journal.Record) {})
 	if err == nil {
 		err = d.synced(ctx)

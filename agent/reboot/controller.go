@@ -40,11 +40,11 @@ type Host interface {
 	// Held returns why a reboot now would harm, although no file or check holds it up: hostler cannot stop the
 	// pods, or cannot start them again.
 	Held() []Finding
-	// Drain stops all pods, critical ones last, until ctx ends. It calls note with the start of the record
-	// before the first stop. If note returns an error, Drain stops nothing and returns that error. began is
+	// Drain stops all pods except critical ones, or all, until ctx ends. It calls note with the start of the
+	// record before the first stop. If note returns an error, Drain stops nothing and returns that error. began is
 	// the start of an interrupted drain to continue, or zero. If Drain returns no error, its record is on the
 	// disk.
-	Drain(ctx context.Context, cause string, began time.Time, note func(time.Time) error) (journal.Record, error)
+	Drain(ctx context.Context, cause string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error)
 	// Undo starts the containers again that the drain with this start has stopped. It is idempotent. After an
 	// error, it may not have done so.
 	Undo(ctx context.Context, began time.Time) error

@@ -19,6 +19,7 @@ import (
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -47,6 +48,7 @@ type machine struct {
 	undecided []reboot.Finding
 	policy    reboot.Policy
 	drains    func() (time.Duration, error) // duration and error of the next drain
+	critical  func() (time.Duration, error) // the same of critical pods; nil for no time
 	early     bool                          // the checks after the boot began before the drain was undone
 	hangs     bool                          // a drain ends only after its duration
 	command   func() error                  // next reboot command; nil reboots the host after five seconds
@@ -219,17 +221,27 @@ func (m *machine) Wanted() (wanted, undecided []reboot.Finding) {
 	return wanted, undecided
 }
 
-func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note func(time.Time) error) (journal.Record, error) {
-	m.announced(controlplane.RebootDraining)
+func (m *machine) Drain(ctx context.Context, _ string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error) {
+	step := controlplane.RebootDraining
+	if all {
+		step = controlplane.RebootRebooting
+	}
+	m.announced(step)
 	var takes time.Duration
 	var fails error
-	m.locked(func() { takes, fails = m.drains(); m.undone = false })
+	if !all {
+		m.locked(func() { takes, fails = m.drains(); m.undone = false })
+	}
 	if began.IsZero() {
 		if err := note(time.Now()); err != nil {
 			return journal.Record{}, err
 		}
 	}
-	m.onDisk(controlplane.RebootDraining)
+	m.onDisk(step)
+	if all {
+		return m.drainCritical(ctx)
+	}
+	m.locked(func() { m.drained++ })
 	ended := ctx.Done()
 	if m.hangs {
 		ended = nil
@@ -244,6 +256,20 @@ func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note fun
 	}
 	m.locked(func() { m.running = false })
 	return journal.Record{Graceful: true}, nil
+}
+
+// drainCritical stops the critical pods.
+func (m *machine) drainCritical(ctx context.Context) (journal.Record, error) {
+	var takes func() (time.Duration, error)
+	m.locked(func() { takes = m.critical })
+	if takes == nil {
+		return journal.Record{Graceful: true}, nil
+	}
+	d, err := takes()
+	if err == nil {
+		err = bounded.Sleep(ctx, d)
+	}
+	return journal.Record{Graceful: err == nil}, err
 }
 
 func (m *machine) Undo(ctx context.Context, _ time.Time) error {
@@ -311,6 +337,9 @@ func (m *machine) NotStarted() []string {
 // announced checks that a step is on the Node before the host carries it out.
 func (m *machine) announced(step controlplane.RebootStep) {
 	node, err := m.plane.Node(context.Background(), "n")
+	if errors.Is(err, controlplane.ErrUnavailable) {
+		return
+	}
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -829,9 +858,10 @@ func TestRandomHistories(t *testing.T) {
 					return time.Duration(drains.IntN(60)) * time.Second, nil
 				}
 			})
+			m.critical = func() (time.Duration, error) { return time.Duration(drains.IntN(60)) * time.Second, nil }
 			for range 30 {
 				m.passes(time.Duration(r.IntN(120)) * time.Second)
-				switch r.IntN(9) {
+				switch r.IntN(11) {
 				case 0:
 					m.restart()
 				case 1:
@@ -850,9 +880,14 @@ func TestRandomHistories(t *testing.T) {
 					m.plane.Inject(controlplanetest.Annotate, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 				case 8:
 					m.plane.Heal()
+				case 9:
+					m.locked(func() { m.disk = func() error { return errors.New("no space left on device") } })
+				case 10:
+					m.locked(func() { m.disk = nil; m.save() })
 				}
 			}
 			m.plane.Heal()
+			m.locked(func() { m.disk = nil; m.save() })
 			m.locked(func() {
 				m.turn, m.undecided = reboot.Turn{Granted: true}, nil
 				m.drains = func() (time.Duration, error) { return time.Second, nil }

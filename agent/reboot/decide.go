@@ -67,11 +67,15 @@ type Facts struct {
 	// Held are the reasons why a reboot now would harm.
 	Held []Finding
 	// Disabled reports that hostler must not reboot the host any more.
-	Disabled  bool
-	Turn      Turn
-	Longest   time.Duration // duration of the longest past reboot
-	Drain     Progress      // progress of the host's own drain
-	Command   Progress      // progress of the reboot command; Done after it has run
+	Disabled bool
+	Turn     Turn
+	Longest  time.Duration // duration of the longest past reboot
+	Drain    Progress      // progress of the host's own drain
+	// Last is the progress of the drain of the pods that the first one has left, right before the command, and
+	// LastTook its duration so far.
+	Last      Progress
+	LastTook  time.Duration
+	Command   Progress // progress of the reboot command; Done after it has run
 	GoingDown bool
 	ReadyFor  time.Duration // time since the Node became Ready
 	NotReady  string        // why the Node is not Ready; empty if it is
@@ -248,8 +252,9 @@ func draining(r Request, f Facts) Decision {
 
 func rebooting(r Request, f Facts) Decision {
 	why, begun := ended(r, f), f.Command.Running || f.Command.Done
-	ends := r.Since.Add(downBound)
-	switch late := since(r, f) >= downBound; {
+	ends := r.Since.Add(downBound + f.LastTook)
+	late := since(r, f) >= downBound+f.LastTook
+	switch {
 	case f.GoingDown:
 		return Decision{Step: r.Step, Message: "the host is shutting down"}
 	case f.Command.Failed != "":
@@ -260,17 +265,31 @@ func rebooting(r Request, f Facts) Decision {
 		return Decision{Step: controlplane.RebootDone, Message: disabled}
 	case why != "" && !begun:
 		return failed(r, f, why)
-	case late && begun:
+	case begun && late:
 		return failed(r, f, fmt.Sprintf("the host does not go down, %v after the reboot was to begin", downBound))
-	case !begun && unconfirmed(r, f) != "":
-		if late {
-			return failed(r, f, unconfirmed(r, f))
-		}
-		return Decision{Step: r.Step, Message: unconfirmed(r, f), Next: ends}
 	case f.Command.Done:
 		return Decision{Step: r.Step, Message: "`reboot.command` has returned; if the host does not go down, the attempt ends at " + clock(ends), Next: ends}
+	case !begun && !f.Last.Done:
+		return stopping(r, f)
 	}
 	return Decision{Step: r.Step, Message: "running `reboot.command`", Next: ends}
+}
+
+// stopping decides while critical pods are being stopped, or wait for that, right before the command. Once the first
+// of them is stopped, nothing is left to be confirmed.
+func stopping(r Request, f Facts) Decision {
+	switch waits := unconfirmed(r, f); {
+	case f.Last.Failed != "":
+		return failed(r, f, "the drain of critical pods failed: "+f.Last.Failed)
+	case f.LastTook >= drainBound:
+		return failed(r, f, fmt.Sprintf("critical pods still run after %v", drainBound))
+	case f.Last.Running || waits == "":
+		return Decision{Step: r.Step, Message: "stopping critical pods"}
+	case since(r, f) >= downBound:
+		return failed(r, f, waits)
+	default:
+		return Decision{Step: r.Step, Message: waits, Next: r.Since.Add(downBound)}
+	}
 }
 
 func verifying(r Request, f Facts, p Policy) Decision {

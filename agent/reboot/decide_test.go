@@ -103,10 +103,27 @@ func TestDecide(t *testing.T) {
 		"a server that gives up": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn.Failed, f.Turn.Message = true, "blocked by a/b"
 		}, want: wanted, message: "blocked by a/b", failed: true},
-		"a drain without end":       {at: draining, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Since = noon.Add(-4 * time.Hour) }, want: wanted, failed: true},
-		"a drain that is cancelled": {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.Cancelled, f.Drain.Done = "anna", true }, want: done, message: "cancelled by anna"},
-		"the command runs":          {at: rebooting, want: rebooting},
-		"the command fails":         {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Command.Failed = "exit status 1" }, want: wanted, message: "the reboot failed: exit status 1", failed: true},
+		"a drain without end":            {at: draining, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Since = noon.Add(-4 * time.Hour) }, want: wanted, failed: true},
+		"a drain that is cancelled":      {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.Cancelled, f.Drain.Done = "anna", true }, want: done, message: "cancelled by anna"},
+		"critical pods are stopped":      {at: rebooting, want: rebooting, message: "stopping critical pods"},
+		"the command runs":               {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Last.Done = true }, want: rebooting, message: "running `reboot.command`"},
+		"critical pods that do not stop": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Last.Failed = "pods still run: a/b" }, want: wanted, message: "the drain of critical pods failed: pods still run: a/b", failed: true},
+		"critical pods that stop for ever": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Running, f.LastTook = true, 3*time.Hour
+		}, want: wanted, failed: true},
+		"while they stop, no answer is needed": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Running, f.Unannounced, f.Turn = true, "no answer", reboot.Turn{Message: "no answer"}
+		}, want: rebooting, message: "stopping critical pods"},
+		"nor after that": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Done, f.Unannounced = true, "no answer"
+		}, want: rebooting, message: "running"},
+		"but a slot that is lost counts": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Running, f.Turn = true, reboot.Turn{Lost: true}
+		}, want: wanted, failed: true},
+		"their time is not the command's": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Done, f.Command.Done, f.LastTook, r.Since = true, true, time.Hour, noon.Add(-74*time.Minute)
+		}, want: rebooting},
+		"the command fails": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Command.Failed = "exit status 1" }, want: wanted, message: "the reboot failed: exit status 1", failed: true},
 		"a host that goes down": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.GoingDown, r.Since = true, noon.Add(-time.Hour)
 		}, want: rebooting},

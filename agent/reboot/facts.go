@@ -14,6 +14,7 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	n, host := &c.round.node, c.o.Host
 	f := Facts{
 		Now: c.o.Now(), Boot: c.o.Boot, Drain: c.round.drain.progress(), Command: c.round.command.progress(),
+		Last: c.round.last.progress(), LastTook: c.round.last.took(),
 		GoingDown: host.GoingDown(), NotStarted: host.NotStarted(), Disabled: c.o.Change.Disabled,
 	}
 	f.Unannounced = c.announce(ctx, r)

@@ -18,6 +18,7 @@ const mostSteps = 10
 type round struct {
 	node    node
 	drain   *work  // drain of the pods; nil before its start
+	last    *work  // drain of the critical pods, right before the command; nil before its start
 	command *work  // reboot command; nil before its start
 	settled string // ID of the last request that is completely finished
 }
@@ -27,17 +28,20 @@ type work struct {
 	cancel context.CancelFunc
 	over   chan struct{} // closed when the task has ended
 	err    error         // error of the task; valid after over is closed
+	began  time.Time     // by the monotonic clock
+	ended  time.Time     // by the monotonic clock; valid after over is closed
 }
 
 // begin starts a task, and wakes the controller when it ends.
 func (c *Controller) begin(ctx context.Context, do func(context.Context) error) *work {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &work{cancel: cancel, over: make(chan struct{})}
+	w := &work{cancel: cancel, began: time.Now(), over: make(chan struct{})}
 	go func() {
 		defer c.wake.Send()
 		defer close(w.over)
 		defer cancel()
 		w.err = do(ctx)
+		w.ended = time.Now()
 	}()
 	return w
 }
@@ -58,6 +62,19 @@ func (w *work) progress() Progress {
 	return Progress{Done: true}
 }
 
+// took returns the duration of a task so far.
+func (w *work) took() time.Duration {
+	if w == nil {
+		return 0
+	}
+	select {
+	case <-w.over:
+		return w.ended.Sub(w.began)
+	default:
+		return time.Since(w.began)
+	}
+}
+
 // end cancels a task, and waits for its end, at most for endBound.
 func (w *work) end() {
 	if w == nil {
@@ -75,7 +92,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer func() {
 		c.round.node.follow(ctx, false)
 		c.round.drain.end() // the next process continues the drain
-		c.round.drain, c.round.command = nil, nil
+		c.round.last.end()
+		c.round.drain, c.round.last, c.round.command = nil, nil, nil
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -174,12 +192,23 @@ func (c *Controller) act(ctx context.Context, r *Request, f Facts) {
 			c.round.drain = c.begin(ctx, func(ctx context.Context) error { return c.drain(ctx, *r) })
 		}
 	case controlplane.RebootRebooting:
-		if c.round.command == nil && !f.GoingDown && unconfirmed(*r, f) == "" && c.claim(r) {
-			c.round.command = c.begin(ctx, func(ctx context.Context) error {
-				defer c.setCommand(commandReturned)
-				return c.o.Host.Reboot(ctx)
-			})
-		}
+		c.reboot(ctx, r, f)
+	}
+}
+
+// reboot stops the critical pods, then runs the command. The slot is confirmed before the first of them is stopped:
+// after that, the control plane may be out of reach because of a pod that it needs. The shutdown has nothing left to
+// stop, so that logind's limit does not matter.
+func (c *Controller) reboot(ctx context.Context, r *Request, f Facts) {
+	switch {
+	case f.GoingDown:
+	case c.round.last == nil && unconfirmed(*r, f) == "":
+		c.round.last = c.begin(ctx, func(ctx context.Context) error { return c.stopPods(ctx, *r, true) })
+	case f.Last.Done && c.round.command == nil && c.claim(r):
+		c.round.command = c.begin(ctx, func(ctx context.Context) error {
+			defer c.setCommand(commandReturned)
+			return c.o.Host.Reboot(ctx)
+		})
 	}
 }
 
@@ -210,7 +239,7 @@ func (c *Controller) claim(r *Request) bool {
 	return true
 }
 
-// drain cordons the Node and stops its pods.
+// drain cordons the Node and stops its pods except critical ones.
 func (c *Controller) drain(ctx context.Context, r Request) error {
 	cordoning, cancel := context.WithTimeout(ctx, callTime)
 	err := c.o.Host.Cordon(cordoning)
@@ -218,7 +247,12 @@ func (c *Controller) drain(ctx context.Context, r Request) error {
 	if err != nil {
 		return fmt.Errorf("cordon: %w", err)
 	}
-	record, err := c.o.Host.Drain(ctx, "reboot: "+r.Reason, r.Attempt.Drain, func(at time.Time) error {
+	return c.stopPods(ctx, r, false)
+}
+
+// stopPods stops all pods, or all but critical ones.
+func (c *Controller) stopPods(ctx context.Context, r Request, all bool) error {
+	record, err := c.o.Host.Drain(ctx, "reboot: "+r.Reason, r.Attempt.Drain, all, func(at time.Time) error {
 		err := c.amend(ctx, func(r *Request) { // after a power cut, the next boot must know which pods to start
 			if r.Attempt.Drain.IsZero() {
 				r.Attempt.Drain = at.UTC().Round(0)
@@ -264,7 +298,8 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 // tidy undoes an attempt: it starts the pods again, uncordons the Node and gives the lock back.
 func (c *Controller) tidy(ctx context.Context) {
 	c.round.drain.end()
-	c.round.drain, c.round.command = nil, nil
+	c.round.last.end()
+	c.round.drain, c.round.last, c.round.command = nil, nil, nil
 	c.setCommand(commandIdle)
 	r := c.edit(func(*Request) {}) // read the request again: the drain may have set its start
 	c.undo(ctx, r)

@@ -27,8 +27,8 @@ const (
 	TriggerTaint Trigger = "taint"
 	// TriggerLeaseLost: the Lease was not renewed; critical pods keep running.
 	TriggerLeaseLost Trigger = "lease-lost"
-	// TriggerReboot: hostler reboots the host. Critical pods are stopped, too, with their whole grace
-	// period: the shutdown that follows may have less time.
+	// TriggerReboot: hostler reboots the host. Critical pods are stopped last, right before the command
+	// that reboots.
 	TriggerReboot Trigger = "reboot"
 	// TriggerUnknown: the boot ended without a drain, for example in a power failure.
 	TriggerUnknown Trigger = "unknown"
@@ -43,7 +43,7 @@ func (t Trigger) ByHost() bool {
 func (t Trigger) LivesOn() bool { return t == TriggerManual || t == TriggerManualAll || t.ByHost() }
 
 // SkipsCritical reports whether the drain leaves critical pods running.
-func (t Trigger) SkipsCritical() bool { return t == TriggerManual || t.ByHost() && t != TriggerReboot }
+func (t Trigger) SkipsCritical() bool { return t == TriggerManual || t.ByHost() }
 
 // Outcome is the result of a pod in a drain.
 type Outcome string
