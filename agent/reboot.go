@@ -223,7 +223,9 @@ func (h rebootHost) Held() []reboot.Finding {
 		}
 	}
 	for _, c := range h.a.reports.reporter.Clones() {
-		v.Clones = append(v.Clones, c.Message(h.a.node()))
+		if c.Node == h.a.node() { // another name has a slot of its own
+			v.Twin = c.Message(h.a.node())
+		}
 	}
 	if protected, _, message := h.a.host.facts.Protected(guard); !protected {
 		v.Unprotected = message

@@ -11,7 +11,7 @@ type Verdicts struct {
 	Unstored    string            // why the state is not on the disk; empty if it is
 	Unqueried   bool              // the runtimes have not been queried since the agent started
 	NotReady    map[string]string // runtimes that are not ready or do not answer, with their messages
-	Clones      []string          // other hosts with this machine ID
+	Twin        string            // another host that writes this Node, and so has the same slot; empty if there is none
 	Refusal     string            // why the drain would be refused; empty if not, or if there is none
 	KeepsPods   bool              // a kubelet runs the pods: the drain leaves some to the shutdown
 	Unprotected string            // why the shutdown would not wait for pods; empty if it would
@@ -32,8 +32,8 @@ func (v Verdicts) Held() (held []Finding) {
 	for _, name := range slices.Sorted(maps.Keys(v.NotReady)) {
 		add("runtime "+name, cmp.Or(v.NotReady[name], "it is not ready"), "see check runtimes of `hostler doctor`")
 	}
-	for _, c := range v.Clones {
-		add("clone", c, "see check cluster-node or etcd-node of `hostler doctor`")
+	if v.Twin != "" {
+		add("clone", v.Twin, "see check cluster-node or etcd-node of `hostler doctor`")
 	}
 	if v.Refusal != "" && !v.KeepsPods {
 		add("drain", v.Refusal, "")
