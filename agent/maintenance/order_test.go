@@ -3,6 +3,7 @@ package maintenance_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,39 @@ func TestAHostDoesNotDrainItselfBesideAKubelet(t *testing.T) {
 		_, err := drainer.DrainForCause(t.Context(), order(), func(time.Time) error { t.Error("it begins"); return nil })
 		if _, refused := errors.AsType[*hint.Error](err); !refused || len(fake.Signals()) > 0 {
 			t.Errorf("DrainForCause() = %v, want it refused", err)
+		}
+	})
+}
+
+// TestADrainOfTheHostThatCannotBeStored has a caller that cannot store the start, and a journal that cannot be written
+// when the drain has ended, or when it is undone.
+func TestADrainOfTheHostThatCannotBeStored(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		drainer, fake := d.guarded(t, runtimetest.ContainerSpec{Name: "web", EndsAfter: 10 * time.Second, Restart: runtime.RestartUnlessStopped})
+		full := errors.New("no space left on device")
+		if _, err := drainer.DrainForCause(t.Context(), order(), func(time.Time) error { return full }); !errors.Is(err, full) || len(fake.Signals()) > 0 {
+			t.Errorf("DrainForCause() = %v after %d signals, want that no pod is stopped", err, len(fake.Signals()))
+		}
+		fails := time.AfterFunc(5*time.Second, func() {
+			if err := errors.Join(os.RemoveAll(d.folder), os.WriteFile(d.folder, nil, 0o600)); err != nil {
+				t.Error(err)
+			}
+		})
+		defer fails.Stop()
+		record, err := drainer.DrainForCause(t.Context(), order(), func(time.Time) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), "cannot store which pods a drain has stopped") || !record.Graceful {
+			t.Errorf("DrainForCause() = %+v, %v, want that the record is not on the disk", record, err)
+		}
+		o := order()
+		o.Began = record.StartedAt
+		if undone, err := drainer.Undo(t.Context(), o); err == nil || !undone {
+			t.Errorf("Undo() = %t, %v, want that it is undone, and not on the disk", undone, err)
+		}
+		if err := os.Remove(d.folder); err != nil {
+			t.Fatal(err)
+		}
+		if undone, err := drainer.Undo(t.Context(), o); err != nil || !undone {
+			t.Errorf("Undo() = %t, %v, want it on the disk", undone, err)
 		}
 	})
 }
