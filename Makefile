@@ -23,7 +23,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo demo-fleet machine transcript check test test-machine test-long test-all test-upstream generate fuzz bench bench-fleet package image fmt lint words vulncheck prepare prerequisites clean
+.PHONY: help build demo demo-fleet machine transcript check sim test test-machine test-long test-all test-upstream generate fuzz bench bench-fleet package image fmt lint words vulncheck prepare prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ transcript: build ## docs/demo.txt, docs/demo.cast, docs/demo.svg and docs/shutd
 
 check: ## unit tests: fast, no root
 	$(GO) test ./...
+
+# A failure prints the command that replays it.
+SIMTIME ?= 1h
+sim: ## simulated fleets with new seeds, for SIMTIME
+	HOSTLER_SIM_TIME=$(SIMTIME) HOSTLER_SIM_SEED=$$(date +%s) $(GO) test -count=1 -timeout 0 -v -run TestFleet ./test/fleetsim
 
 GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
 
@@ -88,6 +93,7 @@ test-long: prepare ## the long forms of tests that make test shortens; as root
 	$(GO) test -race -count=20 -timeout 60m ./shutdown ./status/report
 	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 10m -run TestServersThatAreKilled ./controlplane/controllers/lifecycle ./controlplane/controllers/eviction
 	HOSTLER_TEST_LONG=1 $(GO) test -tags integration -count=1 -timeout 90m -v -run TestRandomOperations ./controlplane/controllers/garbagecollector
+	$(MAKE) sim SIMTIME=10m
 	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 60m -run TestRandomHistories ./controlplane/slots ./controlplane/controllers/reboots
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNoConcurrentUse|^Test(Docker|Podman)Conforms$$' ./test/packages ./test/e2e ./runtime/docker ./runtime/podman
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"hostler.io/hostler/internal/bounded"
 )
 
 const (
@@ -202,7 +203,7 @@ func (k *LeaseKeeper) retry() wait.Backoff {
 // must spread.
 func (k *LeaseKeeper) due(before pace) time.Duration {
 	if longer := k.kept.interval - before.interval; longer > 0 {
-		return before.interval + rand.N(longer)
+		return before.interval + bounded.Random(longer)
 	}
 	return wait.Jitter(k.kept.interval, renewJitter)
 }
@@ -221,7 +222,7 @@ func (k *LeaseKeeper) pause(ctx context.Context, until time.Time) error {
 		case <-k.repaced:
 			timer.Stop()
 			if wants := k.wanted.Load(); wants.duration < k.kept.duration {
-				if soon := time.Now().Add(rand.N(wants.interval)); soon.Before(until) {
+				if soon := time.Now().Add(bounded.Random(wants.interval)); soon.Before(until) {
 					until = soon
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -199,7 +198,7 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, heartbeat func(error))
 		}
 		failing = true
 		// A control plane that restarts ends every host's watch at once.
-		if err := bounded.Sleep(ctx, max(pause(&backoff, err), rand.N(p.Pace().Duration/LeaseRenewals))); err != nil {
+		if err := bounded.Sleep(ctx, max(pause(&backoff, err), bounded.Random(p.Pace().Duration/LeaseRenewals))); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,8 @@ func (e *Election) serve(ctx context.Context, term store.Term, extended time.Tim
 	defer stop(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- lead(leading, term) }()
-	deadline := time.AfterFunc(time.Until(extended.Add(Deadline)), func() { stop(errNotExtended) })
+	until := extended.Add(Deadline)
+	deadline := time.AfterFunc(time.Until(until), func() { stop(errNotExtended) })
 	defer deadline.Stop()
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
@@ -123,11 +124,15 @@ func (e *Election) serve(ctx context.Context, term store.Term, extended time.Tim
 			return err
 		case <-ticker.C:
 			began := time.Now()
+			if !began.Before(until) { // the deadline is a multiple of the interval, so both may be due at once
+				continue
+			}
 			err := e.extend(leading, term)
 			heartbeat(err)
 			switch {
 			case err == nil:
-				deadline.Reset(time.Until(began.Add(Deadline)))
+				until = began.Add(Deadline)
+				deadline.Reset(time.Until(until))
 			case errors.Is(err, store.ErrDeposed):
 				stop(err)
 			}

@@ -86,6 +86,9 @@ func NewControllers(o Options, candidate string) *Controllers {
 	return s
 }
 
+// Reboots returns the controller of reboot slots, for requests of persons.
+func (s *Controllers) Reboots() *reboots.Controller { return s.reboots }
+
 // Supervise runs all loops until ctx ends, and returns when the last one has ended.
 func (s *Controllers) Supervise(ctx context.Context) {
 	var loops sync.WaitGroup

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"sync"
@@ -210,7 +209,7 @@ func (g *Groups) retry(ctx context.Context, group string, attempt func(again boo
 			if !errors.Is(err, controlplane.ErrConflict) || n == attempts {
 				return State{}, err
 			}
-			if err := bounded.Sleep(ctx, rand.N(pause)); err != nil {
+			if err := bounded.Sleep(ctx, bounded.Random(pause)); err != nil {
 				return State{}, err
 			}
 		}

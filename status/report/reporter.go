@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
@@ -97,7 +97,7 @@ func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 		}
 		switch {
 		case err != nil: // so that a fleet does not return all at once
-			tick.Reset(r.o.Update/2 + rand.N(r.o.Update/2))
+			tick.Reset(r.o.Update/2 + bounded.Random(r.o.Update/2))
 		case failing:
 			tick.Reset(r.o.Update)
 		}

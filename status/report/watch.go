@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -41,7 +40,7 @@ func (r *Reporter) Watch(ctx context.Context, watcher controlplane.NodeWatcher, 
 			backoff = controlplane.Retry()
 		}
 		// A restart of the control plane ends the watches of all hosts at once.
-		pause := max(backoff.Step(), rand.N(r.o.Update))
+		pause := max(backoff.Step(), bounded.Random(r.o.Update))
 		if busy, ok := errors.AsType[*controlplane.BusyError](err); ok {
 			// Nobody waits for the watch, so it can pause as long as the control plane asks.
 			pause = max(pause, wait.Jitter(min(busy.After, r.o.Rewrite), controlplane.Retry().Jitter))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/status"
 )
 
@@ -98,7 +98,7 @@ func (r *Reporter) write(ctx context.Context, node *corev1.Node) (bool, error) {
 	}
 	w.written, w.writtenAt, r.observation.remembered = node.Status.DeepCopy(), time.Now(), true
 	if failure != nil { // spreads the writes of a fleet that returns after an outage
-		w.writtenAt = w.writtenAt.Add(-rand.N(r.o.Rewrite / 2))
+		w.writtenAt = w.writtenAt.Add(-bounded.Random(r.o.Rewrite / 2))
 	}
 	if err := r.retire(ctx, stored, node); err != nil {
 		w.written = nil // so that the next round writes everything again

@@ -148,7 +148,7 @@ var ours = map[string][]string{
 	"agent/backend":                {"agent/api", "agent/config", "agent/doctor", "agent/fleet", "agent/inspect", "agent/maintenance", "agent/metrics", "agent/open", "agent/owner", "agent/reboot", "agent/selfdrain", "agent/settings", "controlplane", "controlplane/etcd", "controlplane/kubernetes", "controlplane/kubernetes/certificate", "gc", "gc/collect", "gc/history", "gc/runs", "gc/survey", "internal/caller", "internal/hint", "internal/listen", "internal/loop", "internal/statefile", "runtime", "runtime/discovery", "shutdown", "shutdown/journal", "shutdown/plan", "shutdown/restart", "status", "status/conditions", "status/gather", "status/reboots", "status/report", "systemd"},
 	"gc/fruitless":                 {"gc"},
 	"internal/trust":               {},
-	"controlplane/store/memory":    {"controlplane", "controlplane/faulttest", "controlplane/store"},
+	"controlplane/store/memory":    {"controlplane", "controlplane/faulttest", "controlplane/objects", "controlplane/store"},
 	"controlplane/store/storetest": {"controlplane", "controlplane/store"},
 }
 

@@ -101,12 +101,18 @@ func (w *world) release(q *request) {
 		c.remove(q)
 		return
 	}
-	if q.Call == memory.Event { // it comes from the store: there is no way back
+	if q.fate == delivered && atOnce(q.Call) {
 		c.remove(q)
 		q.answer <- err
 		return
 	}
 	q.due = time.Now().Add(time.Millisecond + time.Duration(w.plan.draw("answer", q.key).Int64N(int64(15*time.Millisecond))))
+}
+
+// atOnce reports whether an answer needs no time. An event comes from the store, so there is no way
+// back. The frequent calls, which read and write no objects, would only make runs slower.
+func atOnce(c memory.Call) bool {
+	return c == memory.Event || c == memory.Ping || c == memory.Elect || c == memory.Extend || c == memory.Progress
 }
 
 // answered reports whether the process gets the answer.

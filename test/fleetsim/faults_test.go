@@ -2,6 +2,7 @@ package fleetsim
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -26,6 +27,19 @@ const (
 	serverDies   kind = "server killed"       // it starts again at the end
 	suspended    kind = "suspended"           // nothing goes in or out of a process
 	nodeDeleted  kind = "person deletes Node" // by a person
+)
+
+// More kinds of faults, and what makes hosts reboot.
+const (
+	rebootWanted kind = "reboot wanted" // until the next boot
+	diskFull     kind = "disk full"
+	slotReleased kind = "person releases slot" // of the host that holds one, on a server
+	agentDies    kind = "agent killed"         // it starts again at the end, and the host stays
+	checkFlaps   kind = "check flaps"          // a host wants a reboot, and then not, until the end
+	personAsks   kind = "person requests reboot"
+	personForces kind = "person requests reboot --now"
+	personStops  kind = "person cancels reboot"
+	personLeaves kind = "person lets host leave" // until the end
 )
 
 // hangs is the What of a cut without answers.
@@ -108,7 +122,81 @@ func catalogue(e engine) []drawn {
 			return all
 		},
 	}
+	wanted := func(p plan, r *rand.Rand, least int) (all []fault) {
+		for i := range p.Hosts {
+			if len(all) < 4 && (r.IntN(3) > 0 || p.Hosts-i <= least-len(all)) {
+				from := between(r, 0, time.Minute)
+				all = append(all, fault{rebootWanted, hostName(i), "", from, from + time.Millisecond})
+			}
+		}
+		return all
+	}
+	for range 4 { // reboots make most other faults worse
+		all = append(all, func(p plan, r *rand.Rand) []fault { return wanted(p, r, 2) })
+	}
+	all = append(all,
+		func(p plan, r *rand.Rand) []fault { // the last ones want to reboot while the first ones die unseen
+			all := append(wanted(p, r, 1), fault{storeAway, "", "", 30 * time.Second, between(r, 40*time.Second, 70*time.Second)})
+			for i := range max(1, p.Hosts/2) {
+				from := between(r, 25*time.Second, 40*time.Second)
+				all = append(all, fault{hostDies, hostName(i), "", from, from + between(r, 2*time.Minute, 4*time.Minute)})
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			all := wanted(p, r, 2)
+			for range 3 {
+				from := between(r, 0, 3*time.Minute)
+				all = append(all, fault{slotReleased, p.anyServer(r), "", from, from + time.Millisecond})
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			host := p.anyHost(r)
+			return []fault{{diskFull, host, "", 0, between(r, time.Minute, 4*time.Minute)}, {rebootWanted, host, "", 5 * time.Second, 6 * time.Second}}
+		},
+	)
+	all = append(all,
+		func(p plan, r *rand.Rand) []fault { // a host that was dead long before an outage lives again during it
+			all := []fault{{storeAway, "", "", 0, between(r, 30*time.Second, 100*time.Second)}}
+			for i := range p.Hosts {
+				if r.IntN(2) == 0 {
+					from := between(r, -150*time.Second, -60*time.Second)
+					all = append(all, fault{hostDies, hostName(i), "", from, between(r, 0, all[0].To+20*time.Second)})
+				}
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			host, all := p.anyHost(r), wanted(p, r, 2)
+			for range 3 {
+				from := between(r, 0, 3*time.Minute)
+				all = append(all, fault{agentDies, host, "", from, from + between(r, time.Second, 20*time.Second)})
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			return append(wanted(p, r, 2), fault{checkFlaps, p.anyHost(r), "", 0, between(r, time.Minute, 3*time.Minute)})
+		},
+		func(p plan, r *rand.Rand) []fault { // persons do several things with one host
+			host, all := p.anyHost(r), wanted(p, r, 1)
+			does := []kind{personAsks, personAsks, personForces, personStops, personLeaves, slotReleased, nodeDeleted}
+			for range 2 + r.IntN(3) {
+				from := between(r, 0, 2*time.Minute)
+				f := fault{does[r.IntN(len(does))], host, "", from, from + between(r, 5*time.Second, time.Minute)}
+				if f.Kind == slotReleased {
+					f.On = p.anyServer(r)
+				}
+				all = append(all, f)
+			}
+			return all
+		},
+	)
 	if e == etcd {
+		all = append(all, func(p plan, r *rand.Rand) []fault {
+			from := between(r, 0, 10*time.Second)
+			return append(wanted(p, r, 2), fault{storeBack, "", "", from, from + between(r, 10*time.Second, 3*time.Minute)})
+		})
 		all = append(all, func(_ plan, r *rand.Rand) []fault {
 			return []fault{{storeBack, "", "", 0, between(r, 10*time.Second, 3*time.Minute)}}
 		})
@@ -119,7 +207,10 @@ func catalogue(e engine) []drawn {
 // schedule adds the start and the end of a fault.
 func (w *world) schedule(f fault) {
 	begin, end := w.effect(f)
-	w.at(f.From, "FAULT begins: "+f.String(), begin)
+	w.at(f.From, "FAULT begins: "+f.String(), func() {
+		w.begun = f.Kind
+		begin()
+	})
 	if end != nil {
 		w.at(f.To, "FAULT ends: "+f.String(), end)
 	}
@@ -130,18 +221,18 @@ var errBroken = fmt.Errorf("%w: connection broken", controlplane.ErrUnavailable)
 // effect returns what a fault does at its start and at its end. Of several equal faults at a time, the
 // first start and the last end count.
 func (w *world) effect(f fault) (begin, end func()) {
-	begin, end = w.single(f)
-	if end == nil {
-		return begin, nil
+	first, last := w.single(f)
+	if last == nil {
+		return first, nil
 	}
 	key := fmt.Sprint(f.Kind, "/", f.On, "/", f.What)
 	return func() {
 			if w.active[key]++; w.active[key] == 1 {
-				begin()
+				first()
 			}
 		}, func() {
 			if w.active[key]--; w.active[key] == 0 {
-				end()
+				last()
 			}
 		}
 }
@@ -165,10 +256,21 @@ func (w *world) single(f fault) (begin, end func()) {
 		return w.store.Relist, nil
 	case hostDies:
 		h := w.host(f.On)
-		return h.dies, h.boots
+		return h.dies, h.bootsAgain
 	case serverDies:
 		s := w.server(f.On)
 		return func() { s.process.kill() }, s.boots
+	case rebootWanted:
+		return func() { w.host(f.On).require(true) }, nil
+	case diskFull:
+		return func() { w.host(f.On).fill(true) }, func() { w.host(f.On).fill(false) }
+	case agentDies:
+		h := w.host(f.On)
+		return h.dies, h.restarts
+	case checkFlaps, personAsks, personForces, personStops, personLeaves:
+		return w.host(f.On).person(f)
+	case slotReleased:
+		return func() { w.freeSlot(w.server(f.On)) }, nil
 	case nodeDeleted:
 		return func() { w.store.Remove(store.Nodes, f.On) }, nil
 	}
@@ -227,10 +329,15 @@ func (w *world) ofProcess(f fault) (begin, end func()) {
 func (w *world) away(away bool) {
 	w.storage.away = away
 	w.store.Away(away)
-	if !away {
+	if away {
+		w.storage.since = time.Now()
+		w.breakAll()
 		return
 	}
-	w.breakAll()
+	w.longestAway = max(w.longestAway, time.Since(w.storage.since))
+	if time.Since(w.storage.since) > slack {
+		w.truth.slots.outage = time.Now()
+	}
 }
 
 // breakAll ends all watches of all processes.
@@ -253,6 +360,7 @@ func (w *world) restore() {
 // obstacle returns why the store does not serve a request of any process; nil if it does.
 func (w *world) obstacle(r memory.Request) error {
 	switch {
+	case local(r.Call):
 	case w.storage.away:
 		return fmt.Errorf("%w: no leader", controlplane.ErrUnavailable)
 	case w.storage.full && writes(r.Call):
@@ -267,4 +375,16 @@ func writes(c memory.Call) bool {
 		return true
 	}
 	return false
+}
+
+// freeSlot makes a person release the slot of a host, if one has a slot.
+func (w *world) freeSlot(s *server) {
+	for _, name := range slices.Sorted(maps.Keys(w.truth.slots.holders)) {
+		w.truth.slots.released[name] = time.Now()
+		ctx, controllers := s.process.ctx, s.controllers
+		go func() {
+			_ = controllers.Reboots().Release(ctx, controlplane.DefaultRebootGroup, name, "person", "simulated")
+		}()
+		return
+	}
 }

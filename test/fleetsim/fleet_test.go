@@ -3,12 +3,23 @@ package fleetsim
 
 import (
 	"encoding/json"
+	"fmt"
 	oldrand "math/rand"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/cryptotest"
 	"time"
+)
+
+// The variables of the environment that choose what is simulated.
+const (
+	variableTime   = "HOSTLER_SIM_TIME"   // how long, such as 10m; 20s by default
+	variableSeed   = "HOSTLER_SIM_SEED"   // the first seed; 1 by default
+	variablePlan   = "HOSTLER_SIM_PLAN"   // a plan to replay
+	variableSteps  = "HOSTLER_SIM_STEPS"  // a file for the steps of a replayed plan
+	variableWorker = "HOSTLER_SIM_WORKER" // set by TestFleet for its workers: the number of one
 )
 
 // simulateSeeded makes a run with random numbers of its own: those of crypto/rand, and of math/rand, which
@@ -19,62 +30,91 @@ func simulateSeeded(t *testing.T, p plan) outcome {
 	return simulate(t, p)
 }
 
-// TestFleet simulates fleets until its time is over.
-func TestFleet(t *testing.T) {
-	began, hours, runs := time.Now(), 0.0, 0
-	limit := 20 * time.Second
-	if text := os.Getenv("HOSTLER_SIM_TIME"); text != "" {
-		var err error
-		if limit, err = time.ParseDuration(text); err != nil {
+// shrink drops faults as long as the run still violates the same rule.
+func shrink(t *testing.T, o outcome, until time.Time) outcome {
+	for i := 0; i < len(o.plan.Faults) && time.Now().Before(until); {
+		p := o.plan
+		p.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		if smaller := simulateSeeded(t, p); smaller.class == o.class {
+			o = smaller
+		} else {
+			i++
+		}
+	}
+	return o
+}
+
+// replays is how many runs TestReplay repeats.
+const replays = 5
+
+// TestReplay checks that runs are the same when they are repeated.
+func TestReplay(t *testing.T) {
+	same, runs := 0, replays
+	for seed := range uint64(runs) {
+		a, b := simulateSeeded(t, newPlan(1000+seed)), simulateSeeded(t, newPlan(1000+seed))
+		i := differ(a.steps, b.steps)
+		if i < 0 {
+			same++
+			continue
+		}
+		t.Logf("seed %d: step %d of %d differs: %q and %q, after %q", 1000+seed, i, len(a.steps), text(a.steps, i), text(b.steps, i), text(a.steps, max(i-1, 0)))
+	}
+	if t.Logf("%d of %d runs are the same when they are repeated", same, runs); same < runs-1 {
+		t.Errorf("%d of %d runs are the same when they are repeated, want all but one at most", same, runs)
+	}
+}
+
+// differ returns the first step that differs; -1 if none does.
+func differ(a, b []step) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func text(steps []step, i int) string {
+	if i >= len(steps) {
+		return "the end"
+	}
+	return steps[i].text
+}
+
+// TestPlan replays a plan: the one that the environment has, or one without faults, which must pass.
+func TestPlan(t *testing.T) {
+	p := newPlan(1)
+	p.Faults = nil
+	if given := os.Getenv(variablePlan); given != "" {
+		if err := json.Unmarshal([]byte(given), &p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first := uint64(1)
-	classes := map[string]int{}
-	for seed := first; time.Since(began) < limit; seed++ {
-		o := simulateSeeded(t, newPlan(seed))
-		hours += o.hours
-		runs++
-		if o.failure != "" {
-			if classes[o.class]++; classes[o.class] == 1 {
-				explain(t, o)
-			}
-		}
-	}
-	t.Logf("%d seeds, %.1f fleet-hours in %v", runs, hours, time.Since(began).Round(time.Millisecond))
-	for class, n := range classes {
-		t.Logf("%4d of %d: %s", n, runs, class)
-	}
-}
-
-// TestPlan replays the plan in HOSTLER_SIM_PLAN.
-func TestPlan(t *testing.T) {
-	var p plan
-	text := os.Getenv("HOSTLER_SIM_PLAN")
-	if text == "" {
-		p = newPlan(1)
-	} else if err := json.Unmarshal([]byte(text), &p); err != nil {
-		t.Fatal(err)
-	}
 	o := simulateSeeded(t, p)
 	if o.failure != "" {
-		explain(t, o)
+		t.Error(o.explain())
 	}
-	if os.Getenv("HOSTLER_SIM_STEPS") != "" {
+	if file := os.Getenv(variableSteps); file != "" {
+		var b strings.Builder
 		for _, s := range o.steps {
-			t.Logf("%016x %s", s.hash, s.text)
+			fmt.Fprintf(&b, "%016x %s\n", s.hash, s.text)
+		}
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
-// explain fails the test with everything that a person needs.
-func explain(t *testing.T, o outcome) {
-	t.Helper()
+// shown is how many of the last events are shown.
+const shown = 70
+
+// explain returns everything that a person needs to know about a violation.
+func (o outcome) explain() string {
 	var faults []string
 	for _, f := range o.plan.Faults {
 		faults = append(faults, "  "+f.String())
 	}
-	last := o.events[max(0, len(o.events)-60):]
-	t.Errorf("seed %d on %s with %d hosts: %s\nfaults:\n%s\nlast events:\n  %s\nreplay: HOSTLER_SIM_PLAN='%s' go test ./test/fleetsim -run TestPlan -v",
-		o.plan.Seed, o.plan.Engine, o.plan.Hosts, o.failure, strings.Join(faults, "\n"), strings.Join(last, "\n  "), o.plan)
+	events := slices.DeleteFunc(slices.Clone(o.events), func(line string) bool { return strings.Contains(line, "the process was killed") })
+	return fmt.Sprintf("seed %d on %s with %d hosts: %s\nfaults:\n%s\nlast events:\n  %s\nreplay: %s='%s' go test ./test/fleetsim -run TestPlan",
+		o.plan.Seed, o.plan.Engine, o.plan.Hosts, o.failure, strings.Join(faults, "\n"), strings.Join(events[max(0, len(events)-shown):], "\n  "), variablePlan, o.plan)
 }

@@ -2,6 +2,7 @@ package fleetsim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/store/memory"
@@ -30,6 +32,7 @@ type host struct {
 	boot    int // number of boots
 	starts  int // number of agents
 	disk    disk
+	wishes  wishes
 	process *process
 	agent   *agent
 }
@@ -54,6 +57,26 @@ func (h *host) machine() probe.Machine {
 // boots starts the host and its agent.
 func (h *host) boots() {
 	h.boot++
+	h.require(false)
+	h.start()
+}
+
+// bootsAgain is boots after a host has died, unless it has booted meanwhile.
+func (h *host) bootsAgain() {
+	if !h.w.truth.of(h.name).alive {
+		h.boots()
+	}
+}
+
+// restarts starts the agent again, without a boot, unless it runs.
+func (h *host) restarts() {
+	if !h.w.truth.of(h.name).alive {
+		h.start()
+	}
+}
+
+// start starts an agent.
+func (h *host) start() {
 	h.starts++
 	h.process = newProcess(h.w.carrier, h.name)
 	h.w.truth.lives(h.name, true)
@@ -69,8 +92,36 @@ func (h *host) dies() {
 
 // disk is what survives an agent.
 type disk struct {
-	mu     sync.Mutex // guards the fields below
-	values map[string][]byte
+	mu       sync.Mutex // guards the fields below
+	values   map[string][]byte
+	reboot   []byte // memory of the reboot controller
+	cordoned bool   // the reboot has cordoned the Node
+	full     bool
+	required bool // the host has to reboot
+}
+
+// errFull is the result of a write to a full disk.
+var errFull = errors.New("no space left on device")
+
+// wants reports whether the host has to reboot.
+func (h *host) wants() bool {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	return h.disk.required
+}
+
+// require makes the host want a reboot, or not any more.
+func (h *host) require(required bool) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.disk.required = required
+}
+
+// fill fills the disk, or frees space.
+func (h *host) fill(full bool) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.disk.full = full
 }
 
 // Load implements report.Store.
@@ -84,6 +135,9 @@ func (d *disk) Load() (map[string][]byte, error) {
 func (d *disk) Write(put map[string][]byte, remove []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.full {
+		return errFull
+	}
 	if d.values == nil {
 		d.values = map[string][]byte{}
 	}
@@ -102,13 +156,18 @@ type agent struct {
 	keeper    *controlplane.LeaseKeeper
 	reporter  *report.Reporter
 	existence *loop.Gate
+	member    *loop.Gate
 	pods      *pods
+	reboot    *reboot.Controller
 	loops     loop.Set
-	draining  shutdown.Status
+
+	mu        sync.Mutex // guards the fields below
+	unflushed []byte     // memory of the reboot controller that is not on the disk
+	goingDown bool
 }
 
 func newAgent(h *host) *agent {
-	a := &agent{h: h, existence: loop.NewGate("")}
+	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate("")}
 	log := h.w.journal.logger(h.name)
 	view := h.w.store.Over(h.process)
 	a.client = objects.New(hostStore{view.Objects(), h.process}, objects.Options{KeepTaints: h.w.plan.Engine == kubernetes})
@@ -135,15 +194,26 @@ func newAgent(h *host) *agent {
 		},
 		Log: log,
 	})
-	a.add("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
+	a.addMember("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
 	a.add("status", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Run(ctx, l.Heartbeat) })
-	a.add("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
-	a.add("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
+	a.addMember("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
+	a.addMember("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
+	if a.reporter.Left() != nil {
+		a.member.Set("left")
+	}
+	a.addReboots()
 	return a
 }
 
 func (a *agent) add(name string, run func(context.Context, *loop.Loop) error) {
 	a.loops = append(a.loops, loop.New(name, 0, nil).Do(run))
+}
+
+// addMember adds a loop that is paused while the host has left the fleet.
+func (a *agent) addMember(name string, run func(context.Context, *loop.Loop) error) {
+	a.add(name, func(ctx context.Context, l *loop.Loop) error {
+		return a.member.While(ctx, l, func(ctx context.Context) error { return run(ctx, l) })
+	})
 }
 
 // run runs all loops until ctx ends.

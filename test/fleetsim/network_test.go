@@ -69,7 +69,7 @@ type process struct {
 
 	mu      sync.Mutex // guards the fields below
 	dead    bool
-	watches map[*watch]struct{}
+	watches []*watch // in the order of their start
 	network network
 }
 
@@ -91,7 +91,7 @@ type watch struct {
 func newProcess(c *carrier, name string) *process {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &process{
-		name: name, carrier: c, ctx: ctx, cancel: cancel, watches: map[*watch]struct{}{},
+		name: name, carrier: c, ctx: ctx, cancel: cancel,
 		network: network{refused: map[string]bool{}, silent: map[string]bool{}},
 	}
 }
@@ -149,7 +149,7 @@ func (p *process) park(r memory.Request, serve func() error) *request {
 func (c *carrier) decide(q *request, rough float64) {
 	q.decided = true
 	r := c.plan.draw("fate", q.key)
-	if r.Float64() >= rough {
+	if local(q.Call) || r.Float64() >= rough {
 		return
 	}
 	fates := []fate{refused, lostBefore, lostAfter, late, broken, delivered}
@@ -211,11 +211,13 @@ func (q *request) withheld() bool {
 	q.of.mu.Lock()
 	defer q.of.mu.Unlock()
 	n := q.of.network
-	switch {
+	switch { // in the order of the way
 	case q.fate == lostBefore, q.fate == lostAfter && q.served:
 		return true // until the process gives up
 	case n.suspended:
 		return true
+	case local(q.Call):
+		return false
 	case n.cut && n.hangs && !q.left:
 		return true
 	}
@@ -232,6 +234,7 @@ func (p *process) obstacle(r memory.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
+	case local(r.Call):
 	case p.network.cut:
 		return fmt.Errorf("%w: connection refused", controlplane.ErrUnavailable)
 	case r.Call == memory.List && p.network.refused[kindOf(r.Object)]:
@@ -246,12 +249,12 @@ func (p *process) watching(ctx context.Context, kind string, run func(context.Co
 	defer end(nil)
 	w := &watch{kind, end}
 	p.mu.Lock()
-	p.watches[w] = struct{}{}
+	p.watches = append(p.watches, w)
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.watches, w)
+		p.watches = slices.DeleteFunc(p.watches, func(other *watch) bool { return other == w })
 	}()
 	return run(ctx)
 }
@@ -260,7 +263,7 @@ func (p *process) watching(ctx context.Context, kind string, run func(context.Co
 func (p *process) breaks(kind string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for w := range p.watches {
+	for _, w := range p.watches {
 		if kind == "" || w.kind == kind {
 			w.end(err)
 		}

@@ -78,11 +78,11 @@ func newPlan(seed uint64) plan {
 	if r.IntN(2) == 0 {
 		p.Engine = kubernetes
 	}
-	p.Hosts, p.Length = 3+r.IntN(5), 10*time.Minute
+	p.Hosts, p.Length = 3+r.IntN(5), 7*time.Minute
 	if r.IntN(100) < 3 {
 		p.Hosts = 30 + r.IntN(71)
 	}
-	for range 1 + r.IntN(5) {
+	for range 2 + r.IntN(5) {
 		p.Faults = append(p.Faults, p.newFaults(r)...)
 	}
 	slices.SortStableFunc(p.Faults, func(a, b fault) int { return int(a.From - b.From) })

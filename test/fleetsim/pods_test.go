@@ -26,7 +26,7 @@ type pods struct {
 }
 
 // podsOfHost is how many pods a host has.
-const podsOfHost = 2
+const podsOfHost = 3
 
 func (p *pods) named(uid types.UID) {
 	p.mu.Lock()
@@ -70,7 +70,7 @@ func (p *pods) keep(ctx context.Context, pod *corev1.Pod) {
 
 // pod returns a pod of a host. It tolerates outages for a short time.
 func (p plan) pod(host string, i int, node types.UID) *corev1.Pod {
-	seconds := int64(30 + 60*i)
+	seconds := int64(30 + 70*i)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", host, i), Namespace: "default"}}
 	pod.Spec.NodeName = host
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
@@ -18,6 +19,7 @@ type server struct {
 	w           *world
 	name        string
 	starts      int
+	since       time.Time // when the present process started
 	process     *process
 	controllers *role.Controllers
 }
@@ -29,6 +31,7 @@ func newServer(w *world, name string) *server {
 // boots starts a process of the server.
 func (s *server) boots() {
 	s.starts++
+	s.since = time.Now()
 	s.process = newProcess(s.w.carrier, s.name)
 	c := config.Default()
 	c.Controllers = []string{"*", "-" + clones.Name, "-" + heartbeats.Name}

@@ -1,6 +1,7 @@
 package fleetsim
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,11 +18,35 @@ func (w *world) settle() {
 		return
 	}
 	rate := time.Duration(w.plan.Hosts) * 10 * time.Second // one taint in 10 s
-	w.drive(time.Now().Add(leaseDuration + rate + 90*time.Second + patience))
+	w.drive(time.Now().Add(leaseDuration + rate + 30*time.Second + patience))
+	w.finishReboots()
 	for _, h := range w.hosts {
 		if w.failure == "" {
 			w.recovered(h)
 		}
+	}
+}
+
+// finishReboots lets the hosts that still want to reboot do so, one after the other.
+func (w *world) finishReboots() {
+	for range 3 + w.plan.Hosts {
+		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.wants() || h.unfulfilled() != nil }) && len(w.truth.slots.holders) == 0 {
+			return
+		}
+		w.drive(time.Now().Add(5 * time.Minute)) // a pause after a failed attempt
+	}
+	for _, h := range w.hosts {
+		if h.wants() {
+			w.fail("waiting hosts reboot in turn", "%s still wants to reboot: %s", h.name, h.agent.reboot.Report().Message)
+		}
+	}
+	for _, h := range w.hosts {
+		if wish := h.unfulfilled(); wish != nil {
+			w.fail("a wish of a person is carried out, refused or dropped with a word", "%s has accepted a request of a person %v ago, and has not rebooted since", h.name, time.Since(wish.at).Round(time.Second))
+		}
+	}
+	for name := range w.truth.slots.holders {
+		w.fail("no slot is lost for good", "%s still holds a slot", name)
 	}
 }
 

@@ -23,6 +23,7 @@ type truth struct {
 	w     *world
 	hosts map[string]*life
 	nodes map[string]types.UID // of the stored Nodes
+	slots slotTruth
 }
 
 // life is what really happens to a host.
@@ -30,11 +31,12 @@ type life struct {
 	alive    bool
 	since    time.Time   // since when it is alive or dead
 	renewals []time.Time // when its renewals were stored
+	sign     time.Time   // when the store last got anything from it
 	ready    time.Time   // since when its Node says Ready; zero if it does not
 }
 
 func newTruth(w *world) *truth {
-	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}}
+	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, slots: newSlotTruth()}
 }
 
 func (t *truth) of(host string) *life {
@@ -60,13 +62,20 @@ func (t *truth) wrote(path string, before, after []byte) {
 		t.exists(name, after)
 	}
 	q := t.w.serving
+	if path == t.w.plan.group() {
+		t.group(q, path, after)
+	}
 	if q == nil {
 		return
 	}
 	byServer := t.w.server(q.of.name) != nil
 	switch {
+	case kind == "nodes" && after != nil && q.of.name == name:
+		t.of(name).sign = time.Now()
+		t.progress(name, decodeNode(after))
 	case kind == "leases" && after != nil && q.of.name == name:
 		f := t.of(name)
+		f.sign = time.Now()
 		f.renewals = append(f.renewals, time.Now())
 	case kind == "nodes":
 		t.node(q, name, before, after, byServer)
@@ -187,6 +196,8 @@ func tainted(n *corev1.Node) bool {
 
 // restored records that the store has an earlier content.
 func (t *truth) restored(w *world) {
+	t.slots.outage = time.Now()
+	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
 	for _, h := range w.hosts {
 		o, err := w.store.Peek(store.Nodes, h.name)
 		delete(t.nodes, h.name)

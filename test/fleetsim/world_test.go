@@ -29,19 +29,23 @@ type world struct {
 	events  []event        // by time
 	active  map[string]int // how many equal faults there are now
 	rough   []fault        // faults of requests that there are now
-	serving *request
-	journal *journal
+	// longestAway is how long the store was away at most.
+	longestAway time.Duration
+	serving     *request
+	journal     *journal
 
 	steps   []step
 	last    uint64 // hash of the last step
 	failure string // why the run has failed; empty if it has not
 	class   string // the violated rule
+	begun   kind   // of the fault that began last
 }
 
 // storage is what faults do to the store as a whole.
 type storage struct {
 	away     bool
-	full     bool // no writes
+	since    time.Time // since when it is away
+	full     bool      // no writes
 	restored memory.Snapshot
 }
 
@@ -50,6 +54,7 @@ type outcome struct {
 	plan    plan
 	failure string
 	class   string
+	begun   kind     // of the last fault before the violation
 	events  []string // the last ones
 	steps   []step
 	hours   float64 // simulated
@@ -60,7 +65,7 @@ func simulate(t *testing.T, p plan) (o outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(p)
 		w.run()
-		o = outcome{plan: p, failure: w.failure, class: w.class, events: w.journal.last(), steps: w.steps, hours: time.Since(w.start).Hours()}
+		o = outcome{plan: p, failure: w.failure, class: w.class, begun: w.begun, events: w.journal.last(), steps: w.steps, hours: time.Since(w.start).Hours()}
 	})
 	return o
 }
@@ -72,7 +77,7 @@ func newWorld(p plan) *world {
 	if p.Engine == kubernetes {
 		bookmarks = 10 * time.Second
 	}
-	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, Bookmarks: bookmarks, Wrote: w.truth.wrote})
+	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, LocalTerms: p.Engine == kubernetes, Bookmarks: bookmarks, Wrote: w.truth.wrote})
 	for i := range p.Servers {
 		w.servers = append(w.servers, newServer(w, serverName(i)))
 	}

@@ -101,7 +101,7 @@ func whyOf(w slots.Wait) string {
 	switch w.Reason {
 	case slots.Full, slots.Queued, slots.QueueFull, slots.OtherZone:
 		return "turn"
-	case slots.Unavailable:
+	case slots.Unavailable, slots.Unseen:
 		return "notReady"
 	case slots.Paused:
 		return "paused"

@@ -123,6 +123,7 @@ func (p policy) server(s *port, copies [allObjects]*entry) *reboots.Controller {
 		c.Nodes().Set("n1", e.object)
 	}
 	c.Nodes().Synced()
+	store.Confirmed(c.Nodes(), late())
 	return c
 }
 

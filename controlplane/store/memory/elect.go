@@ -43,6 +43,9 @@ func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl tim
 	if err := store.CheckElect(controller, candidate, ttl); err != nil {
 		return store.Term{}, store.Leader{}, err
 	}
+	if s.o.LocalTerms {
+		return s.electLocally(ctx, controller, candidate, ttl)
+	}
 	var term store.Term
 	var leader store.Leader
 	err := s.callElection(ctx, Elect, controller, func() error {
@@ -53,7 +56,7 @@ func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl tim
 		s.revision++
 		term = store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: strconv.FormatInt(s.number(), 10)}
 		leader = store.Leader{Candidate: candidate, Since: s.o.Now()}
-		s.elections[controller] = &election{leader, term.Token, ttl, time.Now().Add(ttl)}
+		s.elections[controller] = &election{leader: leader, token: term.Token, ttl: ttl, ends: time.Now().Add(ttl)}
 		return nil
 	})
 	if err != nil {
@@ -64,6 +67,9 @@ func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl tim
 
 // Extend implements store.Store.
 func (s *Store) Extend(ctx context.Context, term store.Term) error {
+	if s.o.LocalTerms {
+		return s.extendLocally(ctx, term)
+	}
 	return s.callElection(ctx, Extend, term.Controller, func() error {
 		e := s.holds(term)
 		if e == nil {
@@ -76,6 +82,9 @@ func (s *Store) Extend(ctx context.Context, term store.Term) error {
 
 // Resign implements store.Store.
 func (s *Store) Resign(ctx context.Context, term store.Term) error {
+	if s.o.LocalTerms {
+		return s.resignLocally(ctx, term)
+	}
 	return s.callElection(ctx, Resign, term.Controller, func() error {
 		if s.holds(term) != nil {
 			delete(s.elections, term.Controller)
@@ -86,6 +95,9 @@ func (s *Store) Resign(ctx context.Context, term store.Term) error {
 
 // Leader implements store.Store.
 func (s *Store) Leader(ctx context.Context, controller string) (store.Leader, error) {
+	if s.o.LocalTerms {
+		return s.leaderLocally(ctx, controller)
+	}
 	var leader store.Leader
 	err := s.callElection(ctx, Leader, controller, func() error {
 		if e := s.current(controller); e != nil {

@@ -47,7 +47,7 @@ func (s *fleet) put(path string, value []byte) *entry {
 	e, before := &entry{value: value, revision: s.revision}, s.objects[path]
 	s.objects[path] = e
 	s.wrote(path, before, value)
-	s.record(change{path: path, value: value})
+	s.log(change{path: path, value: value})
 	return e
 }
 
@@ -59,7 +59,7 @@ func (s *fleet) rewrite(path string, value []byte) {
 	e.value, e.revision = value, s.revision
 	s.objects[path] = &e
 	s.wrote(path, before, value)
-	s.record(change{path: path, value: value})
+	s.log(change{path: path, value: value})
 }
 
 // remove deletes an object if it exists. The caller holds mu.
@@ -71,7 +71,7 @@ func (s *fleet) remove(path string) {
 	delete(s.objects, path)
 	s.revision++
 	s.wrote(path, e, nil)
-	s.record(change{path: path, value: e.value, deleted: true})
+	s.log(change{path: path, value: e.value, deleted: true})
 }
 
 // wrote reports a write. The caller holds mu.
@@ -178,6 +178,16 @@ func (s *fleet) Relist() {
 	defer s.mu.Unlock()
 	s.history.lists++
 	s.history.wake()
+}
+
+// Raw returns the stored value at a path; nil if there is none.
+func (s *fleet) Raw(path string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.objects[path]; e != nil {
+		return e.value
+	}
+	return nil
 }
 
 // Revision returns the revision of the latest write.

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,13 +65,13 @@ func (s *Store) open(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.at = s.revision
-	s.history.watches[w] = struct{}{}
+	s.history.watches = append(s.history.watches, w)
 }
 
 func (s *Store) close(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.history.watches, w)
+	s.history.watches = slices.DeleteFunc(s.history.watches, func(other *watch) bool { return other == w })
 }
 
 // report is what a watch reports next.

@@ -15,7 +15,7 @@ import (
 // guard returns an error if a precondition that is not about the object itself refuses a write. The
 // caller holds mu.
 func (s *fleet) guard(o store.Object, pre store.Preconditions) error {
-	if pre.Term != (store.Term{}) && s.holds(pre.Term) == nil {
+	if pre.Term != (store.Term{}) && !s.o.LocalTerms && s.holds(pre.Term) == nil {
 		return store.ErrDeposed
 	}
 	for _, other := range pre.Others {

@@ -11,10 +11,10 @@ import (
 // watch reads it at its own pace, from its own position.
 type history struct {
 	changes []change // by revision
-	watches map[*watch]struct{}
-	epoch   int // number of restores
-	lists   int // number of times that all watches had to list again
-	checked int // number of changes at which trim checks which ones are needed
+	watches []*watch // in the order of their start
+	epoch   int      // number of restores
+	lists   int      // number of times that all watches had to list again
+	checked int      // number of changes at which trim checks which ones are needed
 }
 
 // change is one write.
@@ -38,8 +38,8 @@ type watch struct {
 // least is the number of changes below which trim does nothing.
 const least = 1024
 
-// record adds a change at the present revision. The caller holds mu.
-func (s *fleet) record(c change) {
+// log adds a change at the present revision. The caller holds mu.
+func (s *fleet) log(c change) {
 	h := &s.history
 	c.revision = s.revision
 	if len(h.watches) == 0 {
@@ -47,7 +47,7 @@ func (s *fleet) record(c change) {
 		return
 	}
 	h.changes = append(h.changes, c)
-	for w := range h.watches {
+	for _, w := range h.watches {
 		if s.matches(w, c) {
 			w.wake()
 		}
@@ -70,7 +70,7 @@ func (h *history) trim() {
 		return
 	}
 	passed := h.changes[len(h.changes)-1].revision
-	for w := range h.watches {
+	for _, w := range h.watches {
 		if w.path == "" { // other watches report only the last state
 			passed = min(passed, w.at)
 		}
@@ -96,7 +96,7 @@ func (h *history) restart() {
 
 // wake makes all watches check the history again.
 func (h *history) wake() {
-	for w := range h.watches {
+	for _, w := range h.watches {
 		w.wake()
 	}
 }

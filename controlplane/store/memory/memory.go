@@ -50,6 +50,9 @@ type Options struct {
 	// EndsLeases makes a Lease expire that was not put for its duration, and leaves out writes for
 	// scope Deletions, as etcd does. Kubernetes does neither.
 	EndsLeases bool
+	// LocalTerms makes each process judge by its own clock whether a term has ended, as on Kubernetes: a
+	// write is not refused because its term has ended meanwhile.
+	LocalTerms bool
 	// Bookmarks is the time between reports of the latest revision to a Tracker or Confirmer;
 	// store.ConfirmInterval if 0.
 	Bookmarks time.Duration
@@ -66,6 +69,7 @@ type Store struct {
 	*faulttest.Book[Call]
 	*fleet
 	network Network // nil for a process that the faults of the Book affect
+	terms   *terms  // of this process
 	epoch   *int    // history.epoch at the last Ping of this process; the mutex of the fleet guards it
 }
 
@@ -103,6 +107,8 @@ type election struct {
 	token  string
 	ttl    time.Duration
 	ends   time.Time
+	// version changes with each write of the record; only with Options.LocalTerms.
+	version int64
 }
 
 // New returns an empty store.
@@ -110,9 +116,9 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{Book: faulttest.NewBook[Call](), epoch: new(int), fleet: &fleet{
+	return &Store{Book: faulttest.NewBook[Call](), terms: newTerms(), epoch: new(int), fleet: &fleet{
 		o: o, objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
-		history: history{watches: map[*watch]struct{}{}}, ended: map[string]bool{},
+		ended: map[string]bool{},
 	}}
 }
 

@@ -18,12 +18,28 @@ import (
 	"hostler.io/hostler/controlplane/store/storetest"
 )
 
-// backend is a fleet in memory for the suite.
-func backend(o memory.Options) storetest.Backend {
+// direct is a Network without faults.
+type direct struct{}
+
+func (direct) Do(ctx context.Context, _ memory.Request, serve func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return serve()
+}
+
+// backend is a fleet in memory for the suite. network may be nil.
+func backend(o memory.Options, network memory.Network) storetest.Backend {
 	s := memory.New(o)
+	process := func() store.Store {
+		if network == nil {
+			return s
+		}
+		return s.Over(network)
+	}
 	return storetest.Backend{
-		Store:   s,
-		Another: func(*testing.T) store.Store { return s },
+		Store:   process(),
+		Another: func(*testing.T) store.Store { return process() },
 		Put: func(_ context.Context, kind store.Kind, o store.Object) error {
 			s.Put(kind, o)
 			return nil
@@ -40,9 +56,16 @@ func backend(o memory.Options) storetest.Backend {
 }
 
 func TestTheStoreKeepsItsPromises(t *testing.T) {
-	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
+	for name, c := range map[string]struct {
+		memory.Options
+		network memory.Network
+	}{
+		"as etcd": {memory.Options{EndsLeases: true}, nil}, "as Kubernetes": {},
+		"as etcd, over a network":                            {memory.Options{EndsLeases: true}, direct{}},
+		"as Kubernetes, over a network and with local terms": {memory.Options{LocalTerms: true}, direct{}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend { return backend(o) })
+			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend { return backend(c.Options, c.network) })
 		})
 	}
 }
@@ -53,7 +76,7 @@ func TestNoPromiseDependsOnTheSpeedOfTheMachine(t *testing.T) {
 	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
 		t.Run(name, func(t *testing.T) {
 			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend {
-				b := backend(o)
+				b := backend(o, nil)
 				b.Store.(*memory.Store).Inject(memory.Any, memory.Fault{Delay: 3 * time.Second})
 				return b
 			})

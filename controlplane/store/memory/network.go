@@ -37,7 +37,7 @@ func (s *Store) Over(n Network) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	epoch := s.history.epoch
-	return &Store{Book: s.Book, fleet: s.fleet, network: n, epoch: &epoch}
+	return &Store{Book: s.Book, fleet: s.fleet, network: n, terms: newTerms(), epoch: &epoch}
 }
 
 // do makes a request.
@@ -70,6 +70,11 @@ func (s *Store) callIn(ctx context.Context, c Call, kind store.Kind, name string
 	if err := kind.CheckCall(ctx, string(c)+" "+kind.Name, name); err != nil {
 		return err
 	}
+	ctx, cancel, err := s.within(ctx, term)
+	if err != nil {
+		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
+	}
+	defer cancel()
 	if err := s.request(ctx, Request{c, kind.Name + "/" + name, term}, serve); err != nil {
 		return fmt.Errorf("%s %s/%s: %w", c, kind.Name, name, err)
 	}

@@ -39,6 +39,11 @@ func (s *Store) Setting(ctx context.Context, name string) (store.Setting, error)
 
 // Set implements store.Settings.
 func (s *Store) Set(ctx context.Context, name string, before store.Setting, value string, term store.Term) error {
+	ctx, cancel, err := s.within(ctx, term)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", Set, name, err)
+	}
+	defer cancel()
 	return s.callElection(ctx, Set, name, func() error {
 		if before.Persons() || s.settings[name] != before {
 			return fmt.Errorf("%w: another client has changed it", controlplane.ErrConflict)

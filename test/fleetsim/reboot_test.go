@@ -1,0 +1,201 @@
+package fleetsim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store/memory"
+	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/loop"
+	record "hostler.io/hostler/shutdown/journal"
+)
+
+// The commands of a host. They wait for the driver as requests to the store do.
+const (
+	commandDrain  memory.Call = "Drain"
+	commandReboot memory.Call = "Reboot"
+	commandFlush  memory.Call = "Flush"
+)
+
+// local reports whether a request does not leave the host.
+func local(c memory.Call) bool { return c == commandDrain || c == commandReboot || c == commandFlush }
+
+// rebooter is the host that the reboot controller of an agent sees.
+type rebooter struct{ a *agent }
+
+// addReboots adds the controller that reboots the host.
+func (a *agent) addReboots() {
+	r := rebooter{a}
+	machine := a.h.machine()
+	a.reboot = reboot.New(reboot.Options{
+		Node: a.h.name, Boot: machine.BootID, Policy: func() reboot.Policy { return reboot.Policy{ReadyFor: 20 * time.Second} },
+		Host: r, Lock: reboot.Server{}, Client: a.client, Machine: controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
+		Store: r, Flush: r.Flush, Now: time.Now, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
+	})
+	a.add("reboot", func(ctx context.Context, _ *loop.Loop) error { return a.reboot.Run(ctx) })
+}
+
+// command runs a command of the host.
+func (r rebooter) command(ctx context.Context, c memory.Call, do func() error) error {
+	return r.a.h.process.Do(ctx, memory.Request{Call: c, Object: r.a.h.name}, do)
+}
+
+// Load implements reboot.Store.
+func (r rebooter) Load(into any) {
+	d := &r.a.h.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reboot != nil {
+		_ = json.Unmarshal(d.reboot, into) // cannot fail: SaveNow has written it
+	}
+}
+
+// SaveNow implements reboot.Store. What was not flushed is lost with the process.
+func (r rebooter) SaveNow(snapshot func() any) {
+	text, err := json.Marshal(snapshot())
+	if err != nil {
+		panic(err)
+	}
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	r.a.unflushed = text
+}
+
+// Flush writes the memory of the reboot controller to the disk.
+func (r rebooter) Flush() error {
+	return r.command(context.Background(), commandFlush, func() error {
+		r.a.mu.Lock()
+		defer r.a.mu.Unlock()
+		d := &r.a.h.disk
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.full {
+			return errFull
+		}
+		if r.a.unflushed != nil {
+			d.reboot = r.a.unflushed
+		}
+		return nil
+	})
+}
+
+// Wanted implements reboot.Host.
+func (r rebooter) Wanted() (wanted, undecided []reboot.Finding) {
+	if r.a.h.wants() {
+		wanted = []reboot.Finding{{Source: "/run/reboot-required", New: true}} // a boot removes it
+	}
+	return wanted, nil
+}
+
+// Held implements reboot.Host.
+func (rebooter) Held() []reboot.Finding { return nil }
+
+// Drain implements reboot.Host.
+func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, _ bool, note func(time.Time) error) (record.Record, error) {
+	if began.IsZero() {
+		began = time.Now()
+	}
+	if err := note(began); err != nil {
+		return record.Record{}, err
+	}
+	err := r.command(ctx, commandDrain, func() error {
+		r.a.h.w.truth.drains(r.a.h)
+		return nil
+	})
+	if err == nil {
+		err = bounded.Sleep(ctx, time.Duration(3+r.a.h.boot%7)*time.Second)
+	}
+	return record.Record{Graceful: err == nil}, err
+}
+
+// Undo implements reboot.Host.
+func (r rebooter) Undo(context.Context, time.Time) error { return nil }
+
+// Cordon implements reboot.Host.
+func (r rebooter) Cordon(ctx context.Context) error {
+	d := &r.a.h.disk
+	d.mu.Lock()
+	d.cordoned = true
+	d.mu.Unlock()
+	_, err := r.a.client.Cordon(ctx, r.a.h.name, true)
+	return err
+}
+
+// Uncordon implements reboot.Host.
+func (r rebooter) Uncordon(ctx context.Context) error {
+	d := &r.a.h.disk
+	d.mu.Lock()
+	cordoned := d.cordoned
+	d.mu.Unlock()
+	if !cordoned {
+		return nil
+	}
+	_, err := r.a.client.Cordon(ctx, r.a.h.name, false)
+	if err == nil {
+		d.mu.Lock()
+		d.cordoned = false
+		d.mu.Unlock()
+	}
+	return err
+}
+
+// EmptiedByServer implements reboot.Host.
+func (rebooter) EmptiedByServer() bool { return false }
+
+// HasNode implements reboot.Host.
+func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }
+
+// Left implements reboot.Host.
+func (r rebooter) Left() bool { return r.a.reporter.Left() != nil }
+
+// ShutdownPending implements reboot.Host.
+func (r rebooter) ShutdownPending(context.Context) (string, error) {
+	if r.GoingDown() {
+		return "the host is shutting down", nil
+	}
+	return "", nil
+}
+
+// NotStarted implements reboot.Host.
+func (rebooter) NotStarted() []string { return nil }
+
+// GoingDown implements reboot.Host.
+func (r rebooter) GoingDown() bool {
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	return r.a.goingDown
+}
+
+// Reboot implements reboot.Host.
+func (r rebooter) Reboot(ctx context.Context) error {
+	return r.command(ctx, commandReboot, func() error {
+		r.a.mu.Lock()
+		r.a.goingDown = true
+		r.a.mu.Unlock()
+		r.a.h.reboots(r.a.reboot.Report().Request)
+		return nil
+	})
+}
+
+// reboots shuts the host down, and starts it again a while later. Only the driver's goroutine calls it.
+func (h *host) reboots(r *reboot.Request) {
+	w := h.w
+	w.truth.commanded(h, r)
+	down := time.Duration(2+h.boot%4) * time.Second
+	up := down + time.Duration(w.plan.draw("boot", h.name, h.boot).IntN(60)+10)*time.Second
+	passed, process := time.Since(w.start), h.process
+	w.at(passed+down, h.name+" is down for its reboot", func() {
+		if h.process == process {
+			h.dies()
+		}
+	})
+	w.at(passed+up, h.name+" has booted again", func() {
+		if h.process == process && w.active[fmt.Sprint(hostDies, "/", h.name, "/")] == 0 {
+			h.bootsAgain()
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package fleetsim
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/slots"
+)
+
+// slotTruth is what is true about the slots of the only group. The driver's goroutine owns it.
+type slotTruth struct {
+	holders  map[string]slots.Holder // as stored
+	lost     map[string]time.Time    // when a host last lost its slot
+	released map[string]time.Time    // when a person released the slot of a host
+	amid     map[string]time.Time    // since when hosts are amid a reboot
+	outage   time.Time               // when the store last answered again, or was restored
+}
+
+func newSlotTruth() slotTruth {
+	return slotTruth{holders: map[string]slots.Holder{}, lost: map[string]time.Time{}, released: map[string]time.Time{}, amid: map[string]time.Time{}}
+}
+
+// notice is how long a host may take to notice that it has lost its slot.
+const notice = 15 * time.Second
+
+// group returns the path of the group's record.
+func (p plan) group() string {
+	if p.Engine == etcd {
+		return "slots/" + controlplane.DefaultRebootGroup
+	}
+	return "leases/hostler-slots-" + controlplane.DefaultRebootGroup
+}
+
+// stateOf reads the record of a group.
+func stateOf(path string, value []byte) (s slots.State) {
+	if value == nil {
+		return s
+	}
+	if strings.HasPrefix(path, "slots/") {
+		var r slots.Record
+		_ = json.Unmarshal(value, &r)
+		return r.State
+	}
+	var l coordinationv1.Lease
+	if json.Unmarshal(value, &l) == nil && l.Annotations[slots.Annotation] != "" {
+		_ = json.Unmarshal([]byte(l.Annotations[slots.Annotation]), &s)
+	}
+	return s
+}
+
+// group records the holders of slots, and checks those that are new.
+func (t *truth) group(q *request, path string, after []byte) {
+	next := map[string]slots.Holder{}
+	for _, h := range stateOf(path, after).Holders {
+		next[h.ID] = h
+	}
+	for name := range t.slots.holders {
+		if next[name].Client.Request != t.slots.holders[name].Client.Request {
+			t.slots.lost[name] = time.Now()
+		}
+	}
+	before := t.slots.holders
+	t.slots.holders = next
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		if before[name].Client.Request != next[name].Client.Request && q != nil {
+			t.granted(q, name)
+		}
+	}
+}
+
+// granted checks that a slot may be given to a host now.
+func (t *truth) granted(q *request, name string) {
+	if len(t.slots.holders) > 1 {
+		t.w.fail("no more slots than there are", "%s gave %s a slot, and %v hold slots", q.of.name, name, slices.Sorted(maps.Keys(t.slots.holders)))
+	}
+	for _, h := range t.w.hosts {
+		if _, holds := t.slots.holders[h.name]; holds || t.nodes[h.name] == "" {
+			continue
+		}
+		f := t.of(h.name)
+		if !f.alive && time.Since(f.since) > leaseDuration+t.w.longestAway+30*time.Second {
+			t.w.fail("no slot while too many are unavailable", "%s gave %s a slot, and %s is dead for %v", q.of.name, name, h.name, time.Since(f.since).Round(time.Millisecond))
+		}
+		s := t.w.server(q.of.name)
+		if !t.slots.outage.IsZero() && !f.alive && f.sign.Before(t.slots.outage) && s != nil && s.since.Before(t.slots.outage) {
+			t.w.fail("no slot before all were seen alive since the outage", "%s gave %s a slot, %v after the store was back, and %s, which is dead, has given no sign of life since",
+				q.of.name, name, time.Since(t.slots.outage).Round(time.Millisecond), h.name)
+		}
+	}
+}
+
+// drains records that a host begins to stop its pods for a reboot.
+func (t *truth) drains(h *host) {
+	if _, amid := t.slots.amid[h.name]; !amid {
+		t.slots.amid[h.name] = time.Now()
+	}
+	t.count()
+}
+
+// count checks how many hosts are amid a reboot. A host whose slot a person has released does not
+// count.
+func (t *truth) count() {
+	var amid []string
+	for _, name := range slices.Sorted(maps.Keys(t.slots.amid)) {
+		if at, released := t.slots.released[name]; !released || at.Before(t.slots.amid[name]) {
+			amid = append(amid, name)
+		}
+	}
+	if len(amid) > 1 {
+		t.w.fail("no more hosts reboot at a time than there are slots", "%v are amid a reboot", amid)
+	}
+}
+
+// commanded checks that a host that runs its reboot command has a slot.
+func (t *truth) commanded(h *host, r *reboot.Request) {
+	if r == nil || r.Now {
+		return
+	}
+	if held, holds := t.slots.holders[h.name]; holds && held.Client.Request == r.ID {
+		return
+	}
+	if at := t.slots.lost[h.name]; at.IsZero() || time.Since(at) > notice {
+		t.w.fail("no reboot without a slot", "%s reboots, and its request %s has no slot since %v", h.name, r.ID, time.Since(at).Round(time.Second))
+	}
+}
+
+// forced records that a person makes a host reboot at once: it does not count.
+func (t *truth) forced(name string) { t.slots.released[name] = time.Now() }
+
+// progress records what a host writes about its reboot.
+func (t *truth) progress(name string, node *corev1.Node) {
+	r, err := controlplane.RebootOf(node.Annotations)
+	if err != nil || r == nil || r.Step.Running() {
+		return
+	}
+	if since, amid := t.slots.amid[name]; amid && r.Since.Time.After(since.Add(-time.Second)) {
+		delete(t.slots.amid, name)
+	}
+}
