@@ -59,12 +59,12 @@ type NodeLifecycle struct {
 	MonitorPeriod           configfile.Duration `yaml:"monitorPeriod" doc:"The longest time from one check of all Nodes to the next. Changes are seen at once." reload:"live"`
 	GracePeriod             configfile.Duration `yaml:"gracePeriod" doc:"On Kubernetes: how long a host may neither renew its Lease nor report its status before its conditions become Unknown. On etcd, the end of the Lease decides." reload:"live"`
 	StartupGracePeriod      configfile.Duration `yaml:"startupGracePeriod" doc:"The same for a Node without any status." reload:"live"`
-	EvictionRate            float64             `yaml:"evictionRate" doc:"How many Nodes of a zone get a NoExecute taint per second; 0 for none." reload:"live" least:"0"`
+	EvictionRate            float64             `yaml:"evictionRate" doc:"How many Nodes of a zone get a NoExecute taint per second: 0 for none, or 0.00001 to 1000." reload:"live" least:"0"`
 	SecondaryEvictionRate   float64             `yaml:"secondaryEvictionRate" doc:"The same while many Nodes of the zone are not ready, in a fleet of more than largeFleetSizeThreshold Nodes. In a smaller fleet it is 0. The default is at most evictionRate." reload:"live" least:"0"`
 	LargeFleetSizeThreshold int                 `yaml:"largeFleetSizeThreshold" doc:"Up to how many Nodes a fleet is small." reload:"live" least:"0"`
 	UnhealthyZoneThreshold  float64             `yaml:"unhealthyZoneThreshold" doc:"The part of the Nodes of a zone, from 0 to 1, that must not be ready before secondaryEvictionRate applies; at least three Nodes." reload:"live" least:"0" most:"1"`
 	ZoneLabels              []string            `yaml:"zoneLabels" doc:"The labels whose values, joined, name the zone of a Node."`
-	DeadZone                string              `yaml:"deadZone" doc:"What to do with a zone of several Nodes of which none is ready, while others have some: pause gives no NoExecute taints, evict gives them at evictionRate." words:"pause|evict" reload:"live"`
+	DeadZone                string              `yaml:"deadZone" doc:"What to do with a zone of which no Node is ready, while others have some: evict gives NoExecute taints at evictionRate, pause gives none if the zone has several Nodes." words:"evict|pause" reload:"live"`
 }
 
 // Policy returns the configuration in the form of the controller.
