@@ -187,7 +187,7 @@ type decision struct {
 	reserved    []string // IDs of the older requests for which a slot is kept free
 	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
 	turn        int64    // State.Turn
-	elsewhere   map[string]string
+	elsewhere   map[string]otherSlot
 	zoneBlocked string // ID of the oldest request that must wait because of its zone; empty for none
 }
 
@@ -231,8 +231,8 @@ func (d *decision) judge(r Request) *Wait {
 	switch {
 	case d.policy.Slots == 0:
 		return &Wait{Full, "the group has no slots: its `slots` is 0"}
-	case d.elsewhere[r.ID] != "":
-		return &Wait{OtherClient, fmt.Sprintf("the host holds a slot of group %s, and gets no second one", d.elsewhere[r.ID])}
+	case d.elsewhere[r.ID].group != "" && (r.Type == Agent || d.elsewhere[r.ID].by == Agent):
+		return &Wait{OtherClient, fmt.Sprintf("the host holds a slot of group %s, and gets no second one", d.elsewhere[r.ID].group)}
 	case len(d.held) >= d.policy.Slots:
 		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
 	case len(d.held)+len(d.reserved) >= d.policy.Slots:

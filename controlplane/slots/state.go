@@ -47,8 +47,14 @@ type State struct {
 	// Turn is the number of the last request that may overtake older requests of other zones.
 	Turn int64 `json:"turn"`
 
-	// elsewhere has the group of which a client holds a slot, by ID. It is not stored.
-	elsewhere map[string]string
+	// elsewhere has the slots of other groups, by the ID of the client. It is not stored.
+	elsewhere map[string]otherSlot
+}
+
+// otherSlot is a slot of another group.
+type otherSlot struct {
+	group string
+	by    ClientType
 }
 
 // Client requests or holds a slot.
@@ -170,16 +176,17 @@ func (h Holder) Is(other *Holder) bool {
 	return other != nil && h.Client == other.Client && h.Number == other.Number && h.Node == other.Node && h.UID == other.UID && h.Since.Equal(&other.Since)
 }
 
-// Beside returns the State with the holders of other groups: none of them gets a second slot.
+// Beside returns the State with the holders of other groups. No agent gets a second slot, and nobody gets one beside
+// the agent of the same host. A FleetLock client may hold slots of several groups: it says itself which host it is.
 func (s State) Beside(others map[string]State) State {
 	s.elsewhere = nil
 	for group, other := range others {
 		for _, h := range other.Holders {
 			if s.elsewhere == nil {
-				s.elsewhere = map[string]string{}
+				s.elsewhere = map[string]otherSlot{}
 			}
-			if known, is := s.elsewhere[h.ID]; !is || group < known {
-				s.elsewhere[h.ID] = group
+			if known, is := s.elsewhere[h.ID]; !is || known.by != Agent && (h.Type == Agent || group < known.group) {
+				s.elsewhere[h.ID] = otherSlot{group, h.Type}
 			}
 		}
 	}

@@ -26,6 +26,7 @@ type scene struct {
 	noRequest     bool
 	slot          *controlplane.RebootSlot
 	holds         string // ID of the request that holds the slot; empty for none
+	full          bool   // another client holds it
 	unschedulable bool
 	byHost        bool // the host stops its pods itself
 	since         time.Duration
@@ -58,8 +59,12 @@ func (s scene) facts() reboots.Facts {
 		Hosts: map[string]reboots.Host{"n1": h}, Policies: reboots.Policies{"default": {Group: "default", Slots: 1}},
 		Groups: map[string]slots.Known{}, Blocked: map[string]reboots.Blocked{}, Object: func(string) string { return "slots/default" },
 	}
+	f.Groups["default"] = slots.Known{Version: "3"}
+	if s.full {
+		f.Groups["default"] = slots.Known{Version: "3", State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "x", Type: slots.FleetLock}}}}}
+	}
 	if s.holds != "" {
-		f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "n1", Type: slots.Agent, Request: s.holds}, Number: 7, Since: *granted(), Node: "n1", UID: "uid-1"}}}}
+		f.Groups["default"] = slots.Known{Version: "3", State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "n1", Type: slots.Agent, Request: s.holds}, Number: 7, Since: *granted(), Node: "n1", UID: "uid-1"}}}}
 	}
 	if !s.noPods {
 		f.Pods = func(string) ([]podcache.Pod, error) { return s.pods, s.podsErr }
@@ -169,6 +174,32 @@ func TestWhatANodeSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := outcome(reboots.Decide(c.facts(), noon)); got != c.want {
 				t.Errorf("Decide() = %s\nwant       %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestWhichAnswersDependOnTheRecord has answers that are written only if the record of the group is the one that the
+// decision is based on.
+func TestWhichAnswersDependOnTheRecord(t *testing.T) {
+	ended := &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Why: "over"}
+	has := &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Granted: granted()}
+	for name, c := range map[string]struct {
+		scene
+		depends bool
+	}{
+		"a new grant":                 {scene{step: controlplane.RebootWaiting, holds: "r1"}, true},
+		"a grant after another slot":  {scene{step: controlplane.RebootWaiting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r1", Slot: "default/6", Why: "over"}}, true},
+		"the removal of an end":       {scene{step: controlplane.RebootWanted, slot: ended}, true},
+		"a wait in place of an end":   {scene{step: controlplane.RebootWaiting, slot: ended, full: true}, true},
+		"a wait":                      {scene{step: controlplane.RebootWaiting, full: true}, false},
+		"an end":                      {scene{step: controlplane.RebootWanted, holds: "r1", slot: has}, false},
+		"the state of an earlier one": {scene{step: controlplane.RebootDraining, holds: "r1", slot: has, pods: []podcache.Pod{pod("a")}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := reboots.Decide(c.facts(), noon)
+			if len(d.Answers) != 1 || strings.HasSuffix(d.Answers[0].Version(), "[{default 3}]") != c.depends {
+				t.Errorf("answers = %+v, want one that depends on the record: %t", d.Answers, c.depends)
 			}
 		})
 	}

@@ -73,7 +73,7 @@ func TestAHostThatChangesItsGroupHasOneSlot(t *testing.T) {
 					})
 					time.Sleep(time.Duration(i%7) * time.Second / 4)
 					if got := holds("evil"); len(got) > 1 {
-						t.Fatalf("the host holds slots of %q, want at most one", got)
+						r.Fatalf("the host holds slots of %q, want at most one", got)
 					}
 				}
 				for _, group := range groupsOfSlots {
@@ -88,7 +88,7 @@ func TestAHostThatChangesItsGroupHasOneSlot(t *testing.T) {
 					served += len(holds("good-" + group))
 				}
 				if want := len(groupsOfSlots) - 1; served < want {
-					t.Errorf("%d of the other hosts have a slot, want at least %d", served, want)
+					r.Errorf("%d of the other hosts have a slot, want at least %d", served, want)
 				}
 			})
 		})
@@ -114,14 +114,14 @@ func TestAHostThatMovesKeepsItsSlot(t *testing.T) {
 		time.Sleep(soon)
 		_, slot := read(t, r.store, "n1")
 		if got := holds("n1"); fmt.Sprint(got) != "[a]" || slot == nil || slot.Granted == nil {
-			t.Errorf("n1 holds slots of %q, its Node says %s, want that it keeps its slot", got, describe(slot))
+			r.Errorf("n1 holds slots of %q, its Node says %s, want that it keeps its slot", got, describe(slot))
 		}
 		edit(r.store, "n1", at("r1", controlplane.RebootDone))
 		time.Sleep(soon)
 		edit(r.store, "n1", at("r2", controlplane.RebootWaiting))
 		time.Sleep(soon)
 		if got := holds("n1"); fmt.Sprint(got) != "[b]" {
-			t.Errorf("n1 holds slots of %q, want one of its new group", got)
+			r.Errorf("n1 holds slots of %q, want one of its new group", got)
 		}
 	})
 }
@@ -150,18 +150,18 @@ func TestWhatAHostWritesIsBounded(t *testing.T) {
 				time.Sleep(soon)
 				s, err := slots.NewGroups(r.store, "").Get(r.Context(), "default")
 				if err != nil {
-					t.Fatal(err)
+					r.Fatal(err)
 				}
 				text, _ := json.Marshal(s)
 				if holds := s.Holder("n1") != nil; holds != (c.broken == "") || len(text) > 2<<10 {
-					t.Errorf("the host holds a slot: %t, want %t; the record has %d bytes", holds, c.broken == "", len(text))
+					r.Errorf("the host holds a slot: %t, want %t; the record has %d bytes", holds, c.broken == "", len(text))
 				}
 				err = server.Report().Broken["n1"]
 				if got := fmt.Sprint(err); c.broken != "" && (!strings.Contains(got, c.broken) || len(got) > 1<<10) {
-					t.Errorf("problem = %.200s (%d bytes), want %q", got, len(got), c.broken)
+					r.Errorf("problem = %.200s (%d bytes), want %q", got, len(got), c.broken)
 				}
 				if _, slot := read(t, r.store, "n1"); slot != nil && len(slot.Message) > 1<<10 {
-					t.Errorf("the answer has a message of %d bytes", len(slot.Message))
+					r.Errorf("the answer has a message of %d bytes", len(slot.Message))
 				}
 			})
 		})
