@@ -21,6 +21,7 @@ type round struct {
 	last    *work  // drain of the critical pods, right before the command; nil before its start
 	command *work  // reboot command; nil before its start
 	settled string // ID of the last request that is completely finished
+	tidied  bool   // the Node is not cordoned any more because of an earlier attempt, also of an earlier process
 }
 
 // work is a task in its own goroutine.
@@ -158,7 +159,7 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 	c.mu.Lock()
 	tidied := c.memory.Request.tidied()
 	c.mu.Unlock()
-	if tidied && c.announce(ctx, r) == "" {
+	if tidied && c.round.tidied && c.announce(ctx, r) == "" {
 		c.round.settled = r.ID
 	}
 }
@@ -183,7 +184,7 @@ func (r *Request) tidied() bool { return r.Attempt.Drain.IsZero() && !r.Attempt.
 
 // act does the work of the current step.
 func (c *Controller) act(ctx context.Context, r *Request, f Facts) {
-	if r.Step == controlplane.RebootWanted && !r.tidied() { // retry a release that failed
+	if r.Step == controlplane.RebootWanted && !(r.tidied() && c.round.tidied) { // retry what failed
 		c.tidy(ctx)
 	}
 	switch r.Step {
@@ -305,7 +306,8 @@ func (c *Controller) tidy(ctx context.Context) {
 	c.undo(ctx, r)
 	calling, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()
-	if err := c.o.Host.Uncordon(calling); err != nil {
+	err := c.o.Host.Uncordon(calling)
+	if c.round.tidied = err == nil; err != nil {
 		c.log.Warn("cannot uncordon the Node yet", "error", err)
 	}
 	if !r.Attempt.Locked {
