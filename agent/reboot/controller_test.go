@@ -369,6 +369,12 @@ func (m *machine) Reboot(context.Context) error {
 	return nil
 }
 
+// did returns how many drains and runs of the command have begun.
+func (m *machine) did() (drains, commands int) {
+	m.locked(func() { drains, commands = m.drained, m.commands })
+	return drains, commands
+}
+
 func (m *machine) Turn(_ context.Context, r *reboot.Request, node *corev1.Node) (turn reboot.Turn) {
 	var asks func()
 	m.locked(func() { turn, asks = m.turn, m.asks })

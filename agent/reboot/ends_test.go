@@ -30,14 +30,14 @@ func TestCriticalPodsStopRightBeforeTheCommand(t *testing.T) {
 				m.asked()
 				m.passes(20 * time.Second)
 				m.want(controlplane.RebootRebooting, "stopping critical pods")
-				if m.commands > 0 {
+				if _, commands := m.did(); commands > 0 {
 					t.Error("the command runs before the critical pods have stopped")
 				}
 				c.meanwhile(m)
 				m.passes(3 * time.Minute)
 				m.plane.Heal()
-				if m.boot != c.boots || m.commands != c.boots-1 {
-					t.Errorf("%d boots after %d runs of the command, want %d boots", m.boot, m.commands, c.boots)
+				if _, commands := m.did(); m.boot != c.boots || commands != c.boots-1 {
+					t.Errorf("%d boots after %d runs of the command, want %d boots", m.boot, commands, c.boots)
 				}
 				m.locked(func() { m.turn = reboot.Turn{Granted: true} })
 				m.passes(time.Hour)
@@ -61,9 +61,11 @@ func TestAHostIsUncordonedUntilThatIsStored(t *testing.T) {
 				m.locked(func() { m.uncordon = errors.New("read-only file system") })
 				ends(m)
 				m.passes(25 * time.Second)
-				if m.cordoned != "hostler" {
-					t.Fatalf("%s: cordoned by %q, want that the attempt is over and the Node cordoned", name, m.cordoned)
-				}
+				m.locked(func() {
+					if m.cordoned != "hostler" {
+						t.Errorf("%s: cordoned by %q, want that the attempt is over and the Node cordoned", name, m.cordoned)
+					}
+				})
 				m.locked(func() { m.uncordon = nil })
 				if kill == 1 {
 					m.restart()

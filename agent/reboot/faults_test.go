@@ -71,8 +71,8 @@ func TestWhatCannotBeStoredIsNotBegun(t *testing.T) {
 						if !strings.HasPrefix(r.Problem, "cannot store its step: ") {
 							t.Errorf("problem = %q, want the fault of the disk", r.Problem)
 						}
-						if m.commands > 0 || m.drained > 0 && step != controlplane.RebootRebooting {
-							t.Errorf("%d drains and %d runs of the command, want that step %s is not begun", m.drained, m.commands, step)
+						if drains, commands := m.did(); commands > 0 || drains > 0 && step != controlplane.RebootRebooting {
+							t.Errorf("%d drains and %d runs of the command, want that step %s is not begun", drains, commands, step)
 						}
 						m.locked(func() {
 							if !m.running || m.cordoned != "" || step != controlplane.RebootWaiting && m.released == 0 {
@@ -255,8 +255,8 @@ func TestAHostWithoutItsNodeDoesNotReboot(t *testing.T) {
 					}
 					m.passes(time.Hour)
 					m.clean()
-					if m.commands > 0 || m.boot != 1 {
-						t.Errorf("the command ran %d times, %d boots; want no reboot without a slot", m.commands, m.boot)
+					if _, commands := m.did(); commands > 0 || m.boot != 1 {
+						t.Errorf("the command ran %d times, %d boots; want no reboot without a slot", commands, m.boot)
 					}
 				})
 			})
