@@ -167,16 +167,26 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 // wanted returns the current request. If none is active and a file or check requests a reboot, it is a new one.
 func (c *Controller) wanted() *Request {
 	wanted, undecided := c.o.Host.Wanted()
+	r, isNew := c.find(wanted, undecided)
+	if isNew {
+		c.requested(r)
+	}
+	return r
+}
+
+// find records what files and checks request. It returns the current request, and whether it is new.
+func (c *Controller) find(wanted, undecided []Finding) (r *Request, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found.wanted, c.found.undecided = wanted, undecided
-	r := c.memory.Request
-	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) && !c.o.Change.Disabled {
-		c.memory.Request = c.request(Names(wanted), c.o.Now())
-		c.save()
-		c.requested(c.memory.Request)
+	r = c.memory.Request
+	wanted, _ = c.memory.unwaived(c.o.Boot, wanted)
+	if len(wanted) == 0 || r.active() || r != nil && !r.tidied() || c.o.Change.Disabled {
+		return r, false
 	}
-	return c.memory.Request
+	c.memory.Request = c.request(Names(wanted), c.o.Now())
+	c.save()
+	return c.memory.Request, true
 }
 
 // tidied reports whether an earlier attempt has left nothing to undo.
