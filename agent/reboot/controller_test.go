@@ -37,6 +37,7 @@ type machine struct {
 	stored    []byte       // the memory on disk
 	unsaved   func() any   // the memory that a fault of the disk keeps from it; nil if there is none
 	disk      func() error // fault of the disk; nil if it works
+	uncordon  error        // error of Uncordon
 	left      bool         // a person has deregistered the host
 	held      []reboot.Finding
 	pending   string // a shutdown that systemd has scheduled
@@ -290,12 +291,12 @@ func (m *machine) Cordon(context.Context) error {
 }
 
 func (m *machine) Uncordon(context.Context) error {
-	m.locked(func() {
-		if m.cordoned == "hostler" {
-			m.cordoned = ""
-		}
-	})
-	return nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cordoned == "hostler" && m.uncordon == nil {
+		m.cordoned = ""
+	}
+	return m.uncordon
 }
 
 func (m *machine) EmptiedByServer() bool { return false }
@@ -366,6 +367,12 @@ func (m *machine) Reboot(context.Context) error {
 	default: // an earlier agent has already run the command
 	}
 	return nil
+}
+
+// did returns how many drains and runs of the command have begun.
+func (m *machine) did() (drains, commands int) {
+	m.locked(func() { drains, commands = m.drained, m.commands })
+	return drains, commands
 }
 
 func (m *machine) Turn(_ context.Context, r *reboot.Request, node *corev1.Node) (turn reboot.Turn) {

@@ -71,8 +71,8 @@ func TestWhatCannotBeStoredIsNotBegun(t *testing.T) {
 						if !strings.HasPrefix(r.Problem, "cannot store its step: ") {
 							t.Errorf("problem = %q, want the fault of the disk", r.Problem)
 						}
-						if m.commands > 0 || m.drained > 0 && step != controlplane.RebootRebooting {
-							t.Errorf("%d drains and %d runs of the command, want that step %s is not begun", m.drained, m.commands, step)
+						if drains, commands := m.did(); commands > 0 || drains > 0 && step != controlplane.RebootRebooting {
+							t.Errorf("%d drains and %d runs of the command, want that step %s is not begun", drains, commands, step)
 						}
 						m.locked(func() {
 							if !m.running || m.cordoned != "" || step != controlplane.RebootWaiting && m.released == 0 {
@@ -255,8 +255,8 @@ func TestAHostWithoutItsNodeDoesNotReboot(t *testing.T) {
 					}
 					m.passes(time.Hour)
 					m.clean()
-					if m.commands > 0 || m.boot != 1 {
-						t.Errorf("the command ran %d times, %d boots; want no reboot without a slot", m.commands, m.boot)
+					if _, commands := m.did(); commands > 0 || m.boot != 1 {
+						t.Errorf("the command ran %d times, %d boots; want no reboot without a slot", commands, m.boot)
 					}
 				})
 			})
@@ -358,44 +358,6 @@ func TestASlotIsGivenBackToTheLockThatGaveIt(t *testing.T) {
 				if m.boot != c.boots {
 					t.Errorf("boots = %d, want %d", m.boot, c.boots)
 				}
-			})
-		})
-	}
-}
-
-// TestCriticalPodsStopRightBeforeTheCommand has critical pods that take a minute. The control plane may run in one of
-// them: after the slot is confirmed, its answer is not needed.
-func TestCriticalPodsStopRightBeforeTheCommand(t *testing.T) {
-	for name, c := range map[string]struct {
-		meanwhile func(m *machine)
-		boots     int
-	}{
-		"nothing happens": {func(*machine) {}, 2},
-		"the control plane is unreachable": {func(m *machine) {
-			m.plane.Inject(controlplanetest.Any, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
-		}, 2},
-		"the slot is released": {func(m *machine) { m.locked(func() { m.turn = reboot.Turn{Lost: true, Message: "by anna"} }) }, 1},
-		"a person cancels":     {func(m *machine) { _, _ = m.Cancel("anna") }, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inMachine(t, func(m *machine) {
-				m.critical = func() (time.Duration, error) { return time.Minute, nil }
-				m.asked()
-				m.passes(20 * time.Second)
-				m.want(controlplane.RebootRebooting, "stopping critical pods")
-				if m.commands > 0 {
-					t.Error("the command runs before the critical pods have stopped")
-				}
-				c.meanwhile(m)
-				m.passes(3 * time.Minute)
-				m.plane.Heal()
-				if m.boot != c.boots || m.commands != c.boots-1 {
-					t.Errorf("%d boots after %d runs of the command, want %d boots", m.boot, m.commands, c.boots)
-				}
-				m.locked(func() { m.turn = reboot.Turn{Granted: true} })
-				m.passes(time.Hour)
-				m.want(controlplane.RebootDone, "")
-				m.clean()
 			})
 		})
 	}

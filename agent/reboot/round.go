@@ -21,6 +21,7 @@ type round struct {
 	last    *work  // drain of the critical pods, right before the command; nil before its start
 	command *work  // reboot command; nil before its start
 	settled string // ID of the last request that is completely finished
+	tidied  bool   // the Node is not cordoned any more because of an earlier attempt, also of an earlier process
 }
 
 // work is a task in its own goroutine.
@@ -158,7 +159,7 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 	c.mu.Lock()
 	tidied := c.memory.Request.tidied()
 	c.mu.Unlock()
-	if tidied && c.announce(ctx, r) == "" {
+	if tidied && c.round.tidied && c.announce(ctx, r) == "" {
 		c.round.settled = r.ID
 	}
 }
@@ -166,16 +167,26 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 // wanted returns the current request. If none is active and a file or check requests a reboot, it is a new one.
 func (c *Controller) wanted() *Request {
 	wanted, undecided := c.o.Host.Wanted()
+	r, isNew := c.find(wanted, undecided)
+	if isNew {
+		c.requested(r)
+	}
+	return r
+}
+
+// find records what files and checks request. It returns the current request, and whether it is new.
+func (c *Controller) find(wanted, undecided []Finding) (r *Request, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found.wanted, c.found.undecided = wanted, undecided
-	r := c.memory.Request
-	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) && !c.o.Change.Disabled {
-		c.memory.Request = c.request(Names(wanted), c.o.Now())
-		c.save()
-		c.requested(c.memory.Request)
+	r = c.memory.Request
+	wanted, _ = c.memory.unwaived(c.o.Boot, wanted)
+	if len(wanted) == 0 || r.active() || r != nil && !r.tidied() || c.o.Change.Disabled {
+		return r, false
 	}
-	return c.memory.Request
+	c.memory.Request = c.request(Names(wanted), c.o.Now())
+	c.save()
+	return c.memory.Request, true
 }
 
 // tidied reports whether an earlier attempt has left nothing to undo.
@@ -183,7 +194,7 @@ func (r *Request) tidied() bool { return r.Attempt.Drain.IsZero() && !r.Attempt.
 
 // act does the work of the current step.
 func (c *Controller) act(ctx context.Context, r *Request, f Facts) {
-	if r.Step == controlplane.RebootWanted && !r.tidied() { // retry a release that failed
+	if r.Step == controlplane.RebootWanted && !(r.tidied() && c.round.tidied) { // retry what failed
 		c.tidy(ctx)
 	}
 	switch r.Step {
@@ -305,7 +316,8 @@ func (c *Controller) tidy(ctx context.Context) {
 	c.undo(ctx, r)
 	calling, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()
-	if err := c.o.Host.Uncordon(calling); err != nil {
+	err := c.o.Host.Uncordon(calling)
+	if c.round.tidied = err == nil; err != nil {
 		c.log.Warn("cannot uncordon the Node yet", "error", err)
 	}
 	if !r.Attempt.Locked {
