@@ -12,6 +12,7 @@ import (
 
 // step is one release of the driver, and the state of the store after it.
 type step struct {
+	at   time.Duration // since the start
 	text string
 	hash uint64
 }
@@ -123,7 +124,8 @@ func (p *process) answered(q *request) bool {
 // trace records a step.
 func (w *world) trace(text string) {
 	h := fnv.New64a()
-	fmt.Fprintln(h, w.last, text, w.store.Revision(), time.Since(w.start))
+	at := time.Since(w.start)
+	fmt.Fprintln(h, w.last, text, w.store.Revision(), at)
 	w.last = h.Sum64()
-	w.steps = append(w.steps, step{text, w.last})
+	w.steps = append(w.steps, step{at, text, w.last})
 }

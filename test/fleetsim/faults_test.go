@@ -3,7 +3,6 @@ package fleetsim
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -42,167 +41,11 @@ const (
 	personLeaves kind = "person lets host leave" // until the end
 )
 
+// forGood is the What of a host that dies and does not boot again.
+const forGood = "for good"
+
 // hangs is the What of a cut without answers.
 const hangs = "without an answer"
-
-// drawn draws a fault, or several that belong together. Their times count from the first.
-type drawn func(p plan, r *rand.Rand) []fault
-
-// catalogue returns all faults of an engine. Later versions add to its end.
-func catalogue(e engine) []drawn {
-	kinds := []string{"nodes", "leases", "pods"}
-	anyKind := func(r *rand.Rand) string { return kinds[r.IntN(len(kinds))] }
-	anyProcess := func(p plan, r *rand.Rand) string {
-		if r.IntN(2) == 0 {
-			return p.anyServer(r)
-		}
-		return p.anyHost(r)
-	}
-	how := func(r *rand.Rand) string { return []string{"", hangs}[r.IntN(2)] }
-	all := []drawn{
-		func(p plan, r *rand.Rand) []fault {
-			return []fault{{roughCalls, []string{"", anyProcess(p, r)}[r.IntN(2)], fmt.Sprint(5 + r.IntN(40)), 0, between(r, 10*time.Second, 3*time.Minute)}}
-		},
-		func(p plan, r *rand.Rand) []fault {
-			return []fault{{cut, anyProcess(p, r), how(r), 0, between(r, 2*time.Second, 2*time.Minute)}}
-		},
-		func(p plan, r *rand.Rand) []fault { // of all servers, as when rights are taken away
-			what, most := anyKind(r), between(r, 20*time.Second, 3*time.Minute)
-			var all []fault
-			for i := range p.Servers {
-				all = append(all, fault{watchRefused, serverName(i), what, 0, most})
-			}
-			return all
-		},
-		func(p plan, r *rand.Rand) []fault {
-			what, most := anyKind(r), between(r, 5*time.Second, 3*time.Minute)
-			var all []fault
-			for i := range p.Servers {
-				all = append(all, fault{watchSilent, serverName(i), what, 0, most})
-			}
-			return all
-		},
-		func(p plan, r *rand.Rand) []fault {
-			return []fault{{watchSilent, anyProcess(p, r), anyKind(r), 0, between(r, 2*time.Second, 2*time.Minute)}}
-		},
-		func(p plan, r *rand.Rand) []fault {
-			return []fault{{watchBroken, anyProcess(p, r), anyKind(r), 0, time.Millisecond}}
-		},
-		func(p plan, r *rand.Rand) []fault { // some hosts die meanwhile, or shortly before
-			all := []fault{{storeAway, "", "", 0, between(r, 3*time.Second, 2*time.Minute)}}
-			for i := range p.Hosts {
-				if r.IntN(3) == 0 {
-					from := between(r, -2*time.Minute, all[0].To)
-					all = append(all, fault{hostDies, hostName(i), "", from, from + between(r, 30*time.Second, 5*time.Minute)})
-				}
-			}
-			return all
-		},
-		func(_ plan, r *rand.Rand) []fault {
-			return []fault{{compacted, "", "", 0, time.Millisecond}}
-		},
-		func(_ plan, r *rand.Rand) []fault {
-			return []fault{{storeFull, "", "", 0, between(r, 5*time.Second, time.Minute)}}
-		},
-		func(p plan, r *rand.Rand) []fault {
-			return []fault{{hostDies, p.anyHost(r), "", 0, between(r, 10*time.Second, 6*time.Minute)}}
-		},
-		func(p plan, r *rand.Rand) []fault {
-			return []fault{{serverDies, p.anyServer(r), "", 0, between(r, time.Second, time.Minute)}}
-		},
-		func(p plan, r *rand.Rand) []fault {
-			return []fault{{suspended, anyProcess(p, r), "", 0, between(r, 2*time.Second, 2*time.Minute)}}
-		},
-		func(p plan, r *rand.Rand) []fault { // several times: a race of milliseconds follows each
-			host, all := p.anyHost(r), []fault(nil)
-			for i := range 8 {
-				from := time.Duration(i)*20*time.Second + between(r, 0, 10*time.Second)
-				all = append(all, fault{nodeDeleted, host, "", from, from + time.Millisecond})
-			}
-			return all
-		},
-	}
-	wanted := func(p plan, r *rand.Rand, least int) (all []fault) {
-		for i := range p.Hosts {
-			if len(all) < 4 && (r.IntN(3) > 0 || p.Hosts-i <= least-len(all)) {
-				from := between(r, 0, time.Minute)
-				all = append(all, fault{rebootWanted, hostName(i), "", from, from + time.Millisecond})
-			}
-		}
-		return all
-	}
-	for range 4 { // reboots make most other faults worse
-		all = append(all, func(p plan, r *rand.Rand) []fault { return wanted(p, r, 2) })
-	}
-	all = append(all,
-		func(p plan, r *rand.Rand) []fault { // the last ones want to reboot while the first ones die unseen
-			all := append(wanted(p, r, 1), fault{storeAway, "", "", 30 * time.Second, between(r, 40*time.Second, 70*time.Second)})
-			for i := range max(1, p.Hosts/2) {
-				from := between(r, 25*time.Second, 40*time.Second)
-				all = append(all, fault{hostDies, hostName(i), "", from, from + between(r, 2*time.Minute, 4*time.Minute)})
-			}
-			return all
-		},
-		func(p plan, r *rand.Rand) []fault {
-			all := wanted(p, r, 2)
-			for range 3 {
-				from := between(r, 0, 3*time.Minute)
-				all = append(all, fault{slotReleased, p.anyServer(r), "", from, from + time.Millisecond})
-			}
-			return all
-		},
-		func(p plan, r *rand.Rand) []fault {
-			host := p.anyHost(r)
-			return []fault{{diskFull, host, "", 0, between(r, time.Minute, 4*time.Minute)}, {rebootWanted, host, "", 5 * time.Second, 6 * time.Second}}
-		},
-	)
-	all = append(all,
-		func(p plan, r *rand.Rand) []fault { // a host that was dead long before an outage lives again during it
-			all := []fault{{storeAway, "", "", 0, between(r, 30*time.Second, 100*time.Second)}}
-			for i := range p.Hosts {
-				if r.IntN(2) == 0 {
-					from := between(r, -150*time.Second, -60*time.Second)
-					all = append(all, fault{hostDies, hostName(i), "", from, between(r, 0, all[0].To+20*time.Second)})
-				}
-			}
-			return all
-		},
-		func(p plan, r *rand.Rand) []fault {
-			host, all := p.anyHost(r), wanted(p, r, 2)
-			for range 3 {
-				from := between(r, 0, 3*time.Minute)
-				all = append(all, fault{agentDies, host, "", from, from + between(r, time.Second, 20*time.Second)})
-			}
-			return all
-		},
-		func(p plan, r *rand.Rand) []fault {
-			return append(wanted(p, r, 2), fault{checkFlaps, p.anyHost(r), "", 0, between(r, time.Minute, 3*time.Minute)})
-		},
-		func(p plan, r *rand.Rand) []fault { // persons do several things with one host
-			host, all := p.anyHost(r), wanted(p, r, 1)
-			does := []kind{personAsks, personAsks, personForces, personStops, personLeaves, slotReleased, nodeDeleted}
-			for range 2 + r.IntN(3) {
-				from := between(r, 0, 2*time.Minute)
-				f := fault{does[r.IntN(len(does))], host, "", from, from + between(r, 5*time.Second, time.Minute)}
-				if f.Kind == slotReleased {
-					f.On = p.anyServer(r)
-				}
-				all = append(all, f)
-			}
-			return all
-		},
-	)
-	if e == etcd {
-		all = append(all, func(p plan, r *rand.Rand) []fault {
-			from := between(r, 0, 10*time.Second)
-			return append(wanted(p, r, 2), fault{storeBack, "", "", from, from + between(r, 10*time.Second, 3*time.Minute)})
-		})
-		all = append(all, func(_ plan, r *rand.Rand) []fault {
-			return []fault{{storeBack, "", "", 0, between(r, 10*time.Second, 3*time.Minute)}}
-		})
-	}
-	return all
-}
 
 // schedule adds the start and the end of a fault.
 func (w *world) schedule(f fault) {
@@ -256,6 +99,12 @@ func (w *world) single(f fault) (begin, end func()) {
 		return w.store.Relist, nil
 	case hostDies:
 		h := w.host(f.On)
+		if f.What == forGood {
+			return func() {
+				h.dies()
+				h.gone = true
+			}, nil
+		}
 		return h.dies, h.bootsAgain
 	case serverDies:
 		s := w.server(f.On)
@@ -272,7 +121,10 @@ func (w *world) single(f fault) (begin, end func()) {
 	case slotReleased:
 		return func() { w.freeSlot(w.server(f.On)) }, nil
 	case nodeDeleted:
-		return func() { w.store.Remove(store.Nodes, f.On) }, nil
+		return func() {
+			w.truth.forced(f.On) // its slot becomes free
+			w.store.Remove(store.Nodes, f.On)
+		}, nil
 	}
 	panic("no such fault: " + f.Kind)
 }

@@ -26,7 +26,8 @@ const (
 // client libraries use for jitter.
 func simulateSeeded(t *testing.T, p plan) outcome {
 	cryptotest.SetGlobalRandom(t, p.Seed)
-	oldrand.Seed(int64(p.Seed)) //nolint:staticcheck // nothing else makes that source deterministic
+	//lint:ignore SA1019 nothing else makes the source of client libraries repeatable
+	oldrand.Seed(int64(p.Seed))
 	return simulate(t, p)
 }
 
@@ -57,7 +58,7 @@ func TestReplay(t *testing.T) {
 			same++
 			continue
 		}
-		t.Logf("seed %d: step %d of %d differs: %q and %q, after %q", 1000+seed, i, len(a.steps), text(a.steps, i), text(b.steps, i), text(a.steps, max(i-1, 0)))
+		t.Logf("seed %d: step %d of %d differs: %s; %s, after %s", 1000+seed, i, len(a.steps), text(a.steps, i), text(b.steps, i), text(a.steps, max(i-1, 0)))
 	}
 	if t.Logf("%d of %d runs are the same when they are repeated", same, runs); same < runs-1 {
 		t.Errorf("%d of %d runs are the same when they are repeated, want all but one at most", same, runs)
@@ -78,7 +79,7 @@ func text(steps []step, i int) string {
 	if i >= len(steps) {
 		return "the end"
 	}
-	return steps[i].text
+	return fmt.Sprintf("%v %s", steps[i].at, steps[i].text)
 }
 
 // TestPlan replays a plan: the one that the environment has, or one without faults, which must pass.
@@ -97,7 +98,7 @@ func TestPlan(t *testing.T) {
 	if file := os.Getenv(variableSteps); file != "" {
 		var b strings.Builder
 		for _, s := range o.steps {
-			fmt.Fprintf(&b, "%016x %s\n", s.hash, s.text)
+			fmt.Fprintf(&b, "%016x %v %s\n", s.hash, s.at, s.text)
 		}
 		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)

@@ -33,6 +33,7 @@ type host struct {
 	starts  int // number of agents
 	disk    disk
 	wishes  wishes
+	gone    bool // it does not boot again
 	process *process
 	agent   *agent
 }
@@ -63,14 +64,14 @@ func (h *host) boots() {
 
 // bootsAgain is boots after a host has died, unless it has booted meanwhile.
 func (h *host) bootsAgain() {
-	if !h.w.truth.of(h.name).alive {
+	if !h.gone && !h.w.truth.of(h.name).alive {
 		h.boots()
 	}
 }
 
 // restarts starts the agent again, without a boot, unless it runs.
 func (h *host) restarts() {
-	if !h.w.truth.of(h.name).alive {
+	if !h.gone && !h.w.truth.of(h.name).alive {
 		h.start()
 	}
 }
@@ -206,7 +207,9 @@ func newAgent(h *host) *agent {
 }
 
 func (a *agent) add(name string, run func(context.Context, *loop.Loop) error) {
-	a.loops = append(a.loops, loop.New(name, 0, nil).Do(run))
+	a.loops = append(a.loops, loop.New(name, 0, nil).Do(func(ctx context.Context, l *loop.Loop) error {
+		return run(context.WithValue(ctx, loopName{}, name), l)
+	}))
 }
 
 // addMember adds a loop that is paused while the host has left the fleet.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"hostler.io/hostler/controlplane"
@@ -96,6 +97,9 @@ func newProcess(c *carrier, name string) *process {
 	}
 }
 
+// loopName is the key of a context value: the name of the loop of an agent that makes a request.
+type loopName struct{}
+
 // errKilled is the result of all requests of a process that was killed.
 var errKilled = fmt.Errorf("%w: the process was killed", controlplane.ErrUnavailable)
 
@@ -109,7 +113,7 @@ func (p *process) Do(ctx context.Context, r memory.Request, serve func() error) 
 		ctx, cancel = controlplane.Bound(ctx, callTime)
 		defer cancel()
 	}
-	q := p.park(r, serve)
+	q := p.park(ctx, r, serve)
 	if q == nil {
 		return errKilled
 	}
@@ -123,7 +127,7 @@ func (p *process) Do(ctx context.Context, r memory.Request, serve func() error) 
 }
 
 // park adds a request; nil if the process was killed.
-func (p *process) park(r memory.Request, serve func() error) *request {
+func (p *process) park(ctx context.Context, r memory.Request, serve func() error) *request {
 	p.mu.Lock()
 	dead := p.dead
 	p.mu.Unlock()
@@ -134,6 +138,9 @@ func (p *process) park(r memory.Request, serve func() error) *request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := fmt.Sprintf("%s %s %s", p.name, r.Call, r.Object)
+	if loop, is := ctx.Value(loopName{}).(string); is { // several loops may make the same request at once
+		name = fmt.Sprintf("%s/%s %s %s", p.name, loop, r.Call, r.Object)
+	}
 	c.counts[name]++
 	q := &request{Request: r, of: p, key: fmt.Sprintf("%s %d", name, c.counts[name]), asked: time.Now(), serve: serve, answer: make(chan error, 1)}
 	q.due = q.asked.Add(time.Millisecond + time.Duration(c.plan.draw(q.key).Int64N(int64(15*time.Millisecond))))
@@ -259,13 +266,16 @@ func (p *process) watching(ctx context.Context, kind string, run func(context.Co
 	return run(ctx)
 }
 
-// breaks ends the watches of a kind; of all kinds if kind is empty.
+// breaks ends the watches of a kind, one after the other; of all kinds if kind is empty. Only the driver's
+// goroutine calls it.
 func (p *process) breaks(kind string, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, w := range p.watches {
+	watches := slices.Clone(p.watches)
+	p.mu.Unlock()
+	for _, w := range watches {
 		if kind == "" || w.kind == kind {
 			w.end(err)
+			synctest.Wait() // they draw their pauses from one source of random numbers
 		}
 	}
 }

@@ -66,6 +66,7 @@ func (h *host) cancel() {
 // leave deregisters the host.
 func (h *host) leave() {
 	agent, ctx := h.agent, h.process.ctx
+	h.w.truth.forced(h.name) // its slot becomes free
 	go func() {
 		agent.member.Set("left")
 		if agent.member.Idle(ctx) != nil || agent.reporter.Leave(ctx, "person") != nil && agent.reporter.Left() == nil {

@@ -29,6 +29,9 @@ func (w *world) settle() {
 
 // finishReboots lets the hosts that still want to reboot do so, one after the other.
 func (w *world) finishReboots() {
+	if slices.ContainsFunc(w.hosts, func(h *host) bool { return h.gone }) {
+		return // a Node that is not ready keeps the others of the group from their slots
+	}
 	for range 3 + w.plan.Hosts {
 		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.wants() || h.unfulfilled() != nil }) && len(w.truth.slots.holders) == 0 {
 			return
@@ -65,5 +68,38 @@ func (w *world) recovered(h *host) {
 		w.fail("a live host loses its taint", "Node %s still has a NoExecute taint as unreachable", h.name)
 	case !alive && ready != corev1.ConditionUnknown:
 		w.fail("a dead host becomes Unknown", "Node %s is Ready=%s, dead for %v", h.name, ready, time.Since(w.truth.of(h.name).since))
+	case !alive && !w.disrupted(h.zone) && !tainted(node):
+		w.fail("a dead host is tainted", "Node %s has no NoExecute taint, dead for %v", h.name, time.Since(w.truth.of(h.name).since))
+	case tainted(node):
+		w.evicted(h)
+	}
+}
+
+// disrupted reports whether so many hosts of a zone are dead that it may get no taints.
+func (w *world) disrupted(zone string) bool {
+	all, dead := 0, 0
+	for _, h := range w.hosts {
+		if h.zone == zone {
+			all++
+			if !w.truth.of(h.name).alive {
+				dead++
+			}
+		}
+	}
+	return dead == all || dead > 2
+}
+
+// evicted checks that the pods of a dead host that has been tainted for long are evicted.
+func (w *world) evicted(h *host) {
+	for i := range podsOfHost {
+		pod := w.plan.pod(h.name, i, "")
+		tolerated := time.Duration(*pod.Spec.Tolerations[0].TolerationSeconds) * time.Second
+		if time.Since(w.truth.of(h.name).tainted) < tolerated+patience {
+			continue
+		}
+		o, err := w.store.Peek(w.plan.pods(), w.plan.pods().StoredName(pod))
+		if err == nil && o.GetDeletionTimestamp() == nil {
+			w.fail("due evictions are done", "pod %s of dead host %s is not evicted, tainted for %v", pod.Name, h.name, time.Since(w.truth.of(h.name).tainted))
+		}
 	}
 }

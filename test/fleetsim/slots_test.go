@@ -132,7 +132,7 @@ func (t *truth) commanded(h *host, r *reboot.Request) {
 	}
 }
 
-// forced records that a person makes a host reboot at once: it does not count.
+// forced records that a person makes a host reboot at once, or frees its slot: it does not count any more.
 func (t *truth) forced(name string) { t.slots.released[name] = time.Now() }
 
 // progress records what a host writes about its reboot.

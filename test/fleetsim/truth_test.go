@@ -32,6 +32,7 @@ type life struct {
 	since    time.Time   // since when it is alive or dead
 	renewals []time.Time // when its renewals were stored
 	sign     time.Time   // when the store last got anything from it
+	tainted  time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
 	ready    time.Time   // since when its Node says Ready; zero if it does not
 }
 
@@ -89,7 +90,12 @@ func (t *truth) wrote(path string, before, after []byte) {
 
 // exists records which Node is stored under a name, and since when it is Ready.
 func (t *truth) exists(name string, after []byte) {
-	f, is := t.of(name), decodeNode(after)
+	t.record(name, decodeNode(after))
+}
+
+// record is exists for a Node; nil if there is none.
+func (t *truth) record(name string, is *corev1.Node) {
+	f := t.of(name)
 	delete(t.nodes, name)
 	if is != nil {
 		t.nodes[name] = is.UID
@@ -98,6 +104,11 @@ func (t *truth) exists(name string, after []byte) {
 		f.ready = time.Time{}
 	} else if f.ready.IsZero() {
 		f.ready = time.Now()
+	}
+	if is == nil || !tainted(is) {
+		f.tainted = time.Time{}
+	} else if f.tainted.IsZero() {
+		f.tainted = time.Now()
 	}
 }
 
@@ -200,15 +211,12 @@ func (t *truth) restored(w *world) {
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
 	for _, h := range w.hosts {
 		o, err := w.store.Peek(store.Nodes, h.name)
-		delete(t.nodes, h.name)
 		f := t.of(h.name)
-		f.ready = time.Time{}
-		if err != nil {
-			continue
-		}
-		t.nodes[h.name] = o.GetUID()
-		if readyOf(o.(*corev1.Node)) == corev1.ConditionTrue {
-			f.ready = time.Now()
+		delete(t.nodes, h.name)
+		f.ready, f.tainted = time.Time{}, time.Time{}
+		if err == nil {
+			node := o.(*corev1.Node)
+			t.record(h.name, node)
 		}
 	}
 }

@@ -34,19 +34,30 @@ func newProgress(s *Store, w *watch, to store.Follower) *progress {
 
 // await waits for a change, or until the latest revision has to be reported.
 func (p *progress) await(ctx context.Context) error {
+	select { // in this order if several are ready, so that a run can be repeated
+	case proof := <-p.proofs:
+		p.take(proof)
+		return nil
+	default:
+	}
 	select {
 	case <-p.watch.changed:
 	case <-p.ticker.C:
 		p.ask(ctx)
 	case proof := <-p.proofs:
-		p.asking = false
-		if proof.err == nil && proof.lists == p.watch.lists {
-			p.waits = &proof
-		}
+		p.take(proof)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// take takes a proof that the watch has to reach.
+func (p *progress) take(proof proof) {
+	p.asking = false
+	if proof.err == nil && proof.lists == p.watch.lists {
+		p.waits = &proof
+	}
 }
 
 // ask reads the latest revision, unless such a read is in progress.
