@@ -8,6 +8,9 @@ LDFLAGS      := -s -w -X main.version=$(VERSION)
 # gRPC's request tracing, which nobody can see here, brings in templates; with
 # them the linker keeps every method of every type: 5 MB.
 TAGS         := grpcnotrace
+# All static programs are built with the same flags. With others, go compiles all packages once more.
+# With a larger heap, the compiler needs a fifth less time of processors.
+STATIC        = CGO_ENABLED=0 GOGC=400 $(GO) build -trimpath -tags $(TAGS)
 FUZZTIME     ?= 10s
 # What packages are made for.
 ARCHITECTURES ?= amd64 arm64
@@ -20,30 +23,30 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo demo-fleet machine transcript check sim test test-machine test-long test-all test-upstream generate fuzz bench bench-fleet package image fmt lint words vulncheck prerequisites clean
+.PHONY: help build demo demo-fleet machine transcript check sim test test-machine test-long test-all test-upstream generate fuzz bench bench-fleet package image fmt lint words vulncheck prepare prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the one static binary, ./hostler
-	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o hostler .
+	$(STATIC) -ldflags '$(LDFLAGS)' -o hostler .
 
 demo: build ## the main job on a real containerd and logind, safely; as root
-	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
+	$(STATIC) -o dist/demo ./test/demo
 	dist/demo ./hostler
 
 demo-fleet: build ## a fleet on a real etcd loses a host and gets it back, safely; as root
-	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
+	$(STATIC) -o dist/demo ./test/demo
 	dist/demo -fleet ./hostler
 
 machine: ## a shell in a throwaway Debian with hostler: RELEASE=12|13 BED=container|vm; as root
-	CGO_ENABLED=0 $(GO) build -o dist/machine-shell ./test/machine/shell
+	$(STATIC) -o dist/machine-shell ./test/machine/shell
 	dist/machine-shell -release $(RELEASE) -bed $(BED)
 
 # The record is what a test draws the picture from again.
 transcript: build ## docs/demo.txt, docs/demo.cast, docs/demo.svg and docs/shutdown.svg from a new run of the demo; as root
-	CGO_ENABLED=0 $(GO) build -o dist/demo ./test/demo
-	CGO_ENABLED=0 $(GO) build -o dist/shoot ./test/demo/film/shoot
+	$(STATIC) -o dist/demo ./test/demo
+	$(STATIC) -o dist/shoot ./test/demo/film/shoot
 	dist/demo ./hostler docs/shutdown.svg docs/shutdown.json | dist/shoot -cast docs/demo.cast -svg docs/demo.svg >dist/demo.txt
 	sed 1d dist/demo.txt >docs/demo.txt
 
@@ -66,8 +69,10 @@ REAL = $(shell grep -rl --include='*_test.go' '^//go:build integration' . | xarg
 # The longest begin first. test/machine runs alone, and more of it at once, because it waits the most.
 LONGEST = ./test/e2e ./test/e2e/docker ./runtime/podman ./runtime/docker ./gc/collect ./controlplane/kubernetes ./test/packages
 PARALLEL := $(shell echo $$((1 + $$(nproc))))
-TEST = $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- -race -tags integration -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
-test: prerequisites build ## everyday tests: also real daemons and booted Debians, race detector on; as root
+# HOSTLER_TEST_PREPARED=1: what a test lacks is missing in test/prepare. make lint vets, not each test.
+COMPILED = -race -tags integration
+TEST = HOSTLER_TEST_PREPARED=1 $(GOTESTSUM) --format standard-quiet --jsonfile dist/tests-$(1).json -- $(COMPILED) -vet=off -timeout 60m -p $(PARALLEL) -parallel $(PARALLEL)
+test: prepare build ## everyday tests: also real daemons and booted Debians, race detector on; as root
 	mkdir -p dist
 	rm -f dist/tests-*.json
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
@@ -76,7 +81,7 @@ test: prerequisites build ## everyday tests: also real daemons and booted Debian
 	$(call TEST,3) -count=1 -parallel $$((1 + $(PARALLEL))) ./test/machine
 
 # A VM takes half a minute to two minutes for each shutdown, a container ten seconds.
-test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as root
+test-machine: prepare ## every scenario of test/machine in VMs: hours; as root
 	HOSTLER_TEST_BED=vm $(GO) test -tags integration -count=1 -timeout 4h -v ./test/machine
 
 # What make test shortens: packages built again from an empty cache, a thousand containers
@@ -84,7 +89,7 @@ test-machine: prerequisites ## every scenario of test/machine in VMs: hours; as 
 # test/machine on both Debians, random operations on objects with owners on etcd, of which it
 # makes a million. The guard and the reporter, which many call at once, run again and again:
 # their tests wait for random times.
-test-long: prerequisites ## the long forms of tests that make test shortens; as root
+test-long: prepare ## the long forms of tests that make test shortens; as root
 	$(GO) test -race -count=20 -timeout 60m ./shutdown ./status/report
 	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 10m -run TestServersThatAreKilled ./controlplane/controllers/lifecycle ./controlplane/controllers/eviction
 	HOSTLER_TEST_LONG=1 $(GO) test -tags integration -count=1 -timeout 90m -v -run TestRandomOperations ./controlplane/controllers/garbagecollector
@@ -97,7 +102,7 @@ test-all: test test-machine test-long ## all tests, for a release and for change
 
 # The suite and all programs are built from modules of Kubernetes, which takes long the first time only.
 test-upstream: build ## Kubernetes' own e2e suites for taints and garbage collection, on hostler server and on kube-controller-manager; as root
-	CGO_ENABLED=0 $(GO) build -o dist/upstream-run ./test/upstream
+	$(STATIC) -o dist/upstream-run ./test/upstream
 	dist/upstream-run ./hostler
 
 generate: ## the Go of the protocol between hostler and plugins, from its .proto
@@ -126,7 +131,7 @@ package image: export GOARM64 := v8.0
 package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, in dist/packages
 	rm -rf dist/packages dist/made
 	mkdir -p dist/packages
-	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -o dist/made/write ./packaging/made/write
+	$(STATIC) -o dist/made/write ./packaging/made/write
 	for arch in $(ARCHITECTURES); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) list -deps -tags $(TAGS) -f '{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}{{end}}' .; \
 	done | LC_ALL=C sort -u >dist/made/modules
@@ -149,7 +154,7 @@ package: ## deb and rpm for amd64 and arm64, bills of materials and checksums, i
 image: ## an OCI image of hostler server for amd64 and arm64, in dist/image; needs no daemon
 	rm -rf dist/image
 	mkdir -p dist/image
-	cd packaging/image && CGO_ENABLED=0 $(GO) build -o ../../dist/made/image .
+	cd packaging/image && $(STATIC) -o ../../dist/made/image .
 	for arch in $(ARCHITECTURES); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o dist/made/$$arch/hostler .; \
 	done
@@ -162,9 +167,10 @@ fmt: ## format the code
 lint: ## formatting, vet, static analysis, import rules, plain words
 	@unformatted=$$($(GO) tool gofumpt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet ./...
-	$(GO) vet -tags integration ./...
-	$(GO) tool staticcheck -tags integration ./...
+	@# compiled as by STATIC, so that go compiles each package once
+	CGO_ENABLED=0 $(GO) vet -trimpath -tags $(TAGS) ./...
+	CGO_ENABLED=0 $(GO) vet -trimpath -tags integration,$(TAGS) ./...
+	CGO_ENABLED=0 GOFLAGS='$(GOFLAGS) -trimpath' $(GO) tool staticcheck -tags integration,$(TAGS) ./...
 	@# go list, which it runs, is not seen by the cache of test results
 	$(GO) test -count=1 ./test/arch
 	$(MAKE) --no-print-directory words
@@ -183,6 +189,12 @@ vulncheck: ## known vulnerabilities of code that hostler calls; skipped if their
 	*"DB updated:"*) timeout 600 dist/govulncheck -tags $(TAGS) . ;; \
 	*) echo "vulncheck: skipped, the vulnerability database is out of reach" ;; \
 	esac
+
+# No test competes with a compiler or a download. A line for each part, and nothing to do the next time.
+prepare: prerequisites ## what make test builds and fetches, without the tests; as root
+	@echo "prepare: compiling test/prepare, a minute the first time"
+	@$(STATIC) -o dist/prepare ./test/prepare
+	@dist/prepare $(COMPILED)
 
 prerequisites: # the race detector wants a C compiler, what makes Debian roots is a Perl program
 	@if ! command -v gcc >/dev/null || ! command -v perl >/dev/null; then apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev perl; fi

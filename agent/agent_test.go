@@ -7,6 +7,7 @@ import (
 	goruntime "runtime"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,27 +46,29 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 		"a container started": func() { a.notice(runtime.Event{Runtime: "containerd", Type: runtime.ContainerStarted}) },
 		"a runtime fell mute": func() { a.setBlind("containerd", true) },
 	} {
-		listed := make(chan struct{}, 1)
-		a.shutdown.pods = discovery.NewPodWatch(func(ctx context.Context) ([]runtime.Pod, error) {
-			select {
-			case listed <- struct{}{}:
-				return nil, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
+		synctest.Test(t, func(t *testing.T) {
+			listed := make(chan struct{}, 1)
+			a.shutdown.pods = discovery.NewPodWatch(func(ctx context.Context) ([]runtime.Pod, error) {
+				select {
+				case listed <- struct{}{}:
+					return nil, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}, a.shutdown.guard.Observe, a.shutdown.guard.Change)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- a.shutdown.pods.Run(ctx) }()
+			<-listed
+			began := time.Now()
+			change()
+			<-listed
+			if took := time.Since(began); took > 20*time.Second { // much less than the interval of one minute
+				t.Errorf("pods were listed again %v after %s, want it soon", took, what)
 			}
-		}, a.shutdown.guard.Observe, a.shutdown.guard.Change)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- a.shutdown.pods.Run(ctx) }()
-		<-listed
-		change()
-		select {
-		case <-listed:
-		case <-time.After(bound): // much less than the interval of one minute
-			t.Errorf("pods were not listed again soon after %s", what)
-		}
-		cancel()
-		<-ended
+			cancel()
+			<-ended
+		})
 	}
 }
 

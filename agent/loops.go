@@ -74,6 +74,9 @@ func (a *Agent) fillLoops(cfg config.Config) {
 			return s.rebootChecks.Run(ctx, func() { l.Heartbeat(nil) })
 		}))
 	}
+	if end := a.shutdown.rebootEnd; end != nil && end.Report().Request != nil {
+		add("reboot", plain(end.Run))
+	}
 	if a.plane.Certificate != nil && !a.naming.nameInvalid() { // the certificate is for the Node's name
 		add("certificate", plain(a.plane.Certificate.Run))
 	}

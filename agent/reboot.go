@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,18 +19,26 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status/conditions"
+	"hostler.io/hostler/systemd"
 )
 
 // fileTime bounds a check of the files that request a reboot.
 const fileTime = 2 * time.Second
 
-// buildReboots creates the controller that reboots the host, if reboots are enabled.
+// buildReboots creates the controller that reboots the host, if reboots are enabled. Otherwise, its only task is to
+// end what an earlier configuration has begun.
 func (a *Agent) buildReboots(cfg config.Config) (err error) {
+	s := &a.shutdown
+	o, err := a.rebootOptions(cfg)
+	if err != nil {
+		return err
+	}
 	if !cfg.Reboot.Enabled {
-		a.kept.journal.UndoDrains(journal.TriggerReboot) // nothing else undoes a reboot that was in progress
+		o.Change.Disabled = true
+		s.rebootEnd = reboot.New(o)
+		a.kept.journal.UndoDrains(journal.TriggerReboot)
 		return nil
 	}
-	s := &a.shutdown
 	s.rebootChecks, err = conditions.New(conditions.Options{
 		Policy: cfg.Reboot.ChecksPolicy(),
 		// Each round reads their results.
@@ -39,9 +49,16 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	lock, err := a.rebootLock(cfg)
+	s.rebooter = reboot.New(o)
+	return nil
+}
+
+// rebootOptions returns the options of the controller.
+func (a *Agent) rebootOptions(cfg config.Config) (reboot.Options, error) {
+	id := a.rebootLockID(cfg)
+	lock, err := a.rebootLock(id)
 	if err != nil {
-		return err
+		return reboot.Options{}, err
 	}
 	group := ""
 	if _, is := lock.(reboot.Server); is {
@@ -51,26 +68,37 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	files := &reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) {
 		return reboot.Sentinels(a.config().Reboot.Sentinels, time.Now().Add(-uptime()))
 	}}
-	s.rebooter = reboot.New(reboot.Options{
+	return reboot.Options{
 		Node: a.node(), Group: group, Boot: a.host.machine.BootID, Policy: func() reboot.Policy { return a.settings.Policies().Reboot }, Host: rebootHost{a, files}, Lock: lock,
+		Change: reboot.Change{ID: id, Open: a.rebootLock},
 		Client: a.plane.Client, Machine: identity(a.host.machine),
 		Store: a.kept.folder.File("reboot"), Flush: a.kept.flush, Now: time.Now,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
 		Log:      a.log,
-	})
-	return nil
+	}, nil
+}
+
+// rebootLockID identifies the slot that this host needs; zero if it needs none.
+func (a *Agent) rebootLockID(cfg config.Config) reboot.LockID {
+	switch {
+	case cfg.Reboot.Lock.FleetLock != "":
+		return reboot.LockID{FleetLock: cfg.Reboot.Lock.FleetLock, Group: cfg.Reboot.Group, Host: a.node()}
+	case a.plane.Type() == embedded.Type:
+		return reboot.LockID{}
+	}
+	return reboot.LockID{Group: cfg.Reboot.Group}
 }
 
 // rebootLock returns the lock that decides when it is the turn of this host.
-func (a *Agent) rebootLock(cfg config.Config) (reboot.Lock, error) {
+func (a *Agent) rebootLock(id reboot.LockID) (reboot.Lock, error) {
 	switch {
-	case cfg.Reboot.Lock.FleetLock != "":
-		base, err := url.Parse(cfg.Reboot.Lock.FleetLock)
+	case id.FleetLock != "":
+		base, err := url.Parse(id.FleetLock)
 		if err != nil {
 			return nil, err
 		}
-		return reboot.NewFleetLock(base, a.node(), cfg.Reboot.Group)
-	case a.plane.Type() == embedded.Type:
+		return reboot.NewFleetLock(base, id.Host, id.Group)
+	case id == reboot.LockID{}:
 		return reboot.Alone{}, nil
 	}
 	return reboot.Server{}, nil
@@ -87,6 +115,9 @@ var errFilesHang = errors.New("the file system does not answer")
 
 // Wanted implements reboot.Host.
 func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
+	if h.a.shutdown.rebootChecks == nil { // reboots are disabled
+		return nil, nil
+	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), fileTime, errFilesHang)
 	defer cancel()
 	files, unread, err := h.files.Check(ctx)
@@ -98,17 +129,17 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 }
 
 // Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown.
-func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, note func(time.Time)) (journal.Record, error) {
+func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error) {
 	if h.kubelet() {
 		return journal.Record{Graceful: true}, nil
 	}
-	return h.a.shutdown.drainer.DrainForCause(ctx, maintenance.Order{Trigger: journal.TriggerReboot, Cause: cause, Began: began}, note)
+	return h.a.shutdown.drainer.DrainForCause(ctx, maintenance.Order{Trigger: journal.TriggerReboot, Cause: cause, Began: began, All: all}, note)
 }
 
 // Undo implements reboot.Host.
 func (h rebootHost) Undo(ctx context.Context, began time.Time) error {
-	h.a.shutdown.drainer.Undo(ctx, maintenance.Order{Began: began})
-	return ctx.Err()
+	_, err := h.a.shutdown.drainer.Undo(ctx, maintenance.Order{Began: began})
+	return err
 }
 
 // Cordon implements reboot.Host.
@@ -139,6 +170,11 @@ func (h rebootHost) HasNode() bool {
 	return !h.a.plane.left.Gone() && (mine || other.Name == owner.Kubelet && h.a.plane.Type() == kubernetes.Type)
 }
 
+// Left implements reboot.Host. From the start of `hostler leave` on, the host must not rely on its Node.
+func (h rebootHost) Left() bool {
+	return h.a.plane.left.Gone() || h.a.plane.member.Reason() != ""
+}
+
 // NotStarted implements reboot.Host.
 func (h rebootHost) NotStarted() (names []string) {
 	for _, r := range h.a.kept.journal.Restarts() {
@@ -153,6 +189,53 @@ func (h rebootHost) NotStarted() (names []string) {
 func (h rebootHost) GoingDown() bool {
 	state := h.a.shutdown.guard.Status().State
 	return state == shutdown.Draining || state == shutdown.Released
+}
+
+// ShutdownPending implements reboot.Host.
+func (h rebootHost) ShutdownPending(ctx context.Context) (string, error) {
+	switch stopping, err := h.a.host.manager.Stopping(ctx); {
+	case err != nil && !errors.Is(err, systemd.ErrNotSystemd):
+		return "", err
+	case stopping:
+		return "systemd is shutting the host down", nil
+	}
+	kind, at, err := h.a.host.logind.Scheduled(ctx)
+	switch {
+	case err != nil && !systemd.Absent(err):
+		return "", err
+	case kind != "":
+		return fmt.Sprintf("logind has scheduled a %s for %s", kind, at.Format(time.RFC3339)), nil
+	}
+	return "", nil
+}
+
+// refusalTime bounds the question to the guard.
+const refusalTime = time.Second
+
+// Held implements reboot.Host.
+func (h rebootHost) Held() []reboot.Finding {
+	guard := h.a.shutdown.guard.Status()
+	states, queried := h.a.host.runtimes.Current()
+	v := reboot.Verdicts{Unstored: h.a.kept.folder.Health().Message, Unqueried: !queried, NotReady: map[string]string{}, KeepsPods: h.kubelet()}
+	for _, r := range slices.Concat(states, h.a.host.runtimes.Unreachable()) {
+		if !r.Ready {
+			v.NotReady[r.Name] = r.Message
+		}
+	}
+	for _, c := range h.a.reports.reporter.Clones() {
+		if c.Node == h.a.node() { // another name has a slot of its own
+			v.Twin = c.Message(h.a.node())
+		}
+	}
+	if protected, _, message := h.a.host.facts.Protected(guard); !protected {
+		v.Unprotected = message
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), refusalTime)
+	defer cancel()
+	if err := h.a.shutdown.guard.Refusal(ctx); err != nil {
+		v.Refusal = err.Error()
+	}
+	return v.Held()
 }
 
 // Reboot implements reboot.Host.

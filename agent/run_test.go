@@ -42,7 +42,7 @@ func ready(n *corev1.Node) corev1.NodeCondition {
 }
 
 // bound is the time limit for an event that normally takes milliseconds.
-const bound = 20 * time.Second
+const bound = 5 * time.Minute
 
 // manager is a service manager that receives notifications.
 type manager struct {

@@ -23,13 +23,16 @@ func (a *Agent) buildSelfDrain() {
 	})
 	node := controlplane.NodeReference(a.node())
 	s.selfDrainer = selfdrain.New(selfdrain.Options{
-		Policy:   a.selfDrainPolicy,
-		Jobs:     a.selfDrainJobs,
-		Drainer:  s.drainer,
-		Store:    a.kept.folder.File("self-drain"),
-		Boot:     a.host.boot,
-		Of:       a.plane.Type() + "/" + a.node(),
-		Now:      func() selfdrain.Instant { return selfdrain.Instant{Boot: uptime(), Wall: time.Now()} },
+		Policy:  a.selfDrainPolicy,
+		Jobs:    a.selfDrainJobs,
+		Drainer: s.drainer,
+		Store:   a.kept.folder.File("self-drain"),
+		Flush:   a.kept.flush,
+		Boot:    a.host.boot,
+		Of:      a.plane.Type() + "/" + a.node(),
+		Now: func() selfdrain.Instant {
+			return selfdrain.Instant{Boot: uptime(), Wall: time.Now(), Unset: !a.host.reader.ClockSet()}
+		},
 		Fix:      a.selfDrainFix,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
 		Log:      a.log,

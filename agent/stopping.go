@@ -39,6 +39,7 @@ type stopping struct {
 	drainer       *maintenance.Drainer
 	selfDrainer   *selfdrain.Controller
 	rebooter      *reboot.Controller // nil unless reboots are enabled
+	rebootEnd     *reboot.Controller // ends what is left of a reboot; nil if reboots are enabled
 	rebootChecks  *conditions.Runner // checks that may request a reboot
 }
 

@@ -3,12 +3,18 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/loop"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -27,5 +33,28 @@ func TestADrainForARebootIsUndoneWhereRebootsAreDisabled(t *testing.T) {
 	}
 	if got := rig.build(t).kept.journal.Restarts(); len(got) != 1 || got[0].ID != "web" || got[0].Outcome != "" {
 		t.Errorf("Restarts() = %+v, want what the drain has stopped pending", got)
+	}
+}
+
+// The reboot was disabled while the host had a slot of a lock server.
+func TestASlotIsGivenBackWhereRebootsAreDisabled(t *testing.T) {
+	for name, request := range map[string]*reboot.Request{
+		"the host has a slot": {ID: "a", Step: controlplane.RebootDraining, Attempt: reboot.Attempt{Locked: true, Lock: reboot.LockID{FleetLock: "https://locks.example", Group: "default"}}},
+		"nothing has begun":   nil,
+	} {
+		rig := newRig(t)
+		folder, err := statefile.Open(rig.cfg.State.Directory, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		folder.File("reboot").SaveNow(func() any { return reboot.Memory{Request: request} })
+		if err := folder.Close(); err != nil {
+			t.Fatal(err)
+		}
+		a := rig.build(t)
+		ends := slices.ContainsFunc(a.loops, func(l *loop.Loop) bool { return l.Name() == "reboot" })
+		if ends != (request != nil) || a.shutdown.rebooter != nil {
+			t.Errorf("%s: the loop that ends a reboot runs: %t, reboots are enabled: %t", name, ends, a.shutdown.rebooter != nil)
+		}
 	}
 }

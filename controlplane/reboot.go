@@ -66,7 +66,10 @@ type RebootRequest struct {
 // RebootSlot is the servers' answer to a request.
 type RebootSlot struct {
 	ID string `json:"id"` // of the request
-	// Granted is when the host received the slot; nil while it waits.
+	// Slot is GROUP/NUMBER of the slot that the answer is about, as in the record of its group. Without
+	// Granted, that slot has ended, and is never granted again. It is empty while the host waits.
+	Slot string `json:"slot,omitempty"`
+	// Granted is when the host received the slot; nil if it does not have one.
 	Granted *metav1.Time `json:"granted,omitempty"`
 	// Message says why the host waits, or which pods are still on its Node. Why is the reason in one
 	// word, and changes less often.

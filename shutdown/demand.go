@@ -24,6 +24,8 @@ var (
 	ErrDraining = errors.New("another drain is running; wait until it ends")
 	// ErrDrainsItself: a drain that the host decided is already running.
 	ErrDrainsItself = errors.New("the host drains itself")
+	// ErrUnstored: the drain ended early, because what it stops could not be stored.
+	ErrUnstored = errors.New("what is stopped cannot be stored")
 	// ErrCancelled: the drain was cancelled before its end.
 	ErrCancelled = errors.New("the drain was cancelled")
 )
@@ -52,7 +54,12 @@ type Demand struct {
 	Cause   string          // if the trigger is ByHost
 	// Began is the start of an interrupted or incomplete drain to continue; zero for a new one.
 	Began time.Time
+	// All stops critical pods, too, although the trigger does not.
+	All bool
 }
+
+// skipsCritical reports whether the drain leaves critical pods running.
+func (d Demand) skipsCritical() bool { return d.Trigger.SkipsCritical() && !d.All }
 
 // DrainManually is DrainOnDemand for a user, of all pods or of all except critical ones.
 func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*journal.Record)) (journal.Record, error) {
@@ -68,8 +75,10 @@ func (g *Guard) DrainManually(ctx context.Context, all bool, progress func(*jour
 // over from it. It calls progress with the record at every step. progress must not modify the
 // record and must not block. Pods that appear during the drain are stopped, too.
 //
-// Errors: ErrDelegated, ErrShuttingDown, ErrDraining or ErrDrainsItself if it is rejected; ErrCancelled with the
-// record so far.
+// A drain that the host decided stops no pod whose stop is not on disk.
+//
+// Errors: ErrDelegated, ErrShuttingDown, ErrDraining or ErrDrainsItself if it is rejected; ErrCancelled or
+// ErrUnstored with the record so far.
 func (g *Guard) DrainOnDemand(ctx context.Context, d Demand, progress func(*journal.Record)) (journal.Record, error) {
 	return g.demand(ctx, d.Trigger, func(answer chan outcome) { g.drainOnDemand(ctx, d, progress, answer) })
 }
@@ -139,12 +148,14 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	}
 	trigger, units := demand.Trigger, g.waiveUnits
 	g.options.Journal.BeginDrain(record, func(priority int32) bool {
-		return trigger.SkipsCritical() && priority >= plan.CriticalPriority
+		return demand.skipsCritical() && priority >= plan.CriticalPriority
 	})
-	if !trigger.SkipsCritical() { // otherwise keep the units: pods that are not drained may belong to them
+	if trigger == journal.TriggerManualAll { // otherwise keep the units: pods that are not drained may belong to them
 		g.options.Journal.WaiveUnits(func(string) bool { return true })
 	}
+	var store func(context.Context) error
 	if trigger.ByHost() {
+		store = g.stored
 		units = func(ctx context.Context, names []string) { g.holdUnits(ctx, record, names) }
 	}
 	run := g.ctx
@@ -159,8 +170,8 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	}
 	d := drain.New(drain.Options{
 		Log: g.log, Roster: g.roster, Phases: g.manualPhases(), Rules: g.options.Rules,
-		Start: start, SkipCritical: trigger.SkipsCritical(),
-		Record: record, Publish: show, UnitStops: units, Watch: ReturnWatch,
+		Start: start, SkipCritical: demand.skipsCritical(),
+		Record: record, Publish: show, UnitStops: units, Watch: ReturnWatch, Store: store,
 	})
 	g.manual = d
 	stop := context.AfterFunc(ctx, func() {
@@ -184,11 +195,24 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 		})
 		record := d.Record()
 		o := outcome{record: *record, teardowns: []<-chan struct{}{d.Idle()}}
-		if !record.CancelledAt.IsZero() || run.Err() != nil {
+		switch err := d.Unstored(); {
+		case err != nil:
+			o.err = fmt.Errorf("%w: %w", ErrUnstored, err)
+		case !record.CancelledAt.IsZero(), run.Err() != nil:
 			o.err = ErrCancelled
 		}
 		answer <- o
 	}()
+}
+
+// storeBound bounds the wait for the record of a drain that the host decided.
+const storeBound = 5 * time.Second
+
+// stored waits until the journal is on disk.
+func (g *Guard) stored(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeBound, fmt.Errorf("the disk did not answer within %v", storeBound))
+	defer cancel()
+	return g.options.Journal.Sync(ctx)
 }
 
 // EndManualDrain cancels a running manual drain. It returns when the drain has ended, after two

@@ -2,7 +2,10 @@ package shutdown_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -180,6 +183,87 @@ func TestAShutdownTakesOverFromADrainByTheHost(t *testing.T) {
 		}
 		if r.guard.Refusal(t.Context()) == nil {
 			t.Error("Refusal() = nil during a shutdown, want the drain refused")
+		}
+	})
+}
+
+// TestADrainByTheHostStopsOnlyWhatIsStored has a disk that fails before the drain, and one that fails while the first
+// pods are being stopped. A drain by a person does not depend on it.
+func TestADrainByTheHostStopsOnlyWhatIsStored(t *testing.T) {
+	const never = time.Hour
+	for name, c := range map[string]struct {
+		trigger journal.Trigger
+		fails   time.Duration // after the start of the drain
+		all     bool
+		stopped string
+	}{
+		"before a drain for a taint":  {journal.TriggerTaint, 0, false, ""},
+		"before a drain for a reboot": {journal.TriggerReboot, 0, true, ""},
+		"between its phases":          {journal.TriggerReboot, 5 * time.Second, true, "web"},
+		"before a drain by a person":  {journal.TriggerManualAll, 0, true, "web dns"},
+		"never, of all pods":          {journal.TriggerReboot, never, true, "web dns"},
+		"never, of regular pods":      {journal.TriggerReboot, never, false, "web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second, Restart: runtime.RestartUnlessStopped})
+				r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
+				r.start()
+				time.Sleep(time.Minute) // what the start wrote is on disk
+				breaks := func() {      // no file can be written where the folder was
+					if err := errors.Join(os.RemoveAll(filepath.Dir(r.path)), os.WriteFile(filepath.Dir(r.path), nil, 0o600)); err != nil {
+						t.Error(err)
+					}
+				}
+				if c.fails == 0 {
+					breaks()
+				} else {
+					defer time.AfterFunc(c.fails, breaks).Stop()
+				}
+				_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: c.trigger, Cause: "a test", All: c.all}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
+				if fails := c.trigger.ByHost() && c.fails != never; errors.Is(err, shutdown.ErrUnstored) != fails {
+					t.Errorf("DrainOnDemand() = %v, want that it cannot be stored: %t", err, fails)
+				}
+				var stopped []string
+				for _, s := range r.fake.Signals() {
+					stopped = append(stopped, strings.TrimSuffix(s.ContainerID, "-c"))
+				}
+				if got := strings.Join(stopped, " "); got != c.stopped {
+					t.Errorf("stopped = %q, want %q", got, c.stopped)
+				}
+			})
+		})
+	}
+}
+
+// TestADrainForARebootStopsCriticalPodsLast has a host that stops its regular pods, then all, and boots. Both are to be
+// started again after that.
+func TestADrainForARebootStopsCriticalPodsLast(t *testing.T) {
+	onHost(t, func(t *testing.T, r *rig) {
+		r.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
+		r.pod("db", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: 8 * time.Second, Restart: runtime.RestartUnlessStopped})
+		r.start()
+		d := shutdown.Demand{Trigger: journal.TriggerReboot, Cause: "reboot: kernel"}
+		record := drain(t, r, d, time.Minute)
+		r.expectSignals("db", "")
+		d.Began, d.All = record.StartedAt, true
+		record = drain(t, r, d, time.Minute)
+		if n := len(r.fake.Signals()); !record.Graceful || len(record.Pods) != 2 || n != 2 {
+			t.Errorf("record = %+v with %d signals, want both pods stopped once", record, n)
+		}
+		for _, p := range record.Pods {
+			if p.Outcome != journal.Stopped {
+				t.Errorf("pod %+v, want it stopped within its grace period", p)
+			}
+		}
+		r.stop()
+		r.boot = "two"
+		r.start()
+		if !r.guard.UndoDrain(t.Context(), record.StartedAt) {
+			t.Error("UndoDrain() = false, want that the boot knows the drain")
+		}
+		if got := pending(r.options.Journal); got != "db-c after a drain, web-c after a drain" {
+			t.Errorf("pending = %q after the boot, want both", got)
 		}
 	})
 }

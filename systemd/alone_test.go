@@ -38,7 +38,7 @@ func TestStopAlone(t *testing.T) {
 		err error
 	}
 	ended := make(chan end, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	go func() {
 		ran, err := m.StopAlone(ctx, "k3s.service")
@@ -97,7 +97,7 @@ func TestAStopIsAwaitedWhileSystemdReexecutes(t *testing.T) {
 		fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: active}})
 	}
 	state("active")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {

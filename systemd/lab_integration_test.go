@@ -53,13 +53,13 @@ func (b *realBed) StartBus(t testing.TB) {
 
 func (b *realBed) AwaitDown(t testing.TB) time.Time {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if started := b.login.Manager.StartedUnits(); len(started) > b.seen {
 			b.seen++
 			return started[b.seen-1].Time
 		}
 	}
-	t.Fatal("logind has not brought the system down after 30s")
+	t.Fatal("logind has not brought the system down")
 	return time.Time{}
 }
 

@@ -24,7 +24,7 @@ import (
 	"hostler.io/hostler/systemd/systemdtest"
 )
 
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // newLogind returns a Logind for a fake, closed at the end of the test.
 func newLogind(t *testing.T, fake *systemdtest.Fake) *systemd.Logind {

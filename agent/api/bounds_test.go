@@ -24,7 +24,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	flood.Serve(t, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { flood.Write(w, `{"node":{"name":"`, "x") }))
-	client := api.NewClient(path)
+	client := api.Patient(api.NewClient(path))
 	for name, call := range map[string]func() error{
 		"Status()": func() error { _, err := client.Status(t.Context()); return err },
 		"Fleet()": func() error {

@@ -46,11 +46,12 @@ func (e *UnreachableError) Unwrap() error { return e.Cause }
 type Client struct {
 	socket string
 	http   http.Client
+	answer time.Duration // bounds a request that is not streamed
 }
 
 // NewClient returns a client of the agent at socket. It connects with each call.
 func NewClient(socket string) *Client {
-	c := &Client{socket: socket}
+	c := &Client{socket: socket, answer: answerTime}
 	c.http.Transport = &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },
@@ -159,7 +160,7 @@ func (c *Client) Collect(ctx context.Context, req CollectRequest, progress func(
 
 // ask sends a request and decodes the answer.
 func ask[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, c.answer)
 	defer cancel()
 	resp, err := c.do(ctx, method, path, body)
 	if err != nil {

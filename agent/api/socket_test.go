@@ -139,7 +139,7 @@ func TestOneUsersConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	if err := full.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := full.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(full), nil)
@@ -152,7 +152,7 @@ func TestOneUsersConnectionsAreBounded(t *testing.T) {
 		t.Errorf("one connection more than may be open = %s %+v, %v, want 503 and why", resp.Status, e, err)
 	}
 	held[0].Close()
-	for end := time.Now().Add(20 * time.Second); ; { // until the server has noticed
+	for end := time.Now().Add(5 * time.Minute); ; { // until the server has noticed
 		if _, err := api.NewClient(socket).Status(t.Context()); err == nil {
 			break
 		} else if time.Now().After(end) {

@@ -47,6 +47,15 @@ func (b *Backend) Cordon(ctx context.Context, unschedulable bool) (maintenance.C
 	return b.Drainer.Cordon(ctx, unschedulable)
 }
 
+// Leave implements api.Drainer. A reboot in progress ends at once: the host has no slot any more.
+func (b *Backend) Leave(ctx context.Context) (maintenance.LeaveReport, error) {
+	report, err := b.Drainer.Leave(ctx)
+	if b.Controller != nil {
+		b.Controller.Reconfigured()
+	}
+	return report, err
+}
+
 // Reboot implements api.Rebooter.
 func (b *Reboots) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error) {
 	if err := b.enabled(); err != nil {
@@ -69,8 +78,9 @@ func (b *Reboots) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 		return api.RebootPlan{}, err
 	}
 	cfg := b.Settings.Config()
-	drain, err := b.Drainer.DrainPlan(ctx, maintenance.DrainRequest{})
+	drain, err := b.Drainer.DrainPlan(ctx, maintenance.DrainRequest{All: true})
 	report := b.Controller.Report()
+	report.Held = b.Controller.Held()
 	p := api.RebootPlan{
 		Report: report, Node: drain.Node, Group: cfg.Reboot.Group, Drain: drain,
 		RestartAfterBoot: cfg.Shutdown.RestartAfterBoot, Command: cfg.Reboot.Command, Window: b.Settings.Policies().Reboot.Window(time.Now(), report.Longest.Duration),

@@ -30,7 +30,7 @@ and for a slot of its group, is cordoned, stops its pods in their phases, runs
 reboot.command, and gives the slot back when it is Ready again and its checks
 pass. To follow it, run hostler status. It needs reboot.enabled: true.`
 	cmd.Flags().StringVar(&ask.Reason, "reason", "", "why, for everybody who sees the reboot: `TEXT` of at most 100 characters")
-	cmd.Flags().BoolVar(&ask.Now, "now", false, "wait neither for a window nor for checks nor for a slot; pods are stopped in order all the same. If a request waits, --reason may be omitted")
+	cmd.Flags().BoolVar(&ask.Now, "now", false, "wait neither for a window nor for checks nor for a slot; pods are stopped in order all the same. The output names the faults of the host that this overrides. If a request waits, --reason may be omitted")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what the reboot would wait for and do, and change nothing; group hostler may run this")
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the reboot: start the stopped containers that hostler starts, uncordon, give the slot back")
 	for _, other := range []string{"dry-run", "now", "reason"} {
@@ -55,6 +55,13 @@ func requestReboot(ctx context.Context, out *output, request func(context.Contex
 			}
 		default:
 			t.line("reboot requested: %s; to follow it, run `hostler status`", r.Reason)
+			for _, f := range r.Held {
+				verb := "held up by:"
+				if r.Now {
+					verb = "overrides: "
+				}
+				t.line("%s %s", verb, withHint(f))
+			}
 		}
 	})
 }
@@ -77,7 +84,14 @@ func showReboot(ctx context.Context, c *api.Client, out *output, now bool) error
 			t.line("%s", ignored(p.Ignored))
 		}
 		for _, f := range p.Undecided {
-			t.line("held up by:   %s", strings.TrimSuffix(f.String()+": "+f.Hint, ": "))
+			t.line("held up by:   %s", withHint(f))
+		}
+		for _, f := range p.Held {
+			verb := "held up by:"
+			if now {
+				verb = "overrides: "
+			}
+			t.line("%s   %s", verb, withHint(f))
 		}
 		slot := "none is needed: no other host shares this control plane"
 		switch {
@@ -92,7 +106,7 @@ func showReboot(ctx context.Context, c *api.Client, out *output, now bool) error
 		}
 		stops := p.Drain.Refusal
 		if stops == "" {
-			stops = fmt.Sprintf("cordon, stop %s in at most %v (to see them, run `hostler drain --dry-run`)", count(len(p.Drain.Pods()), "pod"), p.Drain.Bound.Duration)
+			stops = fmt.Sprintf("cordon, stop %s in at most %v (to see them, run `hostler drain --all --dry-run`)", count(len(p.Drain.Pods()), "pod"), p.Drain.Bound.Duration)
 		}
 		t.line("then:    %s", stops)
 		t.line("         `%s`, then wait until the Node is Ready for %v and the containers that hostler starts run", p.Command, p.ReadyFor.Duration)
@@ -104,6 +118,9 @@ func showReboot(ctx context.Context, c *api.Client, out *output, now bool) error
 		}
 	})
 }
+
+// withHint formats a finding and what to do about it.
+func withHint(f reboot.Finding) string { return strings.TrimSuffix(f.String()+": "+f.Hint, ": ") }
 
 // describeReboot describes the state of the reboot in one line.
 func describeReboot(out *output, r *reboot.Report) string {
@@ -131,6 +148,8 @@ func describeReboot(out *output, r *reboot.Report) string {
 	switch r.Step {
 	case controlplane.RebootGranted, controlplane.RebootDraining:
 		next = "; to cancel it and start its pods again, run `hostler reboot --cancel`"
+	case controlplane.RebootRebooting:
+		next = "; if the host does not go down, run `hostler reboot --cancel`"
 	case controlplane.RebootVerifying:
 		next = "; to end its checks and give the slot back, run `hostler reboot --cancel`"
 	}

@@ -72,6 +72,9 @@ func rebootStuck() api.Status {
 func (b *backend) Reboot(ctx context.Context, ask reboot.Ask) (reboot.Report, error) {
 	r := *rebootAt(controlplane.RebootWanted, "")
 	r.Reason, r.By, r.Now = ask.Reason, "alice", ask.Now
+	if ask.Now {
+		r.Held = []reboot.Finding{{Source: "runtime docker", Message: "no answer", Hint: "see check runtimes of `hostler doctor`"}}
+	}
 	return r, b.answer(ctx)
 }
 
@@ -82,10 +85,11 @@ func (b *backend) CancelReboot(ctx context.Context) (reboot.Report, error) {
 }
 
 func (b *backend) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
-	drain, err := b.DrainPlan(ctx, maintenance.DrainRequest{})
+	drain, err := b.DrainPlan(ctx, maintenance.DrainRequest{All: true})
 	r := *rebootAt(controlplane.RebootWaiting, "all slots of the group are held: rack3-node02 since 2026-11-20T03:05:00Z")
 	r.Ignored = []reboot.Finding{{Source: "needs-restarting", Message: "glibc was updated"}}
 	r.Undecided = []reboot.Finding{{Source: "new-kernel", Message: "linux-version is not installed", Hint: "to run it manually: /etc/hostler/reboot.d/new-kernel"}}
+	r.Held = []reboot.Finding{{Source: "runtime docker", Message: "no answer", Hint: "see check runtimes of `hostler doctor`"}}
 	return api.RebootPlan{
 		Report: r,
 		Node:   drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",

@@ -329,7 +329,8 @@ func drains(out *output, s api.Status) string {
 		case left > 0:
 			parts = append(parts, out.yellow(fmt.Sprintf("at %s, in %s: %s for %s; to prevent it, %s", at, age(left), d.Cause, age(out.now().Sub(d.Since)), d.Hint)))
 		default:
-			parts = append(parts, out.yellow(fmt.Sprintf("due since %s: %s; to prevent it, %s", at, d.Cause, d.Hint)))
+			cause := strings.TrimSuffix(d.Cause+"; it does not begin: "+d.Message, "; it does not begin: ")
+			parts = append(parts, out.yellow(fmt.Sprintf("due since %s: %s; to prevent it, %s", at, cause, d.Hint)))
 		}
 	}
 	r := ownDrain(s)

@@ -19,7 +19,7 @@ import (
 
 const (
 	// patience bounds each wait of a watch.
-	patience      = time.Minute
+	patience      = 5 * time.Minute
 	watchInterval = 50 * time.Millisecond
 )
 

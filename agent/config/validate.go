@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"math"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/configfile"
 	"hostler.io/hostler/internal/trust"
@@ -190,8 +190,8 @@ func (k *checker) runtimes(r Runtimes) {
 
 func (k *checker) loops(c Config) {
 	duration := time.Duration(c.Lease.Duration)
-	k.Require(duration >= time.Second && duration%time.Second == 0 && duration <= math.MaxInt32*time.Second,
-		"lease.duration", "%s is not a number of whole seconds that a Lease can hold", c.Lease.Duration)
+	k.Require(duration >= time.Second && duration%time.Second == 0 && duration <= controlplane.LongestLease,
+		"lease.duration", "%s is not a number of whole seconds from 1s to %s: a longer Lease would not show in time that the host is dead", c.Lease.Duration, Duration(controlplane.LongestLease))
 	k.Require(c.Lease.RenewInterval > 0 && 2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
 		"%s is not above 0 and below half of %s: one lost renewal would end the lease",
 		k.Own("lease.renewInterval", c.Lease.RenewInterval), k.Other("lease.duration", c.Lease.Duration))

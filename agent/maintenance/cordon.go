@@ -20,6 +20,9 @@ import (
 // diskTimeout bounds the wait for a disk.
 const diskTimeout = 2 * time.Second
 
+// errDisk is why a write was given up.
+var errDisk = fmt.Errorf("the disk did not answer within %v", diskTimeout)
+
 // Cordon marks the Node unschedulable or schedulable, as a user requested.
 func (d *Drainer) Cordon(ctx context.Context, unschedulable bool) (CordonReport, error) {
 	reporting, cancel := context.WithTimeout(ctx, report.WriteTimeout)

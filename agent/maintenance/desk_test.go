@@ -35,6 +35,7 @@ type desk struct {
 	client *controlplanetest.Fake
 	store  *statefile.Values
 	notes  *statefile.Values
+	folder string // of the journal
 }
 
 func bubble(t *testing.T, test func(t *testing.T, d *desk)) {
@@ -117,7 +118,8 @@ func (d *desk) guarded(t *testing.T, pods ...runtimetest.ContainerSpec) (*mainte
 		fake.RunPod(runtimetest.PodSpec{ID: c.Name, Name: c.Name, Namespace: "ns", Labels: c.Labels, Containers: []runtimetest.ContainerSpec{c}})
 	}
 	var err error
-	d.Journal = journal.Open(filepath.Join(t.TempDir(), "shutdown.json"), "one", d.Log)
+	d.folder = filepath.Join(t.TempDir(), "state")
+	d.Journal = journal.Open(filepath.Join(d.folder, "shutdown.json"), "one", d.Log)
 	d.Guard, err = shutdown.New(shutdown.Options{Phases: plan.Defaults(), Runtime: fake, Log: d.Log, Journal: d.Journal})
 	if err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func (d *Drainer) Drain(ctx context.Context, req DrainRequest, progress func(Dra
 func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, announcement string, progress func(*journal.Record)) (journal.Record, error) {
 	node := controlplane.NodeReference(d.o.Node)
 	begin := sync.OnceFunc(func() { // called at the first step, because the guard may reject the drain
-		d.o.Log.Info("drain", "by", who, "all", !demand.Trigger.SkipsCritical())
+		d.o.Log.Info("drain", "by", who, "all", demand.All || !demand.Trigger.SkipsCritical())
 		d.o.Recorder.Record(node, corev1.EventTypeNormal, "DrainStarted", announcement)
 	})
 	record, err := d.o.Guard.DrainOnDemand(ctx, demand, func(r *journal.Record) {
@@ -114,7 +114,9 @@ func (d *Drainer) stopPods(ctx context.Context, demand shutdown.Demand, who, ann
 	final := record // a copy: the journal's record must not change any more
 	record.Earlier = d.o.Journal.PutDrained(&final)
 	if r := d.o.Journal.Drained(); r != nil && r.StartedAt.Equal(record.StartedAt) && !r.UndoneAt.IsZero() {
-		d.Undo(context.WithoutCancel(ctx), Order{Began: record.StartedAt}) // start what a runtime has stopped since, too
+		if _, err := d.Undo(context.WithoutCancel(ctx), Order{Began: record.StartedAt}); err != nil { // start what a runtime has stopped since, too
+			d.o.Log.Warn("undone drain not stored", "error", err)
+		}
 	}
 	switch {
 	case err != nil && record.StartedAt.IsZero():

@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,18 +17,41 @@ type Order struct {
 	Trigger journal.Trigger
 	Cause   string    // for messages
 	Began   time.Time // start of the record to continue; zero for a new drain
+	All     bool      // critical pods, too
 }
 
-// DrainForCause runs an automatic drain, which stops all pods except critical ones. It does not
-// cordon the Node: a taint already repels pods, and without a Lease the control plane is
-// unreachable. It calls began with the start of the record before the first stop. It continues an
-// interrupted drain.
-func (d *Drainer) DrainForCause(ctx context.Context, o Order, began func(time.Time)) (journal.Record, error) {
+// DrainForCause runs an automatic drain. It stops all pods except critical ones, or all with Order.All. It does not
+// cordon the Node: a taint already repels pods, and without a Lease the control plane is unreachable. It calls
+// began, which stores the start of the record, before the first stop. If began returns an error, no pod is stopped.
+// It continues an interrupted drain. If it returns no error, what it has stopped is on the disk.
+func (d *Drainer) DrainForCause(ctx context.Context, o Order, began func(time.Time) error) (journal.Record, error) {
 	if err := d.mayDrain(ctx); err != nil {
 		return journal.Record{}, err
 	}
-	demand := shutdown.Demand{Trigger: o.Trigger, Cause: o.Cause, Began: o.Began}
-	return d.stopPods(ctx, demand, "hostler: "+o.Cause, fmt.Sprintf("stops all pods but critical ones: %s", o.Cause), func(r *journal.Record) { began(r.StartedAt) })
+	start := cmp.Or(o.Began, time.Now().UTC().Round(0))
+	if err := began(start); err != nil {
+		return journal.Record{}, fmt.Errorf("drain: no pod was stopped: %w", err)
+	}
+	what := "all pods but critical ones"
+	if o.All {
+		what = "all pods"
+	}
+	demand := shutdown.Demand{Trigger: o.Trigger, Cause: o.Cause, Began: start, All: o.All}
+	record, err := d.stopPods(ctx, demand, "hostler: "+o.Cause, fmt.Sprintf("stops %s: %s", what, o.Cause), func(*journal.Record) {})
+	if err == nil {
+		err = d.synced(ctx)
+	}
+	return record, err
+}
+
+// synced waits until the journal is on the disk.
+func (d *Drainer) synced(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), diskTimeout, errDisk)
+	defer cancel()
+	if err := d.o.Journal.Sync(ctx); err != nil {
+		return fmt.Errorf("cannot store which pods a drain has stopped: %w", err)
+	}
+	return nil
 }
 
 // cordonedBy names who cordoned a Node for a reboot.
@@ -63,12 +87,12 @@ func (d *Drainer) cordonToReboot(ctx context.Context, want report.Decision) erro
 }
 
 // Undo starts the containers again that a drain has stopped, as after a cancelled shutdown. It
-// returns whether there is a record of the drain.
-func (d *Drainer) Undo(ctx context.Context, o Order) bool {
-	undone := d.o.Guard.UndoDrain(ctx, o.Began)
-	// The caller forgets the drain after that. So it must be on disk.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), diskTimeout)
-	defer cancel()
-	d.o.Journal.Flush(ctx)
-	return undone
+// returns whether there is a record of the drain. After an error, the caller must not forget the drain: it may not
+// be undone, or that is not on the disk.
+func (d *Drainer) Undo(ctx context.Context, o Order) (undone bool, err error) {
+	undone = d.o.Guard.UndoDrain(ctx, o.Began)
+	if err := ctx.Err(); err != nil {
+		return undone, err
+	}
+	return undone, d.synced(ctx)
 }

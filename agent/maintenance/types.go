@@ -71,11 +71,11 @@ type LeaveReport struct {
 }
 
 // PodsToStop counts the pods that a drain stops. Critical pods count only if the drain is of all
-// pods.
+// pods, or has stopped them.
 func PodsToStop(r journal.Record) int {
 	n := 0
 	for _, p := range r.Pods {
-		if p.Outcome != journal.Skipped && (!r.Trigger.SkipsCritical() || p.Priority < plan.CriticalPriority) {
+		if p.Outcome != journal.Skipped && (!r.Trigger.SkipsCritical() || p.Priority < plan.CriticalPriority || !p.StartedAt.IsZero()) {
 			n++
 		}
 	}

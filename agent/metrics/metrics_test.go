@@ -18,7 +18,7 @@ import (
 )
 
 // bound is the time limit for an event that normally takes milliseconds.
-const bound = 20 * time.Second
+const bound = 5 * time.Minute
 
 // nothing is a State in which nothing is known.
 func nothing() metrics.State { return metrics.State{} }

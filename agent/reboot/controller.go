@@ -1,18 +1,15 @@
 // Package reboot reboots the host when a reboot is requested and the host has its turn.
 //
 // It owns the reboot request across restarts of the agent and boots: start, reason, step, and what the host
-// waits for. Decide is pure. Each step is written to the disk and to the Node before it is carried out.
+// waits for. Decide is pure. Each step is written to the disk and to the Node before it is carried out: a step
+// that cannot be stored is not begun.
 // Package maintenance stops the pods. If a kubelet runs them, a server evicts them instead. A Lock decides
 // whose turn it is.
 package reboot
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"log/slog"
-	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,9 +18,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/bounded"
-	"hostler.io/hostler/internal/hint"
 	"hostler.io/hostler/internal/loop"
-	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -32,8 +27,6 @@ const (
 	interval = 10 * time.Second
 	// callTime bounds a call to the control plane or to a lock.
 	callTime = 10 * time.Second
-	// diskTime bounds a write to the disk.
-	diskTime = 2 * time.Second
 	// endBound is how long Run, when it ends, waits for the end of a drain.
 	endBound = 5 * time.Second
 	// mostReason bounds the reason that a person gives, in bytes.
@@ -44,9 +37,14 @@ const (
 type Host interface {
 	// Wanted returns the files and checks that request a reboot, and those whose result is not known.
 	Wanted() (wanted, undecided []Finding)
-	// Drain stops all pods except critical ones, until ctx ends. It calls note with the start of the record
-	// before the first stop. began is the start of an interrupted drain to continue, or zero.
-	Drain(ctx context.Context, cause string, began time.Time, note func(time.Time)) (journal.Record, error)
+	// Held returns why a reboot now would harm, although no file or check holds it up: hostler cannot stop the
+	// pods, or cannot start them again.
+	Held() []Finding
+	// Drain stops all pods except critical ones, or all, until ctx ends. It calls note with the start of the
+	// record before the first stop. If note returns an error, Drain stops nothing and returns that error. began is
+	// the start of an interrupted drain to continue, or zero. If Drain returns no error, its record is on the
+	// disk.
+	Drain(ctx context.Context, cause string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error)
 	// Undo starts the containers again that the drain with this start has stopped. It is idempotent. After an
 	// error, it may not have done so.
 	Undo(ctx context.Context, began time.Time) error
@@ -58,10 +56,15 @@ type Host interface {
 	EmptiedByServer() bool
 	// HasNode reports whether the host has a Node on the control plane, or is configured to have one.
 	HasNode() bool
+	// Left reports whether a person has deregistered the host.
+	Left() bool
 	// NotStarted returns the containers that should be running again after the reboot, and are not.
 	NotStarted() []string
 	// GoingDown reports whether the host is shutting down.
 	GoingDown() bool
+	// ShutdownPending describes a shutdown that is in progress or scheduled; empty if there is none. It asks
+	// systemd.
+	ShutdownPending(ctx context.Context) (string, error)
 	// Reboot runs the configured command.
 	Reboot(ctx context.Context) error
 }
@@ -91,6 +94,8 @@ type Options struct {
 	Policy func() Policy
 	Host   Host
 	Lock   Lock
+	// Change describes what may have changed since a reboot began.
+	Change Change
 	Client controlplane.Client
 	// Machine identifies this machine, since another one may own the Node of that name.
 	Machine controlplane.Identity
@@ -100,6 +105,16 @@ type Options struct {
 	// Announce publishes an Event.
 	Announce func(kind, reason, message string)
 	Log      *slog.Logger
+}
+
+// Change describes a configuration that may not be the one with which a reboot began.
+type Change struct {
+	ID LockID // of Options.Lock
+	// Open returns a lock of an earlier configuration, to give it back. If it is nil, there was none.
+	Open func(LockID) (Lock, error)
+	// Disabled reports that hostler must not reboot the host any more. The Controller then only ends what is
+	// left of a reboot.
+	Disabled bool
 }
 
 // Controller carries out reboots of this host. Its exported methods are safe for concurrent use.
@@ -112,98 +127,29 @@ type Controller struct {
 	memory     Memory
 	found      found     // findings of the last round
 	unanswered time.Time // since when the request for a slot has no answer, by the monotonic clock; zero if it has one
+	unstored   error     // why the memory is not on the disk; nil if it is
+	command    command   // progress of `reboot.command`
 
-	round round // owned by Run's goroutine
+	disk  *bounded.Serial // waits until the stored memory is on the disk
+	round round           // owned by Run's goroutine
 }
 
 // found has the findings of one round.
-type found struct{ wanted, undecided []Finding }
+type found struct{ wanted, undecided, held []Finding }
 
 // New returns a Controller that continues with the stored Memory.
 func New(o Options) *Controller {
-	c := &Controller{o: o, log: o.Log.With("component", "reboot"), wake: loop.NewSignal()}
+	c := &Controller{o: o, log: o.Log.With("component", "reboot"), wake: loop.NewSignal(), disk: bounded.NewSerial(o.Flush)}
 	c.found.undecided = []Finding{{Source: "reboot.sentinels, reboot.checks", Message: "files and checks have not run since the agent started", Pending: true}}
 	o.Store.Load(&c.memory)
 	c.round.node = node{client: o.Client, name: o.Node, machine: o.Machine, seen: make(chan *corev1.Node)}
 	return c
 }
 
-// Ask is a person's request for a reboot.
-type Ask struct {
-	Reason string `json:"reason"` // with Now, empty for the reason of the request that waits
-	Now    bool   `json:"now"`    // reboot without a slot and outside of windows
-}
+// Held returns why a reboot in turn would wait now, apart from files and checks.
+func (c *Controller) Held() []Finding { return c.o.Host.Held() }
 
-// Request requests a reboot for a person. If a reboot already waits, the new reason replaces the old one.
-func (c *Controller) Request(who string, a Ask) (Report, error) {
-	defer c.onDisk(context.Background())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.o.Now()
-	reason := sanitize.Text(strings.TrimSpace(a.Reason), mostReason)
-	waits := c.memory.Request.active() && !c.memory.Request.running()
-	if reason == "" && a.Now && waits {
-		reason = c.memory.Request.Reason
-	}
-	switch r := c.memory.Request; {
-	case reason == "" && (waits || !r.active()):
-		return c.report(), &hint.Error{Message: "the reason of the reboot is missing", Hint: "say why the host is to reboot: --reason TEXT", Status: http.StatusBadRequest}
-	case !r.active():
-		c.memory.Request = c.request(reason, now)
-		if r != nil { // not undone yet
-			c.memory.Request.Attempt = Attempt{Drain: r.Attempt.Drain, Locked: r.Attempt.Locked}
-		}
-	case r.running():
-		return c.report(), &hint.Error{Message: fmt.Sprintf("the host is already at step %s of a reboot", r.Step), Hint: "`hostler status` shows how far it is"}
-	default:
-		next := *r
-		next.Reason, next.Cancelled, next.Attempt.RetryAt = reason, "", time.Time{}
-		c.memory.Request = &next
-	}
-	c.memory.Request.By, c.memory.Request.Now = who, a.Now
-	c.memory.Waived, c.memory.WaivedBoot = nil, ""
-	c.requested(who)
-	c.wake.Send()
-	return c.report(), nil
-}
-
-// request returns a new request. The caller holds mu.
-func (c *Controller) request(reason string, now time.Time) *Request {
-	return &Request{ID: rand.Text(), Step: controlplane.RebootWanted, Since: now, Wanted: now, Reason: reason, Boot: c.o.Boot}
-}
-
-// requested logs a new request, publishes an Event, and stores the request. The caller holds mu.
-func (c *Controller) requested(who string) {
-	r := c.memory.Request
-	c.log.Info("reboot requested", "by", who, "reason", r.Reason, "now", r.Now)
-	c.o.Announce(corev1.EventTypeNormal, "RebootRequested", r.Reason)
-	c.save()
-}
-
-// Cancel cancels the reboot for a person. The files and checks that request it now are ignored until the next
-// boot.
-func (c *Controller) Cancel(who string) (Report, error) {
-	defer c.onDisk(context.Background())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.memory.Request
-	switch {
-	case !r.active():
-		return c.report(), &hint.Error{Message: "no reboot is wanted", Hint: "`hostler reboot --dry-run` shows what would request one"}
-	case r.Step == controlplane.RebootRebooting:
-		return c.report(), &hint.Error{Message: "the reboot was already started and cannot be cancelled", Hint: "`hostler status` shows the shutdown"}
-	}
-	next := *r
-	next.Cancelled = who
-	c.memory.Request = &next
-	c.memory.waive(c.o.Boot, c.found.wanted)
-	c.log.Info("reboot cancelled", "by", who, "step", r.Step)
-	c.save()
-	c.wake.Send()
-	return c.report(), nil
-}
-
-// Reconfigured makes the Controller decide again, with the new configuration.
+// Reconfigured makes the Controller decide again, with the new configuration or state of the host.
 func (c *Controller) Reconfigured() { c.wake.Send() }
 
 // Report is the state of the reboot in `hostler status -o json`.
@@ -214,6 +160,8 @@ type Report struct {
 	Ignored   []Finding `json:"ignored,omitempty"`
 	Undecided []Finding `json:"undecided"` // files and checks without a known result
 	Past      []Past    `json:"past"`
+	// Held says why a reboot in turn waits, apart from files and checks. A request with Now overrides that.
+	Held []Finding `json:"held,omitempty"`
 	// Problem says why a person should check the reboot; absent if there is no reason.
 	Problem string `json:"problem,omitempty"`
 	// Longest is the longest time of a past reboot, from the slot to the end; zero if none is known.
@@ -234,7 +182,7 @@ func (c *Controller) Report() Report {
 
 // report is Report for a caller that holds mu.
 func (c *Controller) report() Report {
-	r := Report{Undecided: c.found.undecided, Past: c.memory.Past, Longest: metav1.Duration{Duration: c.memory.longest()}}
+	r := Report{Undecided: c.found.undecided, Held: c.found.held, Past: c.memory.Past, Longest: metav1.Duration{Duration: c.memory.longest()}}
 	r.Wanting, r.Ignored = c.memory.unwaived(c.o.Boot, c.found.wanted)
 	if c.memory.Request != nil {
 		copied := *c.memory.Request
@@ -244,37 +192,9 @@ func (c *Controller) report() Report {
 			unanswered = time.Since(c.unanswered)
 		}
 		r.Problem = problem(copied, c.o.Now(), unanswered)
+		if c.unstored != nil {
+			r.Problem = "cannot store its step: " + c.unstored.Error()
+		}
 	}
 	return r
-}
-
-// save stores the memory. The caller holds mu.
-func (c *Controller) save() {
-	snapshot := c.memory
-	c.o.Store.SaveNow(func() any { return snapshot })
-}
-
-// edit changes the request, and stores it with the rest of the memory unless only its message has changed. It calls
-// change with mu held.
-func (c *Controller) edit(change func(*Request)) Request {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := *c.memory.Request
-	next := before
-	change(&next)
-	c.memory.Request = &next
-	before.Message = next.Message
-	if next != before {
-		c.save()
-	}
-	return next
-}
-
-// onDisk waits until the stored memory is on the disk.
-func (c *Controller) onDisk(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, diskTime)
-	defer cancel()
-	if err := bounded.Call(ctx, c.o.Flush); err != nil {
-		c.log.Warn("cannot write the step of the reboot to the disk", "error", err)
-	}
 }

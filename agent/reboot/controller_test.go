@@ -19,8 +19,12 @@ import (
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown/journal"
 )
+
+// identity is of the machine of the tests.
+var identity = controlplane.Identity{MachineID: "m"}
 
 const sentinel = "/run/reboot-required"
 
@@ -29,8 +33,15 @@ type machine struct {
 	t     *testing.T
 	plane *controlplanetest.Fake
 
-	mu        sync.Mutex // guards the fields below
-	stored    []byte     // the memory on disk
+	mu        sync.Mutex   // guards the fields below
+	stored    []byte       // the memory on disk
+	unsaved   func() any   // the memory that a fault of the disk keeps from it; nil if there is none
+	disk      func() error // fault of the disk; nil if it works
+	uncordon  error        // error of Uncordon
+	left      bool         // a person has deregistered the host
+	held      []reboot.Finding
+	pending   string // a shutdown that systemd has scheduled
+	change    reboot.Change
 	boot      int
 	group     string
 	clock     time.Duration // offset of the wall clock until the next boot
@@ -38,6 +49,7 @@ type machine struct {
 	undecided []reboot.Finding
 	policy    reboot.Policy
 	drains    func() (time.Duration, error) // duration and error of the next drain
+	critical  func() (time.Duration, error) // the same of critical pods; nil for no time
 	early     bool                          // the checks after the boot began before the drain was undone
 	hangs     bool                          // a drain ends only after its duration
 	command   func() error                  // next reboot command; nil reboots the host after five seconds
@@ -45,6 +57,11 @@ type machine struct {
 	undone    bool                          // the drain was undone
 	cordoned  string                        // who cordoned the Node; empty if it is not cordoned
 	turn      reboot.Turn
+	asks      func()          // called by each request for the lock
+	returned  []reboot.LockID // slots of earlier configurations that were given back
+	commands  int             // runs of the reboot command
+	drained   int             // drains
+	lock      reboot.Lock     // nil for the machine itself
 	released  int
 	refuses   error // error that Release returns
 	events    []string
@@ -84,6 +101,7 @@ func (m *machine) starts() {
 	boot := 0
 	m.locked(func() { m.boot++; boot = m.boot })
 	m.edit(func(n *corev1.Node) {
+		n.Status.NodeInfo.MachineID = identity.MachineID
 		n.Status.NodeInfo.BootID = m.bootID()
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "starting", Reason: "Boot"}}
 	})
@@ -106,8 +124,12 @@ func (m *machine) edit(change func(*corev1.Node)) {
 
 // agent starts an agent in the current boot.
 func (m *machine) agent() {
+	var lock reboot.Lock = m
+	if m.lock != nil {
+		lock = m.lock
+	}
 	m.Controller = reboot.New(reboot.Options{
-		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: m, Client: m.plane, Store: m, Flush: func() error { return nil },
+		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: lock, Client: m.plane, Machine: identity, Store: m, Flush: m.flush, Change: m.change,
 		Now:    func() (now time.Time) { m.locked(func() { now = time.Now().Add(m.clock) }); return now },
 		Policy: func() (p reboot.Policy) { m.locked(func() { p = m.policy }); return p },
 		Announce: func(_, reason, message string) {
@@ -167,7 +189,32 @@ func (m *machine) Load(into any) {
 }
 
 func (m *machine) SaveNow(snapshot func() any) {
-	m.locked(func() { m.stored, _ = json.Marshal(snapshot()) })
+	m.locked(func() {
+		if m.unsaved = snapshot; m.disk == nil {
+			m.save()
+		}
+	})
+}
+
+// save writes the memory to the disk. The caller holds mu.
+func (m *machine) save() {
+	if m.unsaved != nil {
+		m.stored, _ = json.Marshal(m.unsaved())
+		m.unsaved = nil
+	}
+}
+
+// flush is the end of a write. A fault may hang until it is repaired, and writes the memory then.
+func (m *machine) flush() error {
+	var fault func() error
+	m.locked(func() { fault = m.disk })
+	if fault != nil {
+		if err := fault(); err != nil {
+			return err
+		}
+	}
+	m.locked(m.save)
+	return nil
 }
 
 func (m *machine) Wanted() (wanted, undecided []reboot.Finding) {
@@ -175,14 +222,27 @@ func (m *machine) Wanted() (wanted, undecided []reboot.Finding) {
 	return wanted, undecided
 }
 
-func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note func(time.Time)) (journal.Record, error) {
-	m.announced(controlplane.RebootDraining)
+func (m *machine) Drain(ctx context.Context, _ string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error) {
+	step := controlplane.RebootDraining
+	if all {
+		step = controlplane.RebootRebooting
+	}
+	m.announced(step)
 	var takes time.Duration
 	var fails error
-	m.locked(func() { takes, fails = m.drains(); m.undone = false })
-	if began.IsZero() {
-		note(time.Now())
+	if !all {
+		m.locked(func() { takes, fails = m.drains(); m.undone = false })
 	}
+	if began.IsZero() {
+		if err := note(time.Now()); err != nil {
+			return journal.Record{}, err
+		}
+	}
+	m.onDisk(step)
+	if all {
+		return m.drainCritical(ctx)
+	}
+	m.locked(func() { m.drained++ })
 	ended := ctx.Done()
 	if m.hangs {
 		ended = nil
@@ -197,6 +257,20 @@ func (m *machine) Drain(ctx context.Context, _ string, began time.Time, note fun
 	}
 	m.locked(func() { m.running = false })
 	return journal.Record{Graceful: true}, nil
+}
+
+// drainCritical stops the critical pods.
+func (m *machine) drainCritical(ctx context.Context) (journal.Record, error) {
+	var takes func() (time.Duration, error)
+	m.locked(func() { takes = m.critical })
+	if takes == nil {
+		return journal.Record{Graceful: true}, nil
+	}
+	d, err := takes()
+	if err == nil {
+		err = bounded.Sleep(ctx, d)
+	}
+	return journal.Record{Graceful: err == nil}, err
 }
 
 func (m *machine) Undo(ctx context.Context, _ time.Time) error {
@@ -217,17 +291,43 @@ func (m *machine) Cordon(context.Context) error {
 }
 
 func (m *machine) Uncordon(context.Context) error {
-	m.locked(func() {
-		if m.cordoned == "hostler" {
-			m.cordoned = ""
-		}
-	})
-	return nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cordoned == "hostler" && m.uncordon == nil {
+		m.cordoned = ""
+	}
+	return m.uncordon
 }
 
 func (m *machine) EmptiedByServer() bool { return false }
-func (m *machine) HasNode() bool         { return true }
 func (m *machine) GoingDown() bool       { return false }
+
+func (m *machine) HasNode() bool { return !m.Left() }
+
+func (m *machine) Left() (left bool) {
+	m.locked(func() { left = m.left })
+	return left
+}
+
+func (m *machine) Held() (held []reboot.Finding) {
+	m.locked(func() { held = m.held })
+	return held
+}
+
+func (m *machine) ShutdownPending(context.Context) (pending string, err error) {
+	m.locked(func() { pending = m.pending })
+	return pending, nil
+}
+
+// onDisk checks that a step is on the disk before the host carries it out.
+func (m *machine) onDisk(step controlplane.RebootStep) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var memory reboot.Memory
+	if err := json.Unmarshal(m.stored, &memory); err != nil || memory.Request == nil || memory.Request.Step != step {
+		m.t.Errorf("the host takes step %s, and its disk has %+v, %v", step, memory.Request, err)
+	}
+}
 
 func (m *machine) NotStarted() []string {
 	verifies := m.Report().Step == controlplane.RebootVerifying
@@ -238,6 +338,9 @@ func (m *machine) NotStarted() []string {
 // announced checks that a step is on the Node before the host carries it out.
 func (m *machine) announced(step controlplane.RebootStep) {
 	node, err := m.plane.Node(context.Background(), "n")
+	if errors.Is(err, controlplane.ErrUnavailable) {
+		return
+	}
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -249,8 +352,10 @@ func (m *machine) announced(step controlplane.RebootStep) {
 
 func (m *machine) Reboot(context.Context) error {
 	m.announced(controlplane.RebootRebooting)
+	m.onDisk(controlplane.RebootRebooting)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.commands++
 	if m.command != nil {
 		return m.command()
 	}
@@ -264,8 +369,21 @@ func (m *machine) Reboot(context.Context) error {
 	return nil
 }
 
+// did returns how many drains and runs of the command have begun.
+func (m *machine) did() (drains, commands int) {
+	m.locked(func() { drains, commands = m.drained, m.commands })
+	return drains, commands
+}
+
 func (m *machine) Turn(_ context.Context, r *reboot.Request, node *corev1.Node) (turn reboot.Turn) {
-	m.locked(func() { turn = m.turn })
+	var asks func()
+	m.locked(func() { turn, asks = m.turn, m.asks })
+	if asks != nil {
+		asks()
+	}
+	if node == nil {
+		return reboot.Turn{Message: "no Node"}
+	}
 	if text := node.Annotations[controlplane.AnnotationReboot]; !strings.Contains(text, r.ID) {
 		return reboot.Turn{Message: "no request on the Node"}
 	}
@@ -747,9 +865,10 @@ func TestRandomHistories(t *testing.T) {
 					return time.Duration(drains.IntN(60)) * time.Second, nil
 				}
 			})
+			m.critical = func() (time.Duration, error) { return time.Duration(drains.IntN(60)) * time.Second, nil }
 			for range 30 {
 				m.passes(time.Duration(r.IntN(120)) * time.Second)
-				switch r.IntN(9) {
+				switch r.IntN(11) {
 				case 0:
 					m.restart()
 				case 1:
@@ -768,9 +887,14 @@ func TestRandomHistories(t *testing.T) {
 					m.plane.Inject(controlplanetest.Annotate, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
 				case 8:
 					m.plane.Heal()
+				case 9:
+					m.locked(func() { m.disk = func() error { return errors.New("no space left on device") } })
+				case 10:
+					m.locked(func() { m.disk = nil; m.save() })
 				}
 			}
 			m.plane.Heal()
+			m.locked(func() { m.disk = nil; m.save() })
 			m.locked(func() {
 				m.turn, m.undecided = reboot.Turn{Granted: true}, nil
 				m.drains = func() (time.Duration, error) { return time.Second, nil }

@@ -3,13 +3,10 @@ package reboot
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"hostler.io/hostler/controlplane"
-	"hostler.io/hostler/internal/calendar"
-	"hostler.io/hostler/internal/few"
 )
 
 const (
@@ -32,63 +29,6 @@ const (
 	mostTook = 24 * time.Hour
 )
 
-// Policy is the configuration of a decision.
-type Policy struct {
-	Windows  calendar.Windows
-	ReadyFor time.Duration // time that the Node must be Ready after the reboot
-}
-
-// Finding is a file or a check, and its message.
-type Finding struct {
-	Source  string `json:"source"`
-	Message string `json:"message"`
-	// Hint is what to do about a check that cannot run or fails; absent if there is nothing to do.
-	Hint string `json:"hint,omitempty"`
-	// New reports that the file appeared after this boot.
-	New bool `json:"new,omitempty"`
-	// Pending reports that the check has not run since the agent started.
-	Pending bool `json:"pending,omitempty"`
-}
-
-// String formats a finding for people.
-func (f Finding) String() string {
-	if f.Message == "" {
-		return f.Source
-	}
-	return fmt.Sprintf("%s (%s)", f.Message, f.Source)
-}
-
-// undecided formats a finding whose result is not known.
-func (f Finding) undecided() string {
-	kind := "check"
-	if strings.HasPrefix(f.Source, "/") {
-		kind = "file"
-	}
-	return fmt.Sprintf("%s %s: %s", kind, f.Source, f.Message)
-}
-
-// mostNamed is how many findings a message names.
-const mostNamed = 3
-
-// Names names the first findings, and counts the others.
-func Names(list []Finding) string { return names(list, Finding.String) }
-
-// unknowns names the first findings whose result is not known, and counts the others.
-func unknowns(list []Finding) string { return names(list, Finding.undecided) }
-
-func names(list []Finding, format func(Finding) string) string {
-	var texts []string
-	for _, f := range list {
-		texts = append(texts, format(f))
-	}
-	return few.Names(texts, mostNamed)
-}
-
-// without returns the findings for which drop is false.
-func without(list []Finding, drop func(Finding) bool) []Finding {
-	return slices.DeleteFunc(slices.Clone(list), drop)
-}
-
 // Turn is the answer of the lock.
 type Turn struct {
 	Granted bool
@@ -103,8 +43,9 @@ type Turn struct {
 
 // Progress is the state of a background task of the current step.
 type Progress struct {
-	Done   bool
-	Failed string // error of the task; empty if it has not failed
+	Running bool
+	Done    bool
+	Failed  string // error of the task; empty if it has not failed
 }
 
 // Facts are the input of a decision.
@@ -117,13 +58,27 @@ type Facts struct {
 	// Unannounced says why the current step is not written on the Node; empty if it is, or need not be.
 	Unannounced string
 	OtherGroup  string // error text if the Node is in another reboot group; empty if not
-	Turn        Turn
-	Longest     time.Duration // duration of the longest past reboot
-	Drain       Progress      // progress of the host's own drain
-	Command     Progress      // progress of the reboot command; Done after it has run
-	GoingDown   bool
-	ReadyFor    time.Duration // time since the Node became Ready
-	NotReady    string        // why the Node is not Ready; empty if it is
+	// Gone says why the host has no Node of its own any more; empty if it has one, or needs none. Its slot is
+	// then given to others.
+	Gone string
+	// OtherLock says that the attempt has the lock of an earlier configuration; empty if not. Owed says that
+	// this lock must still be given back.
+	OtherLock, Owed string
+	// Held are the reasons why a reboot now would harm.
+	Held []Finding
+	// Disabled reports that hostler must not reboot the host any more.
+	Disabled bool
+	Turn     Turn
+	Longest  time.Duration // duration of the longest past reboot
+	Drain    Progress      // progress of the host's own drain
+	// Last is the progress of the drain of the pods that the first one has left, right before the command, and
+	// LastTook its duration so far.
+	Last      Progress
+	LastTook  time.Duration
+	Command   Progress // progress of the reboot command; Done after it has run
+	GoingDown bool
+	ReadyFor  time.Duration // time since the Node became Ready
+	NotReady  string        // why the Node is not Ready; empty if it is
 	// NotStarted are the containers that should be running again, and are not.
 	NotStarted []string
 }
@@ -179,6 +134,12 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 	if r.Cancelled != "" {
 		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
 	}
+	if f.Disabled {
+		return Decision{Step: controlplane.RebootDone, Message: disabled}
+	}
+	if f.OtherLock != "" {
+		return Decision{Step: controlplane.RebootWanted, Message: f.OtherLock}
+	}
 	if pending := without(f.Undecided, func(u Finding) bool { return !u.Pending }); len(pending) > 0 && !r.Now {
 		return Decision{Step: r.Step, Message: unknowns(pending)}
 	}
@@ -197,10 +158,43 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 		return Decision{Step: r.Step, Message: cmp.Or(f.Unannounced, f.Turn.Message)}
 	case !r.Now && f.Turn.Lost:
 		return Decision{Step: controlplane.RebootWaiting, Message: f.Turn.Message}
-	case f.Unannounced != "" && !r.Now:
-		return Decision{Step: r.Step, Message: f.Unannounced}
+	}
+	if why := unconfirmed(r, f); why != "" {
+		return Decision{Step: r.Step, Message: why}
 	}
 	return Decision{Step: controlplane.RebootDraining}
+}
+
+// disabled is why a reboot ends after a change of the configuration.
+const disabled = "`reboot.enabled` is false"
+
+// unconfirmed says why it is not certain now that the host has its turn, so that the next step, which cannot be
+// undone, must wait; empty if it is certain, or need not be.
+func unconfirmed(r Request, f Facts) string {
+	switch {
+	case r.Now:
+		return ""
+	case f.Unannounced != "":
+		return f.Unannounced
+	case !f.Turn.Granted:
+		return cmp.Or(f.Turn.Message, "the lock has not confirmed the slot")
+	}
+	return ""
+}
+
+// ended says why an attempt ends before its last step; empty if it goes on.
+func ended(r Request, f Facts) string {
+	switch {
+	case f.OtherLock != "":
+		return f.OtherLock
+	case r.Now:
+		return ""
+	case f.Gone != "":
+		return f.Gone
+	case f.Turn.Lost:
+		return "the slot was released: " + f.Turn.Message
+	}
+	return ""
 }
 
 // held decides to wait if the reboot may not begin now. Its Message is empty if the reboot may begin.
@@ -215,8 +209,14 @@ func held(r Request, f Facts, p Policy) Decision {
 	switch {
 	case r.Now:
 		return Decision{}
+	case f.Owed != "" && since(r, f) < longHeld:
+		return wait(r.Since.Add(longHeld), "%s", f.Owed)
 	case len(f.Undecided) > 0:
 		return wait(time.Time{}, "%s", unknowns(f.Undecided))
+	case f.Gone != "":
+		return wait(time.Time{}, "%s", f.Gone)
+	case len(f.Held) > 0:
+		return wait(time.Time{}, "%s", Names(f.Held))
 	case f.OtherGroup != "":
 		return wait(time.Time{}, "%s", f.OtherGroup)
 	}
@@ -227,77 +227,69 @@ func held(r Request, f Facts, p Policy) Decision {
 	return wait(next, "%s", why)
 }
 
-// closed says why a reboot of this duration may not begin now, and when it may; empty if it may begin now.
-func (p Policy) closed(now time.Time, takes time.Duration) (why string, next time.Time) {
-	if len(p.Windows) == 0 {
-		return "", time.Time{}
-	}
-	start, _, found := p.Windows.Next(now, takes)
-	until, open := p.Windows.Open(now)
-	switch {
-	case !found && takes > 0:
-		return fmt.Sprintf("no window of `reboot.window` is as long as the longest of the last reboots, %v", takes), time.Time{}
-	case !found:
-		return "no window of `reboot.window` opens within the next years", time.Time{}
-	case !start.After(now):
-		return "", time.Time{}
-	case open:
-		return fmt.Sprintf("the window ends at %s, and the longest of the last reboots took %v; the next window opens at %s", clock(until), takes, clock(start)), start
-	}
-	return "the window opens at " + clock(start), start
-}
-
-// Window says whether a reboot of this duration may begin now, or when. It is empty if there are no windows.
-func (p Policy) Window(now time.Time, takes time.Duration) string {
-	if len(p.Windows) == 0 {
-		return ""
-	}
-	if why, _ := p.closed(now, takes); why != "" {
-		return why
-	}
-	until, _ := p.Windows.Open(now)
-	if until.IsZero() {
-		return "the window does not close within a year"
-	}
-	return "the window is open until " + clock(until)
-}
-
 func draining(r Request, f Facts) Decision {
-	switch {
+	why := ended(r, f)
+	switch late := since(r, f) >= drainBound; {
 	case r.Cancelled != "":
 		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
-	case !r.Now && f.Turn.Lost:
-		return failed(r, f, "the slot was released: "+f.Turn.Message)
-	case f.Unannounced != "" && !r.Now:
-		return Decision{Step: r.Step, Message: f.Unannounced}
+	case f.Disabled:
+		return Decision{Step: controlplane.RebootDone, Message: disabled}
+	case why != "":
+		return failed(r, f, why)
 	case f.Turn.Failed:
 		return failed(r, f, f.Turn.Message)
 	case f.Drain.Failed != "":
 		return failed(r, f, "the drain failed: "+f.Drain.Failed)
-	case f.Drain.Done:
+	case f.Drain.Done && unconfirmed(r, f) == "":
 		return Decision{Step: controlplane.RebootRebooting}
-	case since(r, f) >= drainBound:
+	case late && f.Drain.Done:
+		return failed(r, f, fmt.Sprintf("no answer %v after the drain began: %s", drainBound, unconfirmed(r, f)))
+	case late:
 		return failed(r, f, fmt.Sprintf("pods still run after %v: %s", drainBound, f.Turn.Message))
 	}
-	return Decision{Step: r.Step, Message: f.Turn.Message, Next: r.Since.Add(drainBound)}
+	return Decision{Step: r.Step, Message: cmp.Or(unconfirmed(r, f), f.Turn.Message), Next: r.Since.Add(drainBound)}
 }
 
 func rebooting(r Request, f Facts) Decision {
+	why, begun := ended(r, f), f.Command.Running || f.Command.Done
+	ends := r.Since.Add(downBound + f.LastTook)
+	late := since(r, f) >= downBound+f.LastTook
 	switch {
 	case f.GoingDown:
 		return Decision{Step: r.Step, Message: "the host is shutting down"}
 	case f.Command.Failed != "":
 		return failed(r, f, "the reboot failed: "+f.Command.Failed)
-	case !f.Command.Done && r.Cancelled != "":
+	case r.Cancelled != "" && !f.Command.Running:
 		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
-	case !f.Command.Done && !r.Now && f.Turn.Lost:
-		return failed(r, f, "the slot was released: "+f.Turn.Message)
-	case !f.Command.Done && f.Unannounced != "" && since(r, f) < downBound:
-		return Decision{Step: r.Step, Message: f.Unannounced, Next: r.Since.Add(downBound)}
-	case since(r, f) >= downBound:
+	case f.Disabled && !begun:
+		return Decision{Step: controlplane.RebootDone, Message: disabled}
+	case why != "" && !begun:
+		return failed(r, f, why)
+	case begun && late:
 		return failed(r, f, fmt.Sprintf("the host does not go down, %v after the reboot was to begin", downBound))
+	case f.Command.Done:
+		return Decision{Step: r.Step, Message: "`reboot.command` has returned; if the host does not go down, the attempt ends at " + clock(ends), Next: ends}
+	case !begun && !f.Last.Done:
+		return stopping(r, f)
 	}
-	return Decision{Step: r.Step, Message: "running `reboot.command`", Next: r.Since.Add(downBound)}
+	return Decision{Step: r.Step, Message: "running `reboot.command`", Next: ends}
+}
+
+// stopping decides while critical pods are being stopped, or wait for that, right before the command. Once the first
+// of them is stopped, nothing is left to be confirmed.
+func stopping(r Request, f Facts) Decision {
+	switch waits := unconfirmed(r, f); {
+	case f.Last.Failed != "":
+		return failed(r, f, "the drain of critical pods failed: "+f.Last.Failed)
+	case f.LastTook >= drainBound:
+		return failed(r, f, fmt.Sprintf("critical pods still run after %v", drainBound))
+	case f.Last.Running || waits == "":
+		return Decision{Step: r.Step, Message: "stopping critical pods"}
+	case since(r, f) >= downBound:
+		return failed(r, f, waits)
+	default:
+		return Decision{Step: r.Step, Message: waits, Next: r.Since.Add(downBound)}
+	}
 }
 
 func verifying(r Request, f Facts, p Policy) Decision {
@@ -308,6 +300,8 @@ func verifying(r Request, f Facts, p Policy) Decision {
 	switch {
 	case r.Cancelled != "":
 		return Decision{Step: controlplane.RebootDone, Message: "the checks after the reboot were ended by " + r.Cancelled}
+	case f.Disabled:
+		return Decision{Step: controlplane.RebootDone, Message: disabled}
 	case f.GoingDown:
 		return stay("the host is shutting down again")
 	case len(f.NotStarted) > 0:
@@ -364,5 +358,3 @@ func pause(attempts int) time.Duration {
 
 // since is the duration of the current step so far; zero if the clock was set back.
 func since(r Request, f Facts) time.Duration { return max(0, f.Now.Sub(r.Since)) }
-
-func clock(at time.Time) string { return at.Format("2006-01-02 15:04:05 MST") }

@@ -103,10 +103,27 @@ func TestDecide(t *testing.T) {
 		"a server that gives up": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn.Failed, f.Turn.Message = true, "blocked by a/b"
 		}, want: wanted, message: "blocked by a/b", failed: true},
-		"a drain without end":       {at: draining, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Since = noon.Add(-4 * time.Hour) }, want: wanted, failed: true},
-		"a drain that is cancelled": {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.Cancelled, f.Drain.Done = "anna", true }, want: done, message: "cancelled by anna"},
-		"the command runs":          {at: rebooting, want: rebooting},
-		"the command fails":         {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Command.Failed = "exit status 1" }, want: wanted, message: "the reboot failed: exit status 1", failed: true},
+		"a drain without end":            {at: draining, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) { r.Since = noon.Add(-4 * time.Hour) }, want: wanted, failed: true},
+		"a drain that is cancelled":      {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.Cancelled, f.Drain.Done = "anna", true }, want: done, message: "cancelled by anna"},
+		"critical pods are stopped":      {at: rebooting, want: rebooting, message: "stopping critical pods"},
+		"the command runs":               {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Last.Done = true }, want: rebooting, message: "running `reboot.command`"},
+		"critical pods that do not stop": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Last.Failed = "pods still run: a/b" }, want: wanted, message: "the drain of critical pods failed: pods still run: a/b", failed: true},
+		"critical pods that stop for ever": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Running, f.LastTook = true, 3*time.Hour
+		}, want: wanted, failed: true},
+		"while they stop, no answer is needed": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Running, f.Unannounced, f.Turn = true, "no answer", reboot.Turn{Message: "no answer"}
+		}, want: rebooting, message: "stopping critical pods"},
+		"nor after that": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Done, f.Unannounced = true, "no answer"
+		}, want: rebooting, message: "running"},
+		"but a slot that is lost counts": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Running, f.Turn = true, reboot.Turn{Lost: true}
+		}, want: wanted, failed: true},
+		"their time is not the command's": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Last.Done, f.Command.Done, f.LastTook, r.Since = true, true, time.Hour, noon.Add(-74*time.Minute)
+		}, want: rebooting},
+		"the command fails": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Command.Failed = "exit status 1" }, want: wanted, message: "the reboot failed: exit status 1", failed: true},
 		"a host that goes down": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.GoingDown, r.Since = true, noon.Add(-time.Hour)
 		}, want: rebooting},
@@ -142,7 +159,7 @@ func TestDecide(t *testing.T) {
 		}, want: verifying, message: "/run/reboot-required; the slot was released"},
 		"a slot that was released during the boot": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn, f.Command.Done = reboot.Turn{Lost: true, Message: "the slot was released"}, true
-		}, want: rebooting, message: "running `reboot.command`; the slot was released"},
+		}, want: rebooting, message: "`reboot.command` has returned; if the host does not go down, the attempt ends at 2026-11-27 12:15:00 UTC; the slot was released"},
 		"a reboot without a released slot ends": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.Turn = nil, reboot.Turn{Lost: true, Message: "the slot was released"}
 		}, want: done},
@@ -152,6 +169,59 @@ func TestDecide(t *testing.T) {
 		"a check that fails after a reboot": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.Undecided = nil, []reboot.Finding{check}
 		}, want: verifying},
+		"a command that runs cannot be cancelled": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			r.Cancelled, f.Command.Running = "anna", true
+		}, want: rebooting},
+		"one that has returned can": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.Cancelled, f.Command.Done = "anna", true }, want: done},
+		"but not a shutdown":        {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { r.Cancelled, f.GoingDown = "anna", true }, want: rebooting},
+
+		"without a Node, no slot is requested":  {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Gone = "it has left" }, want: wanted, message: "it has left"},
+		"without a Node, no pod is stopped":     {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Gone = "it has left" }, want: wanted, message: "it has left"},
+		"a Node that is deleted ends the drain": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Gone, f.Drain.Done = "it has left", true }, want: wanted, message: "it has left", failed: true},
+		"and the reboot before its command":     {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Gone = "it has left" }, want: wanted, failed: true},
+		"but not after it has begun": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Gone, f.Command.Running = "it has left", true
+		}, want: rebooting},
+		"nor one of a person who is in a hurry": {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			r.Now, f.Gone, f.Drain.Done = true, "it has left", true
+		}, want: rebooting},
+		"a lock that does not confirm holds it up": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Message: "no answer"} }, want: granted, message: "no answer"},
+		"also when the pods have stopped": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn, f.Drain.Done = reboot.Turn{Message: "no answer"}, true
+		}, want: draining, message: "no answer"},
+		"also right before the command": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Message: "no answer"} }, want: rebooting, message: "no answer"},
+		"but not for ever": {at: rebooting, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn, r.Since = reboot.Turn{Message: "no answer"}, noon.Add(-16*time.Minute)
+		}, want: wanted, message: "no answer", failed: true},
+		"nor while no pod runs": {at: draining, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Unannounced, f.Drain.Done, r.Since = "no answer", true, noon.Add(-4*time.Hour)
+		}, want: wanted, message: "no answer", failed: true},
+		"a verdict holds it up": {at: wanted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Held = []reboot.Finding{{Source: "state", Message: "read-only"}}
+		}, want: wanted, message: "read-only (state)"},
+		"also when it has a slot": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Held = []reboot.Finding{{Source: "state"}}
+		}, want: wanted, message: "state"},
+		"but not a person who is in a hurry": {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			r.Now, f.Held = true, []reboot.Finding{{Source: "state"}}
+		}, want: granted},
+		"another lock ends the queueing": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.OtherLock = "it has changed" }, want: wanted, message: "it has changed"},
+		"another lock ends the drain": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.OtherLock, f.Drain.Done = "it has changed", true
+		}, want: wanted, message: "it has changed", failed: true},
+		"and the reboot, before its command begins": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.OtherLock = "it has changed" }, want: wanted, failed: true},
+		"but not the checks after it": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.OtherLock, f.Wanted = "it has changed", nil
+		}, want: done},
+		"an earlier lock is given back first": {at: wanted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Owed = "not given back" }, want: wanted, message: "not given back"},
+		"for an hour": {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Owed, r.Since = "not given back", noon.Add(-time.Hour)
+		}, want: waiting},
+		"a host that must not reboot stops waiting": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Disabled = true }, want: done, message: "`reboot.enabled` is false"},
+		"and draining":                  {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Disabled, f.Drain.Done = true, true }, want: done},
+		"and does not begin the reboot": {at: rebooting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Disabled = true }, want: done},
+		"and checks nothing after it":   {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Disabled = true }, want: done},
+
 		"a person who has seen enough": {at: verifying, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			r.Cancelled, f.NotReady = "anna", "not Ready"
 		}, want: done},

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/sanitize"
 )
 
@@ -33,8 +34,15 @@ type FleetLock struct {
 	params []byte // body of each request
 	client *http.Client
 
-	asked time.Time // time of the last request, by the monotonic clock
+	at    requested // for which the lock was requested last
+	asked time.Time // time of that request, by the monotonic clock
 	last  Turn
+}
+
+// requested is a step of a request.
+type requested struct {
+	id   string
+	step controlplane.RebootStep
 }
 
 // NewFleetLock returns the lock of a server. id and group identify this host there.
@@ -47,18 +55,23 @@ func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
 	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: callTime}}, err
 }
 
-// Turn implements Lock. After the host got its turn, it sends no more requests.
+// Turn implements Lock. It also requests the lock at the start of each step that must not begin without it: the
+// server may have given the slot to another host meanwhile. The protocol allows a host that holds the lock to
+// request it again.
 func (l *FleetLock) Turn(ctx context.Context, r *Request, _ *corev1.Node) Turn {
-	switch {
-	case r.running():
+	if r.Step == controlplane.RebootVerifying {
 		return Turn{Granted: true}
-	case !l.asked.IsZero() && time.Since(l.asked) < askInterval:
+	}
+	if at := (requested{r.ID, r.Step}); l.at != at {
+		l.at, l.asked = at, time.Time{}
+	}
+	if !l.asked.IsZero() && time.Since(l.asked) < askInterval {
 		return l.last
 	}
 	l.asked, l.last = time.Now(), Turn{Granted: true}
 	if err := l.post(ctx, "v1/pre-reboot"); err != nil {
-		_, refused := errors.AsType[refusal](err)
-		l.last = Turn{Message: err.Error(), Unanswered: !refused}
+		refused, is := errors.AsType[*refusal](err)
+		l.last = Turn{Message: err.Error(), Unanswered: !is, Lost: is && refused.final && r.running()}
 	}
 	return l.last
 }
@@ -73,10 +86,13 @@ func (l *FleetLock) Release(ctx context.Context, _ *Request) error {
 }
 
 // refusal is the error if the server denies the request.
-type refusal string
+type refusal struct {
+	message string
+	final   bool // the server has decided; otherwise it may only be out of order
+}
 
 // Error implements error.
-func (r refusal) Error() string { return "lock server: " + string(r) }
+func (r *refusal) Error() string { return "lock server: " + r.message }
 
 // post sends a request. It returns an error unless the server accepts it.
 func (l *FleetLock) post(ctx context.Context, path string) error {
@@ -106,5 +122,5 @@ func (l *FleetLock) post(ctx context.Context, path string) error {
 	if err != nil || json.Unmarshal(text, &answer) != nil {
 		return fmt.Errorf("the lock server answers %s with %s", target.Redacted(), resp.Status)
 	}
-	return refusal(sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage))
+	return &refusal{sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage), resp.StatusCode/100 == 4}
 }

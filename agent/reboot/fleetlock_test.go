@@ -68,9 +68,19 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 			if want := []string{"POST /base/v1/pre-reboot" + params, "POST /base/v1/steady-state" + params}; strings.Join(asked, "\n") != strings.Join(want, "\n") {
 				t.Errorf("requests = %q, want %q", asked, want)
 			}
-			r.Step = controlplane.RebootDraining
-			if turn := lock.Turn(t.Context(), r, nil); !turn.Granted {
-				t.Errorf("Turn() of a host that has its turn = %+v, want that it keeps it", turn)
+			asked = nil
+			for _, step := range []controlplane.RebootStep{controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting} {
+				r.Step = step
+				if turn := lock.Turn(t.Context(), r, nil); turn.Granted != c.granted || turn.Lost != (c.code == 409) {
+					t.Errorf("Turn() at step %s = %+v, want granted %t, lost %t", step, turn, c.granted, c.code == 409)
+				}
+			}
+			if len(asked) != 3 {
+				t.Errorf("requests = %q, want one at the start of each step that must not begin without the lock", asked)
+			}
+			r.Step = controlplane.RebootVerifying
+			if turn := lock.Turn(t.Context(), r, nil); !turn.Granted || len(asked) != 3 {
+				t.Errorf("Turn() after the reboot = %+v after %d requests, want no request", turn, len(asked))
 			}
 		})
 	}

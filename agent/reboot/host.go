@@ -80,7 +80,7 @@ func (b *Bounded) Check(ctx context.Context) (wanted, undecided []Finding, err e
 	b.late = results
 	go func() {
 		wanted, undecided := b.Find()
-		results <- found{wanted, undecided}
+		results <- found{wanted: wanted, undecided: undecided}
 	}()
 	f, err := receive(ctx, results)
 	if err == nil {

@@ -22,6 +22,19 @@ func (Alone) OnNode() bool { return true }
 // Release implements Lock.
 func (Alone) Release(context.Context, *Request) error { return nil }
 
+// lock returns the lock of an attempt, which may be of an earlier configuration.
+func (c *Controller) lock(a Attempt) (Lock, error) {
+	if !c.formerly(a) || c.o.Change.Open == nil {
+		return c.o.Lock, nil
+	}
+	return c.o.Change.Open(a.Lock)
+}
+
+// formerly reports whether an attempt has a lock of an earlier configuration.
+func (c *Controller) formerly(a Attempt) bool {
+	return a.Locked && a.Lock != LockID{} && a.Lock != c.o.Change.ID
+}
+
 // answerTime is how long servers may take to answer, for example after their leader stopped.
 const answerTime = time.Minute
 

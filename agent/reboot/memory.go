@@ -51,6 +51,23 @@ type Attempt struct {
 	Down    time.Time `json:"down,omitzero"`     // start of the last step before the boot, by the clock before the boot
 	Drain   time.Time `json:"drain,omitzero"`    // start of the drain; its containers must be started again
 	Locked  bool      `json:"locked,omitempty"`  // the lock may be held, and must be released
+	Lock    LockID    `json:"lock,omitzero"`     // that lock; zero if an earlier version has stored it
+}
+
+// LockID identifies the slot that a lock gives. It is stored, because the slot must be given back there even
+// if the configuration has changed since.
+type LockID struct {
+	FleetLock string `json:"fleetLock,omitempty"` // URL of the lock server; empty for `hostler server`
+	Group     string `json:"group,omitempty"`
+	Host      string `json:"host,omitempty"` // name of this host there
+}
+
+// String names the lock for people.
+func (l LockID) String() string {
+	if l.FleetLock == "" {
+		return "group " + l.Group + " of hostler server"
+	}
+	return "group " + l.Group + " of " + l.FleetLock
 }
 
 // Past is a reboot that is over.

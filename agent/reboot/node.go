@@ -1,6 +1,7 @@
 package reboot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ type node struct {
 	machine controlplane.Identity
 
 	stored *corev1.Node // the last known Node; nil if it is not known
+	gone   string       // why this host has no Node on the control plane; empty if it has one, or that is not known
 	err    error        // error of the last read
 	ready  time.Time    // since when the Node is Ready in this boot, by the monotonic clock; zero if it is not
 	seen   chan *corev1.Node
@@ -46,8 +48,11 @@ func (n *node) follow(ctx context.Context, wanted bool) {
 
 // take records the stored Node; nil if there is none.
 func (n *node) take(stored *corev1.Node, boot string) {
-	if stored != nil && controlplane.ReporterOf(stored).Differs(n.machine) {
-		stored = nil
+	n.gone = ""
+	if stored == nil {
+		n.gone = noNode
+	} else if other := controlplane.ReporterOf(stored); other.Differs(n.machine) {
+		stored, n.gone = nil, fmt.Sprintf("the Node belongs to another machine (%s)", other)
 	}
 	n.stored = stored
 	switch why := notReady(stored, boot); {
@@ -58,10 +63,16 @@ func (n *node) take(stored *corev1.Node, boot string) {
 	}
 }
 
+// noNode is why a host without a Node waits.
+const noNode = "the host has no Node on the control plane"
+
+// forget drops what is known of the Node. The next round reads it.
+func (n *node) forget() { n.stored, n.gone, n.ready = nil, "", time.Time{} }
+
 // notReady says why a Node does not count as Ready in this boot; empty if it does.
 func notReady(n *corev1.Node, boot string) string {
 	if n == nil {
-		return "the host has no Node on the control plane"
+		return noNode
 	}
 	if n.Status.NodeInfo.BootID != boot {
 		return "the Node's status is from before the reboot"
@@ -87,9 +98,10 @@ func (n *node) notReady(boot string) string {
 	return notReady(n.stored, boot)
 }
 
-// read reads the Node if no watch runs, or if the Node is not known, such as after a failure.
-func (n *node) read(ctx context.Context, boot string) {
-	if n.stop != nil && n.stored != nil {
+// read reads the Node if no watch runs, or if the Node is not known, such as after a failure. With live, it does
+// so even if a watch runs, which may be late.
+func (n *node) read(ctx context.Context, boot string, live bool) {
+	if n.stop != nil && n.stored != nil && !live {
 		n.err = nil
 		return
 	}
@@ -113,7 +125,7 @@ func (n *node) announce(ctx context.Context, r controlplane.RebootRequest, boot 
 		return err.Error()
 	}
 	if n.stored == nil {
-		return "the host has no Node on the control plane"
+		return cmp.Or(n.gone, noNode)
 	}
 	if n.stored.Annotations[controlplane.AnnotationReboot] == string(text) {
 		return ""
@@ -123,7 +135,7 @@ func (n *node) announce(ctx context.Context, r controlplane.RebootRequest, boot 
 	stored, err := annotator.Annotate(ctx, n.name, n.stored.UID, controlplane.AnnotationReboot, string(text))
 	if err != nil {
 		if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrConflict) {
-			n.take(nil, boot)
+			n.forget()
 		}
 		return fmt.Sprintf("cannot write step %s on the Node: %v", r.Step, err)
 	}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -20,8 +18,10 @@ const mostSteps = 10
 type round struct {
 	node    node
 	drain   *work  // drain of the pods; nil before its start
+	last    *work  // drain of the critical pods, right before the command; nil before its start
 	command *work  // reboot command; nil before its start
 	settled string // ID of the last request that is completely finished
+	tidied  bool   // the Node is not cordoned any more because of an earlier attempt, also of an earlier process
 }
 
 // work is a task in its own goroutine.
@@ -29,17 +29,20 @@ type work struct {
 	cancel context.CancelFunc
 	over   chan struct{} // closed when the task has ended
 	err    error         // error of the task; valid after over is closed
+	began  time.Time     // by the monotonic clock
+	ended  time.Time     // by the monotonic clock; valid after over is closed
 }
 
 // begin starts a task, and wakes the controller when it ends.
 func (c *Controller) begin(ctx context.Context, do func(context.Context) error) *work {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &work{cancel: cancel, over: make(chan struct{})}
+	w := &work{cancel: cancel, began: time.Now(), over: make(chan struct{})}
 	go func() {
 		defer c.wake.Send()
 		defer close(w.over)
 		defer cancel()
 		w.err = do(ctx)
+		w.ended = time.Now()
 	}()
 	return w
 }
@@ -52,12 +55,25 @@ func (w *work) progress() Progress {
 	select {
 	case <-w.over:
 	default:
-		return Progress{}
+		return Progress{Running: true}
 	}
 	if w.err != nil {
 		return Progress{Failed: w.err.Error()}
 	}
 	return Progress{Done: true}
+}
+
+// took returns the duration of a task so far.
+func (w *work) took() time.Duration {
+	if w == nil {
+		return 0
+	}
+	select {
+	case <-w.over:
+		return w.ended.Sub(w.began)
+	default:
+		return time.Since(w.began)
+	}
 }
 
 // end cancels a task, and waits for its end, at most for endBound.
@@ -77,7 +93,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer func() {
 		c.round.node.follow(ctx, false)
 		c.round.drain.end() // the next process continues the drain
-		c.round.drain, c.round.command = nil, nil
+		c.round.last.end()
+		c.round.drain, c.round.last, c.round.command = nil, nil, nil
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -109,19 +126,27 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 		}
 		if r.Step == controlplane.RebootVerifying {
 			c.undo(ctx, *r) // before the checks, which wait for its containers
+			r = c.current()
 		}
 		f := c.facts(ctx, *r)
 		d := Decide(*r, f, c.o.Policy())
-		if c.take(ctx, *r, d); d.Step != r.Step || d.Failed {
+		if r = c.take(ctx, r, d); r == nil {
 			continue
 		}
-		c.act(ctx, *r, f)
+		c.act(ctx, r, f)
 		if wait := d.Next.Sub(f.Now); !d.Next.IsZero() && wait < interval {
 			return max(wait, time.Second) // a changed clock must not cause a busy loop
 		}
 		return interval
 	}
 	return interval
+}
+
+// current returns the current request.
+func (c *Controller) current() *Request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memory.Request
 }
 
 // settle cleans up after a reboot that is over, and writes on the Node that it is over. After success, it does
@@ -134,186 +159,98 @@ func (c *Controller) settle(ctx context.Context, r Request) {
 	c.mu.Lock()
 	tidied := c.memory.Request.tidied()
 	c.mu.Unlock()
-	if tidied && c.announce(ctx, r) == "" {
+	if tidied && c.round.tidied && c.announce(ctx, r) == "" {
 		c.round.settled = r.ID
 	}
-}
-
-// announce reads the Node, and writes the step there. It returns why the step is not there. That is empty if it
-// is, or need not be.
-func (c *Controller) announce(ctx context.Context, r Request) string {
-	if !c.o.Host.HasNode() {
-		return ""
-	}
-	n := &c.round.node
-	n.read(ctx, c.o.Boot)
-	if !c.o.Lock.OnNode() {
-		return ""
-	}
-	why := n.announce(ctx, r.published(c.o.Host.EmptiedByServer()), c.o.Boot)
-	if why != "" && n.err != nil {
-		return n.err.Error()
-	}
-	return why
 }
 
 // wanted returns the current request. If none is active and a file or check requests a reboot, it is a new one.
 func (c *Controller) wanted() *Request {
 	wanted, undecided := c.o.Host.Wanted()
+	r, isNew := c.find(wanted, undecided)
+	if isNew {
+		c.requested(r)
+	}
+	return r
+}
+
+// find records what files and checks request. It returns the current request, and whether it is new.
+func (c *Controller) find(wanted, undecided []Finding) (r *Request, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.found = found{wanted, undecided}
-	r := c.memory.Request
-	if wanted, _ = c.memory.unwaived(c.o.Boot, wanted); len(wanted) > 0 && !r.active() && (r == nil || r.tidied()) {
-		c.memory.Request = c.request(Names(wanted), c.o.Now())
-		c.requested("")
+	c.found.wanted, c.found.undecided = wanted, undecided
+	r = c.memory.Request
+	wanted, _ = c.memory.unwaived(c.o.Boot, wanted)
+	if len(wanted) == 0 || r.active() || r != nil && !r.tidied() || c.o.Change.Disabled {
+		return r, false
 	}
-	return c.memory.Request
+	c.memory.Request = c.request(Names(wanted), c.o.Now())
+	c.save()
+	return c.memory.Request, true
 }
 
 // tidied reports whether an earlier attempt has left nothing to undo.
 func (r *Request) tidied() bool { return r.Attempt.Drain.IsZero() && !r.Attempt.Locked }
 
-// facts collects the facts for a decision.
-func (c *Controller) facts(ctx context.Context, r Request) Facts {
-	n, host := &c.round.node, c.o.Host
-	f := Facts{
-		Now: c.o.Now(), Boot: c.o.Boot, Drain: c.round.drain.progress(), Command: c.round.command.progress(),
-		GoingDown: host.GoingDown(), NotStarted: host.NotStarted(),
-	}
-	f.Unannounced = c.announce(ctx, r)
-	f.OtherGroup = c.otherGroup()
-	if host.HasNode() {
-		if f.NotReady = n.notReady(c.o.Boot); f.NotReady == "" {
-			f.ReadyFor = time.Since(n.ready)
-		}
-	} else {
-		f.ReadyFor = mostTook
-	}
-	if !r.Now || host.EmptiedByServer() {
-		f.Turn = c.turn(ctx, r)
-	}
-	if host.EmptiedByServer() {
-		f.Drain.Done = f.Turn.Emptied
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !f.Turn.Unanswered:
-		c.unanswered = time.Time{}
-	case c.unanswered.IsZero():
-		c.unanswered = time.Now()
-	}
-	f.Longest = c.memory.longest()
-	f.Wanted, _ = c.memory.unwaived(c.o.Boot, c.found.wanted)
-	f.Undecided = c.found.undecided
-	return f
-}
-
-// otherGroup returns an error text if the Node is not in the group of the host: the host would get a slot of another
-// group. Beside a kubelet, only a person sets the label.
-func (c *Controller) otherGroup() string {
-	n := c.round.node.stored
-	if c.o.Group == "" || n == nil {
-		return ""
-	}
-	group := cmp.Or(n.Labels[controlplane.LabelRebootGroup], controlplane.DefaultRebootGroup)
-	if group == c.o.Group {
-		return ""
-	}
-	why := fmt.Sprintf("the Node is in group %s, and `reboot.group` is %s", group, c.o.Group)
-	if c.o.Host.EmptiedByServer() {
-		why += fmt.Sprintf(": run `kubectl label --overwrite node %s %s=%s`", c.o.Node, controlplane.LabelRebootGroup, c.o.Group)
-	}
-	return why
-}
-
-// turn requests the lock. Before that, it writes to the disk that the lock may be held.
-func (c *Controller) turn(ctx context.Context, r Request) Turn {
-	if r.Step == controlplane.RebootWanted {
-		return Turn{}
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	if r.Step == controlplane.RebootWaiting && !r.Attempt.Locked {
-		r = c.edit(func(r *Request) { r.Attempt.Locked = true })
-		c.onDisk(ctx)
-	}
-	return c.o.Lock.Turn(ctx, &r, c.round.node.stored)
-}
-
-// take carries out a decision about the step. The step is on disk when it returns.
-func (c *Controller) take(ctx context.Context, before Request, d Decision) {
-	now := c.o.Now()
-	c.edit(func(r *Request) {
-		r.Message = d.Message
-		if d.Step == before.Step && !d.Failed {
-			return
-		}
-		r.Step, r.Since, r.ByOther = d.Step, now, r.ByOther || d.ByOther
-		switch {
-		case d.Failed:
-			r.Attempt = Attempt{Failed: r.Attempt.Failed + 1, Failure: d.Message, RetryAt: d.Next, Drain: r.Attempt.Drain, Locked: r.Attempt.Locked}
-		case d.Step == controlplane.RebootGranted:
-			r.Attempt.Granted = now
-		case d.Step == controlplane.RebootVerifying:
-			r.Attempt.Down = before.Since
-		case d.Step == controlplane.RebootDone && before.Boot != c.o.Boot:
-			before.ByOther = r.ByOther
-			c.memory.over(before, now)
-		}
-	})
-	if d.Step == before.Step && !d.Failed {
-		return
-	}
-	if d.Step == controlplane.RebootWanted || d.Step == controlplane.RebootDone {
-		c.tidy(ctx)
-	}
-	c.onDisk(ctx)
-	c.announceStep(before, d)
-}
-
-// announceStep logs a step, and publishes an Event if the step matters to others.
-func (c *Controller) announceStep(before Request, d Decision) {
-	if d.Failed {
-		c.log.Warn("reboot failed, retrying later", "step", before.Step, "reason", d.Message, "at", d.Next)
-		c.o.Announce(corev1.EventTypeWarning, "RebootFailed", fmt.Sprintf("failed at step %s: %s; tries again at %s", before.Step, d.Message, d.Next.UTC().Format(time.RFC3339)))
-		return
-	}
-	c.log.Info("reboot", "step", d.Step, "message", d.Message, "reason", before.Reason)
-	message := before.Reason
-	if d.Message != "" {
-		message += ": " + d.Message
-	}
-	switch d.Step {
-	case controlplane.RebootDraining:
-		c.o.Announce(corev1.EventTypeNormal, "RebootStarted", message)
-	case controlplane.RebootDone:
-		c.o.Announce(corev1.EventTypeNormal, "RebootFinished", message)
-	}
-}
-
 // act does the work of the current step.
-func (c *Controller) act(ctx context.Context, r Request, f Facts) {
-	if r.Step == controlplane.RebootWanted && !r.tidied() { // retry a release that failed
+func (c *Controller) act(ctx context.Context, r *Request, f Facts) {
+	if r.Step == controlplane.RebootWanted && !(r.tidied() && c.round.tidied) { // retry what failed
 		c.tidy(ctx)
-	}
-	if f.Unannounced != "" && !r.Now && r.Step != controlplane.RebootVerifying {
-		return
 	}
 	switch r.Step {
 	case controlplane.RebootDraining:
-		if c.round.drain == nil && !c.o.Host.EmptiedByServer() {
-			c.round.drain = c.begin(ctx, func(ctx context.Context) error { return c.drain(ctx, r) })
+		if c.round.drain == nil && !c.o.Host.EmptiedByServer() && unconfirmed(*r, f) == "" {
+			c.round.drain = c.begin(ctx, func(ctx context.Context) error { return c.drain(ctx, *r) })
 		}
 	case controlplane.RebootRebooting:
-		if c.round.command == nil && !f.GoingDown {
-			c.round.command = c.begin(ctx, c.o.Host.Reboot)
-		}
+		c.reboot(ctx, r, f)
 	}
 }
 
-// drain cordons the Node and stops its pods.
+// reboot stops the critical pods, then runs the command. The slot is confirmed before the first of them is stopped:
+// after that, the control plane may be out of reach because of a pod that it needs. The shutdown has nothing left to
+// stop, so that logind's limit does not matter.
+func (c *Controller) reboot(ctx context.Context, r *Request, f Facts) {
+	switch {
+	case f.GoingDown:
+	case c.round.last == nil && unconfirmed(*r, f) == "":
+		c.round.last = c.begin(ctx, func(ctx context.Context) error { return c.stopPods(ctx, *r, true) })
+	case f.Last.Done && c.round.command == nil && c.claim(r):
+		c.round.command = c.begin(ctx, func(ctx context.Context) error {
+			defer c.setCommand(commandReturned)
+			return c.o.Host.Reboot(ctx)
+		})
+	}
+}
+
+// command is the progress of `reboot.command` in this process.
+type command int
+
+const (
+	commandIdle command = iota // not started
+	commandRuns
+	commandReturned
+)
+
+func (c *Controller) setCommand(now command) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.command = now
+}
+
+// claim reports whether the command may start now: the request is the one from which that was decided. From then
+// on, nobody can cancel it.
+func (c *Controller) claim(r *Request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory.Request != r {
+		return false
+	}
+	c.command = commandRuns
+	return true
+}
+
+// drain cordons the Node and stops its pods except critical ones.
 func (c *Controller) drain(ctx context.Context, r Request) error {
 	cordoning, cancel := context.WithTimeout(ctx, callTime)
 	err := c.o.Host.Cordon(cordoning)
@@ -321,13 +258,21 @@ func (c *Controller) drain(ctx context.Context, r Request) error {
 	if err != nil {
 		return fmt.Errorf("cordon: %w", err)
 	}
-	record, err := c.o.Host.Drain(ctx, "reboot: "+r.Reason, r.Attempt.Drain, func(at time.Time) {
-		c.edit(func(r *Request) {
+	return c.stopPods(ctx, r, false)
+}
+
+// stopPods stops all pods, or all but critical ones.
+func (c *Controller) stopPods(ctx context.Context, r Request, all bool) error {
+	record, err := c.o.Host.Drain(ctx, "reboot: "+r.Reason, r.Attempt.Drain, all, func(at time.Time) error {
+		err := c.amend(ctx, func(r *Request) { // after a power cut, the next boot must know which pods to start
 			if r.Attempt.Drain.IsZero() {
 				r.Attempt.Drain = at.UTC().Round(0)
 			}
 		})
-		c.onDisk(ctx) // after a power cut, the next boot must know which pods to start
+		if err != nil {
+			return fmt.Errorf("cannot store the start of the drain: %w", err)
+		}
+		return nil
 	})
 	if err == nil && !record.Graceful {
 		err = fmt.Errorf("%s", cmp.Or(record.Error, "pods still run: "+left(record)))
@@ -354,26 +299,37 @@ func (c *Controller) undo(ctx context.Context, r Request) {
 	if err := c.o.Host.Undo(ctx, r.Attempt.Drain); err != nil {
 		return // the next round or process undoes it
 	}
-	c.edit(func(r *Request) { r.Attempt.Drain = time.Time{} })
+	c.edit(func(now *Request) {
+		if now.Attempt.Drain.Equal(r.Attempt.Drain) {
+			now.Attempt.Drain = time.Time{}
+		}
+	})
 }
 
 // tidy undoes an attempt: it starts the pods again, uncordons the Node and gives the lock back.
 func (c *Controller) tidy(ctx context.Context) {
 	c.round.drain.end()
-	c.round.drain, c.round.command = nil, nil
+	c.round.last.end()
+	c.round.drain, c.round.last, c.round.command = nil, nil, nil
+	c.setCommand(commandIdle)
 	r := c.edit(func(*Request) {}) // read the request again: the drain may have set its start
 	c.undo(ctx, r)
 	calling, cancel := context.WithTimeout(ctx, 2*callTime)
 	defer cancel()
-	if err := c.o.Host.Uncordon(calling); err != nil {
+	err := c.o.Host.Uncordon(calling)
+	if c.round.tidied = err == nil; err != nil {
 		c.log.Warn("cannot uncordon the Node yet", "error", err)
 	}
 	if !r.Attempt.Locked {
 		return
 	}
-	if err := c.o.Lock.Release(calling, &r); err != nil {
-		c.log.Warn("cannot give the reboot slot back, retrying", "error", err)
+	lock, err := c.lock(r.Attempt)
+	if err == nil {
+		err = lock.Release(calling, &r)
+	}
+	if err != nil {
+		c.log.Warn("cannot give the reboot slot back, retrying", "lock", r.Attempt.Lock.String(), "error", err)
 		return
 	}
-	c.edit(func(r *Request) { r.Attempt.Locked = false })
+	c.edit(func(r *Request) { r.Attempt.Locked, r.Attempt.Lock = false, LockID{} })
 }

@@ -21,7 +21,7 @@ const automatic = "Unattended-Upgrade::Automatic-Reboot"
 func TestOnDebian(t *testing.T) {
 	for _, release := range debian.Releases() {
 		t.Run("Debian "+string(release), func(t *testing.T) {
-			tree, err := debian.PrepareTree(t.Context(), release, []string{"unattended-upgrades", "needrestart", "cron", "logrotate", "man-db"}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			tree, err := debian.PrepareRebooters(t.Context(), release, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ package selfdrain
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -31,6 +33,8 @@ const (
 	incompletePause = time.Minute
 	// maxTries is the maximum number of drains for one cause, if a pod still runs after each.
 	maxTries = 6
+	// diskBound bounds a write to the disk.
+	diskBound = 5 * time.Second
 	// endBound is how long Run waits for the end of the drain before it returns.
 	endBound = 5 * time.Second
 )
@@ -38,11 +42,12 @@ const (
 // Drainer stops pods, and starts them again: *maintenance.Drainer.
 type Drainer interface {
 	// DrainForCause stops all pods except critical ones. It returns when they have stopped, or when
-	// ctx ends. It calls began with the start of the record before the first stop.
-	DrainForCause(ctx context.Context, o maintenance.Order, began func(time.Time)) (journal.Record, error)
+	// ctx ends. It calls began with the start of the record before the first stop. If that returns an
+	// error, it stops nothing.
+	DrainForCause(ctx context.Context, o maintenance.Order, began func(time.Time) error) (journal.Record, error)
 	// Undo starts the containers again that the drain with this start time stopped. It returns
-	// whether there was such a drain.
-	Undo(ctx context.Context, o maintenance.Order) bool
+	// whether there was such a drain. After an error, it must be called again.
+	Undo(ctx context.Context, o maintenance.Order) (bool, error)
 }
 
 // Store persists the Memory: a *statefile.File.
@@ -64,8 +69,9 @@ type Options struct {
 	Jobs    func() Jobs
 	Drainer Drainer
 	Store   Store
-	Boot    string // ID of the current boot
-	Of      string // identifies the control plane and the Node
+	Flush   func() error // waits until the stored memory is on the disk
+	Boot    string       // ID of the current boot
+	Of      string       // identifies the control plane and the Node
 	Now     func() Instant
 	Fix     func(Cause) string // returns how a user prevents the drain
 	// Announce records an Event.
@@ -78,6 +84,7 @@ type Controller struct {
 	o    Options
 	log  *slog.Logger
 	wake loop.Signal
+	disk *bounded.Serial // waits until the stored memory is on the disk
 
 	mu       sync.Mutex // guards the fields below
 	memory   Memory
@@ -89,11 +96,12 @@ type Controller struct {
 	member   bool          // hostler must renew the Lease
 	contact  time.Duration // last renewal, or the time since which renewals are expected
 	draining bool
+	trouble  string // why the last drain that was due did not begin; empty if it did
 }
 
 // New returns a Controller with the memory of an earlier process.
 func New(o Options) *Controller {
-	e := &Controller{o: o, log: o.Log.With("component", "self-drain"), wake: loop.NewSignal()}
+	e := &Controller{o: o, log: o.Log.With("component", "self-drain"), wake: loop.NewSignal(), disk: bounded.NewSerial(o.Flush)}
 	var stored Memory
 	o.Store.Load(&stored)
 	at := o.Now()
@@ -261,14 +269,33 @@ func (d *Drain) order() maintenance.Order {
 	return maintenance.Order{Trigger: d.Trigger, Cause: d.Cause, Began: d.StartedAt}
 }
 
-// remember stores the drain, so that the next process continues or undoes it.
-func (e *Controller) remember(o maintenance.Order, at time.Time) {
+// remember stores the drain, so that the next process continues or undoes it. A drain that cannot be
+// stored must not begin.
+func (e *Controller) remember(ctx context.Context, o maintenance.Order, at time.Time) error {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.memory.Drain == nil {
+	known := e.memory.Drain != nil // and stored
+	if !known {
 		e.memory.Drain = &Drain{o.Trigger, o.Cause, at.UTC().Round(0)}
 		e.persist()
 	}
+	e.mu.Unlock()
+	if known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, diskBound, fmt.Errorf("the disk did not answer within %v", diskBound))
+	defer cancel()
+	if err := e.disk.Call(ctx); err != nil {
+		e.forget()
+		return fmt.Errorf("cannot store the start of the drain: %w", err)
+	}
+	return nil
+}
+
+// setTrouble records why a drain that is due does not begin; empty if it has begun.
+func (e *Controller) setTrouble(why string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.trouble = why
 }
 
 // interrupted returns the stored drain if it does not run; nil if there is none.
@@ -310,6 +337,8 @@ type Upcoming struct {
 	// State is Scheduled, Draining or Drained.
 	State State  `json:"state"`
 	Hint  string `json:"hint,omitempty"` // how to prevent or end the drain
+	// Message says why a drain that is due does not begin; absent if it does.
+	Message string `json:"message,omitempty"`
 }
 
 // Draining is the State of a cause in Upcoming while its drain runs.
@@ -319,7 +348,7 @@ const Draining State = "Draining"
 func (e *Controller) Upcoming() []Upcoming {
 	d, now := e.decide()
 	e.mu.Lock()
-	draining, wall := e.draining, e.o.Now().Wall.Round(0)
+	draining, trouble, wall := e.draining, e.trouble, e.o.Now().Wall.Round(0)
 	e.mu.Unlock()
 	list := make([]Upcoming, 0, len(d.Causes))
 	for _, c := range d.Causes {
@@ -330,7 +359,9 @@ func (e *Controller) Upcoming() []Upcoming {
 		switch {
 		case c.State == Due && draining:
 			u.State = Draining
-		case c.State == Due, c.State == Held:
+		case c.State == Due:
+			u.State, u.Message = Scheduled, trouble
+		case c.State == Held:
 			u.State = Scheduled
 		}
 		list = append(list, u)

@@ -60,6 +60,7 @@ type host struct {
 	jobs   selfdrain.Jobs
 
 	refusal    error // error of a drain
+	full       error // error of the disk
 	incomplete bool  // a drain leaves a pod running
 	steps      []string
 
@@ -96,7 +97,7 @@ func (h *host) boots() {
 	h.Controller = selfdrain.New(selfdrain.Options{
 		Policy: func() selfdrain.Policy { defer h.locked()(); return h.policy },
 		Jobs:   func() selfdrain.Jobs { defer h.locked()(); return h.jobs },
-		Store:  h, Drainer: h, Boot: boot, Of: of,
+		Store:  h, Flush: h.fault, Drainer: h, Boot: boot, Of: of,
 		Now: func() selfdrain.Instant {
 			defer h.locked()()
 			return selfdrain.Instant{Boot: time.Since(h.began), Wall: time.Now().Add(h.step)}
@@ -124,7 +125,7 @@ func (h *host) note(format string, args ...any) {
 	h.steps = append(h.steps, fmt.Sprintf("%v %s", time.Since(h.began).Round(time.Second), text))
 }
 
-func (h *host) DrainForCause(ctx context.Context, o maintenance.Order, began func(time.Time)) (journal.Record, error) {
+func (h *host) DrainForCause(ctx context.Context, o maintenance.Order, began func(time.Time) error) (journal.Record, error) {
 	unlock := h.locked()
 	refusal, incomplete := h.refusal, h.incomplete
 	unlock()
@@ -135,9 +136,11 @@ func (h *host) DrainForCause(ctx context.Context, o maintenance.Order, began fun
 	if !o.Began.IsZero() {
 		what = "continue"
 	}
-	h.note("%s for %s", what, o.Cause)
 	at := time.Now()
-	began(at)
+	if err := began(at); err != nil {
+		return journal.Record{}, err
+	}
+	h.note("%s for %s", what, o.Cause)
 	select {
 	case <-time.After(time.Minute):
 		h.note("drained")
@@ -147,9 +150,15 @@ func (h *host) DrainForCause(ctx context.Context, o maintenance.Order, began fun
 	}
 }
 
-func (h *host) Undo(context.Context, maintenance.Order) bool {
+func (h *host) Undo(context.Context, maintenance.Order) (bool, error) {
 	h.note("undo")
-	return true
+	return true, h.fault()
+}
+
+// fault is the error of the disk.
+func (h *host) fault() error {
+	defer h.locked()()
+	return h.full
 }
 
 // after waits for d.
@@ -214,6 +223,33 @@ func TestATaintDrainsTheHost(t *testing.T) {
 		h.Taints([]corev1.Taint{person, noExecute("b", time.Time{})})
 		h.after(6 * time.Minute)
 		h.want("2h6m1s DrainScheduled", "2h11m1s drain for taint b:NoExecute", "2h12m1s drained")
+	})
+}
+
+// TestADrainThatCannotBeStoredIsNotBegun has a disk that is full when the drain is due, and again when it is undone.
+func TestADrainThatCannotBeStoredIsNotBegun(t *testing.T) {
+	inHost(t, func(h *host) {
+		full := errors.New("no space left on device")
+		h.Taints([]corev1.Taint{person})
+		h.set(func() { h.full = full })
+		h.after(8 * time.Minute)
+		h.want("0s DrainScheduled")
+		if up := h.Upcoming(); len(up) != 1 || up[0].State != selfdrain.Scheduled || up[0].Message != "cannot store the start of the drain: no space left on device" {
+			h.t.Errorf("Upcoming() = %+v, want why the drain does not begin", up)
+		}
+		h.set(func() { h.full = nil })
+		h.after(30 * time.Second)
+		h.want("8m10s drain for taint a:NoExecute")
+		if up := h.Upcoming(); len(up) != 1 || up[0].Message != "" {
+			h.t.Errorf("Upcoming() = %+v, want no trouble any more", up)
+		}
+		h.set(func() { h.full = full })
+		h.Taints(nil)
+		h.after(15 * time.Second)
+		h.want("8m30s undo", "8m30s undo", "8m40s undo")
+		h.set(func() { h.full = nil })
+		h.after(time.Hour)
+		h.want("8m50s undo", "8m50s DrainWithdrawn (taint a:NoExecute: ended during the drain)")
 	})
 }
 

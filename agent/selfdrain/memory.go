@@ -13,6 +13,8 @@ import (
 type Instant struct {
 	Boot time.Duration // time since the boot, including suspension; nobody can set this clock
 	Wall time.Time
+	// Unset reports that nothing has set the wall clock since the boot, so that it may be wrong by years.
+	Unset bool
 }
 
 // Memory is the state of a Controller, which persists across restarts of the agent. Durations are
@@ -66,8 +68,8 @@ type Drain struct {
 }
 
 // restore returns the memory at the start of an agent, from the stored one. Boot-time values of
-// another boot are useless. Then taints count by the wall clock, and a loss of the Lease begins
-// now.
+// another boot are useless. Then taints count by the wall clock, if it is set, and a loss of the Lease
+// begins now.
 func restore(stored Memory, boot, of string, at Instant) Memory {
 	m := Memory{Boot: boot, Lease: stored.Lease}
 	if m.Lease != nil && m.Lease.Of != of { // the Lease of another Node or control plane
@@ -99,6 +101,10 @@ func (m Memory) after(now time.Duration) bool {
 
 // adopt sets the start of a taint that existed before this host first saw it in this boot.
 func (t *Taint) adopt(at Instant) {
+	t.FoundAt = at.Boot
+	if t.Since = at.Boot; at.Unset { // a drain that is late by the toleration harms less than one that is early
+		return
+	}
 	if t.SeenAt.IsZero() {
 		t.SeenAt = at.Wall
 	}
@@ -106,7 +112,7 @@ func (t *Taint) adopt(at Instant) {
 	if added.IsZero() {
 		added = t.SeenAt
 	}
-	t.Since, t.FoundAt = at.Boot-max(0, at.Wall.Sub(added)), at.Boot
+	t.Since = at.Boot - max(0, at.Wall.Sub(added))
 }
 
 // see records the current taints of the Node. first means that this agent reads the Node for the

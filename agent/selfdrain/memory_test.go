@@ -75,6 +75,26 @@ func TestTheStartOfATaint(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsNotSetDrainsNobody has a clock that is a year ahead after the boot, until the network sets it. A taint
+// counts from now on then, after the boot and for a new agent.
+func TestAClockThatIsNotSetDrainsNobody(t *testing.T) {
+	at := selfdrain.Instant{Boot: time.Minute, Wall: noon.Add(365 * 24 * time.Hour), Unset: true}
+	var found, known selfdrain.Memory
+	found.See([]corev1.Taint{noExecute("a", noon)}, at, true)
+	known.Boot = boot
+	known.See([]corev1.Taint{noExecute("a", noon), noExecute("b", time.Time{})}, selfdrain.Instant{Boot: time.Hour, Wall: noon}, false)
+	for name, m := range map[string]selfdrain.Memory{"found": found, "known from before the boot": reloaded(t, known, "two", at)} {
+		for _, taint := range m.Taints {
+			if taint.Since != at.Boot || taint.FoundAt != at.Boot {
+				t.Errorf("%s: %+v, want that it counts from %v", name, taint, at.Boot)
+			}
+		}
+		if len(m.Taints) == 0 {
+			t.Errorf("%s: no taint, want that it is kept", name)
+		}
+	}
+}
+
 func TestRestoreAfterARestart(t *testing.T) {
 	at := selfdrain.Instant{Boot: time.Hour, Wall: noon}
 	var m selfdrain.Memory

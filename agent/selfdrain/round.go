@@ -86,6 +86,9 @@ func (r *round) act(ctx context.Context, d Decision, now time.Duration) (next ti
 		if left := r.e.interrupted(); left != nil {
 			r.undo(ctx, left.order())
 		}
+		if r.e.interrupted() != nil && (next == 0 || refusedPause < next) { // not undone yet
+			next = refusedPause
+		}
 	case len(due) > 0 && now >= r.retryAt:
 		r.start(ctx, r.e.order(due[0]))
 	case len(due) > 0 && (next == 0 || r.retryAt-now < next):
@@ -104,7 +107,7 @@ func (r *round) start(ctx context.Context, o maintenance.Order) {
 	r.e.setDraining(true)
 	go func() {
 		defer cancel()
-		record, err := r.e.o.Drainer.DrainForCause(ctx, o, func(at time.Time) { r.e.remember(o, at) })
+		record, err := r.e.o.Drainer.DrainForCause(ctx, o, func(at time.Time) error { return r.e.remember(ctx, o, at) })
 		run.over <- outcome{record, err}
 	}()
 }
@@ -114,6 +117,7 @@ func (r *round) conclude(ctx context.Context, o outcome, d Decision, now time.Du
 	run := r.running
 	r.running = nil
 	r.e.setDraining(false)
+	r.e.setTrouble("")
 	switch {
 	case o.err == nil && o.record.Graceful:
 		r.tries, r.refused = 0, false
@@ -126,6 +130,7 @@ func (r *round) conclude(ctx context.Context, o outcome, d Decision, now time.Du
 		if !r.refused {
 			r.e.log.Warn("cannot drain yet, retrying", "cause", run.order.Cause, "error", o.err)
 		}
+		r.e.setTrouble(o.err.Error())
 		r.refused, r.retryAt = true, now+refusedPause
 	case r.tries+1 >= maxTries:
 		r.e.log.Warn("drain gave up, pods still running", "cause", run.order.Cause, "tries", maxTries)
@@ -139,9 +144,8 @@ func (r *round) conclude(ctx context.Context, o outcome, d Decision, now time.Du
 
 // undo starts the containers again that the drain has stopped.
 func (r *round) undo(ctx context.Context, o maintenance.Order) {
-	r.e.o.Drainer.Undo(ctx, o)
-	if ctx.Err() != nil {
-		return // the next process undoes it, again if need be
+	if _, err := r.e.o.Drainer.Undo(ctx, o); err != nil || ctx.Err() != nil {
+		return // the next round or process undoes it, again if need be
 	}
 	r.e.forget()
 	r.withdraw(o.Cause, "during the drain")

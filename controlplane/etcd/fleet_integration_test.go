@@ -176,14 +176,6 @@ func TestAFollowSurvivesAMemberThatHangsAndRestarts(t *testing.T) {
 	reaches(t, "objects", &s.sets, 1)
 	check(f.Ping(t.Context()))
 
-	check(c.Members[0].Pause())
-	began := time.Now()
-	err := f.Ping(t.Context())
-	took := time.Since(began)
-	check(c.Members[0].Continue())
-	if !errors.Is(err, controlplane.ErrUnavailable) || took > 10*time.Second {
-		t.Errorf("Ping() of a member that hangs = %v after %v, want %q after 2 s", err, took, controlplane.ErrUnavailable)
-	}
 	change := func() {
 		t.Helper()
 		before := s.sets.Load()
@@ -193,9 +185,28 @@ func TestAFollowSurvivesAMemberThatHangsAndRestarts(t *testing.T) {
 		})
 		reaches(t, "changes", &s.sets, before+1)
 	}
-	change()
-	if s.lost.Load() != 0 || s.lists.Load() != 1 {
-		t.Errorf("lists after a member hung for 2 s = %d, in %d calls, want the first of one call", s.lists.Load(), s.lost.Load()+1)
+	// hang returns how long the member did not answer.
+	hang := func() time.Duration {
+		t.Helper()
+		check(c.Members[0].Pause())
+		began := time.Now()
+		err := f.Ping(t.Context())
+		check(c.Members[0].Continue())
+		if !errors.Is(err, controlplane.ErrUnavailable) {
+			t.Errorf("Ping() of a member that hangs = %v, want %q", err, controlplane.ErrUnavailable)
+		}
+		change()
+		return time.Since(began)
+	}
+	for lists := s.lists.Load(); ; lists = s.lists.Load() {
+		took := hang()
+		if s.lists.Load() == lists && s.lost.Load() == 0 {
+			break
+		}
+		if took < 10*time.Second { // a busy machine may stop it for longer, and then the connection is closed
+			t.Fatalf("lists after a member hung for %v = %d, in %d calls, want the first of one call", took, s.lists.Load(), s.lost.Load()+1)
+		}
+		s.lost.Store(0)
 	}
 
 	lists := s.lists.Load()

@@ -17,7 +17,7 @@ import (
 )
 
 // patience limits waits for something that is quick on any machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 var (
 	node  = objects.Key{Kind: objects.Node, Node: "n"}

@@ -22,7 +22,7 @@ import (
 )
 
 // patience limits waits for something that is quick on any machine.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // over returns a client that reaches the server over the wire.
 func over(t *testing.T, w *wire, server *httptest.Server) *kubernetes.Client {

@@ -99,8 +99,12 @@ func (f *Fleet) confirmNone(ctx context.Context, kind store.Kind, namespace stri
 }
 
 // confirmOther returns ErrConflict if another object is not in its state. It reads the object once
-// for all dependents that are written at the same time.
+// for all dependents that are written at the same time. A version, or that there is no object of a
+// name, is read for each write: it must hold after the object to write was read.
 func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
+	if o.Version != "" || o.UID == "" {
+		return f.checkOther(ctx, o)
+	}
 	key := reference{o.Kind.Name, o.Name, o.UID, o.Version, o.Deletion}
 	if f.reads.recently(key) {
 		return nil
@@ -110,19 +114,25 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 			return nil, nil
 		}
 		began := time.Now()
-		found, err := f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name)
-		if errors.Is(err, controlplane.ErrNotFound) {
-			found, err = nil, nil
-		}
-		if err == nil {
-			err = o.Check(found)
-		}
+		err := f.checkOther(ctx, o)
 		if err == nil {
 			f.reads.record(key, began)
 		}
 		return nil, err
 	})
 	return err
+}
+
+// checkOther reads an object, and returns ErrConflict if it is not in its state.
+func (f *Fleet) checkOther(ctx context.Context, o store.Reference) error {
+	found, err := f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		found, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	return o.Check(found)
 }
 
 // recently reports whether the object had that state at a time that still counts.

@@ -75,7 +75,7 @@ func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := with(t, c.server)
-			patience := time.Minute // for a busy machine
+			patience := 5 * time.Minute // for a busy machine
 			if strings.Contains(name, "hangs") {
 				patience = time.Second
 				if c.silent == "" {
@@ -84,9 +84,11 @@ func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
 					}
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			found := s.Diagnose(ctx, "n")
+			found := diagnose(t, s, patience)
+			// On a busy machine, calls that do not hang may not be answered within a second either.
+			for ; patience < time.Minute && ((found.NoAnswer == nil) != (c.silent == "") || (found.Reading == nil) != (c.reading == "")); patience *= 4 {
+				found = diagnose(t, s, patience)
+			}
 			wants(t, "why nobody is reached", found.Unreached, "")
 			wants(t, "why it does not say who it is", found.NoAnswer, c.silent)
 			wants(t, "why nothing is read", found.Reading, c.reading)
@@ -94,6 +96,14 @@ func TestADiagnosisReportsWhatAPluginDoesNotDo(t *testing.T) {
 			wants(t, "why it does not watch", found.Watching, c.watching)
 		})
 	}
+}
+
+// diagnose is Diagnose with a deadline.
+func diagnose(t *testing.T, s *plugin.Store, patience time.Duration) plugin.Diagnosis {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return s.Diagnose(ctx, "n")
 }
 
 func TestADiagnosisReportsWhyNoTrustedServerAnswers(t *testing.T) {

@@ -48,6 +48,9 @@ func NewControllers(o Options, candidate string) *Controllers {
 	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
 	groups := slots.NewGroups(o.Store, o.Config.Store.Kubernetes.Namespace)
 	s.reboots = reboots.New(o.Store, groups, s.contact, pods, emptying, o.Config.Reboots.Groups.Policies(), o.Config.NodeLifecycle.ZoneLabels, candidate, o.Log)
+	if runs, _ := o.Config.Runs(lifecycle.Name); runs {
+		s.reboots.Alive = s.nodes.Alive
+	}
 	s.recordEvents(evicter)
 	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
 	s.controllers = []*controlled{

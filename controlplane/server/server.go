@@ -186,9 +186,7 @@ func (s *Controllers) fillLoops() {
 		}
 	}
 	for _, f := range merged(running) {
-		s.add(timed{f.kind.Name, 0, func(ctx context.Context, heartbeat func(error)) error {
-			return s.o.Store.Follow(ctx, f.kind, f.scope, listed{f.to, heartbeat})
-		}})
+		s.loops = append(s.loops, s.follow(f).Eager(followRetry))
 	}
 	for _, c := range running {
 		for _, l := range c.loops {
@@ -209,6 +207,17 @@ func (s *Controllers) fillLoops() {
 			return s.events.Run(ctx)
 		}})
 	}
+}
+
+// followRetry is the longest pause before a Follow that has ended starts again: no decision is made
+// without it.
+const followRetry = 5 * time.Second
+
+// follow returns the loop of a Follow.
+func (s *Controllers) follow(f follow) *loop.Loop {
+	return loop.New(f.kind.Name, 0, nil).Do(func(ctx context.Context, l *loop.Loop) error {
+		return s.o.Store.Follow(ctx, f.kind, f.scope, listed{f.to, l.Heartbeat})
+	})
 }
 
 // merged returns one follow for each kind that controllers read, with all their Followers.

@@ -34,7 +34,7 @@ import (
 )
 
 // patience limits every wait. Only an error makes a wait that long.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // replica is a running server.
 type replica struct {

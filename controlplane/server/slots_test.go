@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/answer"
@@ -86,9 +87,15 @@ func TestSlotsOfTwoServers(t *testing.T) {
 			first := serve(0)
 			first.eventually("it leads", func(s answer.Status) bool { return controller(s, "reboots").State == answer.Leading })
 			second := serve(1)
-			if got := locks(http.DefaultClient, "http://"+addresses[0], preReboot, "n1"); got != 200 {
-				t.Errorf("n1 asks the first server = %d, want 200", got)
+			if got := locks(http.DefaultClient, "http://"+addresses[0], preReboot, "n1"); got != 409 {
+				t.Errorf("n1 asks before a host has given a sign of life = %d, want 409", got)
 			}
+			for _, name := range []string{"n1", "n2"} {
+				s.Edit(store.Nodes, name, func(o store.Object) { o.(*corev1.Node).Status.Conditions[0].LastHeartbeatTime = metav1.Now() })
+			}
+			first.eventually("n1 gets a slot of the first server", func(answer.Status) bool {
+				return locks(http.DefaultClient, "http://"+addresses[0], preReboot, "n1") == 200
+			})
 			if got := locks(http.DefaultClient, "http://"+addresses[1], preReboot, "n2"); got != 409 {
 				t.Errorf("n2 asks the second server = %d, want 409", got)
 			}

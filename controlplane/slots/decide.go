@@ -40,6 +40,9 @@ type Node struct {
 	Ready  bool
 	// Excluded reports that the Node does not count as a member of the group.
 	Excluded bool
+	// Unseen reports that the host has given no sign of life since the store was away, so that its Ready
+	// may be old.
+	Unseen bool
 }
 
 // Nodes are all Nodes by name.
@@ -53,6 +56,7 @@ const (
 	Full        WaitReason = "failed_lock_semaphore_full"
 	OtherZone   WaitReason = "failed_lock_other_zone"
 	Unavailable WaitReason = "failed_lock_nodes_not_ready"
+	Unseen      WaitReason = "failed_lock_nodes_not_seen"
 	Queued      WaitReason = "failed_lock_queued"
 	QueueFull   WaitReason = "failed_lock_queue_full"
 	Forgotten   WaitReason = "failed_lock_not_repeated"
@@ -143,11 +147,11 @@ func (s *State) grant(r Request, nodes Nodes, now time.Time) {
 			s.Turn = s.Requests
 		}
 		s.remove(r.ID)
-		s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now), Node: node.Name, UID: node.UID, Zone: node.Zone, BootID: node.BootID})
+		s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Number: r.Number, Since: stamp(now), Node: node.Name, UID: node.UID, Zone: node.Zone, BootID: node.BootID})
 		return
 	}
 	s.remove(r.ID)
-	s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Since: stamp(now)})
+	s.Holders = append(slices.Clone(s.Holders), Holder{Client: r.Client, Number: r.Number, Since: stamp(now)})
 }
 
 // Plan decides about each waiting request, oldest first. An older request that may have a slot keeps it
@@ -178,16 +182,19 @@ type decision struct {
 	requests    int64 // State.Requests
 	members     int   // number of Nodes in the group
 	notReady    []string
+	unseen      []string // Nodes of the group without a slot whose hosts gave no sign of life yet
 	held        []Holder
 	reserved    []string // IDs of the older requests for which a slot is kept free
 	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
 	turn        int64    // State.Turn
-	zoneBlocked string   // ID of the oldest request that must wait because of its zone; empty for none
+	elsewhere   map[string]otherSlot
+	zoneBlocked string // ID of the oldest request that must wait because of its zone; empty for none
 }
 
 func (s *State) decision(p Policy, nodes Nodes) *decision {
-	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn}
+	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn, elsewhere: s.elsewhere}
 	d.members, d.notReady = s.Members(p.Group, nodes)
+	d.unseen = s.without(p.Group, nodes, func(n Node) bool { return n.Unseen })
 	for i, h := range s.Holders {
 		if h.Node != "" && d.zoneHolder == nil {
 			d.zoneHolder = &s.Holders[i]
@@ -199,16 +206,22 @@ func (s *State) decision(p Policy, nodes Nodes) *decision {
 // Members returns how many Nodes a group has, and which of them are not ready although they hold no slot.
 func (s *State) Members(group string, nodes Nodes) (all int, notReady []string) {
 	for _, n := range nodes {
-		if n.Group != group || n.Excluded {
-			continue
-		}
-		all++
-		if !n.Ready && !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node == n.Name }) {
-			notReady = append(notReady, n.Name)
+		if n.Group == group && !n.Excluded {
+			all++
 		}
 	}
-	slices.Sort(notReady)
-	return all, notReady
+	return all, s.without(group, nodes, func(n Node) bool { return !n.Ready })
+}
+
+// without returns the Nodes of a group that hold no slot and match, sorted.
+func (s *State) without(group string, nodes Nodes, match func(Node) bool) (names []string) {
+	for _, n := range nodes {
+		if n.Group == group && !n.Excluded && match(n) && !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node == n.Name }) {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // judge returns why a request gets no slot now; nil if it gets one.
@@ -218,12 +231,16 @@ func (d *decision) judge(r Request) *Wait {
 	switch {
 	case d.policy.Slots == 0:
 		return &Wait{Full, "the group has no slots: its `slots` is 0"}
+	case d.elsewhere[r.ID].group != "" && (r.Type == Agent || d.elsewhere[r.ID].by == Agent):
+		return &Wait{OtherClient, fmt.Sprintf("the host holds a slot of group %s, and gets no second one", d.elsewhere[r.ID].group)}
 	case len(d.held) >= d.policy.Slots:
 		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
 	case len(d.held)+len(d.reserved) >= d.policy.Slots:
 		return &Wait{Queued, "a slot is kept free for an older request: " + few.Names(d.reserved, mostNamed)}
 	case d.zoneBlocked != "" && r.Number > d.turn:
 		return &Wait{Queued, "an older request waits for another zone: " + d.zoneBlocked}
+	case len(d.unseen) > 0:
+		return &Wait{Unseen, "no sign of life since this server follows the store, or since the store was away: " + few.Names(d.unseen, mostNamed)}
 	case len(others) > d.policy.MaxUnavailable.Of(d.members):
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode && d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone:

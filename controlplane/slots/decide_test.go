@@ -313,6 +313,33 @@ func TestWhichAgentsWait(t *testing.T) {
 	}
 }
 
+// TestAHostHasOneSlotOfAllGroups has an agent and a FleetLock client that hold slots of another group.
+func TestAHostHasOneSlotOfAllGroups(t *testing.T) {
+	nodes := fleet("a1", "a2", "a3")
+	p := slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 4, MaxUnavailable: part(t, "100%")}
+	var other slots.State
+	other.UpdateQueue(agents("a1=1"), noon)
+	other.Grant(p, nodes, noon)
+	other.Ask(client("a2"), p, nodes, noon)
+	others := map[string]slots.State{"other": other}
+	s := slots.State{}.Beside(others)
+	if wait := s.Ask(client("a1"), p, nodes, noon); wait == nil || wait.Reason != slots.OtherClient || !strings.Contains(wait.Message, "holds a slot of group other") {
+		t.Errorf("Ask() for a host whose agent holds another slot = %+v, want none", wait)
+	}
+	if wait := s.Ask(client("a2"), p, nodes, noon); wait != nil {
+		t.Errorf("Ask() by a FleetLock client for another group = %+v, want a slot", wait)
+	}
+	s = slots.State{}.Beside(others)
+	s.UpdateQueue(agents("a1=2", "a2=1", "a3=1"), noon)
+	if got := ids(s.Grant(p, nodes, noon), self); !slices.Equal(got, []string{"a3=1"}) {
+		t.Errorf("Grant() = %v, want a slot only for the host that has none", got)
+	}
+	s = s.Beside(nil)
+	if got := ids(s.Grant(p, nodes, noon), self); !slices.Equal(got, []string{"a1=2", "a2=1"}) {
+		t.Errorf("Grant() = %v, want the older requests once the other slots are free", got)
+	}
+}
+
 // TestManyAgentsLeavePlacesForOthers has requests of 1,000 hosts, most of them paused.
 func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	var s slots.State

@@ -29,6 +29,9 @@ const (
 	leasePrefix = "hostler-slots-"
 )
 
+// MostGroups is the maximum number of groups: a write that gives a slot compares the records of all others.
+const MostGroups = store.MostOthers
+
 // attempts bounds the attempts of a change that conflicts with changes by other servers. pause is the
 // longest time between two attempts.
 const (
@@ -91,6 +94,11 @@ func NewGroups(s store.Store, namespace string) *Groups {
 // Object is KIND/NAME of the object that stores a group.
 func (g *Groups) Object(group string) string { return g.kind.Key(g.prefix + group) }
 
+// At is the precondition of a write that the record of a group has this version; empty if it does not exist.
+func (g *Groups) At(group, version string) store.Reference {
+	return store.Reference{Kind: g.kind, Name: g.prefix + group, Version: version}
+}
+
 // Known returns a group from the last read or change; false if there was none.
 func (g *Groups) Known(group string) (Known, bool) {
 	g.mu.Lock()
@@ -132,26 +140,73 @@ func (g *Groups) withLock(ctx context.Context, operation, group string, do func(
 
 // Get reads a group; the zero State if nothing is stored.
 func (g *Groups) Get(ctx context.Context, group string) (State, error) {
-	return g.withLock(ctx, "get", group, func() (State, error) {
-		o, err := g.store.Get(ctx, g.kind, g.prefix+group)
-		if errors.Is(err, controlplane.ErrNotFound) {
-			o, err = nil, nil
-		}
-		return g.remember(group, o, err)
-	})
+	return g.withLock(ctx, "get", group, func() (State, error) { return g.get(ctx, group) })
+}
+
+// get is Get for a caller that has the lock.
+func (g *Groups) get(ctx context.Context, group string) (State, error) {
+	o, err := g.store.Get(ctx, g.kind, g.prefix+group)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		o, err = nil, nil
+	}
+	return g.remember(group, o, err)
 }
 
 // Change calls edit with the State of a group, stores the result, and returns it. If another server has
 // changed the group meanwhile, it calls edit again. It returns an error of edit unchanged. term is the term
 // of a controller, or zero.
 func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit func(*State) error) (State, error) {
+	return g.retry(ctx, group, func(bool) (store.Object, error) {
+		return g.change(ctx, group, store.Preconditions{Term: term}, edit)
+	})
+}
+
+// Give is Change for an edit that may give slots. others are all other groups. No client that holds a slot there
+// gets one, which is compared in the write.
+func (g *Groups) Give(ctx context.Context, group string, others []string, term store.Term, edit func(*State) error) (State, error) {
+	return g.retry(ctx, group, func(again bool) (store.Object, error) {
+		states, records, err := g.beside(ctx, others, again)
+		if err != nil {
+			return nil, err
+		}
+		return g.change(ctx, group, store.Preconditions{Term: term, Others: records}, func(s *State) error {
+			*s = s.Beside(states)
+			err := edit(s)
+			s.elsewhere = nil
+			return err
+		})
+	})
+}
+
+// beside returns the known States of other groups, and their records as preconditions. It reads a group that is not
+// known, and all of them if again is true. A group whose stored data is invalid is not compared: nobody gets or loses
+// a slot of it. The caller has the lock.
+func (g *Groups) beside(ctx context.Context, others []string, again bool) (map[string]State, []store.Reference, error) {
+	states, records := map[string]State{}, []store.Reference(nil)
+	for _, group := range others {
+		k, read := g.Known(group)
+		if again || !read || k.Err != nil {
+			if _, err := g.get(ctx, group); err != nil && !errors.Is(err, store.ErrUnreadable) {
+				return nil, nil, err
+			}
+			k, _ = g.Known(group)
+		}
+		if states[group] = k.State; k.Err == nil {
+			records = append(records, g.At(group, k.Version))
+		}
+	}
+	return states, records, nil
+}
+
+// retry makes attempts of a change until there is no conflict. again is false for the first one.
+func (g *Groups) retry(ctx context.Context, group string, attempt func(again bool) (store.Object, error)) (State, error) {
 	return g.withLock(ctx, "change", group, func() (State, error) {
-		for attempt := 1; ; attempt++ {
-			o, err := g.change(ctx, group, term, edit)
+		for n := 1; ; n++ {
+			o, err := attempt(n > 1)
 			if err == nil {
 				return g.remember(group, o, nil)
 			}
-			if !errors.Is(err, controlplane.ErrConflict) || attempt == attempts {
+			if !errors.Is(err, controlplane.ErrConflict) || n == attempts {
 				return State{}, err
 			}
 			if err := bounded.Sleep(ctx, bounded.Random(pause)); err != nil {
@@ -162,9 +217,9 @@ func (g *Groups) Change(ctx context.Context, group string, term store.Term, edit
 }
 
 // change makes one attempt. It returns the stored object; nil if there is none.
-func (g *Groups) change(ctx context.Context, group string, term store.Term, edit func(*State) error) (store.Object, error) {
+func (g *Groups) change(ctx context.Context, group string, pre store.Preconditions, edit func(*State) error) (store.Object, error) {
 	name := g.prefix + group
-	o, err := g.store.Update(ctx, g.kind, name, store.Preconditions{Term: term}, func(o store.Object) error {
+	o, err := g.store.Update(ctx, g.kind, name, pre, func(o store.Object) error {
 		before, err := decode(o)
 		if err != nil {
 			return err
@@ -176,13 +231,13 @@ func (g *Groups) change(ctx context.Context, group string, term store.Term, edit
 		return encode(o, after)
 	})
 	if errors.Is(err, controlplane.ErrNotFound) {
-		return g.create(ctx, group, term, edit)
+		return g.create(ctx, group, pre, edit)
 	}
 	return o, err
 }
 
-// create stores an empty group, then changes it under the term. It returns nil if edit changes nothing.
-func (g *Groups) create(ctx context.Context, group string, term store.Term, edit func(*State) error) (store.Object, error) {
+// create stores an empty group, then changes it under the preconditions. It returns nil if edit changes nothing.
+func (g *Groups) create(ctx context.Context, group string, pre store.Preconditions, edit func(*State) error) (store.Object, error) {
 	state := State{}
 	if err := edit(&state); err != nil || reflect.DeepEqual(state, State{}) {
 		return nil, err
@@ -195,7 +250,7 @@ func (g *Groups) create(ctx context.Context, group string, term store.Term, edit
 	if _, err := g.store.Create(ctx, g.kind, o); err != nil {
 		return nil, err
 	}
-	return g.change(ctx, group, term, edit)
+	return g.change(ctx, group, pre, edit)
 }
 
 // decode reads the State from an object.

@@ -27,7 +27,7 @@ func requestSlot(t *testing.T, g *slots.Groups, id string) (wait *slots.Wait, er
 // TestWhereAGroupIsStored checks the documented places: slots/GROUP on etcd, an annotation of a Lease on
 // Kubernetes.
 func TestWhereAGroupIsStored(t *testing.T) {
-	const want = `{"holders":[{"id":"x","by":"fleetlock","since":"2026-11-27T12:00:00Z"}],"waiting":[{"id":"y","by":"fleetlock","number":2,"since":"2026-11-27T12:00:00Z","asked":"2026-11-27T12:00:00Z"}],"releases":[],"requests":2,"turn":0}`
+	const want = `{"holders":[{"id":"x","by":"fleetlock","number":1,"since":"2026-11-27T12:00:00Z"}],"waiting":[{"id":"y","by":"fleetlock","number":2,"since":"2026-11-27T12:00:00Z","asked":"2026-11-27T12:00:00Z"}],"releases":[],"requests":2,"turn":0}`
 	lease := store.Leases
 	lease.Namespace = "hostler-system"
 	for name, c := range map[string]struct {
@@ -91,5 +91,46 @@ func TestInvalidDataIsNotReplaced(t *testing.T) {
 	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "hostler-slots-default", Annotations: map[string]string{slots.Annotation: "{"}}})
 	if _, err := requestSlot(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) || !strings.Contains(err.Error(), "fix or delete it") {
 		t.Errorf("Change() = %v, want an error that is %q", err, store.ErrUnreadable)
+	}
+}
+
+// TestAnotherServerGivesASlotOfAnotherGroup has a server that does not know yet that a host holds a slot of another
+// group. The stores compare the other group in the write.
+func TestAnotherServerGivesASlotOfAnotherGroup(t *testing.T) {
+	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
+		t.Run(name, func(t *testing.T) {
+			s := memory.New(o)
+			first, second := slots.NewGroups(s, "hostler-system"), slots.NewGroups(s, "hostler-system")
+			gives := func(g *slots.Groups, group, other string) (granted int) {
+				t.Helper()
+				if _, err := g.Give(t.Context(), group, []string{other}, store.Term{}, func(s *slots.State) error {
+					s.UpdateQueue(agents("a1=1"), noon)
+					granted = len(s.Grant(slots.Policy{Group: group, Slots: 1}, fleet("a1"), noon))
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				return granted
+			}
+			if _, err := first.Get(t.Context(), "b"); err != nil { // there is no such record yet
+				t.Fatal(err)
+			}
+			if gives(second, "b", "a") != 1 {
+				t.Fatal("the second server gives no slot of b")
+			}
+			if gives(first, "a", "b") != 0 {
+				t.Error("the first server gives a second slot, of a")
+			}
+			free := func(s *slots.State) error { s.Free(*s.Holder("a1"), slots.GivenBack, "agent", noon); return nil }
+			if _, err := second.Change(t.Context(), "b", store.Term{}, free); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := first.Get(t.Context(), "b"); err != nil {
+				t.Fatal(err)
+			}
+			if gives(first, "a", "b") != 1 {
+				t.Error("the first server gives no slot once that of b is free")
+			}
+		})
 	}
 }

@@ -46,6 +46,15 @@ type State struct {
 	Requests int64 `json:"requests"`
 	// Turn is the number of the last request that may overtake older requests of other zones.
 	Turn int64 `json:"turn"`
+
+	// elsewhere has the slots of other groups, by the ID of the client. It is not stored.
+	elsewhere map[string]otherSlot
+}
+
+// otherSlot is a slot of another group.
+type otherSlot struct {
+	group string
+	by    ClientType
 }
 
 // Client requests or holds a slot.
@@ -74,7 +83,9 @@ type Request struct {
 // Holder is a client that has a slot.
 type Holder struct {
 	Client
-	Since metav1.Time `json:"since"`
+	// Number is that of the request. With the group, it identifies the slot: no number is used twice.
+	Number int64       `json:"number,omitempty"`
+	Since  metav1.Time `json:"since"`
 	// Node is the name of the client's Node; empty if there was no such Node. UID, Zone and BootID are from
 	// the time when the client got the slot.
 	Node   string    `json:"node,omitempty"`
@@ -157,10 +168,34 @@ func (s *State) Release(id, by, reason string, now time.Time) bool {
 	return true
 }
 
+// Name is GROUP/NUMBER of a slot of that group.
+func (h Holder) Name(group string) string { return fmt.Sprintf("%s/%d", group, h.Number) }
+
+// Is reports whether both are the same slot. If other is nil, they are not.
+func (h Holder) Is(other *Holder) bool {
+	return other != nil && h.Client == other.Client && h.Number == other.Number && h.Node == other.Node && h.UID == other.UID && h.Since.Equal(&other.Since)
+}
+
+// Beside returns the State with the holders of other groups. No agent gets a second slot, and nobody gets one beside
+// the agent of the same host. A FleetLock client may hold slots of several groups: it says itself which host it is.
+func (s State) Beside(others map[string]State) State {
+	s.elsewhere = nil
+	for group, other := range others {
+		for _, h := range other.Holders {
+			if s.elsewhere == nil {
+				s.elsewhere = map[string]otherSlot{}
+			}
+			if known, is := s.elsewhere[h.ID]; !is || known.by != Agent && (h.Type == Agent || group < known.group) {
+				s.elsewhere[h.ID] = otherSlot{group, h.Type}
+			}
+		}
+	}
+	return s
+}
+
 // Free frees a slot. It reports whether the holder still had that slot.
 func (s *State) Free(h Holder, cause ReleaseCause, by string, now time.Time) bool {
-	held := s.Holder(h.ID)
-	if held == nil || held.Client != h.Client || held.Node != h.Node || held.UID != h.UID || !held.Since.Equal(&h.Since) {
+	if !h.Is(s.Holder(h.ID)) {
 		return false
 	}
 	s.record(Release{ID: h.ID, Node: h.Node, Held: &h.Since, Cause: cause, By: by}, now)

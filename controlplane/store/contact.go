@@ -37,8 +37,8 @@ type Contact struct {
 	refused     bool // the last answer refused this server
 }
 
-// answered records the answer to a ping that was sent at a time.
-func (c *Contact) answered(at time.Time) {
+// Answered records the answer to a ping that was sent at a time.
+func (c *Contact) Answered(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last.IsZero() || at.Sub(c.last) > longestGap {
@@ -94,7 +94,7 @@ func (c *Contact) Run(ctx context.Context, ping func(context.Context) error, hea
 			return context.Cause(ctx)
 		}
 		if err == nil {
-			c.answered(asked)
+			c.Answered(asked)
 		} else {
 			c.failed(err)
 		}

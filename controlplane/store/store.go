@@ -34,7 +34,7 @@ type Preconditions struct {
 	Term Term
 	// Others are the states that other objects must have, at most MostOthers. A store that cannot
 	// compare them in the write reads them in the half second before; the absence of a UID in the
-	// ten seconds before.
+	// ten seconds before. It reads a Version after the object that an Update edits.
 	Others []Reference
 	// Unchanged are kinds of which no object may have been created or changed since a Tracker reached
 	// a version. A store that cannot compare that in the write checks it before the write, up to the

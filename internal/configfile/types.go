@@ -15,14 +15,20 @@ import (
 // Duration is a length of time in the notation of Kubernetes: 90s, 5m, 1h30m.
 type Duration time.Duration
 
+// longestDuration is ten years. Several times a longer one could overflow, and become its opposite.
+const longestDuration = 10 * 365 * 24 * time.Hour
+
 // UnmarshalYAML reads a duration, and refuses a number without a unit.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
 		return errors.New(noDuration(n))
 	}
-	if v < 0 {
+	switch {
+	case v < 0:
 		return fmt.Errorf("%s is negative", n.Value)
+	case v > longestDuration:
+		return fmt.Errorf("%s is longer than %s, the longest duration", n.Value, Duration(longestDuration))
 	}
 	*d = Duration(v)
 	return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // bound is the timeout for events that normally take milliseconds.
-const bound = 20 * time.Second
+const bound = 5 * time.Minute
 
 // door is a bounded listener. A caller sends its name in a line before its connection is counted.
 // The door answers the connections that it accepts, and keeps them open until the caller closes

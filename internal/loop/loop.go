@@ -21,6 +21,8 @@ type Loop struct {
 	name string
 	run  func(ctx context.Context) error
 
+	longest time.Duration // longest pause before a restart
+
 	mu            sync.Mutex    // guards the fields below
 	patience      time.Duration // see New
 	lastHeartbeat time.Time     // by the monotonic clock
@@ -34,7 +36,14 @@ type Loop struct {
 // New returns a loop that is not started. If it has no Heartbeat for longer than patience, it
 // counts as stuck. A loop that only waits for events has patience 0.
 func New(name string, patience time.Duration, run func(ctx context.Context) error) *Loop {
-	return &Loop{name: name, patience: patience, run: run}
+	return &Loop{name: name, patience: patience, run: run, longest: time.Minute}
+}
+
+// Eager makes the pauses before restarts at most that long, and returns the loop. It is for a loop
+// whose result others wait for. Call it before Supervise.
+func (l *Loop) Eager(longest time.Duration) *Loop {
+	l.longest = longest
+	return l
 }
 
 // Do sets the run function of a loop that was made without one, and returns the loop. Use it if run
@@ -142,10 +151,10 @@ func (l *Loop) Health(now time.Time) Health {
 const steady = time.Minute
 
 // Supervise runs the loop until ctx ends. If it returns or panics, Supervise restarts it after a
-// pause that grows from one second to one minute. It logs each cause once, and logs when the loop
+// pause that grows from one second to one minute, or less: see Eager. It logs each cause once, and logs when the loop
 // runs steadily again.
 func (l *Loop) Supervise(ctx context.Context, log *slog.Logger) {
-	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute, Jitter: 0.1}
+	fresh := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: l.longest, Jitter: 0.1}
 	pause := fresh
 	trouble := "" // the error that was logged and is not over
 	for {

@@ -204,3 +204,24 @@ func TestAShorterPatienceCountsFromNow(t *testing.T) {
 		}
 	})
 }
+
+func TestAnEagerLoopIsRestartedWithinItsPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		starts := []time.Time{}
+		l := loop.New("nodes", 0, func(context.Context) error {
+			starts = append(starts, time.Now())
+			return errors.New("no answer")
+		}).Eager(5 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		l.Supervise(ctx, discard())
+		for i := 1; i < len(starts); i++ {
+			if pause := starts[i].Sub(starts[i-1]); pause > 6*time.Second {
+				t.Errorf("pause %d = %v, want at most 5 s and a tenth", i, pause)
+			}
+		}
+		if len(starts) < 100 {
+			t.Errorf("starts in ten minutes = %d, want at least 100", len(starts))
+		}
+	})
+}

@@ -145,7 +145,7 @@ func startIn(t *testing.T, l *lab.Lab, o lab.ContainerdOptions) (*cri.Runtime, l
 
 func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
 	t.Helper()
-	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: local.Timeouts{Query: 3 * time.Second}})
+	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: local.Timeouts{Query: 30 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}

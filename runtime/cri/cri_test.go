@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds waits for events that must occur.
-const patience = 20 * time.Second
+const patience = 5 * time.Minute
 
 func TestNewRefusesAFaultyEndpoint(t *testing.T) {
 	if _, err := cri.New(cri.Options{Endpoint: "tcp://127.0.0.1:2375"}); err == nil || !strings.Contains(err.Error(), "only unix sockets") {
@@ -126,7 +126,7 @@ func TestAListTooLargeToReceive(t *testing.T) {
 }
 
 func TestNoSocket(t *testing.T) {
-	r, err := cri.New(cri.Options{Endpoint: "unix:///run/hostler-no-such/runtime.sock"})
+	r, err := cri.New(cri.Options{Endpoint: "unix:///run/hostler-no-such/runtime.sock", Timeouts: local.Timeouts{Query: 2 * patience}})
 	if err != nil {
 		t.Fatalf("New() = %v", err)
 	}
@@ -136,7 +136,7 @@ func TestNoSocket(t *testing.T) {
 	if !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), "no such file or directory") {
 		t.Errorf("Info() = %v, want %v with the reason", err, runtime.ErrUnavailable)
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > patience {
 		t.Errorf("Info() took %v, want the refusal at once", took)
 	}
 	if r.Name() != "runtime" || r.Endpoint() != "unix:///run/hostler-no-such/runtime.sock" {

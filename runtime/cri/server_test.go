@@ -18,6 +18,7 @@ import (
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/runtimetest"
 )
 
@@ -158,7 +159,7 @@ func toStatus(err error) error {
 // client returns the adapter under test; change may be nil.
 func (s *server) client(t *testing.T, change func(*cri.Options)) *cri.Runtime {
 	t.Helper()
-	opts := cri.Options{Endpoint: s.socket, Name: "under-test"}
+	opts := cri.Options{Endpoint: s.socket, Name: "under-test", Timeouts: local.Timeouts{Query: patience}} // for a busy machine
 	if change != nil {
 		change(&opts)
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds waits for events that must occur.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // labDriver is the Driver of a real dockerd.
 type labDriver struct{ *lab.Docker }
@@ -113,7 +113,7 @@ func startDocker(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver)
 
 func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 	t.Helper()
-	r, err := docker.New(docker.Options{Endpoint: d.Endpoint, Name: "docker", Timeouts: local.Timeouts{Query: patience / 2}})
+	r, err := docker.New(docker.Options{Endpoint: d.Endpoint, Name: "docker", Timeouts: local.Timeouts{Query: 30 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func minor(version string) (n int) {
 // client returns an adapter for the server.
 func (s *server) client(t *testing.T, change ...func(*docker.Options)) *docker.Runtime {
 	t.Helper()
-	o := docker.Options{Endpoint: s.socket, Name: "docker", Timeouts: local.Timeouts{Query: 10 * time.Second}}
+	o := docker.Options{Endpoint: s.socket, Name: "docker", Timeouts: local.Timeouts{Query: 5 * time.Minute}}
 	for _, c := range change {
 		c(&o)
 	}

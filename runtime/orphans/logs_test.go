@@ -39,7 +39,7 @@ func TestOutputIsDiscardedWhileTheRuntimeIsGone(t *testing.T) {
 	pipe := h.pipe("web-c")
 	h.stopK3s()
 	h.seen()
-	if err := write(pipe, 30*time.Second); err != nil {
+	if err := write(pipe, 5*time.Minute); err != nil {
 		t.Errorf("a container's write ended with %v, want somebody to read it", err)
 	}
 	// The runtime returns, and reads the output itself.
@@ -57,7 +57,7 @@ func TestOutputIsDiscardedDuringAStop(t *testing.T) {
 	h.stopK3s()
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.in.StopContainer(t.Context(), h.pods[0].Containers[0], 100*time.Millisecond) }()
-	if err := write(pipe, 30*time.Second); err != nil {
+	if err := write(pipe, 5*time.Minute); err != nil {
 		t.Errorf("a container's write ended with %v, want somebody to read it", err)
 	}
 	must(t, <-stopped)

@@ -134,7 +134,7 @@ func (p process) end(t *testing.T) string {
 	select {
 	case err := <-p.ended:
 		return fmt.Sprint(err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the process has not ended")
 		return ""
 	}

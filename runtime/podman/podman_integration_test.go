@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
@@ -111,7 +112,7 @@ func startIn(t *testing.T, l *lab.Lab, o lab.PodmanOptions) (*podman.Runtime, la
 
 func newAdapter(t *testing.T, p *lab.Podman, units local.Units) *podman.Runtime {
 	t.Helper()
-	r, err := podman.New(podman.Options{Endpoint: p.Endpoint, Name: "podman", Units: units, Timeouts: local.Timeouts{Query: patience / 4}})
+	r, err := podman.New(podman.Options{Endpoint: p.Endpoint, Name: "podman", Units: units, Timeouts: local.Timeouts{Query: 30 * time.Second}})
 	check(t, err)
 	runtimetest.CloseAtEnd(t, r)
 	return r

@@ -77,6 +77,9 @@ func (s *server) openIn(t *testing.T, proc string, units local.Units) *podman.Ru
 func (s *server) openWith(t *testing.T, o podman.Options) *podman.Runtime {
 	t.Helper()
 	o.Endpoint, o.Name = s.socket, "podman"
+	if o.Timeouts.Query == 0 {
+		o.Timeouts.Query = patience // for a busy machine
+	}
 	r, err := podman.New(o)
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })

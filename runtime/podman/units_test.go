@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds waits for events that must occur.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // manager is a service manager with several units.
 type manager struct {

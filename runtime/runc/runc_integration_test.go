@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds waits for events that must occur.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 func check(t testing.TB, err error) {
 	t.Helper()
@@ -89,7 +89,7 @@ func bed(t *testing.T, program func(testing.TB, string) *lab.Runc) (*runc.Runtim
 	t.Helper()
 	d := labDriver{program(t, "")}
 	d.Setenv(t)
-	r, err := runc.New(runc.Options{Endpoint: d.Root, Timeouts: local.Timeouts{Query: patience / 2}})
+	r, err := runc.New(runc.Options{Endpoint: d.Root, Timeouts: local.Timeouts{Query: 30 * time.Second}})
 	check(t, err)
 	t.Cleanup(func() { check(t, r.Close()) })
 	return r, d

@@ -123,7 +123,7 @@ func CloseAtEnd(t testing.TB, r runtime.Runtime) {
 }
 
 // patience bounds every wait for an event that must occur.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // Run tests that the runtimes of the factory satisfy runtime.Runtime. Each case uses its own
 // runtime and real time.

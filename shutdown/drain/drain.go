@@ -77,6 +77,10 @@ type Options struct {
 	UnitStops func(ctx context.Context, names []string)
 	// Flush, if not nil, waits until the published record is on disk, or ctx ends.
 	Flush func(ctx context.Context)
+	// Store, if not nil, is called before each stop of a pod, and returns nil once the published
+	// record is on disk. After an error, the drain stops no more pods: Unstored returns the error. It
+	// is nil for a shutdown, which goes on whatever the disk does. Calls may be concurrent.
+	Store func(ctx context.Context) error
 }
 
 // Drain stops pods, phase by phase. Run's goroutine owns it.
@@ -115,7 +119,7 @@ func New(options Options) *Drain {
 		lists: lists{answers: make(chan listing)}, record: options.Record.Clone(), pods: map[key]*pod{},
 		ordering: ordering{order: plan.Order{}, stops: map[string]<-chan struct{}{}},
 	}
-	d.calls = &calls{runtime: options.Roster, log: options.Log, life: d.life, slack: d.schedule.slack, results: make(chan result)}
+	d.calls = &calls{runtime: options.Roster, log: options.Log, life: d.life, store: options.Store, slack: d.schedule.slack, results: make(chan result)}
 	for _, record := range d.record.Pods {
 		p := d.enter(record)
 		switch {
@@ -147,6 +151,15 @@ func (d *Drain) Idle() <-chan struct{} { return d.life.idle }
 
 // Record returns the result. Call it only after Over is closed.
 func (d *Drain) Record() *journal.Record { return d.record.Clone() }
+
+// Unstored returns why the drain has ended early, because a stop could not be stored; nil if that is
+// not why. Call it only after Over is closed.
+func (d *Drain) Unstored() error {
+	if err := d.calls.unstored.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Deadline is when Run returns at the latest, even if calls hang. It includes the phases and their
 // slack, a hanging stop and teardown, and a list.

@@ -116,6 +116,9 @@ func (d *Drain) launch(i int, end time.Time) int {
 		d.inTurn(s, end)
 		d.notePending(s.listed)
 	}
+	if d.options.Store != nil && len(starts) > 0 {
+		d.publish() // what Store then waits for
+	}
 	for _, s := range starts {
 		d.begin(i, s.pod, s.listed, s.targets, end)
 	}

@@ -53,12 +53,15 @@ type calls struct {
 	runtime *Roster
 	log     *slog.Logger
 	life    *life
-	slack   time.Duration // how much longer than its phase a call may take
+	store   func(ctx context.Context) error // Options.Store
+	slack   time.Duration                   // how much longer than its phase a call may take
 	results chan result
 
 	ctx    context.Context // context of all calls; set by begin
 	giveUp func()          // cancels ctx
 	group  sync.WaitGroup
+
+	unstored atomic.Pointer[error] // error of store; nil if it has returned none
 }
 
 // begin allows calls until ctx ends. report, if not nil, is called before a unit stops.
@@ -93,6 +96,14 @@ type target struct {
 // stopPod stops containers of one pod, and reports the result of each.
 func (c *calls) stopPod(phase int, pod key, containers []target, end time.Time) {
 	ends := make([]containerEnd, len(containers))
+	if err := c.stored(); err != nil {
+		for i, t := range containers {
+			ends[i] = containerEnd{id: t.ID, err: fmt.Errorf("stop container %q: cannot store it: %w", t.Name, err)}
+			close(t.over)
+		}
+		c.report(result{phase: phase, pod: pod, ends: ends})
+		return
+	}
 	var wg sync.WaitGroup
 	for i, t := range containers {
 		wg.Go(func() {
@@ -105,6 +116,20 @@ func (c *calls) stopPod(phase int, pod key, containers []target, end time.Time) 
 	}
 	wg.Wait()
 	c.report(result{phase: phase, pod: pod, ends: ends})
+}
+
+// stored waits until the stops that are about to be requested are on disk. If that fails, it cancels
+// the drain.
+func (c *calls) stored() error {
+	if c.store == nil {
+		return nil
+	}
+	err := c.store(c.ctx)
+	if err != nil && c.ctx.Err() == nil {
+		c.unstored.CompareAndSwap(nil, &err)
+		c.life.cancel()
+	}
+	return err
 }
 
 // report sends a result to Run's goroutine, unless that has ended.

@@ -31,6 +31,7 @@ type Journal struct {
 	dirty  bool          // guarded by mu: file is newer than the disk
 	urgent bool          // guarded by mu: write it at once
 	clean  chan struct{} // guarded by mu: closed when the latest state is on disk, or when a write has failed
+	failed error         // guarded by mu: error of the last write; nil if it has succeeded
 
 	unread  bool // guarded by mu: the file may be valid, but could not be read yet
 	first   bool // guarded by mu: the file was of another boot when this process read it
@@ -310,9 +311,12 @@ func (j *Journal) change(urgent bool, apply func(*content) bool) (changed bool) 
 	return true
 }
 
-// Flush writes the state now. It waits until it is on disk, a write has failed, or ctx ends. A
-// failed write is repeated later.
-func (j *Journal) Flush(ctx context.Context) {
+// Flush is Sync for a shutdown, which goes on whatever the result.
+func (j *Journal) Flush(ctx context.Context) { _ = j.Sync(ctx) }
+
+// Sync writes the state now. It returns nil once the state is on disk. Otherwise it returns why a
+// write has failed, or why ctx ended. A failed write is repeated later.
+func (j *Journal) Sync(ctx context.Context) error {
 	j.mu.Lock()
 	clean := j.clean
 	if j.dirty {
@@ -324,12 +328,16 @@ func (j *Journal) Flush(ctx context.Context) {
 	}
 	j.mu.Unlock()
 	if clean == nil {
-		return
+		return nil
 	}
 	select {
 	case <-clean:
 	case <-ctx.Done():
+		return fmt.Errorf("write %s: %w", j.path, context.Cause(ctx))
 	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failed
 }
 
 // Run writes changes until ctx ends. It is the only writer.
@@ -367,7 +375,7 @@ func (j *Journal) Run(ctx context.Context) {
 		if failing {
 			next = time.Now().Add(retry)
 			pause.Reset(retry)
-			j.refused()
+			j.refused(err)
 			continue
 		}
 		next = time.Now().Add(markInterval)
@@ -397,15 +405,16 @@ func (j *Journal) written(file content) {
 		}
 		return
 	}
-	j.dirty = false
+	j.dirty, j.failed = false, nil
 	close(j.clean)
 	j.clean = nil
 }
 
 // refused wakes the callers of Flush after a failed write.
-func (j *Journal) refused() {
+func (j *Journal) refused(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.failed = err
 	close(j.clean)
 	j.clean = make(chan struct{})
 }

@@ -436,3 +436,39 @@ func TestAJournalIsNeverTooLargeToRead(t *testing.T) {
 		stop()
 	}
 }
+
+// TestSyncReturnsWhyTheStateIsNotOnDisk has a disk that fails and recovers, and a writer that does not run.
+func TestSyncReturnsWhyTheStateIsNotOnDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state")
+		j := journal.Open(filepath.Join(dir, "shutdown.json"), "one", quiet)
+		if err := j.Sync(t.Context()); err != nil {
+			t.Errorf("Sync() = %v of a journal without a change, want nil", err)
+		}
+		if err := os.WriteFile(dir, nil, 0o600); err != nil { // no folder can be made there
+			t.Fatal(err)
+		}
+		change := func() { j.Put(&journal.Record{BootID: "one", StartedAt: time.Now()}) }
+		change()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := j.Sync(ctx); err == nil {
+			t.Error("Sync() = nil without a writer, want an error")
+		}
+		stop := keep(t, j)
+		defer stop()
+		if err := j.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "not a directory") {
+			t.Errorf("Sync() = %v, want that the folder is none", err)
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Sync(t.Context()); err != nil {
+			t.Errorf("Sync() = %v, want nil after the disk has recovered", err)
+		}
+		change()
+		if err := j.Sync(t.Context()); err != nil {
+			t.Errorf("Sync() = %v of another change, want nil", err)
+		}
+	})
+}

@@ -27,7 +27,8 @@ const (
 	TriggerTaint Trigger = "taint"
 	// TriggerLeaseLost: the Lease was not renewed; critical pods keep running.
 	TriggerLeaseLost Trigger = "lease-lost"
-	// TriggerReboot: hostler reboots the host; critical pods keep running until the shutdown.
+	// TriggerReboot: hostler reboots the host. Critical pods are stopped last, right before the command
+	// that reboots.
 	TriggerReboot Trigger = "reboot"
 	// TriggerUnknown: the boot ended without a drain, for example in a power failure.
 	TriggerUnknown Trigger = "unknown"

@@ -231,8 +231,9 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 	wg.Wait()
 }
 
-// start starts one container. The attempt is on disk before. So a later process checks whether the
-// container runs, and continues to count.
+// start starts one container. The attempt is on disk before, so that a later process checks whether the
+// container runs, and continues to count. If the disk does not take it in time, the container is started all
+// the same: one that stays down harms more than one attempt too many.
 func (r *Restarter) start(ctx context.Context, d Decision) {
 	now := d.Restart
 	now.Tries, now.TriedAt = now.Tries+1, time.Now()

@@ -178,7 +178,7 @@ func TestWatchNoticesWhatChanges(t *testing.T) {
 
 	// Watch opens its socket on this goroutine's thread; another thread in the same namespace makes
 	// changes.
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	changes := make(chan struct{})
 	result := make(chan string, 1)

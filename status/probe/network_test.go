@@ -42,8 +42,8 @@ func TestWatchReportsOnceAtTheStartAndEndsWithItsContext(t *testing.T) {
 	case <-changes:
 	case err := <-ended:
 		t.Fatalf("Watch() = %v, want it to continue", err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("Watch() reported nothing within 10s, want one change at the start")
+	case <-time.After(5 * time.Minute):
+		t.Fatal("Watch() reported nothing, want one change at the start")
 	}
 	cancel()
 	select {
@@ -51,8 +51,8 @@ func TestWatchReportsOnceAtTheStartAndEndsWithItsContext(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Watch() = %v, want %v", err, context.Canceled)
 		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("Watch() did not end within 10s of its context")
+	case <-time.After(5 * time.Minute):
+		t.Fatal("Watch() did not end within minutes of its context")
 	}
 }
 

@@ -22,7 +22,7 @@ type Drift struct{ Message, Fix string }
 // NodeState returns the state of the Node on the control plane.
 func (r *Reporter) NodeState() NodeState {
 	s := r.view.nodeState()
-	s.Drift = append(s.Drift, clonesDrift(r.options().Name, r.clones())...)
+	s.Drift = append(s.Drift, clonesDrift(r.options().Name, r.Clones())...)
 	return s
 }
 

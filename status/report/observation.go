@@ -101,7 +101,7 @@ func (r *Reporter) reportReserved(facts status.Facts, o status.Options) {
 
 // reportClones records an Event for each clone that is new since the last check.
 func (r *Reporter) reportClones(node string) {
-	clones := r.clones()
+	clones := r.Clones()
 	for _, c := range clones {
 		if !slices.Contains(r.observation.clones, c.Node) && r.Left() == nil {
 			r.event(corev1.EventTypeWarning, "MachineCloned", c.Message(node)+cloneFix+": `"+c.Fix()+"`")
@@ -113,8 +113,8 @@ func (r *Reporter) reportClones(node string) {
 	}
 }
 
-// clones returns the other hosts with this machine's identity.
-func (r *Reporter) clones() []controlplane.Clone {
+// Clones returns the other hosts with this machine's identity.
+func (r *Reporter) Clones() []controlplane.Clone {
 	named := r.view.clones()
 	if r.o.Twin != nil {
 		if twin := r.o.Twin(); twin != nil {

@@ -35,7 +35,7 @@ func journal(t *testing.T, path string) *net.UnixConn {
 func entry(t *testing.T, c *net.UnixConn) map[string]string {
 	t.Helper()
 	buffer := make([]byte, 64<<10)
-	if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := c.Read(buffer)

@@ -102,7 +102,7 @@ func TestAWatcherFollowsNewFolders(t *testing.T) {
 		if !errors.Is(err, os.ErrClosed) {
 			t.Errorf("Await() = %v after Close(), want %v", err, os.ErrClosed)
 		}
-	case <-time.After(30 * time.Second):
-		t.Error("Await() continues 30s after Close()")
+	case <-time.After(5 * time.Minute):
+		t.Error("Await() continues after Close()")
 	}
 }

@@ -138,7 +138,7 @@ var ours = map[string][]string{
 
 	"agent/rebooters":   {"internal/tree", "internal/trust", "systemd"},
 	"agent/fleet":       {"controlplane", "internal/hint", "internal/sanitize"},
-	"agent/selfdrain":   {"agent/maintenance", "internal/loop", "shutdown/journal"},
+	"agent/selfdrain":   {"agent/maintenance", "internal/bounded", "internal/loop", "shutdown/journal"},
 	"agent/reboot":      {"controlplane", "internal/bounded", "internal/calendar", "internal/few", "internal/hint", "internal/loop", "internal/sanitize", "internal/trust", "shutdown/journal", "status", "status/conditions"},
 	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/bounded", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},
 

@@ -29,7 +29,7 @@ import (
 )
 
 // patience limits every wait. Only an error makes a wait that long.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // agent is a `hostler agent` as systemd runs it, with all restrictions of hostler.service. It can
 // be started, ended in every way, and started again with its state.

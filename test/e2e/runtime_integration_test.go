@@ -62,8 +62,8 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 			trouble.begin(t, c)
 			// Before the outage is noticed, the host must not look empty.
 			early := a.hostler("status")
-			if early.code != 0 || early.took > 10*time.Second {
-				t.Errorf("hostler status at once = %d after %v, want 0 within a few seconds", early.code, early.took)
+			if early.code != 0 || early.took > patience {
+				t.Errorf("hostler status at once = %d after %v, want 0 without waiting for the runtime", early.code, early.took)
 			}
 			mentions(t, "hostler status at once", onOneLine(early.out), "runtime containerd: ", "images incomplete", "containers incomplete")
 			if r := a.hostler("ps"); r.code != 1 || !strings.Contains(r.err, c.Endpoint[len("unix://"):]) {
@@ -88,8 +88,8 @@ func TestARuntimeThatIsGoneOrHangsIsNamedAndNothingElseSuffers(t *testing.T) {
 				t.Errorf("Runtimes = %+v, want the one that is down, with the version last seen", s.Runtimes)
 			}
 			r := a.hostler("status")
-			if r.code != 0 || r.took > 10*time.Second {
-				t.Errorf("hostler status = %d after %v, want 0 within a few seconds", r.code, r.took)
+			if r.code != 0 || r.took > patience {
+				t.Errorf("hostler status = %d after %v, want 0 without waiting for the runtime", r.code, r.took)
 			}
 			mentions(t, "hostler status", r.out, "NOT READY", "runtime containerd")
 			if n := strings.Count(r.out, "runtime containerd"); n != 1 {

@@ -45,9 +45,15 @@ func (a *agent) noSelfDrain() {
 	a.await("no drain is needed", func(s api.Status) bool { return len(s.SelfDrains) == 0 })
 }
 
+// Leases of an agent that drains itself: a busy machine must not lose the first one by itself.
+const (
+	lasts = "duration: 1h, renewInterval: 1s"
+	ends  = "duration: 2s, renewInterval: 500ms"
+)
+
 // drainsItself returns the settings of an agent in etcd that drains itself after a time.
-func (f etcdFleet) drainsItself(name, toleration string) string {
-	return f.settings(name, ", onTaint: drain, toleration: "+toleration) + "lease: {duration: 2s, renewInterval: 500ms, onLost: drain}\nstatus: {updateInterval: 1s}\nshutdown: {gracePeriod: 1m, gracePeriodCriticalPods: 10s}\n"
+func (f etcdFleet) drainsItself(name, toleration, lease string) string {
+	return f.settings(name, ", onTaint: drain, toleration: "+toleration) + "lease: {" + lease + ", onLost: drain}\nstatus: {updateInterval: 1s}\nshutdown: {gracePeriod: 1m, gracePeriodCriticalPods: 10s}\n"
 }
 
 // reload makes the agent use other settings.
@@ -79,7 +85,7 @@ func TestATaintDrainsTheHost(t *testing.T) {
 	stubborn := pod(t, "stubborn", nil, time.Second, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before, politeBefore := mainOf(t, database), mainOf(t, polite)
-	a := startAgent(t, f.drainsItself(name, "10m"))
+	a := startAgent(t, f.drainsItself(name, "10m", lasts))
 	a.awaitReady(corev1.ConditionTrue)
 
 	f.taint(name, maintenanceTaint)
@@ -97,7 +103,7 @@ func TestATaintDrainsTheHost(t *testing.T) {
 	a.noSelfDrain()
 	untouched(t, polite, politeBefore)
 
-	a.reload(f.drainsItself(name, "2s"))
+	a.reload(f.drainsItself(name, "2s", lasts))
 	f.taint(name, maintenanceTaint)
 	if _, code := ended(t, polite); code != 0 {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
@@ -135,7 +141,7 @@ func TestADrainForATaintGoesOnOrIsUndone(t *testing.T) {
 	polite := pod(t, "polite", nil, 0, lab.ServeFor(0))
 	greedy := pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
 	before := mainOf(t, greedy)
-	a := startAgent(t, f.drainsItself(name, "1s"))
+	a := startAgent(t, f.drainsItself(name, "1s", lasts))
 	a.awaitReady(corev1.ConditionTrue)
 	f.taint(name, maintenanceTaint)
 	ended(t, polite)
@@ -170,7 +176,7 @@ func TestALostLeaseDrainsTheHost(t *testing.T) {
 	polite := pod(t, "polite", nil, 0, lab.ServeFor(0))
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before, politeBefore := mainOf(t, database), mainOf(t, polite)
-	a := startAgent(t, f.drainsItself(name, "10m"))
+	a := startAgent(t, f.drainsItself(name, "10m", ends))
 	a.awaitReady(corev1.ConditionTrue)
 	eventually(t, "the host is alive", func() bool { return f.alive(name) })
 
@@ -189,7 +195,7 @@ func TestALostLeaseDrainsTheHost(t *testing.T) {
 	a.noSelfDrain()
 	untouched(t, polite, politeBefore)
 
-	a.reload(f.drainsItself(name, "3s"))
+	a.reload(f.drainsItself(name, "3s", ends))
 	check(t, f.Members[0].Kill())
 	a.await("the lease has ended", func(s api.Status) bool { return s.ControlPlane.Overdue != "" })
 	a.kill()

@@ -91,12 +91,17 @@ func (r rebooter) Wanted() (wanted, undecided []reboot.Finding) {
 	return wanted, nil
 }
 
+// Held implements reboot.Host.
+func (rebooter) Held() []reboot.Finding { return nil }
+
 // Drain implements reboot.Host.
-func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, note func(time.Time)) (record.Record, error) {
+func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, _ bool, note func(time.Time) error) (record.Record, error) {
 	if began.IsZero() {
 		began = time.Now()
 	}
-	note(began)
+	if err := note(began); err != nil {
+		return record.Record{}, err
+	}
 	err := r.command(ctx, commandDrain, func() error {
 		r.a.h.w.truth.drains(r.a.h)
 		return nil
@@ -143,6 +148,17 @@ func (rebooter) EmptiedByServer() bool { return false }
 
 // HasNode implements reboot.Host.
 func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }
+
+// Left implements reboot.Host.
+func (r rebooter) Left() bool { return r.a.reporter.Left() != nil }
+
+// ShutdownPending implements reboot.Host.
+func (r rebooter) ShutdownPending(context.Context) (string, error) {
+	if r.GoingDown() {
+		return "the host is shutting down", nil
+	}
+	return "", nil
+}
 
 // NotStarted implements reboot.Host.
 func (rebooter) NotStarted() []string { return nil }

@@ -31,7 +31,7 @@ const (
 	// name is the name of the image: a tag must not have a +.
 	name = "hostler.io/hostler-server:0.1.0-dev.42_g0123456789ab"
 	// patience limits every wait. Only an error makes a wait that long.
-	patience = time.Minute
+	patience = 5 * time.Minute
 
 	first, second = lab.Dir + "/first.tar", lab.Dir + "/second.tar" // images from two separate builds
 )

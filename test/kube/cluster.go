@@ -230,7 +230,7 @@ func (c *Cluster) Ready(ctx context.Context) error {
 
 // get requests a path as the administrator.
 func (c *Cluster) get(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	answer, err := c.Open(ctx, path)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 )
 
 // long limits every wait. Only an error makes a wait that long.
-const long = 2 * time.Minute
+const long = 5 * time.Minute
 
 // TestAControlPlane tests what a real control plane does to nodes.
 func TestAControlPlane(t *testing.T) {

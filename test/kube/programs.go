@@ -51,6 +51,11 @@ func (p Program) pkg() string {
 	return "k8s.io/kubernetes/cmd/" + string(p)
 }
 
+// Programs returns the programs of all tests except test/upstream.
+func Programs() []Program {
+	return []Program{Etcd, Etcdctl, Etcdutl, APIServer, Kubectl, ControllerManager, Kubelet}
+}
+
 // bed returns the folder of the test bed whose build/go.mod has the program. etcd's tools and the
 // programs of test/upstream have their own module, so that their requirements do not cause a
 // rebuild of Kubernetes.
@@ -171,7 +176,7 @@ func (b builder) path(ctx context.Context, p Program) (string, error) {
 		args := append(append([]string{"build"}, b.flags...), "-o", filepath.Join(temporary, string(p)), p.pkg())
 		cmd := exec.CommandContext(ctx, "go", args...)
 		cmd.Dir = b.module
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Env = append(lab.BuildEnviron(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s\ninside a lab nothing can be downloaded: call kube.Prepare before it is entered", p, err, lab.LastLines(string(out), 20))
 		}

@@ -10,6 +10,14 @@ import (
 	"path/filepath"
 )
 
+// BuildFlags returns the flags with which `make build` compiles packages. With others, go compiles
+// all of them once more.
+func BuildFlags() []string { return []string{"-trimpath", "-tags", "grpcnotrace"} }
+
+// BuildEnviron returns the environment of the compiler. With a larger heap, it needs a fifth less time
+// of processors.
+func BuildEnviron() []string { return append(os.Environ(), "GOGC=400") }
+
 // Build builds a static binary from a package of the module into a file, as `make build` does. If
 // version is not empty, it sets main.version. Call it outside the lab, where the compiler can
 // download modules.
@@ -18,8 +26,9 @@ func Build(ctx context.Context, pkg, version, file string) error {
 	if version != "" {
 		flags += " -X main.version=" + version
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", flags, "-o", file, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	args := append(append([]string{"build"}, BuildFlags()...), "-ldflags", flags, "-o", file, pkg)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(BuildEnviron(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}

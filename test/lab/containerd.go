@@ -212,7 +212,7 @@ func (c *Containerd) configure(o ContainerdOptions) error {
 // answers.
 func (c *Containerd) Ready(ctx context.Context) error {
 	return c.Await(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		// If no server answers for a while, grpc retries only every few seconds.
 		c.conn.ResetConnectBackoff()

@@ -15,7 +15,7 @@ import (
 
 // patience limits waits if the caller's context does not. It is far longer than anything takes on a
 // busy machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // Daemon is a program of the lab that can be killed, paused and started again. Its methods are safe
 // for concurrent use.

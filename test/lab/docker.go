@@ -137,7 +137,7 @@ func (d *Docker) configure(o DockerOptions) error {
 // Ready waits until the Engine answers.
 func (d *Docker) Ready(ctx context.Context) error {
 	return d.Await(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		_, err := d.API.Ping(ctx, client.PingOptions{})
 		return err

@@ -79,6 +79,13 @@ const (
 	KitPrometheus  Kit = "prometheus"  // promtool
 )
 
+// Kits returns all kits.
+func Kits() []Kit {
+	return []Kit{
+		KitContainers, KitExt4, KitDocker, KitPodman, KitCrun, KitFilesystems, KitLogin, KitBootstrap, KitNspawn, KitPrometheus,
+	}
+}
+
 // FetchOptions configure Fetch.
 type FetchOptions struct {
 	Kits []Kit // if nil, the kits of the lab itself: containers and login
@@ -280,6 +287,10 @@ func cached(ctx context.Context, cache string, name Kit, k kit, log *slog.Logger
 	})
 }
 
+// Prepared is a variable that `make test` sets after test/prepare. It makes MakeOnce fail instead of
+// building or fetching anything beside tests.
+const Prepared = "HOSTLER_TEST_PREPARED"
+
 // MakeOnce calls fill unless the folder dir exists. fill fills a temporary folder beside it, which
 // is then renamed to dir. So dir is complete or does not exist. The lock only prevents two
 // processes from doing the same work.
@@ -297,6 +308,9 @@ func MakeOnce(dir string, fill func(temporary string) error) error {
 	}
 	if _, err := os.Stat(dir); err == nil {
 		return nil
+	}
+	if os.Getenv(Prepared) != "" {
+		return fmt.Errorf("%s does not exist, although everything is prepared: add it to test/prepare", dir)
 	}
 	// These are left from an interrupted run. Nothing uses them while the lock is held.
 	stale, _ := filepath.Glob(dir + ".tmp*")

@@ -23,7 +23,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 // eventually waits until true returns true. Only an error makes it reach its limit.
 func eventually(t *testing.T, what string, true func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !true(); {
+	for deadline := time.Now().Add(5 * time.Minute); !true(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited 30s in vain: %s", what)
 		}

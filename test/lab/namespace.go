@@ -170,7 +170,7 @@ func (l *Lab) outside(foreground bool) (code int, err error) {
 		code = 128 + int(status.Signal())
 	}
 	// PID 1 is reaped only after all processes of its namespace have ended.
-	if err := removeCgroup(l.Cgroup, 10*time.Second); err != nil {
+	if err := removeCgroup(l.Cgroup, time.Minute); err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
 		if code == 0 {
 			code = 1

@@ -62,7 +62,7 @@ func store(t *testing.T, n *lab.Notify, message string, files ...*os.File) {
 	if err := unix.Sendmsg(fd, []byte(message), unix.UnixRights(fds...), &unix.SockaddrUnix{Name: n.Socket}, 0); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); len(n.Notifications()) == before; {
+	for deadline := time.Now().Add(5 * time.Minute); len(n.Notifications()) == before; {
 		if time.Now().After(deadline) {
 			t.Fatalf("message %q did not arrive within 30s", message)
 		}

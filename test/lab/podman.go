@@ -176,7 +176,7 @@ func (p *Podman) Ready(ctx context.Context) error {
 		return (&net.Dialer{}).DialContext(ctx, "unix", podmanSocket)
 	}}}
 	return p.Await(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://podman/_ping", nil)
 		if err != nil {

@@ -42,10 +42,12 @@ sleep 60
 		}
 		m.Run("touch /run/hold; until [ -e /run/held ]; do sleep 0.1; done")
 		left := strings.TrimSpace(m.Read("/run/left"))
+		// Whoever waits for what a check left behind waits for all of this time.
+		m.Run("mkdir -p /run/systemd/system/hostler.service.d; printf '[Service]\nTimeoutStopSec=20min\n' >/run/systemd/system/hostler.service.d/patient.conf; systemctl daemon-reload")
 		before := time.Now()
 		m.Run("systemctl restart hostler")
-		if took := time.Since(before); took > 20*time.Second {
-			t.Errorf("the restart took %v, want none of the 30 s that a service has for its end", took)
+		if took := time.Since(before); took > 5*time.Minute {
+			t.Errorf("the restart took %v, want none of the 20 minutes that the service has for its end", took)
 		}
 		m.AwaitArmed()
 		if state := m.Run("ps -o stat=,args= -p " + left + " || true"); state != "" {

@@ -21,13 +21,19 @@ type Tree struct {
 
 // NewTree prepares a Tree. It finds one folder of packages at /packages, and another one at /later.
 func NewTree(ctx context.Context, packages, later string, log *slog.Logger) (*Tree, error) {
+	tree, err := PrepareTree(ctx, log)
+	return &Tree{tree, packages, later}, err
+}
+
+// PrepareTree returns the folder of the Debian without the packages, in the same way as
+// debian.PrepareTree.
+func PrepareTree(ctx context.Context, log *slog.Logger) (string, error) {
 	// The newest release: its lintian knows the present folders of systemd.
-	tree, err := debian.PrepareTree(ctx, debian.Trixie, []string{
+	return debian.PrepareTree(ctx, debian.Trixie, []string{
 		"systemd", "passwd", // dependencies of hostler's package
 		"lintian", "man-db", "rpm", "rpmlint",
 		"bash-completion", "fish", "zsh",
 	}, log)
-	return &Tree{tree, packages, later}, err
 }
 
 // enter creates a writable root of the tree, and runs a script in it.

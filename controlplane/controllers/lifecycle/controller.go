@@ -201,6 +201,13 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 	return []store.Reference{proofOf(node, host.Lease)}, nil
 }
 
+// Alive reports whether a host has given a sign of life since the store has answered without a gap. It
+// does not count the Ready of its Node, which may be from before that.
+func (c *Controller) Alive(node string, uid types.UID, now time.Time) bool {
+	fresh, err := c.cache.Fresh(c.contact, now)
+	return err == nil && c.cache.Alive(node, uid, fresh.Since, now)
+}
+
 // proofOf returns the state of a host's Lease that proves its silence: the version, or none.
 func proofOf(node, version string) store.Reference {
 	return store.Reference{Kind: store.Leases, Name: node, Version: version}

@@ -16,6 +16,13 @@ const (
 	DeadZoneEvict DeadZone = "evict" // as in a healthy zone
 )
 
+// LeastRate and MostRate bound a rate that is not 0, in Nodes per second. The least is about one Node a
+// day.
+const (
+	LeastRate = 1e-5
+	MostRate  = 1000.0
+)
+
 // Policy is the configuration of the controller.
 type Policy struct {
 	// MonitorPeriod is the longest time between decisions.

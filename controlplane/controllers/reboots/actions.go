@@ -47,29 +47,14 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 		return err
 	}
 	confirmed := Change{Group: change.Group, Requests: change.Requests}
-	for _, o := range change.Deleted {
-		switch node, err := c.store.Get(ctx, store.Nodes.Metadata(), o.Node); {
-		case errors.Is(err, controlplane.ErrNotFound), err == nil && node.GetUID() != o.UID:
-			confirmed.Deleted = append(confirmed.Deleted, o)
-		case err != nil:
+	for _, o := range slices.Concat(change.Deleted, change.Done, change.Released) {
+		if err := c.confirm(ctx, &confirmed, o); err != nil {
 			return err
-		}
-	}
-	for _, o := range change.Done {
-		switch node, err := c.store.Get(ctx, store.Nodes.Metadata(), o.Node); {
-		case errors.Is(err, controlplane.ErrNotFound):
-		case err != nil:
-			return err
-		default:
-			host := Host{Node: slots.Node{UID: node.GetUID()}, texts: textsOf(node)}
-			if host.Request, host.Slot, host.Err = host.texts.read(); host.UID == o.UID && host.done(o) {
-				confirmed.Done = append(confirmed.Done, o)
-			}
 		}
 	}
 	var before, after slots.State
 	var granted []slots.Client
-	err = c.change(ctx, change.Group, term, func(s *slots.State) error {
+	err = c.give(ctx, change.Group, term, func(s *slots.State) error {
 		before = *s
 		granted = confirmed.apply(s, policy, nodes, c.self, time.Now())
 		after = *s
@@ -86,6 +71,20 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	return nil
 }
 
+// confirm adds a slot to those that a change frees, if the stored Node of its holder says that it has ended.
+func (c *Controller) confirm(ctx context.Context, change *Change, o slots.Holder) error {
+	node, err := c.store.Get(ctx, store.Nodes.Metadata(), o.Node)
+	switch {
+	case errors.Is(err, controlplane.ErrNotFound), err == nil && node.GetUID() != o.UID:
+		change.Deleted = append(change.Deleted, o)
+	case err != nil:
+		return err
+	case o.Type == slots.Agent:
+		change.free(hostOf(node), &holding{Holder: o, group: change.Group}, time.Now())
+	}
+	return nil
+}
+
 // changedGroup logs which slots were given and freed.
 func (c *Controller) changedGroup(before, after slots.State, granted []slots.Client) {
 	for _, o := range before.Holders {
@@ -98,7 +97,8 @@ func (c *Controller) changedGroup(before, after slots.State, granted []slots.Cli
 	}
 }
 
-// write changes a Node. It returns ErrConflict if the host has changed its request meanwhile.
+// write changes a Node. It returns ErrConflict if the host has changed its request meanwhile, or if the record of a
+// group has changed that the answer depends on.
 func (a Answer) write(ctx context.Context, c *Controller, term store.Term) error {
 	emptied := a.Slot != nil && a.Slot.Emptied && (a.before.Slot == nil || !a.before.Slot.Emptied)
 	if emptied {
@@ -110,7 +110,11 @@ func (a Answer) write(ctx context.Context, c *Controller, term store.Term) error
 	if emptied || a.Unschedulable != a.before.Unschedulable {
 		kind = store.Nodes
 	}
-	_, err := c.store.Update(ctx, kind, a.Node.Name, store.Preconditions{UID: a.Node.UID, Term: term}, func(o store.Object) error {
+	pre := store.Preconditions{UID: a.Node.UID, Term: term}
+	for _, r := range a.records {
+		pre.Others = append(pre.Others, c.groups.At(r.group, r.version))
+	}
+	_, err := c.store.Update(ctx, kind, a.Node.Name, pre, func(o store.Object) error {
 		if textsOf(o) != a.before.texts {
 			return a.conflict()
 		}
@@ -122,8 +126,11 @@ func (a Answer) write(ctx context.Context, c *Controller, term store.Term) error
 		}
 		return setSlot(o, a.Slot)
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		c.answered(a)
+	case len(a.records) > 0 && errors.Is(err, controlplane.ErrConflict):
+		c.reread.Send() // another server may have changed a group
 	}
 	return err
 }

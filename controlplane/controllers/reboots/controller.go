@@ -1,6 +1,9 @@
 // Package reboots gives reboot slots to the hosts of a fleet, frees them, and empties Nodes. Package slots has
 // the rules for slots, and their record.
 //
+// The record of a group decides who holds a slot, and the Node mirrors it. docs/explanation/reboot-slots.md has the
+// table of states and steps: who makes each step, and what must hold in its write.
+//
 // Every replica gives slots to FleetLock clients. Only the leader answers the requests that agents write on
 // their Nodes, frees slots of deleted Nodes, and evicts pods. Decide is pure.
 package reboots
@@ -15,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
@@ -43,6 +48,9 @@ type Policies map[string]slots.Policy
 // Controller manages the slots of all groups. It is safe for concurrent use.
 type Controller struct {
 	OnEvent func(Event) // called for each Event about a Node; may be nil; set it before Run
+	// Alive reports whether a host has given a sign of life since the store was away, or since this server
+	// started. It is nil if nothing follows the Leases. Set it before Run.
+	Alive func(node string, uid types.UID, now time.Time) bool
 
 	*executor.Executor[Action]
 	store   store.Store
@@ -121,9 +129,11 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	}
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
-		if h.Name != "" { // the Name is empty if the Node cannot be read
-			f.Hosts[h.Name] = h
+		if h.Name == "" { // the Node cannot be read
+			continue
 		}
+		h.Unseen = c.Alive != nil && h.Ready && !c.Alive(h.Name, h.UID, now)
+		f.Hosts[h.Name] = h
 	}
 	if c.evicter != nil {
 		f.Pods = c.podsOn
@@ -162,7 +172,7 @@ func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots
 		return nil, err
 	}
 	had := false
-	err = c.change(ctx, group, store.Term{}, func(s *slots.State) error {
+	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
 		had = s.Holder(id) != nil
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())
 		return nil
@@ -195,46 +205,58 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 	if _, err := c.policy(group); err != nil {
 		return err
 	}
-	if err := c.revoke(ctx, group, id); err != nil {
-		return err
+	err := errGranted
+	for attempt := 1; err == errGranted && attempt <= attempts; attempt++ {
+		err = c.release(ctx, group, id, who, reason)
 	}
-	err := c.change(ctx, group, store.Term{}, func(s *slots.State) error {
-		if !s.Release(id, who, reason, time.Now()) {
-			return fmt.Errorf("%q neither holds a slot of group %s nor waits for one: %w", id, group, controlplane.ErrNotFound)
-		}
-		return nil
-	})
-	if err == nil {
+	switch {
+	case err == nil:
 		c.log.Warn("slot released", "group", group, "id", id, "by", who, "reason", slots.Shorten(reason))
+	case err == errGranted:
+		err = fmt.Errorf("release the slot of %q: %w: %w", id, controlplane.ErrConflict, err)
 	}
 	return err
 }
 
-// revoke writes on the Node of a holder that its slot was released. That must be before another host can get
-// the slot.
-func (c *Controller) revoke(ctx context.Context, group, id string) error {
+// errGranted means that a client has got another slot meanwhile.
+var errGranted = errors.New("the client has just received a slot")
+
+// release makes one attempt. It first writes on the Node of an agent that its slot has ended, because another host
+// may get the slot as soon as it is free.
+func (c *Controller) release(ctx context.Context, group, id, who, reason string) error {
 	state, err := c.groups.Get(ctx, group)
-	held := state.Holder(id)
-	if err != nil || held == nil || held.Type != slots.Agent {
+	if err != nil {
 		return err
 	}
-	for range attempts {
-		_, err = c.store.Update(ctx, store.Nodes.Metadata(), held.Node, store.Preconditions{}, func(o store.Object) error {
-			_, slot, _ := textsOf(o).read()
-			if o.GetUID() != held.UID || slot == nil || slot.Granted == nil || slot.ID != held.Client.Request {
-				return nil
-			}
-			next := lose(*slot)
-			return setSlot(o, &next)
-		})
-		if !errors.Is(err, controlplane.ErrConflict) {
-			break
+	held := state.Holder(id)
+	if held != nil && held.Type == slots.Agent {
+		if err := c.end(ctx, &holding{Holder: *held, group: group}); err != nil {
+			return err
 		}
 	}
-	if errors.Is(err, controlplane.ErrNotFound) {
+	return c.change(ctx, group, store.Term{}, func(s *slots.State) error {
+		switch now := s.Holder(id); {
+		case now != nil && !now.Is(held):
+			return errGranted
+		case !s.Release(id, who, reason, time.Now()):
+			return fmt.Errorf("%q neither holds a slot of group %s nor waits for one: %w", id, group, controlplane.ErrNotFound)
+		}
 		return nil
-	}
+	})
+}
+
+// give changes a group, may give slots, and triggers a new decision.
+func (c *Controller) give(ctx context.Context, group string, term store.Term, edit func(*slots.State) error) error {
+	_, err := c.groups.Give(ctx, group, c.others(group), term, edit)
+	c.changed.Send()
 	return err
+}
+
+// others returns the names of all groups but one.
+func (c *Controller) others(group string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.policies)), func(name string) bool { return name == group })
 }
 
 // change changes a group, and triggers a new decision.

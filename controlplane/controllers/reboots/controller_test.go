@@ -42,8 +42,13 @@ func (r rig) serve(name string, s store.Store) *reboots.Controller {
 	if err != nil {
 		r.Fatal(err)
 	}
+	return r.serveGroups(name, s, reboots.Policies{"default": {Group: "default", Slots: 2, OneZoneAtATime: true, MaxUnavailable: part}})
+}
+
+// serveGroups starts a server with these groups.
+func (r rig) serveGroups(name string, s store.Store, policies reboots.Policies) *reboots.Controller {
 	log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
-	c := reboots.New(s, slots.NewGroups(s, ""), contact, podcache.New(), loop.NewSignal(), reboots.Policies{"default": {Group: "default", Slots: 2, OneZoneAtATime: true, MaxUnavailable: part}}, []string{"zone"}, name, log)
+	c := reboots.New(s, slots.NewGroups(s, ""), contact, podcache.New(), loop.NewSignal(), policies, []string{"zone"}, name, log)
 	e := election.New(s, reboots.Name, name, log)
 	ignore := func(error) {}
 	controllertest.Run(r,

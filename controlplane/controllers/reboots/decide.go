@@ -11,13 +11,6 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/slots"
-	"hostler.io/hostler/controlplane/store"
-)
-
-// These are the shortest times between two messages on a Node with the same meaning.
-const (
-	refreshWaiting  = 10 * time.Second
-	refreshEmptying = time.Minute
 )
 
 // mostDetailed is how many waiting agents of a group get a message that names other hosts. Each change of a slot
@@ -39,7 +32,9 @@ type Facts struct {
 func (f Facts) nodes() slots.Nodes {
 	nodes := make(slots.Nodes, len(f.Hosts))
 	for name, h := range f.Hosts {
-		nodes[name] = h.Node
+		if h.counts() {
+			nodes[name] = h.Node
+		}
 	}
 	return nodes
 }
@@ -66,6 +61,7 @@ func Decide(f Facts, now time.Time) Decision {
 	nodes, held, ahead := f.nodes(), f.held(), outlook{waits: map[string]*slots.Wait{}, groups: map[string]slots.State{}}
 	for _, group := range slices.Sorted(maps.Keys(f.Policies)) {
 		k, p := f.Groups[group], f.Policies[group]
+		k.State = k.Beside(f.others(group))
 		c, after := f.change(k, p, nodes, held, now)
 		if k.Err != nil {
 			after = k.State
@@ -112,24 +108,23 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 	}
 }
 
-// held returns the slots of agents, by Node. It searches all groups, since a Node may have changed its group.
-func (f Facts) held() map[string]*slots.Holder {
-	held := map[string]*slots.Holder{}
-	for group := range f.Policies {
-		for i, h := range f.Groups[group].Holders {
-			if h.Type == slots.Agent && (held[h.ID] == nil || f.Hosts[h.ID].holds(&h)) {
-				held[h.ID] = &f.Groups[group].Holders[i]
-			}
+// others returns the States of all groups but one.
+func (f Facts) others(group string) map[string]slots.State {
+	states := map[string]slots.State{}
+	for name := range f.Policies {
+		if name != group {
+			states[name] = f.Groups[name].State
 		}
 	}
-	return held
+	return states
 }
 
 // Change adds requests to a group, gives slots, and frees slots that are not needed any more.
 type Change struct {
-	Group   string
-	Deleted []slots.Holder // holders whose Nodes were deleted
-	Done    []slots.Holder // holders that do not need their slots any more
+	Group    string
+	Deleted  []slots.Holder // holders whose Nodes were deleted
+	Done     []slots.Holder // holders that do not need their slots any more
+	Released []slots.Holder // holders whose slots a person has released on a server that has stopped
 	// Requests are the requests of all agents in the group.
 	Requests []slots.AgentRequest
 	Steps    []Step
@@ -144,7 +139,7 @@ func (change Change) Object() string { return change.object }
 func (change Change) Version() string { return change.version }
 
 // change returns the change that is due for a group, and the state of the group after it.
-func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*slots.Holder, now time.Time) (Change, slots.State) {
+func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map[string]*holding, now time.Time) (Change, slots.State) {
 	c := Change{Group: p.Group, object: f.Object(p.Group)}
 	for _, o := range k.Holders {
 		host, there := f.Hosts[o.Node]
@@ -152,8 +147,8 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 		case o.Node == "":
 		case !there || host.UID != o.UID:
 			c.Deleted = append(c.Deleted, o)
-		case o.Type == slots.Agent && host.done(o):
-			c.Done = append(c.Done, o)
+		case o.Type == slots.Agent:
+			c.free(host, &holding{o, p.Group, k.Version}, now)
 		}
 	}
 	c.Requests = f.requests(p.Group, held)
@@ -167,8 +162,18 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 	return c, after
 }
 
+// free adds a slot to those that the change frees, if its Node says that it has ended.
+func (change *Change) free(h Host, o *holding, now time.Time) {
+	switch h.frees(o, now) {
+	case slots.GivenBack:
+		change.Done = append(change.Done, o.Holder)
+	case slots.Released:
+		change.Released = append(change.Released, o.Holder)
+	}
+}
+
 // requests returns the requests of the agents in a group, in the order in which this server first saw them.
-func (f Facts) requests(group string, held map[string]*slots.Holder) []slots.AgentRequest {
+func (f Facts) requests(group string, held map[string]*holding) []slots.AgentRequest {
 	var hosts []Host
 	for _, h := range f.Hosts {
 		if h.Group == group && h.asks() && !h.holds(held[h.Name]) {
@@ -196,6 +201,9 @@ func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, se
 	for _, o := range change.Done {
 		s.Free(o, slots.GivenBack, string(slots.Agent), now)
 	}
+	for _, o := range change.Released {
+		s.Free(o, slots.Released, self, now)
+	}
 	s.UpdateQueue(change.Requests, now)
 	return s.Grant(p, nodes, now)
 }
@@ -209,6 +217,9 @@ func (change *Change) note(before, after slots.State, granted []slots.Client) {
 	for _, o := range change.Done {
 		add("free the slot of "+o.ID, "its host does not need it any more")
 	}
+	for _, o := range change.Released {
+		add("free the slot of "+o.ID, "a person has released it on a server that has stopped")
+	}
 	for _, g := range granted {
 		add("give a slot to "+g.ID+", request "+g.Request, g.Reason)
 	}
@@ -221,139 +232,11 @@ func (change *Change) note(before, after slots.State, granted []slots.Client) {
 	}
 }
 
-// Answer changes the slot annotation of a Node, and cordons or uncordons it.
-type Answer struct {
-	Node          slots.Node
-	Slot          *controlplane.RebootSlot // nil to remove the annotation
-	Unschedulable bool
-	Steps         []Step
-	before        Host
-}
-
-// Object implements executor.Action.
-func (a Answer) Object() string { return store.Nodes.Key(a.Node.Name) }
-
-// Version implements executor.Action.
-func (a Answer) Version() string {
-	return string(a.Node.UID) + a.before.texts.request + a.before.texts.slot + a.Steps[0].Action
-}
-
-// answer adds the actions that are due for a Node.
-func (d *Decision) answer(f Facts, h Host, held *slots.Holder, ahead outlook, now time.Time) {
-	next := f.slot(h, held, ahead)
-	if next != nil && next.Why != lost && h.Request != nil && h.Request.Step == controlplane.RebootDraining {
-		e := f.empty(h, *next, now)
-		next = &e.Slot
-		if h.Request.EmptiedByServer {
-			d.Emptying[h.Name] = e
-		}
-		d.Evictions = append(d.Evictions, e.Evict...)
-		d.soon(e.Next)
-	}
-	a := Answer{Node: h.Node, Slot: next, Unschedulable: h.Unschedulable, before: h}
-	had, has := h.Slot != nil && h.Slot.Cordoned, next != nil && next.Cordoned
-	if had != has {
-		a.Unschedulable = has
-	}
-	due, at := differ(h, next, now)
-	d.soon(at)
-	if due || a.Unschedulable != h.Unschedulable {
-		a.Steps = []Step{stepOf(h, next)}
-		d.Answers = append(d.Answers, a)
-	}
-}
-
 // soon makes Next no later than at.
 func (d *Decision) soon(at time.Time) {
 	if !at.IsZero() && (d.Next.IsZero() || at.Before(d.Next)) {
 		d.Next = at
 	}
-}
-
-// slot returns the answer that must be on the Node of a host.
-func (f Facts) slot(h Host, held *slots.Holder, ahead outlook) *controlplane.RebootSlot {
-	r := h.Request
-	_, configured := f.Policies[h.Group]
-	switch {
-	case h.Err != nil:
-		return h.Slot
-	case r == nil || !r.Step.NeedsSlot():
-		return nil
-	case h.holds(held) && h.released() && r.Step != controlplane.RebootWaiting:
-		return h.Slot // the slot will be freed
-	case h.holds(held):
-		slot := controlplane.RebootSlot{ID: r.ID, Granted: held.Since.DeepCopy()}
-		if h.Slot != nil && h.Slot.ID == r.ID && h.Slot.Granted.Equal(slot.Granted) && mayBeCordoned(r.Step) {
-			slot = *h.Slot
-		}
-		return &slot
-	case h.Slot != nil && h.Slot.Granted != nil && (!configured || f.unsure()):
-		return h.Slot // the host keeps its slot if the group is not configured or cannot be read
-	}
-	if r.Step != controlplane.RebootWaiting {
-		return without(h)
-	}
-	slot := &controlplane.RebootSlot{ID: r.ID}
-	state := ahead.groups[h.Group]
-	switch wait, waiting := ahead.waits[h.Name]; {
-	case !configured:
-		slot.Why, slot.Message = "group", "no group "+h.Group+" is configured on the servers"
-	case !waiting || wait == nil && state.Holder(h.Name) != nil && !h.holds(state.Holder(h.Name)): // another request of the host has the slot
-		w := state.WaitOf(h.Name)
-		slot.Why, slot.Message = whyOf(w), w.Message
-	case wait != nil:
-		slot.Why, slot.Message = whyOf(*wait), wait.Message
-	case h.Slot == nil || h.Slot.ID == r.ID && h.Slot.Granted == nil:
-		return h.Slot // the host will get a slot
-	}
-	return slot
-}
-
-// whyOf is the Why of a waiting host. It is the same for all hosts that wait for others. The message says which
-// others those are, and whether the request of this host is recorded.
-func whyOf(w slots.Wait) string {
-	switch w.Reason {
-	case slots.Full, slots.Queued, slots.QueueFull, slots.OtherZone:
-		return "turn"
-	case slots.Unavailable:
-		return "notReady"
-	case slots.Paused:
-		return "paused"
-	}
-	return "client"
-}
-
-// lost is the Why of a host whose slot was released.
-const lost = "lost"
-
-// lose returns the answer for a host whose slot was released.
-func lose(was controlplane.RebootSlot) controlplane.RebootSlot {
-	return controlplane.RebootSlot{ID: was.ID, Why: lost, Message: "the slot was released", Cordoned: was.Cordoned}
-}
-
-// released reports whether the Node says that the slot of its current request was released.
-func (h Host) released() bool {
-	return h.Slot != nil && h.Request != nil && h.Slot.ID == h.Request.ID && h.Slot.Why == lost
-}
-
-// without is the answer for a host that reboots without a slot: the slot was released, or a person requested
-// the reboot for now.
-func without(h Host) *controlplane.RebootSlot {
-	same := h.Slot != nil && h.Slot.ID == h.Request.ID
-	switch {
-	case same && (h.Slot.Granted != nil || h.Slot.Why == lost):
-		slot := lose(*h.Slot)
-		if h.Request.Step != controlplane.RebootRebooting && h.Request.Step != controlplane.RebootVerifying {
-			slot.Cordoned = false
-		}
-		return &slot
-	case !h.Request.EmptiedByServer || !mayBeCordoned(h.Request.Step):
-		return nil
-	case same && (h.Slot.Emptied || h.Slot.Failed || h.Slot.Cordoned):
-		slot := *h.Slot
-		return &slot
-	}
-	return &controlplane.RebootSlot{ID: h.Request.ID}
 }
 
 // unsure reports whether a group could not be read, so that not all holders are known.
@@ -364,54 +247,4 @@ func (f Facts) unsure() bool {
 		}
 	}
 	return false
-}
-
-// mayBeCordoned reports whether the server may have cordoned the Node for the reboot.
-func mayBeCordoned(s controlplane.RebootStep) bool {
-	return s == controlplane.RebootDraining || s == controlplane.RebootRebooting || s == controlplane.RebootVerifying
-}
-
-// differ reports whether the answer on a Node must be written now, or else when.
-func differ(h Host, next *controlplane.RebootSlot, now time.Time) (bool, time.Time) {
-	if h.Slot == nil || next == nil {
-		return h.Slot != next, time.Time{}
-	}
-	was, is := *h.Slot, *next
-	was.Message, is.Message = "", ""
-	switch {
-	case was.ID != is.ID || was.Why != is.Why || !was.Granted.Equal(is.Granted) || was.Emptied != is.Emptied || was.Failed != is.Failed || was.Cordoned != is.Cordoned:
-		return true, time.Time{}
-	case h.Slot.Message == next.Message:
-		return false, time.Time{}
-	}
-	at := h.SlotSince.Add(refreshWaiting)
-	if next.Cordoned || next.Granted != nil {
-		at = h.SlotSince.Add(refreshEmptying)
-	}
-	return !at.After(now), at
-}
-
-// stepOf describes an answer.
-func stepOf(h Host, next *controlplane.RebootSlot) Step {
-	was := h.Slot
-	if was == nil {
-		was = &controlplane.RebootSlot{}
-	}
-	switch {
-	case next == nil && was.Cordoned:
-		return Step{"uncordon the Node, and remove the answer to its host", "the reboot is done, or was given up"}
-	case next == nil:
-		return Step{"remove the answer to the host", "it needs no slot any more"}
-	case was.Cordoned && !next.Cordoned:
-		return Step{"uncordon the Node", "it is not being emptied any more"}
-	case !was.Failed && next.Failed:
-		return Step{"report that the Node cannot be emptied", next.Message}
-	case !was.Emptied && next.Emptied:
-		return Step{"report that the Node is empty", "no pod has to leave it any more"}
-	case !was.Cordoned && next.Cordoned:
-		return Step{"cordon the Node", "its host reboots: " + h.Request.Reason}
-	case was.Granted == nil && next.Granted != nil:
-		return Step{"report the slot to the host", h.Request.Reason}
-	}
-	return Step{"report to the host why it waits", next.Message}
 }

@@ -26,9 +26,11 @@ type scene struct {
 	noRequest     bool
 	slot          *controlplane.RebootSlot
 	holds         string // ID of the request that holds the slot; empty for none
+	full          bool   // another client holds it
 	unschedulable bool
 	byHost        bool // the host stops its pods itself
 	since         time.Duration
+	said          time.Duration // since when the Node has its slot
 	pods          []podcache.Pod
 	podsErr       error
 	noPods        bool                     // the store has no pods
@@ -45,7 +47,7 @@ func granted() *metav1.Time { return &metav1.Time{Time: noon.Add(-time.Hour)} }
 
 // facts converts the scene.
 func (s scene) facts() reboots.Facts {
-	h := reboots.Host{Node: slots.Node{Name: "n1", UID: "uid-1", Group: "default", Ready: true}, Slot: s.slot, Unschedulable: s.unschedulable, StepSince: noon.Add(-s.since), SlotSince: noon}
+	h := reboots.Host{Node: slots.Node{Name: "n1", UID: "uid-1", Group: "default", Ready: true}, Slot: s.slot, Unschedulable: s.unschedulable, StepSince: noon.Add(-s.since), SlotSince: noon.Add(-s.said)}
 	if !s.noRequest {
 		id := s.request
 		if id == "" {
@@ -57,8 +59,12 @@ func (s scene) facts() reboots.Facts {
 		Hosts: map[string]reboots.Host{"n1": h}, Policies: reboots.Policies{"default": {Group: "default", Slots: 1}},
 		Groups: map[string]slots.Known{}, Blocked: map[string]reboots.Blocked{}, Object: func(string) string { return "slots/default" },
 	}
+	f.Groups["default"] = slots.Known{Version: "3"}
+	if s.full {
+		f.Groups["default"] = slots.Known{Version: "3", State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "x", Type: slots.FleetLock}}}}}
+	}
 	if s.holds != "" {
-		f.Groups["default"] = slots.Known{State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "n1", Type: slots.Agent, Request: s.holds}, Since: *granted(), Node: "n1", UID: "uid-1"}}}}
+		f.Groups["default"] = slots.Known{Version: "3", State: slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "n1", Type: slots.Agent, Request: s.holds}, Number: 7, Since: *granted(), Node: "n1", UID: "uid-1"}}}}
 	}
 	if !s.noPods {
 		f.Pods = func(string) ([]podcache.Pod, error) { return s.pods, s.podsErr }
@@ -91,6 +97,9 @@ func outcome(d reboots.Decision) string {
 		for _, o := range c.Done {
 			out += "; free " + o.ID
 		}
+		for _, o := range c.Released {
+			out += "; free released " + o.ID
+		}
 	}
 	for _, e := range d.Evictions {
 		out += "; evict " + e.Pod.Name
@@ -112,16 +121,27 @@ func TestWhatANodeSays(t *testing.T) {
 	const draining, waiting = controlplane.RebootDraining, controlplane.RebootWaiting
 	a, b := pod("a"), pod("b")
 	daemon, leaves, over := with(pod("daemon"), func(p *podcache.Pod) { p.Stays = true }), with(pod("leaves"), func(p *podcache.Pod) { p.Deleting = true }), with(pod("over"), func(p *podcache.Pod) { p.Ended = true })
+	ended := func(id string) *controlplane.RebootSlot {
+		return &controlplane.RebootSlot{ID: id, Slot: "default/7", Why: "over"}
+	}
+	released := &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Why: "lost"}
 	slow := with(pod("slow"), func(p *podcache.Pod) { p.Grace = time.Hour })
 	const says = "The disruption budget web needs 2 healthy pods and has 2 currently"
 	for name, c := range map[string]struct {
 		scene
 		want string
 	}{
-		"a slot is reported":                 {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
-		"once":                               {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
-		"one of an earlier request is freed": {scene{step: waiting, holds: "r0"}, "-; free n1"},
-		"what an earlier request got is replaced":     {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r0", Granted: granted(), Cordoned: true}, unschedulable: true}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
+		"a slot is reported":                          {scene{step: waiting, holds: "r1"}, "r1 granted ; unschedulable false"},
+		"once":                                        {scene{step: waiting, holds: "r1", slot: slot()}, "-"},
+		"one of an earlier request ends":              {scene{step: waiting, holds: "r0"}, "r0 the host did not need the slot any more; unschedulable false"},
+		"what an earlier request got ends":            {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r0", Granted: granted(), Cordoned: true}, unschedulable: true}, "r0 the host did not need the slot any more; unschedulable false"},
+		"an ended slot is freed":                      {scene{step: waiting, holds: "r0", slot: ended("r0")}, "-; free n1"},
+		"also one of the present request":             {scene{step: waiting, holds: "r1", slot: ended("r1")}, "-; free n1"},
+		"and one of a host that does not wait":        {scene{step: controlplane.RebootWanted, holds: "r1", slot: ended("r1")}, "-; free n1"},
+		"the server that releases a slot frees it":    {scene{step: draining, holds: "r1", slot: released, pods: []podcache.Pod{a}}, "-"},
+		"or the leader does, if it has stopped":       {scene{step: draining, holds: "r1", slot: released, pods: []podcache.Pod{a}, said: 30 * time.Second}, "-; free released n1"},
+		"the end of another slot says nothing of it":  {scene{step: waiting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r1", Slot: "default/8", Why: "over"}}, "r1 granted ; unschedulable false"},
+		"an end is forgotten once it is free":         {scene{step: controlplane.RebootWanted, slot: ended("r1")}, "no slot; unschedulable false"},
 		"nothing is said to one that waits not":       {scene{step: controlplane.RebootWanted}, "-"},
 		"a slot that was released is lost":            {scene{step: draining, slot: slot(cordoned), unschedulable: true, pods: []podcache.Pod{a}}, "r1 the slot was released; unschedulable false"},
 		"but the cordon stays while the host is down": {scene{step: controlplane.RebootRebooting, slot: slot(cordoned), unschedulable: true}, "r1 cordoned the slot was released; unschedulable true"},
@@ -139,9 +159,9 @@ func TestWhatANodeSays(t *testing.T) {
 		"an hour is not too long with its grace":      {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, since: 110 * time.Minute, pods: []podcache.Pod{with(slow, func(p *podcache.Pod) { p.Deleting = true })}}, "-"},
 		"but more is":                                 {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, since: 121 * time.Minute, pods: []podcache.Pod{slow}}, "r1 cordoned failed granted not empty after 2h1m0s: pods left on the Node: 1: ns/slow; unschedulable true"},
 		"nothing is evicted after that":               {scene{step: draining, holds: "r1", slot: slot(cordoned, failed), unschedulable: true, since: 3 * time.Hour, pods: []podcache.Pod{a}}, "-"},
-		"then the slot is freed":                      {scene{step: controlplane.RebootWanted, holds: "r1"}, "-; free n1"},
-		"the slot of an earlier request, too":         {scene{step: waiting, holds: "r0", slot: &controlplane.RebootSlot{ID: "r1", Why: "client"}}, "-; free n1"},
-		"a host that gives up is uncordoned":          {scene{step: controlplane.RebootWanted, holds: "r1", slot: slot(cordoned, failed), unschedulable: true}, "no slot; unschedulable false"},
+		"then the slot ends":                          {scene{step: controlplane.RebootWanted, holds: "r1"}, "r1 the host did not need the slot any more; unschedulable false"},
+		"a host that is done needs it never again":    {scene{step: controlplane.RebootDone, holds: "r1"}, "-; free n1"},
+		"a host that gives up is uncordoned":          {scene{step: controlplane.RebootWanted, holds: "r1", slot: slot(cordoned, failed), unschedulable: true}, "r1 the host did not need the slot any more; unschedulable false"},
 		"one that waits again at once, too":           {scene{step: waiting, holds: "r1", slot: slot(cordoned, failed), unschedulable: true}, "r1 granted ; unschedulable false"},
 		"and one that is back":                        {scene{step: controlplane.RebootDone, holds: "r1", slot: slot(cordoned, emptied), unschedulable: true}, "no slot; unschedulable false"},
 		"and one without a request":                   {scene{noRequest: true, slot: slot(cordoned, emptied), unschedulable: true}, "no slot; unschedulable false"},
@@ -154,6 +174,32 @@ func TestWhatANodeSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := outcome(reboots.Decide(c.facts(), noon)); got != c.want {
 				t.Errorf("Decide() = %s\nwant       %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestWhichAnswersDependOnTheRecord has answers that are written only if the record of the group is the one that the
+// decision is based on.
+func TestWhichAnswersDependOnTheRecord(t *testing.T) {
+	ended := &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Why: "over"}
+	has := &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Granted: granted()}
+	for name, c := range map[string]struct {
+		scene
+		depends bool
+	}{
+		"a new grant":                 {scene{step: controlplane.RebootWaiting, holds: "r1"}, true},
+		"a grant after another slot":  {scene{step: controlplane.RebootWaiting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r1", Slot: "default/6", Why: "over"}}, true},
+		"the removal of an end":       {scene{step: controlplane.RebootWanted, slot: ended}, true},
+		"a wait in place of an end":   {scene{step: controlplane.RebootWaiting, slot: ended, full: true}, true},
+		"a wait":                      {scene{step: controlplane.RebootWaiting, full: true}, false},
+		"an end":                      {scene{step: controlplane.RebootWanted, holds: "r1", slot: has}, false},
+		"the state of an earlier one": {scene{step: controlplane.RebootDraining, holds: "r1", slot: has, pods: []podcache.Pod{pod("a")}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := reboots.Decide(c.facts(), noon)
+			if len(d.Answers) != 1 || strings.HasSuffix(d.Answers[0].Version(), "[{default 3}]") != c.depends {
+				t.Errorf("answers = %+v, want one that depends on the record: %t", d.Answers, c.depends)
 			}
 		})
 	}

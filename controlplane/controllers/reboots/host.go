@@ -1,7 +1,9 @@
 package reboots
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // Host has the facts of one Node. It is immutable.
@@ -28,12 +31,31 @@ type Host struct {
 	texts texts
 }
 
+// Bounds of what a host writes on its Node, in bytes. A host on etcd may write anything there.
+const (
+	mostAnnotation = 16 << 10
+	mostZone       = 256
+	mostGroup      = 63
+	mostID         = 64 // of UID and boot ID
+)
+
+// tooLong begins the text of an annotation that is too long, before its hash.
+const tooLong = "\x00"
+
 // texts has the annotations of a Node about reboots.
 type texts struct{ request, slot string }
 
 func textsOf(o metav1.Object) texts {
 	annotations := o.GetAnnotations()
-	return texts{annotations[controlplane.AnnotationReboot], annotations[controlplane.AnnotationRebootSlot]}
+	return texts{within(annotations[controlplane.AnnotationReboot]), within(annotations[controlplane.AnnotationRebootSlot])}
+}
+
+// within returns a text, or its hash if it is too long.
+func within(text string) string {
+	if len(text) <= mostAnnotation {
+		return text
+	}
+	return fmt.Sprintf("%s%x", tooLong, sha256.Sum256([]byte(text)))
 }
 
 // read parses the annotations. It returns an empty slot for an invalid one, so that the server replaces it.
@@ -47,8 +69,12 @@ func (t texts) read() (request *controlplane.RebootRequest, slot *controlplane.R
 	if slot, err = controlplane.RebootSlotOf(annotations); err != nil {
 		slot = &controlplane.RebootSlot{}
 	}
+	if strings.HasPrefix(t.request, tooLong) {
+		return nil, slot, fmt.Errorf("annotation %s has more than %d bytes", controlplane.AnnotationReboot, mostAnnotation)
+	}
 	if request, err = controlplane.RebootOf(annotations); err == nil && request != nil {
 		err = check(request)
+		request.Reason, request.Message = slots.Shorten(request.Reason), sanitize.Text(request.Message, mostMessage)
 	}
 	return request, slot, err
 }
@@ -78,6 +104,9 @@ func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) 
 			now.Seen, now.StepSince, now.SlotSince = before.Seen, before.StepSince, before.SlotSince
 		} else {
 			now.Request, now.Slot, now.Err = now.texts.read()
+			if !now.counts() {
+				now.Err = fmt.Errorf("the UID of the Node has more than %d bytes", mostID)
+			}
 			now.clock(before, listing)
 		}
 		return now, !same || now.Node != before.Node || now.Unschedulable != before.Unschedulable || now.Dead != before.Dead
@@ -115,9 +144,12 @@ func (h *Host) clock(before Host, listing bool) {
 
 // nodeOf converts a Node to the format of package slots.
 func nodeOf(node *corev1.Node, zoneLabels []string) slots.Node {
-	n := slots.Node{Name: node.Name, UID: node.UID, BootID: node.Status.NodeInfo.BootID, Zone: lifecycle.ZoneOf(node.Labels, zoneLabels), Group: controlplane.DefaultRebootGroup}
+	n := slots.Node{
+		Name: node.Name, UID: node.UID, BootID: sanitize.Text(node.Status.NodeInfo.BootID, mostID),
+		Zone: sanitize.Text(lifecycle.ZoneOf(node.Labels, zoneLabels), mostZone), Group: controlplane.DefaultRebootGroup,
+	}
 	if group := node.Labels[controlplane.LabelRebootGroup]; group != "" {
-		n.Group = group
+		n.Group = sanitize.Text(group, mostGroup)
 	}
 	_, n.Excluded = node.Labels[lifecycle.LabelExclude]
 	n.Ready = ready(node) == corev1.ConditionTrue
@@ -132,20 +164,15 @@ func ready(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
+// counts reports whether the Node can be in the record of a group.
+func (h Host) counts() bool { return len(h.UID) <= mostID }
+
 // asks reports whether the host has a request that waits for a slot, or keeps its place in the queue.
 func (h Host) asks() bool {
 	return h.Err == nil && h.Request != nil && (h.Request.Step == controlplane.RebootWanted || h.Request.Step == controlplane.RebootWaiting)
 }
 
-// holds reports whether a slot belongs to the host's current request.
-func (h Host) holds(o *slots.Holder) bool {
-	return o != nil && h.Request != nil && o.Type == slots.Agent && o.UID == h.UID && o.Client.Request == h.Request.ID
-}
-
-// done reports whether the host no longer needs a slot that it holds, and its Node says that it has none.
-func (h Host) done(o slots.Holder) bool {
-	if h.Err != nil || h.holds(&o) && h.Request.Step.NeedsSlot() {
-		return false
-	}
-	return h.Slot == nil || h.Slot.Granted == nil && !h.Slot.Cordoned
+// asksFor reports whether a holder is the agent of the host, for its current request.
+func (h Host) asksFor(o *slots.Holder) bool {
+	return o.Type == slots.Agent && h.holds(&holding{Holder: *o})
 }

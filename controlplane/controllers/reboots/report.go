@@ -78,7 +78,7 @@ func (c *Controller) Report() Report {
 }
 
 // withoutSlot returns the hosts of a group that are rebooting and hold no slot.
-func (f Facts) withoutSlot(group string, held map[string]*slots.Holder) (list []Host) {
+func (f Facts) withoutSlot(group string, held map[string]*holding) (list []Host) {
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
 		if h := f.Hosts[name]; h.Group == group && h.Err == nil && h.Request != nil && h.Request.Step.NeedsSlot() && !h.asks() && !h.holds(held[name]) {
 			list = append(list, h)

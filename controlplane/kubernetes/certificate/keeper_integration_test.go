@@ -20,7 +20,7 @@ import (
 )
 
 // patience limits waits for something that is quick on any machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // node is a host that joins by bootstrap, with its keeper and its client.
 type node struct {

@@ -59,12 +59,12 @@ type NodeLifecycle struct {
 	MonitorPeriod           configfile.Duration `yaml:"monitorPeriod" doc:"The longest time from one check of all Nodes to the next. Changes are seen at once." reload:"live"`
 	GracePeriod             configfile.Duration `yaml:"gracePeriod" doc:"On Kubernetes: how long a host may neither renew its Lease nor report its status before its conditions become Unknown. On etcd, the end of the Lease decides." reload:"live"`
 	StartupGracePeriod      configfile.Duration `yaml:"startupGracePeriod" doc:"The same for a Node without any status." reload:"live"`
-	EvictionRate            float64             `yaml:"evictionRate" doc:"How many Nodes of a zone get a NoExecute taint per second; 0 for none." reload:"live" least:"0"`
+	EvictionRate            float64             `yaml:"evictionRate" doc:"How many Nodes of a zone get a NoExecute taint per second: 0 for none, or 0.00001 to 1000." reload:"live" least:"0"`
 	SecondaryEvictionRate   float64             `yaml:"secondaryEvictionRate" doc:"The same while many Nodes of the zone are not ready, in a fleet of more than largeFleetSizeThreshold Nodes. In a smaller fleet it is 0. The default is at most evictionRate." reload:"live" least:"0"`
 	LargeFleetSizeThreshold int                 `yaml:"largeFleetSizeThreshold" doc:"Up to how many Nodes a fleet is small." reload:"live" least:"0"`
 	UnhealthyZoneThreshold  float64             `yaml:"unhealthyZoneThreshold" doc:"The part of the Nodes of a zone, from 0 to 1, that must not be ready before secondaryEvictionRate applies; at least three Nodes." reload:"live" least:"0" most:"1"`
 	ZoneLabels              []string            `yaml:"zoneLabels" doc:"The labels whose values, joined, name the zone of a Node."`
-	DeadZone                string              `yaml:"deadZone" doc:"What to do with a zone of several Nodes of which none is ready, while others have some: pause gives no NoExecute taints, evict gives them at evictionRate." words:"pause|evict" reload:"live"`
+	DeadZone                string              `yaml:"deadZone" doc:"What to do with a zone of which no Node is ready, while others have some: evict gives NoExecute taints at evictionRate, pause gives none if the zone has several Nodes." words:"evict|pause" reload:"live"`
 }
 
 // Policy returns the configuration in the form of the controller.
@@ -201,9 +201,9 @@ func (k checker) nodeLifecycle(n *NodeLifecycle) {
 	k.AtLeast(n.MonitorPeriod, time.Second, field+"monitorPeriod")
 	k.AtLeast(n.GracePeriod, 10*time.Second, field+"gracePeriod")
 	k.AtLeast(n.StartupGracePeriod, 10*time.Second, field+"startupGracePeriod")
-	const most = 1000
-	k.Require(n.EvictionRate >= 0 && n.EvictionRate <= most, field+"evictionRate", "%v is not a rate from 0 to %d Nodes per second", n.EvictionRate, most)
-	k.Require(n.SecondaryEvictionRate >= 0 && n.SecondaryEvictionRate <= most, field+"secondaryEvictionRate", "%v is not a rate from 0 to %d Nodes per second", n.SecondaryEvictionRate, most)
+	for name, rate := range map[string]float64{"evictionRate": n.EvictionRate, "secondaryEvictionRate": n.SecondaryEvictionRate} {
+		k.Require(rate == 0 || rate >= lifecycle.LeastRate && rate <= lifecycle.MostRate, field+name, "%v is neither 0 nor a rate from %v to %v Nodes per second", rate, lifecycle.LeastRate, lifecycle.MostRate)
+	}
 	k.Require(n.SecondaryEvictionRate <= n.EvictionRate, field+"secondaryEvictionRate", "%v is above %s", n.SecondaryEvictionRate, k.Other(field+"evictionRate", n.EvictionRate))
 	k.Require(n.LargeFleetSizeThreshold >= 0, field+"largeFleetSizeThreshold", "%d is negative", n.LargeFleetSizeThreshold)
 	k.Require(n.UnhealthyZoneThreshold >= 0 && n.UnhealthyZoneThreshold <= 1, field+"unhealthyZoneThreshold", "%v is not a part from 0 to 1, such as 0.55", n.UnhealthyZoneThreshold)

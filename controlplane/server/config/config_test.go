@@ -23,7 +23,9 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"a contradiction":                 {good + "controllers: [node-lifecycle, -node-lifecycle]", `"-node-lifecycle" contradicts "node-lifecycle"`},
 		"a rate that is no number":        {good + "nodeLifecycle: {evictionRate: slow}", `nodeLifecycle.evictionRate: "slow" is not a number such as 0.1`},
 		"a rate that is not a number":     {good + "nodeLifecycle: {evictionRate: .nan}", "nodeLifecycle.evictionRate"},
-		"a negative rate":                 {good + "nodeLifecycle: {evictionRate: -1, secondaryEvictionRate: -1}", "-1 is not a rate from 0 to 1000"},
+		"a negative rate":                 {good + "nodeLifecycle: {evictionRate: -1, secondaryEvictionRate: -1}", "-1 is neither 0 nor a rate from 1e-05 to 1000"},
+		"a rate that overflows":           {good + "nodeLifecycle: {evictionRate: 1e-10, secondaryEvictionRate: 0}", "1e-10 is neither 0 nor a rate from 1e-05 to 1000"},
+		"a duration that overflows":       {good + "nodeLifecycle: {monitorPeriod: 1000000h}", "1000000h is longer than 87600h, the longest duration"},
 		"a secondary rate above":          {good + "nodeLifecycle: {secondaryEvictionRate: 1}", "1 is above nodeLifecycle.evictionRate (0.1, its default)"},
 		"a part above 1":                  {good + "nodeLifecycle: {unhealthyZoneThreshold: 55}", "55 is not a part from 0 to 1, such as 0.55"},
 		"a grace period without units":    {good + "nodeLifecycle: {gracePeriod: 50}", "nodeLifecycle.gracePeriod"},
@@ -44,6 +46,7 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"a group name that is none":       {good + "reboots: {groups: {Workers: {}}}", `reboots.groups.Workers: "Workers" is not the name of a group`},
 		"a long group name":               {good + "reboots: {groups: {" + strings.Repeat("x", 64) + ": {}}}", "must be no more than 63"},
 		"groups that are a list":          {good + "reboots: {groups: [default]}", "reboots.groups: must be a map of names to values"},
+		"too many groups":                 {good + "reboots: {groups: {" + manyGroups(50) + "}}", "reboots.groups: 51 groups are more than 50"},
 		"a group twice":                   {good + "reboots: {groups: {a: {}, a: {}}}", "set twice in this file"},
 		"FleetLock for everybody":         {good + `reboots: {listen: "0.0.0.0:9757"}`, "0.0.0.0:9757 is beyond loopback, where everybody who can connect takes slots: set reboots.tls, or reboots.insecure: true"},
 		"FleetLock on a name":             {good + `reboots: {listen: "h:9757"}`, `reboots.listen: "h:9757" is not an IP address with a port`},
@@ -63,6 +66,15 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 			}
 		})
 	}
+}
+
+// manyGroups returns n groups beside the default one.
+func manyGroups(n int) string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("g%d: {}", i))
+	}
+	return strings.Join(names, ", ")
 }
 
 func TestWhichControllersRun(t *testing.T) {

@@ -81,6 +81,7 @@ func (g Groups) Policies() reboots.Policies {
 // reboots checks the groups, and the FleetLock listener.
 func (k checker) reboots(c Config) {
 	const field = "reboots."
+	k.Require(len(c.Reboots.Groups) <= slots.MostGroups, field+"groups", "%d groups are more than %d", len(c.Reboots.Groups), slots.MostGroups)
 	for _, name := range slices.Sorted(maps.Keys(c.Reboots.Groups)) {
 		group, at := c.Reboots.Groups[name], field+"groups."+name
 		problems := validation.IsDNS1123Subdomain(name)

@@ -28,6 +28,33 @@ func (direct) Do(ctx context.Context, _ memory.Request, serve func() error) erro
 	return serve()
 }
 
+// backend is a fleet in memory for the suite. network may be nil.
+func backend(o memory.Options, network memory.Network) storetest.Backend {
+	s := memory.New(o)
+	process := func() store.Store {
+		if network == nil {
+			return s
+		}
+		return s.Over(network)
+	}
+	return storetest.Backend{
+		Store:   process(),
+		Another: func(*testing.T) store.Store { return process() },
+		Put: func(_ context.Context, kind store.Kind, o store.Object) error {
+			s.Put(kind, o)
+			return nil
+		},
+		PutUnreadable: func(_ context.Context, kind store.Kind, name string) error {
+			s.PutRaw(kind, name, []byte("{"))
+			return nil
+		},
+		PutSetting: func(_ context.Context, name, value string) error {
+			s.PutSetting(name, value)
+			return nil
+		},
+	}
+}
+
 func TestTheStoreKeepsItsPromises(t *testing.T) {
 	for name, c := range map[string]struct {
 		memory.Options
@@ -38,30 +65,20 @@ func TestTheStoreKeepsItsPromises(t *testing.T) {
 		"as Kubernetes, over a network and with local terms": {memory.Options{LocalTerms: true}, direct{}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend { return backend(c.Options, c.network) })
+		})
+	}
+}
+
+// TestNoPromiseDependsOnTheSpeedOfTheMachine runs the suite on a store whose calls take longer than
+// the terms that checks wait to end, as on a machine that is busy with something else.
+func TestNoPromiseDependsOnTheSpeedOfTheMachine(t *testing.T) {
+	for name, o := range map[string]memory.Options{"as etcd": {EndsLeases: true}, "as Kubernetes": {}} {
+		t.Run(name, func(t *testing.T) {
 			storetest.RunIn(t, synctest.Test, func(*testing.T) storetest.Backend {
-				s := memory.New(c.Options)
-				process := func() store.Store {
-					if c.network == nil {
-						return s
-					}
-					return s.Over(c.network)
-				}
-				return storetest.Backend{
-					Store:   process(),
-					Another: func(*testing.T) store.Store { return process() },
-					Put: func(_ context.Context, kind store.Kind, o store.Object) error {
-						s.Put(kind, o)
-						return nil
-					},
-					PutUnreadable: func(_ context.Context, kind store.Kind, name string) error {
-						s.PutRaw(kind, name, []byte("{"))
-						return nil
-					},
-					PutSetting: func(_ context.Context, name, value string) error {
-						s.PutSetting(name, value)
-						return nil
-					},
-				}
+				b := backend(o, nil)
+				b.Store.(*memory.Store).Inject(memory.Any, memory.Fault{Delay: 3 * time.Second})
+				return b
 			})
 		})
 	}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,8 +12,8 @@ import (
 
 const controller = "test-controller"
 
-// elect makes one attempt.
-func (b *bench) elect(s store.Store, candidate string) (store.Term, store.Leader) {
+// elect makes one attempt to get a term of that duration.
+func (b *bench) elect(s store.Store, candidate string, ttl time.Duration) (store.Term, store.Leader) {
 	b.Helper()
 	term, leader, err := s.Elect(b.ctx, controller, candidate, ttl)
 	if err != nil {
@@ -27,23 +28,33 @@ func (b *bench) elect(s store.Store, candidate string) (store.Term, store.Leader
 }
 
 // wins calls elect, which has to succeed.
-func (b *bench) wins(s store.Store, candidate string) store.Term {
+func (b *bench) wins(s store.Store, candidate string, ttl time.Duration) store.Term {
 	b.Helper()
-	term, leader := b.elect(s, candidate)
+	term, leader := b.elect(s, candidate, ttl)
 	if term == (store.Term{}) {
 		b.Fatalf("Elect(%s) returned the leader %q, want a term", candidate, leader.Candidate)
 	}
 	return term
 }
 
-// succeeds tries until the candidate is elected.
-func (b *bench) succeeds(s store.Store, candidate string) store.Term {
+// succeeds tries until the candidate is elected for a term of that duration.
+func (b *bench) succeeds(s store.Store, candidate string, ttl time.Duration) store.Term {
 	b.Helper()
 	for {
-		if term, _ := b.elect(s, candidate); term != (store.Term{}) {
+		if term, _ := b.elect(s, candidate, ttl); term != (store.Term{}) {
 			return term
 		}
-		time.Sleep(retry) // the interval of a candidate
+		b.pause()
+	}
+}
+
+// pause waits for the interval of a candidate.
+func (b *bench) pause() {
+	b.Helper()
+	select {
+	case <-time.After(retry):
+	case <-b.ctx.Done():
+		b.Fatal(context.Cause(b.ctx))
 	}
 }
 
@@ -115,42 +126,59 @@ func checkElect(b *bench) {
 
 func checkExtend(b *bench) {
 	b.put(store.Nodes, newNode("a"))
-	another, term := b.Another(b.T), b.wins(b.Store, "a")
-	b.update(store.Nodes, "a", store.Preconditions{Term: term}, "1")
-	for until := time.Now().Add(2 * ttl); time.Now().Before(until); time.Sleep(retry) {
+	another := b.Another(b.T)
+	for ttl := ttl; !b.outlasts(another, ttl); ttl *= 2 {
+		b.Logf("a term of %v has ended between two extensions: this machine is busy, or Extend() has no effect", ttl)
+	}
+}
+
+// outlasts extends a term for twice its duration. It returns false if the term ended before it was
+// extended.
+func (b *bench) outlasts(another store.Store, ttl time.Duration) bool {
+	b.Helper()
+	term := b.succeeds(b.Store, "a", ttl)
+	for until := time.Now().Add(2 * ttl); time.Now().Before(until); b.pause() {
 		if err := b.Store.Extend(b.ctx, term); errors.Is(err, store.ErrDeposed) {
-			return // this machine was too slow for the ttl; checkTermEnds covers the end
+			return false
 		} else if err != nil {
 			b.Fatalf("Extend() = %v, want no error", err)
 		}
-		other, _ := b.elect(another, "b")
+		other, _ := b.elect(another, "b", ttl)
 		if other == (store.Term{}) {
 			continue
 		}
 		if err := b.Store.Extend(b.ctx, term); !errors.Is(err, store.ErrDeposed) {
 			b.Fatalf("Elect(b) = %+v while the term of a lasts, want no term", other)
 		}
-		return
+		if err := another.Resign(b.ctx, other); err != nil {
+			b.Fatal(err)
+		}
+		return false
 	}
-	b.leads("a")
-	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{Term: term}, ""); err != nil {
+	if err := b.Store.Delete(b.ctx, store.Nodes, "a", store.Preconditions{Term: term}, ""); errors.Is(err, store.ErrDeposed) {
+		return false
+	} else if err != nil {
 		b.Errorf("Delete() under a term = %v, want no error", err)
 	}
+	return true
 }
 
 func checkTermEnds(b *bench) {
 	b.put(store.Nodes, newNode("a"))
-	another, first := b.Another(b.T), b.wins(b.Store, "a")
-	second := b.succeeds(another, "b")
+	another, first := b.Another(b.T), b.wins(b.Store, "a", ttl)
+	second := b.succeeds(another, "b", lasting)
 	b.deposed(b.Store, first)
 	if second.Token == first.Token {
 		b.Errorf("tokens of two terms = %q, want two", first.Token)
 	}
-	if _, err := another.Update(b.ctx, store.Nodes, "a", store.Preconditions{Term: second}, marks("1")); err != nil && !errors.Is(err, store.ErrDeposed) {
+	if _, err := another.Update(b.ctx, store.Nodes, "a", store.Preconditions{Term: second}, marks("1")); err != nil {
 		b.Errorf("Update() under the next term = %v, want no error", err)
 	}
+	if err := another.Resign(b.ctx, second); err != nil {
+		b.Fatal(err)
+	}
 	// The candidate of the third term must not be able to use its first term.
-	third := b.succeeds(b.Store, "a")
+	third := b.succeeds(b.Store, "a", lasting)
 	b.deposed(b.Store, first)
 	if third.Token == first.Token {
 		b.Errorf("tokens of two terms = %q, want two", first.Token)
@@ -159,13 +187,13 @@ func checkTermEnds(b *bench) {
 
 func checkResign(b *bench) {
 	b.put(store.Nodes, newNode("a"))
-	another, first := b.Another(b.T), b.wins(b.Store, "a")
+	another, first := b.Another(b.T), b.wins(b.Store, "a", lasting)
 	if err := b.Store.Resign(b.ctx, first); err != nil {
 		b.Fatalf("Resign() = %v, want no error", err)
 	}
 	b.leads("")
 	b.deposed(b.Store, first)
-	b.wins(another, "b")
+	b.wins(another, "b", lasting)
 	b.deposed(b.Store, first)
 	b.leads("b")
 }

@@ -260,20 +260,38 @@ func checkLeaseEnds(b *bench) {
 	}
 	f := b.follow(store.Leases, store.Deletions)
 	f.until(synced, "")
-	b.put(store.Leases, newLease("late", ttl))
-	b.update(store.Leases, "late", store.Preconditions{}, "1")
+	late := b.marked("late")
 	b.put(store.Leases, newLease("renewed", ttl))
 	b.put(store.Leases, newLease("renewed", time.Hour))
-	c := f.until(deleted, "late", func(c call) {
-		if c.what == deleted && c.name != "dead" {
-			b.Errorf("reported = deletion of %q, want that of a lease which was not renewed", c.name)
-		}
-	})
+	var c call
+	for c.object == nil || c.object.GetAnnotations()[mark] != "1" { // one that ended before it was marked is reported, too
+		c = f.until(deleted, "late", func(c call) {
+			lease, _ := c.object.(*coordinationv1.Lease)
+			inTime := lease != nil && *lease.Spec.LeaseDurationSeconds == int32(ttl/time.Second) // it ended before it was renewed
+			if c.what == deleted && c.name != "dead" && (c.name != "renewed" || !inTime) {
+				b.Errorf("reported = deletion of %q, want that of a lease which was not renewed", c.name)
+			}
+		})
+	}
 	last, ok := c.object.(*coordinationv1.Lease)
-	if !ok || last.Spec.LeaseDurationSeconds == nil || *last.Spec.LeaseDurationSeconds != int32(ttl/time.Second) || last.Annotations[mark] != "1" {
+	if !ok || last.Spec.LeaseDurationSeconds == nil || *last.Spec.LeaseDurationSeconds != int32(late/time.Second) || last.Annotations[mark] != "1" {
 		b.Errorf("reported with the deletion of a lease that ended = %v, want its last state", c.object)
 	}
 	b.get(store.Leases, "alive")
 	b.get(store.Leases, "renewed")
 	f.end()
+}
+
+// marked puts a Lease that ends, and updates it before its end. It returns its duration.
+func (b *bench) marked(name string) time.Duration {
+	b.Helper()
+	for duration := ttl; ; duration *= 2 {
+		b.put(store.Leases, newLease(name, duration))
+		switch _, err := b.Store.Update(b.ctx, store.Leases, name, store.Preconditions{}, marks("1")); {
+		case err == nil:
+			return duration
+		case !errors.Is(err, controlplane.ErrNotFound): // it has ended
+			b.Fatalf("Update() of a lease = %v, want no error", err)
+		}
+	}
 }

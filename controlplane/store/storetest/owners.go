@@ -117,8 +117,7 @@ func checkOthers(b *bench) {
 	b.refused(b.Store, "a", others(named), "although an object of that name exists", controlplane.ErrConflict)
 	b.update(store.Nodes, "a", others(none, other, was), "1")
 	b.update(store.Nodes, "owner", store.Preconditions{}, "1")
-	forget()
-	b.refused(b.Store, "a", others(was), "although the other object has changed", controlplane.ErrConflict)
+	b.refused(b.Store, "a", others(was), "although the other object has changed just now", controlplane.ErrConflict)
 	was.Version = b.node("owner").ResourceVersion
 	b.update(store.Nodes, "a", others(was), "2")
 	waits, orphans := owner, owner

@@ -13,7 +13,7 @@ func checkSettings(b *bench) {
 		return
 	}
 	const name = "test-setting"
-	term := b.wins(b.Store, "a")
+	term := b.wins(b.Store, "a", lasting)
 	read := func(value string, own bool) store.Setting {
 		b.Helper()
 		s, err := settings.Setting(b.ctx, name)

@@ -65,7 +65,7 @@ func flooded(t *testing.T, begin, filling string, call func(context.Context, *en
 
 func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 	list := func(ctx context.Context, c *engine.Conn) error {
-		return c.Call(ctx, "list", "list containers", time.Minute, func(ctx context.Context, cl *client.Client) error {
+		return c.Call(ctx, "list", "list containers", 5*time.Minute, func(ctx context.Context, cl *client.Client) error {
 			_, err := cl.ContainerList(ctx, client.ContainerListOptions{})
 			return err
 		})
@@ -74,7 +74,7 @@ func TestAnswersThatAreTooLargeAreNotTaken(t *testing.T) {
 		open := func(ctx context.Context, cl *client.Client) (client.EventsResult, error) {
 			return cl.Events(ctx, client.EventsListOptions{}), nil
 		}
-		return engine.Stream(ctx, c, "watch events", time.Minute, open, func(ctx context.Context, stream client.EventsResult) error {
+		return engine.Stream(ctx, c, "watch events", 5*time.Minute, open, func(ctx context.Context, stream client.EventsResult) error {
 			for {
 				select {
 				case <-stream.Messages:

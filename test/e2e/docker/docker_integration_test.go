@@ -27,7 +27,7 @@ import (
 )
 
 // patience limits every wait. Only an error makes a wait that long.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // image is built here.
 const image = "localhost/shop/app:1"

@@ -273,7 +273,7 @@ func exists(path string) bool {
 func gone(t *testing.T, reported inside, but string) {
 	t.Helper()
 	var left []string
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		left = slices.DeleteFunc(traces(reported), func(s string) bool { return but != "" && strings.HasPrefix(s, but) })
 		if len(left) == 0 {
 			return
@@ -360,7 +360,7 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 	var cmds []*exec.Cmd
 	for i := range outputs {
 		cmd := exec.Command(exe)
-		cmd.Env = append(os.Environ(), programVariable+"=fetch", cache)
+		cmd.Env = append(os.Environ(), programVariable+"=fetch", cache, lab.Prepared+"=")
 		cmd.Stdout, cmd.Stderr = &outputs[i], &outputs[i]
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -387,7 +387,7 @@ func TestFetchedToolsServeSeveralProcessesAtOnce(t *testing.T) {
 	if out, _ := cmd.CombinedOutput(); string(out) != outputs[0].String() {
 		t.Errorf("a second fetch printed %q, want %q", out, &outputs[0])
 	}
-	program, again, _ := run(t, "end", cache, "HOSTLER_TEST_FETCH=always")
+	program, again, _ := run(t, "end", cache, "HOSTLER_TEST_FETCH=always", lab.Prepared+"=")
 	_ = program.Wait()
 	if again.Logind != reported.Logind {
 		t.Errorf("the lab ran logind from %q, want %q", again.Logind, reported.Logind)

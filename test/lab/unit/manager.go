@@ -21,7 +21,7 @@ import (
 )
 
 // patience limits how long a unit takes to start. A start takes far less.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // Options configure a Manager.
 type Options struct {

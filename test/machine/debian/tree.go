@@ -33,6 +33,12 @@ func PrepareRuntimes(ctx context.Context, log *slog.Logger) (string, error) {
 	return PrepareTree(ctx, Trixie, []string{"containerd", "runc", "crun", "podman", "catatonit"}, log)
 }
 
+// PrepareRebooters returns a root of the release with packages that reboot hosts or run jobs, in the
+// same way as PrepareTree.
+func PrepareRebooters(ctx context.Context, release Release, log *slog.Logger) (string, error) {
+	return PrepareTree(ctx, release, []string{"unattended-upgrades", "needrestart", "cron", "logrotate", "man-db"}, log)
+}
+
 // tree returns a folder with packages, in the cache under a name that begins with name.
 func (r recipe) tree(ctx context.Context, name string, packages []string, variant string, log *slog.Logger) (string, error) {
 	cache, err := lab.CacheDir()
