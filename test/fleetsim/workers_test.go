@@ -45,6 +45,10 @@ const replayEvery = 10
 // shrinkTime bounds the time for making one plan smaller.
 const shrinkTime = 30 * time.Second
 
+// stuck is how much longer than its time a worker may take. A run that holds a mutex while a request waits
+// never comes to rest: the stacks then show which.
+const stuck = 30 * time.Minute
+
 // TestFleet simulates fleets until its time is over.
 func TestFleet(t *testing.T) {
 	limit, first := 20*time.Second, uint64(1)
@@ -119,7 +123,7 @@ func tell(r result) {
 // startWorker runs a worker, and passes on its results. If it ends with an error, such as a panic, the
 // seed of that is reported.
 func startWorker(t *testing.T, number int, first uint64, limit time.Duration, results chan<- result) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestFleet$", "-test.timeout=0")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestFleet$", "-test.timeout="+(limit+stuck).String())
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", fmt.Sprintf("%s=%d", variableWorker, number), fmt.Sprintf("%s=%d", variableSeed, first), variableTime+"="+limit.String())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
