@@ -37,9 +37,6 @@ func (h *host) person(f fault) (begin, end func()) {
 // ask requests a reboot.
 func (h *host) ask(a reboot.Ask) {
 	agent, boot, at := h.agent, h.boot, time.Now()
-	if a.Now {
-		h.w.truth.forced(h.name)
-	}
 	go func() {
 		if _, err := agent.reboot.Request("person", a); err != nil {
 			return

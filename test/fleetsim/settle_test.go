@@ -33,13 +33,13 @@ func (w *world) finishReboots() {
 		return // a Node that is not ready keeps the others of the group from their slots
 	}
 	for range 3 + w.plan.Hosts {
-		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.wants() || h.unfulfilled() != nil }) && len(w.truth.slots.holders) == 0 {
+		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.waits() || h.unfulfilled() != nil }) && len(w.truth.slots.holders) == 0 {
 			return
 		}
 		w.drive(time.Now().Add(5 * time.Minute)) // a pause after a failed attempt
 	}
 	for _, h := range w.hosts {
-		if h.wants() {
+		if h.waits() {
 			w.fail("waiting hosts reboot in turn", "%s still wants to reboot: %s", h.name, h.agent.reboot.Report().Message)
 		}
 	}
@@ -53,9 +53,15 @@ func (w *world) finishReboots() {
 	}
 }
 
+// waits reports whether the host has to reboot, and no person has cancelled that.
+func (h *host) waits() bool { return h.wants() && len(h.agent.reboot.Report().Ignored) == 0 }
+
 // recovered checks the state of a host after the faults.
 func (w *world) recovered(h *host) {
 	o, err := w.store.Peek(store.Nodes, h.name)
+	if err != nil && !w.truth.of(h.name).alive {
+		return // a person has deleted it
+	}
 	if err != nil {
 		w.fail("a host is registered", "host %s has no Node: %v", h.name, err)
 		return

@@ -81,19 +81,30 @@ func (t *truth) granted(q *request, name string) {
 	if len(t.slots.holders) > 1 {
 		t.w.fail("no more slots than there are", "%s gave %s a slot, and %v hold slots", q.of.name, name, slices.Sorted(maps.Keys(t.slots.holders)))
 	}
+	members, dead, unseen := 0, []string(nil), []string(nil)
 	for _, h := range t.w.hosts {
-		if _, holds := t.slots.holders[h.name]; holds || t.nodes[h.name] == "" {
+		if t.nodes[h.name] == "" {
 			continue
 		}
+		members++
 		f := t.of(h.name)
-		if !f.alive && time.Since(f.since) > leaseDuration+t.w.longestAway+30*time.Second {
-			t.w.fail("no slot while too many are unavailable", "%s gave %s a slot, and %s is dead for %v", q.of.name, name, h.name, time.Since(f.since).Round(time.Millisecond))
+		if _, holds := t.slots.holders[h.name]; holds || f.alive {
+			continue
 		}
-		s := t.w.server(q.of.name)
-		if !t.slots.outage.IsZero() && !f.alive && f.sign.Before(t.slots.outage) && s != nil && s.since.Before(t.slots.outage) {
-			t.w.fail("no slot before all were seen alive since the outage", "%s gave %s a slot, %v after the store was back, and %s, which is dead, has given no sign of life since",
-				q.of.name, name, time.Since(t.slots.outage).Round(time.Millisecond), h.name)
+		if time.Since(f.since) > leaseDuration+t.w.longestAway+30*time.Second {
+			dead = append(dead, h.name)
 		}
+		if s := t.w.server(q.of.name); s != nil && f.sign.Before(t.slots.outage) && s.since.Before(t.slots.outage) {
+			unseen = append(unseen, h.name)
+		}
+	}
+	allowed := members / 10 // maxUnavailable is 10%
+	if len(dead) > allowed {
+		t.w.fail("no slot while too many are unavailable", "%s gave %s a slot, and of %d hosts %v are dead for long", q.of.name, name, members, dead)
+	}
+	if len(unseen) > allowed {
+		t.w.fail("no slot before all were seen alive since the outage", "%s gave %s a slot, %v after the store was back, and of %d hosts %v, which are dead, have given no sign of life since",
+			q.of.name, name, time.Since(t.slots.outage).Round(time.Millisecond), members, unseen)
 	}
 }
 
@@ -101,6 +112,9 @@ func (t *truth) granted(q *request, name string) {
 func (t *truth) drains(h *host) {
 	if _, amid := t.slots.amid[h.name]; !amid {
 		t.slots.amid[h.name] = time.Now()
+	}
+	if r := h.agent.reboot.Report().Request; r != nil && r.Now {
+		t.forced(h.name)
 	}
 	t.count()
 }
