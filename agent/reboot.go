@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/owner"
@@ -51,6 +53,15 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 	}
 	s.rebooter = reboot.New(o)
 	return nil
+}
+
+// nodeStored reports the Node as the control plane has it to the controller of reboots.
+func (a *Agent) nodeStored(node *corev1.Node) {
+	for _, c := range []*reboot.Controller{a.shutdown.rebooter, a.shutdown.rebootEnd} {
+		if c != nil {
+			c.Stored(node)
+		}
+	}
 }
 
 // rebootOptions returns the options of the controller.

@@ -89,6 +89,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			Requested: func(leaseDuration string) { a.plane.pacing.Request(controlplane.RequestedForNode, leaseDuration) },
 			Waits:     a.leaseWaits,
 			Taints:    func(taints []corev1.Taint) { a.shutdown.selfDrainer.Taints(taints) },
+			Stored:    a.nodeStored,
 			Theirs:    a.plane.past.NodeShows,
 			Observe:   a.metrics.StatusWrite,
 			Count:     a.transitioned,

@@ -127,6 +127,7 @@ type Controller struct {
 	memory     Memory
 	found      found     // findings of the last round
 	unanswered time.Time // since when the request for a slot has no answer, by the monotonic clock; zero if it has one
+	stray      string    // ID of a request on the Node that the host does not have; empty for none
 	unstored   error     // why the memory is not on the disk; nil if it is
 	command    command   // progress of `reboot.command`
 

@@ -117,7 +117,13 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 	for range mostSteps {
 		r := c.wanted()
 		c.round.node.follow(ctx, r.active())
-		if r == nil || ctx.Err() != nil {
+		if ctx.Err() != nil {
+			return interval
+		}
+		if !r.active() {
+			c.withdraw(ctx, r)
+		}
+		if r == nil {
 			return interval
 		}
 		if !r.active() {

@@ -57,6 +57,17 @@ func (s *State) dropPaused() bool {
 	return false
 }
 
+// Adopt gives a slot to an agent that reboots already, also if there is none left. It does nothing if the client has
+// a slot, or if its Node does not exist.
+func (s *State) Adopt(c Client, nodes Nodes, now time.Time) {
+	if _, is := nodes[c.ID]; !is || s.Holder(c.ID) != nil {
+		return
+	}
+	c.Reason = Shorten(c.Reason)
+	s.Requests++
+	s.grant(Request{Client: c, Number: s.Requests}, nodes, now)
+}
+
 // Grant gives a slot to each waiting agent that may have one now, and returns these agents.
 func (s *State) Grant(p Policy, nodes Nodes, now time.Time) []Client {
 	var granted []Client

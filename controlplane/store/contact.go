@@ -34,6 +34,8 @@ type Contact struct {
 	mu          sync.Mutex // guards the fields below
 	since, last time.Time
 	lost        bool // there was a gap
+	restoring   bool // the store went back to an earlier state, and has not answered since
+	restored    time.Time
 	refused     bool // the last answer refused this server
 }
 
@@ -43,6 +45,9 @@ func (c *Contact) Answered(at time.Time) {
 	defer c.mu.Unlock()
 	if c.last.IsZero() || at.Sub(c.last) > longestGap {
 		c.since, c.lost = at, !c.last.IsZero()
+	}
+	if c.restoring {
+		c.restoring, c.restored = false, at
 	}
 	c.last, c.refused = at, false
 }
@@ -54,7 +59,7 @@ func (c *Contact) failed(err error) {
 	defer c.mu.Unlock()
 	c.refused = controlplane.Refused(err)
 	if errors.Is(err, ErrRestored) && !c.last.IsZero() {
-		c.last = c.last.Add(-2 * longestGap)
+		c.last, c.restoring = c.last.Add(-2*longestGap), true
 	}
 }
 
@@ -81,6 +86,14 @@ func (c *Contact) Regained() time.Time {
 		return time.Time{}
 	}
 	return c.since
+}
+
+// restoredAt returns when the store answered again after it went back to an earlier state; zero if it
+// did not.
+func (c *Contact) restoredAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.restored
 }
 
 // Run pings the store until ctx ends. heartbeat receives each result.

@@ -115,6 +115,9 @@ type Fresh struct {
 	Since time.Time
 	// Regained is when the last gap ended; zero if there was none since the start of this process.
 	Regained time.Time
+	// Restored is when the store answered again after it went back to an earlier state; zero if it did
+	// not since the start of this process.
+	Restored time.Time
 	// Confirmed is the moment up to which all changes are known.
 	Confirmed time.Time
 }
@@ -146,7 +149,7 @@ func (c *Contact) Fresh(now time.Time, sources ...Origin) (Fresh, error) {
 	if err != nil {
 		return Fresh{}, err
 	}
-	all := Fresh{Since: since, Regained: c.Regained(), Confirmed: now}
+	all := Fresh{Since: since, Regained: c.Regained(), Restored: c.restoredAt(), Confirmed: now}
 	for _, s := range sources {
 		f, err := s.fresh(now, since)
 		if err != nil {

@@ -59,6 +59,7 @@ type Listeners struct {
 	Named     func(types.UID)            // with the Node's UID on the control plane
 	Lost      func()                     // when the Node was deleted or belongs to another machine
 	Taints    func([]corev1.Taint)       // with the stored taints after each read; none if the Node is gone
+	Stored    func(*corev1.Node)         // with the stored Node after each read; it must not be changed
 	Requested func(leaseDuration string) // with the Lease duration that the stored Node requests, after each read
 	Waits     func(why string)           // with why the Lease must wait for the Node, or ""
 	Theirs    func(kubelets bool)        // with whether the Node has a kubelet's status, if it does not belong to hostler

@@ -281,7 +281,14 @@ func (r *Reporter) apply(stored, node *corev1.Node) {
 // adopt takes over the stored metadata and spec.
 func (r *Reporter) adopt(stored *corev1.Node) {
 	r.registration.known = r.view.adopt(stored, r.options().ExternalCloud)
+	r.reportStored(stored)
 	r.reportTaints(stored.Spec.Taints)
+}
+
+func (r *Reporter) reportStored(stored *corev1.Node) {
+	if r.o.Stored != nil {
+		r.o.Stored(stored)
+	}
 }
 
 func (r *Reporter) reportTaints(taints []corev1.Taint) {

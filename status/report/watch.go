@@ -77,6 +77,9 @@ func (r *Reporter) watchOnce(ctx context.Context, watcher controlplane.NodeWatch
 // needed. The caller has the turn.
 func (r *Reporter) judge(seen *corev1.Node) (news bool) {
 	g := &r.registration
+	if seen != nil {
+		r.reportStored(seen)
+	}
 	switch {
 	case g.known == nil: // if another client creates an awaited Node, a round registers it
 		return seen != nil && r.view.waiting() != ""

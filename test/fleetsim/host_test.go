@@ -191,7 +191,8 @@ func newAgent(h *host) *agent {
 		Storage: report.Storage{Store: &h.disk, Notes: &h.disk, Departures: report.OpenDepartures(&h.disk, h.name, a.client.Type(), log)},
 		Listeners: report.Listeners{
 			Named: func(uid types.UID) { a.keeper.SetOwner(uid); a.pods.named(uid) }, Lost: func() { a.pods.named("") },
-			Waits: a.existence.Set, Observe: func(error) {}, Theirs: func(bool) {}, Count: func(corev1.NodeCondition) {},
+			Stored: func(node *corev1.Node) { a.reboot.Stored(node) },
+			Waits:  a.existence.Set, Observe: func(error) {}, Theirs: func(bool) {}, Count: func(corev1.NodeCondition) {},
 		},
 		Log: log,
 	})

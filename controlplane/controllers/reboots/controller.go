@@ -124,15 +124,18 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 		k, read := c.groups.Known(group)
 		f.Groups[group], unread = k, unread || !read
 	}
-	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
+	fresh, err := c.contact.Fresh(now, c.nodes)
+	if err != nil {
 		return f, fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	}
+	f.Restored = !fresh.Restored.IsZero()
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
 		if h.Name == "" { // the Node cannot be read
 			continue
 		}
-		h.Unseen = c.Alive != nil && h.Ready && !c.Alive(h.Name, h.UID, now)
+		// A restored store does not know which hosts were down for a reboot.
+		h.Unseen = c.Alive != nil && (h.Ready || f.Restored) && !c.Alive(h.Name, h.UID, now)
 		f.Hosts[h.Name] = h
 	}
 	if c.evicter != nil {

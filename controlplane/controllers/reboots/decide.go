@@ -24,8 +24,11 @@ type Facts struct {
 	Groups   map[string]slots.Known
 	// Pods returns the pods of a Node, or why they are not known. It is nil if the store cannot evict pods.
 	Pods    func(node string) ([]podcache.Pod, error)
-	Blocked map[string]Blocked        // by name of the pod
-	Object  func(group string) string // returns KIND/NAME of a group's object
+	Blocked map[string]Blocked // by name of the pod
+	// Restored reports that the store went back to an earlier state. A host that reboots may have had a slot
+	// that the record does not have any more.
+	Restored bool
+	Object   func(group string) string // returns KIND/NAME of a group's object
 }
 
 // nodes returns the Nodes in the format of package slots.
@@ -125,6 +128,8 @@ type Change struct {
 	Deleted  []slots.Holder // holders whose Nodes were deleted
 	Done     []slots.Holder // holders that do not need their slots any more
 	Released []slots.Holder // holders whose slots a person has released on a server that has stopped
+	// Adopted are hosts that reboot, and whose slots a restored record does not have.
+	Adopted []slots.Client
 	// Requests are the requests of all agents in the group.
 	Requests []slots.AgentRequest
 	Steps    []Step
@@ -151,7 +156,7 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 			c.free(host, &holding{o, p.Group, k.Version}, now)
 		}
 	}
-	c.Requests = f.requests(p.Group, held)
+	c.Adopted, c.Requests = f.adopted(p.Group, held), f.requests(p.Group, held)
 	before, after := k.State, k.State
 	granted := c.apply(&after, p, nodes, "", now)
 	c.note(before, after, granted)
@@ -170,6 +175,21 @@ func (change *Change) free(h Host, o *holding, now time.Time) {
 	case slots.Released:
 		change.Released = append(change.Released, o.Holder)
 	}
+}
+
+// adopted returns the hosts of a group that reboot, and hold no slot in a restored record. A host whose slot a
+// person has released, or whose reboot a person requested for now, may be among them: it then only makes others wait.
+func (f Facts) adopted(group string, held map[string]*holding) (clients []slots.Client) {
+	if !f.Restored {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
+		h := f.Hosts[name]
+		if h.Group == group && h.Err == nil && h.Request != nil && mayBeCordoned(h.Request.Step) && held[name] == nil && !h.Unseen && !h.released() {
+			clients = append(clients, slots.Client{ID: name, Type: slots.Agent, Reason: h.Request.Reason, Request: h.Request.ID})
+		}
+	}
+	return clients
 }
 
 // requests returns the requests of the agents in a group, in the order in which this server first saw them.
@@ -204,6 +224,9 @@ func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, se
 	for _, o := range change.Released {
 		s.Free(o, slots.Released, self, now)
 	}
+	for _, a := range change.Adopted {
+		s.Adopt(a, nodes, now)
+	}
 	s.UpdateQueue(change.Requests, now)
 	return s.Grant(p, nodes, now)
 }
@@ -219,6 +242,9 @@ func (change *Change) note(before, after slots.State, granted []slots.Client) {
 	}
 	for _, o := range change.Released {
 		add("free the slot of "+o.ID, "a person has released it on a server that has stopped")
+	}
+	for _, a := range change.Adopted {
+		add("give a slot to "+a.ID+", request "+a.Request, "it reboots already, and the restored record does not have its slot")
 	}
 	for _, g := range granted {
 		add("give a slot to "+g.ID+", request "+g.Request, g.Reason)
