@@ -155,7 +155,8 @@ func (c *Controller) podsOn(node string) ([]podcache.Pod, error) {
 	return c.pods.On(node), nil
 }
 
-// all returns all Nodes, or an error while they are not known.
+// all returns all Nodes, or an error while they are not known. Whatever gives a slot, also to a FleetLock client, asks
+// here, and facts alone says whether Nodes are fresh enough for that.
 func (c *Controller) all(now time.Time) (slots.Nodes, error) {
 	f, err := c.facts(now)
 	if err != nil && f.Hosts == nil {
