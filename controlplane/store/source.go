@@ -109,6 +109,14 @@ func (r *record) Confirmed(at time.Time) {
 	}
 }
 
+// ConfirmedAt returns the moment up to which everything is known. What the Follower receives next was
+// stored after that.
+func (r *record) ConfirmedAt() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.confirmedAt
+}
+
 // Fresh says how recent the facts of a decision are. All times are of the monotonic clock.
 type Fresh struct {
 	// Since is since when the store has answered, and has reported all changes, without a gap.

@@ -24,6 +24,8 @@ type truth struct {
 	hosts map[string]*life
 	nodes map[string]types.UID // of the stored Nodes
 	slots slotTruth
+	// wasRestored reports that the store went back to an earlier state.
+	wasRestored bool
 }
 
 // life is what really happens to a host.
@@ -207,7 +209,7 @@ func tainted(n *corev1.Node) bool {
 
 // restored records that the store has an earlier content.
 func (t *truth) restored(w *world) {
-	t.slots.outage = time.Now()
+	t.slots.outage, t.wasRestored = time.Now(), true
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
 	for _, h := range w.hosts {
 		o, err := w.store.Peek(store.Nodes, h.name)

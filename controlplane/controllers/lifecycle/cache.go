@@ -144,9 +144,14 @@ func (c *Cache) Recheck(name string) {
 	c.send()
 }
 
-// Alive reports whether a host has given a sign of life since a time. It does not take the Ready of
-// its Node for one, which may have been stored before that.
-func (c *Cache) Alive(name string, uid types.UID, since, now time.Time) bool {
+// leaseSlack is how much longer than its duration a Lease may exist after the store answers again: the
+// store gives it its whole duration then, may have answered a while after the ping was sent, and ends
+// Leases at intervals.
+const leaseSlack = 5 * time.Second
+
+// Alive reports whether a host has given a sign of life since the store has answered without a gap. It
+// does not take the Ready of its Node for one, which may have been stored before that.
+func (c *Cache) Alive(name string, uid types.UID, fresh store.Fresh) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, known := c.hosts[name]
@@ -155,11 +160,11 @@ func (c *Cache) Alive(name string, uid types.UID, since, now time.Time) bool {
 	}
 	l := c.lives[name]
 	switch {
-	case !n.heardAt.IsZero() && !n.heardAt.Before(since), !l.renewed.IsZero() && !l.renewed.Before(since):
+	case !n.heardAt.Before(fresh.Since), !l.heardAt.Before(fresh.Since):
 		return true
 	case c.endsLeases && l.proves():
-		// If the host were dead, the store would have ended its Lease by now.
-		return !now.Before(since.Add(l.duration))
+		// If the host were dead, the store would have ended its Lease, and the watch would have reported that.
+		return !fresh.Confirmed.Before(fresh.Since.Add(l.duration + leaseSlack))
 	}
 	return false
 }

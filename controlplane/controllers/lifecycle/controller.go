@@ -205,7 +205,7 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 // does not count the Ready of its Node, which may be from before that.
 func (c *Controller) Alive(node string, uid types.UID, now time.Time) bool {
 	fresh, err := c.cache.Fresh(c.contact, now)
-	return err == nil && c.cache.Alive(node, uid, fresh.Since, now)
+	return err == nil && c.cache.Alive(node, uid, fresh)
 }
 
 // proofOf returns the state of a host's Lease that proves its silence: the version, or none.

@@ -34,15 +34,16 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 	delete(f.unreadable, store.Nodes.Key(node.Name))
 	before, known := f.hosts[node.Name]
 	now := entryOf(node, f.zoneLabels)
-	now.follow(before, known, time.Now())
+	now.follow(before, known, time.Now(), f.nodes.ConfirmedAt())
 	f.hosts[node.Name] = now
 	if !known || !before.same(now) {
 		f.send()
 	}
 }
 
-// follow takes over what is known of the earlier state of a Node.
-func (n *nodeEntry) follow(before nodeEntry, known bool, now time.Time) {
+// follow takes over what is known of the earlier state of a Node. The present state was stored after the
+// moment confirmed.
+func (n *nodeEntry) follow(before nodeEntry, known bool, now, confirmed time.Time) {
 	n.listed = true
 	unknown := n.host.Conditions.Ready == corev1.ConditionUnknown
 	if !known || before.host.UID != n.host.UID { // the host did not write the Unknown of this Node
@@ -57,7 +58,7 @@ func (n *nodeEntry) follow(before nodeEntry, known bool, now time.Time) {
 		n.changedAt = now
 	}
 	if !n.heartbeat.Equal(before.heartbeat) {
-		n.reportAt, n.heardAt = now, now
+		n.reportAt, n.heardAt = now, confirmed
 	}
 }
 
@@ -124,12 +125,15 @@ func (c *Cache) renew(lease *coordinationv1.Lease) {
 	before, known := c.lives[lease.Name]
 	now := leaseEntry{
 		present: true, listed: true, version: lease.ResourceVersion, renewal: controlplane.Renewal(lease), renewed: before.renewed,
-		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt,
+		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt, heardAt: before.heardAt,
 	}
 	if !before.present || before.renewal != now.renewal {
 		now.signAt, now.checkedAt = time.Now(), time.Time{}
 		if known || c.synced[1] {
 			now.renewed = now.signAt
+		}
+		if before.present && !c.endsLeases { // otherwise renewals are not reported
+			now.heardAt = c.leases.ConfirmedAt()
 		}
 	}
 	c.lives[lease.Name] = now

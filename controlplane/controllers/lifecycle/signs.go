@@ -19,7 +19,7 @@ type nodeEntry struct {
 	changedAt time.Time // when Ready was first seen in its present state
 	heartbeat time.Time // LastHeartbeatTime of Ready, by the clock of the host
 	reportAt  time.Time // when heartbeat last changed, or was first seen, by this server's clock
-	heardAt   time.Time // when heartbeat last changed; zero if it has not
+	heardAt   time.Time // after which heartbeat last changed; zero if it has not
 	listed    bool
 }
 
@@ -37,6 +37,7 @@ type leaseEntry struct {
 	renewal   string
 	signAt    time.Time     // when the Lease was first seen, renewed or ended
 	renewed   time.Time     // last renewal after the Lease was first seen; zero if there was none
+	heardAt   time.Time     // after which it was last renewed; zero if that is not known
 	duration  time.Duration // 0 if unknown, or longer than a Lease may last
 	listed    bool
 }
