@@ -110,16 +110,13 @@ func (w *world) at(after time.Duration, text string, do func()) {
 	w.events = slices.Insert(w.events, i, e)
 }
 
-// stop ends all processes.
+// stop ends all processes, and with them all requests.
 func (w *world) stop() {
 	for _, s := range w.servers {
 		s.process.kill()
 	}
 	for _, h := range w.hosts {
 		h.process.kill()
-	}
-	for _, q := range slices.Clone(w.carrier.waiting) {
-		q.answer <- errKilled
 	}
 	synctest.Wait()
 }
