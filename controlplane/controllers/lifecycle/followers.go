@@ -169,10 +169,11 @@ func (f leaseFollower) Delete(name string, last store.Object) {
 }
 
 // end records that a Lease does not exist any more. observed reports that the watch has reported the
-// end. The caller has the lock.
+// end: then it existed until now, also if nothing has reported that it was created again. The caller
+// has the lock.
 func (f leaseFollower) end(name string, last store.Object, observed bool) {
 	l := f.lives[name]
-	if !l.present {
+	if !l.present && !observed {
 		return
 	}
 	l.present, l.observed, l.deleted = false, observed, false

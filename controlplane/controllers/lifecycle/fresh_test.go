@@ -1,0 +1,264 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// broken is a store whose watch of Leases fails in one way, while everything else answers.
+type broken struct {
+	*memory.Store
+	way atomic.Pointer[string]
+}
+
+// The ways.
+const (
+	watchRefused = "the list is refused"
+	watchSilent  = "the watch is silent"
+	watchLies    = "the watch is silent, and its progress goes on"
+	readRefused  = "reads are refused, and the watch goes on"
+)
+
+// Get implements store.Store.
+func (b *broken) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
+	if way := b.way.Load(); way != nil && *way == readRefused && kind.Name == store.Leases.Name {
+		return nil, fmt.Errorf("get lease: %w", controlplane.ErrForbidden)
+	}
+	return b.Store.Get(ctx, kind, name)
+}
+
+// Follow implements store.Store.
+func (b *broken) Follow(ctx context.Context, kind store.Kind, scope store.Scope, f store.Follower) error {
+	if kind.Name != store.Leases.Name {
+		return b.Store.Follow(ctx, kind, scope, f)
+	}
+	if way := b.way.Load(); way != nil && *way == watchRefused {
+		return fmt.Errorf("follow leases: %w", controlplane.ErrForbidden)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return b.Store.Follow(ctx, kind, scope, &faulty{f, b, cancel})
+}
+
+// faulty forwards the reports of a watch, if the watch works.
+type faulty struct {
+	store.Follower
+	b   *broken
+	end context.CancelCauseFunc
+}
+
+func (f *faulty) works() bool {
+	way := f.b.way.Load()
+	if way != nil && *way == watchRefused {
+		f.end(controlplane.ErrForbidden)
+	}
+	return way == nil || *way == readRefused
+}
+
+// Set implements store.Follower.
+func (f *faulty) Set(name string, o store.Object) {
+	if f.works() {
+		f.Follower.Set(name, o)
+	}
+}
+
+// Delete implements store.Follower.
+func (f *faulty) Delete(name string, last store.Object) {
+	if f.works() {
+		f.Follower.Delete(name, last)
+	}
+}
+
+// Confirmed implements store.Confirmer.
+func (f *faulty) Confirmed(at time.Time) {
+	if way := f.b.way.Load(); way == nil || *way == watchLies || *way == readRefused {
+		store.Confirmed(f.Follower, at)
+	}
+}
+
+// TestASilentWatchOfLeasesKillsNobody has living hosts on Kubernetes, whose renewals the server does not see.
+func TestASilentWatchOfLeasesKillsNobody(t *testing.T) {
+	for _, way := range []string{watchRefused, watchSilent, watchLies} {
+		t.Run(way, func(t *testing.T) {
+			inBubble(t, false, func(t *testing.T, f fakes) {
+				names := []string{"h1", "h2", "h3", "h4", "h5", "h6"}
+				for _, name := range names {
+					f.agent(name, "a")
+				}
+				b := &broken{Store: f.store}
+				f.seen = b
+				s := f.serve("s", lifecycle.DefaultPolicy())
+				pass(time.Minute)
+				b.way.Store(&way)
+				pass(10 * time.Minute)
+				for _, name := range names {
+					f.want(name, stateReady)
+				}
+				if paused := s.Report().Paused; way != watchLies && !strings.Contains(paused, "leases") {
+					t.Errorf("Paused = %q, want that it names the Leases", paused)
+				}
+				b.way.Store(nil)
+				pass(5 * time.Minute)
+				for _, name := range names {
+					f.want(name, stateReady)
+				}
+			})
+		})
+	}
+}
+
+// TestAHostThatDiesWhileItsLeaseCannotBeReadIsUnknownLater checks that the pause ends.
+func TestAHostThatDiesWhileItsLeaseCannotBeReadIsUnknownLater(t *testing.T) {
+	inBubble(t, false, func(t *testing.T, f fakes) {
+		for i := range 4 {
+			f.agent(fmt.Sprintf("alive%d", i), "a")
+		}
+		kill := f.agent("h", "a")
+		b, way := &broken{Store: f.store}, readRefused
+		f.seen = b
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		b.way.Store(&way)
+		kill()
+		pass(5 * time.Minute)
+		f.want("h", stateReady)
+		b.way.Store(nil)
+		pass(90 * time.Second)
+		f.want("h", stateGone)
+	})
+}
+
+// TestALeaseThatSomeoneDeletesIsNoDeath has the collector or a person delete the Lease of a living host at any
+// moment of its interval, with and without a new Node.
+func TestALeaseThatSomeoneDeletesIsNoDeath(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		inBubble(t, true, func(t *testing.T, f fakes) {
+			for i := range 3 {
+				f.agent(fmt.Sprintf("alive%d", i), "a")
+			}
+			kill := f.agent("h", "a")
+			f.serve("s", lifecycle.DefaultPolicy())
+			pass(time.Minute)
+			for i := range 16 {
+				pass(time.Duration(i) * 700 * time.Millisecond)
+				if again { // a person deletes the Node, and the host registers it
+					f.store.Remove(store.Nodes, "h")
+					pass(100 * time.Millisecond)
+					f.report("h", "a")
+				}
+				f.store.Remove(store.Leases, "h")
+				for range 30 {
+					pass(time.Second)
+					f.want("h", stateReady)
+				}
+			}
+			// The host dies right after that: it is Unknown a duration later, not at once and not never.
+			kill()
+			f.renew("h")
+			f.store.Remove(store.Leases, "h")
+			pass(leaseDuration - time.Second)
+			f.want("h", stateReady)
+			pass(10 * time.Second)
+			f.want("h", stateGone)
+		})
+	}
+}
+
+// TestALeaseThatLastsForAgesProvesLittle has a host that dies, and whose Lease the store would keep for 68 years.
+func TestALeaseThatLastsForAgesProvesLittle(t *testing.T) {
+	for _, endsLeases := range []bool{true, false} {
+		inBubble(t, endsLeases, func(t *testing.T, f fakes) {
+			for i := range 3 {
+				f.agent(fmt.Sprintf("alive%d", i), "a")
+			}
+			seconds, name := int32(1<<31-1), "h"
+			renew := func() {
+				now := metav1.NowMicro()
+				f.store.Put(store.Leases, &coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name},
+					Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+				})
+			}
+			renew()
+			f.report(name, "a")
+			f.serve("s", lifecycle.DefaultPolicy())
+			for range 4 { // it is alive, and renews its Lease less than once an hour
+				pass(50 * time.Minute)
+				renew()
+				if endsLeases {
+					f.want(name, stateReady)
+				}
+			}
+			pass(2*controlplane.LongestLease + time.Minute)
+			f.want(name, stateGone)
+		})
+	}
+}
+
+// TestAHostThatDiesAfterTheStartOfAServerIsDeadAtOnce checks that the grace period of a start is not for Leases
+// whose end the server sees.
+func TestAHostThatDiesAfterTheStartOfAServerIsDeadAtOnce(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		for i := range 3 {
+			f.agent(fmt.Sprintf("alive%d", i), "a")
+		}
+		kill := f.agent("h", "a")
+		pass(35 * time.Second)
+		kill() // its Lease ends 35 s later
+		pass(20 * time.Second)
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(14 * time.Second)
+		f.want("h", stateReady)
+		pass(6 * time.Second)
+		f.want("h", stateGone)
+	})
+}
+
+// TestACauseOfATaintHoldsOnlyWhileItIsKnown checks what evictions for outages require.
+func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		for i := range 3 {
+			f.agent(fmt.Sprintf("alive%d", i), "a")
+		}
+		kill := f.agent("h", "a")
+		s := f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		uid := f.node("h").UID
+		holds := func(key, want string) []store.Reference {
+			t.Helper()
+			refs, err := s.Holds("h", uid, key)
+			if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+				t.Errorf("Holds(%s) = %v, want %q", key, err, want)
+			}
+			return refs
+		}
+		holds(corev1.TaintNodeUnreachable, "may be alive")
+		kill()
+		pass(leaseDuration + 5*time.Second)
+		f.want("h", stateGone)
+		if refs := holds(corev1.TaintNodeUnreachable, ""); len(refs) != 1 || refs[0].Name != "h" || refs[0].Version != "" {
+			t.Errorf("Holds() = %+v, want that there is no Lease", refs)
+		}
+		if _, err := s.Holds("h", "another", corev1.TaintNodeUnreachable); err == nil {
+			t.Error("Holds() of another Node of that name = nil, want an error")
+		}
+		f.store.Inject(memory.Any, memory.Fault{Err: errors.New("away")})
+		pass(20 * time.Second)
+		holds(corev1.TaintNodeUnreachable, "does not know")
+		holds(corev1.TaintNodeNotReady, "does not know")
+	})
+}
