@@ -147,7 +147,7 @@ func (c *Controller) mayCancel(r *Request, ran command) error {
 	case c.o.Host.GoingDown():
 		return &hint.Error{Message: "the host is already shutting down", Hint: "`hostler status` shows the shutdown"}
 	case err != nil:
-		return &hint.Error{Message: fmt.Sprintf("cannot check whether the shutdown has already begun: %v", err), Hint: fmt.Sprintf("try again; if the host does not go down, the attempt ends by itself %v after the step began", downBound)}
+		return &hint.Error{Message: fmt.Sprintf("cannot check whether the shutdown has already started: %v", err), Hint: fmt.Sprintf("try again; if the host does not go down, the attempt ends by itself %v after the step began", downBound)}
 	case pending != "":
 		return &hint.Error{Message: "the reboot cannot be cancelled here any more: " + pending, Hint: "to cancel a scheduled shutdown, run `shutdown -c`, then try again"}
 	}

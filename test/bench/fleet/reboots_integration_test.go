@@ -116,7 +116,7 @@ type rebooting struct {
 func newReboots(b *testing.B, s store.Store, most int) *rebooting {
 	r := &rebooting{b: b, store: s, counts: &counts{}, most: most, done: make(chan string, 1000)}
 	var begun sync.Map
-	r.table = store.NewTable(func(_ string, o store.Object, _ bool) (string, bool) {
+	r.table = store.NewTable(store.Nodes, func(_ string, o store.Object, _ bool) (string, bool) {
 		slot, err := controlplane.RebootSlotOf(o.GetAnnotations())
 		if _, twice := begun.Load(o.GetName()); err == nil && slot != nil && slot.Granted != nil && !twice {
 			begun.Store(o.GetName(), true)
