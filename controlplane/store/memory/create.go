@@ -14,14 +14,13 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, o store.Object) (st
 	name := kind.StoredName(o)
 	err := s.call(ctx, Create, kind, name, func(Fault) error {
 		s.mu.Lock()
-		_, exists := s.objects[kind.Folder()+name]
-		s.mu.Unlock()
-		if exists {
+		defer s.mu.Unlock()
+		if _, exists := s.objects[kind.Folder()+name]; exists {
 			return fmt.Errorf("%w: it exists", controlplane.ErrConflict)
 		}
 		o = o.DeepCopyObject().(store.Object)
 		o.SetUID("")
-		created = s.Put(kind, o)
+		created = s.putObject(kind, o)
 		return nil
 	})
 	return created, err

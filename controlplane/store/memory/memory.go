@@ -140,6 +140,11 @@ func (s *Store) Close() error { return nil }
 func (s *Store) Put(kind store.Kind, o store.Object) store.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.putObject(kind, o)
+}
+
+// putObject is Put for a caller that holds mu.
+func (s *fleet) putObject(kind store.Kind, o store.Object) store.Object {
 	o = o.DeepCopyObject().(store.Object)
 	name := kind.StoredName(o)
 	if before, err := s.read(kind, name); err == nil && o.GetUID() == "" {

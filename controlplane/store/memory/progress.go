@@ -67,7 +67,8 @@ func (p *progress) ask(ctx context.Context) {
 	}
 	p.asking = true
 	go func() {
-		asked, revision, lists := time.Now(), int64(0), 0
+		// What is stored in the same moment may be stored after the read.
+		asked, revision, lists := time.Now().Add(-time.Nanosecond), int64(0), 0
 		read := func(Fault) error {
 			p.store.mu.Lock()
 			defer p.store.mu.Unlock()

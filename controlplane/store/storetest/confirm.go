@@ -83,6 +83,7 @@ func checkLeaseEnded(b *bench) {
 		return
 	}
 	f := b.follow(store.Leases, store.Deletions)
+	f.until(synced, "") // a Lease that ends before the list is not reported
 	for _, c := range []struct {
 		what  string
 		lasts time.Duration
