@@ -134,8 +134,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 		if h.Name == "" { // the Node cannot be read
 			continue
 		}
-		// A restored store does not know which hosts were down for a reboot.
-		h.Unseen = c.Alive != nil && (h.Ready || f.Restored) && !c.Alive(h.Name, h.UID, now)
+		h.Unseen = c.Alive != nil && c.unseen(h, f.Restored, now)
 		f.Hosts[h.Name] = h
 	}
 	if c.evicter != nil {
@@ -145,6 +144,15 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 		return f, fmt.Errorf("%w: reading groups", controlplane.ErrUnavailable)
 	}
 	return f, nil
+}
+
+// unseen reports whether a host has given no sign of life since the store was away. A restored store does not know
+// which hosts were down for a reboot: they must also have had time to report that.
+func (c *Controller) unseen(h Host, restored bool, now time.Time) bool {
+	if !h.Ready && !restored {
+		return false
+	}
+	return !c.Alive(h.Name, h.UID, now) || restored && now.Sub(h.BootSince) < announceTime
 }
 
 // podsOn returns the pods of a Node.

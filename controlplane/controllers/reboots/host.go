@@ -27,6 +27,8 @@ type Host struct {
 	// Seen is when this server first saw the request's ID, StepSince its step, and SlotSince the current Slot.
 	// All are times of the monotonic clock.
 	Seen, StepSince, SlotSince time.Time
+	// BootSince is when this server first saw the boot of the host, by the monotonic clock.
+	BootSince time.Time
 
 	texts texts
 }
@@ -109,9 +111,16 @@ func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) 
 			}
 			now.clock(before, listing)
 		}
+		if now.BootSince = before.BootSince; before.UID != now.UID || before.BootID != now.BootID {
+			now.BootSince = time.Now()
+		}
 		return now, !same || now.Node != before.Node || now.Unschedulable != before.Unschedulable || now.Dead != before.Dead
 	}
 }
+
+// announceTime is how long a host may take after a boot to write the step of its reboot on the Node. The Node may be
+// Ready before.
+const announceTime = 30 * time.Second
 
 // mostAge bounds the age of a step by the clock of its host. An older step means a wrong clock, which must not
 // fail a reboot: the age is ignored.
