@@ -1,6 +1,7 @@
 package reboot
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +49,7 @@ func (c *Controller) withdraw(ctx context.Context, last *Request) {
 	if why := c.announce(ctx, over); why != "" {
 		c.log.Warn("cannot withdraw a request to reboot that the host does not have, retrying", "error", why)
 		c.mu.Lock()
-		c.stray = id
+		c.stray = cmp.Or(c.stray, id)
 		c.mu.Unlock()
 		return
 	}

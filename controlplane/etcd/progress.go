@@ -34,7 +34,7 @@ type newest struct {
 func (n *newest) pass(before, answer position) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	restored := before.cluster != 0 && (answer.cluster != before.cluster || answer.revision < before.revision)
+	restored := before.cluster != 0 && (answer.cluster != before.cluster || answer.revision < before.revision || answer.revision-before.revision > store.RestoreJump)
 	if restored || answer.cluster != n.at.cluster || answer.revision > n.at.revision {
 		n.at = answer
 	}
@@ -178,6 +178,9 @@ func (p *progress) pass(answer *etcdserverpb.WatchResponse) {
 	// etcd before 3.4.25 and 3.5.8 may report progress shortly before the changes up to it: the second
 	// report counts.
 	if len(answer.Events) == 0 {
+		if p.waits == nil || revision < p.waits.at.revision {
+			return
+		}
 		if p.rounds++; p.rounds < 2 {
 			return
 		}

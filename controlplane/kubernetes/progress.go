@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,10 +44,17 @@ func (f *Fleet) Ping(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.newest = version
-	if older(version, before) {
+	if older(version, before) || jumped(before, version) {
 		return fmt.Errorf("ping %s: %w", f.Endpoint(), store.ErrRestored)
 	}
 	return nil
+}
+
+// jumped reports whether a version is too far from another to be reached between two pings.
+func jumped(from, to string) bool {
+	before, err := strconv.ParseUint(from, 10, 64)
+	after, invalid := strconv.ParseUint(to, 10, 64)
+	return err == nil && invalid == nil && after > before && after-before > store.RestoreJump
 }
 
 // older reports whether a version is certainly older than another.
@@ -143,6 +151,9 @@ func (p *progress) pass(version string, bookmark bool) {
 
 // end takes the end of a watch by its time, which began at a time.
 func (p *progress) end(began time.Time) {
+	if len(p.proofs) > 0 && time.Since(p.proofs[0].asked) > 3*watchTime {
+		p.exact = false // bookmarks of this server do not follow any more
+	}
 	if !p.exact && time.Since(began) >= watchTime*9/10 {
 		store.Confirmed(p.follow.to, began)
 	}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
@@ -50,6 +52,11 @@ func NewControllers(o Options, candidate string) *Controllers {
 	s.reboots = reboots.New(o.Store, groups, s.contact, pods, emptying, o.Config.Reboots.Groups.Policies(), o.Config.NodeLifecycle.ZoneLabels, candidate, o.Log)
 	if runs, _ := o.Config.Runs(lifecycle.Name); runs {
 		s.reboots.Alive = s.nodes.Alive
+	} else { // another program judges the hosts, and needs this time after an outage
+		s.reboots.Alive = func(_ string, _ types.UID, now time.Time) bool {
+			since, err := s.contact.Since(now)
+			return err == nil && now.Sub(since) >= time.Minute
+		}
 	}
 	s.recordEvents(evicter)
 	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}

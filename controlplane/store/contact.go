@@ -15,8 +15,12 @@ const (
 	pingTimeout  = 2 * time.Second
 	// longestGap is how long the store may not answer without a consequence. After a longer gap, a
 	// Lease that ended meanwhile may belong to a host that could not renew it either.
-	longestGap = 4 * time.Second
+	longestGap = 5 * time.Second
 )
+
+// RestoreJump is by how many revisions a store cannot advance between two pings. `etcdutl snapshot
+// restore --bump-revision` does that, so that no client takes an old revision for a newer one.
+const RestoreJump = 100_000_000
 
 var (
 	// ErrSilent is why no decisions are made while the store does not answer.

@@ -126,7 +126,7 @@ func (c *Controller) unproven(h Host) []Taint {
 	taints := slices.Clone(h.Taints)
 	for i, t := range taints {
 		if c.Outages != nil && t.outage() {
-			if _, err := c.Outages.Holds(h.Name, h.UID, t.Key); err != nil {
+			if _, err := c.Outages.Holds(h.Name, h.UID, causeOf(t.Taint, h.Unknown)); err != nil {
 				taints[i].Unproven = err.Error()
 			}
 		}
@@ -152,7 +152,7 @@ func (c *Controller) evict(ctx context.Context, term store.Term, e Eviction) err
 	if err != nil || c.byHosts {
 		return err
 	}
-	pre.Version, pre.Others = stored.GetResourceVersion(), nil // they were confirmed just now
+	pre.Version = stored.GetResourceVersion()
 	return c.store.Delete(ctx, c.kind, e.Pod, pre, "")
 }
 
@@ -179,7 +179,7 @@ func (c *Controller) confirm(ctx context.Context, e Eviction) ([]store.Reference
 	if c.Outages == nil || !outage(*e.Taint) {
 		return proofs, nil
 	}
-	holds, err := c.Outages.Holds(e.Node, e.NodeUID, e.Taint.Key)
+	holds, err := c.Outages.Holds(e.Node, e.NodeUID, causeOf(*e.Taint, unknown(node)))
 	if err != nil {
 		return nil, fmt.Errorf("evict pod %q: %w: %w", e.Pod, controlplane.ErrConflict, err)
 	}

@@ -26,6 +26,8 @@ type Host struct {
 	UID  types.UID
 	// Gone reports that there is no such Node, although pods are on it.
 	Gone bool
+	// Unknown reports that the Node's condition Ready is Unknown.
+	Unknown bool
 	// Taints are the NoExecute taints.
 	Taints []Taint
 	Pods   []podcache.Pod
@@ -42,6 +44,15 @@ type Taint struct {
 
 // outage reports whether controller node-lifecycle sets and removes the taint.
 func (t Taint) outage() bool { return outage(t.Taint) }
+
+// before reports whether the taint, whose toleration is over at due, decides instead of an earlier one:
+// a taint whose cause is proven does, else the one that is due first.
+func (t Taint) before(due time.Time, e Eviction) bool {
+	if proven := t.Unproven == ""; proven != (e.unproven == "") {
+		return proven
+	}
+	return due.Before(e.Due)
+}
 
 func outage(t corev1.Taint) bool {
 	return t.Value == "" && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
@@ -110,11 +121,11 @@ func Decide(hosts []Host, now time.Time) Decision {
 	}
 	slices.SortStableFunc(d.Pending, byDue)
 	slices.SortStableFunc(d.Now, byDue) // the longest overdue first
-	if len(d.Pending) > 0 {
-		d.Next = d.Pending[0].Due
+	if i := slices.IndexFunc(d.Pending, func(e Eviction) bool { return e.Due.After(now) }); i >= 0 {
+		d.Next = d.Pending[i].Due
 	}
-	if waits {
-		d.Next = now.Add(store.ConfirmInterval)
+	if again := now.Add(store.ConfirmInterval); waits && (d.Next.IsZero() || again.Before(d.Next)) {
+		d.Next = again
 	}
 	return d
 }
@@ -134,7 +145,7 @@ func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 	for _, t := range h.Taints {
 		wait, evict := toleration(pod.Tolerations, t.Taint)
 		due := t.Since.Add(wait)
-		if !evict || e.Taint != nil && !due.Before(e.Due) {
+		if !evict || e.Taint != nil && !t.before(due, e) {
 			continue
 		}
 		e.Due, e.Taint, e.unproven = due, &t.Taint, t.Unproven

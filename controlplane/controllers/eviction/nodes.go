@@ -13,11 +13,26 @@ import (
 // hostOf returns the Host of a Node, with its NoExecute taints and when each starts to count.
 func hostOf(before Host, o store.Object, listing bool) (now Host, news bool) {
 	node := o.(*corev1.Node)
-	now = Host{Name: node.Name, UID: node.UID}
+	now = Host{Name: node.Name, UID: node.UID, Unknown: unknown(node)}
 	for _, t := range taintsOf(node) {
 		now.Taints = append(now.Taints, Taint{Taint: *t.DeepCopy(), Since: since(before.Taints, t, listing)})
 	}
 	return now, len(before.Taints)+len(now.Taints) > 0
+}
+
+// unknown reports whether a Node's condition Ready is Unknown.
+func unknown(node *corev1.Node) bool {
+	ready := controlplane.ConditionOf(node, corev1.NodeReady)
+	return ready != nil && ready.Status == corev1.ConditionUnknown
+}
+
+// causeOf returns the key of the taint for the present cause: controller node-lifecycle replaces one
+// outage taint by the other.
+func causeOf(t corev1.Taint, unknown bool) string {
+	if unknown {
+		return corev1.TaintNodeUnreachable
+	}
+	return t.Key
 }
 
 // taintsOf returns the NoExecute taints of a Node, without those that are about to be removed because

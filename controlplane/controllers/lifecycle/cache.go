@@ -92,6 +92,11 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []stri
 		}
 		hosts = append(hosts, h)
 	}
+	if len(c.lives) > len(c.hosts) {
+		for name := range c.lives {
+			c.forget(name)
+		}
+	}
 	slices.SortFunc(hosts, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
 	slices.Sort(suspects)
 	return hosts, suspects
@@ -130,6 +135,7 @@ func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Leas
 	}
 	l.checkedAt = asked
 	c.lives[name] = l
+	c.forget(name)
 	c.send()
 }
 

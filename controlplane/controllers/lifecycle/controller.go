@@ -182,7 +182,8 @@ func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, err
 
 // Holds returns an error unless the cause of a not-ready or unreachable taint of a Node holds at
 // present, as the last decision found. The states of other objects prove it: a write that evicts a pod
-// requires them.
+// requires them. The caller has checked the Ready of the Node: for False, the key is that of not-ready,
+// for Unknown that of unreachable.
 func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Reference, error) {
 	c.mu.Lock()
 	d := c.decision

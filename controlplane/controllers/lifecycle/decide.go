@@ -221,7 +221,7 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, confirmed, now time.Tim
 			d.wake(due)
 			pending.Reason = h.why + zone.pace()
 			d.Pending = append(d.Pending, pending)
-		case latest(h.dueSince(), zone.turn()).After(confirmed):
+		case h.dueSince().After(confirmed):
 			d.wake(now.Add(store.ConfirmInterval))
 			pending.Reason = h.why + "; until the store confirms that"
 			d.Pending = append(d.Pending, pending)

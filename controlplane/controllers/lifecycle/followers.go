@@ -155,6 +155,7 @@ func (c *Cache) recordUnreadable(name string, err error) {
 	c.unreadable[store.Leases.Key(name)] = err
 	l := c.lives[name]
 	l.present, l.listed, l.signAt = true, true, time.Now()
+	l.renewed = l.signAt
 	c.lives[name] = l
 }
 
@@ -204,9 +205,11 @@ func (f leaseFollower) Synced() {
 	f.send()
 }
 
-// forget removes a Lease that does not exist, and whose host has no Node. The caller has the lock.
+// forget removes a Lease that does not exist, and whose host has no Node. A Lease that has just ended is
+// kept for its duration: its host may be alive, and register another Node. The caller has the lock.
 func (c *Cache) forget(name string) {
-	if _, exists := c.hosts[name]; !exists && !c.lives[name].present && c.synced[0] {
+	l := c.lives[name]
+	if _, exists := c.hosts[name]; !exists && !l.present && c.synced[0] && time.Since(l.signAt) > l.duration {
 		delete(c.lives, name)
 	}
 }

@@ -262,3 +262,58 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		holds(corev1.TaintNodeNotReady, "does not know")
 	})
 }
+
+// TestAnUnreadableLeaseStopsNoOther has a host that is Unknown, and whose Lease nobody can read.
+func TestAnUnreadableLeaseStopsNoOther(t *testing.T) {
+	for _, endsLeases := range []bool{true, false} {
+		inBubble(t, endsLeases, func(t *testing.T, f fakes) {
+			for i := range 5 {
+				f.agent(fmt.Sprintf("alive%d", i), "a")
+			}
+			f.report("bad", "a", func(n *corev1.Node) {
+				for i := range n.Status.Conditions {
+					n.Status.Conditions[i].Status = corev1.ConditionUnknown
+				}
+			})
+			f.store.PutRaw(store.Leases, "bad", []byte("{"))
+			kill := f.agent("h", "a")
+			f.serve("s", lifecycle.DefaultPolicy())
+			pass(time.Minute)
+			kill()
+			before := f.store.Calls(memory.Get)
+			pass(10 * time.Minute)
+			f.want("h", stateGone)
+			if reads := f.store.Calls(memory.Get) - before; reads > 200 {
+				t.Errorf("reads in ten minutes = %d, want no loop", reads)
+			}
+		})
+	}
+}
+
+// TestALeaseThatIsDeletedBetweenTwoNodesIsNoDeath has the collector delete the Lease after its Node, and before the
+// host registers another one and renews.
+func TestALeaseThatIsDeletedBetweenTwoNodesIsNoDeath(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		for i := range 3 {
+			f.agent(fmt.Sprintf("alive%d", i), "a")
+		}
+		f.renew("h")
+		f.report("h", "a")
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(20 * time.Second)
+		f.store.Remove(store.Nodes, "h")
+		pass(time.Second)
+		f.store.Remove(store.Leases, "h")
+		pass(time.Second)
+		f.report("h", "a") // it renews every 30 s
+		for range 28 {
+			pass(time.Second)
+			f.want("h", stateReady)
+		}
+		f.renew("h")
+		for range 30 {
+			pass(time.Second)
+			f.want("h", stateReady)
+		}
+	})
+}

@@ -75,6 +75,8 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 		return latest(from, renewed, n.reportAt).Add(controlplane.LongestLease)
 	case l.duration > 0:
 		grace = l.duration
+	case n.host.Conditions.Ready != corev1.ConditionUnknown: // a Node that was registered since had no time for a Lease
+		from = latest(from, n.seenAt)
 	}
 	return c.endedAt(n, l, from, clock.Again, grace)
 }

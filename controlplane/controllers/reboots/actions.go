@@ -46,7 +46,7 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	if err != nil {
 		return err
 	}
-	confirmed := Change{Group: change.Group, Adopted: change.Adopted, Requests: change.Requests}
+	confirmed := Change{Group: change.Group, Requests: change.Requests}
 	for _, o := range slices.Concat(change.Deleted, change.Done, change.Released) {
 		if err := c.confirm(ctx, &confirmed, o); err != nil {
 			return err
@@ -56,6 +56,9 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	var granted []slots.Client
 	err = c.give(ctx, change.Group, term, func(s *slots.State) error {
 		before = *s
+		if confirmed.Adopted, err = c.confirmAdopted(ctx, change.Adopted, nodes); err != nil {
+			return err
+		}
 		granted = confirmed.apply(s, policy, nodes, c.self, time.Now())
 		after = *s
 		return nil
@@ -69,6 +72,24 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	}
 	c.changedGroup(before, after, granted)
 	return nil
+}
+
+// confirmAdopted returns the hosts whose stored Nodes say that they are amid a reboot. It is called after the record
+// was read: a person who releases a slot changes the Node first, then the record.
+func (c *Controller) confirmAdopted(ctx context.Context, clients []slots.Client, nodes slots.Nodes) (confirmed []slots.Client, err error) {
+	for _, a := range clients {
+		node, err := c.store.Get(ctx, store.Nodes.Metadata(), a.ID)
+		if errors.Is(err, controlplane.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if h := hostOf(node); node.GetUID() == nodes[a.ID].UID && h.reboots() && h.Request.ID == a.Request {
+			confirmed = append(confirmed, a)
+		}
+	}
+	return confirmed, nil
 }
 
 // confirm adds a slot to those that a change frees, if the stored Node of its holder says that it has ended.

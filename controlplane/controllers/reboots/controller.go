@@ -36,6 +36,10 @@ const Name = "reboots"
 // interval is the time between two reads of the groups.
 const interval = 10 * time.Second
 
+// restoredTime is how long a host that gives no sign of life may be down for a reboot that a restored store does not
+// know. After that, it only counts as not ready.
+const restoredTime = longHeld
+
 // attempts bounds the attempts of a change of a Node that conflicts with other changes.
 const attempts = 5
 
@@ -128,7 +132,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	if err != nil {
 		return f, fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	}
-	f.Restored = !fresh.Restored.IsZero()
+	f.Restored = !fresh.Restored.IsZero() && now.Sub(fresh.Restored) < restoredTime
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
 		if h.Name == "" { // the Node cannot be read
@@ -163,8 +167,7 @@ func (c *Controller) podsOn(node string) ([]podcache.Pod, error) {
 	return c.pods.On(node), nil
 }
 
-// all returns all Nodes, or an error while they are not known. Whatever gives a slot, also to a FleetLock client, asks
-// here, and facts alone says whether Nodes are fresh enough for that.
+// all returns all Nodes, or an error while they are not known or not fresh. Each change that gives a slot calls it.
 func (c *Controller) all(now time.Time) (slots.Nodes, error) {
 	f, err := c.facts(now)
 	if err != nil && f.Hosts == nil {
@@ -179,11 +182,14 @@ func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := c.all(time.Now())
-	if err != nil {
+	f, err := c.facts(time.Now())
+	switch {
+	case err != nil && f.Hosts == nil:
 		return nil, err
+	case len(f.adopted(group, f.held())) > 0:
+		return nil, fmt.Errorf("%w: hosts that reboot get back the slots that the restored record does not have", controlplane.ErrUnavailable)
 	}
-	had := false
+	had, nodes := false, f.nodes()
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
 		had = s.Holder(id) != nil
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())

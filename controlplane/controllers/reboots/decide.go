@@ -180,12 +180,12 @@ func (change *Change) free(h Host, o *holding, now time.Time) {
 // adopted returns the hosts of a group that reboot, and hold no slot in a restored record. A host whose slot a
 // person has released, or whose reboot a person requested for now, may be among them: it then only makes others wait.
 func (f Facts) adopted(group string, held map[string]*holding) (clients []slots.Client) {
-	if !f.Restored {
+	if !f.Restored || f.unsure() {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
 		h := f.Hosts[name]
-		if h.Group == group && h.Err == nil && h.Request != nil && mayBeCordoned(h.Request.Step) && held[name] == nil && !h.Unseen && !h.released() {
+		if h.Group == group && h.reboots() && held[name] == nil && !h.Unseen {
 			clients = append(clients, slots.Client{ID: name, Type: slots.Agent, Reason: h.Request.Reason, Request: h.Request.ID})
 		}
 	}

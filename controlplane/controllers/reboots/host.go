@@ -176,6 +176,11 @@ func ready(node *corev1.Node) corev1.ConditionStatus {
 // counts reports whether the Node can be in the record of a group.
 func (h Host) counts() bool { return len(h.UID) <= mostID }
 
+// reboots reports whether the host is amid a reboot, and no person has released its slot.
+func (h Host) reboots() bool {
+	return h.Err == nil && h.Request != nil && mayBeCordoned(h.Request.Step) && !h.released()
+}
+
 // asks reports whether the host has a request that waits for a slot, or keeps its place in the queue.
 func (h Host) asks() bool {
 	return h.Err == nil && h.Request != nil && (h.Request.Step == controlplane.RebootWanted || h.Request.Step == controlplane.RebootWaiting)
