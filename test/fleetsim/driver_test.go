@@ -57,6 +57,7 @@ func (w *world) sleep(until, at time.Time) {
 	if !at.IsZero() && at.Before(until) {
 		until = at
 	}
+	w.slept.Add(1)
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {

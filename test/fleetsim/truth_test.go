@@ -60,6 +60,7 @@ func (t *truth) answered(*process, *request) {}
 
 // wrote checks a write. It is called before the write is visible.
 func (t *truth) wrote(path string, before, after []byte) {
+	t.w.slept.Load()
 	kind, name, _ := strings.Cut(path, "/")
 	if kind == "nodes" {
 		t.exists(name, after)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,9 @@ type world struct {
 	longestAway time.Duration
 	serving     *request
 	journal     *journal
+	// slept counts the sleeps of the driver. Timers of the store, which run while it sleeps, read it: so they see
+	// what the driver wrote before.
+	slept atomic.Int64
 
 	steps   []step
 	last    uint64 // hash of the last step

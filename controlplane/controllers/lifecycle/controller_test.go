@@ -249,7 +249,7 @@ func TestAHostThatDiesIsUnknownWhenItsLeaseHasEnded(t *testing.T) {
 		kill()
 		pass(leaseDuration - 11*time.Second)
 		f.want("h", stateReady)
-		pass(12 * time.Second)
+		pass(15 * time.Second)
 		f.want("h", stateGone)
 		node := f.node("h")
 		for _, c := range node.Status.Conditions {
@@ -356,7 +356,7 @@ func TestANodeMadeByHandIsMarkedAfterTheStartupGracePeriodAndKept(t *testing.T) 
 				f.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "byhand"}})
 				pass(59 * time.Second)
 				f.want("byhand", "")
-				pass(2 * time.Second)
+				pass(5 * time.Second)
 				f.want("byhand", stateGone)
 				if c := f.node("byhand").Status.Conditions[0]; c.Reason != "NodeStatusNeverUpdated" {
 					t.Errorf("reason %s, want NodeStatusNeverUpdated", c.Reason)
@@ -506,7 +506,7 @@ func TestANodeThatCannotBeWrittenStopsNoOther(t *testing.T) {
 		store.err.Store(&broken)
 		kill1()
 		kill2()
-		pass(leaseDuration + time.Second)
+		pass(leaseDuration + 4*time.Second)
 		f.want("good", stateGone)
 		f.want("bad", stateReady)
 		pass(5 * time.Minute)
@@ -561,7 +561,7 @@ func TestObjectsThatCannotBeReadAreNamedAndSkipped(t *testing.T) {
 		s := f.serve("s", lifecycle.DefaultPolicy())
 		pass(time.Minute)
 		kill()
-		pass(leaseDuration + time.Second)
+		pass(leaseDuration + 4*time.Second)
 		f.want("h", stateGone)
 		var names []string
 		for name := range s.Report().Unreadable {
