@@ -2,7 +2,7 @@
 //
 // It owns the reboot request across restarts of the agent and boots: start, reason, step, and what the host
 // waits for. Decide is pure. Each step is written to the disk and to the Node before it is carried out: a step
-// that cannot be stored is not begun.
+// that cannot be stored is not started.
 // Package maintenance stops the pods. If a kubelet runs them, a server evicts them instead. A Lock decides
 // whose turn it is.
 package reboot

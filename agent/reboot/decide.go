@@ -251,7 +251,7 @@ func draining(r Request, f Facts) Decision {
 }
 
 func rebooting(r Request, f Facts) Decision {
-	why, begun := ended(r, f), f.Command.Running || f.Command.Done
+	why, started := ended(r, f), f.Command.Running || f.Command.Done
 	ends := r.Since.Add(downBound + f.LastTook)
 	late := since(r, f) >= downBound+f.LastTook
 	switch {
@@ -261,15 +261,15 @@ func rebooting(r Request, f Facts) Decision {
 		return failed(r, f, "the reboot failed: "+f.Command.Failed)
 	case r.Cancelled != "" && !f.Command.Running:
 		return Decision{Step: controlplane.RebootDone, Message: "cancelled by " + r.Cancelled}
-	case f.Disabled && !begun:
+	case f.Disabled && !started:
 		return Decision{Step: controlplane.RebootDone, Message: disabled}
-	case why != "" && !begun:
+	case why != "" && !started:
 		return failed(r, f, why)
-	case begun && late:
+	case started && late:
 		return failed(r, f, fmt.Sprintf("the host does not go down, %v after the reboot was to begin", downBound))
 	case f.Command.Done:
 		return Decision{Step: r.Step, Message: "`reboot.command` has returned; if the host does not go down, the attempt ends at " + clock(ends), Next: ends}
-	case !begun && !f.Last.Done:
+	case !started && !f.Last.Done:
 		return stopping(r, f)
 	}
 	return Decision{Step: r.Step, Message: "running `reboot.command`", Next: ends}

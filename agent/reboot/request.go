@@ -130,7 +130,7 @@ func (c *Controller) cancel(before *Request, ran command, who string, wanted []F
 	return true
 }
 
-// mayCancel refuses to cancel a reboot whose command runs or has already begun a shutdown.
+// mayCancel refuses to cancel a reboot whose command runs or has already started a shutdown.
 func (c *Controller) mayCancel(r *Request, ran command) error {
 	switch {
 	case !r.active():

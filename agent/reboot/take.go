@@ -13,7 +13,7 @@ import (
 
 // take carries out a decision about the request before. It returns the request to act on, at the same step; nil
 // if something has changed, so that it must be decided again. A step that begins something is on the disk when it
-// becomes effective: one that cannot be stored is not begun.
+// becomes effective: one that cannot be stored is not started.
 func (c *Controller) take(ctx context.Context, before *Request, d Decision) *Request {
 	if d.Step == before.Step && !d.Failed {
 		return c.say(before, d.Message)
