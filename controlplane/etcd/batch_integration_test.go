@@ -45,14 +45,14 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	deposed, _, err := f.Elect(t.Context(), "c", "a", time.Minute)
+	deposed, _, err := f.Elect(t.Context(), "c", "a", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Resign(t.Context(), deposed); err != nil {
 		t.Fatal(err)
 	}
-	term, _, err := f.Elect(t.Context(), "c", "b", time.Minute)
+	term, _, err := f.Elect(t.Context(), "c", "b", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +61,8 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := strings.Split(node.GetResourceVersion(), "-")[2]
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // on a busy machine, all together take longer than one call
+	defer cancel()
 	var writing sync.WaitGroup
 	for i := range nodes {
 		writing.Go(func() {
@@ -69,7 +71,7 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 			if i%3 == 1 {
 				pre.Term, want = deposed, store.ErrDeposed
 			}
-			if err := f.Delete(t.Context(), store.Nodes, fmt.Sprint("n", i), pre, ""); !errors.Is(err, want) {
+			if err := f.Delete(ctx, store.Nodes, fmt.Sprint("n", i), pre, ""); !errors.Is(err, want) {
 				t.Errorf("Delete(n%d) = %v, want %v", i, err, want)
 			}
 		})

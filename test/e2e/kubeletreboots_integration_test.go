@@ -64,6 +64,7 @@ func (c cluster) hasEnded(pod string) bool {
 // empties the Node against a PodDisruptionBudget, and is killed in the middle.
 func TestAKubeletsHostRebootsInTurn(t *testing.T) {
 	const name = "both"
+	logind(t) // a host whose shutdown does not wait for the pods that are left does not reboot in turn
 	bootID, boot := bootsOfTheLab(t)
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--controllers=disruption,serviceaccount,serviceaccount-token"}})
 	runtime := lab.ContainerdFor(t, lab.ContainerdOptions{})

@@ -117,7 +117,12 @@ func TestRebootSlots(t *testing.T) {
 			steps := func(what string, steps ...[4]any) {
 				t.Helper()
 				for i, s := range steps {
-					if got := s[0].(locker).curl(s[1].(string), s[2].(string), "default"); got != s[3].(string) {
+					got := ""
+					eventually(t, "the server gives slots again after its start", func() bool {
+						got = s[0].(locker).curl(s[1].(string), s[2].(string), "default")
+						return !strings.Contains(got, "not_seen")
+					})
+					if got != s[3].(string) {
 						t.Errorf("%s, step %d: %s of %s = %s, want %s", what, i+1, s[1], s[2], got, s[3])
 					}
 				}
