@@ -34,7 +34,7 @@ func TestFactsAreFreshOnlyWhileTheyAreConfirmed(t *testing.T) {
 		says(nil)
 		fresh("does not answer")
 		go func() { _ = contact.Run(ctx, func(context.Context) error { return *answer.Load() }, func(error) {}) }()
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // never in the moment of a ping
 		fresh("reading nodes")
 		began := time.Now()
 		list := func() {
