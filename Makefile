@@ -58,6 +58,11 @@ SIMTIME ?= 1h
 sim: ## simulated fleets with new seeds, for SIMTIME
 	HOSTLER_SIM_TIME=$(SIMTIME) HOSTLER_SIM_SEED=$$(date +%s) $(GO) test -count=1 -timeout 0 -v -run TestFleet ./test/fleetsim
 
+# A real etcd of three members, three servers and 50 agents.
+SOAKTIME ?= 1h
+soak: prepare ## real servers and agents amid faults, for SOAKTIME; as root
+	HOSTLER_TEST_PREPARED=1 HOSTLER_SOAK=$(SOAKTIME) $(GO) test -tags 'integration soak' -count=1 -timeout 0 -v -run '^TestSoak$$' ./test/e2e
+
 GOTESTSUM := $(GO) tool -modfile=test/tools/go.mod gotestsum
 
 # Packages whose tests run daemons or boot machines, and the others.
@@ -169,8 +174,8 @@ lint: ## formatting, vet, static analysis, import rules, plain words
 	if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
 	@# with cgo, which a test of runc needs
 	$(GO) vet ./...
-	$(GO) vet -tags integration ./...
-	$(GO) tool staticcheck -tags integration ./...
+	$(GO) vet -tags 'integration soak' ./...
+	$(GO) tool staticcheck -tags 'integration soak' ./...
 	@# go list, which it runs, is not seen by the cache of test results
 	$(GO) test -count=1 ./test/arch
 	$(MAKE) --no-print-directory words

@@ -64,7 +64,23 @@ func (s *server) configure(settings string) {
 	check(s.t, os.WriteFile(filepath.Join(s.folder, "server.yaml"), []byte(text), 0o644))
 }
 
+// start runs the server and waits until it answers.
 func (s *server) start() {
+	s.t.Helper()
+	s.launch()
+	ended := s.ended
+	eventually(s.t, "the server answers", func() bool {
+		select {
+		case <-ended:
+			s.t.Fatalf("the server has ended:\n%s", s.logged())
+		default:
+		}
+		return command(s.t, nil, "fleet", "status", "--socket", s.socket()).code == 0
+	})
+}
+
+// launch starts the server without waiting.
+func (s *server) launch() {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	check(s.t, err)
@@ -79,14 +95,6 @@ func (s *server) start() {
 		close(ended)
 	}()
 	s.cmd, s.ended = cmd, ended
-	eventually(s.t, "the server answers", func() bool {
-		select {
-		case <-ended:
-			s.t.Fatalf("the server has ended:\n%s", s.logged())
-		default:
-		}
-		return command(s.t, nil, "fleet", "status", "--socket", s.socket()).code == 0
-	})
 }
 
 // end ends the server, and waits for it.
