@@ -74,7 +74,7 @@ func (o *soakTruth) run(ctx context.Context) {
 		list, err := o.client.Get(watching, "/hostler/nodes/", clientv3.WithPrefix())
 		if err == nil {
 			for _, kv := range list.Kvs {
-				o.node(kv.Value)
+				o.node(kv.Value, false) // a restored store has Nodes that were Unknown at the time of the backup
 			}
 			watch := o.client.Watch(watching, "/hostler/nodes/", clientv3.WithPrefix(), clientv3.WithRev(list.Header.Revision+1))
 			for again := false; !again; {
@@ -84,7 +84,7 @@ func (o *soakTruth) run(ctx context.Context) {
 				case response, open := <-watch:
 					again = !open || response.Err() != nil
 					for _, e := range response.Events {
-						o.node(e.Kv.Value)
+						o.node(e.Kv.Value, true)
 					}
 				}
 			}
@@ -93,8 +93,8 @@ func (o *soakTruth) run(ctx context.Context) {
 	}
 }
 
-// node takes a Node that was stored.
-func (o *soakTruth) node(value []byte) {
+// node takes a Node. written reports whether it was stored just now.
+func (o *soakTruth) node(value []byte, written bool) {
 	node := &corev1.Node{}
 	if json.Unmarshal(value, node) != nil {
 		return // a deletion
@@ -106,7 +106,7 @@ func (o *soakTruth) node(value []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	was := o.unknown[node.Name]
-	if o.unknown[node.Name] = is; was || !is || !o.judging {
+	if o.unknown[node.Name] = is; was || !is || !written || !o.judging {
 		return
 	}
 	o.deaths++
