@@ -49,7 +49,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	all := newGroup(client.o, corev1.SchemeGroupVersion)
 	all.relayed = true
 	return &Fleet{
-		client: client, all: all, scheme: scheme, reads: readCache{others: map[reference]time.Time{}, merges: map[string]bool{}, checked: map[string]check{}},
+		client: client, all: all, scheme: scheme, reads: readCache{others: map[reference]time.Time{}, merges: map[string]bool{}, checking: make(chan struct{}, 1), checked: map[string]check{}},
 		terms: map[string]ownTerm{}, elections: map[string]observation{},
 	}, nil
 }

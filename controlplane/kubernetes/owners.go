@@ -41,9 +41,10 @@ type readCache struct {
 	others map[reference]time.Time // when they were read
 	merges map[string]bool         // kinds without a strategic merge patch
 
-	reading  singleflight.Group // of others
-	checking sync.Mutex         // guards checked; held while kinds are read
-	checked  map[string]check   // by kind
+	reading singleflight.Group // of others
+	// checking has one element while a kind is read. It guards checked.
+	checking chan struct{}
+	checked  map[string]check // by kind
 }
 
 // reference is a store.Reference as a key.
@@ -161,8 +162,12 @@ func (s *readCache) record(key reference, at time.Time) {
 // lists the kind, because the watch of a kind without changes reports its progress only once a
 // minute.
 func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version string) error {
-	f.reads.checking.Lock()
-	defer f.reads.checking.Unlock()
+	select {
+	case f.reads.checking <- struct{}{}:
+		defer func() { <-f.reads.checking }()
+	case <-ctx.Done():
+		return fmt.Errorf("list %s: %w: %w", p.Kind.Name, controlplane.ErrUnavailable, context.Cause(ctx))
+	}
 	if done, known := f.reads.checked[p.Kind.Name]; known && !newer(done.from, p.Version) && !newer(version, done.to) {
 		return nil
 	}

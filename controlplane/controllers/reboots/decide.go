@@ -32,7 +32,7 @@ type Facts struct {
 	// confirmed is the moment up to which all changes of Nodes are known. Only if it is after due, and after a slot has
 	// become free, may a host get one. due is since when the policies apply.
 	confirmed, due time.Time
-	Object   func(group string) string // returns KIND/NAME of a group's object
+	Object         func(group string) string // returns KIND/NAME of a group's object
 }
 
 // nodes returns the Nodes in the format of package slots.
