@@ -209,9 +209,9 @@ func TestALeaseThatLastsForAgesProvesLittle(t *testing.T) {
 	}
 }
 
-// TestAHostThatDiesAfterTheStartOfAServerIsDeadAtOnce checks that the grace period of a start is not for Leases
-// whose end the server sees.
-func TestAHostThatDiesAfterTheStartOfAServerIsDeadAtOnce(t *testing.T) {
+// TestAHostThatDiesAfterTheStartOfAServerGetsNoGraceForTheStart checks that the grace period of a start is not for
+// Leases whose end the server sees.
+func TestAHostThatDiesAfterTheStartOfAServerGetsNoGraceForTheStart(t *testing.T) {
 	inBubble(t, true, func(t *testing.T, f fakes) {
 		for i := range 3 {
 			f.agent(fmt.Sprintf("alive%d", i), "a")
@@ -221,10 +221,30 @@ func TestAHostThatDiesAfterTheStartOfAServerIsDeadAtOnce(t *testing.T) {
 		kill() // its Lease ends 35 s later
 		pass(20 * time.Second)
 		f.serve("s", lifecycle.DefaultPolicy())
-		pass(14 * time.Second)
+		pass(14*time.Second + leaseDuration/2)
 		f.want("h", stateReady)
 		pass(6 * time.Second)
 		f.want("h", stateGone)
+	})
+}
+
+// TestAHostWhoseLeaseTheStoreEndedTooEarlyIsAlive has a member of etcd that led, was suspended, and continues: it ends
+// all Leases that were not renewed until then as far as it knows.
+func TestAHostWhoseLeaseTheStoreEndedTooEarlyIsAlive(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		names := []string{"h1", "h2", "h3", "h4"}
+		for _, name := range names {
+			f.agent(name, "a")
+		}
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		f.store.EndLeases()
+		for range 60 { // each creates its Lease again within a quarter of its duration
+			pass(time.Second)
+			for _, name := range names {
+				f.want(name, stateReady)
+			}
+		}
 	})
 }
 
@@ -248,7 +268,7 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		}
 		holds(corev1.TaintNodeUnreachable, "may be alive")
 		kill()
-		pass(leaseDuration + 5*time.Second)
+		pass(leaseDuration + leaseDuration/2 + 5*time.Second)
 		f.want("h", stateGone)
 		if refs := holds(corev1.TaintNodeUnreachable, ""); len(refs) != 1 || refs[0].Name != "h" || refs[0].Version != "" {
 			t.Errorf("Holds() = %+v, want that there is no Lease", refs)

@@ -81,7 +81,8 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 	return c.endedAt(n, l, from, clock.Again, grace)
 }
 
-// endedAt returns when a host counts as dead whose Lease does not exist any more.
+// endedAt returns when a host counts as dead whose Lease does not exist any more. That alone proves no death: a member of
+// etcd that led, was suspended and continues still ends all Leases that it takes to have expired meanwhile.
 func (c *Cache) endedAt(n nodeEntry, l leaseEntry, from, again time.Time, grace time.Duration) time.Time {
 	if l.observed { // no server was needed to see that the Lease lasted until then
 		from = again
@@ -91,9 +92,10 @@ func (c *Cache) endedAt(n nodeEntry, l leaseEntry, from, again time.Time, grace 
 	if report.After(l.signAt) {
 		report = report.Add(reportGrace)
 	}
-	end := l.signAt
-	if l.deleted { // the host may be alive, and create it again
-		end = end.Add(grace)
+	// The host may be alive, and create it again. It renews every quarter of the duration.
+	end := l.signAt.Add(grace / 2)
+	if l.deleted {
+		end = l.signAt.Add(grace)
 	}
 	return latest(from.Add(grace), end, report)
 }

@@ -99,8 +99,22 @@ func (s *fleet) expire() {
 		return
 	}
 	now := time.Now()
+	s.endLeases(func(e *entry) bool { return !now.Before(e.ends) })
+}
+
+// EndLeases ends all Leases and terms, also of those who renew them. A member of etcd that led, was suspended and
+// continues does that, since it has received no renewals meanwhile.
+func (s *fleet) EndLeases() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLeases(func(*entry) bool { return true })
+	clear(s.elections)
+}
+
+// endLeases removes the objects with a Lease that match, in the order of their paths. The caller holds mu.
+func (s *fleet) endLeases(match func(*entry) bool) {
 	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
-		if e := s.objects[path]; !e.ends.IsZero() && !now.Before(e.ends) {
+		if e := s.objects[path]; !e.ends.IsZero() && match(e) {
 			s.ended[s.version(e.revision)] = true
 			s.remove(path)
 			s.ended[s.version(s.revision)] = true // the version that a watch reports
