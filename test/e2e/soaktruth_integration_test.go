@@ -99,8 +99,8 @@ func (o *soakTruth) node(value []byte, written bool) {
 	if json.Unmarshal(value, node) != nil {
 		return // a deletion
 	}
-	c := condition(api.Status{Node: node}, corev1.NodeReady)
-	is := c.Status == corev1.ConditionUnknown || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+	c := condition(api.Status{Node: node}, corev1.NodeReady) // at its start, an agent itself writes Unknown, with another reason
+	is := c.Status == corev1.ConditionUnknown && strings.HasPrefix(c.Reason, "NodeStatus") || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
 	})
 	o.mu.Lock()
