@@ -149,12 +149,13 @@ func (p *progress) pass(version string, bookmark bool) {
 	p.exact = p.exact || bookmark
 }
 
-// end takes the end of a watch by its time, which began at a time.
+// end takes the end of a watch that began at a time. One that lasts for longer than requested was not ended by the server,
+// but by a connection that has carried nothing any more.
 func (p *progress) end(began time.Time) {
 	if len(p.proofs) > 0 && time.Since(p.proofs[0].asked) > 3*watchTime {
 		p.exact = false // bookmarks of this server do not follow any more
 	}
-	if !p.exact && time.Since(began) >= watchTime*9/10 {
+	if lasted := time.Since(began); !p.exact && lasted >= watchTime*9/10 && lasted <= watchTime*6/5 {
 		store.Confirmed(p.follow.to, began)
 	}
 }
