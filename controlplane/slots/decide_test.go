@@ -340,6 +340,110 @@ func TestAHostHasOneSlotOfAllGroups(t *testing.T) {
 	}
 }
 
+// TestASlotOfAnAgentIsNamedFirst has clients that hold slots of several groups: the slot of an agent is named, else
+// that of the first group.
+func TestASlotOfAnAgentIsNamedFirst(t *testing.T) {
+	p := slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 4, MaxUnavailable: part(t, "100%")}
+	for name, c := range map[string]struct {
+		others map[string]slots.ClientType
+		want   string // the group that is named
+	}{
+		"the agent's group is the first": {map[string]slots.ClientType{"a": slots.Agent, "b": slots.FleetLock}, "a"},
+		"the agent's group is the last":  {map[string]slots.ClientType{"a": slots.FleetLock, "b": slots.Agent}, "b"},
+		"no agent has a slot":            {map[string]slots.ClientType{"a": slots.FleetLock, "b": slots.FleetLock, "c": slots.FleetLock}, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			others := map[string]slots.State{}
+			for group, by := range c.others {
+				others[group] = slots.State{Holders: []slots.Holder{{Client: slots.Client{ID: "a1", Type: by}}}}
+			}
+			for range 20 { // the order of a map is random
+				s := slots.State{}.Beside(others)
+				s.UpdateQueue(agents("a1=1"), noon)
+				v := s.Plan(p, fleet("a1"), noon, "")
+				if v[0].Wait == nil || v[0].Wait.Reason != slots.OtherClient || !strings.Contains(v[0].Wait.Message, "a slot of group "+c.want+",") {
+					t.Fatalf("wait = %+v, want that the host holds a slot of group %s", v[0].Wait, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestWhichSlotsAreTheSame(t *testing.T) {
+	slot := slots.Holder{Client: slots.Client{ID: "a1", Type: slots.Agent, Request: "1"}, Number: 1, Since: metav1.NewTime(noon), Node: "a1", UID: "uid-1"}
+	if same := slot; !slot.Is(&same) {
+		t.Error("a slot is not the same as its copy")
+	}
+	if slot.Is(nil) {
+		t.Error("a slot is the same as none")
+	}
+	for name, change := range map[string]func(*slots.Holder){
+		"another request": func(h *slots.Holder) { h.Request = "2" },
+		"another number":  func(h *slots.Holder) { h.Number = 2 },
+		"no Node":         func(h *slots.Holder) { h.Node = "" },
+		"another UID":     func(h *slots.Holder) { h.UID = "uid-2" },
+		"another time":    func(h *slots.Holder) { h.Since = metav1.NewTime(noon.Add(time.Second)) },
+	} {
+		other := slot
+		if change(&other); slot.Is(&other) {
+			t.Errorf("a slot is the same as one with %s", name)
+		}
+	}
+}
+
+// TestWhatARepetitionStores repeats a request a while after the first one.
+func TestWhatARepetitionStores(t *testing.T) {
+	for after, c := range map[time.Duration]struct {
+		stored bool
+		every  int64
+	}{
+		5*time.Minute - time.Second: {},
+		5 * time.Minute:             {stored: true, every: 300},
+		time.Hour:                   {stored: true, every: 3600},
+		-time.Minute:                {},
+		-time.Minute - time.Second:  {stored: true},
+	} {
+		var s slots.State
+		s.Ask(client("x"), slots.Policy{}, nil, noon)
+		s.Ask(client("x"), slots.Policy{}, nil, noon.Add(after))
+		want := noon
+		if c.stored {
+			want = noon.Add(after)
+		}
+		if r := s.Request("x"); !r.Asked.Time.Equal(want) || r.EverySeconds != c.every {
+			t.Errorf("after %v: asked = %v, every %d s, want %v, %d", after, r.Asked, r.EverySeconds, want, c.every)
+		}
+	}
+}
+
+func TestAnAgentThatRebootsAlreadyGetsASlot(t *testing.T) {
+	nodes := fleet("a1")
+	var s slots.State
+	for range 2 {
+		s.Adopt(agents("a1=1")[0].Client, nodes, noon)
+		s.Adopt(agents("x=1")[0].Client, nodes, noon)
+	}
+	if len(s.Holders) != 1 || s.Holders[0].ID != "a1" || s.Holders[0].Number != 1 || s.Requests != 1 {
+		t.Errorf("State = %+v, want one slot, number 1, for the agent with a Node", s)
+	}
+}
+
+func TestWhyARequestIsNotInTheQueue(t *testing.T) {
+	holder, waiting := slots.State{Holders: []slots.Holder{{Client: client("a1")}}}, slots.State{Waiting: []slots.Request{{Client: client("a1")}}}
+	for name, c := range map[string]struct {
+		state slots.State
+		want  slots.WaitReason
+	}{
+		"its host holds a slot":  {holder, slots.OtherClient},
+		"its host waits already": {waiting, slots.OtherClient},
+		"the queue is full":      {slots.State{}, slots.QueueFull},
+	} {
+		if got := c.state.WaitOf("a1").Reason; got != c.want {
+			t.Errorf("%s: reason = %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestManyAgentsLeavePlacesForOthers has requests of 1,000 hosts, most of them paused.
 func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	var s slots.State
