@@ -77,6 +77,7 @@ func TestPodmansContainersStayStopped(t *testing.T) {
 			}
 		})
 	}
+	stops.Wait()
 	// The service dies while a container is stopping, and another client starts the service.
 	stops.Go(func() {
 		if err := r.StopContainer(t.Context(), all["once"], patience); err != nil {
