@@ -166,6 +166,16 @@ func catalogue(e engine) []drawn {
 			return all
 		})
 	}
+	all = append(all, func(p plan, r *rand.Rand) []fault {
+		if p.Clients == 0 {
+			return wanted(p, r, 1)
+		}
+		name := clientName(r.IntN(p.Clients))
+		return []fault{
+			{roughCalls, name, fmt.Sprint(20 + r.IntN(50)), 0, between(r, time.Minute, 4*time.Minute)},
+			{clientDies, name, "", between(r, 0, 4*time.Minute), 5 * time.Minute},
+		}
+	})
 	if e == etcd {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			from := between(r, 0, 10*time.Second)

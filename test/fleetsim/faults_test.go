@@ -38,7 +38,8 @@ const (
 	personAsks   kind = "person requests reboot"
 	personForces kind = "person requests reboot --now"
 	personStops  kind = "person cancels reboot"
-	personLeaves kind = "person lets host leave" // until the end
+	personLeaves kind = "person lets host leave"  // until the end
+	clientDies   kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
 // forGood is the What of a host that dies and does not boot again.
@@ -116,6 +117,9 @@ func (w *world) single(f fault) (begin, end func()) {
 	case agentDies:
 		h := w.host(f.On)
 		return h.dies, h.restarts
+	case clientDies:
+		c := w.clients[slices.IndexFunc(w.clients, func(c *client) bool { return c.name == f.On })]
+		return func() { c.process.kill() }, c.died
 	case checkFlaps, personAsks, personForces, personStops, personLeaves:
 		return w.host(f.On).person(f)
 	case slotReleased:
@@ -212,7 +216,7 @@ func (w *world) restore() {
 // obstacle returns why the store does not serve a request of any process; nil if it does.
 func (w *world) obstacle(r memory.Request) error {
 	switch {
-	case local(r.Call):
+	case local(r.Call), r.Call == lockAsked, r.Call == lockAnswered:
 	case w.storage.away:
 		return fmt.Errorf("%w: no leader", controlplane.ErrUnavailable)
 	case w.storage.full && writes(r.Call):
@@ -232,11 +236,16 @@ func writes(c memory.Call) bool {
 // freeSlot makes a person release the slot of a host, if one has a slot.
 func (w *world) freeSlot(s *server) {
 	for _, name := range slices.Sorted(maps.Keys(w.truth.slots.holders)) {
-		w.truth.slots.released[name] = time.Now()
-		ctx, controllers := s.process.ctx, s.controllers
-		go func() {
-			_ = controllers.Reboots().Release(ctx, controlplane.DefaultRebootGroup, name, "person", "simulated")
-		}()
+		w.freeSlotOf(s, name)
 		return
 	}
+}
+
+// freeSlotOf makes a person release the slot of a client on a server.
+func (w *world) freeSlotOf(s *server, name string) {
+	w.truth.forced(name)
+	ctx, controllers := s.process.ctx, s.controllers
+	go func() {
+		_ = controllers.Reboots().Release(ctx, controlplane.DefaultRebootGroup, name, "person", "simulated")
+	}()
 }

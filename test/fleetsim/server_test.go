@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	role "hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/controlplane/server/fleetlock"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 )
@@ -22,6 +23,7 @@ type server struct {
 	since       time.Time // when the present process started
 	process     *process
 	controllers *role.Controllers
+	fleetlock   *fleetlock.Server
 }
 
 func newServer(w *world, name string) *server {
@@ -38,6 +40,7 @@ func (s *server) boots() {
 	s.controllers = role.NewControllers(role.Options{
 		Config: c, Store: front{s.w.store.Over(s.process), s.process}, Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar),
 	}, fmt.Sprintf("%s_%d", s.name, s.starts))
+	s.fleetlock = fleetlock.New(s.controllers.Reboots(), s.w.journal.logger(s.name))
 	ctx, controllers := s.process.ctx, s.controllers
 	go controllers.Supervise(ctx)
 }

@@ -33,7 +33,12 @@ func (w *world) finishReboots() {
 		return // a Node that is not ready keeps the others of the group from their slots
 	}
 	for range 3 + w.plan.Hosts {
-		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.waits() || h.unfulfilled() != nil }) && len(w.truth.slots.holders) == 0 {
+		for _, c := range w.clients {
+			if !c.works() {
+				w.releases(c.id) // a request of an earlier process, or of before a restore
+			}
+		}
+		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.waits() || h.unfulfilled() != nil }) && !slices.ContainsFunc(w.clients, (*client).works) && len(w.truth.slots.holders) == 0 {
 			return
 		}
 		w.drive(time.Now().Add(5 * time.Minute)) // a pause after a failed attempt
@@ -46,6 +51,11 @@ func (w *world) finishReboots() {
 	for _, h := range w.hosts {
 		if wish := h.unfulfilled(); wish != nil {
 			w.fail("a wish of a person is carried out, refused or dropped with a word", "%s has accepted a request of a person %v ago, and has not rebooted since", h.name, time.Since(wish.at).Round(time.Second))
+		}
+	}
+	for _, c := range w.clients {
+		if c.works() {
+			w.fail("waiting clients get slots in turn", "%s still waits for a slot, or has one", c.name)
 		}
 	}
 	for name := range w.truth.slots.holders {

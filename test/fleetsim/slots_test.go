@@ -62,15 +62,15 @@ func (t *truth) group(q *request, path string, after []byte) {
 	for _, h := range stateOf(path, after).Holders {
 		next[h.ID] = h
 	}
-	for name := range t.slots.holders {
-		if next[name].Client.Request != t.slots.holders[name].Client.Request {
+	before := t.slots.holders
+	for name, h := range before {
+		if now, holds := next[name]; !holds || !h.Is(&now) {
 			t.slots.lost[name] = time.Now()
 		}
 	}
-	before := t.slots.holders
 	t.slots.holders = next
 	for _, name := range slices.Sorted(maps.Keys(next)) {
-		if before[name].Client.Request != next[name].Client.Request && q != nil {
+		if had, held := before[name]; q != nil && (!held || !had.Is(new(next[name]))) {
 			t.granted(q, name)
 		}
 	}
@@ -128,7 +128,8 @@ func (t *truth) drains(h *host) {
 func (t *truth) count() {
 	var amid []string
 	for _, name := range slices.Sorted(maps.Keys(t.slots.amid)) {
-		if at, released := t.slots.released[name]; !released || at.Before(t.slots.amid[name]) {
+		host, _, _ := strings.Cut(name, " ")
+		if at, released := t.slots.released[host]; !released || at.Before(t.slots.amid[name]) {
 			amid = append(amid, name)
 		}
 	}

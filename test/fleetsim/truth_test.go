@@ -212,6 +212,9 @@ func tainted(n *corev1.Node) bool {
 func (t *truth) restored(w *world) {
 	t.slots.outage, t.wasRestored = time.Now(), true
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
+	for _, c := range w.clients { // nobody knows which of them reboot
+		t.forced(c.id)
+	}
 	for _, h := range w.hosts {
 		o, err := w.store.Peek(store.Nodes, h.name)
 		f := t.of(h.name)

@@ -25,6 +25,7 @@ type world struct {
 	carrier *carrier
 	servers []*server
 	hosts   []*host
+	clients []*client
 	truth   *truth
 	storage storage
 	events  []event        // by time
@@ -88,6 +89,9 @@ func newWorld(p plan) *world {
 	for i := range p.Hosts {
 		w.hosts = append(w.hosts, newHost(w, hostName(i), p.zone(i)))
 	}
+	for i := range p.Clients {
+		w.clients = append(w.clients, newClient(w, i))
+	}
 	return w
 }
 
@@ -98,6 +102,9 @@ func (w *world) run() {
 	}
 	for i, h := range w.hosts {
 		w.at(time.Duration(i)*733*time.Millisecond%(20*time.Second)+time.Duration(i)*time.Microsecond, "start "+h.name, h.boots)
+	}
+	for i, c := range w.clients {
+		w.at(warmup/2+time.Duration(i)*time.Second, "start "+c.name, c.starts)
 	}
 	for _, f := range w.plan.Faults {
 		w.schedule(f)
@@ -121,6 +128,9 @@ func (w *world) stop() {
 	}
 	for _, h := range w.hosts {
 		h.process.kill()
+	}
+	for _, c := range w.clients {
+		c.process.kill()
 	}
 	synctest.Wait()
 }
