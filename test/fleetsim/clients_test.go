@@ -58,8 +58,12 @@ func (c *client) starts() {
 	go func() { _ = c.run(p) }()
 }
 
-// works reports whether the client waits for a slot, or has one.
-func (c *client) works() bool { return c.busy.Load() }
+// works reports whether the client waits for a slot, or has one. A client on a host that does not boot again does
+// neither.
+func (c *client) works() bool {
+	h := c.w.host(c.id)
+	return c.busy.Load() && (h == nil || !h.gone)
+}
 
 // run reboots the machine until the faults are over, or the process is killed. A reboot that has begun is completed.
 func (c *client) run(p *process) error {

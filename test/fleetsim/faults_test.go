@@ -190,7 +190,7 @@ func (w *world) away(away bool) {
 		w.breakAll()
 		return
 	}
-	w.longestAway = max(w.longestAway, time.Since(w.storage.since))
+	w.storage.longestAway = max(w.storage.longestAway, time.Since(w.storage.since))
 	if time.Since(w.storage.since) > slack {
 		w.truth.slots.outage = time.Now()
 	}

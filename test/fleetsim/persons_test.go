@@ -116,7 +116,7 @@ func (h *host) unfulfilled() *wish {
 	h.wishes.mu.Lock()
 	defer h.wishes.mu.Unlock()
 	w := h.wishes.accepted
-	if w == nil || w.boot != h.boot {
+	if w == nil || w.boot != h.boot || h.gone {
 		return nil
 	}
 	return w

@@ -24,10 +24,13 @@ type server struct {
 	process     *process
 	controllers *role.Controllers
 	fleetlock   *fleetlock.Server
+	policies    []effective // by time; the last one is the present one
 }
 
 func newServer(w *world, name string) *server {
-	return &server{w: w, name: name, process: newProcess(w.carrier, name)}
+	s := &server{w: w, name: name, process: newProcess(w.carrier, name)}
+	s.configure(w.plan.Policy)
+	return s
 }
 
 // boots starts a process of the server.
@@ -37,6 +40,7 @@ func (s *server) boots() {
 	s.process = newProcess(s.w.carrier, s.name)
 	c := config.Default()
 	c.Controllers = []string{"*", "-" + clones.Name, "-" + heartbeats.Name}
+	c.Reboots.Groups = s.policies[len(s.policies)-1].groups()
 	s.controllers = role.NewControllers(role.Options{
 		Config: c, Store: front{s.w.store.Over(s.process), s.process}, Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar),
 	}, fmt.Sprintf("%s_%d", s.name, s.starts))

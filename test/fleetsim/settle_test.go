@@ -17,8 +17,13 @@ func (w *world) settle() {
 	if w.failure != "" {
 		return
 	}
-	rate := time.Duration(w.plan.Hosts) * 10 * time.Second // one taint in 10 s
-	w.drive(time.Now().Add(leaseDuration + rate + 30*time.Second + patience))
+	w.drive(time.Now().Add(unknownTime + w.rate() + time.Second))
+	for _, h := range w.hosts {
+		if w.failure == "" {
+			w.recovered(h)
+		}
+	}
+	w.bury()
 	w.finishReboots()
 	for _, h := range w.hosts {
 		if w.failure == "" {
@@ -27,11 +32,19 @@ func (w *world) settle() {
 	}
 }
 
+// bury makes persons delete the Nodes of the hosts that do not boot again, and release their slots. These keep
+// others from their slots.
+func (w *world) bury() {
+	for _, h := range w.hosts {
+		if h.gone {
+			w.truth.forced(h.name)
+			w.store.Remove(store.Nodes, h.name)
+		}
+	}
+}
+
 // finishReboots lets the hosts that still want to reboot do so, one after the other.
 func (w *world) finishReboots() {
-	if slices.ContainsFunc(w.hosts, func(h *host) bool { return h.gone }) {
-		return // a Node that is not ready keeps the others of the group from their slots
-	}
 	for range 3 + w.plan.Hosts {
 		for _, c := range w.clients {
 			if !c.works() {
@@ -64,32 +77,45 @@ func (w *world) finishReboots() {
 }
 
 // waits reports whether the host has to reboot, and no person has cancelled that.
-func (h *host) waits() bool { return h.wants() && len(h.agent.reboot.Report().Ignored) == 0 }
+func (h *host) waits() bool { return !h.gone && h.wants() && len(h.agent.reboot.Report().Ignored) == 0 }
+
+// The times in which the state of a host must be right. Each begins when the host dies or starts, or when the last
+// fault ends.
+const (
+	readyTime   = 10*time.Second + patience                 // a report each 10 s
+	unknownTime = 50*time.Second + 5*time.Second + patience // the grace period begins again when watches do
+)
 
 // recovered checks the state of a host after the faults.
 func (w *world) recovered(h *host) {
-	o, err := w.store.Peek(store.Nodes, h.name)
-	if err != nil && !w.truth.of(h.name).alive {
-		return // a person has deleted it
+	f := w.truth.of(h.name)
+	since := f.since
+	if end := w.start.Add(w.plan.Length); since.Before(end) {
+		since = end
 	}
-	if err != nil {
-		w.fail("a host is registered", "host %s has no Node: %v", h.name, err)
-		return
+	node, passed, over := (*corev1.Node)(nil), time.Since(since), func(limit time.Duration) bool { return time.Since(since) > limit }
+	if o, err := w.store.Peek(store.Nodes, h.name); err == nil {
+		node = o.(*corev1.Node)
 	}
-	node, alive := o.(*corev1.Node), w.truth.of(h.name).alive
-	switch ready := readyOf(node); {
-	case alive && ready != corev1.ConditionTrue:
-		w.fail("a live host becomes Ready", "Node %s is Ready=%s", h.name, ready)
-	case alive && tainted(node):
-		w.fail("a live host loses its taint", "Node %s still has a NoExecute taint as unreachable", h.name)
-	case !alive && ready != corev1.ConditionUnknown:
-		w.fail("a dead host becomes Unknown", "Node %s is Ready=%s, dead for %v", h.name, ready, time.Since(w.truth.of(h.name).since))
-	case !alive && !w.disrupted(h.zone) && !tainted(node):
-		w.fail("a dead host is tainted", "Node %s has no NoExecute taint, dead for %v", h.name, time.Since(w.truth.of(h.name).since))
-	case tainted(node):
+	switch {
+	case node == nil && f.alive && over(readyTime):
+		w.fail("a host is registered", "host %s has no Node, alive for %v", h.name, passed)
+	case node == nil: // a person has deleted it
+	case f.alive && readyOf(node) != corev1.ConditionTrue && over(readyTime):
+		w.fail("a live host becomes Ready", "Node %s is Ready=%s, alive for %v", h.name, readyOf(node), passed)
+	case f.alive && tainted(node) && over(readyTime):
+		w.fail("a live host loses its taint", "Node %s still has a NoExecute taint as unreachable, alive for %v", h.name, passed)
+	case !f.alive && readyOf(node) != corev1.ConditionUnknown && over(unknownTime):
+		w.fail("a dead host becomes Unknown", "Node %s is Ready=%s, dead for %v", h.name, readyOf(node), passed)
+	case !f.alive && !w.disrupted(h.zone) && !tainted(node) && over(unknownTime+w.rate()):
+		w.fail("a dead host is tainted", "Node %s has no NoExecute taint, dead for %v", h.name, passed)
+	case !f.alive && tainted(node):
 		w.evicted(h)
 	}
 }
+
+// rate is the time for the taints of all hosts: one in 10 s.
+func (w *world) rate() time.Duration { return time.Duration(w.plan.Hosts) * 10 * time.Second }
 
 // disrupted reports whether so many hosts of a zone are dead that it may get no taints.
 func (w *world) disrupted(zone string) bool {

@@ -99,6 +99,9 @@ func (t *truth) exists(name string, after []byte) {
 // record is exists for a Node; nil if there is none.
 func (t *truth) record(name string, is *corev1.Node) {
 	f := t.of(name)
+	if is == nil || t.nodes[name] != is.UID {
+		t.slots.members = time.Now()
+	}
 	delete(t.nodes, name)
 	if is != nil {
 		t.nodes[name] = is.UID

@@ -31,10 +31,8 @@ type world struct {
 	events  []event        // by time
 	active  map[string]int // how many equal faults there are now
 	rough   []fault        // faults of requests that there are now
-	// longestAway is how long the store was away at most.
-	longestAway time.Duration
-	serving     *request
-	journal     *journal
+	serving *request
+	journal *journal
 	// slept counts the sleeps of the driver. Timers of the store, which run while it sleeps, read it: so they see
 	// what the driver wrote before.
 	slept atomic.Int64
@@ -48,10 +46,12 @@ type world struct {
 
 // storage is what faults do to the store as a whole.
 type storage struct {
-	away     bool
-	since    time.Time // since when it is away
-	full     bool      // no writes
-	restored memory.Snapshot
+	away  bool
+	since time.Time // since when it is away
+	// longestAway is how long it was away at most.
+	longestAway time.Duration
+	full        bool // no writes
+	restored    memory.Snapshot
 }
 
 // outcome is the result of a run.
