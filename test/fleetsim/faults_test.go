@@ -30,16 +30,17 @@ const (
 
 // More kinds of faults, and what makes hosts reboot.
 const (
-	rebootWanted kind = "reboot wanted" // until the next boot
-	diskFull     kind = "disk full"
-	slotReleased kind = "person releases slot" // of the host that holds one, on a server
-	agentDies    kind = "agent killed"         // it starts again at the end, and the host stays
-	checkFlaps   kind = "check flaps"          // a host wants a reboot, and then not, until the end
-	personAsks   kind = "person requests reboot"
-	personForces kind = "person requests reboot --now"
-	personStops  kind = "person cancels reboot"
-	personLeaves kind = "person lets host leave"  // until the end
-	clientDies   kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
+	rebootWanted  kind = "reboot wanted" // until the next boot
+	diskFull      kind = "disk full"
+	slotReleased  kind = "person releases slot" // of the host that holds one, on a server
+	agentDies     kind = "agent killed"         // it starts again at the end, and the host stays
+	checkFlaps    kind = "check flaps"          // a host wants a reboot, and then not, until the end
+	personAsks    kind = "person requests reboot"
+	personForces  kind = "person requests reboot --now"
+	personStops   kind = "person cancels reboot"
+	personLeaves  kind = "person lets host leave"  // until the end
+	policyChanges kind = "policy changes"          // of a server; at the end, it is that of the plan again
+	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
 // forGood is the What of a host that dies and does not boot again.
@@ -117,6 +118,9 @@ func (w *world) single(f fault) (begin, end func()) {
 	case agentDies:
 		h := w.host(f.On)
 		return h.dies, h.restarts
+	case policyChanges:
+		s := w.server(f.On)
+		return func() { s.configure(parsePolicy(f.What)) }, func() { s.configure(w.plan.Policy) }
 	case clientDies:
 		c := w.clients[slices.IndexFunc(w.clients, func(c *client) bool { return c.name == f.On })]
 		return func() { c.process.kill() }, c.died
