@@ -45,6 +45,9 @@ type requested struct {
 	step controlplane.RebootStep
 }
 
+// lockTime bounds a request. A server may first confirm which hosts are ready: `hostler server` takes up to 25 s.
+const lockTime = 30 * time.Second
+
 // NewFleetLock returns the lock of a server. id and group identify this host there.
 func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
 	type client struct {
@@ -52,7 +55,7 @@ func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
 		Group string `json:"group"`
 	}
 	params, err := json.Marshal(map[string]client{"client_params": {id, group}})
-	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: callTime}}, err
+	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: lockTime}}, err
 }
 
 // Turn implements Lock. It also requests the lock at the start of each step that must not begin without it: the

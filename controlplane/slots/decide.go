@@ -57,6 +57,7 @@ const (
 	OtherZone   WaitReason = "failed_lock_other_zone"
 	Unavailable WaitReason = "failed_lock_nodes_not_ready"
 	Unseen      WaitReason = "failed_lock_nodes_not_seen"
+	Unconfirmed WaitReason = "failed_lock_nodes_not_confirmed"
 	Queued      WaitReason = "failed_lock_queued"
 	QueueFull   WaitReason = "failed_lock_queue_full"
 	Forgotten   WaitReason = "failed_lock_not_repeated"
@@ -188,11 +189,12 @@ type decision struct {
 	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
 	turn        int64    // State.Turn
 	elsewhere   map[string]otherSlot
+	unconfirmed bool   // the Nodes are not known up to the moment when a slot may have become free
 	zoneBlocked string // ID of the oldest request that must wait because of its zone; empty for none
 }
 
 func (s *State) decision(p Policy, nodes Nodes) *decision {
-	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn, elsewhere: s.elsewhere}
+	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn, elsewhere: s.elsewhere, unconfirmed: s.confirmed.Before(s.due)}
 	d.members, d.notReady = s.Members(p.Group, nodes)
 	d.unseen = s.without(p.Group, nodes, func(n Node) bool { return n.Unseen })
 	for i, h := range s.Holders {
@@ -245,6 +247,8 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode && d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone:
 		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoneHolder.Zone), d.zoneHolder.ID, zone(node.Zone))}
+	case d.unconfirmed:
+		return &Wait{Unconfirmed, "the store has not yet confirmed which Nodes are ready, since a slot may have become free"}
 	}
 	return nil
 }

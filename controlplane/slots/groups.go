@@ -115,6 +115,7 @@ func (g *Groups) remember(group string, o store.Object, err error) (State, error
 		next.Version = o.GetResourceVersion()
 		next.State, err = decode(o)
 	}
+	next.due = g.due(group, &next.State)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if next.Err = err; err != nil {
@@ -125,6 +126,14 @@ func (g *Groups) remember(group string, o store.Object, err error) (State, error
 		return State{}, err
 	}
 	return next.State, nil
+}
+
+// due returns since when a slot of a group may be free in a State that was read now.
+func (g *Groups) due(group string, s *State) time.Time {
+	if k, known := g.Known(group); known && !k.due.IsZero() && !k.lost(s) {
+		return k.due
+	}
+	return time.Now()
 }
 
 // withLock calls do while no other goroutine reads or changes groups.
@@ -171,9 +180,7 @@ func (g *Groups) Give(ctx context.Context, group string, others []string, term s
 		}
 		return g.change(ctx, group, store.Preconditions{Term: term, Others: records}, func(s *State) error {
 			*s = s.Beside(states)
-			err := edit(s)
-			s.elsewhere = nil
-			return err
+			return edit(s)
 		})
 	})
 }
@@ -225,7 +232,9 @@ func (g *Groups) change(ctx context.Context, group string, pre store.Preconditio
 			return err
 		}
 		after := before.clone()
-		if err := edit(&after); err != nil || reflect.DeepEqual(before, after) {
+		after.due = g.due(group, &before)
+		err = edit(&after)
+		if after.beside = before.beside; err != nil || reflect.DeepEqual(before, after) {
 			return err
 		}
 		return encode(o, after)
@@ -239,7 +248,9 @@ func (g *Groups) change(ctx context.Context, group string, pre store.Preconditio
 // create stores an empty group, then changes it under the preconditions. It returns nil if edit changes nothing.
 func (g *Groups) create(ctx context.Context, group string, pre store.Preconditions, edit func(*State) error) (store.Object, error) {
 	state := State{}
-	if err := edit(&state); err != nil || reflect.DeepEqual(state, State{}) {
+	state.due = g.due(group, &state)
+	err := edit(&state)
+	if state.beside = (beside{}); err != nil || reflect.DeepEqual(state, State{}) {
 		return nil, err
 	}
 	o := g.kind.New()

@@ -47,8 +47,30 @@ type State struct {
 	// Turn is the number of the last request that may overtake older requests of other zones.
 	Turn int64 `json:"turn"`
 
-	// elsewhere has the slots of other groups, by the ID of the client. It is not stored.
-	elsewhere map[string]otherSlot
+	beside // not stored
+}
+
+// beside is what a decision uses beside the stored record.
+type beside struct {
+	elsewhere map[string]otherSlot // slots of other groups, by the ID of the client
+	// due is since when a slot may be free: when this process learned that the record has lost a client.
+	// confirmed is the moment up to which all changes of Nodes are known.
+	due, confirmed time.Time
+}
+
+// Confirm sets the moment up to which all changes of Nodes are known. No slot is given before Nodes are known up to
+// due, and up to when the record lost a client: only then do they say whether another host may reboot now.
+func (s *State) Confirm(confirmed, due time.Time) {
+	s.confirmed = confirmed
+	if due.After(s.due) {
+		s.due = due
+	}
+}
+
+// lost reports whether a later State lacks a client of this one. Its slot may be free, or another client be the next.
+func (s *State) lost(later *State) bool {
+	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return later.Holder(h.ID) == nil || later.Holder(h.ID).Number != h.Number }) ||
+		slices.ContainsFunc(s.Waiting, func(r Request) bool { return later.Request(r.ID) == nil && later.Holder(r.ID) == nil })
 }
 
 // otherSlot is a slot of another group.

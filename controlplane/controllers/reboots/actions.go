@@ -42,10 +42,11 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	if err != nil {
 		return err
 	}
-	nodes, err := c.all(time.Now())
+	f, err := c.all(time.Now())
 	if err != nil {
 		return err
 	}
+	nodes := f.nodes()
 	confirmed := Change{Group: change.Group, Requests: change.Requests}
 	for _, o := range slices.Concat(change.Deleted, change.Done, change.Released) {
 		if err := c.confirm(ctx, &confirmed, o); err != nil {
@@ -55,6 +56,7 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	var before, after slots.State
 	var granted []slots.Client
 	err = c.give(ctx, change.Group, term, func(s *slots.State) error {
+		s.Confirm(f.confirmed, f.due)
 		before = *s
 		if confirmed.Adopted, err = c.confirmAdopted(ctx, change.Adopted, nodes); err != nil {
 			return err
@@ -224,7 +226,7 @@ func (e Eviction) write(ctx context.Context, c *Controller, term store.Term) err
 	if err != nil {
 		return err
 	}
-	if node.GetUID() != e.NodeUID || textsOf(node).request != e.request {
+	if host := hostOf(node); host.UID != e.NodeUID || host.texts.request != e.request || host.released() {
 		return fmt.Errorf("evict pod %q: %w: its Node is not to be emptied any more", e.Pod.Name, controlplane.ErrConflict)
 	}
 	err = c.evicter.Evict(ctx, e.Pod.Name, e.Pod.UID, term)

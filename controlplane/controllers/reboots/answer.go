@@ -87,7 +87,7 @@ func (f Facts) slot(h Host, held *holding, ahead outlook) *controlplane.RebootSl
 	case !waiting || wait == nil && state.Holder(h.Name) != nil && !h.asksFor(state.Holder(h.Name)): // another request of the host has the slot
 		w := state.WaitOf(h.Name)
 		slot.Why, slot.Message = whyOf(w), w.Message
-	case wait != nil:
+	case wait != nil && wait.Reason != slots.Unconfirmed:
 		slot.Why, slot.Message = whyOf(*wait), wait.Message
 	case h.Slot == nil || h.Slot.ID == r.ID && h.Slot.Granted == nil:
 		return h.Slot // the host will get a slot

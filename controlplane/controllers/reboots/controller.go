@@ -40,6 +40,10 @@ const interval = 10 * time.Second
 // know. After that, it only counts as not ready.
 const restoredTime = longHeld
 
+// confirmTime is how long a FleetLock client may wait until the Nodes are confirmed. Kubernetes confirms them every ten
+// seconds.
+const confirmTime = 20 * time.Second
+
 // attempts bounds the attempts of a change of a Node that conflicts with other changes.
 const attempts = 5
 
@@ -70,6 +74,7 @@ type Controller struct {
 
 	mu       sync.Mutex // guards the fields below
 	policies Policies
+	since    time.Time          // of the policies
 	blocked  map[string]Blocked // by pod; only pods whose eviction this server has requested
 }
 
@@ -85,7 +90,7 @@ func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podc
 	evicter, _ := s.(store.Evicter)
 	c := &Controller{
 		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), self: self,
-		log: log.With("component", Name), policies: policies, blocked: map[string]Blocked{},
+		log: log.With("component", Name), policies: policies, since: time.Now(), blocked: map[string]Blocked{},
 	}
 	c.nodes = store.NewTable(store.Nodes, taker(zoneLabels), c.changed.Send)
 	c.Executor = executor.New(executor.Job[Action]{
@@ -101,7 +106,7 @@ func (c *Controller) Nodes() store.Follower { return c.nodes }
 // SetPolicies applies a changed configuration.
 func (c *Controller) SetPolicies(policies Policies) {
 	c.mu.Lock()
-	c.policies = policies
+	c.policies, c.since = policies, time.Now()
 	c.mu.Unlock()
 	c.reread.Send()
 }
@@ -121,7 +126,7 @@ func (c *Controller) policy(group string) (slots.Policy, error) {
 func (c *Controller) facts(now time.Time) (Facts, error) {
 	f := Facts{Groups: map[string]slots.Known{}, Object: c.groups.Object}
 	c.mu.Lock()
-	f.Policies, f.Blocked = maps.Clone(c.policies), maps.Clone(c.blocked)
+	f.Policies, f.Blocked, f.due = maps.Clone(c.policies), maps.Clone(c.blocked), c.since
 	c.mu.Unlock()
 	unread := false
 	for group := range f.Policies {
@@ -132,6 +137,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	if err != nil {
 		return f, fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	}
+	f.confirmed = fresh.Confirmed
 	f.Restored = !fresh.Restored.IsZero() && now.Sub(fresh.Restored) < restoredTime
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
@@ -167,24 +173,38 @@ func (c *Controller) podsOn(node string) ([]podcache.Pod, error) {
 	return c.pods.On(node), nil
 }
 
-// all returns all Nodes, or an error while they are not known or not fresh. Each change that gives a slot calls it.
-func (c *Controller) all(now time.Time) (slots.Nodes, error) {
+// all returns the facts, or an error while the Nodes are not known or not fresh. Each change that gives a slot calls it.
+func (c *Controller) all(now time.Time) (Facts, error) {
 	f, err := c.facts(now)
 	if err != nil && f.Hosts == nil {
-		return nil, err
+		return f, err
 	}
-	return f.nodes(), nil
+	return f, nil
 }
 
-// Request requests a slot for a FleetLock client. If both results are nil, the client has a slot.
+// Request requests a slot for a FleetLock client. If both results are nil, the client has a slot. The Nodes must be
+// known up to this request: it waits for that, for up to confirmTime.
 func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots.Wait, err error) {
+	for asked := time.Now(); ; {
+		wait, err = c.request(ctx, group, id, asked)
+		if err != nil || wait == nil || wait.Reason != slots.Unconfirmed || time.Since(asked) >= confirmTime {
+			return wait, err
+		}
+		if err := bounded.Sleep(ctx, store.ConfirmInterval/2); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// request makes one attempt of a request that was made at a time.
+func (c *Controller) request(ctx context.Context, group, id string, asked time.Time) (wait *slots.Wait, err error) {
 	p, err := c.policy(group)
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.facts(time.Now())
+	f, err := c.all(time.Now())
 	switch {
-	case err != nil && f.Hosts == nil:
+	case err != nil:
 		return nil, err
 	case len(f.adopted(group, f.held())) > 0:
 		return nil, fmt.Errorf("%w: hosts that reboot get back the slots that the restored record does not have", controlplane.ErrUnavailable)
@@ -192,6 +212,7 @@ func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots
 	had, nodes := false, f.nodes()
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
 		had = s.Holder(id) != nil
+		s.Confirm(f.confirmed, slices.MaxFunc([]time.Time{f.due, asked}, time.Time.Compare))
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())
 		return nil
 	})

@@ -11,6 +11,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // mostDetailed is how many waiting agents of a group get a message that names other hosts. Each change of a slot
@@ -28,6 +29,9 @@ type Facts struct {
 	// Restored reports that the store went back to an earlier state. A host that reboots may have had a slot
 	// that the record does not have any more.
 	Restored bool
+	// confirmed is the moment up to which all changes of Nodes are known. Only if it is after due, and after a slot has
+	// become free, may a host get one. due is since when the policies apply.
+	confirmed, due time.Time
 	Object   func(group string) string // returns KIND/NAME of a group's object
 }
 
@@ -65,6 +69,7 @@ func Decide(f Facts, now time.Time) Decision {
 	for _, group := range slices.Sorted(maps.Keys(f.Policies)) {
 		k, p := f.Groups[group], f.Policies[group]
 		k.State = k.Beside(f.others(group))
+		k.Confirm(f.confirmed, f.due)
 		c, after := f.change(k, p, nodes, held, now)
 		if k.Err != nil {
 			after = k.State
@@ -72,6 +77,9 @@ func Decide(f Facts, now time.Time) Decision {
 			d.Changes = append(d.Changes, c)
 		}
 		d.Verdicts[group] = k.State.Plan(p, nodes, now, "")
+		if slices.ContainsFunc(d.Verdicts[group], func(v slots.Verdict) bool { return v.Wait != nil && v.Wait.Reason == slots.Unconfirmed }) {
+			d.soon(now.Add(store.ConfirmInterval))
+		}
 		ahead.add(after, p, nodes, now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {

@@ -23,7 +23,7 @@ import (
 
 const (
 	maxBody     = 4 << 10
-	callTimeout = 10 * time.Second // for a request to the store
+	callTimeout = 25 * time.Second // of an answer: a request for a slot may wait for the confirmation of Nodes
 	maxValue    = 2 << 10          // bytes of a message
 )
 
