@@ -40,6 +40,7 @@ const (
 	personStops   kind = "person cancels reboot"
 	personLeaves  kind = "person lets host leave"  // until the end
 	policyChanges kind = "policy changes"          // of a server; at the end, it is that of the plan again
+	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
 	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
@@ -118,6 +119,12 @@ func (w *world) single(f fault) (begin, end func()) {
 	case agentDies:
 		h := w.host(f.On)
 		return h.dies, h.restarts
+	case clockStepped:
+		by, err := time.ParseDuration(f.What)
+		if err != nil {
+			panic(err)
+		}
+		return func() { w.setClock(f.On, by) }, func() { w.setClock(f.On, -by) }
 	case policyChanges:
 		s := w.server(f.On)
 		return func() { s.configure(parsePolicy(f.What)) }, func() { s.configure(w.plan.Policy) }

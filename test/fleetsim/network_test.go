@@ -55,10 +55,11 @@ type carrier struct {
 	mu      sync.Mutex // guards the fields below
 	waiting []*request
 	counts  map[string]int
+	clocks  map[string]*clock // by process; they outlive their processes
 }
 
 func newCarrier(p plan) *carrier {
-	return &carrier{plan: p, arrived: make(chan struct{}, 1), counts: map[string]int{}}
+	return &carrier{plan: p, arrived: make(chan struct{}, 1), counts: map[string]int{}, clocks: map[string]*clock{}}
 }
 
 // process is one process: a server or the agent of a host. After a restart, it is another one.
@@ -67,6 +68,7 @@ type process struct {
 	carrier *carrier
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	clock   *clock
 
 	mu      sync.Mutex // guards the fields below
 	dead    bool
@@ -91,8 +93,13 @@ type watch struct {
 
 func newProcess(c *carrier, name string) *process {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clocks[name] == nil {
+		c.clocks[name] = &clock{}
+	}
 	return &process{
-		name: name, carrier: c, ctx: ctx, cancel: cancel,
+		name: name, carrier: c, ctx: ctx, cancel: cancel, clock: c.clocks[name],
 		network: network{refused: map[string]bool{}, silent: map[string]bool{}},
 	}
 }

@@ -57,5 +57,7 @@ type front struct {
 
 // Follow implements store.Store.
 func (f front) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
-	return f.process.watching(ctx, kind.Name, func(ctx context.Context) error { return f.Store.Follow(ctx, kind, scope, to) })
+	return f.process.watching(ctx, kind.Name, func(ctx context.Context) error {
+		return f.Store.Follow(ctx, kind, scope, follower{to, f.process.clock})
+	})
 }

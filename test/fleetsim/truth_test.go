@@ -76,7 +76,7 @@ func (t *truth) wrote(path string, before, after []byte) {
 	switch {
 	case kind == "nodes" && after != nil && q.of.name == name:
 		t.of(name).sign = time.Now()
-		t.progress(name, decodeNode(after))
+		t.progress(name, decodeNode(q.of.clock.seen(after)))
 	case kind == "leases" && after != nil && q.of.name == name:
 		f := t.of(name)
 		f.sign = time.Now()
