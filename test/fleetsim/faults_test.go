@@ -41,6 +41,7 @@ const (
 	personLeaves  kind = "person lets host leave"  // until the end
 	policyChanges kind = "policy changes"          // of a server; at the end, it is that of the plan again
 	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
+	hostIsHostile kind = "host is hostile"         // it writes anything; at the end, it is installed again, and its Node deleted
 	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
@@ -125,6 +126,8 @@ func (w *world) single(f fault) (begin, end func()) {
 			panic(err)
 		}
 		return func() { w.setClock(f.On, by) }, func() { w.setClock(f.On, -by) }
+	case hostIsHostile:
+		return w.host(f.On).becomesHostile, w.host(f.On).isRepaired
 	case policyChanges:
 		s := w.server(f.On)
 		return func() { s.configure(parsePolicy(f.What)) }, func() { s.configure(w.plan.Policy) }

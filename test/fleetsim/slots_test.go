@@ -21,7 +21,7 @@ type slotTruth struct {
 	lost     map[string]time.Time    // when a host last lost its slot
 	released map[string]time.Time    // when a person released the slot of a host
 	amid     map[string]time.Time    // since when hosts are amid a reboot
-	adopted  map[string]bool         // hosts that got back a slot that a restored record did not have
+	adopted  map[string]bool         // holders whose zone does not count: a restored record did not have them, or they are hostile
 	outage   time.Time               // when the store last answered again, or was restored
 	most     int                     // slots of any policy so far
 	members  time.Time               // when a Node was last created or deleted
@@ -83,7 +83,8 @@ func (t *truth) group(q *request, path string, after []byte) {
 // granted checks that a slot may be given to a client now. A host that is amid a reboot gets back the slot that a
 // restored record does not have.
 func (t *truth) granted(q *request, name string) {
-	if _, amid := t.slots.amid[name]; amid && t.wasRestored {
+	hostile := t.of(name).hostile
+	if _, amid := t.slots.amid[name]; (amid || hostile) && t.wasRestored {
 		t.slots.adopted[name] = true
 		return
 	}
@@ -119,7 +120,7 @@ func (t *truth) granted(q *request, name string) {
 		t.w.fail("no slot before all were seen alive since the outage", "%s gave %s a slot, %v after the store was back, and of %d hosts %v, which are dead, have given no sign of life since",
 			q.of.name, name, time.Since(t.slots.outage).Round(time.Millisecond), members, unseen)
 	}
-	if oneZone {
+	if t.slots.adopted[name] = hostile; oneZone && !hostile { // its zone is what it says
 		t.zones(q, name)
 	}
 }

@@ -36,6 +36,7 @@ type life struct {
 	sign     time.Time   // when the store last got anything from it
 	tainted  time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
 	ready    time.Time   // since when its Node says Ready; zero if it does not
+	hostile  bool        // it writes anything
 }
 
 func newTruth(w *world) *truth {
@@ -74,6 +75,7 @@ func (t *truth) wrote(path string, before, after []byte) {
 	}
 	byServer := t.w.server(q.of.name) != nil
 	switch {
+	case (kind == "nodes" || kind == "leases") && t.of(name).hostile: // it may suffer
 	case kind == "nodes" && after != nil && q.of.name == name:
 		t.of(name).sign = time.Now()
 		t.progress(name, decodeNode(q.of.clock.seen(after)))
@@ -159,6 +161,9 @@ func (t *truth) pod(q *request, before, after []byte) {
 		return
 	}
 	f := t.of(was.Spec.NodeName)
+	if f.hostile {
+		return
+	}
 	renewed := f.renewedWithin(q.asked, leaseDuration)
 	if !f.ready.IsZero() && q.asked.Sub(f.ready) > slack && !renewed.IsZero() {
 		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Node is Ready for %v, and whose Lease was renewed %v before",
