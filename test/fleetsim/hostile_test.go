@@ -61,7 +61,7 @@ func (h *host) isRepaired() {
 // suspect records that a host is hostile, or not any more.
 func (t *truth) suspect(name string, hostile bool) {
 	f := t.of(name)
-	f.hostile, f.renewals = hostile, nil
+	f.hostile, f.repaired, f.renewals = hostile, !hostile, nil
 }
 
 // run writes until ctx ends.

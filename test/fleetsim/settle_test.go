@@ -1,6 +1,7 @@
 package fleetsim
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -30,6 +31,7 @@ func (w *world) settle() {
 			w.recovered(h)
 		}
 	}
+	w.shrunk()
 }
 
 // bury makes persons delete the Nodes of the hosts that do not boot again, and release their slots. These keep
@@ -43,9 +45,32 @@ func (w *world) bury() {
 	}
 }
 
+// turnTime is how long the holders of slots may stay the same while a host or a client has a slot, or may get one: a
+// client may reboot for 4 minutes.
+const turnTime = 5*time.Minute + patience
+
+// due returns a host or a client that has a slot, or may get one now; empty if there is none.
+func (w *world) due() string {
+	for _, h := range w.hosts {
+		if r := h.agent.reboot.Report().Request; (h.waits() || h.unfulfilled() != nil) && (r == nil || !r.Attempt.RetryAt.After(time.Now())) {
+			return h.name
+		}
+	}
+	for _, c := range w.clients {
+		if c.works() {
+			return c.name
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.truth.slots.holders)) {
+		return name
+	}
+	return ""
+}
+
 // finishReboots lets the hosts that still want to reboot do so, one after the other.
 func (w *world) finishReboots() {
-	for range 3 + w.plan.Hosts {
+	since, end := time.Now(), time.Now().Add(time.Duration(3+w.plan.Hosts)*5*time.Minute) // a pause after a failed attempt
+	for w.failure == "" && time.Now().Before(end) {
 		for _, c := range w.clients {
 			if !c.works() {
 				w.releases(c.id) // a request of an earlier process, or of before a restore
@@ -54,7 +79,13 @@ func (w *world) finishReboots() {
 		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.waits() || h.unfulfilled() != nil }) && !slices.ContainsFunc(w.clients, (*client).works) && len(w.truth.slots.holders) == 0 {
 			return
 		}
-		w.drive(time.Now().Add(5 * time.Minute)) // a pause after a failed attempt
+		switch due := w.due(); {
+		case due == "" || w.truth.slots.changed.After(since):
+			since = time.Now()
+		case time.Since(since) > turnTime:
+			w.fail("who may get a slot gets it in time", "%s has or may get a slot, and nobody has got one or lost one for %v", due, time.Since(since).Round(time.Second))
+		}
+		w.drive(time.Now().Add(30 * time.Second))
 	}
 	for _, h := range w.hosts {
 		if h.waits() {

@@ -24,6 +24,7 @@ type slotTruth struct {
 	adopted  map[string]bool         // holders whose zone does not count: a restored record did not have them, or they are hostile
 	outage   time.Time               // when the store last answered again, or was restored
 	most     int                     // slots of any policy so far
+	changed  time.Time               // when a client last got or lost a slot
 	members  time.Time               // when a Node was last created or deleted
 }
 
@@ -68,13 +69,14 @@ func (t *truth) group(q *request, path string, after []byte) {
 	before := t.slots.holders
 	for name, h := range before {
 		if now, holds := next[name]; !holds || !h.Is(&now) {
-			t.slots.lost[name] = time.Now()
+			t.slots.lost[name], t.slots.changed = time.Now(), time.Now()
 			delete(t.slots.adopted, name)
 		}
 	}
 	t.slots.holders = next
 	for _, name := range slices.Sorted(maps.Keys(next)) {
 		if had, held := before[name]; q != nil && (!held || !had.Is(new(next[name]))) {
+			t.slots.changed = time.Now()
 			t.granted(q, name)
 		}
 	}

@@ -37,6 +37,7 @@ type life struct {
 	tainted  time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
 	ready    time.Time   // since when its Node says Ready; zero if it does not
 	hostile  bool        // it writes anything
+	repaired bool        // it was hostile
 }
 
 func newTruth(w *world) *truth {
@@ -228,6 +229,11 @@ func (t *truth) restored(w *world) {
 		f := t.of(h.name)
 		delete(t.nodes, h.name)
 		f.ready, f.tainted = time.Time{}, time.Time{}
+		if f.repaired { // a person deletes what it has written, if that is back
+			w.store.Remove(store.Nodes, h.name)
+			w.store.Remove(store.Leases, h.name)
+			continue
+		}
 		if err == nil {
 			node := o.(*corev1.Node)
 			t.record(h.name, node)
