@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -141,13 +142,17 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	if dead {
 		return nil
 	}
+	name := fmt.Sprintf("%s %s %s", p.name, r.Call, r.Object)
+	by, is := ctx.Value(loopName{}).(string)
+	if !is {
+		by = caller()
+	}
+	if by != "" { // several loops may make the same request at once
+		name = fmt.Sprintf("%s/%s %s %s", p.name, by, r.Call, r.Object)
+	}
 	c := p.carrier
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := fmt.Sprintf("%s %s %s", p.name, r.Call, r.Object)
-	if loop, is := ctx.Value(loopName{}).(string); is { // several loops may make the same request at once
-		name = fmt.Sprintf("%s/%s %s %s", p.name, loop, r.Call, r.Object)
-	}
 	c.counts[name]++
 	q := &request{Request: r, of: p, key: fmt.Sprintf("%s %d", name, c.counts[name]), asked: time.Now(), serve: serve, answer: make(chan error, 1)}
 	q.due = q.asked.Add(time.Millisecond + time.Duration(c.plan.draw(q.key).Int64N(int64(15*time.Millisecond))))
@@ -157,6 +162,24 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	default:
 	}
 	return q
+}
+
+// controllers is the folder of the packages whose functions name the requests of a server.
+const controllers = "hostler.io/hostler/controlplane/controllers/"
+
+// caller returns the function of a controller that makes a request; empty if none does. Several actions of a server
+// may make the same request at once.
+func caller() string {
+	var callers [32]uintptr
+	frames := goruntime.CallersFrames(callers[:goruntime.Callers(3, callers[:])])
+	for more := true; more; {
+		var f goruntime.Frame
+		f, more = frames.Next()
+		if name, is := strings.CutPrefix(f.Function, controllers); is {
+			return name
+		}
+	}
+	return ""
 }
 
 // decide draws the fate of a request. rough is the share of requests that do not just get an answer.
