@@ -142,14 +142,14 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	if dead {
 		return nil
 	}
-	name := fmt.Sprintf("%s %s %s", p.name, r.Call, r.Object)
-	by, is := ctx.Value(loopName{}).(string)
-	if !is {
-		by = caller()
+	by := p.name
+	if loop, is := ctx.Value(loopName{}).(string); is {
+		by += "/" + loop
 	}
-	if by != "" { // several loops may make the same request at once
-		name = fmt.Sprintf("%s/%s %s %s", p.name, by, r.Call, r.Object)
+	if function := caller(); function != "" {
+		by += "/" + function
 	}
+	name := fmt.Sprintf("%s %s %s", by, r.Call, r.Object)
 	c := p.carrier
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,19 +164,21 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	return q
 }
 
-// controllers is the folder of the packages whose functions name the requests of a server.
-const controllers = "hostler.io/hostler/controlplane/controllers/"
+// deciders are the folders of the packages whose functions name requests.
+var deciders = []string{"hostler.io/hostler/controlplane/controllers/", "hostler.io/hostler/agent/"}
 
-// caller returns the function of a controller that makes a request; empty if none does. Several actions of a server
-// may make the same request at once.
+// caller returns the function that makes a request; empty if it is in none of these packages. Several goroutines of a
+// process may make the same request at once.
 func caller() string {
 	var callers [32]uintptr
 	frames := goruntime.CallersFrames(callers[:goruntime.Callers(3, callers[:])])
 	for more := true; more; {
 		var f goruntime.Frame
 		f, more = frames.Next()
-		if name, is := strings.CutPrefix(f.Function, controllers); is {
-			return name
+		for _, folder := range deciders {
+			if name, is := strings.CutPrefix(f.Function, folder); is {
+				return name
+			}
 		}
 	}
 	return ""
