@@ -84,7 +84,7 @@ func (w *world) shrunk() {
 	for _, s := range w.servers {
 		f := footprintOf(s)
 		for _, place := range slices.Sorted(maps.Keys(f.lengths)) {
-			if n := f.lengths[place]; n > leastKept+objects {
+			if n := f.lengths[place]; n > leastKept+copies*objects {
 				w.fail("servers forget what the fleet does not have any more", "%s has %d entries in %s, and the fleet has %d objects", s.name, n, place, objects)
 			}
 		}
@@ -94,9 +94,10 @@ func (w *world) shrunk() {
 	}
 }
 
-// What a server may keep of a small fleet, such as the last releases, and how often it may have the text of an object.
+// What a server may keep of a small fleet, such as the last releases, and how often it may have an object: an index has each of its
+// names.
 const (
 	leastKept  = 40
 	leastTexts = 64 << 10
-	copies     = 4
+	copies     = 2
 )
