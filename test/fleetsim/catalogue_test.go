@@ -166,6 +166,47 @@ func catalogue(e engine) []drawn {
 			return all
 		})
 	}
+	all = append(all, func(p plan, r *rand.Rand) []fault {
+		if p.Clients == 0 {
+			return wanted(p, r, 1)
+		}
+		name := clientName(r.IntN(p.Clients))
+		return []fault{
+			{roughCalls, name, fmt.Sprint(20 + r.IntN(50)), 0, between(r, time.Minute, 4*time.Minute)},
+			{clientDies, name, "", between(r, 0, 4*time.Minute), 5 * time.Minute},
+		}
+	})
+	for range 2 {
+		all = append(all,
+			func(p plan, r *rand.Rand) []fault { // a server may decide from old Nodes while a slot is due, and others die
+				all := append(wanted(p, r, 2), fault{watchSilent, p.anyServer(r), "nodes", between(r, 0, time.Minute), between(r, 70*time.Second, 4*time.Minute)})
+				for range r.IntN(3) {
+					from := between(r, 0, 2*time.Minute)
+					all = append(all, fault{hostDies, p.anyHost(r), "", from, from + between(r, time.Minute, 4*time.Minute)})
+				}
+				return all
+			},
+			func(p plan, r *rand.Rand) []fault { // the servers get the new policy one after the other
+				all, policies := wanted(p, r, 2), []policy{anyPolicy(r, 0), anyPolicy(r, 0)}
+				for i, policy := range policies {
+					for s := range p.Servers {
+						from := time.Duration(i)*90*time.Second + between(r, 0, 30*time.Second)
+						all = append(all, fault{policyChanges, serverName(s), policy.String(), from, from + between(r, 20*time.Second, 4*time.Minute)})
+					}
+				}
+				return all
+			},
+		)
+	}
+	all = append(all, func(p plan, r *rand.Rand) []fault { // of a machine, for minutes or hours
+		by := time.Duration(1+r.IntN(600)) * []time.Duration{time.Second, time.Minute}[r.IntN(2)] * time.Duration(1-2*r.IntN(2))
+		return append(wanted(p, r, 2), fault{clockStepped, anyProcess(p, r), by.String(), between(r, 0, time.Minute), between(r, time.Minute, 5*time.Minute)})
+	})
+	for range 2 {
+		all = append(all, func(p plan, r *rand.Rand) []fault {
+			return append(wanted(p, r, 1), fault{hostIsHostile, p.anyHost(r), "", between(r, 0, 30*time.Second), between(r, time.Minute, 4*time.Minute)})
+		})
+	}
 	if e == etcd {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			from := between(r, 0, 10*time.Second)

@@ -4,6 +4,6 @@
 //
 // Each request to the store, each answer and each event of a watch waits until the driver releases it.
 // The driver releases one at a time, after all goroutines have come to rest. When each is released, and
-// what happens to it, depends only on the plan and on its name: process, call, object and count. So a
-// run is replayed by its plan.
+// what happens to it, depends only on the plan and on its name: process, function, call, object and
+// count. So a run is replayed by its plan.
 package fleetsim

@@ -114,7 +114,7 @@ func (w *world) release(q *request) {
 // atOnce reports whether an answer needs no time. An event comes from the store, so there is no way
 // back. The frequent calls, which read and write no objects, would only make runs slower.
 func atOnce(c memory.Call) bool {
-	return c == memory.Event || c == memory.Ping || c == memory.Elect || c == memory.Extend || c == memory.Progress
+	return c == memory.Event || c == memory.Ping || c == memory.Elect || c == memory.Extend || c == memory.Progress || c == lockAsked
 }
 
 // answered reports whether the process gets the answer.

@@ -30,15 +30,19 @@ const (
 
 // More kinds of faults, and what makes hosts reboot.
 const (
-	rebootWanted kind = "reboot wanted" // until the next boot
-	diskFull     kind = "disk full"
-	slotReleased kind = "person releases slot" // of the host that holds one, on a server
-	agentDies    kind = "agent killed"         // it starts again at the end, and the host stays
-	checkFlaps   kind = "check flaps"          // a host wants a reboot, and then not, until the end
-	personAsks   kind = "person requests reboot"
-	personForces kind = "person requests reboot --now"
-	personStops  kind = "person cancels reboot"
-	personLeaves kind = "person lets host leave" // until the end
+	rebootWanted  kind = "reboot wanted" // until the next boot
+	diskFull      kind = "disk full"
+	slotReleased  kind = "person releases slot" // of the host that holds one, on a server
+	agentDies     kind = "agent killed"         // it starts again at the end, and the host stays
+	checkFlaps    kind = "check flaps"          // a host wants a reboot, and then not, until the end
+	personAsks    kind = "person requests reboot"
+	personForces  kind = "person requests reboot --now"
+	personStops   kind = "person cancels reboot"
+	personLeaves  kind = "person lets host leave"  // until the end
+	policyChanges kind = "policy changes"          // of a server; at the end, it is that of the plan again
+	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
+	hostIsHostile kind = "host is hostile"         // it writes anything; at the end, it is installed again, and its Node deleted
+	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
 // forGood is the What of a host that dies and does not boot again.
@@ -116,6 +120,20 @@ func (w *world) single(f fault) (begin, end func()) {
 	case agentDies:
 		h := w.host(f.On)
 		return h.dies, h.restarts
+	case clockStepped:
+		by, err := time.ParseDuration(f.What)
+		if err != nil {
+			panic(err)
+		}
+		return func() { w.setClock(f.On, by) }, func() { w.setClock(f.On, -by) }
+	case hostIsHostile:
+		return w.host(f.On).becomesHostile, w.host(f.On).isRepaired
+	case policyChanges:
+		s := w.server(f.On)
+		return func() { s.configure(parsePolicy(f.What)) }, func() { s.configure(w.plan.Policy) }
+	case clientDies:
+		c := w.clients[slices.IndexFunc(w.clients, func(c *client) bool { return c.name == f.On })]
+		return func() { c.process.kill() }, c.died
 	case checkFlaps, personAsks, personForces, personStops, personLeaves:
 		return w.host(f.On).person(f)
 	case slotReleased:
@@ -186,7 +204,7 @@ func (w *world) away(away bool) {
 		w.breakAll()
 		return
 	}
-	w.longestAway = max(w.longestAway, time.Since(w.storage.since))
+	w.storage.longestAway = max(w.storage.longestAway, time.Since(w.storage.since))
 	if time.Since(w.storage.since) > slack {
 		w.truth.slots.outage = time.Now()
 	}
@@ -212,7 +230,7 @@ func (w *world) restore() {
 // obstacle returns why the store does not serve a request of any process; nil if it does.
 func (w *world) obstacle(r memory.Request) error {
 	switch {
-	case local(r.Call):
+	case local(r.Call), r.Call == lockAsked, r.Call == lockAnswered:
 	case w.storage.away:
 		return fmt.Errorf("%w: no leader", controlplane.ErrUnavailable)
 	case w.storage.full && writes(r.Call):
@@ -232,11 +250,16 @@ func writes(c memory.Call) bool {
 // freeSlot makes a person release the slot of a host, if one has a slot.
 func (w *world) freeSlot(s *server) {
 	for _, name := range slices.Sorted(maps.Keys(w.truth.slots.holders)) {
-		w.truth.slots.released[name] = time.Now()
-		ctx, controllers := s.process.ctx, s.controllers
-		go func() {
-			_ = controllers.Reboots().Release(ctx, controlplane.DefaultRebootGroup, name, "person", "simulated")
-		}()
+		w.freeSlotOf(s, name)
 		return
 	}
+}
+
+// freeSlotOf makes a person release the slot of a client on a server.
+func (w *world) freeSlotOf(s *server, name string) {
+	w.truth.forced(name)
+	ctx, controllers := s.process.ctx, s.controllers
+	go func() {
+		_ = controllers.Reboots().Release(ctx, controlplane.DefaultRebootGroup, name, "person", "simulated")
+	}()
 }

@@ -86,7 +86,7 @@ func text(steps []step, i int) string {
 // TestPlan replays a plan: the one that the environment has, or one without faults, which must pass.
 func TestPlan(t *testing.T) {
 	p := newPlan(1)
-	p.Faults = nil
+	p.Faults, p.Policy = nil, policy{1, true, "10%"}
 	if given := os.Getenv(variablePlan); given != "" {
 		if err := json.Unmarshal([]byte(given), &p); err != nil {
 			t.Fatal(err)

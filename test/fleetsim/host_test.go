@@ -260,5 +260,23 @@ type hostStore struct {
 
 // Watch implements objects.Store.
 func (s hostStore) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
-	return s.process.watching(ctx, string(key.Kind), func(ctx context.Context) error { return s.Objects.Watch(ctx, key, seen) })
+	return s.process.watching(ctx, string(key.Kind), func(ctx context.Context) error {
+		states := make(chan objects.Object)
+		go func() {
+			for {
+				select {
+				case o := <-states:
+					o.Value = s.process.clock.seen(o.Value)
+					select {
+					case seen <- o:
+					case <-ctx.Done():
+						return
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+		return s.Objects.Watch(ctx, key, states)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -55,10 +56,11 @@ type carrier struct {
 	mu      sync.Mutex // guards the fields below
 	waiting []*request
 	counts  map[string]int
+	clocks  map[string]*clock // by process; they outlive their processes
 }
 
 func newCarrier(p plan) *carrier {
-	return &carrier{plan: p, arrived: make(chan struct{}, 1), counts: map[string]int{}}
+	return &carrier{plan: p, arrived: make(chan struct{}, 1), counts: map[string]int{}, clocks: map[string]*clock{}}
 }
 
 // process is one process: a server or the agent of a host. After a restart, it is another one.
@@ -67,6 +69,7 @@ type process struct {
 	carrier *carrier
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	clock   *clock
 
 	mu      sync.Mutex // guards the fields below
 	dead    bool
@@ -91,8 +94,13 @@ type watch struct {
 
 func newProcess(c *carrier, name string) *process {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clocks[name] == nil {
+		c.clocks[name] = &clock{}
+	}
 	return &process{
-		name: name, carrier: c, ctx: ctx, cancel: cancel,
+		name: name, carrier: c, ctx: ctx, cancel: cancel, clock: c.clocks[name],
 		network: network{refused: map[string]bool{}, silent: map[string]bool{}},
 	}
 }
@@ -134,13 +142,17 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	if dead {
 		return nil
 	}
+	by := p.name
+	if loop, is := ctx.Value(loopName{}).(string); is {
+		by += "/" + loop
+	}
+	if function := caller(); function != "" {
+		by += "/" + function
+	}
+	name := fmt.Sprintf("%s %s %s", by, r.Call, r.Object)
 	c := p.carrier
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := fmt.Sprintf("%s %s %s", p.name, r.Call, r.Object)
-	if loop, is := ctx.Value(loopName{}).(string); is { // several loops may make the same request at once
-		name = fmt.Sprintf("%s/%s %s %s", p.name, loop, r.Call, r.Object)
-	}
 	c.counts[name]++
 	q := &request{Request: r, of: p, key: fmt.Sprintf("%s %d", name, c.counts[name]), asked: time.Now(), serve: serve, answer: make(chan error, 1)}
 	q.due = q.asked.Add(time.Millisecond + time.Duration(c.plan.draw(q.key).Int64N(int64(15*time.Millisecond))))
@@ -150,6 +162,26 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	default:
 	}
 	return q
+}
+
+// deciders are the folders of the packages whose functions name requests.
+var deciders = []string{"hostler.io/hostler/controlplane/controllers/", "hostler.io/hostler/agent/"}
+
+// caller returns the function that makes a request; empty if it is in none of these packages. Several goroutines of a
+// process may make the same request at once.
+func caller() string {
+	var callers [32]uintptr
+	frames := goruntime.CallersFrames(callers[:goruntime.Callers(3, callers[:])])
+	for more := true; more; {
+		var f goruntime.Frame
+		f, more = frames.Next()
+		for _, folder := range deciders {
+			if name, is := strings.CutPrefix(f.Function, folder); is {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // decide draws the fate of a request. rough is the share of requests that do not just get an answer.

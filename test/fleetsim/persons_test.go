@@ -2,6 +2,7 @@ package fleetsim
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hostler.io/hostler/agent/reboot"
@@ -9,8 +10,10 @@ import (
 
 // wishes are the requests of persons for reboots of a host that were accepted.
 type wishes struct {
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex // guards accepted
 	accepted *wish      // the last one; nil if there is none that has to be carried out
+
+	leaving atomic.Int32 // requests of persons to leave that are in progress
 }
 
 // wish is a request that was accepted in a boot.
@@ -64,7 +67,9 @@ func (h *host) cancel() {
 func (h *host) leave() {
 	agent, ctx := h.agent, h.process.ctx
 	h.w.truth.forced(h.name) // its slot becomes free
+	h.wishes.leaving.Add(1)
 	go func() {
+		defer h.wishes.leaving.Add(-1)
 		agent.member.Set("left")
 		if agent.member.Idle(ctx) != nil || agent.reporter.Leave(ctx, "person") != nil && agent.reporter.Left() == nil {
 			agent.member.Set("")
@@ -72,14 +77,24 @@ func (h *host) leave() {
 	}()
 }
 
-// returns registers the host again.
+// returns registers the host again. The person repeats that until it is done.
 func (h *host) returns() {
-	agent, ctx := h.agent, h.process.ctx
-	go func() {
-		if _, err := agent.reporter.Return(ctx, "person"); err == nil {
-			agent.member.Set("")
-		}
-	}()
+	alive := h.w.truth.of(h.name).alive
+	switch {
+	case h.gone:
+		return
+	case alive && h.wishes.leaving.Load() == 0 && h.agent.reporter.Left() == nil:
+		h.agent.member.Set("")
+		return
+	case alive:
+		agent, ctx := h.agent, h.process.ctx
+		go func() {
+			if _, err := agent.reporter.Return(ctx, "person"); err == nil {
+				agent.member.Set("")
+			}
+		}()
+	}
+	h.w.at(time.Since(h.w.start)+10*time.Second, "a person checks whether "+h.name+" has returned", h.returns)
 }
 
 // flap makes a check request a reboot for a short time, again and again.
@@ -101,7 +116,7 @@ func (h *host) unfulfilled() *wish {
 	h.wishes.mu.Lock()
 	defer h.wishes.mu.Unlock()
 	w := h.wishes.accepted
-	if w == nil || w.boot != h.boot {
+	if w == nil || w.boot != h.boot || h.gone {
 		return nil
 	}
 	return w

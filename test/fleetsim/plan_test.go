@@ -16,7 +16,9 @@ type plan struct {
 	Engine  engine        `json:"engine"`
 	Servers int           `json:"servers"`
 	Hosts   int           `json:"hosts"`
-	Length  time.Duration `json:"length"` // without the time after the faults
+	Length  time.Duration `json:"length"`            // without the time after the faults
+	Clients int           `json:"clients,omitempty"` // of FleetLock
+	Policy  policy        `json:"policy"`
 	Faults  []fault       `json:"faults"`
 }
 
@@ -82,6 +84,8 @@ func newPlan(seed uint64) plan {
 	if r.IntN(100) < 3 {
 		p.Hosts = 30 + r.IntN(71)
 	}
+	p.Clients = max(0, p.draw("clients").IntN(5)-2) // most fleets have none
+	p.Policy = newPolicy(p.draw("policy"))
 	for range 2 + r.IntN(5) {
 		p.Faults = append(p.Faults, p.newFaults(r)...)
 	}

@@ -22,7 +22,9 @@ const (
 )
 
 // local reports whether a request does not leave the host.
-func local(c memory.Call) bool { return c == commandDrain || c == commandReboot || c == commandFlush }
+func local(c memory.Call) bool {
+	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandStart
+}
 
 // rebooter is the host that the reboot controller of an agent sees.
 type rebooter struct{ a *agent }

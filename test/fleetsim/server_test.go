@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
 	role "hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/config"
+	"hostler.io/hostler/controlplane/server/fleetlock"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 )
@@ -22,10 +23,14 @@ type server struct {
 	since       time.Time // when the present process started
 	process     *process
 	controllers *role.Controllers
+	fleetlock   *fleetlock.Server
+	policies    []effective // by time; the last one is the present one
 }
 
 func newServer(w *world, name string) *server {
-	return &server{w: w, name: name, process: newProcess(w.carrier, name)}
+	s := &server{w: w, name: name, process: newProcess(w.carrier, name)}
+	s.configure(w.plan.Policy)
+	return s
 }
 
 // boots starts a process of the server.
@@ -35,9 +40,11 @@ func (s *server) boots() {
 	s.process = newProcess(s.w.carrier, s.name)
 	c := config.Default()
 	c.Controllers = []string{"*", "-" + clones.Name, "-" + heartbeats.Name}
+	c.Reboots.Groups = s.policies[len(s.policies)-1].groups()
 	s.controllers = role.NewControllers(role.Options{
 		Config: c, Store: front{s.w.store.Over(s.process), s.process}, Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar),
 	}, fmt.Sprintf("%s_%d", s.name, s.starts))
+	s.fleetlock = fleetlock.New(s.controllers.Reboots(), s.w.journal.logger(s.name))
 	ctx, controllers := s.process.ctx, s.controllers
 	go controllers.Supervise(ctx)
 }
@@ -50,5 +57,7 @@ type front struct {
 
 // Follow implements store.Store.
 func (f front) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
-	return f.process.watching(ctx, kind.Name, func(ctx context.Context) error { return f.Store.Follow(ctx, kind, scope, to) })
+	return f.process.watching(ctx, kind.Name, func(ctx context.Context) error {
+		return f.Store.Follow(ctx, kind, scope, follower{to, f.process.clock})
+	})
 }

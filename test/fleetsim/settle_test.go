@@ -1,6 +1,7 @@
 package fleetsim
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -17,26 +18,74 @@ func (w *world) settle() {
 	if w.failure != "" {
 		return
 	}
-	rate := time.Duration(w.plan.Hosts) * 10 * time.Second // one taint in 10 s
-	w.drive(time.Now().Add(leaseDuration + rate + 30*time.Second + patience))
+	w.drive(time.Now().Add(unknownTime + w.rate() + time.Second))
+	for _, h := range w.hosts {
+		if w.failure == "" {
+			w.recovered(h)
+		}
+	}
+	w.bury()
 	w.finishReboots()
 	for _, h := range w.hosts {
 		if w.failure == "" {
 			w.recovered(h)
 		}
 	}
+	w.shrunk()
+}
+
+// bury makes persons delete the Nodes of the hosts that do not boot again, and release their slots. These keep
+// others from their slots.
+func (w *world) bury() {
+	for _, h := range w.hosts {
+		if h.gone {
+			w.truth.forced(h.name)
+			w.store.Remove(store.Nodes, h.name)
+		}
+	}
+}
+
+// turnTime is how long the holders of slots may stay the same while a host or a client has a slot, or may get one: a
+// client may reboot for 4 minutes.
+const turnTime = 5*time.Minute + patience
+
+// due returns a host or a client that has a slot, or may get one now; empty if there is none.
+func (w *world) due() string {
+	for _, h := range w.hosts {
+		if r := h.agent.reboot.Report().Request; (h.waits() || h.unfulfilled() != nil) && (r == nil || !r.Attempt.RetryAt.After(time.Now())) {
+			return h.name
+		}
+	}
+	for _, c := range w.clients {
+		if c.works() {
+			return c.name
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.truth.slots.holders)) {
+		return name
+	}
+	return ""
 }
 
 // finishReboots lets the hosts that still want to reboot do so, one after the other.
 func (w *world) finishReboots() {
-	if slices.ContainsFunc(w.hosts, func(h *host) bool { return h.gone }) {
-		return // a Node that is not ready keeps the others of the group from their slots
-	}
-	for range 3 + w.plan.Hosts {
-		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.waits() || h.unfulfilled() != nil }) && len(w.truth.slots.holders) == 0 {
+	since, end := time.Now(), time.Now().Add(time.Duration(3+w.plan.Hosts)*5*time.Minute) // a pause after a failed attempt
+	for w.failure == "" && time.Now().Before(end) {
+		for _, c := range w.clients {
+			if !c.works() {
+				w.releases(c.id) // a request of an earlier process, or of before a restore
+			}
+		}
+		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.waits() || h.unfulfilled() != nil }) && !slices.ContainsFunc(w.clients, (*client).works) && len(w.truth.slots.holders) == 0 {
 			return
 		}
-		w.drive(time.Now().Add(5 * time.Minute)) // a pause after a failed attempt
+		switch due := w.due(); {
+		case due == "" || w.truth.slots.changed.After(since):
+			since = time.Now()
+		case time.Since(since) > turnTime:
+			w.fail("who may get a slot gets it in time", "%s has or may get a slot, and nobody has got one or lost one for %v", due, time.Since(since).Round(time.Second))
+		}
+		w.drive(time.Now().Add(30 * time.Second))
 	}
 	for _, h := range w.hosts {
 		if h.waits() {
@@ -48,38 +97,56 @@ func (w *world) finishReboots() {
 			w.fail("a wish of a person is carried out, refused or dropped with a word", "%s has accepted a request of a person %v ago, and has not rebooted since", h.name, time.Since(wish.at).Round(time.Second))
 		}
 	}
+	for _, c := range w.clients {
+		if c.works() {
+			w.fail("waiting clients get slots in turn", "%s still waits for a slot, or has one", c.name)
+		}
+	}
 	for name := range w.truth.slots.holders {
 		w.fail("no slot is lost for good", "%s still holds a slot", name)
 	}
 }
 
 // waits reports whether the host has to reboot, and no person has cancelled that.
-func (h *host) waits() bool { return h.wants() && len(h.agent.reboot.Report().Ignored) == 0 }
+func (h *host) waits() bool { return !h.gone && h.wants() && len(h.agent.reboot.Report().Ignored) == 0 }
+
+// The times in which the state of a host must be right. Each begins when the host dies or starts, or when the last
+// fault ends.
+const (
+	readyTime   = 10*time.Second + patience                 // a report each 10 s
+	unknownTime = 50*time.Second + 5*time.Second + patience // the grace period begins again when watches do
+)
 
 // recovered checks the state of a host after the faults.
 func (w *world) recovered(h *host) {
-	o, err := w.store.Peek(store.Nodes, h.name)
-	if err != nil && !w.truth.of(h.name).alive {
-		return // a person has deleted it
+	f := w.truth.of(h.name)
+	since := f.since
+	if end := w.start.Add(w.plan.Length); since.Before(end) {
+		since = end
 	}
-	if err != nil {
-		w.fail("a host is registered", "host %s has no Node: %v", h.name, err)
-		return
+	node, passed, over := (*corev1.Node)(nil), time.Since(since), func(limit time.Duration) bool { return time.Since(since) > limit }
+	if o, err := w.store.Peek(store.Nodes, h.name); err == nil {
+		node = o.(*corev1.Node)
 	}
-	node, alive := o.(*corev1.Node), w.truth.of(h.name).alive
-	switch ready := readyOf(node); {
-	case alive && ready != corev1.ConditionTrue:
-		w.fail("a live host becomes Ready", "Node %s is Ready=%s", h.name, ready)
-	case alive && tainted(node):
-		w.fail("a live host loses its taint", "Node %s still has a NoExecute taint as unreachable", h.name)
-	case !alive && ready != corev1.ConditionUnknown:
-		w.fail("a dead host becomes Unknown", "Node %s is Ready=%s, dead for %v", h.name, ready, time.Since(w.truth.of(h.name).since))
-	case !alive && !w.disrupted(h.zone) && !tainted(node):
-		w.fail("a dead host is tainted", "Node %s has no NoExecute taint, dead for %v", h.name, time.Since(w.truth.of(h.name).since))
-	case tainted(node):
+	switch {
+	case node == nil && f.alive && over(readyTime):
+		w.fail("a host is registered", "host %s has no Node, alive for %v", h.name, passed)
+	case node == nil: // a person has deleted it
+	case f.alive && readyOf(node) != corev1.ConditionTrue && over(readyTime):
+		w.fail("a live host becomes Ready", "Node %s is Ready=%s, alive for %v", h.name, readyOf(node), passed)
+	case f.alive && tainted(node) && over(readyTime):
+		w.fail("a live host loses its taint", "Node %s still has a NoExecute taint as unreachable, alive for %v", h.name, passed)
+	case !f.alive && readyOf(node) != corev1.ConditionUnknown && over(unknownTime):
+		w.fail("a dead host becomes Unknown", "Node %s is Ready=%s, dead for %v", h.name, readyOf(node), passed)
+	case !f.alive && !w.disrupted(h.zone) && !tainted(node) && over(unknownTime+w.rate()):
+		w.fail("a dead host is tainted", "Node %s has no NoExecute taint, dead for %v", h.name, passed)
+	case !f.alive && tainted(node):
 		w.evicted(h)
 	}
 }
+
+// rate is the time for the taints of all hosts: one in 10 s.
+func (w *world) rate() time.Duration { return time.Duration(w.plan.Hosts) * 10 * time.Second }
 
 // disrupted reports whether so many hosts of a zone are dead that it may get no taints.
 func (w *world) disrupted(zone string) bool {

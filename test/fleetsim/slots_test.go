@@ -21,11 +21,15 @@ type slotTruth struct {
 	lost     map[string]time.Time    // when a host last lost its slot
 	released map[string]time.Time    // when a person released the slot of a host
 	amid     map[string]time.Time    // since when hosts are amid a reboot
+	adopted  map[string]bool         // holders whose zone does not count: a restored record did not have them, or they are hostile
 	outage   time.Time               // when the store last answered again, or was restored
+	most     int                     // slots of any policy so far
+	changed  time.Time               // when a client last got or lost a slot
+	members  time.Time               // when a Node was last created or deleted
 }
 
 func newSlotTruth() slotTruth {
-	return slotTruth{holders: map[string]slots.Holder{}, lost: map[string]time.Time{}, released: map[string]time.Time{}, amid: map[string]time.Time{}}
+	return slotTruth{holders: map[string]slots.Holder{}, lost: map[string]time.Time{}, released: map[string]time.Time{}, amid: map[string]time.Time{}, adopted: map[string]bool{}}
 }
 
 // notice is how long a host may take to notice that it has lost its slot.
@@ -62,30 +66,32 @@ func (t *truth) group(q *request, path string, after []byte) {
 	for _, h := range stateOf(path, after).Holders {
 		next[h.ID] = h
 	}
-	for name := range t.slots.holders {
-		if next[name].Client.Request != t.slots.holders[name].Client.Request {
-			t.slots.lost[name] = time.Now()
+	before := t.slots.holders
+	for name, h := range before {
+		if now, holds := next[name]; !holds || !h.Is(&now) {
+			t.slots.lost[name], t.slots.changed = time.Now(), time.Now()
+			delete(t.slots.adopted, name)
 		}
 	}
-	before := t.slots.holders
 	t.slots.holders = next
 	for _, name := range slices.Sorted(maps.Keys(next)) {
-		if before[name].Client.Request != next[name].Client.Request && q != nil {
+		if had, held := before[name]; q != nil && (!held || !had.Is(new(next[name]))) {
+			t.slots.changed = time.Now()
 			t.granted(q, name)
 		}
 	}
 }
 
-// granted checks that a slot may be given to a host now. A host that is amid a reboot gets back the slot that a
+// granted checks that a slot may be given to a client now. A host that is amid a reboot gets back the slot that a
 // restored record does not have.
 func (t *truth) granted(q *request, name string) {
-	if _, amid := t.slots.amid[name]; amid && t.wasRestored {
+	hostile := t.of(name).hostile
+	if _, amid := t.slots.amid[name]; (amid || hostile) && t.wasRestored {
+		t.slots.adopted[name] = true
 		return
 	}
-	if len(t.slots.holders) > 1 {
-		t.w.fail("no more slots than there are", "%s gave %s a slot, and %v hold slots", q.of.name, name, slices.Sorted(maps.Keys(t.slots.holders)))
-	}
 	members, dead, unseen := 0, []string(nil), []string(nil)
+	s := t.w.server(q.of.name)
 	for _, h := range t.w.hosts {
 		if t.nodes[h.name] == "" {
 			continue
@@ -95,20 +101,39 @@ func (t *truth) granted(q *request, name string) {
 		if _, holds := t.slots.holders[h.name]; holds || f.alive {
 			continue
 		}
-		if time.Since(f.since) > leaseDuration+t.w.longestAway+30*time.Second {
+		if time.Since(f.since) > leaseDuration+t.w.storage.longestAway+30*time.Second {
 			dead = append(dead, h.name)
 		}
-		if s := t.w.server(q.of.name); s != nil && f.sign.Before(t.slots.outage) && s.since.Before(t.slots.outage) {
+		if f.sign.Before(t.slots.outage) && s.since.Before(t.slots.outage) {
 			unseen = append(unseen, h.name)
 		}
 	}
-	allowed := members / 10 // maxUnavailable is 10%
-	if len(dead) > allowed {
-		t.w.fail("no slot while too many are unavailable", "%s gave %s a slot, and of %d hosts %v are dead for long", q.of.name, name, members, dead)
+	if time.Since(t.slots.members) < decideTime { // the server may have counted before
+		members = len(t.w.hosts)
 	}
-	if len(unseen) > allowed {
+	most, unavailable, oneZone := s.permits(q.asked, members)
+	if len(t.slots.holders) > most {
+		t.w.fail("no more slots than there are", "%s gave %s a slot, and %v hold slots, of which there are %d", q.of.name, name, slices.Sorted(maps.Keys(t.slots.holders)), most)
+	}
+	if len(dead) > unavailable {
+		t.w.fail("no slot while too many are unavailable", "%s gave %s a slot, and of %d hosts %v are dead for long; %d may be", q.of.name, name, members, dead, unavailable)
+	}
+	if len(unseen) > unavailable {
 		t.w.fail("no slot before all were seen alive since the outage", "%s gave %s a slot, %v after the store was back, and of %d hosts %v, which are dead, have given no sign of life since",
 			q.of.name, name, time.Since(t.slots.outage).Round(time.Millisecond), members, unseen)
+	}
+	if t.slots.adopted[name] = hostile; oneZone && !hostile { // its zone is what it says
+		t.zones(q, name)
+	}
+}
+
+// zones checks that a host gets a slot only while hosts of its zone have the other ones.
+func (t *truth) zones(q *request, name string) {
+	h := t.w.host(t.slots.holders[name].Node)
+	for _, other := range slices.Sorted(maps.Keys(t.slots.holders)) {
+		if o := t.w.host(t.slots.holders[other].Node); h != nil && o != nil && o.zone != h.zone && !t.slots.adopted[other] {
+			t.w.fail("only hosts of one zone have slots", "%s gave %s of zone %s a slot, and %s of zone %s has one", q.of.name, name, h.zone, other, o.zone)
+		}
 	}
 }
 
@@ -128,12 +153,13 @@ func (t *truth) drains(h *host) {
 func (t *truth) count() {
 	var amid []string
 	for _, name := range slices.Sorted(maps.Keys(t.slots.amid)) {
-		if at, released := t.slots.released[name]; !released || at.Before(t.slots.amid[name]) {
+		host, _, _ := strings.Cut(name, " ")
+		if at, released := t.slots.released[host]; !released || at.Before(t.slots.amid[name]) {
 			amid = append(amid, name)
 		}
 	}
-	if len(amid) > 1 {
-		t.w.fail("no more hosts reboot at a time than there are slots", "%v are amid a reboot", amid)
+	if len(amid) > t.slots.most {
+		t.w.fail("no more hosts reboot at a time than there are slots", "%v are amid a reboot, and there never were more than %d slots", amid, t.slots.most)
 	}
 }
 

@@ -36,6 +36,8 @@ type life struct {
 	sign     time.Time   // when the store last got anything from it
 	tainted  time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
 	ready    time.Time   // since when its Node says Ready; zero if it does not
+	hostile  bool        // it writes anything
+	repaired bool        // it was hostile
 }
 
 func newTruth(w *world) *truth {
@@ -74,9 +76,10 @@ func (t *truth) wrote(path string, before, after []byte) {
 	}
 	byServer := t.w.server(q.of.name) != nil
 	switch {
+	case (kind == "nodes" || kind == "leases") && t.of(name).hostile: // it may suffer
 	case kind == "nodes" && after != nil && q.of.name == name:
 		t.of(name).sign = time.Now()
-		t.progress(name, decodeNode(after))
+		t.progress(name, decodeNode(q.of.clock.seen(after)))
 	case kind == "leases" && after != nil && q.of.name == name:
 		f := t.of(name)
 		f.sign = time.Now()
@@ -99,6 +102,9 @@ func (t *truth) exists(name string, after []byte) {
 // record is exists for a Node; nil if there is none.
 func (t *truth) record(name string, is *corev1.Node) {
 	f := t.of(name)
+	if is == nil || t.nodes[name] != is.UID {
+		t.slots.members = time.Now()
+	}
 	delete(t.nodes, name)
 	if is != nil {
 		t.nodes[name] = is.UID
@@ -156,6 +162,9 @@ func (t *truth) pod(q *request, before, after []byte) {
 		return
 	}
 	f := t.of(was.Spec.NodeName)
+	if f.hostile {
+		return
+	}
 	renewed := f.renewedWithin(q.asked, leaseDuration)
 	if !f.ready.IsZero() && q.asked.Sub(f.ready) > slack && !renewed.IsZero() {
 		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Node is Ready for %v, and whose Lease was renewed %v before",
@@ -212,11 +221,19 @@ func tainted(n *corev1.Node) bool {
 func (t *truth) restored(w *world) {
 	t.slots.outage, t.wasRestored = time.Now(), true
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
+	for _, c := range w.clients { // nobody knows which of them reboot
+		t.forced(c.id)
+	}
 	for _, h := range w.hosts {
 		o, err := w.store.Peek(store.Nodes, h.name)
 		f := t.of(h.name)
 		delete(t.nodes, h.name)
 		f.ready, f.tainted = time.Time{}, time.Time{}
+		if f.repaired { // a person deletes what it has written, if that is back
+			w.store.Remove(store.Nodes, h.name)
+			w.store.Remove(store.Leases, h.name)
+			continue
+		}
 		if err == nil {
 			node := o.(*corev1.Node)
 			t.record(h.name, node)

@@ -25,15 +25,14 @@ type world struct {
 	carrier *carrier
 	servers []*server
 	hosts   []*host
+	clients []*client
 	truth   *truth
 	storage storage
 	events  []event        // by time
 	active  map[string]int // how many equal faults there are now
 	rough   []fault        // faults of requests that there are now
-	// longestAway is how long the store was away at most.
-	longestAway time.Duration
-	serving     *request
-	journal     *journal
+	serving *request
+	journal *journal
 	// slept counts the sleeps of the driver. Timers of the store, which run while it sleeps, read it: so they see
 	// what the driver wrote before.
 	slept atomic.Int64
@@ -47,10 +46,12 @@ type world struct {
 
 // storage is what faults do to the store as a whole.
 type storage struct {
-	away     bool
-	since    time.Time // since when it is away
-	full     bool      // no writes
-	restored memory.Snapshot
+	away  bool
+	since time.Time // since when it is away
+	// longestAway is how long it was away at most.
+	longestAway time.Duration
+	full        bool // no writes
+	restored    memory.Snapshot
 }
 
 // outcome is the result of a run.
@@ -88,6 +89,9 @@ func newWorld(p plan) *world {
 	for i := range p.Hosts {
 		w.hosts = append(w.hosts, newHost(w, hostName(i), p.zone(i)))
 	}
+	for i := range p.Clients {
+		w.clients = append(w.clients, newClient(w, i))
+	}
 	return w
 }
 
@@ -98,6 +102,9 @@ func (w *world) run() {
 	}
 	for i, h := range w.hosts {
 		w.at(time.Duration(i)*733*time.Millisecond%(20*time.Second)+time.Duration(i)*time.Microsecond, "start "+h.name, h.boots)
+	}
+	for i, c := range w.clients {
+		w.at(warmup/2+time.Duration(i)*time.Second, "start "+c.name, c.starts)
 	}
 	for _, f := range w.plan.Faults {
 		w.schedule(f)
@@ -121,6 +128,9 @@ func (w *world) stop() {
 	}
 	for _, h := range w.hosts {
 		h.process.kill()
+	}
+	for _, c := range w.clients {
+		c.process.kill()
 	}
 	synctest.Wait()
 }
