@@ -215,6 +215,10 @@ func catalogue(e engine) []drawn {
 		all = append(all, func(_ plan, r *rand.Rand) []fault {
 			return []fault{{storeBack, "", "", 0, between(r, 10*time.Second, 3*time.Minute)}}
 		})
+		all = append(all, func(p plan, r *rand.Rand) []fault {
+			from := between(r, 0, 3*time.Minute)
+			return append(wanted(p, r, 2), fault{leasesEnded, "", "", from, from + time.Millisecond})
+		})
 	}
 	return all
 }

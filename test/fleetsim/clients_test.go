@@ -169,14 +169,10 @@ func (c *client) rebooted() {
 // machine names the machine of the client. A host can reboot in two ways.
 func (c *client) machine() string { return c.id + " by FleetLock" }
 
-// clientReboots checks that a client that reboots has a slot. It does not count if its slot is one that it has given
-// back, and that a restored record has again: a server cannot know that.
+// clientReboots checks that a client that reboots has a slot.
 func (t *truth) clientReboots(c *client, asked time.Time) {
 	t.slots.amid[c.machine()] = asked
-	held, holds := t.slots.holders[c.id]
-	if holds && t.wasRestored && held.Since.Time.Before(t.slots.outage) {
-		t.forced(c.id)
-	}
+	_, holds := t.slots.holders[c.id]
 	t.count()
 	if lost := t.slots.lost[c.id]; !holds && (lost.IsZero() || time.Since(lost) > notice) {
 		t.w.fail("no reboot without a slot", "%s reboots, and has no slot since %v", c.machine(), lost)

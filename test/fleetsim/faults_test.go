@@ -42,6 +42,7 @@ const (
 	policyChanges kind = "policy changes"          // of a server; at the end, it is that of the plan again
 	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
 	hostIsHostile kind = "host is hostile"         // it writes anything; at the end, it is installed again, and its Node deleted
+	leasesEnded   kind = "store ends all Leases"   // as a member of etcd that led, was suspended and continues
 	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
@@ -99,6 +100,8 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.storage.full = true }, func() { w.storage.full = false }
 	case storeBack:
 		return func() { w.storage.restored = w.store.Snapshot() }, w.restore
+	case leasesEnded:
+		return w.store.EndLeases, nil
 	case compacted:
 		return w.store.Relist, nil
 	case hostDies:

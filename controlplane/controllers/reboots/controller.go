@@ -47,6 +47,9 @@ const confirmTime = 20 * time.Second
 // attempts bounds the attempts of a change of a Node that conflicts with other changes.
 const attempts = 5
 
+// errAdopting is why FleetLock clients get no slot.
+var errAdopting = fmt.Errorf("%w: hosts that reboot get back the slots that the restored record does not have", controlplane.ErrUnavailable)
+
 // ErrNoGroup means that a group is not configured.
 var ErrNoGroup = errors.New("there is no such group")
 
@@ -207,10 +210,13 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	case err != nil:
 		return nil, err
 	case len(f.adopted(group, f.held())) > 0:
-		return nil, fmt.Errorf("%w: hosts that reboot get back the slots that the restored record does not have", controlplane.ErrUnavailable)
+		return nil, errAdopting
 	}
 	had, nodes := false, f.nodes()
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
+		if f.Restored && len(s.Holders) > p.Slots { // the client may have given back the slot that it has again
+			return errAdopting
+		}
 		had = s.Holder(id) != nil
 		s.Confirm(f.confirmed, slices.MaxFunc([]time.Time{f.due, asked}, time.Time.Compare))
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())
