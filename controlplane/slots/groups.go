@@ -115,7 +115,9 @@ func (g *Groups) remember(group string, o store.Object, err error) (State, error
 		next.Version = o.GetResourceVersion()
 		next.State, err = decode(o)
 	}
-	next.due = g.due(group, &next.State)
+	if err == nil {
+		next.due = g.due(group, &next.State)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if next.Err = err; err != nil {

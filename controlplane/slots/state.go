@@ -70,7 +70,10 @@ func (s *State) Confirm(confirmed, due time.Time) {
 // lost reports whether a later State lacks a client of this one. Its slot may be free, or another client be the next.
 func (s *State) lost(later *State) bool {
 	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return later.Holder(h.ID) == nil || later.Holder(h.ID).Number != h.Number }) ||
-		slices.ContainsFunc(s.Waiting, func(r Request) bool { return later.Request(r.ID) == nil && later.Holder(r.ID) == nil })
+		slices.ContainsFunc(s.Waiting, func(r Request) bool {
+			waits, held := later.Request(r.ID), later.Holder(r.ID)
+			return (waits == nil || waits.Number != r.Number) && (held == nil || held.Number != r.Number)
+		})
 }
 
 // otherSlot is a slot of another group.

@@ -21,7 +21,7 @@ const (
 	soakHosts   = 50
 	soakServers = 3
 	soakSlots   = 3
-	// soakPace makes a host Unknown 40 s after its last renewal, as in a default fleet.
+	// soakPace is that of a default fleet.
 	soakPace = "lease: {duration: 40s, renewInterval: 10s}\nstatus: {updateInterval: 10s}\n"
 	soakRule = "nodeLifecycle: {evictionRate: 1}\nreboots: {groups: {default: {slots: 3, maxUnavailable: 20%}}}\ncontrollers: [node-lifecycle, eviction, garbage-collector, heartbeats, reboots]\n"
 	// soakQuota is small, so that a fault can fill it.

@@ -198,9 +198,9 @@ func catalogue(e engine) []drawn {
 			},
 		)
 	}
-	all = append(all, func(p plan, r *rand.Rand) []fault { // of a machine, for minutes or hours
+	all = append(all, func(p plan, r *rand.Rand) []fault { // for minutes or hours; a server would take each stored time for a new one
 		by := time.Duration(1+r.IntN(600)) * []time.Duration{time.Second, time.Minute}[r.IntN(2)] * time.Duration(1-2*r.IntN(2))
-		return append(wanted(p, r, 2), fault{clockStepped, anyProcess(p, r), by.String(), between(r, 0, time.Minute), between(r, time.Minute, 5*time.Minute)})
+		return append(wanted(p, r, 2), fault{clockStepped, p.anyHost(r), by.String(), between(r, 0, time.Minute), between(r, time.Minute, 5*time.Minute)})
 	})
 	for range 2 {
 		all = append(all, func(p plan, r *rand.Rand) []fault {

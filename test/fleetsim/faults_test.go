@@ -101,7 +101,10 @@ func (w *world) single(f fault) (begin, end func()) {
 	case storeBack:
 		return func() { w.storage.restored = w.store.Snapshot() }, w.restore
 	case leasesEnded:
-		return w.store.EndLeases, nil
+		return func() {
+			w.storage.ended = time.Now()
+			w.store.EndLeases()
+		}, nil
 	case compacted:
 		return w.store.Relist, nil
 	case hostDies:

@@ -142,8 +142,9 @@ func (t *truth) node(q *request, name string, before, after []byte, byServer boo
 	if !byServer || was == nil || is == nil {
 		return
 	}
-	renewed := t.of(name).renewedWithin(q.asked, leaseDuration)
-	if renewed.IsZero() {
+	f := t.of(name)
+	renewed := f.renewedWithin(q.asked, leaseDuration)
+	if renewed.IsZero() || !f.alive && renewed.Before(t.w.storage.ended) { // it is down, and its Lease was ended early
 		return
 	}
 	ago := q.asked.Sub(renewed).Round(time.Millisecond)

@@ -50,7 +50,8 @@ type storage struct {
 	since time.Time // since when it is away
 	// longestAway is how long it was away at most.
 	longestAway time.Duration
-	full        bool // no writes
+	full        bool      // no writes
+	ended       time.Time // when it last ended all Leases
 	restored    memory.Snapshot
 }
 

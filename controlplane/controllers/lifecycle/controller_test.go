@@ -251,7 +251,7 @@ func TestAHostThatDiesIsUnknownWhenItsLeaseHasEnded(t *testing.T) {
 		f.want("h", stateReady)
 		pass(15 * time.Second)
 		f.want("h", stateReady) // it may create its Lease again
-		pass(leaseDuration / 2)
+		pass(leaseDuration * 3 / 4)
 		f.want("h", stateGone)
 		node := f.node("h")
 		for _, c := range node.Status.Conditions {
@@ -274,7 +274,7 @@ func TestAHostThatReportsBeforeItRenewsIsAlive(t *testing.T) {
 		f.serve("s", lifecycle.DefaultPolicy())
 		pass(time.Minute)
 		kill()
-		pass(leaseDuration + leaseDuration/2 + 5*time.Second)
+		pass(leaseDuration + leaseDuration*3/4 + 5*time.Second)
 		f.want("h", stateGone)
 		f.report("h", "a")
 		pass(3 * time.Second)
@@ -295,7 +295,7 @@ func TestAHostThatIsInstalledAgainIsAlive(t *testing.T) {
 		f.serve("s", lifecycle.DefaultPolicy())
 		pass(time.Minute)
 		kill()
-		pass(leaseDuration + leaseDuration/2 + 5*time.Second)
+		pass(leaseDuration + leaseDuration*3/4 + 5*time.Second)
 		f.want("h", stateGone)
 		// As on etcd, the server gets no report of the Lease.
 		f.store.Remove(store.Nodes, "h")
@@ -449,7 +449,7 @@ func TestASecondServerTakesOver(t *testing.T) {
 		for _, kill := range kills {
 			kill()
 		}
-		pass(leaseDuration + leaseDuration/2 + 2*time.Second)
+		pass(leaseDuration + leaseDuration*3/4 + 2*time.Second)
 		for _, s := range []*server{first, second} {
 			if got, want := s.election.Status().Leading, s == first; got != want {
 				t.Fatalf("leading = %v, want %v", got, want)
@@ -508,7 +508,7 @@ func TestANodeThatCannotBeWrittenStopsNoOther(t *testing.T) {
 		store.err.Store(&broken)
 		kill1()
 		kill2()
-		pass(leaseDuration + leaseDuration/2 + 4*time.Second)
+		pass(leaseDuration + leaseDuration*3/4 + 4*time.Second)
 		f.want("good", stateGone)
 		f.want("bad", stateReady)
 		pass(5 * time.Minute)
@@ -563,7 +563,7 @@ func TestObjectsThatCannotBeReadAreNamedAndSkipped(t *testing.T) {
 		s := f.serve("s", lifecycle.DefaultPolicy())
 		pass(time.Minute)
 		kill()
-		pass(leaseDuration + leaseDuration/2 + 4*time.Second)
+		pass(leaseDuration + leaseDuration*3/4 + 4*time.Second)
 		f.want("h", stateGone)
 		var names []string
 		for name := range s.Report().Unreadable {
@@ -596,7 +596,7 @@ func TestHundredsOfDeathsAreMarkedAtOnceAndTaintedAtTheRate(t *testing.T) {
 		for _, kill := range kills {
 			kill()
 		}
-		pass(leaseDuration + leaseDuration/2 + time.Second)
+		pass(leaseDuration + leaseDuration*3/4 + time.Second)
 		unknown, evicted := 0, 0
 		count := func() {
 			unknown, evicted = 0, 0

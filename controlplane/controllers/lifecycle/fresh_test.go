@@ -221,7 +221,7 @@ func TestAHostThatDiesAfterTheStartOfAServerGetsNoGraceForTheStart(t *testing.T)
 		kill() // its Lease ends 35 s later
 		pass(20 * time.Second)
 		f.serve("s", lifecycle.DefaultPolicy())
-		pass(14*time.Second + leaseDuration/2)
+		pass(14*time.Second + leaseDuration*3/4)
 		f.want("h", stateReady)
 		pass(6 * time.Second)
 		f.want("h", stateGone)
@@ -268,7 +268,7 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		}
 		holds(corev1.TaintNodeUnreachable, "may be alive")
 		kill()
-		pass(leaseDuration + leaseDuration/2 + 5*time.Second)
+		pass(leaseDuration + leaseDuration*3/4 + 5*time.Second)
 		f.want("h", stateGone)
 		if refs := holds(corev1.TaintNodeUnreachable, ""); len(refs) != 1 || refs[0].Name != "h" || refs[0].Version != "" {
 			t.Errorf("Holds() = %+v, want that there is no Lease", refs)

@@ -92,8 +92,8 @@ func (c *Cache) endedAt(n nodeEntry, l leaseEntry, from, again time.Time, grace 
 	if report.After(l.signAt) {
 		report = report.Add(reportGrace)
 	}
-	// The host may be alive, and create it again. It renews every quarter of the duration.
-	end := l.signAt.Add(grace / 2)
+	// The host may be alive, and create it again. It renews at least every half of the duration.
+	end := l.signAt.Add(grace * 3 / 4)
 	if l.deleted {
 		end = l.signAt.Add(grace)
 	}

@@ -50,6 +50,9 @@ const attempts = 5
 // errAdopting is why FleetLock clients get no slot.
 var errAdopting = fmt.Errorf("%w: hosts that reboot get back the slots that the restored record does not have", controlplane.ErrUnavailable)
 
+// errRestored is why a FleetLock client must not use its slot yet.
+var errRestored = fmt.Errorf("%w: the store was restored, and hosts that reboot may have no slot in the record yet", controlplane.ErrUnavailable)
+
 // ErrNoGroup means that a group is not configured.
 var ErrNoGroup = errors.New("there is no such group")
 
@@ -214,8 +217,9 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	}
 	had, nodes := false, f.nodes()
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
-		if f.Restored && len(s.Holders) > p.Slots { // the client may have given back the slot that it has again
-			return errAdopting
+		// The client may have given back the slot that the restored record has again.
+		if s.Holder(id) != nil && f.Restored && (len(s.Holders) > p.Slots || f.unseen(group)) {
+			return errRestored
 		}
 		had = s.Holder(id) != nil
 		s.Confirm(f.confirmed, slices.MaxFunc([]time.Time{f.due, asked}, time.Time.Compare))

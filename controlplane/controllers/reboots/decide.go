@@ -273,6 +273,16 @@ func (d *Decision) soon(at time.Time) {
 	}
 }
 
+// unseen reports whether a host of a group has given no sign of life since the store was away.
+func (f Facts) unseen(group string) bool {
+	for _, h := range f.Hosts {
+		if h.Group == group && h.Unseen {
+			return true
+		}
+	}
+	return false
+}
+
 // unsure reports whether a group could not be read, so that not all holders are known.
 func (f Facts) unsure() bool {
 	for group := range f.Policies {
