@@ -25,7 +25,7 @@ const (
 // folder and blocks other writes: 100 ms for 10,000 Nodes. So there is one transaction at a time.
 // It has all writes that wait for it.
 type batches struct {
-	running sync.Mutex // held by the batch in progress
+	running chan struct{} // has one element while a batch is in progress
 
 	mu     sync.Mutex // guards what follows
 	next   *batch     // accepts more writes; nil if there is none
@@ -103,8 +103,8 @@ func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []c
 // run waits for its turn and commits the batch.
 func (c *conn) run(ctx context.Context, b *batch) {
 	defer close(b.done)
-	c.batches.running.Lock()
-	defer c.batches.running.Unlock()
+	c.batches.running <- struct{}{}
+	defer func() { <-c.batches.running }()
 	c.batches.mu.Lock()
 	if c.batches.next == b {
 		c.batches.next = nil

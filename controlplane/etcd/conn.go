@@ -80,7 +80,7 @@ type reported struct {
 
 // connect connects to an endpoint, and returns when the endpoint serves requests.
 func (o Options) connect(to string) (*conn, error) {
-	c := &conn{endpoint: to, readyTimeout: o.readyTimeout(), known: map[reported]bool{}}
+	c := &conn{endpoint: to, readyTimeout: o.readyTimeout(), known: map[reported]bool{}, batches: batches{running: make(chan struct{}, 1)}}
 	if err := c.open(o); err != nil {
 		c.Close()
 		return nil, connectFault(o, to, err)

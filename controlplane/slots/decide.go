@@ -248,7 +248,7 @@ func (d *decision) judge(r Request) *Wait {
 	case d.policy.OneZoneAtATime && isNode && d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone:
 		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoneHolder.Zone), d.zoneHolder.ID, zone(node.Zone))}
 	case d.unconfirmed:
-		return &Wait{Unconfirmed, "the store has not yet confirmed which Nodes are ready, since a slot may have become free"}
+		return &Wait{Unconfirmed, "the store has not yet confirmed which Nodes are ready"}
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type State struct {
 	beside // not stored
 }
 
-// beside is what a decision uses beside the stored record.
+// beside is what a decision uses in addition to the stored record.
 type beside struct {
 	elsewhere map[string]otherSlot // slots of other groups, by the ID of the client
 	// due is since when a slot may be free: when this process learned that the record has lost a client.

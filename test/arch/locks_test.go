@@ -76,18 +76,18 @@ func callsUnderLock(file *ast.File) (found []token.Pos) {
 		if !is {
 			return true
 		}
-		held := ""
+		held := map[string]bool{}
 		for _, s := range block.List {
 			if mutex, does := locks(s); does != "" {
 				switch does {
 				case "Lock", "RLock":
-					held = mutex
+					held[mutex] = true
 				case "Unlock", "RUnlock":
-					held = ""
+					delete(held, mutex)
 				}
 				continue
 			}
-			if _, started := s.(*ast.GoStmt); held != "" && !started {
+			if _, started := s.(*ast.GoStmt); len(held) > 0 && !started {
 				found = append(found, callsWithContext(s)...)
 			}
 		}

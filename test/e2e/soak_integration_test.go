@@ -190,12 +190,12 @@ func (s *soak) endAll() {
 
 // soakFaults are all kinds of faults.
 var soakFaults = []soakFault{
-	{"host killed", 8, 3 * time.Minute, onHost((*soakHost).kills, (*soakHost).starts)},
+	{"host killed", 8, 3 * time.Minute, onHost((*soakHost).dies, (*soakHost).start)},
 	{"host suspended", 6, 3 * time.Minute, onHost(func(h *soakHost) { h.signal(syscall.SIGSTOP) }, func(h *soakHost) { h.signal(syscall.SIGCONT) })},
 	{"host cut off", 8, 3 * time.Minute, onHost(func(h *soakHost) { h.link.cut() }, func(h *soakHost) { h.link.heal() })},
 	{"agent restarted", 8, time.Second, func(s *soak) (string, func(), func()) {
 		h := s.anyHost()
-		return h.free(), h.kills, h.starts
+		return h.free(), h.dies, h.start
 	}},
 	{"reboot requested", 30, time.Second, func(s *soak) (string, func(), func()) {
 		h := s.anyHost()
@@ -246,9 +246,6 @@ func (h *soakHost) free() string {
 	}
 	return h.name
 }
-
-func (h *soakHost) kills()  { h.dies() }
-func (h *soakHost) starts() { h.start() }
 
 // onHost is a fault of a host that is up. It gives no sign of life meanwhile.
 func onHost(begin, end func(*soakHost)) func(s *soak) (string, func(), func()) {

@@ -24,7 +24,7 @@ import (
 // soakGrace is how recent a renewal must be for a host that is surely alive.
 const soakGrace = 35 * time.Second
 
-// soakTruth knows which hosts really live and reboot, and compares what servers write with that. It is safe for
+// soakTruth knows which hosts live and reboot, and compares what servers write with that. It is safe for
 // concurrent use.
 type soakTruth struct {
 	t      testing.TB
@@ -72,7 +72,9 @@ func (o *soakTruth) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		watching, cancel := context.WithCancel(ctx)
 		list, err := o.client.Get(watching, "/hostler/nodes/", clientv3.WithPrefix())
-		if err == nil {
+		if err != nil {
+			time.Sleep(time.Second)
+		} else {
 			for _, kv := range list.Kvs {
 				o.node(kv.Value, false) // a restored store has Nodes that were Unknown at the time of the backup
 			}

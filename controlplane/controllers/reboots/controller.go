@@ -47,10 +47,7 @@ const confirmTime = 20 * time.Second
 // attempts bounds the attempts of a change of a Node that conflicts with other changes.
 const attempts = 5
 
-// errAdopting is why FleetLock clients get no slot.
-var errAdopting = fmt.Errorf("%w: hosts that reboot get back the slots that the restored record does not have", controlplane.ErrUnavailable)
-
-// errRestored is why a FleetLock client must not use its slot yet.
+// errRestored is why a FleetLock client gets no slot yet, and must not use the one that it has.
 var errRestored = fmt.Errorf("%w: the store was restored, and hosts that reboot may have no slot in the record yet", controlplane.ErrUnavailable)
 
 // ErrNoGroup means that a group is not configured.
@@ -213,15 +210,15 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	case err != nil:
 		return nil, err
 	case len(f.adopted(group, f.held())) > 0:
-		return nil, errAdopting
+		return nil, errRestored
 	}
 	had, nodes := false, f.nodes()
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
+		had = s.Holder(id) != nil
 		// The client may have given back the slot that the restored record has again.
-		if s.Holder(id) != nil && f.Restored && (len(s.Holders) > p.Slots || f.unseen(group)) {
+		if had && f.Restored && (len(s.Holders) > p.Slots || f.unseen(group)) {
 			return errRestored
 		}
-		had = s.Holder(id) != nil
 		s.Confirm(f.confirmed, slices.MaxFunc([]time.Time{f.due, asked}, time.Time.Compare))
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())
 		return nil
