@@ -172,7 +172,7 @@ func TestAStoreThatFails(t *testing.T) {
 			t.Errorf("without a store for long = %d %s, want 503", code, kind)
 		}
 		r.store.Heal()
-		time.Sleep(2 * time.Second)
+		time.Sleep(4500 * time.Millisecond) // the Nodes are confirmed again, and no ping is sent in this moment
 		r.store.Inject(memory.Create, memory.Fault{LoseAnswer: true, Times: 1})
 		if code, _ := r.post(lock, body("x", "default")); code != 503 {
 			t.Errorf("a lost answer = %d, want 503", code)
