@@ -154,7 +154,6 @@ func TestTheDeletionOfANodeNamesItsSlot(t *testing.T) {
 	}
 	groups := slots.NewGroups(s, "")
 	if _, err := groups.Change(t.Context(), "default", store.Term{}, func(state *slots.State) error {
-		state.Confirm(time.Now(), time.Time{})
 		state.Ask(slots.Client{ID: "n1", Type: slots.FleetLock}, slots.Policy{Slots: 1}, slots.Nodes{"n1": {Name: "n1", UID: node.GetUID()}}, time.Now())
 		return nil
 	}); err != nil {
@@ -180,7 +179,6 @@ func TestAHolderThatDoesNotReturnIsAProblem(t *testing.T) {
 	ready(s, "n1", "a", corev1.ConditionFalse)
 	groups := slots.NewGroups(s, "")
 	if _, err := groups.Change(t.Context(), "default", store.Term{}, func(state *slots.State) error {
-		state.Confirm(time.Now(), time.Time{})
 		state.Ask(slots.Client{ID: "gone", Type: slots.FleetLock}, slots.Policy{Slots: 1}, nil, time.Now().Add(-2*time.Hour))
 		return nil
 	}); err != nil {
@@ -233,7 +231,6 @@ func TestAReleaseSaysThatANodeIsStillCounted(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			state.Confirm(time.Now(), time.Time{})
 			state.Ask(slots.Client{ID: name, Type: slots.FleetLock}, slots.Policy{Slots: 2}, slots.Nodes{name: {Name: name, UID: node.GetUID()}}, time.Now())
 		}
 		return nil

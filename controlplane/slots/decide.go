@@ -168,6 +168,9 @@ func (s *State) Plan(p Policy, nodes Nodes, now time.Time, asking string) []Verd
 			v.Wait = &Wait{Forgotten, fmt.Sprintf("it was last repeated at %s: no slot is kept free for it", clock(r.Asked.Time))}
 		} else if v.Wait = d.judge(r); v.Wait == nil {
 			d.reserve(r)
+			if (r.Type == Agent || r.ID == asking) && s.unconfirmed(r) {
+				v.Wait = &Wait{Unconfirmed, "the store has not yet confirmed which Nodes are ready"}
+			}
 		} else if v.Wait.Reason == OtherZone && d.zoneBlocked == "" {
 			d.zoneBlocked = r.ID
 		}
@@ -189,12 +192,11 @@ type decision struct {
 	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
 	turn        int64    // State.Turn
 	elsewhere   map[string]otherSlot
-	unconfirmed bool   // the Nodes are not known up to the moment when a slot may have become free
 	zoneBlocked string // ID of the oldest request that must wait because of its zone; empty for none
 }
 
 func (s *State) decision(p Policy, nodes Nodes) *decision {
-	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn, elsewhere: s.elsewhere, unconfirmed: s.confirmed.Before(s.due)}
+	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn, elsewhere: s.elsewhere}
 	d.members, d.notReady = s.Members(p.Group, nodes)
 	d.unseen = s.without(p.Group, nodes, func(n Node) bool { return n.Unseen })
 	for i, h := range s.Holders {
@@ -247,8 +249,6 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode && d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone:
 		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoneHolder.Zone), d.zoneHolder.ID, zone(node.Zone))}
-	case d.unconfirmed:
-		return &Wait{Unconfirmed, "the store has not yet confirmed which Nodes are ready"}
 	}
 	return nil
 }

@@ -115,9 +115,6 @@ func (g *Groups) remember(group string, o store.Object, err error) (State, error
 		next.Version = o.GetResourceVersion()
 		next.State, err = decode(o)
 	}
-	if err == nil {
-		next.due = g.due(group, &next.State)
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if next.Err = err; err != nil {
@@ -128,14 +125,6 @@ func (g *Groups) remember(group string, o store.Object, err error) (State, error
 		return State{}, err
 	}
 	return next.State, nil
-}
-
-// due returns since when a slot of a group may be free in a State that was read now.
-func (g *Groups) due(group string, s *State) time.Time {
-	if k, known := g.Known(group); known && !k.due.IsZero() && !k.lost(s) {
-		return k.due
-	}
-	return time.Now()
 }
 
 // withLock calls do while no other goroutine reads or changes groups.
@@ -234,7 +223,6 @@ func (g *Groups) change(ctx context.Context, group string, pre store.Preconditio
 			return err
 		}
 		after := before.clone()
-		after.due = g.due(group, &before)
 		err = edit(&after)
 		if after.beside = before.beside; err != nil || reflect.DeepEqual(before, after) {
 			return err
@@ -250,7 +238,6 @@ func (g *Groups) change(ctx context.Context, group string, pre store.Preconditio
 // create stores an empty group, then changes it under the preconditions. It returns nil if edit changes nothing.
 func (g *Groups) create(ctx context.Context, group string, pre store.Preconditions, edit func(*State) error) (store.Object, error) {
 	state := State{}
-	state.due = g.due(group, &state)
 	err := edit(&state)
 	if state.beside = (beside{}); err != nil || reflect.DeepEqual(state, State{}) {
 		return nil, err

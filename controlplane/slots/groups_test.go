@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +18,6 @@ import (
 func requestSlot(t *testing.T, g *slots.Groups, id string) (wait *slots.Wait, err error) {
 	t.Helper()
 	_, err = g.Change(t.Context(), "default", store.Term{}, func(s *slots.State) error {
-		s.Confirm(time.Now(), time.Time{})
 		wait = s.Ask(client(id), slots.Policy{Slots: 1}, nil, noon)
 		return nil
 	})
@@ -107,7 +105,6 @@ func TestAnotherServerGivesASlotOfAnotherGroup(t *testing.T) {
 				t.Helper()
 				if _, err := g.Give(t.Context(), group, []string{other}, store.Term{}, func(s *slots.State) error {
 					s.UpdateQueue(agents("a1=1"), noon)
-					s.Confirm(time.Now(), time.Time{})
 					granted = len(s.Grant(slots.Policy{Group: group, Slots: 1}, fleet("a1"), noon))
 					return nil
 				}); err != nil {

@@ -193,7 +193,6 @@ func (h *history) ask(id string) (got bool) {
 	now := h.now
 	err := h.change(func(s *slots.State) error {
 		before = *s
-		s.Confirm(time.Now(), time.Time{})
 		wait = s.Ask(client(id), h.policy, h.nodes, now)
 		if held := before.Holder(id) != nil; wait == nil && !held {
 			h.judge(before, *s, id, now)
@@ -294,7 +293,6 @@ func (h *history) lead() {
 		}
 		s.UpdateQueue(requests, h.now)
 		before := *s
-		s.Confirm(time.Now(), time.Time{})
 		for _, c := range s.Grant(h.policy, h.nodes, h.now) {
 			if node := h.nodes[c.ID]; h.policy.OneZoneAtATime && h.otherZone(before, node) || h.tooMany(before, c.ID) || before.Request(c.ID) == nil || before.Request(c.ID).Paused {
 				h.fail("%s gets a slot, and may not: %+v", c.ID, before)

@@ -53,27 +53,23 @@ type State struct {
 // beside is what a decision uses in addition to the stored record.
 type beside struct {
 	elsewhere map[string]otherSlot // slots of other groups, by the ID of the client
-	// due is since when a slot may be free: when this process learned that the record has lost a client.
-	// confirmed is the moment up to which all changes of Nodes are known.
-	due, confirmed time.Time
+	// confirmed is the moment up to which all changes of Nodes are known. due is since when requests are due, by the ID
+	// of the client.
+	confirmed time.Time
+	due       map[string]time.Time // nil if Nodes need no confirmation
 }
 
-// Confirm sets the moment up to which all changes of Nodes are known. No slot is given before Nodes are known up to
-// due, and up to when the record lost a client: only then do they say whether another host may reboot now.
-func (s *State) Confirm(confirmed, due time.Time) {
-	s.confirmed = confirmed
-	if due.After(s.due) {
-		s.due = due
-	}
+// Confirm sets the moment up to which all changes of Nodes are known, and since when requests are due: nothing else
+// makes them wait. A request that is not due, or later than the Nodes, gets no slot: the Nodes do not say yet whether
+// another host may reboot now.
+func (s *State) Confirm(confirmed time.Time, due map[string]time.Time) {
+	s.confirmed, s.due = confirmed, due
 }
 
-// lost reports whether a later State lacks a client of this one. Its slot may be free, or another client be the next.
-func (s *State) lost(later *State) bool {
-	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return later.Holder(h.ID) == nil || later.Holder(h.ID).Number != h.Number }) ||
-		slices.ContainsFunc(s.Waiting, func(r Request) bool {
-			waits, held := later.Request(r.ID), later.Holder(r.ID)
-			return (waits == nil || waits.Number != r.Number) && (held == nil || held.Number != r.Number)
-		})
+// unconfirmed reports whether the Nodes are not known up to the moment when a request was due.
+func (s *State) unconfirmed(r Request) bool {
+	due, is := s.due[r.ID]
+	return s.due != nil && (!is || s.confirmed.Before(due))
 }
 
 // otherSlot is a slot of another group.

@@ -56,7 +56,7 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	var before, after slots.State
 	var granted []slots.Client
 	err = c.give(ctx, change.Group, term, func(s *slots.State) error {
-		s.Confirm(f.confirmed, f.due)
+		s.Confirm(f.Confirmed, f.due(change.Group))
 		before = *s
 		if confirmed.Adopted, err = c.confirmAdopted(ctx, change.Adopted, nodes); err != nil {
 			return err
@@ -264,12 +264,13 @@ func (c *Controller) block(pod podcache.Pod, message string) {
 	c.changed.Send()
 }
 
-// forget removes the records of pods that need no eviction any more.
-func (c *Controller) forget(emptying map[string]Emptying) {
+// made records since when requests are due, and removes the records of pods that need no eviction any more.
+func (c *Controller) made(d Decision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.due = d.Due
 	for name, b := range c.blocked {
-		if !slices.ContainsFunc(emptying[b.Node].Left, func(pod podcache.Pod) bool { return pod.Name == name && pod.UID == b.UID && !pod.Deleting }) {
+		if !slices.ContainsFunc(d.Emptying[b.Node].Left, func(pod podcache.Pod) bool { return pod.Name == name && pod.UID == b.UID && !pod.Deleting }) {
 			delete(c.blocked, name)
 			c.log.Info("pod is no longer in the way of a reboot", "pod", name, "node", b.Node)
 		}

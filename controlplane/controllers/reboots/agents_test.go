@@ -357,8 +357,8 @@ func TestAHostIsToldOnceWhyItWaits(t *testing.T) {
 				t.Errorf("slot of %s = %s, want who holds it", name, describe(slot))
 			}
 		}
-		if got := c.Report().Writes.Stored; got != 4 {
-			t.Errorf("%d writes, want one of the group and one for each Node", got)
+		if got := c.Report().Writes.Stored; got != 5 {
+			t.Errorf("%d writes, want two of the group, for the requests and the slot, and one for each Node", got)
 		}
 	})
 }
@@ -411,8 +411,8 @@ func TestManyWaitingHostsCostFewWrites(t *testing.T) {
 			names = names[1:]
 			time.Sleep(soon)
 		}
-		// Each reboot writes the group, twice the Node of the host, and the Nodes of the first waiting hosts.
-		if got, want := c.Report().Writes.Stored-begun, (hosts-20)*(3+named); got > uint64(want) {
+		// Each reboot writes the group and the Node of the host twice, and the Nodes of the first waiting hosts.
+		if got, want := c.Report().Writes.Stored-begun, (hosts-20)*(4+named); got > uint64(want) {
 			t.Errorf("%d writes for %d reboots, want at most %d", got, hosts-20, want)
 		}
 	})

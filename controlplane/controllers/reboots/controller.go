@@ -77,7 +77,7 @@ type Controller struct {
 
 	mu       sync.Mutex // guards the fields below
 	policies Policies
-	since    time.Time          // of the policies
+	due      map[string]Due     // of the last decision
 	blocked  map[string]Blocked // by pod; only pods whose eviction this server has requested
 }
 
@@ -93,7 +93,7 @@ func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podc
 	evicter, _ := s.(store.Evicter)
 	c := &Controller{
 		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), self: self,
-		log: log.With("component", Name), policies: policies, since: time.Now(), blocked: map[string]Blocked{},
+		log: log.With("component", Name), policies: policies, due: map[string]Due{}, blocked: map[string]Blocked{},
 	}
 	c.nodes = store.NewTable(store.Nodes, taker(zoneLabels), c.changed.Send)
 	c.Executor = executor.New(executor.Job[Action]{
@@ -109,7 +109,7 @@ func (c *Controller) Nodes() store.Follower { return c.nodes }
 // SetPolicies applies a changed configuration.
 func (c *Controller) SetPolicies(policies Policies) {
 	c.mu.Lock()
-	c.policies, c.since = policies, time.Now()
+	c.policies = policies
 	c.mu.Unlock()
 	c.reread.Send()
 }
@@ -129,7 +129,7 @@ func (c *Controller) policy(group string) (slots.Policy, error) {
 func (c *Controller) facts(now time.Time) (Facts, error) {
 	f := Facts{Groups: map[string]slots.Known{}, Object: c.groups.Object}
 	c.mu.Lock()
-	f.Policies, f.Blocked, f.due = maps.Clone(c.policies), maps.Clone(c.blocked), c.since
+	f.Policies, f.Blocked, f.Due = maps.Clone(c.policies), maps.Clone(c.blocked), c.due
 	c.mu.Unlock()
 	unread := false
 	for group := range f.Policies {
@@ -140,7 +140,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	if err != nil {
 		return f, fmt.Errorf("%w: %w", controlplane.ErrUnavailable, err)
 	}
-	f.confirmed = fresh.Confirmed
+	f.Confirmed = fresh.Confirmed
 	f.Restored = !fresh.Restored.IsZero() && now.Sub(fresh.Restored) < restoredTime
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
@@ -188,15 +188,20 @@ func (c *Controller) all(now time.Time) (Facts, error) {
 // Request requests a slot for a FleetLock client. If both results are nil, the client has a slot. The Nodes must be
 // known up to this request: it waits for that, for up to confirmTime.
 func (c *Controller) Request(ctx context.Context, group, id string) (wait *slots.Wait, err error) {
-	for asked := time.Now(); ; {
-		wait, err = c.request(ctx, group, id, asked)
-		if err != nil || wait == nil || wait.Reason != slots.Unconfirmed || time.Since(asked) >= confirmTime {
-			return wait, err
-		}
+	asked := time.Now()
+	wait, err = c.request(ctx, group, id, asked)
+	if err != nil || wait == nil || wait.Reason != slots.Unconfirmed {
+		return wait, err
+	}
+	for time.Since(asked) < confirmTime {
 		if err := bounded.Sleep(ctx, store.ConfirmInterval/2); err != nil {
 			return nil, err
 		}
+		if fresh, err := c.contact.Fresh(time.Now(), c.nodes); err != nil || !fresh.Confirmed.Before(asked) {
+			break
+		}
 	}
+	return c.request(ctx, group, id, asked)
 }
 
 // request makes one attempt of a request that was made at a time.
@@ -219,7 +224,7 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 		if had && f.Restored && (len(s.Holders) > p.Slots || f.unseen(group)) {
 			return errRestored
 		}
-		s.Confirm(f.confirmed, slices.MaxFunc([]time.Time{f.due, asked}, time.Time.Compare))
+		s.Confirm(f.Confirmed, Due{id: asked})
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())
 		return nil
 	})
@@ -382,7 +387,7 @@ func (c *Controller) decide(now time.Time) ([]Action, time.Time, error) {
 		return nil, time.Time{}, err
 	}
 	d := Decide(f, now)
-	c.forget(d.Emptying)
+	c.made(d)
 	for _, h := range f.held() {
 		if host := f.Hosts[h.Node]; host.released() && now.Sub(host.SlotSince) < time.Second {
 			c.reread.Send() // another server is freeing the slot for a person

@@ -29,10 +29,11 @@ type Facts struct {
 	// Restored reports that the store went back to an earlier state. A host that reboots may have had a slot
 	// that the record does not have any more.
 	Restored bool
-	// confirmed is the moment up to which all changes of Nodes are known. Only if it is after due, and after a slot has
-	// become free, may a host get one. due is since when the policies apply.
-	confirmed, due time.Time
-	Object         func(group string) string // returns KIND/NAME of a group's object
+	// Confirmed is the moment up to which all changes of Nodes are known. Due is from the decision before. A request
+	// gets a slot if it was due before Confirmed, or if Due is nil.
+	Confirmed time.Time
+	Due       map[string]Due
+	Object    func(group string) string // returns KIND/NAME of a group's object
 }
 
 // nodes returns the Nodes in the format of package slots.
@@ -46,6 +47,17 @@ func (f Facts) nodes() slots.Nodes {
 	return nodes
 }
 
+// Due is since when requests of a group wait for nothing but the confirmation of Nodes, by the ID of the client.
+type Due map[string]time.Time
+
+// due returns the requests of a group that are due.
+func (f Facts) due(group string) Due {
+	if due, decided := f.Due[group]; decided || f.Due == nil {
+		return due
+	}
+	return Due{}
+}
+
 // Decision has the actions that are due now, and the reasons.
 type Decision struct {
 	Changes   []Change
@@ -53,6 +65,8 @@ type Decision struct {
 	Evictions []Eviction
 	// Verdicts are the decisions about waiting requests, by group.
 	Verdicts map[string][]slots.Verdict
+	// Due is since when requests are due, by group.
+	Due map[string]Due
 	// Emptying has the Nodes that are being emptied, by name.
 	Emptying map[string]Emptying
 	// Next is when the decision may change although the facts do not; zero if never.
@@ -64,22 +78,19 @@ type Step struct{ Action, Reason string }
 
 // Decide returns the actions that are due now.
 func Decide(f Facts, now time.Time) Decision {
-	d := Decision{Verdicts: map[string][]slots.Verdict{}, Emptying: map[string]Emptying{}}
+	d := Decision{Verdicts: map[string][]slots.Verdict{}, Due: map[string]Due{}, Emptying: map[string]Emptying{}}
 	nodes, held, ahead := f.nodes(), f.held(), outlook{waits: map[string]*slots.Wait{}, groups: map[string]slots.State{}}
 	for _, group := range slices.Sorted(maps.Keys(f.Policies)) {
 		k, p := f.Groups[group], f.Policies[group]
 		k.State = k.Beside(f.others(group))
-		k.Confirm(f.confirmed, f.due)
+		k.Confirm(f.Confirmed, f.due(group))
 		c, after := f.change(k, p, nodes, held, now)
 		if k.Err != nil {
 			after = k.State
 		} else if len(c.Steps) > 0 {
 			d.Changes = append(d.Changes, c)
 		}
-		d.Verdicts[group] = k.State.Plan(p, nodes, now, "")
-		if slices.ContainsFunc(d.Verdicts[group], func(v slots.Verdict) bool { return v.Wait != nil && v.Wait.Reason == slots.Unconfirmed }) {
-			d.soon(now.Add(store.ConfirmInterval))
-		}
+		d.judge(group, k.State.Plan(p, nodes, now, ""), f.due(group), now)
 		ahead.add(after, p, nodes, now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
@@ -88,6 +99,21 @@ func Decide(f Facts, now time.Time) Decision {
 		}
 	}
 	return d
+}
+
+// judge records the verdicts of a group, and since when its requests are due. It is called with those that were due
+// before.
+func (d *Decision) judge(group string, verdicts []slots.Verdict, before Due, now time.Time) {
+	d.Verdicts[group], d.Due[group] = verdicts, Due{}
+	for _, v := range verdicts {
+		unconfirmed := v.Wait != nil && v.Wait.Reason == slots.Unconfirmed
+		if unconfirmed {
+			d.soon(now.Add(store.ConfirmInterval))
+		}
+		if v.Wait == nil || unconfirmed {
+			d.Due[group][v.ID] = cmp.Or(before[v.ID], now)
+		}
+	}
 }
 
 // outlook is the state of all requests after the due changes of the groups. Answers on Nodes are for that
@@ -105,12 +131,17 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 			o.waits[h.ID] = nil
 		}
 	}
-	detailed := 0
+	detailed, soon := 0, (*slots.Wait)(nil)
 	for _, v := range after.Plan(p, nodes, now, "") {
 		if v.Type != slots.Agent {
 			continue
 		}
-		if v.Wait != nil && v.Wait.Reason != slots.Paused {
+		if v.Wait != nil && v.Wait.Reason == slots.Unconfirmed {
+			soon = v.Wait // it gets a slot in a moment: the younger ones are told then who holds it
+		}
+		if soon != nil {
+			v.Wait = soon
+		} else if v.Wait != nil && v.Wait.Reason != slots.Paused {
 			if detailed++; detailed > mostDetailed {
 				v.Wait = &slots.Wait{Reason: slots.Queued, Message: slots.OlderFirst}
 			}

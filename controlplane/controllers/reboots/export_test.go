@@ -7,9 +7,11 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// Due returns the actions that are due.
-func (c *Controller) Due(now time.Time) ([]Action, error) {
+// Actions returns the actions that are due once the Nodes are confirmed.
+func (c *Controller) Actions(now time.Time) ([]Action, error) {
+	c.due = nil
 	due, _, err := c.decide(now)
+	c.due = nil
 	return due, err
 }
 

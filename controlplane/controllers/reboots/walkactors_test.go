@@ -104,7 +104,7 @@ func nameOf(a reboots.Action) string {
 func late() time.Time { return time.Now().Add(time.Hour) }
 
 func due(c *reboots.Controller) []reboots.Action {
-	actions, err := c.Due(late())
+	actions, err := c.Actions(late())
 	if err != nil {
 		panic(err)
 	}
