@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,48 +10,42 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
 
-// term is a Term as etcd compares it. A restored backup may use its revision for another key, but
-// not its etcd lease, whose ID is random.
-type term struct {
-	path   string // PREFIX/elections/CONTROLLER
-	create int64  // revision of the key
-	lease  clientv3.LeaseID
+// A leader writes its record at PREFIX/elections/CONTROLLER again and again, and other candidates see it change. The
+// record has no etcd lease: everybody can keep an etcd lease alive.
+
+// record is the record of a term.
+type record struct {
+	store.Leader
+	// Term is a random text, so that each term has another record, also after a backup was restored.
+	Term string `json:"term"`
+	// Seconds is how long the term lasts after the record was last written.
+	Seconds int64 `json:"seconds"`
 }
 
-// tokenFormat is the format of Term.Token.
-const tokenFormat = "%d-%016x"
+// term is a Term as etcd compares it.
+type term struct {
+	path  string // of the record
+	value string // the record as JSON, which is Term.Token
+}
 
-// token returns the text that parse reads.
-func (t term) token() string { return fmt.Sprintf(tokenFormat, t.create, uint64(t.lease)) }
+func (f *Fleet) termOf(of store.Term) term {
+	return term{f.electionPath(of.Controller), of.Token}
+}
 
-// comparisons returns the comparisons of a transaction that fail once the term has ended.
-func (t term) comparisons() []clientv3.Cmp {
-	return []clientv3.Cmp{
-		clientv3.Compare(clientv3.CreateRevision(t.path), "=", t.create),
-		clientv3.Compare(clientv3.LeaseValue(t.path), "=", t.lease),
-	}
+// comparison is that of a transaction that fails once the term has ended.
+func (t term) comparison() clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(t.path), "=", t.value)
 }
 
 // matches reports whether the found key belongs to the term.
 func (t term) matches(found []*mvccpb.KeyValue) bool {
-	return len(found) == 1 && found[0].CreateRevision == t.create && found[0].Lease == int64(t.lease)
-}
-
-// parse decodes a Term; ErrInvalid.
-func (f *Fleet) parse(of store.Term) (term, error) {
-	t, lease := term{path: f.electionPath(of.Controller)}, uint64(0)
-	if _, err := fmt.Sscanf(of.Token, tokenFormat, &t.create, &lease); err != nil {
-		return term{}, fmt.Errorf("%w: term %q does not belong to this store", controlplane.ErrInvalid, of.Token)
-	}
-	t.lease = clientv3.LeaseID(lease)
-	return t, nil
+	return len(found) == 1 && string(found[0].Value) == t.value
 }
 
 // electionPath returns the key of a controller's leader.
@@ -58,124 +53,109 @@ func (f *Fleet) electionPath(controller string) string {
 	return f.o.Prefix + "/elections/" + controller
 }
 
-// Elect stores the candidate's name under a new etcd lease, unless there is a leader.
+// Elect stores a record of the candidate, unless there is a leader.
 func (f *Fleet) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
 	if err := store.CheckElect(controller, candidate, ttl); err != nil {
 		return store.Term{}, store.Leader{}, err
 	}
-	var won store.Term
+	won := store.Term{Controller: controller, Candidate: candidate, TTL: ttl}
 	var leader store.Leader
 	err := f.callElection(ctx, "elect", "write", controller, func(ctx context.Context, c *conn, path string) error {
-		_, kv, err := c.read(ctx, path)
-		if !errors.Is(err, controlplane.ErrNotFound) {
-			if err == nil {
-				leader, err = parseLeader(kv)
-			}
+		revision := int64(0)
+		header, kv, err := c.read(ctx, path)
+		switch {
+		case errors.Is(err, controlplane.ErrNotFound):
+		case err != nil:
 			return err
+		default:
+			if now, err := f.leaderIn(controller, header, kv); err != nil || now != (store.Leader{}) {
+				leader = now
+				return err
+			}
+			revision = kv.ModRevision
 		}
-		won, leader, err = c.elect(ctx, path, store.Term{Controller: controller, Candidate: candidate, TTL: ttl})
+		won.Token, leader, err = f.elect(ctx, c, path, revision, won)
 		return err
 	})
-	if err != nil {
-		return store.Term{}, store.Leader{}, err
+	if err != nil || won.Token == "" {
+		return store.Term{}, leader, err
 	}
 	return won, leader, nil
 }
 
-// elect stores a leader if there was none. If another candidate was faster, it returns that one.
-func (c *conn) elect(ctx context.Context, path string, won store.Term) (store.Term, store.Leader, error) {
-	leader := store.Leader{Candidate: won.Candidate, Since: time.Now().UTC().Truncate(time.Second)}
-	value, err := json.Marshal(leader)
+// elect stores a record, and returns it. If another candidate was faster, it returns that one as the leader.
+func (f *Fleet) elect(ctx context.Context, c *conn, path string, revision int64, won store.Term) (string, store.Leader, error) {
+	r := record{store.Leader{Candidate: won.Candidate, Since: time.Now().UTC().Truncate(time.Second)}, rand.Text(), int64(won.TTL / time.Second)}
+	value, err := json.Marshal(r)
 	if err != nil {
-		return store.Term{}, store.Leader{}, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+		return "", store.Leader{}, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
-	lease, err := newGrant(ctx, c, won.TTL)
-	if err != nil {
-		return store.Term{}, store.Leader{}, err
-	}
-	answer, err := c.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(path), "=", 0)).
-		Then(clientv3.OpPut(path, string(value), clientv3.WithLease(lease))).Else(clientv3.OpGet(path)).Commit()
+	answer, err := c.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(path), "=", revision)).
+		Then(clientv3.OpPut(path, string(value))).Else(clientv3.OpGet(path)).Commit()
 	switch {
-	case err != nil: // the etcd lease ends by itself
-		return store.Term{}, store.Leader{}, err
+	case err != nil:
+		return "", store.Leader{}, err
 	case answer.Succeeded:
-		won.Token = term{create: answer.Header.Revision, lease: lease}.token()
-		return won, leader, nil
+		return string(value), r.Leader, nil
 	}
-	_ = c.revoke(ctx, lease) // if that fails, it ends by itself
-	leader, err = parseLeader(answer.Responses[0].GetResponseRange().GetKvs()[0])
-	return store.Term{}, leader, err
+	found := answer.Responses[0].GetResponseRange().GetKvs()
+	if len(found) == 0 { // it was faster, and has resigned
+		return "", store.Leader{}, nil
+	}
+	leader, err := f.leaderIn(won.Controller, answer.Header, found[0])
+	return "", leader, err
 }
 
-// parseLeader decodes the leader; ErrInvalid.
-func parseLeader(kv *mvccpb.KeyValue) (store.Leader, error) {
-	var leader store.Leader
-	err := json.Unmarshal(kv.Value, &leader)
-	if err == nil && leader.Candidate == "" {
+// leaderIn returns the leader in a record; the zero value if its term has ended, ErrInvalid if the term lasts and the
+// record cannot be read.
+func (f *Fleet) leaderIn(controller string, header *etcdserverpb.ResponseHeader, kv *mvccpb.KeyValue) (store.Leader, error) {
+	var r record
+	err := json.Unmarshal(kv.Value, &r)
+	if err == nil && r.Candidate == "" {
 		err = errors.New("no candidate is named")
 	}
-	if err != nil {
+	ttl := time.Duration(r.Seconds) * time.Second
+	if ttl <= 0 || ttl > longestTerm {
+		ttl = longestTerm
+	}
+	switch {
+	case !f.sightings.Alive(controller, versionOf(header.ClusterId, kv).String(), ttl):
+		return store.Leader{}, nil
+	case err != nil:
 		return store.Leader{}, fmt.Errorf("%w: %w: %w: delete %s in the store", controlplane.ErrInvalid, store.ErrUnreadable, err, kv.Key)
 	}
-	return leader, nil
+	return r.Leader, nil
 }
 
-// Extend renews the etcd lease, and then checks that the key still belongs to it: a person may have
-// deleted the key.
+// longestTerm bounds the duration in a record.
+const longestTerm = time.Minute
+
+// Extend stores the same record again, which other candidates see.
 func (f *Fleet) Extend(ctx context.Context, of store.Term) error {
-	t, err := f.parse(of)
-	if err != nil {
-		return fmt.Errorf("extend term of %q: %w", of.Controller, err)
-	}
 	return f.callElection(ctx, "extend", "write", of.Controller, func(ctx context.Context, c *conn, path string) error {
-		if alive, err := keepAlive(ctx, c, t.lease); err != nil || !alive {
-			return orDeposed(err)
-		}
-		_, kv, err := c.read(ctx, path)
-		if errors.Is(err, controlplane.ErrNotFound) || err == nil && !t.matches([]*mvccpb.KeyValue{kv}) {
-			return store.ErrDeposed
-		}
+		_, err := f.swap(ctx, c, nil, nil, of, clientv3.OpPut(path, of.Token))
 		return err
 	})
 }
 
-// orDeposed returns err; if it is nil, the error of a term that has ended.
-func orDeposed(err error) error {
-	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return store.ErrDeposed
-	}
-	return err
-}
-
-// Resign revokes the etcd lease, and so deletes the leader's key. No other key belongs to the etcd
-// lease.
+// Resign deletes the record.
 func (f *Fleet) Resign(ctx context.Context, of store.Term) error {
-	t, err := f.parse(of)
-	if err != nil {
-		return fmt.Errorf("resign from %q: %w", of.Controller, err)
-	}
-	return f.callElection(ctx, "resign", "write", of.Controller, func(ctx context.Context, c *conn, _ string) error {
-		err := c.revoke(ctx, t.lease)
-		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	return f.callElection(ctx, "resign", "write", of.Controller, func(ctx context.Context, c *conn, path string) error {
+		_, err := f.swap(ctx, c, nil, nil, of, clientv3.OpDelete(path))
+		if errors.Is(err, store.ErrDeposed) {
 			return nil
 		}
 		return err
 	})
 }
 
-// revoke revokes an etcd lease, which deletes all its keys.
-func (c *conn) revoke(ctx context.Context, lease clientv3.LeaseID) error {
-	_, err := c.leases.LeaseRevoke(ctx, &etcdserverpb.LeaseRevokeRequest{ID: int64(lease)})
-	return rpctypes.Error(err)
-}
-
 // Leader reads the leader.
 func (f *Fleet) Leader(ctx context.Context, controller string) (store.Leader, error) {
 	var leader store.Leader
 	err := f.callElection(ctx, "get", "read", controller, func(ctx context.Context, c *conn, path string) error {
-		_, kv, err := c.read(ctx, path)
+		header, kv, err := c.read(ctx, path)
 		if err == nil {
-			leader, err = parseLeader(kv)
+			leader, err = f.leaderIn(controller, header, kv)
 		} else if errors.Is(err, controlplane.ErrNotFound) {
 			err = nil
 		}

@@ -27,12 +27,10 @@ type Fleet struct {
 	o                Options
 	dialer, election *dialer
 	newest           newest
+	sightings        store.Sightings
 }
 
-var (
-	_ store.Store      = (*Fleet)(nil)
-	_ store.LeaseEnder = (*Fleet)(nil)
-)
+var _ store.Store = (*Fleet)(nil)
 
 // NewFleet returns a Fleet that is not connected yet. It returns an error for invalid Options.
 func NewFleet(o Options) (*Fleet, error) {
@@ -130,7 +128,7 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		if changed.ModRevision, err = f.write(ctx, c, path, kv, header.Revision, pre, others, then); err != nil {
 			return err
 		}
-		after.SetResourceVersion(stateOf(header.ClusterId, changed))
+		after.SetResourceVersion(versionOf(header.ClusterId, changed).String())
 		stored = after
 		return nil
 	})
@@ -210,7 +208,7 @@ func (c *conn) read(ctx context.Context, path string) (*etcdserverpb.ResponseHea
 // read decodes an object.
 func read(kind store.Kind, name string, cluster uint64, kv *mvccpb.KeyValue) (store.Object, error) {
 	left := controlplane.MostValues
-	o, err := kind.Decode(name, kv.Value, stateOf(cluster, kv), &left)
+	o, err := kind.Decode(name, kv.Value, versionOf(cluster, kv).String(), &left)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
@@ -246,14 +244,10 @@ var errChanged = fmt.Errorf("%w: another client has changed or deleted it", cont
 // and the term, if given, has not ended. It returns the new revision. With ErrConflict or
 // ErrDeposed, nothing was changed.
 func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, compare []clientv3.Cmp, of store.Term, then ...clientv3.Op) (int64, error) {
-	var held term
+	held := f.termOf(of)
 	var otherwise []clientv3.Op
 	if of != (store.Term{}) {
-		var err error
-		if held, err = f.parse(of); err != nil {
-			return 0, err
-		}
-		compare = append(compare, held.comparisons()...)
+		compare = append(compare, held.comparison())
 		otherwise = append(otherwise, clientv3.OpGet(held.path))
 	}
 	var answer *clientv3.TxnResponse

@@ -3,6 +3,8 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -133,9 +135,10 @@ func (l *leases) forget(id clientv3.LeaseID) {
 }
 
 // newGrant requests an etcd lease. A server may grant a longer TTL: the minimum is about two
-// seconds.
+// seconds. Its ID is random, because everybody who knows it can keep the etcd lease alive.
 func newGrant(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
-	answer, err := c.leases.LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: int64((ttl + time.Second - 1) / time.Second)})
+	request := &etcdserverpb.LeaseGrantRequest{ID: 1 + rand.Int64N(math.MaxInt64), TTL: int64((ttl + time.Second - 1) / time.Second)}
+	answer, err := c.leases.LeaseGrant(ctx, request)
 	if err != nil {
 		return clientv3.NoLease, fmt.Errorf("grant an etcd lease: %w", rpctypes.Error(err))
 	}

@@ -2,15 +2,11 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"hostler.io/hostler/controlplane"
@@ -80,27 +76,6 @@ func (f *Fleet) revision(ctx context.Context, operation, folder string) (positio
 		return err
 	})
 	return at, err
-}
-
-// LeaseEnded reads whether the etcd lease still exists that the Lease's agent has attached to it.
-// Someone who deletes the Lease does not end the etcd lease.
-func (f *Fleet) LeaseEnded(ctx context.Context, last store.Object) (bool, error) {
-	id, known := leaseIn(last.GetResourceVersion())
-	if !known {
-		return false, nil
-	}
-	ended := false
-	err := f.call(ctx, "read etcd lease of", "read", store.Leases, last.GetName(), func(ctx context.Context, c *conn, _ string) error {
-		answer, err := c.leases.LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(id)})
-		switch err = rpctypes.Error(err); {
-		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			ended, err = true, nil
-		case err == nil:
-			ended = answer.TTL < 0
-		}
-		return err
-	})
-	return ended, err
 }
 
 // progress proves how recent the reports of a watch are. It reads the revision of the store, and
@@ -207,26 +182,4 @@ func (p *progress) confirm() bool {
 func (w *watching) requestProgress() {
 	// Recv returns the error of a failed Send.
 	_ = w.stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}})
-}
-
-// stateOf returns the version of an object: that of its key, and the etcd lease of the key.
-func stateOf(cluster uint64, kv *mvccpb.KeyValue) string {
-	v := versionOf(cluster, kv).String()
-	if kv.Lease != 0 {
-		v += fmt.Sprintf(leaseFormat, uint64(kv.Lease))
-	}
-	return v
-}
-
-// leaseFormat is the last part of the version of an object with an etcd lease.
-const leaseFormat = "/%016x"
-
-// leaseIn returns the etcd lease in the version of an object; false if it has none.
-func leaseIn(version string) (clientv3.LeaseID, bool) {
-	_, text, found := strings.Cut(version, "/")
-	var id uint64
-	if _, err := fmt.Sscanf("/"+text, leaseFormat, &id); !found || err != nil {
-		return clientv3.NoLease, false
-	}
-	return clientv3.LeaseID(id), true
 }

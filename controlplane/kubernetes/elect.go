@@ -32,12 +32,6 @@ type ownTerm struct {
 
 func (t ownTerm) ended() bool { return t.resigned || !time.Now().Before(t.until) }
 
-// observation is when the Lease of a controller was last seen to change.
-type observation struct {
-	version string
-	since   time.Time
-}
-
 // token identifies the term in a Lease.
 func token(lease *coordinationv1.Lease) string {
 	return fmt.Sprintf("%s/%d", lease.UID, orZero(lease.Spec.LeaseTransitions))
@@ -122,17 +116,8 @@ func (f *Fleet) begin(term string, t ownTerm) {
 // alive reports whether the controller has a leader: the Lease names one, and has changed within
 // its duration.
 func (f *Fleet) alive(controller string, lease *coordinationv1.Lease) bool {
-	if leader(lease) == (store.Leader{}) {
-		return false
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.elections[controller]
-	if s.version != lease.ResourceVersion {
-		f.elections[controller] = observation{lease.ResourceVersion, time.Now()}
-		return true
-	}
-	return time.Since(s.since) < time.Duration(orZero(lease.Spec.LeaseDurationSeconds))*time.Second
+	ttl := time.Duration(orZero(lease.Spec.LeaseDurationSeconds)) * time.Second
+	return leader(lease) != (store.Leader{}) && f.sightings.Alive(controller, lease.ResourceVersion, ttl)
 }
 
 // Elect writes the candidate into the Lease of the controller, unless there is a leader.

@@ -27,10 +27,11 @@ type Fleet struct {
 	scheme *runtime.Scheme
 	reads  readCache
 
-	mu        sync.Mutex             // guards the fields below
-	terms     map[string]ownTerm     // of this process, by token
-	elections map[string]observation // by controller
-	newest    string                 // resourceVersion of the last Ping; empty before the first
+	sightings store.Sightings
+
+	mu     sync.Mutex         // guards the fields below
+	terms  map[string]ownTerm // of this process, by token
+	newest string             // resourceVersion of the last Ping; empty before the first
 }
 
 var _ store.Store = (*Fleet)(nil)
@@ -50,7 +51,7 @@ func NewFleet(o Options) (*Fleet, error) {
 	all.relayed = true
 	return &Fleet{
 		client: client, all: all, scheme: scheme, reads: readCache{others: map[reference]time.Time{}, merges: map[string]bool{}, checking: make(chan struct{}, 1), checked: map[string]check{}},
-		terms: map[string]ownTerm{}, elections: map[string]observation{},
+		terms: map[string]ownTerm{},
 	}, nil
 }
 

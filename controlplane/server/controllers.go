@@ -69,7 +69,7 @@ func NewControllers(o Options, candidate string) *Controllers {
 				}
 				return reportOfNodes(s.nodes.Report(), evictions, pods.Unreadable(), !s.o.Store.EndsLeases())
 			},
-			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, s.nodes.LeaseScope(), s.nodes.Leases()}, readsPods},
+			follows: []follow{{store.Nodes, store.AllChanges, s.nodes.Nodes()}, {store.Leases, store.AllChanges, s.nodes.Leases()}, readsPods},
 			loops: []timed{
 				{lifecycle.Name, time.Minute + 3*time.Duration(o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run},
 				{"marks of pods", time.Minute, s.nodes.RunMarks},

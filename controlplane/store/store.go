@@ -134,14 +134,6 @@ type Store interface {
 	Close() error
 }
 
-// LeaseEnder is a Store that ends Leases itself. The rules for calls are those of Store.
-type LeaseEnder interface {
-	// LeaseEnded reports whether the store has ended this Lease, because it was not renewed for its
-	// duration. It does not report that of a Lease that someone has deleted: its host may still be
-	// alive, and create it again. last is the Lease as the store returned or reported it.
-	LeaseEnded(ctx context.Context, last Object) (bool, error)
-}
-
 // Scope says which changes Follow reports.
 type Scope int
 

@@ -19,7 +19,7 @@ import (
 // sign of life by the monotonic clock. Times in objects come from the clocks of hosts and prove
 // nothing.
 type Cache struct {
-	endsLeases    bool // the store deletes Leases of dead hosts: see store.Store
+	exact         bool // a Lease's duration counts, also if it is shorter than the grace period
 	zoneLabels    []string
 	changed       []loop.Signal
 	nodes, leases *store.Source
@@ -31,11 +31,11 @@ type Cache struct {
 	unreadable map[string]error
 }
 
-// NewCache returns an empty cache. endsLeases says whether the store deletes expired Leases. The
-// cache sends the signals after each change that can lead to another decision.
-func NewCache(endsLeases bool, zoneLabels []string, changed ...loop.Signal) *Cache {
+// NewCache returns an empty cache. With exact, a host is dead once its Lease's duration is over, also if that is shorter
+// than the grace period. The cache sends the signals after each change that can lead to another decision.
+func NewCache(exact bool, zoneLabels []string, changed ...loop.Signal) *Cache {
 	c := &Cache{
-		endsLeases: endsLeases, zoneLabels: zoneLabels, changed: changed,
+		exact: exact, zoneLabels: zoneLabels, changed: changed,
 		hosts: map[string]nodeEntry{}, lives: map[string]leaseEntry{}, unreadable: map[string]error{},
 	}
 	c.nodes, c.leases = store.NewSource(store.Nodes, nodeFollower{c}), store.NewSource(store.Leases, leaseFollower{c})
@@ -75,8 +75,7 @@ type Clock struct {
 // Hosts returns all hosts by name.
 //
 // suspects are hosts whose Lease has to be read before they count as dead, since their silence has
-// lasted long enough. The watch of Leases may be late, and a store that ends Leases does not report
-// that a Lease was created again (see store.Deletions). The result of the read is passed to Checked.
+// lasted long enough: the watch of Leases may be late. The result of the read is passed to Checked.
 // Until then the hosts count as alive.
 func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []string) {
 	c.mu.Lock()
@@ -102,37 +101,20 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []stri
 	return hosts, suspects
 }
 
-// Last returns what is known of a host's Lease, for the read of it; nil if there is none.
-func (c *Cache) Last(name string) *coordinationv1.Lease {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	l, known := c.lives[name]
-	if !known || l.version == "" && l.ended == "" {
-		return nil
-	}
-	lease := &coordinationv1.Lease{}
-	lease.Name, lease.ResourceVersion = name, l.ended
-	return lease
-}
-
 // Checked records a read of a host's Lease that was requested at a time. lease is nil if there is
-// none; then ended says whether the store has ended it, or it was deleted. An unreadable Lease counts
-// as a sign of life.
-func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Lease, ended bool, unreadable error) {
+// none. An unreadable Lease counts as a sign of life.
+func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Lease, unreadable error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.lives[name]
 	switch {
 	case lease != nil:
 		c.renew(lease)
-		l = c.lives[name]
 	case unreadable != nil:
 		c.recordUnreadable(name, unreadable)
 		c.send()
 		return
-	default:
-		l.deleted = l.deleted || !ended && l.ended != ""
 	}
+	l := c.lives[name]
 	l.checkedAt = asked
 	c.lives[name] = l
 	c.forget(name)
@@ -150,11 +132,6 @@ func (c *Cache) Recheck(name string) {
 	c.send()
 }
 
-// leaseSlack is how much longer than its duration a Lease may exist after the store answers again: the
-// store gives it its whole duration then, may have answered a while after the ping was sent, and ends
-// Leases at intervals.
-const leaseSlack = 5 * time.Second
-
 // Alive reports whether a host has given a sign of life since the store has answered without a gap. It
 // does not take the Ready of its Node for one, which may have been stored before that.
 func (c *Cache) Alive(name string, uid types.UID, fresh store.Fresh) bool {
@@ -164,15 +141,7 @@ func (c *Cache) Alive(name string, uid types.UID, fresh store.Fresh) bool {
 	if !known || n.host.UID != uid {
 		return false
 	}
-	l := c.lives[name]
-	switch {
-	case !n.heardAt.Before(fresh.Since), !l.heardAt.Before(fresh.Since):
-		return true
-	case c.endsLeases && l.proves():
-		// If the host were dead, the store would have ended its Lease, and the watch would have reported that.
-		return !fresh.Confirmed.Before(fresh.Since.Add(l.duration + leaseSlack))
-	}
-	return false
+	return !n.heardAt.Before(fresh.Since) || !c.lives[name].heardAt.Before(fresh.Since)
 }
 
 // unready returns the Nodes that are not ready, in no order, but no Node without a status.

@@ -98,33 +98,20 @@ func (c *checks) readAll(ctx context.Context, names []string) {
 func (c *checks) readOne(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
-	last, asked := c.cache.Last(name), time.Now()
+	asked := time.Now()
 	object, err := c.store.Get(ctx, store.Leases, name)
 	lease, _ := object.(*coordinationv1.Lease)
 	switch {
 	case err == nil:
-		c.cache.Checked(name, asked, lease, false, nil)
+		c.cache.Checked(name, asked, lease, nil)
 	case errors.Is(err, controlplane.ErrNotFound):
-		ended, err := c.ended(ctx, last)
-		if err != nil {
-			return err
-		}
-		c.cache.Checked(name, asked, nil, ended, nil)
+		c.cache.Checked(name, asked, nil, nil)
 	case errors.Is(err, controlplane.ErrInvalid):
-		c.cache.Checked(name, asked, nil, false, err)
+		c.cache.Checked(name, asked, nil, err)
 	default:
 		return err
 	}
 	return nil
-}
-
-// ended reports whether the store has ended a Lease. If its last state is not known, it has.
-func (c *checks) ended(ctx context.Context, last *coordinationv1.Lease) (bool, error) {
-	ender, able := c.store.(store.LeaseEnder)
-	if !able || last == nil {
-		return true, nil
-	}
-	return ender.LeaseEnded(ctx, last)
 }
 
 // finish records the result of a read.

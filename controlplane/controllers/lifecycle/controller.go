@@ -108,15 +108,6 @@ func (c *Controller) Nodes() store.Follower { return c.cache.Nodes() }
 // Leases returns the follower for the Leases of hosts.
 func (c *Controller) Leases() store.Follower { return c.cache.Leases() }
 
-// LeaseScope returns which changes of Leases the controller needs. If the store ends Leases, their
-// deletions are enough.
-func (c *Controller) LeaseScope() store.Scope {
-	if c.store.EndsLeases() {
-		return store.Deletions
-	}
-	return store.AllChanges
-}
-
 // Run decides about Nodes until ctx ends, and executes while Lead lasts. heartbeat receives the
 // result of each decision.
 func (c *Controller) Run(ctx context.Context, heartbeat func(error)) error {

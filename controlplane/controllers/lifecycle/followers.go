@@ -130,10 +130,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease) {
 	if !before.present || before.renewal != now.renewal {
 		now.signAt, now.checkedAt = time.Now(), time.Time{}
 		if known || c.synced[1] {
-			now.renewed = now.signAt
-		}
-		if before.present && !c.endsLeases { // otherwise renewals are not reported
-			now.heardAt = c.leases.ConfirmedAt()
+			now.renewed, now.heardAt = now.signAt, c.leases.ConfirmedAt()
 		}
 	}
 	c.lives[lease.Name] = now
@@ -149,8 +146,7 @@ func (f leaseFollower) Unreadable(name string, err error) {
 	f.recordUnreadable(name, err)
 }
 
-// recordUnreadable records a Lease that cannot be read. If the store ends Leases, it counts as
-// present. The caller has the lock.
+// recordUnreadable records a Lease that cannot be read. The caller has the lock.
 func (c *Cache) recordUnreadable(name string, err error) {
 	c.unreadable[store.Leases.Key(name)] = err
 	l := c.lives[name]
@@ -160,34 +156,22 @@ func (c *Cache) recordUnreadable(name string, err error) {
 }
 
 // Delete implements store.Follower.
-func (f leaseFollower) Delete(name string, last store.Object) {
+func (f leaseFollower) Delete(name string, _ store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.unreadable, store.Leases.Key(name))
-	f.end(name, last, true)
+	f.end(name)
 	f.forget(name)
 	f.send()
 }
 
-// end records that a Lease does not exist any more. observed reports that the watch has reported the
-// end: then it existed until now, also if nothing has reported that it was created again. The caller
-// has the lock.
-func (f leaseFollower) end(name string, last store.Object, observed bool) {
+// end records that a Lease does not exist any more. The caller has the lock.
+func (f leaseFollower) end(name string) {
 	l := f.lives[name]
-	if !l.present && !observed {
+	if !l.present {
 		return
 	}
-	l.present, l.observed, l.deleted = false, observed, false
-	l.version, l.renewal, l.ended, l.checkedAt = "", "", l.version, time.Time{}
-	if lease, ok := last.(*coordinationv1.Lease); ok {
-		l.ended = lease.ResourceVersion
-		if d := durationOf(lease.Spec.LeaseDurationSeconds); d > 0 {
-			l.duration = d
-		}
-	}
-	if f.endsLeases {
-		l.signAt = time.Now()
-	}
+	l.present, l.version, l.renewal, l.checkedAt = false, "", "", time.Time{}
 	f.lives[name] = l
 }
 
@@ -197,7 +181,7 @@ func (f leaseFollower) Synced() {
 	defer f.mu.Unlock()
 	for name, l := range f.lives {
 		if !l.listed {
-			f.end(name, nil, false)
+			f.end(name)
 		}
 		f.forget(name)
 	}

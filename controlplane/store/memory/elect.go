@@ -2,24 +2,18 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
 
-// current returns the term of a controller; nil if there is none. The caller holds mu.
-func (s *fleet) current(controller string) *election {
-	if e := s.elections[controller]; e != nil && (s.away || time.Now().Before(e.ends)) {
-		return e
-	}
-	return nil
-}
-
 // holds returns the record of the term; nil if the term has ended. The caller holds mu.
 func (s *fleet) holds(term store.Term) *election {
-	if e := s.current(term.Controller); e != nil && e.token == term.Token {
+	if e := s.elections[term.Controller]; e != nil && e.token == term.Token && e.leader != (store.Leader{}) {
 		return e
 	}
 	return nil
@@ -38,56 +32,96 @@ func (s *Store) callElection(ctx context.Context, c Call, name string, serve fun
 	return nil
 }
 
+// record reads the record of a controller; the zero value if there is none.
+func (s *Store) record(ctx context.Context, c Call, controller string) (election, error) {
+	var found election
+	err := s.callElection(ctx, c, controller, func() error {
+		if e := s.elections[controller]; e != nil {
+			found = *e
+		}
+		return nil
+	})
+	return found, err
+}
+
+// rewriteRecord replaces the record of a controller if it has that version.
+func (s *Store) rewriteRecord(ctx context.Context, c Call, controller string, version int64, next election) (election, error) {
+	err := s.callElection(ctx, c, controller, func() error {
+		stored := int64(0)
+		if e := s.elections[controller]; e != nil {
+			stored = e.version
+		}
+		if stored != version {
+			return fmt.Errorf("%w: another candidate was faster", controlplane.ErrConflict)
+		}
+		s.revision++
+		next.version = s.number()
+		if next.token == "" {
+			next.token = strconv.FormatInt(next.version, 10)
+		}
+		s.elections[controller] = &next
+		return nil
+	})
+	return next, err
+}
+
 // Elect implements store.Store.
 func (s *Store) Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (store.Term, store.Leader, error) {
 	if err := store.CheckElect(controller, candidate, ttl); err != nil {
 		return store.Term{}, store.Leader{}, err
 	}
-	if s.o.LocalTerms {
-		return s.electLocally(ctx, controller, candidate, ttl)
-	}
-	var term store.Term
-	var leader store.Leader
-	err := s.callElection(ctx, Elect, controller, func() error {
-		if e := s.current(controller); e != nil {
-			leader = e.leader
-			return nil
-		}
-		s.revision++
-		term = store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: strconv.FormatInt(s.number(), 10)}
-		leader = store.Leader{Candidate: candidate, Since: s.o.Now()}
-		s.elections[controller] = &election{leader: leader, token: term.Token, ttl: ttl, ends: time.Now().Add(ttl)}
-		return nil
-	})
+	e, err := s.record(ctx, Elect, controller)
 	if err != nil {
 		return store.Term{}, store.Leader{}, err
 	}
-	return term, leader, nil
+	if s.terms.alive(controller, e) {
+		return store.Term{}, e.leader, nil
+	}
+	sent := time.Now()
+	won, err := s.rewriteRecord(ctx, Elect, controller, e.version, election{leader: store.Leader{Candidate: candidate, Since: s.o.Now()}, ttl: ttl})
+	if errors.Is(err, controlplane.ErrConflict) {
+		if e, err = s.record(ctx, Elect, controller); err == nil && e.leader != (store.Leader{}) {
+			return store.Term{}, e.leader, nil
+		}
+	}
+	if err != nil {
+		return store.Term{}, store.Leader{}, err
+	}
+	term := store.Term{Controller: controller, Candidate: candidate, TTL: ttl, Token: won.token}
+	s.terms.lasts(term, sent)
+	return term, won.leader, nil
 }
 
 // Extend implements store.Store.
 func (s *Store) Extend(ctx context.Context, term store.Term) error {
-	if s.o.LocalTerms {
-		return s.extendLocally(ctx, term)
+	ctx, cancel, err := s.within(ctx, term)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", Extend, term.Controller, err)
 	}
-	return s.callElection(ctx, Extend, term.Controller, func() error {
+	defer cancel()
+	sent := time.Now()
+	err = s.callElection(ctx, Extend, term.Controller, func() error {
 		e := s.holds(term)
 		if e == nil {
 			return store.ErrDeposed
 		}
-		e.ends = time.Now().Add(term.TTL)
+		s.revision++
+		e.version = s.number()
 		return nil
 	})
+	if err == nil && !s.terms.lasts(term, sent) {
+		err = store.ErrDeposed
+	}
+	return err
 }
 
 // Resign implements store.Store.
 func (s *Store) Resign(ctx context.Context, term store.Term) error {
-	if s.o.LocalTerms {
-		return s.resignLocally(ctx, term)
-	}
+	s.terms.resign(term)
 	return s.callElection(ctx, Resign, term.Controller, func() error {
-		if s.holds(term) != nil {
-			delete(s.elections, term.Controller)
+		if e := s.holds(term); e != nil {
+			s.revision++
+			e.leader, e.version = store.Leader{}, s.number()
 		}
 		return nil
 	})
@@ -95,15 +129,9 @@ func (s *Store) Resign(ctx context.Context, term store.Term) error {
 
 // Leader implements store.Store.
 func (s *Store) Leader(ctx context.Context, controller string) (store.Leader, error) {
-	if s.o.LocalTerms {
-		return s.leaderLocally(ctx, controller)
+	e, err := s.record(ctx, Leader, controller)
+	if err != nil || !s.terms.alive(controller, e) {
+		return store.Leader{}, err
 	}
-	var leader store.Leader
-	err := s.callElection(ctx, Leader, controller, func() error {
-		if e := s.current(controller); e != nil {
-			leader = e.leader
-		}
-		return nil
-	})
-	return leader, err
+	return e.leader, nil
 }

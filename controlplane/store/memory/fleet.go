@@ -102,28 +102,25 @@ func (s *fleet) expire() {
 	s.endLeases(func(e *entry) bool { return !now.Before(e.ends) })
 }
 
-// EndLeases ends all Leases and terms, also of those who renew them. A member of etcd that led, was suspended and
+// EndLeases ends all Leases, also of those who renew them. A member of etcd that led, was suspended and
 // continues does that, since it has received no renewals meanwhile.
 func (s *fleet) EndLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endLeases(func(*entry) bool { return true })
-	clear(s.elections)
 }
 
 // endLeases removes the objects with a Lease that match, in the order of their paths. The caller holds mu.
 func (s *fleet) endLeases(match func(*entry) bool) {
 	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
 		if e := s.objects[path]; !e.ends.IsZero() && match(e) {
-			s.ended[s.version(e.revision)] = true
 			s.remove(path)
-			s.ended[s.version(s.revision)] = true // the version that a watch reports
 		}
 	}
 }
 
-// Away makes the store lose its leader, or find one again. Without a leader, no Lease and no term
-// ends. A new leader gives all of them their whole time again.
+// Away makes the store lose its leader, or find one again. Without a leader, no Lease ends. A new
+// leader gives all of them their whole time again.
 func (s *fleet) Away(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,16 +130,12 @@ func (s *fleet) Away(away bool) {
 	s.extend()
 }
 
-// extend gives all Leases and terms their whole time again. The caller holds mu.
+// extend gives all Leases their whole time again. The caller holds mu.
 func (s *fleet) extend() {
-	now := time.Now()
 	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
 		if e := s.objects[path]; e.ttl > 0 {
 			s.bind(e, e.ttl)
 		}
-	}
-	for _, e := range s.elections {
-		e.ends = now.Add(e.ttl)
 	}
 }
 
@@ -169,7 +162,7 @@ func (s *fleet) Snapshot() Snapshot {
 }
 
 // Restore replaces the content by that of a snapshot, and its revision: it goes back. Each Follow in
-// progress starts again with a list. Leases and terms of the snapshot get their whole time again.
+// progress starts again with a list. Leases of the snapshot get their whole time again.
 func (s *fleet) Restore(snapshot Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -84,13 +84,11 @@ type fleet struct {
 	elections map[string]*election
 	settings  map[string]store.Setting
 	history   history
-	away      bool            // no Lease and no term ends
-	ended     map[string]bool // Leases that have expired, by resourceVersion
+	away      bool // no Lease ends
 }
 
 var (
-	_ store.Store      = (*Store)(nil)
-	_ store.LeaseEnder = (*Store)(nil)
+	_ store.Store = (*Store)(nil)
 )
 
 // entry is a stored object.
@@ -106,8 +104,7 @@ type election struct {
 	leader store.Leader
 	token  string
 	ttl    time.Duration
-	ends   time.Time
-	// version changes with each write of the record; only with Options.LocalTerms.
+	// version changes with each write of the record.
 	version int64
 }
 
@@ -118,7 +115,6 @@ func New(o Options) *Store {
 	}
 	return &Store{Book: faulttest.NewBook[Call](), terms: newTerms(), epoch: new(int), fleet: &fleet{
 		o: o, objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
-		ended: map[string]bool{},
 	}}
 }
 
@@ -222,18 +218,6 @@ func (s *Store) Depose(controller string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.elections, controller)
-}
-
-// LeaseEnded implements store.LeaseEnder.
-func (s *Store) LeaseEnded(ctx context.Context, last store.Object) (bool, error) {
-	ended := false
-	err := s.call(ctx, Get, store.Leases, last.GetName(), func(Fault) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		ended = s.ended[last.GetResourceVersion()]
-		return nil
-	})
-	return ended, err
 }
 
 // read decodes an object. The caller holds mu.

@@ -170,17 +170,23 @@ func TestFaults(t *testing.T) {
 			t.Errorf("Update() beside another client's = %v, want %v", err, controlplane.ErrConflict)
 		}
 
-		term, _, err := s.Elect(t.Context(), "c", "a", 15*time.Second)
+		const ttl = 5 * time.Second
+		term, _, err := s.Elect(t.Context(), "c", "a", ttl)
 		if err != nil {
 			t.Fatal(err)
 		}
 		release, stalled := make(chan struct{}), make(chan error)
 		s.Inject(memory.Update, memory.Fault{Until: release, Times: 1})
 		go func() { stalled <- update(term) }()
-		time.Sleep(15 * time.Second)
+		for _, wins := range []bool{false, true} { // the other candidate sees the term, and that it is not extended
+			if next, _, err := s.Elect(t.Context(), "c", "b", ttl); err != nil || (next != store.Term{}) != wins {
+				t.Errorf("Elect() = %v, %v, want a term: %t", next, err, wins)
+			}
+			time.Sleep(ttl)
+		}
 		close(release)
 		if err := <-stalled; !errors.Is(err, store.ErrDeposed) {
-			t.Errorf("Update() that stalled until the term ended = %v, want %v", err, store.ErrDeposed)
+			t.Errorf("Update() that stalled until another leads = %v, want %v", err, store.ErrDeposed)
 		}
 
 		s.Inject(memory.Update, memory.Fault{LoseAnswer: true, Times: 1})

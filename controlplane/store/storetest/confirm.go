@@ -76,33 +76,6 @@ func checkConfirmed(b *bench) {
 	}
 }
 
-// checkLeaseEnded checks that a store which ends Leases knows which it has ended.
-func checkLeaseEnded(b *bench) {
-	ender, able := b.Store.(store.LeaseEnder)
-	if !able || !b.Store.EndsLeases() {
-		return
-	}
-	f := b.follow(store.Leases, store.Deletions)
-	f.until(synced, "") // a Lease that ends before the list is not reported
-	for _, c := range []struct {
-		what  string
-		lasts time.Duration
-		want  bool
-	}{{"that has expired", ttl, true}, {"that someone has deleted", time.Hour, false}} {
-		b.put(store.Leases, newLease("a", c.lasts))
-		if !c.want {
-			b.removed(store.Leases, "a")
-		}
-		last := f.until(deleted, "a").object
-		if last == nil {
-			b.Fatalf("no last state of a Lease %s", c.what)
-		}
-		if ended, err := ender.LeaseEnded(b.ctx, last); err != nil || ended != c.want {
-			b.Errorf("LeaseEnded() of a Lease %s = %v, %v, want %v", c.what, ended, err, c.want)
-		}
-	}
-}
-
 // removed deletes an object.
 func (b *bench) removed(kind store.Kind, name string) {
 	b.Helper()

@@ -68,7 +68,6 @@ func RunIn(t *testing.T, bubble func(*testing.T, func(*testing.T)), newBackend f
 		"a follow lists objects, then reports changes":                 func(b *bench) { checkFollow(b, store.Nodes) },
 		"a follow of metadata lists objects, then reports changes":     func(b *bench) { checkFollow(b, store.Nodes.Metadata()) },
 		"a follow confirms what it has reported":                       checkConfirmed,
-		"a lease that was deleted has not ended":                       checkLeaseEnded,
 		"a follow of deletions reports each":                           checkFollowDeletions,
 		"an object that cannot be read is reported, and stops nothing": checkUnreadable,
 		"an object whose name has several parts is like any other":     checkParts,
