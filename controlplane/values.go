@@ -5,6 +5,16 @@ package controlplane
 // 1,000 values.
 const MostValues = 1 << 18
 
+// MostHostObjects and MostHostBytes bound what a server takes of one host in a folder of etcd that the host may write:
+// twice what an agent writes.
+const (
+	MostHostObjects = 1000
+	MostHostBytes   = 2 << 20
+)
+
+// MostOwners is the maximum number of owners of an object on etcd.
+const MostOwners = 200
+
 // CountValues counts the commas in JSON text. values counts all commas; items counts those between
 // elements of arrays that are directly in the outermost object, as in a list.
 func CountValues(text []byte) (values, items int) {

@@ -20,9 +20,12 @@ import (
 // Follow reports all objects of a kind at one revision, and then each change. It lists again after
 // a compaction, on another connection, and if the cluster's revision went back.
 func (f *Fleet) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
-	fo := following{f, f.folder(kind), kind, scope, to}
+	fo := following{f, f.folder(kind), kind, scope, to, quota{}}
 	return f.dialer.watch(ctx, f.on("follow", "read", fo.folder), fo.once)
 }
+
+// surplusInterval is the time between two lists that take what was surplus of a host, and is not any more.
+const surplusInterval = 10 * time.Minute
 
 // following is a Follow in progress.
 type following struct {
@@ -31,6 +34,7 @@ type following struct {
 	kind   store.Kind
 	scope  store.Scope
 	to     store.Follower
+	quota  quota
 }
 
 // once follows over one connection. When the server has confirmed the watch, it stops late.
@@ -51,9 +55,13 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 	}
 	progress, ticker := f.newProgress(at), time.NewTicker(store.ConfirmInterval)
 	defer ticker.Stop()
+	listed := time.Now()
 	for {
 		select {
 		case <-ticker.C:
+			if time.Since(listed) > surplusInterval && f.quota.room() {
+				return errRestartWatch
+			}
 			if err := progress.ask(ctx, w, time.Now()); err != nil {
 				return err
 			}
@@ -102,10 +110,11 @@ func reached(answer *etcdserverpb.WatchResponse) int64 {
 
 // list reports all objects, page by page, and returns the position of the list.
 func (f following) list(ctx context.Context, c *conn) (position, error) {
-	at, asked := position{}, time.Now()
+	at, asked, most := position{}, time.Now(), int64(pageSize)
 	f.to.Begin()
+	clear(f.quota)
 	for begin := f.folder; begin != ""; {
-		answer, err := f.page(ctx, c, begin, at.revision)
+		answer, err := f.page(ctx, c, begin, at.revision, &most)
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			return at, errRestartWatch
 		}
@@ -120,7 +129,7 @@ func (f following) list(ctx context.Context, c *conn) (position, error) {
 			begin = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
 		}
 		for _, kv := range answer.Kvs {
-			f.set(at.cluster, kv)
+			f.set(at.cluster, kv, true)
 		}
 	}
 	f.to.Synced()
@@ -129,33 +138,38 @@ func (f following) list(ctx context.Context, c *conn) (position, error) {
 	return at, nil
 }
 
-// page reads a page that begins at a key, at a revision, or at the present one if that is 0. If the
-// objects are large, it reads a smaller page. If a single object is too large, it reads only its
-// key.
-func (f following) page(ctx context.Context, c *conn, begin string, revision int64) (*clientv3.GetResponse, error) {
+// page reads a page of at most so many objects that begins at a key, at a revision, or at the present
+// one if that is 0. If the objects are large, it reads a smaller page, and makes most smaller; it makes
+// it larger again slowly. If a single object is too large, it reads only its key.
+func (f following) page(ctx context.Context, c *conn, begin string, revision int64, most *int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
 	options := []clientv3.OpOption{clientv3.WithRange(clientv3.GetPrefixRangeEnd(f.folder)), clientv3.WithRev(revision)}
-	for most := int64(pageSize); ; most /= 10 {
-		answer, err := c.kv.Get(ctx, begin, append(options, clientv3.WithLimit(max(most, 1)))...)
+	for {
+		answer, err := c.kv.Get(ctx, begin, append(options, clientv3.WithLimit(*most))...)
 		switch {
 		case !tooLarge(err):
+			*most = min(pageSize, *most+1)
 			return answer, err
-		case most == 0:
+		case *most == 1:
 			return c.kv.Get(ctx, begin, append(options, clientv3.WithLimit(1), clientv3.WithKeysOnly())...)
 		}
+		*most = max(1, *most/10)
 	}
 }
 
 // report reports a change to the Follower.
 func (f following) report(cluster uint64, event *mvccpb.Event) {
 	if event.Type != mvccpb.DELETE {
-		f.set(cluster, event.Kv)
+		f.set(cluster, event.Kv, event.Kv.CreateRevision == event.Kv.ModRevision)
 		return
 	}
 	name, ok := f.name(event.Kv)
 	if !ok {
 		return
+	}
+	if folder := folderOf(f.kind, name); f.quota.remove(folder, name) {
+		f.to.Delete(folder, nil)
 	}
 	if event.PrevKv != nil { // nil after a compaction
 		if last, err := read(f.kind, name, cluster, event.PrevKv); err == nil {
@@ -166,10 +180,19 @@ func (f following) report(cluster uint64, event *mvccpb.Event) {
 	f.to.Delete(name, nil)
 }
 
-// set reports a stored object to the Follower.
-func (f following) set(cluster uint64, kv *mvccpb.KeyValue) {
+// set reports a stored object to the Follower, unless it is surplus. created reports that it was not stored before, or
+// that a list reports it.
+func (f following) set(cluster uint64, kv *mvccpb.KeyValue, created bool) {
 	name, ok := f.name(kv)
 	if !ok {
+		return
+	}
+	folder := folderOf(f.kind, name)
+	if taken, before := f.quota.put(folder, name, len(kv.Value), created); !taken {
+		f.to.Unreadable(folder, errSurplus)
+		if before {
+			f.to.Unreadable(name, errSurplus)
+		}
 		return
 	}
 	if len(kv.Value) == 0 {

@@ -66,6 +66,9 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	if err := json.Unmarshal(value, o); err != nil {
 		return nil, err
 	}
+	if n := len(o.GetOwnerReferences()); n > controlplane.MostOwners {
+		return nil, fmt.Errorf("it has %d owners, more than %d", n, controlplane.MostOwners)
+	}
 	found := o.GetObjectKind().GroupVersionKind()
 	if k.GVK.Empty() {
 		return o, checkPlace(o, strings.TrimPrefix(k.Folder()+name, Objects.Folder()))

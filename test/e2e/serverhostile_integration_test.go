@@ -20,9 +20,9 @@ import (
 	"hostler.io/hostler/test/etcd"
 )
 
-// TestAHostKeepsNobodyElseAlive has a host of the fleet that keeps each etcd lease alive whose ID it learns. etcd lets
-// it do that with the rights of one host.
-func TestAHostKeepsNobodyElseAlive(t *testing.T) {
+// TestAHostHarmsNobodyElse has a host of the fleet that does all that etcd lets it do with the rights of one host. It
+// keeps each etcd lease alive whose ID it learns, and fills its folder of pods with large objects that have many owners.
+func TestAHostHarmsNobodyElse(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{TLS: true})
 	as := func(user string) string {
@@ -33,7 +33,7 @@ func TestAHostKeepsNobodyElseAlive(t *testing.T) {
 	agents := map[string]*agent{}
 	names := []string{"n1", "n2", "mallory"}
 	for _, name := range names {
-		check(t, f.Grant(t.Context(), name, "", "readwrite", "/hostler/nodes/"+name, "/hostler/leases/"+name, "/hostler/events/"+name+"/"))
+		check(t, f.Grant(t.Context(), name, "", "readwrite", "/hostler/nodes/"+name, "/hostler/leases/"+name, "/hostler/events/"+name+"/", "/hostler/objects/pods/"+name+"/"))
 		f.ctl("role", "grant-permission", name, "read", "/hostler/settings/lease-duration")
 	}
 	check(t, f.Grant(t.Context(), "server", "", "readwrite", "/hostler/"))
@@ -48,6 +48,7 @@ func TestAHostKeepsNobodyElseAlive(t *testing.T) {
 	eventually(t, "the first server leads", first.leads)
 	second := startServer(t, "store: "+as("server"))
 
+	f.floods("mallory")
 	kept := f.keepsAlive("mallory")
 	kept.await(1)
 	first.end(syscall.SIGKILL)
@@ -62,6 +63,55 @@ func TestAHostKeepsNobodyElseAlive(t *testing.T) {
 	for _, name := range []string{"n2", "mallory"} {
 		f.becomes(name, corev1.ConditionTrue, "")
 	}
+	mentions(t, "hostler fleet status", onOneLine(second.prints("status")), "pods/mallory", "the rest is left out")
+	if most := highestMemory(t, second.cmd.Process.Pid); most > 400<<20 {
+		t.Errorf("the server has used %d MiB of memory, want no more than for two objects of a host", most>>20)
+	}
+}
+
+// highestMemory is how much memory a process has used at most, in bytes.
+func highestMemory(t *testing.T, pid int) (most int64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	check(t, err)
+	_, after, _ := strings.Cut(string(text), "VmHWM:")
+	if _, err := fmt.Sscan(after, &most); err != nil {
+		t.Fatal(err)
+	}
+	return most << 10
+}
+
+// floods fills the folder of a host with its own credentials.
+func (f etcdFleet) floods(host string) {
+	f.t.Helper()
+	client := f.client(host)
+	owner := `{"apiVersion":"v1","kind":"Node","name":"n1","uid":"00000000-0000-4000-8000-000000000000","blockOwnerDeletion":true},`
+	owners := strings.Repeat(owner, (1<<20)/len(owner))
+	for i := range 300 {
+		value := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"x","name":"p%d","uid":"u%d","ownerReferences":[%s]}}`, i, i, strings.TrimSuffix(owners, ","))
+		if i%2 == 0 { // large, but with one owner
+			value = fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"x","name":"p%d","uid":"u%d","annotations":{"a":%q}}}`, i, i, owners)
+		}
+		_, err := client.Put(f.t.Context(), fmt.Sprintf("/hostler/objects/pods/%s/x/p%d", host, i), value)
+		check(f.t, err)
+	}
+}
+
+// client returns a client of etcd with the credentials of a user, until the test ends.
+func (f etcdFleet) client(user string) *clientv3.Client {
+	f.t.Helper()
+	files, err := f.Client(user, 48*time.Hour)
+	check(f.t, err)
+	pair, err := tls.LoadX509KeyPair(files.Certificate, files.Key)
+	check(f.t, err)
+	ca, err := os.ReadFile(f.CAFile)
+	check(f.t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	client, err := clientv3.New(clientv3.Config{Endpoints: f.Endpoints(), TLS: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}, DialTimeout: 10 * time.Second})
+	check(f.t, err)
+	f.t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // keeper keeps the etcd leases of others alive.
@@ -73,23 +123,12 @@ type keeper struct {
 // keepsAlive keeps all etcd leases alive with the credentials of a user, until the test ends. The IDs come from root:
 // a host may learn them in another way.
 func (f etcdFleet) keepsAlive(user string) *keeper {
-	k := &keeper{t: f.t}
-	files, err := f.Client(user, 48*time.Hour)
-	check(f.t, err)
-	pair, err := tls.LoadX509KeyPair(files.Certificate, files.Key)
-	check(f.t, err)
-	ca, err := os.ReadFile(f.CAFile)
-	check(f.t, err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	client, err := clientv3.New(clientv3.Config{Endpoints: f.Endpoints(), TLS: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}, DialTimeout: 10 * time.Second})
-	check(f.t, err)
+	k, client := &keeper{t: f.t}, f.client(user)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	f.t.Cleanup(func() {
 		cancel()
 		<-ended
-		_ = client.Close()
 	})
 	go func() {
 		defer close(ended)

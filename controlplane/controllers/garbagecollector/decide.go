@@ -206,7 +206,7 @@ func (g *graph) deletion(o *Object) Verdict {
 		if g.finishes && len(o.Finalizers) > 1 { // a dependent that is created before the owner is removed stays, too
 			return Verdict{Waits: "finalizers of other programs: " + join(without(o.Finalizers, metav1.FinalizerOrphanDependents))}
 		}
-		if key, err := g.anyUnreadable(); err != nil {
+		if key, err := g.anyUnreadable(o); err != nil {
 			return Verdict{Waits: fmt.Sprintf("%s may be a dependent that is to stay: %v", key, err)}
 		}
 		return g.release(o, metav1.FinalizerOrphanDependents, unlisted)

@@ -86,6 +86,28 @@ func TestOddObjects(t *testing.T) {
 			r.settle()
 			r.want("shop/a <- p")
 		},
+		"what a host writes below its own name delays nobody": func(r rig) {
+			const blocks = `{"apiVersion":"v1","kind":"Node","name":"n","uid":%q,"blockOwnerDeletion":true}`
+			r.node("n")
+			foreign := fmt.Sprintf(blocks, uid("n"))
+			r.raw(store.Objects, "pods/mallory/shop/p", pod, owned("p", "shop", foreign)+`,"finalizers":["mallory/forever"]`)
+			r.raw(store.Events, "mallory/e", event, owned("e", "default", foreign)+`,"finalizers":["mallory/forever"]`)
+			r.raw(store.Leases, "mallory", lease, owned("mallory", "kube-node-lease", foreign)+`,"finalizers":["mallory/forever"]`)
+			r.raw(store.Nodes, "mallory", `"apiVersion":"v1","kind":"Node"`, owned("mallory", "", foreign)+`,"finalizers":["mallory/forever"]`)
+			r.store.PutRaw(store.Objects, "pods/mallory/shop/thing", []byte("{"))
+			r.store.PutRaw(store.Objects, "pods/mallory/n", []byte("{"))
+			r.store.PutRaw(store.Events, "mallory/broken", []byte("{"))
+			r.put("a", "b <- a", "c <- thing")
+			r.settle()
+			if err := r.store.Delete(r.Context(), store.Nodes, "n", store.Preconditions{}, foreground); err != nil {
+				r.Fatal(err)
+			}
+			r.del("a", orphan)
+			r.settle()
+			r.stored(store.Nodes, "n", false)
+			r.stored(store.Nodes, "mallory", true)
+			r.want("pods/mallory/shop/p <- n; b")
+		},
 		"an owner that is stored where its type does not belong": func(r rig) {
 			r.raw(store.Objects, "thing/a", thing, `"name":"a","uid":"uid-of-a"`)
 			r.put("b <- a", "c <- other")
@@ -190,7 +212,7 @@ func TestOddObjects(t *testing.T) {
 			deleting := `,"deletionTimestamp":"2026-01-01T00:00:00Z"`
 			r.put("a")
 			r.raw(store.Objects, "pods/n/shop/p", pod, owned("p", "shop", reference("example.com/v1", "Thing", "gone"))+deleting)
-			r.raw(store.Objects, "pods/gone/shop/q", pod, owned("q", "shop", reference("example.com/v1", "Thing", "a"))+deleting)
+			r.raw(store.Objects, "pods/gone/shop/q", pod, owned("q", "shop", reference("v1", "Node", "gone"))+deleting)
 			r.settle()
 			r.stored(store.Objects, "pods/n/shop/p", true)
 			r.stored(store.Objects, "pods/gone/shop/q", false)

@@ -37,6 +37,10 @@ func newRecord(path string, revision int64, o store.Object) *record {
 		Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), Annotations: o.GetAnnotations(), Labels: o.GetLabels(),
 		OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(), DeletionTimestamp: o.GetDeletionTimestamp(),
 	}
+	r.meta.OwnerReferences = slices.DeleteFunc(slices.Clone(r.meta.OwnerReferences), func(ref metav1.OwnerReference) bool {
+		host := r.host()
+		return host != "" && (ref.Kind != "Node" || ref.Name != host) || strings.HasPrefix(path, "nodes/") && ref.Kind == "Node"
+	})
 	for _, f := range r.meta.Finalizers {
 		switch f {
 		case "orphan":

@@ -66,13 +66,50 @@ func objectOf(key Key, o store.Object) *Object {
 		Key: key, Type: o.GetObjectKind().GroupVersionKind().GroupKind(), Namespace: o.GetNamespace(), Own: o.GetName(),
 		UID: o.GetUID(), Version: o.GetResourceVersion(), Finalizers: o.GetFinalizers(), Deleting: o.GetDeletionTimestamp() != nil,
 	}
+	writer := key.writer()
 	for _, ref := range o.GetOwnerReferences() {
-		kept.Owners = append(kept.Owners, ownerOf(ref))
+		if owner := ownerOf(ref); key.mayBelong(writer, owner) {
+			kept.Owners = append(kept.Owners, owner)
+		}
 	}
-	if node, _, below := strings.Cut(key.Name, "/"); below && key.Kind == store.Events.Name && len(kept.Owners) == 0 {
-		kept.Owners = []Owner{{Type: nodeType, Name: node, Implied: true}}
+	if writer != "" && key.Kind == store.Events.Name && len(kept.Owners) == 0 {
+		kept.Owners = []Owner{{Type: nodeType, Name: writer, Implied: true}}
 	}
 	return kept
+}
+
+// mayBelong reports whether a reference counts. What a host writes can belong to nothing but its own Node, and its Node
+// to no other one: so it delays no deletion of others.
+func (k Key) mayBelong(writer string, to Owner) bool {
+	switch {
+	case k.Kind == store.Nodes.Name:
+		return to.Type != nodeType
+	case writer == "":
+		return true
+	}
+	return to.Type == nodeType && to.Name == writer
+}
+
+// writer is the host that has the right to write an object on etcd; empty if that is no host's right.
+func (k Key) writer() string {
+	folder := ""
+	switch k.Kind {
+	case store.Leases.Name:
+		if strings.Contains(k.Name, "/") { // on Kubernetes
+			return ""
+		}
+	case store.Events.Name:
+	case store.Objects.Name:
+		folder = store.Pods(true).Name + "/"
+	default:
+		return ""
+	}
+	below, is := strings.CutPrefix(k.Name, folder)
+	if !is {
+		return ""
+	}
+	host, _, _ := strings.Cut(below, "/")
+	return host
 }
 
 // ownerOf reads a reference.
@@ -100,12 +137,10 @@ func (o Owner) refers(other Owner) bool {
 
 // host is the name of the Node whose own pod the object is; empty for other objects.
 func (o *Object) host() string {
-	name, found := strings.CutPrefix(o.Name, "pods/")
-	if !found || o.Kind != store.Objects.Name || o.Type != podType {
+	if o.Type != podType {
 		return ""
 	}
-	host, _, _ := strings.Cut(name, "/")
-	return host
+	return o.writer()
 }
 
 // Types that are known to this package: on etcd, an Event belongs to the Node that it is about, and

@@ -102,7 +102,7 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 	}
 	for name, err := range k.unreadable {
 		// It may also be stored in a folder where its type does not belong, which makes it unreadable.
-		misplaced := k.Kind.Name == store.Objects.Name && path.Base(name) == ref.Name
+		misplaced := k.Kind.Name == store.Objects.Name && path.Base(name) == ref.Name && Key{k.Name, name}.writer() == ""
 		if misplaced || within != nil && strings.HasPrefix(k.Folder()+name, within.Folder()) {
 			return owner{state: unknown, why: fmt.Sprintf("%s: %v", Key{k.Name, name}, err)}
 		}
@@ -177,11 +177,15 @@ func (g *graph) unseenKind(o *Object, likely bool) (name string, within []store.
 	return "", within
 }
 
-// anyUnreadable names an object that cannot be read, and why; nil if there is none. The caller holds mu.
-func (g *graph) anyUnreadable() (Key, error) {
+// anyUnreadable names an object that cannot be read and may depend on an owner, and why; nil if there is none. The
+// caller holds mu.
+func (g *graph) anyUnreadable(owner *Object) (Key, error) {
 	for _, k := range g.kinds {
 		for name, err := range k.unreadable {
-			return Key{k.Name, name}, err
+			key := Key{k.Name, name}
+			if host := key.writer(); host == "" || owner.Type == nodeType && owner.Own == host {
+				return key, err
+			}
 		}
 	}
 	return Key{}, nil

@@ -1,0 +1,99 @@
+package etcd
+
+import (
+	"fmt"
+	"strings"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// quota bounds what a Follow takes of one host in the folders that a host may write. The surplus is left out, so that
+// one host makes no server run out of memory. Nothing of it is known but its number. The key is the host's folder.
+type quota map[string]*usage
+
+// usage is what a Follow has taken of a host.
+type usage struct {
+	sizes   map[string]int // of the values, by name
+	bytes   int
+	surplus int // number of objects that were left out
+}
+
+// folderOf returns the folder of the host that may write an object, in a form like its name; empty if there is none.
+func folderOf(kind store.Kind, name string) string {
+	resource, below := "", name
+	switch kind.Name {
+	case store.Events.Name, store.Pods(true).Name:
+	case store.Objects.Name:
+		if resource, below, _ = strings.Cut(name, "/"); resource != store.Pods(true).Name {
+			return ""
+		}
+		resource += "/"
+	default:
+		return ""
+	}
+	host, _, _ := strings.Cut(below, "/")
+	return resource + host
+}
+
+// put counts a stored object. It returns false if the object is surplus, and whether it was taken before. created
+// reports that the object was not stored before, or that a list reports it.
+func (q quota) put(folder, name string, size int, created bool) (taken, before bool) {
+	if folder == "" {
+		return true, false
+	}
+	u := q[folder]
+	if u == nil {
+		u = &usage{sizes: map[string]int{}}
+		q[folder] = u
+	}
+	old, known := u.sizes[name]
+	if u.bytes-old+size <= controlplane.MostHostBytes && (known || len(u.sizes) < controlplane.MostHostObjects) {
+		if !known && !created && u.surplus > 0 {
+			u.surplus--
+		}
+		u.sizes[name], u.bytes = size, u.bytes-old+size
+		return true, known
+	}
+	if known {
+		delete(u.sizes, name)
+		u.bytes -= old
+	}
+	if known || created {
+		u.surplus++
+	}
+	return false, known
+}
+
+// remove counts a deletion. It returns true if nothing of the host is surplus any more.
+func (q quota) remove(folder, name string) (none bool) {
+	u := q[folder]
+	if u == nil {
+		return false
+	}
+	if size, known := u.sizes[name]; known {
+		delete(u.sizes, name)
+		u.bytes -= size
+	} else if u.surplus > 0 {
+		u.surplus--
+		none = u.surplus == 0
+	}
+	if len(u.sizes) == 0 && u.surplus == 0 {
+		delete(q, folder)
+	}
+	return none
+}
+
+// room reports whether a list would take objects that were left out.
+func (q quota) room() bool {
+	for _, u := range q {
+		if u.surplus > 0 && len(u.sizes) < controlplane.MostHostObjects/2 && u.bytes < controlplane.MostHostBytes/2 {
+			return true
+		}
+	}
+	return false
+}
+
+// errSurplus is why objects of a host are left out.
+var errSurplus = fmt.Errorf("%w: it has more than %d objects or %d MiB, and the rest is left out: delete what the host should not have",
+	store.ErrUnreadable, controlplane.MostHostObjects, controlplane.MostHostBytes>>20)
