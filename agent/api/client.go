@@ -17,6 +17,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/listen"
+	"hostler.io/hostler/internal/redirect"
 )
 
 // UnreachableError reports that no agent answers at the socket.
@@ -52,6 +53,7 @@ type Client struct {
 // NewClient returns a client of the agent at socket. It connects with each call.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket, answer: answerTime}
+	c.http.CheckRedirect = redirect.Refuse
 	c.http.Transport = &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },

@@ -199,6 +199,7 @@ type Reboot struct {
 // RebootLock configures who grants reboot slots.
 type RebootLock struct {
 	FleetLock string `yaml:"fleetLock" doc:"URL of a server that speaks the FleetLock protocol."`
+	Insecure  bool   `yaml:"insecure" doc:"true allows plain http to another host: anyone on the network path can grant the lock to several hosts."`
 }
 
 // ImageGC configures the collection of images.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/internal/configfile"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime/runc/root"
 )
@@ -238,6 +240,9 @@ func (k *checker) reboot(c Config) {
 	if lock := r.Lock.FleetLock; lock != "" {
 		u, err := url.Parse(lock)
 		k.Require(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil, "reboot.lock.fleetLock", "%q is not the URL of a server, such as https://reboots.example:9757", lock)
+		plain := err == nil && u.Scheme == "http" && !listen.IsLoopback(net.JoinHostPort(u.Hostname(), "0"))
+		k.Require(!plain || r.Lock.Insecure, "reboot.lock.fleetLock", "%q is not encrypted: use https, or set reboot.lock.insecure: true", lock)
+		k.Require(plain || !r.Lock.Insecure, "reboot.lock.insecure", "has no effect without an http:// address of another host")
 	}
 	k.Require(!r.Enabled || r.Lock.FleetLock != "" || c.ControlPlane.Type != "plugin", "reboot.lock.fleetLock", "is needed with control plane plugin, where hostler server cannot give slots")
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/redirect"
 	"hostler.io/hostler/internal/sanitize"
 )
 
@@ -55,7 +56,7 @@ func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
 		Group string `json:"group"`
 	}
 	params, err := json.Marshal(map[string]client{"client_params": {id, group}})
-	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: lockTime}}, err
+	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: lockTime, CheckRedirect: redirect.Refuse}}, err
 }
 
 // Turn implements Lock. It also requests the lock at the start of each step that must not begin without it: the

@@ -89,6 +89,15 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || turn.Lost || !turn.Unanswered || !strings.Contains(turn.Message, "does not answer") {
 		t.Errorf("Turn() without a server = %+v, want that it does not answer", turn)
 	}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	defer elsewhere.Close()
+	redirects := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer redirects.Close()
+	moved, _ := url.Parse(redirects.URL)
+	lock, _ = reboot.NewFleetLock(moved, "node-1", "web")
+	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || !turn.Unanswered || !strings.Contains(turn.Message, "redirects to "+elsewhere.URL) {
+		t.Errorf("Turn() with a redirect = %+v, want that it is not followed", turn)
+	}
 	own := httptest.NewTLSServer(http.NotFoundHandler())
 	defer own.Close()
 	untrusted, _ := url.Parse(own.URL)

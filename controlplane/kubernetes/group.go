@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/connrotation"
 
 	"hostler.io/hostler/controlplane/dial"
+	"hostler.io/hostler/internal/redirect"
 	"hostler.io/hostler/internal/sanitize"
 )
 
@@ -191,7 +192,7 @@ func (g *apiGroup) client(config *rest.Config) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.RESTClient, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: transport})
+	c.RESTClient, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: transport, CheckRedirect: redirect.Refuse})
 	return c, err
 }
 

@@ -48,6 +48,35 @@ func TestConfiguredFilesAreReadByTrust(t *testing.T) {
 	}
 }
 
+// A client that follows a redirect sends its credentials to a place that the configuration does not name.
+func TestClientsFollowNoRedirect(t *testing.T) {
+	found := 0
+	for _, folder := range []string{"agent", "controlplane", "docs/examples", "internal", "runtime", "shutdown", "status", "systemd"} {
+		eachFile(t, folder, func(name string, file *ast.File) {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if x, is := n.(*ast.SelectorExpr); is && typeName(x) == "http.DefaultClient" {
+					t.Errorf("%s uses http.DefaultClient, which follows redirects", name)
+				}
+				literal, is := n.(*ast.CompositeLit)
+				if !is || typeName(literal.Type) != "http.Client" {
+					return true
+				}
+				found++
+				if !slices.ContainsFunc(literal.Elts, func(e ast.Expr) bool {
+					pair, is := e.(*ast.KeyValueExpr)
+					return is && typeName(pair.Key) == "CheckRedirect"
+				}) {
+					t.Errorf("%s makes an http.Client without CheckRedirect", name)
+				}
+				return true
+			})
+		})
+	}
+	if found < 4 {
+		t.Errorf("found %d clients, want those of API servers, Docker, lock servers and the example", found)
+	}
+}
+
 // Any user can open many connections to a listener, and send nothing or endlessly.
 func TestServersAreBounded(t *testing.T) {
 	found := 0
