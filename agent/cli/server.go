@@ -244,8 +244,11 @@ func note(s answer.Status, c answer.Controller) string {
 // heartbeatsLine returns how long Leases are valid, and why.
 func heartbeatsLine(h answer.Heartbeats) string {
 	lease := time.Duration(h.LeaseSeconds * float64(time.Second))
-	if lease == 0 {
+	switch {
+	case lease == 0:
 		return fmt.Sprintf("%s: %s", count(h.Hosts, "host"), h.Reason)
+	case h.Setting == "":
+		return fmt.Sprintf("%s, each with Leases as in its own configuration; %.1f renewals a second if they last %v: %s", count(h.Hosts, "host"), h.PerSecond, lease, h.Reason)
 	}
 	return fmt.Sprintf("%s, Leases of %v, %.1f renewals a second: %s", count(h.Hosts, "host"), lease, h.PerSecond, h.Reason)
 }

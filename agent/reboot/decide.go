@@ -192,7 +192,7 @@ func ended(r Request, f Facts) string {
 	case f.Gone != "":
 		return f.Gone
 	case f.Turn.Lost:
-		return "the slot was released: " + f.Turn.Message
+		return cmp.Or(f.Turn.Message, "the slot was released")
 	}
 	return ""
 }

@@ -99,7 +99,7 @@ func TestDecide(t *testing.T) {
 		"a drain that fails":   {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Drain.Failed = "pods still run: a/b" }, want: wanted, message: "the drain failed: pods still run: a/b", failed: true},
 		"a slot that is lost": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn, f.Drain.Done = reboot.Turn{Lost: true, Message: "by anna"}, true
-		}, want: wanted, message: "the slot was released: by anna", failed: true},
+		}, want: wanted, message: "by anna", failed: true},
 		"a server that gives up": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn.Failed, f.Turn.Message = true, "blocked by a/b"
 		}, want: wanted, message: "blocked by a/b", failed: true},

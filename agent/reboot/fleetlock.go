@@ -76,6 +76,9 @@ func (l *FleetLock) Turn(ctx context.Context, r *Request, _ *corev1.Node) Turn {
 	if err := l.post(ctx, "v1/pre-reboot"); err != nil {
 		refused, is := errors.AsType[*refusal](err)
 		l.last = Turn{Message: err.Error(), Unanswered: !is, Lost: is && refused.final && r.running()}
+		if l.last.Lost {
+			l.last.Message = "the slot is lost: " + l.last.Message
+		}
 	}
 	return l.last
 }

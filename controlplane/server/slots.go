@@ -227,6 +227,8 @@ func (s *Server) releaseSlot(r *http.Request) (any, error) {
 	switch {
 	case errors.Is(err, reboots.ErrNoGroup):
 		return nil, refusal(http.StatusNotFound, err.Error(), "name the group with --group")
+	case errors.Is(err, reboots.ErrAsks):
+		return nil, refusal(http.StatusConflict, err.Error(), "on the host, run `sudo hostler reboot --cancel`")
 	case errors.Is(err, controlplane.ErrNotFound):
 		return nil, refusal(http.StatusNotFound, err.Error(), "`hostler fleet slots` lists holders and requests")
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict):

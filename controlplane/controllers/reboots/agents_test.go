@@ -417,3 +417,20 @@ func TestManyWaitingHostsCostFewWrites(t *testing.T) {
 		}
 	})
 }
+
+// TestTheRequestOfAnAgentIsNotReleased has a person who releases the slot of a host that only waits for one.
+func TestTheRequestOfAnAgentIsNotReleased(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.serve()
+		for _, name := range []string{"n1", "n2"} {
+			c.node(name, at("r1", controlplane.RebootWaiting))
+			time.Sleep(soon)
+		}
+		if err := c.Release(c.Context(), "default", "n2", "anna", "by mistake"); !errors.Is(err, reboots.ErrAsks) {
+			t.Errorf("Release() = %v, want %v", err, reboots.ErrAsks)
+		}
+		if err := c.Release(c.Context(), "default", "n1", "anna", "it is gone"); err != nil {
+			t.Errorf("Release() of the holder = %v, want no error", err)
+		}
+	})
+}

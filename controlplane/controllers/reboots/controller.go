@@ -251,7 +251,7 @@ func (c *Controller) GiveBack(ctx context.Context, group, id string) error {
 }
 
 // Release frees the slot of a client, or removes its request, for a person. It returns
-// controlplane.ErrNotFound if there is neither.
+// controlplane.ErrNotFound if there is neither, and ErrAsks for an agent that only waits.
 func (c *Controller) Release(ctx context.Context, group, id, who, reason string) error {
 	if _, err := c.policy(group); err != nil {
 		return err
@@ -268,6 +268,9 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 	}
 	return err
 }
+
+// ErrAsks means that an agent has no slot, and requests one again as long as its host wants to reboot.
+var ErrAsks = errors.New("the host holds no slot, and its request is not for servers to remove")
 
 // errGranted means that a client has got another slot meanwhile.
 var errGranted = errors.New("the client has just received a slot")
@@ -289,6 +292,8 @@ func (c *Controller) release(ctx context.Context, group, id, who, reason string)
 		switch now := s.Holder(id); {
 		case now != nil && !now.Is(held):
 			return errGranted
+		case now == nil && s.Request(id) != nil && s.Request(id).Type == slots.Agent:
+			return ErrAsks
 		case !s.Release(id, who, reason, time.Now()):
 			return fmt.Errorf("%q neither holds a slot of group %s nor waits for one: %w", id, group, controlplane.ErrNotFound)
 		}
