@@ -32,6 +32,7 @@ func Handler(state func() answer.Status) http.Handler {
 		broken:  describe("ignored_objects", "Objects in the store that cannot be read or are left alone, and machine IDs of several running hosts."),
 		slots:   describe("slots", "Reboot slots of the group.", "group"),
 		held:    describe("slots_held", "Reboot slots that are held.", "group"),
+		holder:  describe("slot_holder", "1 for each Node whose host holds a reboot slot of the group, and may be down for its reboot.", "group", "node"),
 		waiting: describe("slots_waiting", "Requests that wait for a reboot slot.", "group"),
 		longest: describe("slot_oldest_holder_seconds", "For how long the oldest holder has its reboot slot.", "group"),
 		answers: describe("fleetlock_answers_total", "Answers to FleetLock clients by kind.", "kind"),
@@ -44,12 +45,12 @@ func Handler(state func() answer.Status) http.Handler {
 type collector struct {
 	state                                                                         func() answer.Status
 	up, leading, due, oldest, lag, pending, failing, writes, nodes, broken, build *prometheus.Desc
-	slots, held, waiting, longest, answers                                        *prometheus.Desc
+	slots, held, holder, waiting, longest, answers                                *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(all chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.leading, c.due, c.oldest, c.lag, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build, c.slots, c.held, c.waiting, c.longest, c.answers} {
+	for _, d := range []*prometheus.Desc{c.up, c.leading, c.due, c.oldest, c.lag, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build, c.slots, c.held, c.holder, c.waiting, c.longest, c.answers} {
 		all <- d
 	}
 }
@@ -75,6 +76,9 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 		longest := 0.0
 		for _, h := range g.Holders {
 			longest = max(longest, time.Since(h.Since).Seconds())
+			if h.Node != "" {
+				gauge(c.holder, 1, g.Name, h.Node)
+			}
 			if h.Late {
 				late++
 			}
