@@ -54,6 +54,10 @@ const hangs = "without an answer"
 
 // schedule adds the start and the end of a fault.
 func (w *world) schedule(f fault) {
+	if f.waitsForMoment() {
+		w.aimed = append(w.aimed, f)
+		return
+	}
 	begin, end := w.effect(f)
 	w.at(f.From, "FAULT begins: "+f.String(), func() {
 		w.begun = f.Kind

@@ -31,6 +31,7 @@ type world struct {
 	events  []event        // by time
 	active  map[string]int // how many equal faults there are now
 	rough   []fault        // faults of requests that there are now
+	aimed   []fault        // faults that wait for their moment
 	serving *request
 	journal *journal
 	// slept counts the sleeps of the driver. Timers of the store, which run while it sleeps, read it: so they see
