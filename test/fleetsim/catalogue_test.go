@@ -211,7 +211,7 @@ func catalogue(e engine) []drawn {
 			return append(wanted(p, r, 2), fault{leasesEnded, "", "", from, from + time.Millisecond})
 		})
 	}
-	return append(all, aimed()...)
+	return append(all, aimed(e)...)
 }
 
 // wanted makes some hosts want to reboot, at least so many.

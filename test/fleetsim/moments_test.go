@@ -19,6 +19,7 @@ const (
 	whenCalling  moment = whenever + "its reboot controller waits for the store"
 	whenRenewing moment = whenever + "it renews its Lease"
 	whenGiven    moment = whenever + "a slot is given"
+	whenDown     moment = whenever + "it is down for its reboot"
 )
 
 // whenAt is the moment in which a host is at a step of its reboot, which is on its Node.
@@ -59,7 +60,7 @@ func (w *world) meetsRequest(q *request) bool {
 }
 
 // aimed returns the faults that wait for a moment.
-func aimed() []drawn {
+func aimed(e engine) []drawn {
 	one := func(r *rand.Rand, kinds ...kind) kind { return kinds[r.IntN(len(kinds))] }
 	step := func(r *rand.Rand, steps ...controlplane.RebootStep) moment { return whenAt(steps[r.IntN(len(steps))]) }
 	// each adds n faults for each host that wants to reboot. They end after 2 minutes or later.
@@ -93,7 +94,7 @@ func aimed() []drawn {
 		}
 		return all
 	}
-	return []drawn{
+	all := []drawn{
 		ended, ended, requested, requested, renewed, renewed,
 		each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
 			return fault{Kind: diskFull, On: host, What: step(r, controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining)}
@@ -108,4 +109,15 @@ func aimed() []drawn {
 			return fault{Kind: one(r, agentDies, suspended, cut), On: host, What: step(r, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting, controlplane.RebootVerifying)}
 		}),
 	}
+	if e != etcd {
+		return all
+	}
+	forgotten := func(p plan, r *rand.Rand) []fault { // the restored store does not know the slot of a host that reboots
+		all := wanted(p, r, 2)
+		for _, w := range all[:2] {
+			all = append(all, fault{storeReset, w.On, []moment{whenDown, whenDown, whenAt(controlplane.RebootRebooting)}[r.IntN(3)], 0, 5 * time.Minute})
+		}
+		return append(all, fault{storeSaved, "", "", 0, time.Millisecond})
+	}
+	return append(all, forgotten, forgotten, forgotten)
 }

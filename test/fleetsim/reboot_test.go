@@ -211,6 +211,7 @@ func (h *host) reboots(r *reboot.Request) {
 	w.at(passed+down, h.name+" is down for its reboot", func() {
 		if h.process == process {
 			h.dies()
+			w.meets(whenDown, h.name, false)
 		}
 	})
 	w.at(passed+up, h.name+" has booted again", func() {
