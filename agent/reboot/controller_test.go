@@ -849,6 +849,33 @@ func TestARebootBySomebodyElseCounts(t *testing.T) {
 	})
 }
 
+// TestARequestRightAfterABootIsANewOne has a person who requests a reboot before the first round after a boot has
+// noticed that the boot has ended the request that waited.
+func TestARequestRightAfterABootIsANewOne(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.turn = reboot.Turn{Lost: true}
+		m.asked()
+		m.passes(time.Minute)
+		before, request := m.Report().ID, sync.OnceFunc(func() {
+			if _, err := m.Request("bob", reboot.Ask{Reason: "another kernel"}); err != nil {
+				t.Error(err)
+			}
+		})
+		m.locked(func() { m.asks = request })
+		m.reboots()
+		m.passes(time.Minute)
+		m.want(controlplane.RebootWaiting, "")
+		if r := m.Report(); r.ID == before || r.By != "bob" || r.Reason != "another kernel" {
+			t.Errorf("request = %+v, want a new one of bob", r.Request)
+		}
+		m.locked(func() { m.turn = reboot.Turn{Granted: true} })
+		m.passes(10 * time.Minute)
+		if m.want(controlplane.RebootDone, ""); m.boot != 3 {
+			t.Errorf("boots = %d, want that the host has rebooted for the request", m.boot)
+		}
+	})
+}
+
 // TestRandomHistories kills agents, power-cycles hosts, takes slots away, and makes drains, commands and the
 // control plane fail. Persons cancel and request reboots. No host may go down while pods run. In the end, everything
 // that a reboot changes is undone.

@@ -60,15 +60,16 @@ func (c *Controller) Request(who string, a Ask) (Report, error) {
 // asked returns the request that a person's request leads to. The caller holds mu.
 func (c *Controller) asked(who string, a Ask) (*Request, error) {
 	r, now := c.memory.Request, c.o.Now()
-	waits := r.active() && !r.running()
+	over := !r.active() || r.Boot != c.o.Boot && !r.running() // a boot ends a request that waits, also before a round has noticed
+	waits := !over && !r.running()
 	if a.Reason == "" && a.Now && waits {
 		a.Reason = r.Reason
 	}
 	var next Request
 	switch {
-	case a.Reason == "" && (waits || !r.active()):
+	case a.Reason == "" && (waits || over):
 		return nil, &hint.Error{Message: "the reason of the reboot is missing", Hint: "say why the host is to reboot: --reason TEXT", Status: http.StatusBadRequest}
-	case !r.active():
+	case over:
 		next = *c.request(a.Reason, now)
 		if r != nil { // not undone yet
 			next.Attempt = Attempt{Drain: r.Attempt.Drain, Locked: r.Attempt.Locked, Lock: r.Attempt.Lock}

@@ -83,15 +83,6 @@ func catalogue(e engine) []drawn {
 			return all
 		},
 	}
-	wanted := func(p plan, r *rand.Rand, least int) (all []fault) {
-		for i := range p.Hosts {
-			if len(all) < 4 && (r.IntN(3) > 0 || p.Hosts-i <= least-len(all)) {
-				from := between(r, 0, time.Minute)
-				all = append(all, fault{rebootWanted, hostName(i), "", from, from + time.Millisecond})
-			}
-		}
-		return all
-	}
 	for range 4 { // reboots make most other faults worse
 		all = append(all, func(p plan, r *rand.Rand) []fault { return wanted(p, r, 2) })
 	}
@@ -219,6 +210,17 @@ func catalogue(e engine) []drawn {
 			from := between(r, 0, 3*time.Minute)
 			return append(wanted(p, r, 2), fault{leasesEnded, "", "", from, from + time.Millisecond})
 		})
+	}
+	return append(all, aimed(e)...)
+}
+
+// wanted makes some hosts want to reboot, at least so many.
+func wanted(p plan, r *rand.Rand, least int) (all []fault) {
+	for i := range p.Hosts {
+		if len(all) < 4 && (r.IntN(3) > 0 || p.Hosts-i <= least-len(all)) {
+			from := between(r, 0, time.Minute)
+			all = append(all, fault{rebootWanted, hostName(i), "", from, from + time.Millisecond})
+		}
 	}
 	return all
 }

@@ -77,6 +77,9 @@ func (w *world) release(q *request) {
 		q.answer <- q.err
 		return
 	}
+	if w.meetsRequest(q) {
+		return
+	}
 	w.trace(q.key + " " + string(q.fate))
 	err := q.of.obstacle(q.Request)
 	if err == nil {

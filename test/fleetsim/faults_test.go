@@ -13,14 +13,16 @@ import (
 
 // The kinds of faults.
 const (
-	roughCalls   kind = "calls fail"          // a share of the requests of a process is lost, late or refused
-	cut          kind = "cut off"             // no request reaches the store; What says whether there is an answer
-	watchRefused kind = "watch refused"       // a kind of objects can be neither listed nor watched
-	watchSilent  kind = "watch silent"        // watches of a kind of objects report nothing
-	watchBroken  kind = "watch broken"        // watches end
-	storeAway    kind = "store away"          // the store has no leader
-	storeFull    kind = "store full"          // the store accepts no writes
-	storeBack    kind = "store restored"      // at the end, it has the content of the start again
+	roughCalls   kind = "calls fail"     // a share of the requests of a process is lost, late or refused
+	cut          kind = "cut off"        // no request reaches the store; What says whether there is an answer
+	watchRefused kind = "watch refused"  // a kind of objects can be neither listed nor watched
+	watchSilent  kind = "watch silent"   // watches of a kind of objects report nothing
+	watchBroken  kind = "watch broken"   // watches end
+	storeAway    kind = "store away"     // the store has no leader
+	storeFull    kind = "store full"     // the store accepts no writes
+	storeBack    kind = "store restored" // at the end, it has the content of the start again
+	storeSaved   kind = "store saved"    // storeReset restores that
+	storeReset   kind = "saved store restored"
 	compacted    kind = "history compacted"   // all watches list again
 	hostDies     kind = "host dies"           // it boots again at the end
 	serverDies   kind = "server killed"       // it starts again at the end
@@ -54,6 +56,10 @@ const hangs = "without an answer"
 
 // schedule adds the start and the end of a fault.
 func (w *world) schedule(f fault) {
+	if f.waitsForMoment() {
+		w.aimed = append(w.aimed, f)
+		return
+	}
 	begin, end := w.effect(f)
 	w.at(f.From, "FAULT begins: "+f.String(), func() {
 		w.begun = f.Kind
@@ -100,6 +106,10 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.storage.full = true }, func() { w.storage.full = false }
 	case storeBack:
 		return func() { w.storage.restored = w.store.Snapshot() }, w.restore
+	case storeSaved:
+		return func() { w.storage.restored = w.store.Snapshot() }, nil
+	case storeReset:
+		return w.restore, nil
 	case leasesEnded:
 		return func() {
 			w.storage.ended = time.Now()

@@ -22,6 +22,7 @@ const callTime = 10 * time.Second
 type request struct {
 	memory.Request
 	of    *process
+	loop  string    // of an agent; empty for other processes
 	key   string    // process, call, object and count
 	asked time.Time // when the process made it
 	due   time.Time // when the driver releases it, unless a fault withholds it
@@ -143,7 +144,8 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 		return nil
 	}
 	by := p.name
-	if loop, is := ctx.Value(loopName{}).(string); is {
+	loop, is := ctx.Value(loopName{}).(string)
+	if is {
 		by += "/" + loop
 	}
 	if function := caller(); function != "" {
@@ -154,7 +156,7 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts[name]++
-	q := &request{Request: r, of: p, key: fmt.Sprintf("%s %d", name, c.counts[name]), asked: time.Now(), serve: serve, answer: make(chan error, 1)}
+	q := &request{Request: r, of: p, loop: loop, key: fmt.Sprintf("%s %d", name, c.counts[name]), asked: time.Now(), serve: serve, answer: make(chan error, 1)}
 	q.due = q.asked.Add(time.Millisecond + time.Duration(c.plan.draw(q.key).Int64N(int64(15*time.Millisecond))))
 	c.waiting = append(c.waiting, q)
 	select {

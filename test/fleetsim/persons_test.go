@@ -10,8 +10,9 @@ import (
 
 // wishes are the requests of persons for reboots of a host that were accepted.
 type wishes struct {
-	mu       sync.Mutex // guards accepted
-	accepted *wish      // the last one; nil if there is none that has to be carried out
+	mu        sync.Mutex // guards the fields below
+	accepted  *wish      // the last one; nil if there is none that has to be carried out
+	cancelled cancelled
 
 	leaving atomic.Int32 // requests of persons to leave that are in progress
 }
@@ -20,6 +21,14 @@ type wishes struct {
 type wish struct {
 	boot int
 	at   time.Time
+	id   string // of the request
+	now  bool
+}
+
+// cancelled is a request that a person has cancelled, and the agent that did it: another one may not know that.
+type cancelled struct {
+	id     string
+	starts int
 }
 
 // person returns the start and the end of what a person does with a host.
@@ -41,25 +50,29 @@ func (h *host) person(f fault) (begin, end func()) {
 func (h *host) ask(a reboot.Ask) {
 	agent, boot, at := h.agent, h.boot, time.Now()
 	go func() {
-		if _, err := agent.reboot.Request("person", a); err != nil {
+		report, err := agent.reboot.Request("person", a)
+		if err != nil {
 			return
 		}
 		h.wishes.mu.Lock()
 		defer h.wishes.mu.Unlock()
-		h.wishes.accepted = &wish{boot, at}
+		h.wishes.accepted, h.wishes.cancelled = &wish{boot, at, report.Request.ID, a.Now}, cancelled{}
 	}()
 }
 
 // cancel cancels the reboot.
 func (h *host) cancel() {
-	agent := h.agent
+	agent, starts := h.agent, h.starts
 	go func() {
-		if _, err := agent.reboot.Cancel("person"); err != nil {
+		report, err := agent.reboot.Cancel("person")
+		if err != nil {
 			return
 		}
 		h.wishes.mu.Lock()
 		defer h.wishes.mu.Unlock()
-		h.wishes.accepted = nil
+		if h.wishes.accepted = nil; report.Request.Cancelled != "" { // no person has requested it again
+			h.wishes.cancelled = cancelled{report.Request.ID, starts}
+		}
 	}()
 }
 
@@ -120,4 +133,19 @@ func (h *host) unfulfilled() *wish {
 		return nil
 	}
 	return w
+}
+
+// cancels reports whether a person has cancelled a request of an agent.
+func (w *wishes) cancels(id string, starts int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cancelled == cancelled{id, starts}
+}
+
+// remembers checks that the agent has not forgotten a request of a person, or a part of it.
+func (h *host) remembers() {
+	r, w := h.agent.reboot.Report().Request, h.unfulfilled()
+	if w != nil && (r == nil || r.ID == w.id && r.Cancelled == "" && (r.By == "" || w.now && !r.Now)) {
+		h.w.fail("no request of a person is forgotten", "%s has accepted a request %v ago, and has %+v", h.name, time.Since(w.at).Round(time.Second), r)
+	}
 }

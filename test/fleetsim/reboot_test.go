@@ -97,7 +97,7 @@ func (r rebooter) Wanted() (wanted, undecided []reboot.Finding) {
 func (rebooter) Held() []reboot.Finding { return nil }
 
 // Drain implements reboot.Host.
-func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, _ bool, note func(time.Time) error) (record.Record, error) {
+func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, all bool, note func(time.Time) error) (record.Record, error) {
 	if began.IsZero() {
 		began = time.Now()
 	}
@@ -105,13 +105,31 @@ func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, _ bool, 
 		return record.Record{}, err
 	}
 	err := r.command(ctx, commandDrain, func() error {
-		r.a.h.w.truth.drains(r.a.h)
+		r.a.h.w.truth.drains(r.a.h, all)
 		return nil
 	})
 	if err == nil {
-		err = bounded.Sleep(ctx, time.Duration(3+r.a.h.boot%7)*time.Second)
+		err = bounded.Sleep(ctx, r.a.h.drainTime(all))
 	}
 	return record.Record{Graceful: err == nil}, err
+}
+
+// drainTime is how long pods take to end. Some take long, so that much happens meanwhile; critical pods do not.
+func (h *host) drainTime(critical bool) time.Duration {
+	took := time.Duration(3+h.boot%7) * time.Second
+	if r := h.w.plan.draw("drain", h.name, h.boot); !critical && r.IntN(3) == 0 {
+		took += between(r, 20*time.Second, 50*time.Second)
+	}
+	return took
+}
+
+// request returns the request on the disk; nil if there is none.
+func (d *disk) request() *reboot.Request {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var m reboot.Memory
+	_ = json.Unmarshal(d.reboot, &m) // cannot fail: SaveNow has written it
+	return m.Request
 }
 
 // Undo implements reboot.Host.
@@ -193,6 +211,7 @@ func (h *host) reboots(r *reboot.Request) {
 	w.at(passed+down, h.name+" is down for its reboot", func() {
 		if h.process == process {
 			h.dies()
+			w.meets(whenDown, h.name, false)
 		}
 	})
 	w.at(passed+up, h.name+" has booted again", func() {

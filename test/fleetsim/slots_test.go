@@ -26,10 +26,11 @@ type slotTruth struct {
 	most     int                     // slots of any policy so far
 	changed  time.Time               // when a client last got or lost a slot
 	members  time.Time               // when a Node was last created or deleted
+	granted  map[string]string       // slots that Nodes say are granted
 }
 
 func newSlotTruth() slotTruth {
-	return slotTruth{holders: map[string]slots.Holder{}, lost: map[string]time.Time{}, released: map[string]time.Time{}, amid: map[string]time.Time{}, adopted: map[string]bool{}}
+	return slotTruth{holders: map[string]slots.Holder{}, lost: map[string]time.Time{}, released: map[string]time.Time{}, amid: map[string]time.Time{}, adopted: map[string]bool{}, granted: map[string]string{}}
 }
 
 // notice is how long a host may take to notice that it has lost its slot.
@@ -78,6 +79,7 @@ func (t *truth) group(q *request, path string, after []byte) {
 		if had, held := before[name]; q != nil && (!held || !had.Is(new(next[name]))) {
 			t.slots.changed = time.Now()
 			t.granted(q, name)
+			t.w.meets(whenGiven, name, false)
 		}
 	}
 }
@@ -98,7 +100,7 @@ func (t *truth) granted(q *request, name string) {
 		}
 		members++
 		f := t.of(h.name)
-		if _, holds := t.slots.holders[h.name]; holds || f.alive {
+		if _, holds := t.slots.holders[h.name]; holds || f.alive || f.hostile {
 			continue
 		}
 		if time.Since(f.since) > leaseDuration+t.w.storage.longestAway+30*time.Second {
@@ -138,14 +140,36 @@ func (t *truth) zones(q *request, name string) {
 }
 
 // drains records that a host begins to stop its pods for a reboot.
-func (t *truth) drains(h *host) {
+func (t *truth) drains(h *host, all bool) {
 	if _, amid := t.slots.amid[h.name]; !amid {
 		t.slots.amid[h.name] = time.Now()
 	}
-	if r := h.agent.reboot.Report().Request; r != nil && r.Now {
+	r := h.agent.reboot.Report().Request
+	if r != nil && r.Now {
 		t.forced(h.name)
 	}
 	t.count()
+	if t.stored(h, r); all {
+		t.of(h.name).stops = time.Now()
+		t.confirmed(h, r)
+	}
+}
+
+// stored checks that the step of a reboot that begins is on the disk.
+func (t *truth) stored(h *host, r *reboot.Request) {
+	if on := h.disk.request(); r != nil && r.Step.Running() && (on == nil || on.ID != r.ID || !on.Step.Running()) {
+		t.w.fail("no step begins that is not on the disk", "%s is at step %s of request %s, and its disk has %+v", h.name, r.Step, r.ID, on)
+	}
+}
+
+// mirrored checks that no Node says that a slot is granted that the record does not have.
+func (t *truth) mirrored() {
+	for _, name := range slices.Sorted(maps.Keys(t.slots.granted)) {
+		held, holds := t.slots.holders[name]
+		if !t.of(name).hostile && !(holds && held.UID == t.nodes[name] && held.Name(controlplane.DefaultRebootGroup) == t.slots.granted[name]) {
+			t.w.fail("no Node says granted without a slot in the record", "Node %s says that slot %s is granted, and the record has %+v", name, t.slots.granted[name], held)
+		}
+	}
 }
 
 // count checks how many hosts are amid a reboot. A host whose slot a person has released does not
@@ -154,7 +178,7 @@ func (t *truth) count() {
 	var amid []string
 	for _, name := range slices.Sorted(maps.Keys(t.slots.amid)) {
 		host, _, _ := strings.Cut(name, " ")
-		if at, released := t.slots.released[host]; !released || at.Before(t.slots.amid[name]) {
+		if at, released := t.slots.released[host]; !released || at.Before(t.slots.amid[name].Add(-notice)) {
 			amid = append(amid, name)
 		}
 	}
@@ -163,15 +187,25 @@ func (t *truth) count() {
 	}
 }
 
-// commanded checks that a host that runs its reboot command has a slot.
+// commanded checks a host that runs its reboot command.
 func (t *truth) commanded(h *host, r *reboot.Request) {
+	t.stored(h, r)
+	t.confirmed(h, r)
+	if r != nil && h.wishes.cancels(r.ID, h.starts) {
+		t.w.fail("no cancelled reboot goes on", "%s reboots, and a person has cancelled its request %s", h.name, r.ID)
+	}
+}
+
+// confirmed checks that a host that reboots had a slot when it began to stop the critical pods: after that, it does not
+// confirm its slot any more.
+func (t *truth) confirmed(h *host, r *reboot.Request) {
 	if r == nil || r.Now {
 		return
 	}
 	if held, holds := t.slots.holders[h.name]; holds && held.Client.Request == r.ID {
 		return
 	}
-	if at := t.slots.lost[h.name]; at.IsZero() || time.Since(at) > notice {
+	if at := t.slots.lost[h.name]; at.IsZero() || t.of(h.name).stops.Sub(at) > notice {
 		t.w.fail("no reboot without a slot", "%s reboots, and its request %s has no slot since %v", h.name, r.ID, time.Since(at).Round(time.Second))
 	}
 }
@@ -182,7 +216,11 @@ func (t *truth) forced(name string) { t.slots.released[name] = time.Now() }
 // progress records what a host writes about its reboot.
 func (t *truth) progress(name string, node *corev1.Node) {
 	r, err := controlplane.RebootOf(node.Annotations)
-	if err != nil || r == nil || r.Step.Running() {
+	if err != nil || r == nil {
+		return
+	}
+	t.w.host(name).remembers()
+	if t.w.meets(whenAt(r.Step), name, false); r.Step.Running() {
 		return
 	}
 	if since, amid := t.slots.amid[name]; amid && r.Since.Time.After(since.Add(-time.Second)) {

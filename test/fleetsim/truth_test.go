@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/store"
 )
@@ -38,6 +39,7 @@ type life struct {
 	ready    time.Time   // since when its Node says Ready; zero if it does not
 	hostile  bool        // it writes anything
 	repaired bool        // it was hostile
+	stops    time.Time   // when it last began to stop the critical pods, before its reboot command
 }
 
 func newTruth(w *world) *truth {
@@ -71,6 +73,7 @@ func (t *truth) wrote(path string, before, after []byte) {
 	if path == t.w.plan.group() {
 		t.group(q, path, after)
 	}
+	t.mirrored()
 	if q == nil {
 		return
 	}
@@ -106,8 +109,12 @@ func (t *truth) record(name string, is *corev1.Node) {
 		t.slots.members = time.Now()
 	}
 	delete(t.nodes, name)
+	delete(t.slots.granted, name)
 	if is != nil {
 		t.nodes[name] = is.UID
+		if slot, err := controlplane.RebootSlotOf(is.Annotations); err == nil && slot != nil && slot.Granted != nil {
+			t.slots.granted[name] = slot.Slot
+		}
 	}
 	if is == nil || readyOf(is) != corev1.ConditionTrue {
 		f.ready = time.Time{}
@@ -221,6 +228,7 @@ func tainted(n *corev1.Node) bool {
 // restored records that the store has an earlier content.
 func (t *truth) restored(w *world) {
 	t.slots.outage, t.wasRestored = time.Now(), true
+	clear(t.slots.granted)
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
 	for _, c := range w.clients { // nobody knows which of them reboot
 		t.forced(c.id)

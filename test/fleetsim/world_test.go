@@ -31,6 +31,7 @@ type world struct {
 	events  []event        // by time
 	active  map[string]int // how many equal faults there are now
 	rough   []fault        // faults of requests that there are now
+	aimed   []fault        // faults that wait for their moment
 	serving *request
 	journal *journal
 	// slept counts the sleeps of the driver. Timers of the store, which run while it sleeps, read it: so they see
@@ -50,9 +51,9 @@ type storage struct {
 	since time.Time // since when it is away
 	// longestAway is how long it was away at most.
 	longestAway time.Duration
-	full        bool      // no writes
-	ended       time.Time // when it last ended all Leases
-	restored    memory.Snapshot
+	full        bool            // no writes
+	ended       time.Time       // when it last ended all Leases
+	restored    memory.Snapshot // what a restore restores
 }
 
 // outcome is the result of a run.
@@ -84,6 +85,7 @@ func newWorld(p plan) *world {
 		bookmarks = 10 * time.Second
 	}
 	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, LocalTerms: p.Engine == kubernetes, Bookmarks: bookmarks, Wrote: w.truth.wrote})
+	w.storage.restored = w.store.Snapshot()
 	for i := range p.Servers {
 		w.servers = append(w.servers, newServer(w, serverName(i)))
 	}
@@ -133,6 +135,7 @@ func (w *world) stop() {
 	for _, c := range w.clients {
 		c.process.kill()
 	}
+	time.Sleep(callTime) // the write to a disk does not end with its process
 	synctest.Wait()
 }
 
