@@ -655,3 +655,23 @@ func TestAfterAllZonesWereDownEveryHostHasItsGracePeriod(t *testing.T) {
 		f.want("h3", stateGone)
 	})
 }
+
+// TestAHostThatWasCutOffWithAllOthersHasItsGracePeriod has a host in a zone of its own. Its zone does not say that it is
+// alive, when another zone is up again.
+func TestAHostThatWasCutOffWithAllOthersHasItsGracePeriod(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		kills := []func(){f.agent("h0", "a"), f.agent("h1", "b")}
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		for _, kill := range kills {
+			kill()
+		}
+		pass(10 * time.Minute)
+		f.want("h1", "Unknown unreachable:NoSchedule")
+		f.agent("h0", "a")
+		pass(leaseDuration - 5*time.Second)
+		f.want("h1", "Unknown unreachable:NoSchedule")
+		pass(20 * time.Second)
+		f.want("h1", stateGone)
+	})
+}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/store"
 )
 
 var noon = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
@@ -394,5 +395,75 @@ func TestNodesThatNothingIsDueForAreNamed(t *testing.T) {
 	}
 	if len(got) != 10 || got[0] != "done000 Unknown 2" || got[9] != "done009 Unknown 2" {
 		t.Errorf("Settled = %q, want the first ten that have their taints", got)
+	}
+	if n := d.NotReady; len(n) != 10 || n[0] != "done000" || n[9] != "done009" {
+		t.Errorf("NotReady = %q, want the first ten", n)
+	}
+}
+
+// TestATaintWaitsUntilItsCauseIsConfirmed has a host whose cause for a NoExecute taint is known since a while. The store
+// has confirmed all that was known two seconds before noon.
+func TestATaintWaitsUntilItsCauseIsConfirmed(t *testing.T) {
+	confirmed := noon.Add(-2 * time.Second)
+	changed := func(ago time.Duration) func(*lifecycle.Host) {
+		return func(h *lifecycle.Host) { h.ChangedAt = noon.Add(-ago) }
+	}
+	for name, c := range map[string]struct {
+		host  lifecycle.Host
+		waits bool
+	}{
+		"not ready, confirmed":           {host("h", "a", notReady, changed(2*time.Second)), false},
+		"not ready since then":           {host("h", "a", notReady, changed(time.Second)), true},
+		"not ready, and dead since then": {host("h", "a", notReady, changed(time.Hour), dead(-time.Second)), false},
+		"dead, confirmed":                {host("h", "a", unknown, changed(time.Hour), dead(2*time.Second)), false},
+		"dead since then":                {host("h", "a", unknown, changed(time.Hour), dead(time.Second)), true},
+		"dead, and Unknown since then":   {host("h", "a", unknown, changed(time.Second), dead(time.Hour)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := lifecycle.Decide(lifecycle.Facts{Confirmed: confirmed, Hosts: join(alive, one(c.host))}, lifecycle.DefaultPolicy(), noon)
+			if waits := len(d.Pending) == 1; waits != c.waits || len(d.Now) == 1 == c.waits {
+				t.Errorf("Decide() = %q, want that the taint waits: %t", describe(d), c.waits)
+			}
+			if c.waits && (!d.Next.Equal(noon.Add(store.ConfirmInterval)) || !strings.HasSuffix(d.Pending[0].Reason, "; until the store confirms that")) {
+				t.Errorf("Next = %v, reason %q, want to wait for the store", d.Next, d.Pending[0].Reason)
+			}
+		})
+	}
+}
+
+// TestWhichChangesNeedADeadHost has changes whose writes compare the Lease of the host.
+func TestWhichChangesNeedADeadHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		host lifecycle.Host
+		dead bool
+	}{
+		"its conditions become Unknown":         {host("h", "a", dead(0)), true},
+		"its pods are evicted as unreachable":   {host("h", "a", unknown), true},
+		"its pods are evicted as not ready":     {host("h", "a", notReady), false},
+		"it is Unknown, and lacks a NoSchedule": {host("h", "a", unknown, func(h *lifecycle.Host) { h.DeadAt, h.Taints = time.Time{}, nil }), false},
+	} {
+		d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: join(alive, one(c.host))}, lifecycle.DefaultPolicy(), noon)
+		if len(d.Now) != 1 || d.Now[0].Dead != c.dead {
+			t.Errorf("%s: Now = %+v, want a change that needs a dead host: %t", name, d.Now, c.dead)
+		}
+	}
+}
+
+// TestWhichChangesCountForTheRate has changes of the taints of a Node.
+func TestWhichChangesCountForTheRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		add, remove []corev1.Taint
+		counts      bool
+	}{
+		"a NoExecute taint":                              {[]corev1.Taint{taint("unreachable:NoExecute")}, nil, true},
+		"one that replaces another":                      {[]corev1.Taint{taint("unreachable:NoExecute")}, []corev1.Taint{taint("not-ready:NoExecute")}, false},
+		"one while a NoSchedule taint is removed":        {[]corev1.Taint{taint("unreachable:NoExecute")}, []corev1.Taint{taint("not-ready:NoSchedule")}, true},
+		"a NoSchedule taint":                             {[]corev1.Taint{taint("unreachable:NoSchedule")}, nil, false},
+		"the removal of a NoExecute taint":               {nil, []corev1.Taint{taint("unreachable:NoExecute")}, false},
+		"a NoSchedule taint in place of a NoExecute one": {[]corev1.Taint{taint("unreachable:NoSchedule")}, []corev1.Taint{taint("unreachable:NoExecute")}, false},
+	} {
+		if counts := (lifecycle.Change{Add: c.add, Remove: c.remove}).NoExecute(); counts != c.counts {
+			t.Errorf("%s: NoExecute() = %t, want %t", name, counts, c.counts)
+		}
 	}
 }
