@@ -204,6 +204,11 @@ func TestDecide(t *testing.T) {
 			want: []string{"h: Unknown"},
 		},
 		{
+			rule:  "but not of one with another effect",
+			hosts: join(alive, one(host("h", "a", dead(0), func(h *lifecycle.Host) { h.Taints = append(h.Taints, foreign("unreachable:NoSchedule")) }))),
+			want:  []string{"h: Unknown +unreachable:NoExecute"},
+		},
+		{
 			rule:  "a host that is Unknown and alive keeps its taints until it reports",
 			hosts: join(alive, one(host("h", "a", unknown, tainted("unreachable", time.Minute), func(h *lifecycle.Host) { h.DeadAt = time.Time{} }))),
 		},
@@ -247,6 +252,11 @@ func TestDecide(t *testing.T) {
 			want:  []string{"x000: not-ready paused", "x001: not-ready paused", "x002: not-ready paused", "x003: not-ready paused", "x004: not-ready paused", "x005: not-ready paused", "x006: not-ready paused"},
 		},
 		{
+			rule:  "exactly 55 percent disrupt a zone",
+			hosts: join(many(9, "alive", "a"), many(11, "x", "a", notReady)),
+			want:  []string{"x000: not-ready paused", "x001: not-ready paused", "x002: not-ready paused", "x003: not-ready paused", "x004: not-ready paused", "x005: not-ready paused", "x006: not-ready paused", "x007: not-ready paused", "x008: not-ready paused", "x009: not-ready paused", "x010: not-ready paused"},
+		},
+		{
 			rule:  "a fleet of more than 50 evicts one in 100 seconds there",
 			hosts: join(many(2, "alive", "a"), many(3, "x", "a", notReady), many(46, "b", "b")),
 			want:  []string{"x000: +not-ready:NoExecute", "x001: not-ready in 1m40s", "x002: not-ready in 3m20s"},
@@ -266,6 +276,24 @@ func TestDecide(t *testing.T) {
 			policy: func(p *lifecycle.Policy) { p.DeadZone = lifecycle.DeadZonePause },
 			hosts:  join(alive, many(2, "x", "b", notReady)),
 			want:   []string{"x000: not-ready paused", "x001: not-ready paused"},
+		},
+		{
+			rule:   "but not a zone of one Node",
+			policy: func(p *lifecycle.Policy) { p.DeadZone = lifecycle.DeadZonePause },
+			hosts:  join(alive, one(host("x", "b", notReady))),
+			want:   []string{"x: +not-ready:NoExecute"},
+		},
+		{
+			rule:   "a low rate is one Node in 18 hours",
+			policy: func(p *lifecycle.Policy) { p.EvictionRate = 1.0 / 65536 },
+			hosts:  join(alive, many(2, "x", "a", notReady)),
+			want:   []string{"x000: +not-ready:NoExecute", "x001: not-ready in 18h12m16s"},
+		},
+		{
+			rule:   "a rate that no time can hold is one Node a year",
+			policy: func(p *lifecycle.Policy) { p.EvictionRate = 1e-300 },
+			hosts:  join(alive, many(2, "x", "a", notReady)),
+			want:   []string{"x000: +not-ready:NoExecute", "x001: not-ready in 8784h0m0s"},
 		},
 		{
 			rule:  "a zone that is all down is evicted at the normal rate",
@@ -377,10 +405,11 @@ func TestTheNextDecisionIsAtTheNextDueTime(t *testing.T) {
 
 func TestATaintOfSomebodyElseIsNamed(t *testing.T) {
 	h := host("h", "a", with("unreachable:PreferNoSchedule"), func(h *lifecycle.Host) {
-		h.Taints = append(h.Taints, foreign("unreachable:NoExecute"), foreign("example:NoSchedule"))
+		h.Taints = append(h.Taints, foreign("unreachable:NoExecute"), foreign("unreachable:NoSchedule"), foreign("unreachable:PreferNoSchedule"), foreign("example:NoSchedule"))
 	})
 	d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: one(h)}, lifecycle.DefaultPolicy(), noon)
-	want := []lifecycle.Ignored{{"h", "taint node.kubernetes.io/unreachable=maintenance:NoExecute: another client has set it, since it has a value"}}
+	const why = ": another client has set it, since it has a value"
+	want := []lifecycle.Ignored{{"h", "taint node.kubernetes.io/unreachable=maintenance:NoExecute" + why}, {"h", "taint node.kubernetes.io/unreachable=maintenance:NoSchedule" + why}}
 	if !slices.Equal(d.Ignored, want) {
 		t.Errorf("Ignored = %q, want %q", d.Ignored, want)
 	}
@@ -464,6 +493,18 @@ func TestWhichChangesCountForTheRate(t *testing.T) {
 	} {
 		if counts := (lifecycle.Change{Add: c.add, Remove: c.remove}).NoExecute(); counts != c.counts {
 			t.Errorf("%s: NoExecute() = %t, want %t", name, counts, c.counts)
+		}
+	}
+}
+
+func TestWhyATaintIsDueLater(t *testing.T) {
+	for zone, want := range map[string]string{
+		"a": "the host reports that it is not ready; one Node every 10s in zone a",
+		"":  "the host reports that it is not ready; one Node every 10s",
+	} {
+		d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: join(many(4, "alive", zone), many(2, "x", zone, notReady))}, lifecycle.DefaultPolicy(), noon)
+		if len(d.Pending) != 1 || d.Pending[0].Reason != want {
+			t.Errorf("zone %q: Pending = %+v, want one with reason %q", zone, d.Pending, want)
 		}
 	}
 }
