@@ -180,3 +180,23 @@ func TestWhatAHostWritesIsBounded(t *testing.T) {
 func request(r controlplane.RebootRequest) func(*corev1.Node) {
 	return func(n *corev1.Node) { setRequest(n, r) }
 }
+
+// TestAHostThatSaysThatItIsEmptyStopsNoServer has a host on a store without pods that servers could evict. It writes an
+// answer that no server gives there.
+func TestAHostThatSaysThatItIsEmptyStopsNoServer(t *testing.T) {
+	inBubble(t, func(r rig) {
+		holds := r.slotGroups()
+		r.node("evil", "z", corev1.ConditionTrue, func(n *corev1.Node) { n.Labels[controlplane.LabelRebootGroup] = "a" }, at("r1", controlplane.RebootWaiting))
+		edit(r.store, "evil", func(n *corev1.Node) {
+			setSlotText(n, &controlplane.RebootSlot{ID: "r1", Why: "lost", Emptied: true})
+		})
+		time.Sleep(time.Second)
+		if _, slot := read(t, r.store, "evil"); slot == nil || slot.Slot != "a/1" {
+			t.Errorf("slot = %s, want the name of the slot", describe(slot))
+		}
+		time.Sleep(time.Minute)
+		if got := holds("evil"); len(got) > 1 {
+			t.Errorf("the host holds slots of %q", got)
+		}
+	})
+}
