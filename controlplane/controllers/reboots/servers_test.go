@@ -64,7 +64,10 @@ func TestWhatIsLoggedOfSlots(t *testing.T) {
 		log := &journal{}
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.NewTextHandler(log, nil)))
 		log.take()
-		request := func() error { _, err := c.Request(r.Context(), "default", "x"); return err }
+		requests := func(id string) func() error {
+			return func() error { _, err := c.Request(r.Context(), "default", id); return err }
+		}
+		request := requests("x")
 		back := func() error { return c.GiveBack(r.Context(), "default", "x") }
 		release := func() error { return c.Release(r.Context(), "default", "x", "anna", "gone") }
 		for _, step := range []struct {
@@ -75,6 +78,7 @@ func TestWhatIsLoggedOfSlots(t *testing.T) {
 			{request, "gave slot x", "", nil},
 			{back, "slot given back x", "", nil},
 			{request, "gave slot x", "", nil},
+			{requests("y"), "", "", nil}, // it waits
 			{release, "slot released x", "", controlplane.ErrNotFound},
 		} {
 			if err := step.do(); err != nil {
