@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -370,5 +371,73 @@ func TestAKindThatGetsAnotherVersionStaysKnown(t *testing.T) {
 		if got := gc.Report().Objects; got != objects {
 			t.Errorf("%d objects are known while the new version cannot be read, want %d", got, objects)
 		}
+	})
+}
+
+// slowObjects is a store whose objects are seen a second late.
+type slowObjects struct{ *memory.Store }
+
+// Follow implements store.Store.
+func (s slowObjects) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	if tracker, _ := to.(store.Tracker); kind.Name == store.Objects.Name {
+		to = slowFollower{tracker}
+	}
+	return s.Store.Follow(ctx, kind, scope, to)
+}
+
+// TestANodeMayBeSeenBeforeItsOwner has a Node with an owner in a namespace, which it cannot have. It is not deleted for
+// that.
+func TestANodeMayBeSeenBeforeItsOwner(t *testing.T) {
+	inStore(t, func(r rig) {
+		collect(r, slowObjects{r.store}, "a")
+		r.settle()
+		r.put("m/a")
+		r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "example.com/v1", Kind: "Thing", Name: "a", UID: uid("m/a")},
+		}}})
+		r.settle()
+		r.stored(store.Nodes, "n", true)
+	})
+}
+
+// TestAnOwnerThatIsRefusedIsNotOrphaned has an orphan deletion that is refused, and then given up: later dependents are
+// deleted with the owner.
+func TestAnOwnerThatIsRefusedIsNotOrphaned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := discover(t)
+		d.put(things, "a", things, "")
+		d.settle()
+		deleting := func(finalizer string) {
+			d.Edit(things, "a", func(o store.Object) {
+				now := metav1.Now()
+				o.SetDeletionTimestamp(&now)
+				o.SetFinalizers([]string{finalizer})
+			})
+		}
+		d.Inject(memory.Update, memory.Fault{Err: controlplane.ErrConflict})
+		deleting(metav1.FinalizerOrphanDependents)
+		d.settle()
+		deleting(held)
+		d.Heal()
+		d.settle()
+		d.put(disks, "b", things, "a")
+		d.settle()
+		d.Remove(things, "a")
+		d.settle()
+		d.want("after the owner is gone", "")
+	})
+}
+
+// TestAKindWithoutNamespacesHoldsUpNoOwnerInOne has disks fail, which cannot have an owner in a namespace.
+func TestAKindWithoutNamespacesHoldsUpNoOwnerInOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := discoverAs(t, inNamespaces(things), disks)
+		d.fail(true)
+		d.settle()
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "m", Name: "a", UID: uid("a")}}
+		d.Put(d.things, o)
+		d.request("m/a", metav1.FinalizerOrphanDependents)
+		d.settle()
+		d.want("while disks cannot be listed", "")
 	})
 }
