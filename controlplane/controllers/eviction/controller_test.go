@@ -422,3 +422,21 @@ func (s *reader) Get(ctx context.Context, kind store.Kind, name string) (store.O
 	}
 	return s.Store.Get(ctx, kind, name)
 }
+
+// TestAnIdleServerDecidesNowAndThen has a fleet in which nothing happens for a minute.
+func TestAnIdleServerDecidesNowAndThen(t *testing.T) {
+	inBubble(t, func(r rig) {
+		r.node("n")
+		s := r.serve("s", r.store)
+		time.Sleep(time.Minute)
+		decisions := map[time.Time]bool{}
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			decisions[s.Report().At] = true
+		}
+		if n := len(decisions); n < 6 || n > 8 {
+			t.Errorf("%d decisions in a minute, want one every ten seconds", n)
+		}
+	})
+}

@@ -57,15 +57,18 @@ func TestWhyObjectsAreChanged(t *testing.T) {
 		want   []string // sorted
 	}{
 		"an owner that does not exist": {
-			[]string{"b <- a", "c <- b"}, func(rig) {},
+			[]string{"b <- a", "c <- b"},
+			func(rig) {},
 			[]string{"things/b: delete: owner things/a does not exist", "things/c: delete: owner things/b does not exist"},
 		},
 		"one of two owners": {
-			[]string{"b", "c <- a, b"}, func(rig) {},
+			[]string{"b", "c <- a, b"},
+			func(rig) {},
 			[]string{"things/c: remove owner references: things/a does not exist or is being deleted; other owners remain"},
 		},
 		"an owner that is deleted last": {
-			[]string{"a", "b <- a!", "c <- b!"}, func(r rig) { r.del("a", foreground) },
+			[]string{"a", "b <- a!", "c <- b!"},
+			func(r rig) { r.del("a", foreground) },
 			[]string{
 				"things/a: remove finalizer foregroundDeletion: no dependent is left that it waits for",
 				"things/b: delete (foreground): owner things/a is being deleted after its dependents",
@@ -74,7 +77,8 @@ func TestWhyObjectsAreChanged(t *testing.T) {
 			},
 		},
 		"an owner that is deleted without its dependents": {
-			[]string{"a", "b <- a"}, func(r rig) { r.del("a", orphan) },
+			[]string{"a", "b <- a"},
+			func(r rig) { r.del("a", orphan) },
 			[]string{
 				"things/a: remove finalizer orphan: no dependent is left that it waits for",
 				"things/b: remove owner references: its owner is being deleted without its dependents",
@@ -388,16 +392,30 @@ func (s slowObjects) Follow(ctx context.Context, kind store.Kind, scope store.Sc
 // TestANodeMayBeSeenBeforeItsOwner has a Node with an owner in a namespace, which it cannot have. It is not deleted for
 // that.
 func TestANodeMayBeSeenBeforeItsOwner(t *testing.T) {
-	inStore(t, func(r rig) {
-		collect(r, slowObjects{r.store}, "a")
-		r.settle()
-		r.put("m/a")
-		r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "example.com/v1", Kind: "Thing", Name: "a", UID: uid("m/a")},
-		}}})
-		r.settle()
-		r.stored(store.Nodes, "n", true)
-	})
+	owner := func(kind, name string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: name, UID: uid(name)}
+	}
+	for name, c := range map[string]struct {
+		owners []metav1.OwnerReference
+		stays  bool
+	}{
+		"the only owner":             {[]metav1.OwnerReference{owner("Thing", "a")}, true},
+		"the second one":             {[]metav1.OwnerReference{owner("Other", "gone"), owner("Thing", "a")}, true},
+		"the first one":              {[]metav1.OwnerReference{owner("Thing", "a"), owner("Other", "gone")}, true},
+		"owners that do not exist":   {[]metav1.OwnerReference{owner("Thing", "gone"), owner("Other", "gone")}, false},
+		"another one of that folder": {[]metav1.OwnerReference{owner("Thing", "gone"), owner("Thing", "a")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inStore(t, func(r rig) {
+				collect(r, slowObjects{r.store}, "a")
+				r.settle()
+				r.raw(store.Objects, "things/m/a", thing, `"name":"a","namespace":"m","uid":"uid-of-a"`)
+				r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", OwnerReferences: c.owners}})
+				r.settle()
+				r.stored(store.Nodes, "n", c.stays)
+			})
+		})
+	}
 }
 
 // TestAnOwnerThatIsRefusedIsNotOrphaned has an orphan deletion that is refused, and then given up: later dependents are

@@ -675,3 +675,24 @@ func TestAHostThatWasCutOffWithAllOthersHasItsGracePeriod(t *testing.T) {
 		f.want("h1", stateGone)
 	})
 }
+
+// TestAnIdleServerDecidesNowAndThen has a fleet in which nothing happens for a minute.
+func TestAnIdleServerDecidesNowAndThen(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		f.agent("h", "a")
+		s := f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		decisions, marks := map[time.Time]bool{}, map[time.Time]bool{}
+		for range 600 {
+			pass(100 * time.Millisecond)
+			r := s.Report()
+			decisions[r.At], marks[r.Marking.At] = true, true
+		}
+		if n := len(decisions); n < 12 || n > 14 {
+			t.Errorf("%d decisions in a minute, want one every five seconds", n)
+		}
+		if n := len(marks); n < 6 || n > 8 {
+			t.Errorf("%d decisions about pods in a minute, want one every ten seconds", n)
+		}
+	})
+}
