@@ -64,6 +64,7 @@ func TestWhoGetsASlot(t *testing.T) {
 		"a newer one passes no older of a zone":    {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "a2"}, want: []slots.WaitReason{yes, slots.OtherZone, slots.Queued}, message: "waits for another zone: b1"},
 		"nor does one that is no Node":             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1", "x"}, want: []slots.WaitReason{yes, slots.OtherZone, slots.Queued}},
 		"one that waited before passes it":         {slots: 2, zones: true, nodes: []string{"a1", "a2", "a3", "b1"}, ask: []string{"x", "y", "b1", "a1", "a2", "-b1", "-x", "-y", "b1", "a1", "a2"}, want: []slots.WaitReason{yes, yes, slots.Full, slots.Full, slots.Full, slots.Queued, yes, yes}},
+		"one that comes later does not":            {slots: 3, zones: true, nodes: []string{"a1", "a2", "a3", "b1"}, ask: []string{"x", "y", "z", "b1", "a1", "a2", "-b1", "-x", "-y", "-z", "b1", "a1", "a3", "a2", "a3"}, want: []slots.WaitReason{yes, yes, yes, slots.Full, slots.Full, slots.Full, slots.OtherZone, yes, slots.Queued, yes, slots.Queued}},
 		"a Node is not ready":                      {slots: 1, part: "0", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.WaitReason{slots.Unavailable}, message: "1 of 2, `maxUnavailable` is 0: a2"},
 		"one may be not ready":                     {slots: 1, part: "1", nodes: []string{"a1", "a2!"}, ask: []string{"a1"}, want: []slots.WaitReason{yes}},
 		"a percentage is rounded down":             {slots: 1, part: "30%", nodes: []string{"a1", "a2!", "a3"}, ask: []string{"a1"}, want: []slots.WaitReason{slots.Unavailable}},
@@ -144,6 +145,75 @@ func TestARequestThatIsNotRepeatedHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// TestHowLongARequestKeepsASlotFree has another client that asks for the slot some time after the last repetition.
+func TestHowLongARequestKeepsASlotFree(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		by      slots.ClientType
+		every   time.Duration // time between the last two repetitions
+		keeps   time.Duration // longest age of a request that keeps the slot free
+		forever bool          // it keeps its place after a day
+	}{
+		"it was made once":              {by: slots.FleetLock, keeps: 15 * time.Minute},
+		"it is repeated every minute":   {by: slots.FleetLock, every: time.Minute, keeps: 15 * time.Minute},
+		"it is repeated every hour":     {by: slots.FleetLock, every: time.Hour, keeps: 2 * time.Hour},
+		"an agent does not repeat hers": {by: slots.Agent, keeps: 2 * day, forever: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asks := func(age time.Duration) (wait *slots.Wait, waits bool) {
+				old := slots.Request{Client: slots.Client{ID: "x", Type: c.by}, Number: 1, Asked: metav1.NewTime(noon), EverySeconds: int64(c.every / time.Second)}
+				s := slots.State{Waiting: []slots.Request{old}, Requests: 1}
+				wait = s.Ask(client("y"), slots.Policy{Slots: 1}, nil, noon.Add(age))
+				return wait, s.Request("x") != nil
+			}
+			if wait, _ := asks(c.keeps); wait == nil || wait.Reason != slots.Queued {
+				t.Errorf("Ask() after %v = %+v, want that the slot is kept free", c.keeps, wait)
+			}
+			if wait, _ := asks(c.keeps + time.Second); (wait == nil) == c.forever {
+				t.Errorf("Ask() a second later = %+v, want that the slot is kept free: %t", wait, c.forever)
+			}
+			if _, waits := asks(day); !waits {
+				t.Error("the request has lost its place after a day")
+			}
+			if _, waits := asks(day + time.Second); waits != c.forever {
+				t.Errorf("the request waits a second later: %t, want %t", waits, c.forever)
+			}
+		})
+	}
+}
+
+// TestWhoWaitsUntilNodesAreConfirmed has Nodes that are known up to noon.
+func TestWhoWaitsUntilNodesAreConfirmed(t *testing.T) {
+	due := func(at time.Duration) map[string]time.Time { return map[string]time.Time{"a1": noon.Add(at)} }
+	for name, c := range map[string]struct {
+		by     slots.ClientType
+		due    map[string]time.Time
+		asking string
+		waits  bool
+	}{
+		"an agent that is due earlier":        {slots.Agent, due(-time.Second), "", false},
+		"one that is due at that moment":      {slots.Agent, due(0), "", false},
+		"one that is due later":               {slots.Agent, due(time.Second), "", true},
+		"one that is not due":                 {slots.Agent, map[string]time.Time{}, "", true},
+		"Nodes that need no confirmation":     {slots.Agent, nil, "", false},
+		"a client that asks":                  {slots.FleetLock, due(time.Second), "a1", true},
+		"a client that asks, and waits long":  {slots.FleetLock, due(-time.Second), "a1", false},
+		"a client for which a slot is kept":   {slots.FleetLock, due(time.Second), "", false},
+		"a client while another client asks":  {slots.FleetLock, due(time.Second), "x", false},
+		"an agent while another client asks":  {slots.Agent, due(time.Second), "x", true},
+		"an agent that is due, while another": {slots.Agent, due(-time.Second), "x", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := slots.State{Waiting: []slots.Request{{Client: slots.Client{ID: "a1", Type: c.by}, Asked: metav1.NewTime(noon)}}}
+			s.Confirm(noon, c.due)
+			v := s.Plan(slots.Policy{Slots: 1}, fleet("a1"), noon, c.asking)[0]
+			if waits := v.Wait != nil && v.Wait.Reason == slots.Unconfirmed; waits != c.waits || !waits && v.Wait != nil {
+				t.Errorf("wait = %+v, want that it waits for Nodes: %t", v.Wait, c.waits)
+			}
+		})
+	}
+}
+
 // TestATimeInTheFutureIsReplaced makes a server whose clock is a year ahead record a request.
 func TestATimeInTheFutureIsReplaced(t *testing.T) {
 	p := slots.Policy{Slots: 1}
@@ -193,6 +263,7 @@ func TestHowASlotBecomesFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var s slots.State
 			s.Ask(client("a1"), p, nodes, noon)
+			s.Ask(client("x"), p, nodes, noon) // it waits
 			if h := s.Holder("a1"); h == nil || h.Node != "a1" || h.UID != "uid-1" || h.Zone != "a" || h.BootID != "boot-1" || !h.Since.Time.Equal(noon) {
 				t.Fatalf("holder = %+v, want a1 with its Node", h)
 			}
@@ -464,6 +535,16 @@ func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	}
 	if wait := s.WaitOf("n800"); wait.Reason != slots.QueueFull {
 		t.Errorf("WaitOf() = %+v, want that too many wait", wait)
+	}
+}
+
+func TestFleetLockClientsMayFillTheQueue(t *testing.T) {
+	var s slots.State
+	for i := range 200 {
+		s.Ask(client(fmt.Sprint("x", i)), slots.Policy{}, nil, noon)
+	}
+	if s.UpdateQueue(agents("a1=1"), noon); len(s.Waiting) != 200 || s.Request("a1") != nil {
+		t.Errorf("%d wait, want the 200 clients, and not the agent", len(s.Waiting))
 	}
 }
 

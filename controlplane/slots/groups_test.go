@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
@@ -60,6 +61,9 @@ func TestWhereAGroupIsStored(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if state, err := g.Get(t.Context(), "default"); err != nil || state.Holder("x") == nil || state.Request("y") == nil {
+				t.Errorf("Get() = %+v, %v, want that x holds a slot, and y waits", state, err)
+			}
 			if got, err := c.read(s); err != nil || strings.ReplaceAll(got, "\n", "") != want {
 				t.Errorf("stored = %s, %v, want %s", got, err, want)
 			}
@@ -89,6 +93,9 @@ func TestInvalidDataIsNotReplaced(t *testing.T) {
 	}
 	s = memory.New(memory.Options{})
 	s.Put(store.Leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "hostler-slots-default", Annotations: map[string]string{slots.Annotation: "{"}}})
+	if _, err := slots.NewGroups(s, "").Get(t.Context(), "default"); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("Get() = %v, want an error that is %q", err, store.ErrUnreadable)
+	}
 	if _, err := requestSlot(t, slots.NewGroups(s, ""), "x"); !errors.Is(err, store.ErrUnreadable) || !strings.Contains(err.Error(), "fix or delete it") {
 		t.Errorf("Change() = %v, want an error that is %q", err, store.ErrUnreadable)
 	}
@@ -121,6 +128,10 @@ func TestAnotherServerGivesASlotOfAnotherGroup(t *testing.T) {
 			if gives(first, "a", "b") != 0 {
 				t.Error("the first server gives a second slot, of a")
 			}
+			reads := s.Calls(memory.Get)
+			if gives(first, "a", "b"); s.Calls(memory.Get) != reads {
+				t.Errorf("%d reads while nothing has changed, want none", s.Calls(memory.Get)-reads)
+			}
 			free := func(s *slots.State) error { s.Free(*s.Holder("a1"), slots.GivenBack, "agent", noon); return nil }
 			if _, err := second.Change(t.Context(), "b", store.Term{}, free); err != nil {
 				t.Fatal(err)
@@ -132,5 +143,33 @@ func TestAnotherServerGivesASlotOfAnotherGroup(t *testing.T) {
 				t.Error("the first server gives no slot once that of b is free")
 			}
 		})
+	}
+}
+
+// TestAGroupIsReadAgainAfterAnError has a server that could not read another group. Meanwhile, a host gets a slot of it.
+func TestAGroupIsReadAgainAfterAnError(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	g := slots.NewGroups(s, "")
+	give := func(g *slots.Groups, group string, others ...string) (granted []slots.Client) {
+		t.Helper()
+		if _, err := g.Give(t.Context(), group, others, store.Term{}, func(s *slots.State) error {
+			s.UpdateQueue(agents("a1=1"), noon)
+			granted = s.Grant(slots.Policy{Group: group, Slots: 1}, fleet("a1"), noon)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return granted
+	}
+	s.Inject(memory.Get, memory.Fault{Err: controlplane.ErrUnavailable})
+	if _, err := g.Get(t.Context(), "b"); err == nil {
+		t.Fatal("Get() = nil, want an error")
+	}
+	s.Heal()
+	if got := give(slots.NewGroups(s, ""), "b"); len(got) != 1 {
+		t.Fatalf("the other server gives %v, want a slot", got)
+	}
+	if got := give(g, "a", "b"); len(got) != 0 {
+		t.Errorf("Give() = %v, want no second slot", got)
 	}
 }

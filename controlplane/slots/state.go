@@ -233,9 +233,6 @@ func (s *State) remove(id string) bool {
 
 // record adds a release, and removes the oldest.
 func (s *State) record(r Release, now time.Time) {
-	if r.Held != nil {
-		r.Held = r.Held.DeepCopy()
-	}
 	r.At = stamp(now)
 	s.Releases = append([]Release{r}, s.Releases[:min(len(s.Releases), mostReleases-1)]...)
 }

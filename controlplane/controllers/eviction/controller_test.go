@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -111,11 +112,15 @@ type replica struct {
 }
 
 // serve starts a server on a store. The end of the test stops it.
-func (r rig) serve(name string, s store.Store) *replica {
+func (r rig) serve(name string, s store.Store) *replica { return r.replica(name, s, nil) }
+
+// replica starts a server that knows the causes of taints, or does not if o is nil.
+func (r rig) replica(name string, s store.Store, o eviction.Outages) *replica {
 	log := slog.New(slog.DiscardHandler)
 	changed, contact := loop.NewSignal(), &store.Contact{}
 	pods := podcache.New(changed)
 	c := &replica{Controller: eviction.New(s, contact, pods, changed, log), election: election.New(s, eviction.Name, name, log)}
+	c.Outages = o
 	ignore := func(error) {}
 	c.stop = controllertest.Run(r,
 		func(ctx context.Context) error { return contact.Run(ctx, s.Ping, ignore) },
@@ -355,5 +360,83 @@ func TestWhileTheStoreIsSilentNothingIsEvicted(t *testing.T) {
 		r.store.Heal()
 		time.Sleep(5 * time.Second)
 		r.want(true, pod)
+	})
+}
+
+// outages knows whether the causes of not-ready and unreachable taints hold.
+type outages struct{ err atomic.Pointer[error] }
+
+// Holds implements eviction.Outages.
+func (o *outages) Holds(string, types.UID, string) ([]store.Reference, error) {
+	if err := o.err.Load(); err != nil {
+		return nil, *err
+	}
+	return nil, nil
+}
+
+// TestATaintWhoseCauseMayHaveEndedEvictsNobody has a Node with a taint of controller node-lifecycle, and one with another
+// taint. Only the first one needs a cause that holds.
+func TestATaintWhoseCauseMayHaveEndedEvictsNobody(t *testing.T) {
+	inBubble(t, func(r rig) {
+		r.node("silent", taint(corev1.TaintNodeUnreachable, time.Now()))
+		r.node("tainted", taint("a", time.Now()))
+		silent, tainted := r.pod("silent", "p"), r.pod("tainted", "q")
+		o, alive := &outages{}, errors.New("the host may be alive")
+		o.err.Store(&alive)
+		s := r.replica("s", r.store, o)
+		time.Sleep(time.Minute)
+		r.want(true, tainted)
+		r.want(false, silent)
+		if p := s.Report().Decision.Pending; len(p) != 1 || p[0].Pod != silent || !strings.HasSuffix(p[0].Reason, "; paused: the host may be alive") {
+			t.Errorf("pending = %+v, want the pod, and why it is not evicted", p)
+		}
+		o.err.Store(nil)
+		time.Sleep(time.Minute)
+		r.want(true, silent)
+	})
+}
+
+// TestACauseThatEndsBeforeTheWriteEvictsNobody has a cause that holds only when the controller decides.
+func TestACauseThatEndsBeforeTheWriteEvictsNobody(t *testing.T) {
+	inBubble(t, func(r rig) {
+		r.node("n", taint(corev1.TaintNodeUnreachable, time.Now()))
+		pod := r.pod("n", "p")
+		o := &outages{}
+		s := &reader{Store: r.store, before: func() { err := errors.New("the host may be alive"); o.err.Store(&err) }}
+		r.replica("s", s, o)
+		time.Sleep(time.Minute)
+		r.want(false, pod)
+	})
+}
+
+// reader is a store that calls before ahead of each read of a Node.
+type reader struct {
+	store.Store
+	before func()
+}
+
+// Get implements store.Store.
+func (s *reader) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
+	if kind.Name == store.Nodes.Name {
+		s.before()
+	}
+	return s.Store.Get(ctx, kind, name)
+}
+
+// TestAnIdleServerDecidesNowAndThen has a fleet in which nothing happens for a minute.
+func TestAnIdleServerDecidesNowAndThen(t *testing.T) {
+	inBubble(t, func(r rig) {
+		r.node("n")
+		s := r.serve("s", r.store)
+		time.Sleep(time.Minute)
+		decisions := map[time.Time]bool{}
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			decisions[s.Report().At] = true
+		}
+		if n := len(decisions); n < 6 || n > 8 {
+			t.Errorf("%d decisions in a minute, want one every ten seconds", n)
+		}
 	})
 }

@@ -61,6 +61,9 @@ func TestDecide(t *testing.T) {
 			pod := c.pod
 			pod.Name, pod.UID, pod.Version, pod.Node, pod.Tolerations = "ns/p", "u", "7", "n", c.tolerations
 			d := eviction.Decide([]eviction.Host{{Name: "n", UID: "nu", Gone: c.gone, Taints: c.taints, Pods: []podcache.Pod{pod}}}, now)
+			if deleting := d.Deleting["n"] == 1; deleting != pod.Deleting {
+				t.Errorf("pods that are being deleted = %v, want this one: %t", d.Deleting, pod.Deleting)
+			}
 			switch {
 			case c.in == never:
 				if len(d.Now)+len(d.Pending) > 0 || !d.Next.IsZero() {
@@ -98,5 +101,26 @@ func TestTheLongestOverduePodIsEvictedFirst(t *testing.T) {
 	}
 	if len(order) != 3 || order[0] != "early" || order[1] != "late" || order[2] != "later" {
 		t.Errorf("order = %v, want early, late, later", order)
+	}
+}
+
+func TestWhyAPodIsEvicted(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	taints := []eviction.Taint{{Taint: corev1.Taint{Key: "a", Effect: corev1.TaintEffectNoExecute}, Since: now.Add(-time.Minute)}}
+	for name, c := range map[string]struct {
+		host           eviction.Host
+		tolerations    []corev1.Toleration
+		action, reason string
+	}{
+		"its Node is gone":          {eviction.Host{Gone: true}, nil, "remove the pod's object", "its Node does not exist any more"},
+		"no toleration":             {eviction.Host{Taints: taints}, nil, "evict the pod", "Node n has the taint a:NoExecute, which the pod does not tolerate"},
+		"a toleration for no time":  {eviction.Host{Taints: taints}, []corev1.Toleration{tolerates("a", 0)}, "evict the pod", "Node n has the taint a:NoExecute, which the pod does not tolerate"},
+		"a toleration that is over": {eviction.Host{Taints: taints}, []corev1.Toleration{tolerates("a", 30)}, "evict the pod", "Node n has the taint a:NoExecute, which the pod tolerates for 30s"},
+	} {
+		c.host.Name, c.host.Pods = "n", []podcache.Pod{{Name: "ns/p", Tolerations: c.tolerations}}
+		d := eviction.Decide([]eviction.Host{c.host}, now)
+		if len(d.Now) != 1 || d.Now[0].Action() != c.action || d.Now[0].Reason != c.reason {
+			t.Errorf("%s: Decide() = %+v, want to %s: %s", name, d.Now, c.action, c.reason)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package eviction_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,7 @@ func TestSinceWhenATaintCounts(t *testing.T) {
 			if c.before.Key != "" {
 				before.Taints = []eviction.Taint{{Taint: c.before, Since: known}}
 			}
-			h := eviction.HostOf(before, &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{c.taint}}}, c.listing)
+			h, _ := eviction.HostOf(before, &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{c.taint}}}, c.listing)
 			if len(h.Taints) != 1 || !h.Taints[0].Since.Equal(c.want) {
 				t.Errorf("%s: taints = %+v, want one that counts since %v", name, h.Taints, c.want)
 			}
@@ -69,9 +70,40 @@ func TestWhichTaintsCount(t *testing.T) {
 		if c.ready != "" {
 			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: c.ready}}
 		}
-		h := eviction.HostOf(eviction.Host{}, node, false)
-		if counts := len(h.Taints) == 1; counts != c.counts || h.Unknown != (c.ready == corev1.ConditionUnknown) {
+		h, news := eviction.HostOf(eviction.Host{}, node, false)
+		if counts := len(h.Taints) == 1; counts != c.counts || news != c.counts || h.Unknown != (c.ready == corev1.ConditionUnknown) {
 			t.Errorf("%s: host = %+v, want that the taint counts: %t", name, h, c.counts)
+		}
+	}
+}
+
+func TestALostTaintIsNews(t *testing.T) {
+	before := eviction.Host{Taints: []eviction.Taint{{Taint: corev1.Taint{Key: "a", Effect: corev1.TaintEffectNoExecute}}}}
+	if h, news := eviction.HostOf(before, &corev1.Node{}, false); len(h.Taints) > 0 || !news {
+		t.Errorf("host = %+v, news = %t, want no taint, and that this is news", h, news)
+	}
+}
+
+// TestAPodIsMarkedBeforeItsRemoval has pods with other conditions.
+func TestAPodIsMarkedBeforeItsRemoval(t *testing.T) {
+	condition := func(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) corev1.PodCondition {
+		return corev1.PodCondition{Type: kind, Status: status, Reason: reason}
+	}
+	ready := condition(corev1.PodReady, corev1.ConditionTrue, "")
+	ours := condition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByTaintManager")
+	for name, c := range map[string]struct{ before, want []corev1.PodCondition }{
+		"no condition":                {nil, []corev1.PodCondition{ours}},
+		"another condition":           {[]corev1.PodCondition{ready}, []corev1.PodCondition{ready, ours}},
+		"it was to be removed before": {[]corev1.PodCondition{condition(corev1.DisruptionTarget, corev1.ConditionFalse, "x"), ready}, []corev1.PodCondition{ours, ready}},
+		"it is to be removed anyway":  {[]corev1.PodCondition{condition(corev1.DisruptionTarget, corev1.ConditionTrue, "x")}, []corev1.PodCondition{condition(corev1.DisruptionTarget, corev1.ConditionTrue, "x")}},
+	} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: c.before}}
+		eviction.Target(pod, metav1.Time{})
+		same := func(a, b corev1.PodCondition) bool {
+			return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason
+		}
+		if !slices.EqualFunc(pod.Status.Conditions, c.want, same) {
+			t.Errorf("%s: conditions = %+v, want %+v", name, pod.Status.Conditions, c.want)
 		}
 	}
 }

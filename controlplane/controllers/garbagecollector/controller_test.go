@@ -30,7 +30,9 @@ func TestNothingIsRememberedOfWhatHasGone(t *testing.T) {
 			r.raw(store.Events, name+"/e", event, `"name":"e","namespace":"default","uid":"e`+name+`"`)
 			r.raw(store.Objects, "pods/"+name+"/shop/p", pod, owned("p", "shop", reference("v1", "Node", name)))
 		}
+		r.node("alone")
 		r.settle()
+		r.store.Remove(store.Nodes, "alone")
 		for i := range 3 {
 			r.store.Remove(store.Nodes, fmt.Sprintf("n%d", i))
 		}
@@ -43,8 +45,8 @@ func TestNothingIsRememberedOfWhatHasGone(t *testing.T) {
 }
 
 func TestOwnersWithoutTheirDependentsAreRememberedUpToALimit(t *testing.T) {
-	if got := garbagecollector.OrphanedAfter(garbagecollector.MostOrphaned + 1); got != garbagecollector.MostOrphaned {
-		t.Errorf("OrphanedAfter() = %d, want all but the one above the limit: %d", got, garbagecollector.MostOrphaned)
+	if got, last := garbagecollector.OrphanedAfter(garbagecollector.MostOrphaned + 1); got != garbagecollector.MostOrphaned || !last {
+		t.Errorf("OrphanedAfter() = %d, with the last one %t, want the last one, and %d in all", got, last, garbagecollector.MostOrphaned)
 	}
 }
 

@@ -12,15 +12,17 @@ import (
 // MostOrphaned is mostOrphaned.
 const MostOrphaned = mostOrphaned
 
-// OrphanedAfter is how many owners are remembered after so many orphan deletions.
-func OrphanedAfter(deletions int) int {
+// OrphanedAfter is how many owners are remembered after so many orphan deletions, and whether the last of them is.
+func OrphanedAfter(deletions int) (n int, last bool) {
 	g := newGraph(loop.NewSignal(), false)
+	var o *Object
 	for i := range deletions {
-		o := &Object{Key: Key{"things", strconv.Itoa(i)}, UID: types.UID(strconv.Itoa(i))}
+		o = &Object{Key: Key{"things", strconv.Itoa(i)}, UID: types.UID(strconv.Itoa(i))}
 		g.objects[o.Key] = entry{Object: o}
 		g.orphans(o.Key)
 	}
-	return len(g.orphaned)
+	_, last = g.orphaned[o.identity()]
+	return len(g.orphaned), last
 }
 
 // Remembered is how many deleted Nodes and types of owners the controller remembers.

@@ -95,7 +95,7 @@ func (g *graph) drop(name string) {
 func (g *graph) failed(name string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if k := g.kinds[name]; k != nil && (k.err != nil || err != nil) {
+	if k := g.kinds[name]; k != nil {
 		k.err = err
 		g.decideAgain()
 	}

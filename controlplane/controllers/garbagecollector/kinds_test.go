@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,8 @@ type discovered struct {
 	*memory.Store
 	things, disks store.Kind
 	more          []store.Kind
+	asked         atomic.Int32 // how often kinds were listed
+	stale         atomic.Bool  // there may be kinds that are not listed
 
 	mu   sync.Mutex    // guards what follows, and more
 	down chan struct{} // closed while disks fail
@@ -85,7 +88,8 @@ func (d *discovered) fail(fails bool) {
 func (d *discovered) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]store.Kind{d.things, d.disks}, d.more...), func(store.Kind) bool { return false }, nil
+	d.asked.Add(1)
+	return append([]store.Kind{d.things, d.disks}, d.more...), func(store.Kind) bool { return d.stale.Load() }, nil
 }
 
 // Follow implements store.Store.

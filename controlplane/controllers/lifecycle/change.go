@@ -33,9 +33,7 @@ func (c Change) Apply(node *corev1.Node, now time.Time) {
 		return t.Value == "" && slices.ContainsFunc(c.Remove, func(r corev1.Taint) bool { return t.MatchTaint(&r) })
 	}
 	replaced := c.replacedSince(node)
-	if len(c.Remove) > 0 {
-		node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), removed)
-	}
+	node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), removed)
 	for _, taint := range c.Add {
 		added := metav1.NewTime(now).Rfc3339Copy()
 		taint.TimeAdded = &added

@@ -652,3 +652,44 @@ func TestAfterAllZonesWereDownEveryHostHasItsGracePeriod(t *testing.T) {
 		f.want("h3", stateGone)
 	})
 }
+
+// TestAHostThatWasCutOffWithAllOthersHasItsGracePeriod has a host in a zone of its own. Its zone does not say that it is
+// alive, when another zone is up again.
+func TestAHostThatWasCutOffWithAllOthersHasItsGracePeriod(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		kills := []func(){f.agent("h0", "a"), f.agent("h1", "b")}
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		for _, kill := range kills {
+			kill()
+		}
+		pass(10 * time.Minute)
+		f.want("h1", "Unknown unreachable:NoSchedule")
+		f.agent("h0", "a")
+		pass(leaseDuration - 5*time.Second)
+		f.want("h1", "Unknown unreachable:NoSchedule")
+		pass(20 * time.Second)
+		f.want("h1", stateGone)
+	})
+}
+
+// TestAnIdleServerDecidesNowAndThen has a fleet in which nothing happens for a minute.
+func TestAnIdleServerDecidesNowAndThen(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		f.agent("h", "a")
+		s := f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		decisions, marks := map[time.Time]bool{}, map[time.Time]bool{}
+		for range 600 {
+			pass(100 * time.Millisecond)
+			r := s.Report()
+			decisions[r.At], marks[r.Marking.At] = true, true
+		}
+		if n := len(decisions); n < 12 || n > 14 {
+			t.Errorf("%d decisions in a minute, want one every five seconds", n)
+		}
+		if n := len(marks); n < 6 || n > 8 {
+			t.Errorf("%d decisions about pods in a minute, want one every ten seconds", n)
+		}
+	})
+}

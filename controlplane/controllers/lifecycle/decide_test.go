@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/store"
 )
 
 var noon = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
@@ -203,6 +204,11 @@ func TestDecide(t *testing.T) {
 			want: []string{"h: Unknown"},
 		},
 		{
+			rule:  "but not of one with another effect",
+			hosts: join(alive, one(host("h", "a", dead(0), func(h *lifecycle.Host) { h.Taints = append(h.Taints, foreign("unreachable:NoSchedule")) }))),
+			want:  []string{"h: Unknown +unreachable:NoExecute"},
+		},
+		{
 			rule:  "a host that is Unknown and alive keeps its taints until it reports",
 			hosts: join(alive, one(host("h", "a", unknown, tainted("unreachable", time.Minute), func(h *lifecycle.Host) { h.DeadAt = time.Time{} }))),
 		},
@@ -246,6 +252,11 @@ func TestDecide(t *testing.T) {
 			want:  []string{"x000: not-ready paused", "x001: not-ready paused", "x002: not-ready paused", "x003: not-ready paused", "x004: not-ready paused", "x005: not-ready paused", "x006: not-ready paused"},
 		},
 		{
+			rule:  "exactly 55 percent disrupt a zone",
+			hosts: join(many(9, "alive", "a"), many(11, "x", "a", notReady)),
+			want:  []string{"x000: not-ready paused", "x001: not-ready paused", "x002: not-ready paused", "x003: not-ready paused", "x004: not-ready paused", "x005: not-ready paused", "x006: not-ready paused", "x007: not-ready paused", "x008: not-ready paused", "x009: not-ready paused", "x010: not-ready paused"},
+		},
+		{
 			rule:  "a fleet of more than 50 evicts one in 100 seconds there",
 			hosts: join(many(2, "alive", "a"), many(3, "x", "a", notReady), many(46, "b", "b")),
 			want:  []string{"x000: +not-ready:NoExecute", "x001: not-ready in 1m40s", "x002: not-ready in 3m20s"},
@@ -265,6 +276,24 @@ func TestDecide(t *testing.T) {
 			policy: func(p *lifecycle.Policy) { p.DeadZone = lifecycle.DeadZonePause },
 			hosts:  join(alive, many(2, "x", "b", notReady)),
 			want:   []string{"x000: not-ready paused", "x001: not-ready paused"},
+		},
+		{
+			rule:   "but not a zone of one Node",
+			policy: func(p *lifecycle.Policy) { p.DeadZone = lifecycle.DeadZonePause },
+			hosts:  join(alive, one(host("x", "b", notReady))),
+			want:   []string{"x: +not-ready:NoExecute"},
+		},
+		{
+			rule:   "a low rate is one Node in 18 hours",
+			policy: func(p *lifecycle.Policy) { p.EvictionRate = 1.0 / 65536 },
+			hosts:  join(alive, many(2, "x", "a", notReady)),
+			want:   []string{"x000: +not-ready:NoExecute", "x001: not-ready in 18h12m16s"},
+		},
+		{
+			rule:   "a rate that no time can hold is one Node a year",
+			policy: func(p *lifecycle.Policy) { p.EvictionRate = 1e-300 },
+			hosts:  join(alive, many(2, "x", "a", notReady)),
+			want:   []string{"x000: +not-ready:NoExecute", "x001: not-ready in 8784h0m0s"},
 		},
 		{
 			rule:  "a zone that is all down is evicted at the normal rate",
@@ -376,10 +405,11 @@ func TestTheNextDecisionIsAtTheNextDueTime(t *testing.T) {
 
 func TestATaintOfSomebodyElseIsNamed(t *testing.T) {
 	h := host("h", "a", with("unreachable:PreferNoSchedule"), func(h *lifecycle.Host) {
-		h.Taints = append(h.Taints, foreign("unreachable:NoExecute"), foreign("example:NoSchedule"))
+		h.Taints = append(h.Taints, foreign("unreachable:NoExecute"), foreign("unreachable:NoSchedule"), foreign("unreachable:PreferNoSchedule"), foreign("example:NoSchedule"))
 	})
 	d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: one(h)}, lifecycle.DefaultPolicy(), noon)
-	want := []lifecycle.Ignored{{"h", "taint node.kubernetes.io/unreachable=maintenance:NoExecute: another client has set it, since it has a value"}}
+	const why = ": another client has set it, since it has a value"
+	want := []lifecycle.Ignored{{"h", "taint node.kubernetes.io/unreachable=maintenance:NoExecute" + why}, {"h", "taint node.kubernetes.io/unreachable=maintenance:NoSchedule" + why}}
 	if !slices.Equal(d.Ignored, want) {
 		t.Errorf("Ignored = %q, want %q", d.Ignored, want)
 	}
@@ -394,5 +424,87 @@ func TestNodesThatNothingIsDueForAreNamed(t *testing.T) {
 	}
 	if len(got) != 10 || got[0] != "done000 Unknown 2" || got[9] != "done009 Unknown 2" {
 		t.Errorf("Settled = %q, want the first ten that have their taints", got)
+	}
+	if n := d.NotReady; len(n) != 10 || n[0] != "done000" || n[9] != "done009" {
+		t.Errorf("NotReady = %q, want the first ten", n)
+	}
+}
+
+// TestATaintWaitsUntilItsCauseIsConfirmed has a host whose cause for a NoExecute taint is known since a while. The store
+// has confirmed all that was known two seconds before noon.
+func TestATaintWaitsUntilItsCauseIsConfirmed(t *testing.T) {
+	confirmed := noon.Add(-2 * time.Second)
+	changed := func(ago time.Duration) func(*lifecycle.Host) {
+		return func(h *lifecycle.Host) { h.ChangedAt = noon.Add(-ago) }
+	}
+	for name, c := range map[string]struct {
+		host  lifecycle.Host
+		waits bool
+	}{
+		"not ready, confirmed":           {host("h", "a", notReady, changed(2*time.Second)), false},
+		"not ready since then":           {host("h", "a", notReady, changed(time.Second)), true},
+		"not ready, and dead since then": {host("h", "a", notReady, changed(time.Hour), dead(-time.Second)), false},
+		"dead, confirmed":                {host("h", "a", unknown, changed(time.Hour), dead(2*time.Second)), false},
+		"dead since then":                {host("h", "a", unknown, changed(time.Hour), dead(time.Second)), true},
+		"dead, and Unknown since then":   {host("h", "a", unknown, changed(time.Second), dead(time.Hour)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := lifecycle.Decide(lifecycle.Facts{Confirmed: confirmed, Hosts: join(alive, one(c.host))}, lifecycle.DefaultPolicy(), noon)
+			if waits := len(d.Pending) == 1; waits != c.waits || len(d.Now) == 1 == c.waits {
+				t.Errorf("Decide() = %q, want that the taint waits: %t", describe(d), c.waits)
+			}
+			if c.waits && (!d.Next.Equal(noon.Add(store.ConfirmInterval)) || !strings.HasSuffix(d.Pending[0].Reason, "; until the store confirms that")) {
+				t.Errorf("Next = %v, reason %q, want to wait for the store", d.Next, d.Pending[0].Reason)
+			}
+		})
+	}
+}
+
+// TestWhichChangesNeedADeadHost has changes whose writes compare the Lease of the host.
+func TestWhichChangesNeedADeadHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		host lifecycle.Host
+		dead bool
+	}{
+		"its conditions become Unknown":         {host("h", "a", dead(0)), true},
+		"its pods are evicted as unreachable":   {host("h", "a", unknown), true},
+		"its pods are evicted as not ready":     {host("h", "a", notReady), false},
+		"it is Unknown, and lacks a NoSchedule": {host("h", "a", unknown, func(h *lifecycle.Host) { h.DeadAt, h.Taints = time.Time{}, nil }), false},
+	} {
+		d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: join(alive, one(c.host))}, lifecycle.DefaultPolicy(), noon)
+		if len(d.Now) != 1 || d.Now[0].Dead != c.dead {
+			t.Errorf("%s: Now = %+v, want a change that needs a dead host: %t", name, d.Now, c.dead)
+		}
+	}
+}
+
+// TestWhichChangesCountForTheRate has changes of the taints of a Node.
+func TestWhichChangesCountForTheRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		add, remove []corev1.Taint
+		counts      bool
+	}{
+		"a NoExecute taint":                              {[]corev1.Taint{taint("unreachable:NoExecute")}, nil, true},
+		"one that replaces another":                      {[]corev1.Taint{taint("unreachable:NoExecute")}, []corev1.Taint{taint("not-ready:NoExecute")}, false},
+		"one while a NoSchedule taint is removed":        {[]corev1.Taint{taint("unreachable:NoExecute")}, []corev1.Taint{taint("not-ready:NoSchedule")}, true},
+		"a NoSchedule taint":                             {[]corev1.Taint{taint("unreachable:NoSchedule")}, nil, false},
+		"the removal of a NoExecute taint":               {nil, []corev1.Taint{taint("unreachable:NoExecute")}, false},
+		"a NoSchedule taint in place of a NoExecute one": {[]corev1.Taint{taint("unreachable:NoSchedule")}, []corev1.Taint{taint("unreachable:NoExecute")}, false},
+	} {
+		if counts := (lifecycle.Change{Add: c.add, Remove: c.remove}).NoExecute(); counts != c.counts {
+			t.Errorf("%s: NoExecute() = %t, want %t", name, counts, c.counts)
+		}
+	}
+}
+
+func TestWhyATaintIsDueLater(t *testing.T) {
+	for zone, want := range map[string]string{
+		"a": "the host reports that it is not ready; one Node every 10s in zone a",
+		"":  "the host reports that it is not ready; one Node every 10s",
+	} {
+		d := lifecycle.Decide(lifecycle.Facts{Confirmed: noon, Hosts: join(many(4, "alive", zone), many(2, "x", zone, notReady))}, lifecycle.DefaultPolicy(), noon)
+		if len(d.Pending) != 1 || d.Pending[0].Reason != want {
+			t.Errorf("zone %q: Pending = %+v, want one with reason %q", zone, d.Pending, want)
+		}
 	}
 }

@@ -22,7 +22,8 @@ import (
 // broken is a store whose watch of Leases fails in one way, while everything else answers.
 type broken struct {
 	*memory.Store
-	way atomic.Pointer[string]
+	way     atomic.Pointer[string]
+	refused atomic.Int32 // number of reads
 }
 
 // The ways.
@@ -36,6 +37,7 @@ const (
 // Get implements store.Store.
 func (b *broken) Get(ctx context.Context, kind store.Kind, name string) (store.Object, error) {
 	if way := b.way.Load(); way != nil && *way == readRefused && kind.Name == store.Leases.Name {
+		b.refused.Add(1)
 		return nil, fmt.Errorf("get lease: %w", controlplane.ErrForbidden)
 	}
 	return b.Store.Get(ctx, kind, name)
@@ -132,15 +134,24 @@ func TestAHostThatDiesWhileItsLeaseCannotBeReadIsUnknownLater(t *testing.T) {
 		kill := f.agent("h", "a")
 		b, way := &broken{Store: f.store}, readRefused
 		f.seen = b
-		f.serve("s", lifecycle.DefaultPolicy())
+		s := f.serve("s", lifecycle.DefaultPolicy())
 		pass(time.Minute)
 		b.way.Store(&way)
 		kill()
 		pass(5 * time.Minute)
 		f.want("h", stateReady)
+		if got := s.Report(); len(got.Failing) != 1 || !errors.Is(got.Failing["nodes/h"], controlplane.ErrForbidden) || got.Decision.Zones[0].Paused != "" {
+			t.Errorf("failing = %v, zones = %+v, want the host whose Lease cannot be read, and that the others are not paused", got.Failing, got.Decision.Zones)
+		}
+		if reads := b.refused.Load(); reads > 20 {
+			t.Errorf("%d reads of the Lease in five minutes, want few", reads)
+		}
 		b.way.Store(nil)
 		pass(90 * time.Second)
 		f.want("h", stateGone)
+		if got := s.Report().Failing; len(got) > 0 {
+			t.Errorf("failing = %v, want none", got)
+		}
 	})
 }
 
@@ -276,6 +287,10 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 			return refs
 		}
 		holds(corev1.TaintNodeUnreachable, "may be alive")
+		alive := f.node("alive0").UID
+		if !s.Alive("alive0", alive, time.Now()) || s.Alive("alive0", "another", time.Now()) {
+			t.Error("Alive() is not true of the Node alone whose host renews its Lease")
+		}
 		kill()
 		pass(leaseDuration + 5*time.Second)
 		f.want("h", stateGone)
@@ -289,6 +304,9 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		pass(20 * time.Second)
 		holds(corev1.TaintNodeUnreachable, "does not know")
 		holds(corev1.TaintNodeNotReady, "does not know")
+		if s.Alive("alive0", alive, time.Now()) {
+			t.Error("Alive() while the store is away = true, want false")
+		}
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/controllertest"
@@ -104,6 +105,9 @@ func TestABlockedPodIsToldAfterAWhile(t *testing.T) {
 		c.serve()
 		edit(c.Store, "n1", at("r1", controlplane.RebootDraining))
 		time.Sleep(4 * time.Minute)
+		if n := c.evictions(); n < 20 || n > 30 {
+			t.Errorf("%d requests to evict the pod in four minutes, want one every ten seconds", n)
+		}
 		if got, want := c.reasons(), "n1 RebootSlotGranted"; got != want {
 			t.Errorf("events = %s, want %s", got, want)
 		}
@@ -307,6 +311,8 @@ func TestAReleaseIsOnTheNodeAtOnce(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.node("n1", at("r1", controlplane.RebootWaiting))
 		_, stop := c.serves("first", c.process())
+		edit(c.Store, "n1", at("r1", controlplane.RebootDraining))
+		time.Sleep(soon)
 		stop()
 		c.Inject(memory.Elect, memory.Fault{Err: controlplane.ErrUnavailable})
 		other, _ := c.serves("second", c.process())
@@ -316,11 +322,127 @@ func TestAReleaseIsOnTheNodeAtOnce(t *testing.T) {
 		if _, slot := read(t, c.Store, "n1"); slot.Granted != nil || slot.Why != "lost" || slot.ID != "r1" {
 			t.Errorf("slot = %s, want that it was lost", describe(slot))
 		}
+		if node, slot := read(t, c.Store, "n1"); !slot.Cordoned || !node.Spec.Unschedulable {
+			t.Errorf("slot = %s, unschedulable %t, want the cordon of before", describe(slot), node.Spec.Unschedulable)
+		}
 		if g := other.Report().Groups[0]; len(g.Holders) != 0 || g.Releases[0].By != "anna" {
 			t.Errorf("group = %+v, want the release", g)
 		}
 		if err := other.Release(c.Context(), "default", "n1", "anna", "it is off"); !errors.Is(err, controlplane.ErrNotFound) {
 			t.Errorf("second Release() = %v, want %v", err, controlplane.ErrNotFound)
+		}
+	})
+}
+
+// TestAReleaseOnAnotherServerIsSeenAtOnce has a leader that gives the slot of n1 to n2 before its next read of the group.
+func TestAReleaseOnAnotherServerIsSeenAtOnce(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		c.serves("first", c.process())
+		c.node("n2", at("r1", controlplane.RebootWaiting))
+		other, _ := c.serves("second", c.process())
+		for range 3 { // at other moments between two reads
+			for _, name := range []string{"n1", "n2"} {
+				if err := other.Release(c.Context(), "default", name, "anna", "it is off"); err != nil {
+					t.Fatal(err)
+				}
+				next := map[string]string{"n1": "n2", "n2": "n1"}[name]
+				time.Sleep(3 * time.Second)
+				if _, slot := read(t, c.Store, next); slot == nil || slot.Granted == nil {
+					t.Errorf("slot of %s = %s three seconds after the release, want that it has it", next, describe(slot))
+				}
+				edit(c.Store, name, at("r1", controlplane.RebootWanted))
+				time.Sleep(soon)
+				edit(c.Store, name, at("r1", controlplane.RebootWaiting))
+				time.Sleep(soon)
+			}
+		}
+	})
+}
+
+// TestARefusedReleaseIsTriedAFewTimes has a Node that other clients change all the time.
+func TestARefusedReleaseIsTriedAFewTimes(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		c.serve()
+		c.Inject(memory.Update, memory.Fault{Err: controlplane.ErrConflict})
+		before := c.Calls(memory.Update)
+		if err := c.Release(c.Context(), "default", "n1", "anna", "it is off"); !errors.Is(err, controlplane.ErrConflict) {
+			t.Errorf("Release() = %v, want %v", err, controlplane.ErrConflict)
+		}
+		if n := c.Calls(memory.Update) - before; n != 5 {
+			t.Errorf("%d writes, want five attempts", n)
+		}
+	})
+}
+
+// TestAnAnswerOfAnOldServerIsNamed has a Node that says that its slot was released, without the name of the slot.
+func TestAnAnswerOfAnOldServerIsNamed(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootWaiting))
+		_, stop := c.serves("first", c.process())
+		_, slot := read(t, c.Store, "n1")
+		name := slot.Slot
+		stop()
+		edit(c.Store, "n1", func(n *corev1.Node) { setSlotText(n, &controlplane.RebootSlot{ID: "r1", Why: "lost"}) })
+		c.Inject(memory.Elect, memory.Fault{Err: controlplane.ErrUnavailable})
+		other, _ := c.serves("second", c.process())
+		if err := other.Release(c.Context(), "default", "n1", "anna", "it is off"); err != nil {
+			t.Fatal(err)
+		}
+		if _, slot := read(t, c.Store, "n1"); slot.Slot != name || slot.Why != "lost" || slot.Granted != nil {
+			t.Errorf("slot = %s, want that %s was lost", describe(slot), name)
+		}
+	})
+}
+
+// failing is a store that evicts no pod.
+type failing struct{ *process }
+
+// Evict implements store.Evicter.
+func (failing) Evict(context.Context, string, types.UID, store.Term) error {
+	return errors.New("the webhook does not answer")
+}
+
+// TestAnEvictionThatFailsIsReported has an API server that cannot evict a pod.
+func TestAnEvictionThatFailsIsReported(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootDraining))
+		c.pod("n1", "p")
+		s, _ := c.serves("s", failing{c.process()})
+		time.Sleep(soon)
+		if b := s.Report().Emptying["n1"].Blocked; len(b) != 1 || b[0].Message != "the webhook does not answer" {
+			t.Errorf("blocked = %+v, want the pod, and why", b)
+		}
+	})
+}
+
+// TestANodeThatAPersonHasCordonedIsEmptyAtOnce has a Node without pods, and without an answer of before.
+func TestANodeThatAPersonHasCordonedIsEmptyAtOnce(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.node("n1", at("r1", controlplane.RebootDraining), func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		c.serve()
+		if node, slot := read(t, c.Store, "n1"); slot == nil || !slot.Emptied || slot.Cordoned || !node.Spec.Unschedulable {
+			t.Errorf("slot = %s, want that the Node is empty, and the cordon is not ours", describe(slot))
+		}
+	})
+}
+
+// TestRequestsThatAreNotRecordedAreCounted has no leader.
+func TestRequestsThatAreNotRecordedAreCounted(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.Inject(memory.Elect, memory.Fault{Err: controlplane.ErrUnavailable})
+		for _, name := range []string{"n1", "n2", "n3"} {
+			c.node(name, at("r1", controlplane.RebootWaiting))
+		}
+		c.serve()
+		if got := c.Report().Groups[0].Unrecorded; got != 3 {
+			t.Errorf("Unrecorded = %d, want 3", got)
+		}
+		c.Heal()
+		time.Sleep(time.Minute)
+		if got := c.Report().Groups[0]; got.Unrecorded != 0 || len(got.Waiting) != 2 {
+			t.Errorf("Unrecorded = %d, waiting = %+v, want that two wait", got.Unrecorded, got.Waiting)
 		}
 	})
 }

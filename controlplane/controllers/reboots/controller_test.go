@@ -47,8 +47,16 @@ func (r rig) serve(name string, s store.Store) *reboots.Controller {
 
 // serveGroups starts a server with these groups.
 func (r rig) serveGroups(name string, s store.Store, policies reboots.Policies) *reboots.Controller {
-	log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
+	return r.serveAs(name, s, policies, slog.New(slog.DiscardHandler))
+}
+
+// serveAs starts a server with a log, which is changed before it runs.
+func (r rig) serveAs(name string, s store.Store, policies reboots.Policies, log *slog.Logger, change ...func(*reboots.Controller)) *reboots.Controller {
+	contact := &store.Contact{}
 	c := reboots.New(s, slots.NewGroups(s, ""), contact, podcache.New(), loop.NewSignal(), policies, []string{"zone"}, name, log)
+	for _, f := range change {
+		f(c)
+	}
 	e := election.New(s, reboots.Name, name, log)
 	ignore := func(error) {}
 	controllertest.Run(r,

@@ -35,6 +35,7 @@ type scene struct {
 	podsErr       error
 	noPods        bool                     // the store has no pods
 	blocked       map[string]time.Duration // retry time of each blocked pod, counted from noon
+	change        func(*reboots.Facts)     // may be nil
 }
 
 func pod(name string) podcache.Pod {
@@ -72,6 +73,9 @@ func (s scene) facts() reboots.Facts {
 	for name, until := range s.blocked {
 		f.Blocked["ns/"+name] = reboots.Blocked{Pod: "ns/" + name, UID: types.UID("uid-" + name), Message: "The disruption budget web needs 2 healthy pods and has 2 currently", Until: noon.Add(until)}
 	}
+	if s.change != nil {
+		s.change(&f)
+	}
 	return f
 }
 
@@ -100,6 +104,12 @@ func outcome(d reboots.Decision) string {
 		for _, o := range c.Released {
 			out += "; free released " + o.ID
 		}
+		for _, a := range c.Adopted {
+			out += "; adopt " + a.ID
+		}
+		if len(c.Steps) == 0 {
+			out += "; change nothing"
+		}
 	}
 	for _, e := range d.Evictions {
 		out += "; evict " + e.Pod.Name
@@ -125,6 +135,14 @@ func TestWhatANodeSays(t *testing.T) {
 		return &controlplane.RebootSlot{ID: id, Slot: "default/7", Why: "over"}
 	}
 	released := &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Why: "lost"}
+	const rebooting = controlplane.RebootRebooting
+	named := func(s *controlplane.RebootSlot) { s.Slot = "default/7" }
+	unread := func(f *reboots.Facts) {
+		k := f.Groups["default"]
+		k.Err = errors.New("away")
+		f.Groups["default"] = k
+	}
+	restored := func(f *reboots.Facts) { f.Restored = true }
 	slow := with(pod("slow"), func(p *podcache.Pod) { p.Grace = time.Hour })
 	const says = "The disruption budget web needs 2 healthy pods and has 2 currently"
 	for name, c := range map[string]struct {
@@ -168,6 +186,21 @@ func TestWhatANodeSays(t *testing.T) {
 		"a person's cordon stays":                     {scene{step: controlplane.RebootDone, holds: "r1", slot: slot(emptied), unschedulable: true}, "no slot; unschedulable true"},
 		"a host that drains itself":                   {scene{step: draining, holds: "r1", slot: slot(), byHost: true, pods: []podcache.Pod{a}}, "-"},
 		"a store without pods":                        {scene{step: draining, holds: "r1", slot: slot(), noPods: true}, "r1 failed granted the store of the servers has no pods that they could evict; unschedulable false"},
+		"a slot of a group that cannot be read":       {scene{step: rebooting, slot: slot(), byHost: true, change: unread}, "-"},
+		"a slot of another Node of that name":         {scene{step: waiting, holds: "r1", change: func(f *reboots.Facts) { unread(f); f.Groups["default"].Holders[0].UID = "uid-0" }}, "r1 an earlier request of this host, or one by FleetLock, has not ended yet; unschedulable false"},
+		"a host that gets a slot in a moment":         {scene{step: waiting, slot: &controlplane.RebootSlot{ID: "r1", Why: "turn"}}, "-"},
+		"an answer to its earlier request":            {scene{step: waiting, slot: &controlplane.RebootSlot{ID: "r0", Why: "turn"}}, "r1 ; unschedulable false"},
+		"an answer that the record does not have":     {scene{step: waiting, slot: slot()}, "r1 ; unschedulable false"},
+		"a slot that an old server has released":      {scene{step: rebooting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r1", Why: "lost"}}, "r1 ; unschedulable false"},
+		"one of an earlier request":                   {scene{step: rebooting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r0", Why: "lost"}}, "r1 granted ; unschedulable false"},
+		"one that an old server has not ended":        {scene{step: rebooting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r1", Why: "turn"}}, "r1 granted ; unschedulable false"},
+		"a host that reboots, in a restored record":   {scene{step: rebooting, slot: slot(named), change: restored}, "r1 the slot was released; unschedulable false; adopt n1"},
+		"one that drains":                             {scene{step: draining, slot: slot(named), byHost: true, change: restored}, "r1 the slot was released; unschedulable false; adopt n1"},
+		"one that waits":                              {scene{step: waiting, full: true, change: restored}, "r1 all slots of the group are held: x since 0001-01-01T00:00:00Z; unschedulable false"},
+		"one whose slot is in the record":             {scene{step: rebooting, holds: "r1", slot: slot(named), change: restored}, "-"},
+		"one that gave no sign of life yet":           {scene{step: rebooting, byHost: true, change: func(f *reboots.Facts) { restored(f); h := f.Hosts["n1"]; h.Unseen = true; f.Hosts["n1"] = h }}, "-"},
+		"one while the group cannot be read":          {scene{step: rebooting, slot: slot(named), byHost: true, change: func(f *reboots.Facts) { restored(f); unread(f) }}, "-"},
+		"two hours are not too long with an hour":     {scene{step: draining, holds: "r1", slot: slot(cordoned), unschedulable: true, since: 2 * time.Hour, pods: []podcache.Pod{with(slow, func(p *podcache.Pod) { p.Deleting = true })}}, "-"},
 		"a reboot without a slot":                     {scene{step: draining, pods: []podcache.Pod{a}}, "r1 cordoned pods left on the Node: 1: ns/a; unschedulable true"},
 		"it is emptied as well":                       {scene{step: draining, slot: &controlplane.RebootSlot{ID: "r1", Cordoned: true, Why: "emptying"}, unschedulable: true}, "r1 cordoned emptied ; unschedulable true"},
 	} {
@@ -194,6 +227,7 @@ func TestWhichAnswersDependOnTheRecord(t *testing.T) {
 		"a wait in place of an end":   {scene{step: controlplane.RebootWaiting, slot: ended, full: true}, true},
 		"a wait":                      {scene{step: controlplane.RebootWaiting, full: true}, false},
 		"an end":                      {scene{step: controlplane.RebootWanted, holds: "r1", slot: has}, false},
+		"an uncordon after an end":    {scene{step: controlplane.RebootWaiting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Why: "over", Cordoned: true}, unschedulable: true}, false},
 		"the state of an earlier one": {scene{step: controlplane.RebootDraining, holds: "r1", slot: has, pods: []podcache.Pod{pod("a")}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,5 +257,40 @@ func TestAMessageIsWrittenNowAndThen(t *testing.T) {
 	f.Hosts["n1"] = h
 	if d := reboots.Decide(f, noon); len(d.Answers) != 1 {
 		t.Errorf("%d answers for another reason, want 1", len(d.Answers))
+	}
+}
+
+// TestHowAnAnswerIsDescribed checks what people read about the writes that are due.
+func TestHowAnAnswerIsDescribed(t *testing.T) {
+	slot := func(change func(*controlplane.RebootSlot)) *controlplane.RebootSlot {
+		s := &controlplane.RebootSlot{ID: "r1", Slot: "default/7", Granted: granted()}
+		change(s)
+		return s
+	}
+	none := func(*controlplane.RebootSlot) {}
+	cordoned := func(s *controlplane.RebootSlot) { s.Cordoned = true }
+	for name, c := range map[string]struct {
+		scene
+		want string
+	}{
+		"a slot":                   {scene{step: controlplane.RebootWaiting, holds: "r1"}, "report the slot to the host: kernel"},
+		"a wait":                   {scene{step: controlplane.RebootWaiting, full: true}, "report to the host why it waits: all slots of the group are held: x since 0001-01-01T00:00:00Z"},
+		"the end of a slot":        {scene{step: controlplane.RebootWanted, holds: "r1", slot: slot(none)}, "report that the slot has ended: the host did not need the slot any more"},
+		"a cordon":                 {scene{step: controlplane.RebootDraining, holds: "r1", slot: slot(none)}, "cordon the Node: its host reboots: kernel"},
+		"an empty Node":            {scene{step: controlplane.RebootDraining, holds: "r1", slot: slot(cordoned), unschedulable: true}, "report that the Node is empty: no pod has to leave it any more"},
+		"a Node that is not empty": {scene{step: controlplane.RebootDraining, holds: "r1", slot: slot(cordoned)}, "report that the Node cannot be emptied: the Node was uncordoned before it was empty"},
+		"no cordon any more":       {scene{step: controlplane.RebootWanted, holds: "r1", slot: slot(cordoned), unschedulable: true}, "uncordon the Node: it is not being emptied any more"},
+		"a reboot that is done":    {scene{step: controlplane.RebootDone, holds: "r1", slot: slot(cordoned), unschedulable: true}, "uncordon the Node, and remove the answer to its host: the reboot is done, or was given up"},
+		"one without a cordon":     {scene{step: controlplane.RebootDone, holds: "r1", slot: slot(none)}, "remove the answer to the host: it needs no slot any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := reboots.Decide(c.facts(), noon)
+			if len(d.Answers) != 1 || len(d.Answers[0].Steps) != 1 {
+				t.Fatalf("answers = %+v, want one with one step", d.Answers)
+			}
+			if s := d.Answers[0].Steps[0]; s.Action+": "+s.Reason != c.want {
+				t.Errorf("step = %q, want %q", s.Action+": "+s.Reason, c.want)
+			}
+		})
 	}
 }

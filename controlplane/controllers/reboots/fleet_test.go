@@ -27,8 +27,9 @@ var pods = store.Pods(false)
 type kubelets struct {
 	*memory.Store
 
-	mu      sync.Mutex // guards blocked
+	mu      sync.Mutex // guards the fields below
 	blocked bool
+	asked   int           // number of requests to evict a pod
 	hidden  metav1.Object // a pod that no watch has reported yet
 	noTerm  []string      // keys of objects that were written without a term
 }
@@ -47,6 +48,13 @@ func (k *kubelets) block(is bool) {
 	k.blocked = is
 }
 
+// evictions returns how often a server has requested to evict a pod.
+func (k *kubelets) evictions() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asked
+}
+
 // Update implements store.Store.
 func (p *process) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
 	if pre.Term == (store.Term{}) {
@@ -60,6 +68,7 @@ func (p *process) Update(ctx context.Context, kind store.Kind, name string, pre 
 // Evict implements store.Evicter.
 func (p *process) Evict(ctx context.Context, name string, uid types.UID, term store.Term) error {
 	p.kubelets.mu.Lock()
+	p.kubelets.asked++
 	blocked := p.kubelets.blocked && strings.HasPrefix(name, "ns/blocked")
 	p.kubelets.mu.Unlock()
 	if blocked {

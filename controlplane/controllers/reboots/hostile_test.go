@@ -129,6 +129,12 @@ func TestAHostThatMovesKeepsItsSlot(t *testing.T) {
 // TestWhatAHostWritesIsBounded has Nodes that would not fit into the record of a group, or into the memory of servers.
 func TestWhatAHostWritesIsBounded(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20)
+	longest := controlplane.RebootRequest{ID: "r1", Step: controlplane.RebootWaiting, Message: "x"}
+	text, err := json.Marshal(longest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest.Message = huge[:16<<10-len(text)+1]
 	for name, c := range map[string]struct {
 		change func(*corev1.Node)
 		broken string // part of the problem; empty if the host gets a slot
@@ -140,6 +146,9 @@ func TestWhatAHostWritesIsBounded(t *testing.T) {
 		"its group":           {func(n *corev1.Node) { n.Labels[controlplane.LabelRebootGroup] = huge }, "which is not in `reboots.groups`"},
 		"the ID of a request": {request(controlplane.RebootRequest{ID: huge[:100], Step: controlplane.RebootWaiting}), "more than 64 bytes"},
 		"the request":         {request(controlplane.RebootRequest{ID: "r1", Step: controlplane.RebootWaiting, Message: huge}), "more than 16384 bytes"},
+		"the longest ID":      {request(controlplane.RebootRequest{ID: huge[:64], Step: controlplane.RebootWaiting}), ""},
+		"the longest request": {request(longest), ""},
+		"the longest UID":     {func(n *corev1.Node) { n.UID = types.UID(huge[:64]) }, ""},
 		"the UID of the Node": {func(n *corev1.Node) { n.UID = types.UID(huge) }, "the UID of the Node has more than 64 bytes"},
 		"a step that is none": {request(controlplane.RebootRequest{ID: "r1", Step: controlplane.RebootStep(huge[:100])}), "is no step of a reboot"},
 	} {
@@ -170,4 +179,24 @@ func TestWhatAHostWritesIsBounded(t *testing.T) {
 
 func request(r controlplane.RebootRequest) func(*corev1.Node) {
 	return func(n *corev1.Node) { setRequest(n, r) }
+}
+
+// TestAHostThatSaysThatItIsEmptyStopsNoServer has a host on a store without pods that servers could evict. It writes an
+// answer that no server gives there.
+func TestAHostThatSaysThatItIsEmptyStopsNoServer(t *testing.T) {
+	inBubble(t, func(r rig) {
+		holds := r.slotGroups()
+		r.node("evil", "z", corev1.ConditionTrue, func(n *corev1.Node) { n.Labels[controlplane.LabelRebootGroup] = "a" }, at("r1", controlplane.RebootWaiting))
+		edit(r.store, "evil", func(n *corev1.Node) {
+			setSlotText(n, &controlplane.RebootSlot{ID: "r1", Why: "lost", Emptied: true})
+		})
+		time.Sleep(time.Second)
+		if _, slot := read(t, r.store, "evil"); slot == nil || slot.Slot != "a/1" {
+			t.Errorf("slot = %s, want the name of the slot", describe(slot))
+		}
+		time.Sleep(time.Minute)
+		if got := holds("evil"); len(got) > 1 {
+			t.Errorf("the host holds slots of %q", got)
+		}
+	})
 }
