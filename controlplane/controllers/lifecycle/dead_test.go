@@ -40,14 +40,12 @@ func TestWhenAHostCountsAsDead(t *testing.T) {
 	lease := func(seconds int32) see {
 		return func(c *lifecycle.Cache) { c.Leases().Set("n", leaseOf(seconds)) }
 	}
-	ends := func(seconds int32) see {
-		return func(c *lifecycle.Cache) { c.Leases().Delete("n", leaseOf(seconds)) }
-	}
-	deleted := func(c *lifecycle.Cache) { c.Checked("n", time.Now(), nil, false, nil) }
+	ends := func(c *lifecycle.Cache) { c.Leases().Delete("n", nil) }
+	gone := func(c *lifecycle.Cache) { c.Checked("n", time.Now(), nil, nil) }
 	unlisted := func(c *lifecycle.Cache) { c.Leases().Begin(); c.Leases().Synced() }
 	const (
 		ready, notReady, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
-		never, past              = time.Duration(-1), time.Duration(-2)
+		past                     = time.Duration(-1)
 		sec                      = time.Second
 	)
 	for name, c := range map[string]struct {
@@ -62,17 +60,19 @@ func TestWhenAHostCountsAsDead(t *testing.T) {
 		"one after the store was away":             {sees: []see{node("u", "")}, since: 30 * sec, want: 90 * sec},
 		"one that is Unknown already":              {sees: []see{silent}, since: 30 * sec, want: past},
 		"one that is Unknown after an outage":      {sees: []see{silent}, again: 30 * sec, want: 90 * sec},
-		"a Lease that lasts":                       {sees: []see{node("u", ready), lease(40)}, want: never},
-		"a Lease that lasts for too long":          {sees: []see{node("u", ready), lease(3601)}, want: 3600 * sec},
-		"a Lease that has ended":                   {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(40)}, want: 40 * sec},
-		"its duration has changed":                 {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(80)}, want: 70 * sec},
-		"its duration is not reported":             {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(0)}, want: 40 * sec},
-		"someone has deleted it":                   {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(40), deleted}, want: 50 * sec},
-		"its host has reported since":              {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(40), wait(35 * sec), node("u", ready)}, want: 55 * sec},
-		"another Node has reported since":          {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(40), wait(35 * sec), node("v", ready)}, want: 55 * sec},
-		"another Node is Unknown":                  {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(40), wait(35 * sec), node("v", unknown)}, want: 40 * sec},
-		"the store was away before its end":        {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(40)}, since: 30 * sec, want: 40 * sec},
-		"all zones were down before its end":       {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends(40)}, again: 30 * sec, want: 70 * sec},
+		"a Lease that is not renewed":              {sees: []see{node("u", ready), lease(40)}, want: 40 * sec},
+		"a Lease that is renewed":                  {sees: []see{node("u", ready), lease(40), wait(10 * sec), lease(40)}, want: 50 * sec},
+		"a Lease that lasts for too long":          {sees: []see{node("u", ready), lease(3601)}, want: 50 * sec},
+		"a Lease that lasts for an hour":           {sees: []see{node("u", ready), lease(3600)}, want: 3600 * sec},
+		"a Lease without a duration":               {sees: []see{node("u", ready), lease(0)}, want: 50 * sec},
+		"its duration has changed":                 {sees: []see{node("u", ready), lease(40), wait(10 * sec), lease(80)}, want: 90 * sec},
+		"a Lease that has ended":                   {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends}, want: 40 * sec},
+		"one that was not found":                   {sees: []see{node("u", ready), lease(40), wait(10 * sec), gone}, want: 40 * sec},
+		"one that was created again":               {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends, wait(5 * sec), lease(40)}, want: 55 * sec},
+		"its host has reported since":              {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends, wait(35 * sec), node("u", ready)}, want: 85 * sec},
+		"another Node has reported since":          {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends, wait(35 * sec), node("v", ready)}, want: 85 * sec},
+		"another Node is Unknown":                  {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends, wait(35 * sec), node("v", unknown)}, want: past},
+		"the store was away before its end":        {sees: []see{node("u", ready), lease(40), wait(10 * sec), ends}, since: 30 * sec, want: 70 * sec},
 		"nobody saw its end":                       {sees: []see{node("u", ready), lease(40), wait(10 * sec), unlisted}, since: 30 * sec, want: 70 * sec},
 		"a Node that had no time for a Lease":      {sees: []see{wait(5 * sec), node("u", ready)}, want: 55 * sec},
 		"one that was Unknown without a Lease":     {sees: []see{wait(5 * sec), node("u", unknown)}, want: past},
@@ -100,7 +100,7 @@ func TestWhenAHostCountsAsDead(t *testing.T) {
 				hosts, _ := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{Since: after(c.since), Again: after(c.again)})
 				at := hosts[0].DeadAt
 				switch {
-				case c.want == never && !at.IsZero(), c.want == past && (at.IsZero() || at.After(start)), c.want >= 0 && !at.Equal(start.Add(c.want)):
+				case c.want == past && (at.IsZero() || at.After(start)), c.want >= 0 && !at.Equal(start.Add(c.want)):
 					t.Errorf("DeadAt = %v (%v after the start), want %v", at, at.Sub(start), c.want)
 				}
 			})
@@ -134,28 +134,26 @@ func TestSinceWhenTheReadyOfANodeIsKnown(t *testing.T) {
 
 // TestHowLongAnEndedLeaseIsKnown has a host whose Node and Lease are deleted. It may be alive, and register again.
 func TestHowLongAnEndedLeaseIsKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const duration = 40 * time.Second
-		seconds, cache := int32(duration/time.Second), lifecycle.NewCache(true, nil)
-		known := func(want bool) {
-			t.Helper()
-			cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{})
-			if got := cache.Last("n") != nil; got != want {
-				t.Errorf("the Lease is known: %t, want %t", got, want)
+	for _, c := range []struct{ later, grace time.Duration }{{40 * time.Second, 40 * time.Second}, {40*time.Second + 1, 50 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			seconds, cache := int32(40), lifecycle.NewCache(true, nil)
+			register := func() {
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}}}
+				cache.Nodes().Set("n", n)
 			}
-		}
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds}}
-		cache.Nodes().Begin()
-		cache.Nodes().Set("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-		cache.Nodes().Synced()
-		known(false)
-		cache.Leases().Set("n", lease)
-		known(true)
-		cache.Nodes().Delete("n", nil)
-		cache.Leases().Delete("n", lease)
-		time.Sleep(duration)
-		known(true)
-		time.Sleep(1)
-		known(false)
-	})
+			cache.Nodes().Begin()
+			register()
+			cache.Nodes().Synced()
+			cache.Leases().Set("n", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds}})
+			cache.Nodes().Delete("n", nil)
+			cache.Leases().Delete("n", nil)
+			time.Sleep(c.later)
+			cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{})
+			register()
+			hosts, _ := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{})
+			if got := time.Until(hosts[0].DeadAt); got != c.grace {
+				t.Errorf("%v later, the host is dead after %v, want %v", c.later, got, c.grace)
+			}
+		})
+	}
 }
