@@ -35,8 +35,10 @@ func (h *hosts) change(do func()) {
 func (h *hosts) Begin() {
 	h.change(func() { h.objects, h.unreadable, h.synced = map[string]map[string]bool{}, map[string]string{}, false })
 }
-func (h *hosts) Synced()                           { h.change(func() { h.synced = true }) }
-func (h *hosts) Unreadable(name string, err error) { h.change(func() { h.unreadable[name] = err.Error() }) }
+func (h *hosts) Synced() { h.change(func() { h.synced = true }) }
+func (h *hosts) Unreadable(name string, err error) {
+	h.change(func() { h.unreadable[name] = err.Error() })
+}
 
 func (h *hosts) Set(name string, _ store.Object) {
 	host, _, _ := strings.Cut(name, "/")

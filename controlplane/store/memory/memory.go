@@ -87,9 +87,7 @@ type fleet struct {
 	away      bool // no Lease ends
 }
 
-var (
-	_ store.Store = (*Store)(nil)
-)
+var _ store.Store = (*Store)(nil)
 
 // entry is a stored object.
 type entry struct {
