@@ -9,7 +9,7 @@ import (
 // drawn draws a fault, or several that belong together. Their times count from the first.
 type drawn func(p plan, r *rand.Rand) []fault
 
-// catalogue returns all faults of an engine. Later versions add to its end.
+// catalogue returns all faults of an engine.
 func catalogue(e engine) []drawn {
 	kinds := []string{"nodes", "leases", "pods"}
 	anyKind := func(r *rand.Rand) string { return kinds[r.IntN(len(kinds))] }

@@ -23,6 +23,7 @@ const (
 	storeBack    kind = "store restored" // at the end, it has the content of the start again
 	storeSaved   kind = "store saved"    // storeReset restores that
 	storeReset   kind = "saved store restored"
+	callLate     kind = "call late"           // only the request of its moment
 	compacted    kind = "history compacted"   // all watches list again
 	hostDies     kind = "host dies"           // it boots again at the end
 	serverDies   kind = "server killed"       // it starts again at the end
@@ -106,6 +107,8 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.storage.full = true }, func() { w.storage.full = false }
 	case storeBack:
 		return func() { w.storage.restored = w.store.Snapshot() }, w.restore
+	case callLate:
+		return func() {}, nil
 	case storeSaved:
 		return func() { w.storage.restored = w.store.Snapshot() }, nil
 	case storeReset:

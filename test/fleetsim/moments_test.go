@@ -87,10 +87,10 @@ func aimed(e engine) []drawn {
 	requested := each(2, 5*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
 		return fault{Kind: one(r, personAsks, personForces, personStops), On: host, What: whenCalling}
 	})
-	renewed := func(p plan, r *rand.Rand) (all []fault) { // a Lease may get the UID of a Node that does not exist any more
-		for range 6 {
-			from := between(r, 0, 3*time.Minute)
-			all = append(all, fault{nodeDeleted, p.anyHost(r), whenRenewing, from, from + time.Minute})
+	renewed := func(p plan, r *rand.Rand) (all []fault) { // the garbage collector deletes the Lease of a host that has another Node already
+		for range 3 {
+			host, from := p.anyHost(r), between(r, 0, 3*time.Minute)
+			all = append(all, fault{nodeDeleted, host, whenRenewing, from, from + time.Minute}, fault{callLate, host, whenRenewing, from, from + time.Minute})
 		}
 		return all
 	}

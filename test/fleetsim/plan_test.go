@@ -37,7 +37,7 @@ type kind string
 type fault struct {
 	Kind kind          `json:"kind"`
 	On   string        `json:"on,omitempty"`   // a process, a host; empty for the store or for all
-	What string        `json:"what,omitempty"` // a kind of objects, or another detail
+	What string        `json:"what,omitempty"` // a kind of objects, a moment, or another detail
 	From time.Duration `json:"from"`
 	To   time.Duration `json:"to"`
 }
