@@ -247,8 +247,24 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{Unseen, "no sign of life since this server follows the store, or since the store was away: " + few.Names(d.unseen, mostNamed)}
 	case len(others) > d.policy.MaxUnavailable.Of(d.members):
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
-	case d.policy.OneZoneAtATime && isNode && d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone:
-		return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(d.zoneHolder.Zone), d.zoneHolder.ID, zone(node.Zone))}
+	case d.policy.OneZoneAtATime && isNode:
+		if other := d.inOtherZone(node); other != nil {
+			return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(other.Zone), other.ID, zone(node.Zone))}
+		}
+	}
+	return nil
+}
+
+// inOtherZone returns a holder, or an older request with a slot kept free, in another zone; nil if there is none. If the
+// rule is new, the holders may be of several zones.
+func (d *decision) inOtherZone(node Node) *Holder {
+	for _, h := range d.held {
+		if h.Node != "" && h.Zone != node.Zone {
+			return &h
+		}
+	}
+	if d.zoneHolder != nil && d.zoneHolder.Zone != node.Zone {
+		return d.zoneHolder
 	}
 	return nil
 }

@@ -610,3 +610,22 @@ func TestPartsAndIDs(t *testing.T) {
 		}
 	}
 }
+
+// TestHostsOfSeveralZonesHoldSlotsWhenTheRuleIsNew has a group whose hosts reboot in any zone, until its configuration
+// changes.
+func TestHostsOfSeveralZonesHoldSlotsWhenTheRuleIsNew(t *testing.T) {
+	p, nodes := slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 4, MaxUnavailable: part(t, "100%")}, fleet("a1", "a2", "b1", "b2", "c1")
+	var s slots.State
+	for _, id := range []string{"a1", "b1"} {
+		if wait := s.Ask(client(id), p, nodes, noon); wait != nil {
+			t.Fatalf("Ask(%s) = %+v, want a slot", id, wait)
+		}
+	}
+	p.OneZoneAtATime = true
+	for _, id := range []string{"a2", "b2", "c1"} {
+		if wait := s.Ask(client(id), p, nodes, noon); wait == nil || wait.Reason != slots.OtherZone {
+			t.Errorf("Ask(%s) = %+v, want that it waits for another zone", id, wait)
+		}
+		s.GiveBack(id, noon)
+	}
+}
