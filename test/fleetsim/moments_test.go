@@ -114,10 +114,10 @@ func aimed(e engine) []drawn {
 	}
 	forgotten := func(p plan, r *rand.Rand) []fault { // the restored store does not know the slot of a host that reboots
 		all := wanted(p, r, 2)
-		for _, w := range all[:2] {
+		for _, w := range all {
 			all = append(all, fault{storeReset, w.On, []moment{whenDown, whenDown, whenAt(controlplane.RebootRebooting)}[r.IntN(3)], 0, 5 * time.Minute})
 		}
 		return append(all, fault{storeSaved, "", "", 0, time.Millisecond})
 	}
-	return append(all, forgotten, forgotten, forgotten)
+	return append(all, forgotten, forgotten, forgotten, forgotten)
 }

@@ -87,8 +87,8 @@ func (t *truth) group(q *request, path string, after []byte) {
 // granted checks that a slot may be given to a client now. A host that is amid a reboot gets back the slot that a
 // restored record does not have.
 func (t *truth) granted(q *request, name string) {
-	hostile := t.of(name).hostile
-	if _, amid := t.slots.amid[name]; (amid || hostile) && t.wasRestored {
+	hostile, justEnded := t.of(name).hostile, time.Since(t.of(name).ended) < slack
+	if _, amid := t.slots.amid[name]; (amid || justEnded || hostile) && t.wasRestored {
 		t.slots.adopted[name] = true
 		return
 	}
@@ -225,5 +225,6 @@ func (t *truth) progress(name string, node *corev1.Node) {
 	}
 	if since, amid := t.slots.amid[name]; amid && r.Since.Time.After(since.Add(-time.Second)) {
 		delete(t.slots.amid, name)
+		t.of(name).ended = time.Now()
 	}
 }

@@ -40,6 +40,7 @@ type life struct {
 	hostile  bool        // it writes anything
 	repaired bool        // it was hostile
 	stops    time.Time   // when it last began to stop the critical pods, before its reboot command
+	ended    time.Time   // when its last reboot was over, or given up
 }
 
 func newTruth(w *world) *truth {
