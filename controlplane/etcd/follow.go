@@ -188,9 +188,15 @@ func (f following) set(cluster uint64, kv *mvccpb.KeyValue, created bool) {
 		return
 	}
 	folder := folderOf(f.kind, name)
-	if taken, before := f.quota.put(folder, name, len(kv.Value), created); !taken {
+	is := f.quota.put(folder, name, len(kv.Key)+len(kv.Value), created)
+	if is.first {
 		f.to.Unreadable(folder, errSurplus)
-		if before {
+	}
+	if is.none {
+		f.to.Delete(folder, nil)
+	}
+	if !is.taken {
+		if is.before {
 			f.to.Unreadable(name, errSurplus)
 		}
 		return

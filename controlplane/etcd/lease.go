@@ -135,7 +135,8 @@ func (l *leases) forget(id clientv3.LeaseID) {
 }
 
 // newGrant requests an etcd lease. A server may grant a longer TTL: the minimum is about two
-// seconds. Its ID is random, because everybody who knows it can keep the etcd lease alive.
+// seconds. Its ID is random, so that nobody guesses it. Some versions of etcd list all IDs, and everybody can keep an
+// etcd lease alive: that it lasts proves nothing.
 func newGrant(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
 	request := &etcdserverpb.LeaseGrantRequest{ID: 1 + rand.Int64N(math.MaxInt64), TTL: int64((ttl + time.Second - 1) / time.Second)}
 	answer, err := c.leases.LeaseGrant(ctx, request)

@@ -14,7 +14,7 @@ type quota map[string]*usage
 
 // usage is what a Follow has taken of a host.
 type usage struct {
-	sizes   map[string]int // of the values, by name
+	sizes   map[string]int // of the keys and values, by name
 	bytes   int
 	surplus int // number of objects that were left out
 }
@@ -36,11 +36,19 @@ func folderOf(kind store.Kind, name string) string {
 	return resource + host
 }
 
-// put counts a stored object. It returns false if the object is surplus, and whether it was taken before. created
-// reports that the object was not stored before, or that a list reports it.
-func (q quota) put(folder, name string, size int, created bool) (taken, before bool) {
+// outcome is what became of an object that a host has stored.
+type outcome struct {
+	taken  bool // otherwise it is surplus
+	before bool // it was taken before
+	first  bool // nothing of the host was surplus before
+	none   bool // nothing of the host is surplus any more
+}
+
+// put counts a stored object by the size of its key and value. created reports that the object was not stored before,
+// or that a list reports it.
+func (q quota) put(folder, name string, size int, created bool) outcome {
 	if folder == "" {
-		return true, false
+		return outcome{taken: true}
 	}
 	u := q[folder]
 	if u == nil {
@@ -48,21 +56,22 @@ func (q quota) put(folder, name string, size int, created bool) (taken, before b
 		q[folder] = u
 	}
 	old, known := u.sizes[name]
+	surplus := u.surplus
 	if u.bytes-old+size <= controlplane.MostHostBytes && (known || len(u.sizes) < controlplane.MostHostObjects) {
 		if !known && !created && u.surplus > 0 {
 			u.surplus--
 		}
 		u.sizes[name], u.bytes = size, u.bytes-old+size
-		return true, known
+		return outcome{taken: true, before: known, none: surplus > 0 && u.surplus == 0}
 	}
 	if known {
 		delete(u.sizes, name)
 		u.bytes -= old
 	}
-	if known || created {
+	if known || created || surplus == 0 {
 		u.surplus++
 	}
-	return false, known
+	return outcome{before: known, first: surplus == 0}
 }
 
 // remove counts a deletion. It returns true if nothing of the host is surplus any more.

@@ -34,10 +34,12 @@ func TestInWhoseFolderAnObjectIs(t *testing.T) {
 func TestTheSurplusOfAHostIsLeftOut(t *testing.T) {
 	const most, bytes = controlplane.MostHostObjects, controlplane.MostHostBytes
 	q := quota{}
-	put := func(host, name string, size int, created, taken, before bool) {
+	const created, changed = true, false
+	taken, again := outcome{taken: true}, outcome{taken: true, before: true}
+	put := func(host, name string, size int, created bool, want outcome) {
 		t.Helper()
-		if gotTaken, gotBefore := q.put(host, name, size, created); gotTaken != taken || gotBefore != before {
-			t.Errorf("put(%s, %s, %d) = %t, %t, want %t, %t", host, name, size, gotTaken, gotBefore, taken, before)
+		if got := q.put(host, name, size, created); got != want {
+			t.Errorf("put(%s, %s, %d) = %+v, want %+v", host, name, size, got, want)
 		}
 	}
 	remove := func(host, name string, none bool) {
@@ -47,22 +49,25 @@ func TestTheSurplusOfAHostIsLeftOut(t *testing.T) {
 		}
 	}
 	for i := range most {
-		put("a", fmt.Sprint(i), 1, true, true, false)
+		put("a", fmt.Sprint(i), 1, created, taken)
 	}
-	put("a", "one too many", 1, true, false, false)
-	put("a", "one too many", 1, false, false, false) // it changes, and is counted once
-	put("a", "0", 2, false, true, true)
-	put("b", "0", bytes, true, true, false)
-	put("b", "large", 1, true, false, false)
-	put("b", "0", bytes+1, false, false, true) // it has grown
-	put("", "of a person", 10*bytes, true, true, false)
+	put("a", "one too many", 1, created, outcome{first: true})
+	put("a", "one too many", 1, changed, outcome{}) // counted once
+	put("a", "0", 2, changed, again)
+	put("b", "0", bytes, created, taken)
+	put("b", "large", 1, created, outcome{first: true})
+	put("b", "0", bytes+1, changed, outcome{before: true}) // it has grown
+	put("", "of a person", 10*bytes, created, taken)
 	if q["a"].surplus != 1 || q["b"].surplus != 2 || len(q) != 2 {
 		t.Errorf("surplus = %d and %d of %d hosts, want 1 and 2 of 2", q["a"].surplus, q["b"].surplus, len(q))
 	}
 	if !q.room() {
 		t.Error("room() = false, want that host b has room again")
 	}
-	put("b", "0", bytes, false, true, false) // it fits again
+	put("b", "large", 1, changed, taken)
+	put("b", "0", bytes-1, changed, outcome{taken: true, none: true}) // it fits again
+	put("b", "large", 1, created, again)
+	put("b", "large", 2, changed, outcome{before: true, first: true})
 	if q.room() {
 		t.Error("room() = true, want that no host has room")
 	}

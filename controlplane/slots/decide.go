@@ -189,7 +189,7 @@ type decision struct {
 	unseen      []string // Nodes of the group without a slot whose hosts gave no sign of life yet
 	held        []Holder
 	reserved    []string // IDs of the older requests for which a slot is kept free
-	zoneHolder  *Holder  // first holder with a Node, whose zone counts; nil if there is none
+	zoneHolder  *Holder  // first holder with a Node, or the first request with a slot kept free; nil if there is none
 	turn        int64    // State.Turn
 	elsewhere   map[string]otherSlot
 	zoneBlocked string // ID of the oldest request that must wait because of its zone; empty for none

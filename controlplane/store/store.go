@@ -173,10 +173,12 @@ type Tracker interface {
 
 // Elector elects the leader of a controller: one process at a time.
 type Elector interface {
-	// Elect makes candidate the leader for ttl (whole seconds) if there is no leader. Otherwise it
-	// returns the leader, and the zero Term.
+	// Elect makes candidate the leader for ttl (whole seconds) if there is no leader: this process has
+	// not seen the term of one begin or be extended for its ttl. Otherwise it returns the leader, and
+	// the zero Term.
 	Elect(ctx context.Context, controller, candidate string, ttl time.Duration) (Term, Leader, error)
-	// Extend makes a term last for its ttl from now on; ErrDeposed if it has ended.
+	// Extend makes a term last for its ttl from now on; ErrDeposed if another candidate leads, or if
+	// the term was resigned.
 	Extend(ctx context.Context, term Term) error
 	// Resign ends a term, so that the next candidate does not have to wait. It succeeds if the term
 	// has ended.

@@ -9,5 +9,5 @@ import (
 
 // Refuse is the CheckRedirect of an http.Client.
 func Refuse(to *http.Request, _ []*http.Request) error {
-	return fmt.Errorf("it redirects to %s, which is not followed: configure the address that answers itself", to.URL.Redacted())
+	return fmt.Errorf("it redirects to %s, which is not followed: configure the final address", to.URL.Redacted())
 }

@@ -95,9 +95,7 @@ func (k Key) writer() string {
 	folder := ""
 	switch k.Kind {
 	case store.Leases.Name:
-		if strings.Contains(k.Name, "/") { // on Kubernetes
-			return ""
-		}
+		return k.Name
 	case store.Events.Name:
 	case store.Objects.Name:
 		folder = store.Pods(true).Name + "/"
@@ -108,7 +106,10 @@ func (k Key) writer() string {
 	if !is {
 		return ""
 	}
-	host, _, _ := strings.Cut(below, "/")
+	host, _, parted := strings.Cut(below, "/")
+	if !parted {
+		return ""
+	}
 	return host
 }
 

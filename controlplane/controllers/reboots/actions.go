@@ -100,6 +100,7 @@ func (c *Controller) confirm(ctx context.Context, change *Change, o slots.Holder
 	switch {
 	case errors.Is(err, controlplane.ErrNotFound), err == nil && node.GetUID() != o.UID:
 		change.Deleted = append(change.Deleted, o)
+	case errors.Is(err, store.ErrUnreadable): // its host may have made it so: it keeps the slot, and delays nobody else
 	case err != nil:
 		return err
 	case o.Type == slots.Agent:

@@ -270,7 +270,7 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 }
 
 // ErrAsks means that an agent has no slot, and requests one again as long as its host wants to reboot.
-var ErrAsks = errors.New("the host holds no slot, and its request is not for servers to remove")
+var ErrAsks = errors.New("the host holds no slot, and only the host can withdraw its request")
 
 // errGranted means that a client has got another slot meanwhile.
 var errGranted = errors.New("the client has just received a slot")

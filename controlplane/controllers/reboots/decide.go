@@ -137,7 +137,7 @@ func (o outlook) add(after slots.State, p slots.Policy, nodes slots.Nodes, now t
 			continue
 		}
 		if v.Wait != nil && v.Wait.Reason == slots.Unconfirmed {
-			soon = v.Wait // it gets a slot in a moment: the younger ones are told then who holds it
+			soon = v.Wait // it gets a slot in a moment: the answers of younger ones name the holder then
 		}
 		if soon != nil {
 			v.Wait = soon

@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/slots"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // groupsOfSlots are the groups of the tests below, with one slot each.
@@ -198,5 +199,27 @@ func TestAHostThatSaysThatItIsEmptyStopsNoServer(t *testing.T) {
 		if got := holds("evil"); len(got) > 1 {
 			t.Errorf("the host holds slots of %q", got)
 		}
+	})
+}
+
+// TestAHolderWhoseNodeCannotBeReadDelaysNobody has a host that holds a slot and makes its own Node unreadable.
+func TestAHolderWhoseNodeCannotBeReadDelaysNobody(t *testing.T) {
+	inBubble(t, func(r rig) {
+		part, err := slots.ParsePart("100%")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := slots.Holder{Client: slots.Client{ID: "mallory", Type: slots.Agent, Request: "r1"}, Number: 1, Node: "mallory", UID: "u"}
+		if _, err := slots.NewGroups(r.store, "").Change(r.Context(), "default", store.Term{}, func(s *slots.State) error {
+			s.Holders, s.Requests = []slots.Holder{held}, 1
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r.store.PutRaw(store.Nodes, "mallory", []byte("{"))
+		r.node("n1", "a", corev1.ConditionTrue, at("r1", controlplane.RebootWaiting))
+		r.serveGroups("server-1", r.store, reboots.Policies{"default": {Group: "default", Slots: 2, MaxUnavailable: part}})
+		time.Sleep(10 * time.Second)
+		r.want("with a Node that cannot be read", "mallory", "n1")
 	})
 }

@@ -57,7 +57,7 @@ type Kubernetes struct {
 // NodeLifecycle configures the controller node-lifecycle.
 type NodeLifecycle struct {
 	MonitorPeriod           configfile.Duration `yaml:"monitorPeriod" doc:"The longest time from one check of all Nodes to the next. Changes are seen at once." reload:"live"`
-	GracePeriod             configfile.Duration `yaml:"gracePeriod" doc:"On Kubernetes: how long a host may neither renew its Lease nor report its status before its conditions become Unknown. On etcd, the end of the Lease decides." reload:"live"`
+	GracePeriod             configfile.Duration `yaml:"gracePeriod" doc:"On Kubernetes: how long a host may neither renew its Lease nor report its status before its conditions become Unknown. On etcd, it counts only for a host without a Lease: otherwise the duration of the Lease decides." reload:"live"`
 	StartupGracePeriod      configfile.Duration `yaml:"startupGracePeriod" doc:"The same for a Node without any status." reload:"live"`
 	EvictionRate            float64             `yaml:"evictionRate" doc:"How many Nodes of a zone get a NoExecute taint per second: 0 for none, or 0.00001 to 1000." reload:"live" least:"0"`
 	SecondaryEvictionRate   float64             `yaml:"secondaryEvictionRate" doc:"The same while many Nodes of the zone are not ready, in a fleet of more than largeFleetSizeThreshold Nodes. In a smaller fleet it is 0. The default is at most evictionRate." reload:"live" least:"0"`
