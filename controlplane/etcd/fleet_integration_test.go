@@ -110,7 +110,6 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 // seen counts the reports of a Fleet.
 type seen struct {
 	lists, sets, unreadable, deleted atomic.Int64
-	stateless                        atomic.Int64 // deletions without a last state
 	lost                             atomic.Int64 // calls that ended because the connection was lost
 }
 
@@ -118,12 +117,7 @@ func (s *seen) Begin()                   { s.lists.Add(1) }
 func (s *seen) Set(string, store.Object) { s.sets.Add(1) }
 func (s *seen) Unreadable(string, error) { s.unreadable.Add(1) }
 func (s *seen) Synced()                  {}
-func (s *seen) Delete(_ string, last store.Object) {
-	if last == nil {
-		s.stateless.Add(1)
-	}
-	s.deleted.Add(1)
-}
+func (s *seen) Delete(string)            { s.deleted.Add(1) }
 
 // followed follows until the test ends, and starts again when the connection is lost.
 func followed(t *testing.T, f *etcd.Fleet, kind store.Kind, scope store.Scope) *seen {
@@ -413,9 +407,8 @@ func TestAFollowOfDeletionsLeavesOutRenewals(t *testing.T) {
 		ctl(t, c, "del", fmt.Sprintf("/hostler/leases/n-%05d", i))
 	}
 	reaches(t, "deletions", &s.deleted, ended)
-	if s.lists.Load() != 1 || s.sets.Load() != leases || s.stateless.Load() != 0 || s.deleted.Load() != ended {
-		t.Errorf("reported %d lists, %d leases, %d deletions, %d of them without a last state, want 1, %d, %d, 0",
-			s.lists.Load(), s.sets.Load(), s.deleted.Load(), s.stateless.Load(), leases, ended)
+	if s.lists.Load() != 1 || s.sets.Load() != leases || s.deleted.Load() != ended {
+		t.Errorf("reported %d lists, %d leases, %d deletions, want 1, %d, %d", s.lists.Load(), s.sets.Load(), s.deleted.Load(), leases, ended)
 	}
 }
 

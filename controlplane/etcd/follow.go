@@ -45,7 +45,7 @@ func (f following) once(ctx context.Context, c *conn, late *time.Timer) error {
 		return err
 	}
 	late.Reset(callTimeout)
-	request := &etcdserverpb.WatchCreateRequest{Key: []byte(f.folder), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(f.folder)), PrevKv: true}
+	request := &etcdserverpb.WatchCreateRequest{Key: []byte(f.folder), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(f.folder))}
 	if f.scope == store.Deletions {
 		request.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NOPUT}
 	}
@@ -169,15 +169,9 @@ func (f following) report(cluster uint64, event *mvccpb.Event) {
 		return
 	}
 	if folder := folderOf(f.kind, name); f.quota.remove(folder, name) {
-		f.to.Delete(folder, nil)
+		f.to.Delete(folder)
 	}
-	if event.PrevKv != nil { // nil after a compaction
-		if last, err := read(f.kind, name, cluster, event.PrevKv); err == nil {
-			f.to.Delete(name, last)
-			return
-		}
-	}
-	f.to.Delete(name, nil)
+	f.to.Delete(name)
 }
 
 // set reports a stored object to the Follower, unless it is surplus. created reports that it was not stored before, or
@@ -193,7 +187,7 @@ func (f following) set(cluster uint64, kv *mvccpb.KeyValue, created bool) {
 		f.to.Unreadable(folder, errSurplus)
 	}
 	if is.none {
-		f.to.Delete(folder, nil)
+		f.to.Delete(folder)
 	}
 	if !is.taken {
 		if is.before {

@@ -51,7 +51,7 @@ func (h *hosts) Set(name string, _ store.Object) {
 	})
 }
 
-func (h *hosts) Delete(name string, _ store.Object) {
+func (h *hosts) Delete(name string) {
 	host, _, _ := strings.Cut(name, "/")
 	h.change(func() {
 		delete(h.objects[host], name)

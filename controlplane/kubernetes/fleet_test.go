@@ -59,8 +59,8 @@ func (c *reports) Set(name string, o store.Object) {
 }
 func (c *reports) Unreadable(name string, _ error) { c.add("unreadable " + name) }
 func (c *reports) Synced()                         { c.add("synced") }
-func (c *reports) Delete(name string, last store.Object) {
-	c.add("delete " + name + " " + last.GetResourceVersion())
+func (c *reports) Delete(name string) {
+	c.add("delete " + name)
 }
 
 // event returns an event of a watch.
@@ -93,7 +93,7 @@ func TestAFollowContinuesFromTheLastVersion(t *testing.T) {
 	if want := []string{"list", "list", "watch 7", "watch 12"}; !slices.Equal(asked, want) {
 		t.Errorf("requests = %q, want %q", asked, want)
 	}
-	if want := []string{"begin", "set a ", "set b ", "synced", "set a 8", "delete b 9"}; !slices.Equal(seen.made, want) {
+	if want := []string{"begin", "set a ", "set b ", "synced", "set a 8", "delete b"}; !slices.Equal(seen.made, want) {
 		t.Errorf("calls = %q, want %q", seen.made, want)
 	}
 }

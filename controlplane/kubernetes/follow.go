@@ -239,7 +239,7 @@ func (w *watching) report(ctx context.Context, change watch.Event) (again bool, 
 			w.listing = false
 		}
 	case watch.Deleted:
-		w.to.Delete(w.kind.StoredName(o), o)
+		w.to.Delete(w.kind.StoredName(o))
 	default:
 		w.to.Set(w.kind.StoredName(o), o)
 	}

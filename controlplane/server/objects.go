@@ -168,7 +168,7 @@ func (l *listing) add(a answer.Object) {
 }
 
 // Delete implements store.Follower.
-func (l *listing) Delete(string, store.Object) {}
+func (l *listing) Delete(string) {}
 
 // Synced implements store.Follower.
 func (l *listing) Synced() {

@@ -27,9 +27,9 @@ func (f Followers) Unreadable(name string, err error) {
 }
 
 // Delete implements Follower.
-func (f Followers) Delete(name string, last Object) {
+func (f Followers) Delete(name string) {
 	for _, to := range f {
-		to.Delete(name, last)
+		to.Delete(name)
 	}
 }
 

@@ -156,9 +156,8 @@ type Follower interface {
 	Set(name string, object Object)
 	// Unreadable is called instead of Set for an object that cannot be read.
 	Unreadable(name string, err error)
-	// Delete is called for an object that was deleted. last is its last state; nil if the store does
-	// not know it.
-	Delete(name string, last Object)
+	// Delete is called for an object that was deleted.
+	Delete(name string)
 	// Synced ends a list. Objects that were not listed do not exist.
 	Synced()
 }

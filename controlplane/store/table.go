@@ -95,7 +95,7 @@ func (t *Table[T]) Unreadable(name string, _ error) {
 }
 
 // Delete implements Follower.
-func (t *Table[T]) Delete(name string, _ Object) {
+func (t *Table[T]) Delete(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.entries, name)

@@ -43,7 +43,7 @@ func TestATableHasWhatTheLastListHad(t *testing.T) {
 	set("a", "news")
 	table.Unreadable("b", errors.New("broken"))
 	want("one that cannot be read any more", " anews b1", 5)
-	table.Delete("c", nil)
+	table.Delete("c")
 	want("after a deletion", "anews b1", 6)
 	table.Begin()
 	set("b", "2")

@@ -96,14 +96,6 @@ type follower struct {
 // Set implements store.Follower.
 func (f follower) Set(name string, o store.Object) { f.Follower.Set(name, shifted(o, f.clock.seen)) }
 
-// Delete implements store.Follower.
-func (f follower) Delete(name string, last store.Object) {
-	if last != nil {
-		last = shifted(last, f.clock.seen)
-	}
-	f.Follower.Delete(name, last)
-}
-
 // Reached implements store.Tracker.
 func (f follower) Reached(version string) { store.Reached(f.Follower, version) }
 

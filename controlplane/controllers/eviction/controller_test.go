@@ -299,9 +299,9 @@ func (f freezer) Set(name string, o store.Object) {
 }
 
 // Delete implements store.Follower.
-func (f freezer) Delete(name string, last store.Object) {
+func (f freezer) Delete(name string) {
 	if !f.s.frozen.Load() {
-		f.Follower.Delete(name, last)
+		f.Follower.Delete(name)
 	}
 }
 

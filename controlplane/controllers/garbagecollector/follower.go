@@ -76,7 +76,7 @@ func (f *follower) Unreadable(name string, err error) {
 }
 
 // Delete implements store.Follower.
-func (f *follower) Delete(name string, _ store.Object) {
+func (f *follower) Delete(name string) {
 	f.g.mu.Lock()
 	defer f.g.mu.Unlock()
 	f.readable(name)

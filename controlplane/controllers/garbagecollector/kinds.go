@@ -171,7 +171,7 @@ func (r registrar) Set(name string, o store.Object) {
 }
 
 // Delete implements store.Follower.
-func (r registrar) Delete(name string, last store.Object) {
-	r.follower.Delete(name, last)
+func (r registrar) Delete(name string) {
+	r.follower.Delete(name)
 	r.types.Send()
 }

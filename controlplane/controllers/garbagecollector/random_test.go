@@ -350,7 +350,7 @@ func (j *journal) Set(name string, o store.Object) {
 		j.all[revision] = change{revision, path, newRecord(path, revision, o)}
 	}
 }
-func (j *journal) Delete(name string, _ store.Object) { j.removed = j.kind.Folder() + name }
+func (j *journal) Delete(name string) { j.removed = j.kind.Folder() + name }
 func (j *journal) Reached(version string) {
 	if j.removed != "" {
 		j.all[revisionOf(version)] = change{revisionOf(version), j.removed, nil}
@@ -392,9 +392,9 @@ func (l *late) Set(name string, o store.Object) {
 }
 
 // Delete implements store.Follower.
-func (l *late) Delete(name string, last store.Object) {
+func (l *late) Delete(name string) {
 	l.wait()
-	l.Tracker.Delete(name, last)
+	l.Tracker.Delete(name)
 }
 
 // TestRandomOperationsAreCollectedByTheRules has people change objects at random while collectors are

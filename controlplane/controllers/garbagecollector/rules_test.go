@@ -164,7 +164,7 @@ type listing struct {
 func (l *listing) Begin()                               {}
 func (l *listing) Set(name string, object store.Object) { l.objects[name] = object }
 func (l *listing) Unreadable(string, error)             {}
-func (l *listing) Delete(string, store.Object)          {}
+func (l *listing) Delete(string)                        {}
 func (l *listing) Synced()                              { close(l.done) }
 
 // TestRules has a row for each rule in docs/explanation/garbage-collection.md.

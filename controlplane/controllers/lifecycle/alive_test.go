@@ -23,9 +23,9 @@ func TestWhatProvesThatAHostIsAlive(t *testing.T) {
 	}{
 		"its Lease exists":      {},
 		"its Lease was renewed": {alive: true, change: func(_ *lifecycle.Cache, put func(string)) { put("n") }},
-		"its Lease was deleted": {change: func(cache *lifecycle.Cache, _ func(string)) { cache.Leases().Delete("n", nil) }},
+		"its Lease was deleted": {change: func(cache *lifecycle.Cache, _ func(string)) { cache.Leases().Delete("n") }},
 		"its Lease was deleted, and created again": {alive: true, change: func(cache *lifecycle.Cache, put func(string)) {
-			cache.Leases().Delete("n", nil)
+			cache.Leases().Delete("n")
 			put("n")
 		}},
 		"the same Lease is reported again": {change: func(cache *lifecycle.Cache, put func(string)) {

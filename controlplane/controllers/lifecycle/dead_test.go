@@ -40,7 +40,7 @@ func TestWhenAHostCountsAsDead(t *testing.T) {
 	lease := func(seconds int32) see {
 		return func(c *lifecycle.Cache) { c.Leases().Set("n", leaseOf(seconds)) }
 	}
-	ends := func(c *lifecycle.Cache) { c.Leases().Delete("n", nil) }
+	ends := func(c *lifecycle.Cache) { c.Leases().Delete("n") }
 	gone := func(c *lifecycle.Cache) { c.Checked("n", time.Now(), nil, nil) }
 	unlisted := func(c *lifecycle.Cache) { c.Leases().Begin(); c.Leases().Synced() }
 	const (
@@ -145,8 +145,8 @@ func TestHowLongAnEndedLeaseIsKnown(t *testing.T) {
 			register()
 			cache.Nodes().Synced()
 			cache.Leases().Set("n", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds}})
-			cache.Nodes().Delete("n", nil)
-			cache.Leases().Delete("n", nil)
+			cache.Nodes().Delete("n")
+			cache.Leases().Delete("n")
 			time.Sleep(c.later)
 			cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{})
 			register()

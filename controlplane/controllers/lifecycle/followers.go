@@ -71,7 +71,7 @@ func (f nodeFollower) Unreadable(name string, err error) {
 }
 
 // Delete implements store.Follower.
-func (f nodeFollower) Delete(name string, _ store.Object) {
+func (f nodeFollower) Delete(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.unreadable, store.Nodes.Key(name))
@@ -156,7 +156,7 @@ func (c *Cache) recordUnreadable(name string, err error) {
 }
 
 // Delete implements store.Follower.
-func (f leaseFollower) Delete(name string, _ store.Object) {
+func (f leaseFollower) Delete(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.unreadable, store.Leases.Key(name))

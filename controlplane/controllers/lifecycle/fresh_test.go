@@ -79,9 +79,9 @@ func (f *faulty) Set(name string, o store.Object) {
 }
 
 // Delete implements store.Follower.
-func (f *faulty) Delete(name string, last store.Object) {
+func (f *faulty) Delete(name string) {
 	if f.works() {
-		f.Follower.Delete(name, last)
+		f.Follower.Delete(name)
 	}
 }
 

@@ -162,7 +162,7 @@ func (f follower) Unreadable(name string, err error) {
 }
 
 // Delete implements store.Follower.
-func (f follower) Delete(name string, _ store.Object) {
+func (f follower) Delete(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.unreadable, Object(name))

@@ -57,7 +57,7 @@ func TestPodsAreFoundByTheirNode(t *testing.T) {
 	}
 	// A pod changes its Node. That only happens if somebody replaces the object.
 	f.Set("ns/b", newPod("n2", "2"))
-	f.Delete("ns/a", nil)
+	f.Delete("ns/a")
 	if got := c.Nodes(); !slices.Equal(got, []string{"n2"}) || len(c.On("n1")) > 0 || len(c.On("n2")) != 2 {
 		t.Errorf("Nodes() = %v, want n2 with both pods", got)
 	}

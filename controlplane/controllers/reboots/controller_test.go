@@ -153,7 +153,7 @@ func TestANodeThatIsStillThereKeepsItsSlot(t *testing.T) {
 		if why := r.asks(c, "n1"); why != "" {
 			t.Fatalf("n1 gets no slot: %s", why)
 		}
-		c.Nodes().Delete("n1", nil)
+		c.Nodes().Delete("n1")
 		s := r.want("after a wrong report", "n1")
 		if writes := c.Report().Writes; len(s.Releases) > 0 || writes.Stored > 0 || writes.Failed > 0 {
 			t.Errorf("releases = %+v, writes = %+v, want none", s.Releases, writes)

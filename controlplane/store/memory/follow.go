@@ -160,15 +160,11 @@ func (s *Store) send(ctx context.Context, w *watch, r report) error {
 // tell reports to a Follower.
 func (r report) tell(kind store.Kind, f store.Follower) {
 	if r.name != "" {
-		o, err := decode(kind, r.name, r.value, r.version)
-		switch {
-		case r.deleted && err != nil:
-			f.Delete(r.name, nil)
-		case r.deleted:
-			f.Delete(r.name, o)
-		case err != nil:
+		if r.deleted {
+			f.Delete(r.name)
+		} else if o, err := decode(kind, r.name, r.value, r.version); err != nil {
 			f.Unreadable(r.name, err)
-		default:
+		} else {
 			f.Set(r.name, o)
 		}
 	}

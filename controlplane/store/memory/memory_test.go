@@ -98,7 +98,7 @@ type follower struct {
 }
 
 // calls counts the calls of a Follower.
-type calls struct{ lists, sets, deletions, named int }
+type calls struct{ lists, sets, deletions int }
 
 func (f *follower) count(what *int) {
 	f.mu.Lock()
@@ -110,12 +110,7 @@ func (f *follower) Begin()                   { f.count(&f.lists) }
 func (f *follower) Set(string, store.Object) { f.count(&f.sets) }
 func (f *follower) Unreadable(string, error) {}
 func (f *follower) Synced()                  {}
-func (f *follower) Delete(name string, last store.Object) {
-	f.count(&f.deletions)
-	if last != nil && last.GetName() == name {
-		f.count(&f.named)
-	}
-}
+func (f *follower) Delete(string)            { f.count(&f.deletions) }
 
 // seen waits until all goroutines of the bubble are blocked.
 func (f *follower) seen() calls {
@@ -141,7 +136,7 @@ func TestALeaseEndsWhenItsDurationIsOver(t *testing.T) {
 			t.Errorf("calls before the end = %+v, want %+v", got, want)
 		}
 		time.Sleep(time.Nanosecond)
-		if got, want := f.seen(), (calls{lists: 1, sets: 1, deletions: 1, named: 1}); got != want {
+		if got, want := f.seen(), (calls{lists: 1, sets: 1, deletions: 1}); got != want {
 			t.Errorf("calls at the end = %+v, want %+v", got, want)
 		}
 		s.Put(store.Leases, lease) // its timer outlives the test
