@@ -256,7 +256,8 @@ func checkLeaseEnds(b *bench) {
 	f.until(synced, "")
 	b.put(store.Leases, newLease("renewed", ttl))
 	b.put(store.Leases, newLease("renewed", time.Hour))
-	f.until(deleted, "dead")
+	b.put(store.Leases, newLease("late", ttl)) // dead may have ended before the list
+	f.until(deleted, "late")
 	b.get(store.Leases, "alive")
 	b.get(store.Leases, "renewed")
 	f.end()
