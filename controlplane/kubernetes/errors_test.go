@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,9 +160,13 @@ func stranger(t *testing.T) string {
 }
 
 func TestCallsEndWithTheirContext(t *testing.T) {
-	block := make(chan struct{})
+	block, hangs := make(chan struct{}), atomic.Bool{}
 	defer close(block)
-	client := dial(t, serve(t, func(_ http.ResponseWriter, r *http.Request) {
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !hangs.Load() {
+			respond(w, leaseText)
+			return
+		}
 		select {
 		case <-block:
 		case <-r.Context().Done():
@@ -182,6 +187,11 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		}, mine},
 	} {
 		t.Run(name, func(t *testing.T) {
+			hangs.Store(false)
+			if _, err := client.Lease(t.Context(), "n"); err != nil { // the files are read, and there is a connection
+				t.Fatal(err)
+			}
+			hangs.Store(true)
 			ctx, cancel := check.context()
 			defer cancel()
 			_, err := client.RenewLease(ctx, newLease(t, "n"))
