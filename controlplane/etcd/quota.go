@@ -19,21 +19,11 @@ type usage struct {
 	surplus int // number of objects that were left out
 }
 
-// folderOf returns the folder of the host that may write an object, in a form like its name; empty if there is none.
+// folderOf returns the folder of the host that may write an object, in the form of a name of the kind; empty if there is
+// none.
 func folderOf(kind store.Kind, name string) string {
-	resource, below := "", name
-	switch kind.Name {
-	case store.Events.Name, store.Pods(true).Name:
-	case store.Objects.Name:
-		if resource, below, _ = strings.Cut(name, "/"); resource != store.Pods(true).Name {
-			return ""
-		}
-		resource += "/"
-	default:
-		return ""
-	}
-	host, _, _ := strings.Cut(below, "/")
-	return resource + host
+	folder, _ := store.HostFolder(kind.Folder() + name)
+	return strings.TrimPrefix(folder, kind.Folder())
 }
 
 // outcome is what became of an object that a host has stored.

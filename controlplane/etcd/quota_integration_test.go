@@ -121,10 +121,10 @@ func TestWhatAHostWritesInExcessIsLeftOut(t *testing.T) {
 			return ok
 		})
 	}
-	want("the surplus is left out", map[string]int{"many": most, "large": 2, "owned": 0, "well": 1}, "many", "large", "owned/shop/p")
+	want("the surplus is left out", map[string]int{"many": most, "large": 2, "owned": 0, "well": 1}, "many/", "large/", "owned/shop/p")
 	put("many", "late", "", 0)
 	put("well", "late", "", 0)
-	want("a later one is surplus, too", map[string]int{"many": most, "well": 2}, "many", "large", "owned/shop/p")
+	want("a later one is surplus, too", map[string]int{"many": most, "well": 2}, "many/", "large/", "owned/shop/p")
 	for i := range more {
 		if _, err := client.Delete(t.Context(), fmt.Sprintf("/hostler/objects/pods/many/shop/p%04d", most+i)); err != nil {
 			t.Fatal(err)
@@ -133,5 +133,5 @@ func TestWhatAHostWritesInExcessIsLeftOut(t *testing.T) {
 	if _, err := client.Delete(t.Context(), "/hostler/objects/pods/many/shop/late"); err != nil {
 		t.Fatal(err)
 	}
-	want("the surplus is gone", map[string]int{"many": most, "well": 2}, "large", "owned/shop/p")
+	want("the surplus is gone", map[string]int{"many": most, "well": 2}, "large/", "owned/shop/p")
 }

@@ -14,10 +14,11 @@ func TestInWhoseFolderAnObjectIs(t *testing.T) {
 		kind         store.Kind
 		name, folder string
 	}{
-		{store.Events, "n1/e", "n1"},
-		{store.Pods(true), "n1/shop/web", "n1"},
-		{store.Objects, "pods/n1/shop/web", "pods/n1"},
-		{store.Objects, "pods/n1", "pods/n1"},
+		{store.Events, "n1/e", "n1/"},
+		{store.Pods(true), "n1/shop/web", "n1/"},
+		{store.Objects, "pods/n1/shop/web", "pods/n1/"},
+		{store.Objects, "pods/n1", ""},
+		{store.Objects, "pods/n1/", "pods/n1/"},
 		{store.Objects, "things/n1/web", ""},
 		{store.Objects, "podsy/n1/shop/web", ""},
 		{store.Below("things"), "n1/web", ""},

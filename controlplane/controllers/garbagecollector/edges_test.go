@@ -97,6 +97,8 @@ func TestOddObjects(t *testing.T) {
 			r.store.PutRaw(store.Objects, "pods/mallory/shop/thing", []byte("{"))
 			r.store.PutRaw(store.Objects, "pods/mallory/n", []byte("{"))
 			r.store.PutRaw(store.Events, "mallory/broken", []byte("{"))
+			r.store.PutRaw(store.Events, "mallory/", []byte("{")) // as a surplus is reported
+			r.store.PutRaw(store.Objects, "pods/mallory/", []byte("{"))
 			r.put("a", "b <- a", "c <- thing")
 			r.settle()
 			if err := r.store.Delete(r.Context(), store.Nodes, "n", store.Preconditions{}, foreground); err != nil {

@@ -92,24 +92,10 @@ func (k Key) mayBelong(writer string, to Owner) bool {
 
 // writer is the host that has the right to write an object on etcd; empty if that is no host's right.
 func (k Key) writer() string {
-	folder := ""
-	switch k.Kind {
-	case store.Leases.Name:
+	if k.Kind == store.Leases.Name {
 		return k.Name
-	case store.Events.Name:
-	case store.Objects.Name:
-		folder = store.Pods(true).Name + "/"
-	default:
-		return ""
 	}
-	below, is := strings.CutPrefix(k.Name, folder)
-	if !is {
-		return ""
-	}
-	host, _, parted := strings.Cut(below, "/")
-	if !parted {
-		return ""
-	}
+	_, host := store.HostFolder(k.Kind + "/" + k.Name)
 	return host
 }
 
