@@ -31,6 +31,9 @@ func TestWhatProvesThatAHostIsAlive(t *testing.T) {
 		"the same Lease is reported again": {change: func(cache *lifecycle.Cache, put func(string)) {
 			cache.Leases().Set("n", leaseOf("n", time.Now().Add(-time.Minute)))
 		}},
+		"a read that may be older has found a renewal": {change: func(cache *lifecycle.Cache, _ func(string)) {
+			cache.Checked("n", time.Now(), leaseOf("n", time.Now()), nil)
+		}},
 		"another host renewed": {change: func(_ *lifecycle.Cache, put func(string)) { put("other") }},
 		"it reported": {alive: true, change: func(cache *lifecycle.Cache, _ func(string)) {
 			node := readyNode("n", "a")

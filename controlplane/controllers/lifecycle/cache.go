@@ -108,7 +108,7 @@ func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Leas
 	defer c.mu.Unlock()
 	switch {
 	case lease != nil:
-		c.renew(lease)
+		c.renew(lease, time.Time{}) // the store may have been away since it was read
 	case unreadable != nil:
 		c.recordUnreadable(name, unreadable)
 		c.send()

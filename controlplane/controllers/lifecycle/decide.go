@@ -33,8 +33,8 @@ type Host struct {
 	// Tainted is when a controller last gave the Node a NoExecute taint, even if that was removed
 	// since; zero if never. It counts for the rate of its zone.
 	Tainted time.Time
-	// DeadAt is when the host counts as dead if it gives no sign of life until then. It is zero until its Lease was
-	// read.
+	// DeadAt is when the host counts as dead if it gives no sign of life until then. It is zero for a suspect
+	// until its Lease was read.
 	DeadAt time.Time
 	// ChangedAt is when this server first saw the present state of Ready, by the monotonic clock.
 	ChangedAt time.Time

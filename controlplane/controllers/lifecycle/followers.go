@@ -116,11 +116,12 @@ func (f leaseFollower) Begin() {
 func (f leaseFollower) Set(_ string, object store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renew(object.(*coordinationv1.Lease))
+	f.renew(object.(*coordinationv1.Lease), f.leases.ConfirmedAt())
 }
 
-// renew records a Lease. The caller has the lock.
-func (c *Cache) renew(lease *coordinationv1.Lease) {
+// renew records a Lease. If it was renewed, that was after the moment heard; zero if that is not known. The caller has
+// the lock.
+func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 	delete(c.unreadable, store.Leases.Key(lease.Name))
 	before, known := c.lives[lease.Name]
 	now := leaseEntry{
@@ -130,7 +131,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease) {
 	if !before.present || before.renewal != now.renewal {
 		now.signAt, now.checkedAt = time.Now(), time.Time{}
 		if known || c.synced[1] {
-			now.renewed, now.heardAt = now.signAt, c.leases.ConfirmedAt()
+			now.renewed, now.heardAt = now.signAt, latest(now.heardAt, heard)
 		}
 	}
 	c.lives[lease.Name] = now
