@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -240,7 +239,7 @@ func (k *checker) reboot(c Config) {
 	if lock := r.Lock.FleetLock; lock != "" {
 		u, err := url.Parse(lock)
 		k.Require(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil, "reboot.lock.fleetLock", "%q is not the URL of a server, such as https://reboots.example:9757", lock)
-		plain := err == nil && u.Scheme == "http" && !listen.IsLoopback(net.JoinHostPort(u.Hostname(), "0"))
+		plain := err == nil && u.Scheme == "http" && !listen.IsLoopbackHost(u.Hostname())
 		k.Require(!plain || r.Lock.Insecure, "reboot.lock.fleetLock", "%q is not encrypted: use https, or set reboot.lock.insecure: true", lock)
 		k.Require(plain || !r.Lock.Insecure, "reboot.lock.insecure", "has no effect without an http:// address of another host")
 	}

@@ -16,6 +16,11 @@ func IsAddress(text string) bool {
 // IsLoopback reports whether only this host can connect to an address, so that TLS is not needed.
 func IsLoopback(text string) bool {
 	host, _, _ := net.SplitHostPort(text)
+	return IsLoopbackHost(host)
+}
+
+// IsLoopbackHost is IsLoopback for an address without its port.
+func IsLoopbackHost(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

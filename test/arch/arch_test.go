@@ -110,7 +110,7 @@ var ours = map[string][]string{
 	"controlplane/dial":             {"controlplane", "internal/trust"},
 	"controlplane/embedded":         {"controlplane", "controlplane/objects", "controlplane/objects/memory", "internal/statefile"},
 	"controlplane/etcd":             {"controlplane", "controlplane/dial", "controlplane/etcd/endpoint", "controlplane/objects", "controlplane/store", "internal/sanitize", "internal/trust"},
-	"controlplane/etcd/endpoint":    {"internal/configfile"},
+	"controlplane/etcd/endpoint":    {"internal/configfile", "internal/listen"},
 	"controlplane/kubernetes":       {"controlplane", "controlplane/dial", "controlplane/store", "internal/oom", "internal/redirect", "internal/sanitize", "internal/trust"},
 	"controlplane/objects":          {"controlplane", "controlplane/store"},
 	"controlplane/plugin":           {"controlplane", "controlplane/objects", "controlplane/plugin/v1", "internal/sanitize", "internal/trust"},

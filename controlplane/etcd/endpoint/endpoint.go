@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/url"
 	"strings"
+
+	"hostler.io/hostler/internal/listen"
 )
 
 // DefaultPort is the port on which etcd serves clients.
@@ -26,7 +28,7 @@ func Check(endpoint string, insecure bool, key string) error {
 		return fmt.Errorf("the endpoint at %s contains a user: set username and passwordFile instead", u.Host)
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%q has more than a host and a port: write it as %s://%s", redacted(endpoint), u.Scheme, u.Host)
-	case u.Scheme == "http" && !insecure && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !insecure && !listen.IsLoopbackHost(u.Hostname()):
 		return fmt.Errorf("%q sends data and passwords unencrypted: use https, or set %s: true", redacted(endpoint), key)
 	}
 	return nil
@@ -42,11 +44,6 @@ func redacted(endpoint string) string {
 		endpoint = endpoint[:end] + "…"
 	}
 	return endpoint
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Plain reports whether the connection to an endpoint is not encrypted. That is the case only with
