@@ -265,8 +265,8 @@ func (c *Controller) block(pod podcache.Pod, message string) {
 	c.changed.Send()
 }
 
-// made records since when requests are due, and removes the records of pods that need no eviction any more.
-func (c *Controller) made(d Decision) {
+// decided records since when requests are due, and removes the records of pods that need no eviction any more.
+func (c *Controller) decided(d Decision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.due = d.Due

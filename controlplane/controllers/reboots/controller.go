@@ -392,7 +392,7 @@ func (c *Controller) decide(now time.Time) ([]Action, time.Time, error) {
 		return nil, time.Time{}, err
 	}
 	d := Decide(f, now)
-	c.made(d)
+	c.decided(d)
 	for _, h := range f.held() {
 		if host := f.Hosts[h.Node]; host.released() && now.Sub(host.SlotSince) < time.Second {
 			c.reread.Send() // another server is freeing the slot for a person
