@@ -1,6 +1,29 @@
 package server
 
-import "net/http"
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"time"
+
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
+)
+
+// SilenceFile is silenceFile.
+type SilenceFile = silenceFile
+
+// SaveWith saves a Silence when the clocks were later by some time.
+func (f silenceFile) SaveWith(s lifecycle.Silence, monotonicLater, wallLater time.Duration) error {
+	clock, err := monotonic()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(savedSilence{clock + monotonicLater, time.Now().Add(wallLater), s})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(string(f), text, 0o600)
+}
 
 // Routes returns the routes of the API.
 func (s *Server) Routes() http.Handler { return s.routes() }

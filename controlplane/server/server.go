@@ -19,6 +19,7 @@ import (
 
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/election"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/server/answer"
@@ -43,6 +44,7 @@ type Options struct {
 	Read     func() (config.Config, error) // the same, and logs nothing
 	Store    store.Store
 	Events   Events // nil if no Events are published
+	Silences Silences
 	Version  string
 	Getenv   func(string) string
 	Unsetenv func(string) error
@@ -99,6 +101,9 @@ func New(o Options) (*Server, error) {
 	candidate, err := candidateName()
 	if err != nil {
 		return nil, err
+	}
+	if o.Silences == nil {
+		o.Silences = silenceFile(o.Config.API.Socket + ".silence")
 	}
 	s := &Server{
 		Controllers: NewControllers(o, candidate), config: o.Config, reloads: make(chan chan<- reloaded),
@@ -178,6 +183,10 @@ func (s *Controllers) fillLoops() {
 	s.add(timed{loopStore, 30 * time.Second, func(ctx context.Context, heartbeat func(error)) error {
 		return s.contact.Run(ctx, s.o.Store.Ping, heartbeat)
 	}})
+	if runs, _ := s.o.Config.Runs(lifecycle.Name); runs {
+		s.resumeSilence()
+		s.add(timed{"silence of hosts", time.Minute, s.keepSilence})
+	}
 	yields := false
 	var running []*controlled
 	for _, c := range s.controllers {

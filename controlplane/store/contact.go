@@ -37,6 +37,7 @@ var (
 type Contact struct {
 	mu          sync.Mutex // guards the fields below
 	since, last time.Time
+	earlier     span // of the process before this one
 	lost        bool // there was a gap
 	restoring   bool // the store went back to an earlier state, and has not answered since
 	restored    time.Time
@@ -47,13 +48,42 @@ type Contact struct {
 func (c *Contact) Answered(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last.IsZero() || at.Sub(c.last) > longestGap {
-		c.since, c.lost = at, !c.last.IsZero()
+	switch {
+	case c.last.IsZero():
+		c.since = c.earlier.until(at, longestGap)
+	case at.Sub(c.last) > longestGap:
+		c.since, c.lost = at, true
 	}
 	if c.restoring {
 		c.restoring, c.restored = false, at
 	}
 	c.last, c.refused = at, false
+}
+
+// Resume makes the contact of the process before this one count, if the store answers soon enough. That process had
+// contact since a moment, and last had an answer.
+func (c *Contact) Resume(since, last time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.earlier = span{since, last}
+}
+
+// Answer returns the moment of the last request that the store answered; zero if there was none.
+func (c *Contact) Answer() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+// span is a time without a gap. The zero value is none.
+type span struct{ since, last time.Time }
+
+// until returns since when there is no gap up to at, if a gap of that length does not count.
+func (s span) until(at time.Time, gap time.Duration) time.Time {
+	if s.since.IsZero() || at.Sub(s.last) > gap {
+		return at
+	}
+	return s.since
 }
 
 // failed records a ping without a usable answer. A store that was restored counts as one that did not

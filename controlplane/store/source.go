@@ -82,6 +82,7 @@ type record struct {
 	mu                 sync.Mutex // guards the fields below
 	listing            bool
 	since, confirmedAt time.Time
+	earlier            span // of the process before this one
 	lost               bool // there was a gap
 }
 
@@ -101,12 +102,22 @@ func (r *record) synced() {
 func (r *record) Confirmed(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.confirmedAt.IsZero() || at.Sub(r.confirmedAt) > longestSilence {
-		r.since, r.lost = at, !r.confirmedAt.IsZero()
+	switch {
+	case r.confirmedAt.IsZero():
+		r.since = r.earlier.until(at, longestSilence)
+	case at.Sub(r.confirmedAt) > longestSilence:
+		r.since, r.lost = at, true
 	}
 	if at.After(r.confirmedAt) {
 		r.confirmedAt = at
 	}
+}
+
+// Resume makes the confirmations that the process before this one had count, if the store confirms soon enough.
+func (r *record) Resume(since, last time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.earlier = span{since, last}
 }
 
 // ConfirmedAt returns the moment up to which everything is known. What the Follower receives next was

@@ -262,6 +262,31 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 }
 
 // TestAStoreThatStallsKillsNobody stops etcd for a minute, six times as long as Leases last.
+// TestStartsPostponeNoDeath has a server that is killed soon after it leads, again and again. No process of it lives as
+// long as the Lease of a host.
+func TestStartsPostponeNoDeath(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, etcd.Options{})
+	agents := map[string]*agent{}
+	for _, name := range []string{"n1", "n2"} {
+		agents[name] = startAgent(t, f.settings(name, "")+"lease: {duration: 60s, renewInterval: 2s}\n")
+		eventually(t, name+" is there, Ready and alive", f.well(name))
+	}
+	s := startServer(t, f.served(""))
+	eventually(t, "the server leads", s.leads)
+	agents["n1"].kill()
+	died := time.Now()
+	for time.Since(died) < 4*time.Minute && !strings.HasPrefix(f.ready("n1"), string(corev1.ConditionUnknown)) {
+		s.end(syscall.SIGKILL)
+		s.start()
+		eventually(t, "the server leads", s.leads)
+		time.Sleep(3 * time.Second) // it may act
+	}
+	t.Logf("Unknown %v after the death", time.Since(died).Round(time.Second))
+	f.becomes("n1", corev1.ConditionUnknown, unreachable)
+	f.becomes("n2", corev1.ConditionTrue, "")
+}
+
 func TestAStoreThatStallsKillsNobody(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})

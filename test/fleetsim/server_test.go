@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/heartbeats"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	role "hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/config"
 	"hostler.io/hostler/controlplane/server/fleetlock"
@@ -25,6 +27,29 @@ type server struct {
 	controllers *role.Controllers
 	fleetlock   *fleetlock.Server
 	policies    []effective // by time; the last one is the present one
+	silence     silence
+}
+
+// silence is what a process of a server has left to the next one.
+type silence struct {
+	mu    sync.Mutex // guards the fields below
+	saved lifecycle.Silence
+	taken time.Time
+}
+
+// Save implements server.Silences.
+func (s *silence) Save(saved lifecycle.Silence, taken time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved, s.taken = saved, taken
+	return nil
+}
+
+// Load implements server.Silences.
+func (s *silence) Load() (lifecycle.Silence, time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saved, s.taken, nil
 }
 
 func newServer(w *world, name string) *server {
@@ -42,7 +67,7 @@ func (s *server) boots() {
 	c.Controllers = []string{"*", "-" + clones.Name, "-" + heartbeats.Name}
 	c.Reboots.Groups = s.policies[len(s.policies)-1].groups()
 	s.controllers = role.NewControllers(role.Options{
-		Config: c, Store: front{s.w.store.Over(s.process), s.process}, Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar),
+		Config: c, Store: front{s.w.store.Over(s.process), s.process}, Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar), Silences: &s.silence,
 	}, fmt.Sprintf("%s_%d", s.name, s.starts))
 	s.fleetlock = fleetlock.New(s.controllers.Reboots(), s.w.journal.logger(s.name))
 	ctx, controllers := s.process.ctx, s.controllers

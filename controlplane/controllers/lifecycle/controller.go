@@ -40,6 +40,7 @@ type Controller struct {
 	mu       sync.Mutex // guards the fields below
 	policy   Policy
 	decision Decision
+	since    time.Time // since when silence counted in the last decision; zero if there was none
 }
 
 // decider is the memory of decisions. The goroutine of Run owns it.
@@ -133,22 +134,22 @@ func (c *Controller) Lead(ctx context.Context, term store.Term) error {
 // dead. A replica that does not lead reads them as well, so that it decides as the leader does.
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	policy := c.currentPolicy()
-	d, suspects, err := c.plan(policy, now)
+	d, suspects, clock, err := c.plan(policy, now)
 	if err == nil && c.decider.allDown && !d.AllDown {
 		// Hosts that were cut off together with all others get their whole grace period again.
 		c.decider.restart = now
-		d, suspects, err = c.plan(policy, now)
+		d, suspects, clock, err = c.plan(policy, now)
 	}
 	if err != nil {
 		c.mu.Lock()
-		c.decision.Dead = nil // it may be old
+		c.decision.Dead, c.since = nil, time.Time{} // they may be old
 		c.mu.Unlock()
 		return nil, time.Time{}, err
 	}
 	c.decider.allDown = d.AllDown
 	c.checks.read(suspects)
 	c.mu.Lock()
-	c.decision = d
+	c.decision, c.since = d, clock.Since
 	c.mu.Unlock()
 	next := now.Add(policy.MonitorPeriod)
 	if !d.Next.IsZero() && d.Next.Before(next) {
@@ -157,18 +158,18 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 	return d.Now, next, nil
 }
 
-// plan returns the decision at this moment, and the hosts whose Leases have to be read before they
-// count as dead. The error says why there is no decision.
-func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, error) {
+// plan returns the decision at this moment, the hosts whose Leases have to be read before they count as
+// dead, and from when silence counts. The error says why there is no decision.
+func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, Clock, error) {
 	fresh, err := c.cache.Fresh(c.contact, now)
 	if err != nil {
-		return Decision{}, nil, err
+		return Decision{}, nil, Clock{}, err
 	}
 	restart := c.decider.restart
 	clock := Clock{Now: now, Since: latest(fresh.Since, restart), Again: latest(fresh.Regained, restart)}
 	hosts, suspects := c.cache.Hosts(policy, clock)
 	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects), Confirmed: fresh.Confirmed}
-	return Decide(facts, policy, now), suspects, nil
+	return Decide(facts, policy, now), suspects, clock, nil
 }
 
 // Holds returns an error unless the cause of a not-ready or unreachable taint of a Node holds at

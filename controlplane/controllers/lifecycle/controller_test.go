@@ -32,6 +32,13 @@ type fakes struct {
 	t     *testing.T
 	store *memory.Store
 	seen  store.Store // the store of servers, if it is another one
+	left  *left       // what the server before has left; nil for nothing
+}
+
+// left is what a server leaves to the next one.
+type left struct {
+	lifecycle.Silence
+	taken time.Time
 }
 
 // refusing is a store that refuses updates of one object.
@@ -69,6 +76,9 @@ func (f fakes) serve(name string, policy lifecycle.Policy) *server {
 	s := &server{
 		Controller: lifecycle.New(f.seen, contact, policy, lifecycle.DefaultZoneLabels(), pods, marks, log),
 		election:   election.New(f.store, lifecycle.Name, name, log),
+	}
+	if f.left != nil {
+		s.Resume(f.left.Silence, f.left.taken)
 	}
 	ended := make(chan struct{})
 	ignore := func(error) {}

@@ -125,7 +125,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 	delete(c.unreadable, store.Leases.Key(lease.Name))
 	before, known := c.lives[lease.Name]
 	now := leaseEntry{
-		present: true, listed: true, version: lease.ResourceVersion, renewal: controlplane.Renewal(lease), renewed: before.renewed,
+		present: true, listed: true, version: lease.ResourceVersion, renewal: digest(controlplane.Renewal(lease)), renewed: before.renewed,
 		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt, heardAt: before.heardAt,
 	}
 	if !before.present || before.renewal != now.renewal {

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,9 +27,9 @@ type nodeEntry struct {
 // it, and a member of etcd that led, was suspended and continues ends all that it takes to have expired meanwhile.
 type leaseEntry struct {
 	present   bool
-	version   string    // empty if there is no Lease
-	checkedAt time.Time // when the last read was requested that has found no other Lease
-	renewal   string
+	version   string        // empty if there is no Lease
+	checkedAt time.Time     // when the last read was requested that has found no other Lease
+	renewal   string        // digest of what each renewal changes
 	signAt    time.Time     // when the Lease was first seen or renewed
 	renewed   time.Time     // last renewal after the Lease was first seen; zero if there was none
 	heardAt   time.Time     // after which it was last renewed; zero if that is not known
@@ -61,5 +63,8 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 	}
 	return latest(from, renewed, n.reportAt).Add(grace)
 }
+
+// digest returns a text of fixed length for a text that a host has written.
+func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
