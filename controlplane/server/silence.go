@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/internal/atomicfile"
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/trust"
 )
 
 // Silences keeps a Silence for the next process of this server.
@@ -78,7 +78,7 @@ func (f silenceFile) Save(s lifecycle.Silence, taken time.Time) error {
 
 // Load implements Silences.
 func (f silenceFile) Load() (lifecycle.Silence, time.Time, error) {
-	text, err := os.ReadFile(string(f))
+	text, err := trust.ReadOwn(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
 		return lifecycle.Silence{}, time.Time{}, nil
 	}

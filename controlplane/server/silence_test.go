@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -44,6 +45,26 @@ func TestASilenceOfAnotherBootIsNotUsed(t *testing.T) {
 				t.Errorf("Load() = %+v, %v, want none", got, err)
 			}
 		})
+	}
+}
+
+func TestASilenceThatOthersMayChangeIsNotUsed(t *testing.T) {
+	folder := t.TempDir()
+	file, link := server.SilenceFile(filepath.Join(folder, "s")), server.SilenceFile(filepath.Join(folder, "link"))
+	if err := errors.Join(file.Save(lifecycle.Silence{Contact: time.Hour}, time.Now()), os.Symlink(string(file), string(link)), os.Chmod(folder, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := file.Load(); err != nil || got.Contact == 0 {
+		t.Errorf("Load() in a folder of everybody = %+v, %v, want what was saved", got, err)
+	}
+	if got, _, err := link.Load(); err == nil || got.Contact != 0 {
+		t.Errorf("Load() through a link = %+v, %v, want an error", got, err)
+	}
+	if err := os.Chmod(string(file), 0o622); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := file.Load(); err == nil || got.Contact != 0 {
+		t.Errorf("Load() = %+v, %v, want an error", got, err)
 	}
 }
 
