@@ -246,7 +246,7 @@ func (d *decision) judge(r Request) *Wait {
 	case len(d.unseen) > 0:
 		return &Wait{Unseen, "no sign of life since this server follows the store, or since the store was away: " + few.Names(d.unseen, mostNamed)}
 	case len(others) > d.policy.MaxUnavailable.Of(d.members):
-		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
+		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready, or give no sign of life: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode:
 		if other := d.inOtherZone(node); other != nil {
 			return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(other.Zone), other.ID, zone(node.Zone))}

@@ -41,11 +41,14 @@ type Controller struct {
 	policy   Policy
 	decision Decision
 	since    time.Time // since when silence counted in the last decision; zero if there was none
+	term     time.Time // since when this server leads; zero while it does not
 }
 
 // decider is the memory of decisions. The goroutine of Run owns it.
 type decider struct {
 	lastTainted map[string]time.Time // by zone
+	nodes       map[string]time.Time // Host.Turn by name
+	caughtUp    time.Time            // Controller.term for which lastTainted has all that earlier leaders did
 	allDown     bool
 	restart     time.Time // when not all zones were down any more; time before it does not count against hosts
 }
@@ -66,7 +69,7 @@ func New(s store.Store, contact *store.Contact, policy Policy, zoneLabels []stri
 	c := &Controller{
 		store: s, contact: contact, changed: changed, policy: policy, log: log.With("component", Name),
 		cache:   NewCache(s.EndsLeases(), zoneLabels, changed, podsChanged),
-		decider: decider{lastTainted: map[string]time.Time{}},
+		decider: decider{lastTainted: map[string]time.Time{}, nodes: map[string]time.Time{}},
 	}
 	c.checks = newChecks(s, c.cache, changed, c.log)
 	c.marker = newMarker(s, contact, c.cache, pods, podsChanged, c.log)
@@ -124,10 +127,19 @@ func (c *Controller) RunMarks(ctx context.Context, heartbeat func(error)) error 
 // Lead writes in a term until ctx ends. No write is in flight when it returns. Run and RunMarks
 // must be running.
 func (c *Controller) Lead(ctx context.Context, term store.Term) error {
+	c.begins(time.Now())
+	defer c.begins(time.Time{})
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return c.Executor.Lead(ctx, term) })
 	both.Go(func() error { return c.marker.Lead(ctx, term) })
 	return both.Wait()
+}
+
+// begins records since when this server leads; zero for not any more.
+func (c *Controller) begins(term time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.term = term
 }
 
 // decide returns the changes that are due, and starts reads of the Leases of hosts that may be
@@ -165,9 +177,13 @@ func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, Clo
 	if err != nil {
 		return Decision{}, nil, Clock{}, err
 	}
+	c.mu.Lock()
+	term := c.term
+	c.mu.Unlock()
 	restart := c.decider.restart
 	clock := Clock{Now: now, Since: latest(fresh.Since, restart), Again: latest(fresh.Regained, restart)}
 	hosts, suspects := c.cache.Hosts(policy, clock)
+	c.decider.turns(hosts, term, fresh.Confirmed, now)
 	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects), Confirmed: fresh.Confirmed}
 	return Decide(facts, policy, now), suspects, clock, nil
 }
@@ -210,7 +226,8 @@ func proofOf(node, version string) store.Reference {
 // the answer may be lost.
 func (c *Controller) begin(change Change) {
 	if change.NoExecute() {
-		c.decider.lastTainted[change.Zone] = time.Now()
+		now := time.Now()
+		c.decider.lastTainted[change.Zone], c.decider.nodes[change.Node] = now, now
 	}
 }
 

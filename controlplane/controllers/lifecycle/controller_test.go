@@ -703,3 +703,43 @@ func TestAnIdleServerDecidesNowAndThen(t *testing.T) {
 		}
 	})
 }
+
+// TestAHostDelaysNoOther has a host that writes its own Node as often as it likes, to take each turn of its zone. Others
+// there die.
+func TestAHostDelaysNoOther(t *testing.T) {
+	for name, writes := range map[string]func(*corev1.Node){
+		"a turn of its own just now": func(n *corev1.Node) {
+			n.Annotations = map[string]string{lifecycle.AnnotationTainted: time.Now().UTC().Format(time.RFC3339Nano)}
+		},
+		"a turn of its own soon": func(n *corev1.Node) {
+			n.Annotations = map[string]string{lifecycle.AnnotationTainted: time.Now().Add(59 * time.Second).UTC().Format(time.RFC3339Nano)}
+		},
+		"not ready for the longest time, and no taint": func(n *corev1.Node) {
+			n.Spec.Taints = nil
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.Unix(0, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, true, func(t *testing.T, f fakes) {
+				for i := range 5 {
+					f.agent(fmt.Sprintf("alive%d", i), "a")
+				}
+				first, second := f.agent("first", "a"), f.agent("second", "a")
+				f.agent("hostile", "a")
+				f.serve("s", lifecycle.DefaultPolicy())
+				pass(time.Minute)
+				first()
+				second()
+				for i := range 2 * time.Minute / time.Second {
+					if i%3 == 0 {
+						f.store.Remove(store.Nodes, "hostile")
+					}
+					f.report("hostile", "a", writes)
+					pass(time.Second)
+				}
+				f.want("first", stateGone)
+				f.want("second", stateGone)
+			})
+		})
+	}
+}

@@ -31,8 +31,10 @@ type Host struct {
 	ReadySince    time.Time // when Ready had its last transition
 	Taints        []corev1.Taint
 	// Tainted is when a controller last gave the Node a NoExecute taint, even if that was removed
-	// since; zero if never. It counts for the rate of its zone.
+	// since; zero if never. It counts for the rate of its zone, unless LastTainted has all turns.
 	Tainted time.Time
+	// Turn is when this server last gave the Node a NoExecute taint; zero if it has not.
+	Turn time.Time
 	// DeadAt is when the host counts as dead if it gives no sign of life until then. It is zero for a suspect
 	// until its Lease was read.
 	DeadAt time.Time
@@ -196,12 +198,13 @@ func (d *Decision) wake(at time.Time) {
 	}
 }
 
-// schedule gives the Nodes of a zone their NoExecute taints at the zone's rate. The Node that has
-// been not ready for the longest time is first. A taint that became due after the moment confirmed
+// schedule gives the Nodes of a zone their NoExecute taints at the zone's rate. The Node whose last turn
+// was longest ago is first: a host that removes its taints takes no turn of others. Among those without a
+// turn, it is the one that has been not ready for the longest time. A taint that became due after the moment confirmed
 // waits: until the store has confirmed the facts since then, they may be old.
 func (d *Decision) schedule(zone *Zone, queue []*judged, confirmed, now time.Time) {
 	slices.SortFunc(queue, func(a, b *judged) int {
-		return cmp.Or(a.notReadySince.Compare(b.notReadySince), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.Turn.Compare(b.Turn), a.notReadySince.Compare(b.notReadySince), cmp.Compare(a.Name, b.Name))
 	})
 	paused := zone.Paused
 	if d.AllDown {

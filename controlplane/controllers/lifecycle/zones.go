@@ -67,6 +67,39 @@ func (z Zone) pace() string {
 // maxClockSkew is the largest accepted difference between the clocks of two servers.
 const maxClockSkew = time.Minute
 
+// lastTurn returns when the zone last had its turn, if it was before at a time.
+func (h Host) lastTurn(before, now time.Time) time.Time {
+	// A time far in the future comes from a wrong clock. It must not stop the zone for long.
+	if h.Tainted.After(before) && h.Tainted.Before(now.Add(maxClockSkew)) {
+		return h.Tainted
+	}
+	return before
+}
+
+// turnKept is how long a Node that had its turn comes after others.
+const turnKept = time.Hour
+
+// turns sets the turns of hosts as this server knows them. Earlier leaders have stored theirs on the Nodes, where hosts
+// write too. A leader reads that until it knows what was stored before its term: no host can delay others for longer.
+func (d *decider) turns(hosts []Host, term, confirmed, now time.Time) {
+	// Not when the Node is gone: a host may delete its Node, and register it again.
+	maps.DeleteFunc(d.nodes, func(_ string, at time.Time) bool { return now.Sub(at) > turnKept })
+	for i := range hosts {
+		h := &hosts[i]
+		h.Turn = d.nodes[h.Name]
+		switch {
+		case term.IsZero():
+		case term.Equal(d.caughtUp):
+			h.Tainted = time.Time{}
+		default:
+			d.lastTainted[h.Zone] = h.lastTurn(d.lastTainted[h.Zone], now)
+		}
+	}
+	if confirmed.After(term) {
+		d.caughtUp = term
+	}
+}
+
 // minPartial is how many Nodes must not be ready before a zone counts as partially disrupted.
 const minPartial = 3
 
@@ -80,10 +113,7 @@ func zonesOf(hosts []judged, lastTainted map[string]time.Time, policy Policy, no
 			z = &Zone{Name: h.Zone, last: lastTainted[h.Zone]}
 			byName[h.Zone] = z
 		}
-		// A time far in the future comes from a wrong clock. It must not stop the zone for long.
-		if h.Tainted.After(z.last) && h.Tainted.Before(now.Add(maxClockSkew)) {
-			z.last = h.Tainted
-		}
+		z.last = h.lastTurn(z.last, now)
 		if h.Excluded {
 			continue
 		}

@@ -40,6 +40,10 @@ const interval = 10 * time.Second
 // know. After that, it only counts as not ready.
 const restoredTime = longHeld
 
+// unseenTime is how long a host that gives no sign of life keeps others from slots. A host can stay Ready without one,
+// by a Lease that cannot be read. After that, it only counts as not ready.
+const unseenTime = 5 * time.Minute
+
 // confirmTime is how long a FleetLock client may wait until the Nodes are confirmed. Kubernetes confirms them every ten
 // seconds.
 const confirmTime = 20 * time.Second
@@ -148,6 +152,9 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 			continue
 		}
 		h.Unseen = c.Alive != nil && c.unseen(h, f.Restored, now)
+		if h.Unseen && !f.Restored && now.Sub(fresh.Since) > unseenTime {
+			h.Unseen, h.Ready = false, false
+		}
 		f.Hosts[h.Name] = h
 	}
 	if c.evicter != nil {

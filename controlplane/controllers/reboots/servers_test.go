@@ -248,3 +248,31 @@ func TestAHostThatHasJustBootedMayStillReboot(t *testing.T) {
 		}
 	})
 }
+
+// TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes has a host that stays Ready for ever. After that time it
+// counts as not ready.
+func TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes(t *testing.T) {
+	for part, then := range map[string]slots.WaitReason{"1": "", "0": slots.Unavailable} {
+		t.Run(part, func(t *testing.T) {
+			inBubble(t, func(r rig) {
+				allowed, err := slots.ParsePart(part)
+				if err != nil {
+					t.Fatal(err)
+				}
+				alive := func(name string, _ types.UID, _ time.Time) bool { return name != "n1" }
+				policies := reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: allowed}}
+				c := r.serveAs("s", r.store, policies, slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
+				r.node("n1", "a", corev1.ConditionTrue)
+				r.node("n2", "a", corev1.ConditionTrue)
+				time.Sleep(4 * time.Minute)
+				if why := r.asks(c, "x"); why != slots.Unseen {
+					t.Errorf("x: %q, want %q", why, slots.Unseen)
+				}
+				time.Sleep(2 * time.Minute)
+				if why := r.asks(c, "x"); why != then {
+					t.Errorf("x after 5 minutes: %q, want %q", why, then)
+				}
+			})
+		})
+	}
+}
