@@ -58,10 +58,14 @@ type carrier struct {
 	waiting []*request
 	counts  map[string]int
 	clocks  map[string]*clock // by process; they outlive their processes
+	callers map[stack]string  // the functions of requests
 }
 
+// stack is the call stack of a request.
+type stack [32]uintptr
+
 func newCarrier(p plan) *carrier {
-	return &carrier{plan: p, arrived: make(chan struct{}, 1), counts: map[string]int{}, clocks: map[string]*clock{}}
+	return &carrier{plan: p, arrived: make(chan struct{}, 1), counts: map[string]int{}, clocks: map[string]*clock{}, callers: map[stack]string{}}
 }
 
 // process is one process: a server or the agent of a host. After a restart, it is another one.
@@ -148,13 +152,15 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	if is {
 		by += "/" + loop
 	}
-	if function := caller(); function != "" {
-		by += "/" + function
-	}
-	name := fmt.Sprintf("%s %s %s", by, r.Call, r.Object)
+	var callers stack
+	goruntime.Callers(2, callers[:])
 	c := p.carrier
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if function := c.caller(callers); function != "" {
+		by += "/" + function
+	}
+	name := fmt.Sprintf("%s %s %s", by, r.Call, r.Object)
 	c.counts[name]++
 	q := &request{Request: r, of: p, loop: loop, key: fmt.Sprintf("%s %d", name, c.counts[name]), asked: time.Now(), serve: serve, answer: make(chan error, 1)}
 	q.due = q.asked.Add(time.Millisecond + time.Duration(c.plan.draw(q.key).Int64N(int64(15*time.Millisecond))))
@@ -170,10 +176,22 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 var deciders = []string{"hostler.io/hostler/controlplane/controllers/", "hostler.io/hostler/agent/"}
 
 // caller returns the function that makes a request; empty if it is in none of these packages. Several goroutines of a
-// process may make the same request at once.
-func caller() string {
-	var callers [32]uintptr
-	frames := goruntime.CallersFrames(callers[:goruntime.Callers(3, callers[:])])
+// process may make the same request at once. The caller holds the mutex.
+func (c *carrier) caller(of stack) string {
+	name, known := c.callers[of]
+	if !known {
+		name = decider(of)
+		c.callers[of] = name
+	}
+	return name
+}
+
+func decider(of stack) string {
+	end := slices.Index(of[:], 0)
+	if end < 0 {
+		end = len(of)
+	}
+	frames := goruntime.CallersFrames(of[:end])
 	for more := true; more; {
 		var f goruntime.Frame
 		f, more = frames.Next()
