@@ -76,7 +76,7 @@ func (h Host) lastTurn(before, now time.Time) time.Time {
 	return before
 }
 
-// turnKept is how long a Node that had its turn comes after others.
+// turnKept is how long a Node that had its turn comes after others, and how long the turn of a zone without Nodes counts.
 const turnKept = time.Hour
 
 // turns sets the turns of hosts as this server knows them. Earlier leaders have stored theirs on the Nodes, where hosts
@@ -84,6 +84,7 @@ const turnKept = time.Hour
 func (d *decider) turns(hosts []Host, term, confirmed, now time.Time) {
 	// Not when the Node is gone: a host may delete its Node, and register it again.
 	maps.DeleteFunc(d.nodes, func(_ string, at time.Time) bool { return now.Sub(at) > turnKept })
+	d.forgetZones(hosts, now)
 	for i := range hosts {
 		h := &hosts[i]
 		h.Turn = d.nodes[h.Name]
@@ -98,6 +99,15 @@ func (d *decider) turns(hosts []Host, term, confirmed, now time.Time) {
 	if confirmed.After(term) {
 		d.caughtUp = term
 	}
+}
+
+// forgetZones removes zones without hosts. A host can name a new zone as often as it likes.
+func (d *decider) forgetZones(hosts []Host, now time.Time) {
+	seen := map[string]bool{}
+	for _, h := range hosts {
+		seen[h.Zone] = true
+	}
+	maps.DeleteFunc(d.lastTainted, func(zone string, at time.Time) bool { return !seen[zone] && now.Sub(at) > turnKept })
 }
 
 // minPartial is how many Nodes must not be ready before a zone counts as partially disrupted.
