@@ -183,7 +183,7 @@ func TestALargeFleetIsRead(t *testing.T) {
 			if filled {
 				text = filling[:size(i)]
 			}
-			if _, err := fmt.Fprintf(w, `%s{"metadata":{"name":"n%05d","annotations":{"a":%q}}}`, comma, i, text); err != nil {
+			if _, err := fmt.Fprintf(w, `%s{"metadata":{"name":"n%05d","annotations":{"a":"%s"}}}`, comma, i, text); err != nil {
 				return // the client stopped reading
 			}
 		}
