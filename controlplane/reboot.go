@@ -35,6 +35,11 @@ const (
 	RebootDone      RebootStep = "Done"      // no reboot is wanted any more
 )
 
+// RebootSteps returns all steps, in their order.
+func RebootSteps() []RebootStep {
+	return []RebootStep{RebootWanted, RebootWaiting, RebootGranted, RebootDraining, RebootRebooting, RebootVerifying, RebootDone}
+}
+
 // Running reports whether the host has its turn.
 func (s RebootStep) Running() bool {
 	return s == RebootGranted || s == RebootDraining || s == RebootRebooting || s == RebootVerifying

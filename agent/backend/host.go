@@ -216,6 +216,15 @@ func (h *Host) MetricsState(recorder *controlplane.Recorder) metrics.State {
 		Reboots:       h.RebootsSeen.Status(0).Counts,
 	}
 	s.Protected, _, _ = h.Facts.Protected(guard)
+	if node, _, _, _ := h.Registers.Reporter.Current(); node != nil {
+		s.Conditions = node.Status.Conditions
+	}
+	if h.Reboots != nil {
+		s.RebootStep = controlplane.RebootDone
+		if r := h.Reboots.Report(); r.Request != nil {
+			s.RebootStep = r.Step
+		}
+	}
 	var last runs.Report
 	if report, ran := h.Collects.Unused.Last(); ran {
 		last = report

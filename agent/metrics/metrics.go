@@ -6,6 +6,7 @@ package metrics
 import (
 	"net/http"
 	goruntime "runtime"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown"
@@ -58,6 +60,8 @@ type State struct {
 	CgroupVersion int  // 0 without cgroups
 	Reboots       reboots.Counts
 	Images        *runs.Report // last collection of images; nil before the first
+	Conditions    []corev1.NodeCondition
+	RebootStep    controlplane.RebootStep // empty if the host does not reboot in turn
 }
 
 // New returns metrics with all counters at zero.
@@ -185,6 +189,8 @@ var (
 	descReload        = prometheus.NewDesc("hostler_config_last_reload_successful", "0 if the last reload was rejected, so that the files may differ from the effective configuration.", nil, nil)
 	descCgroup        = prometheus.NewDesc("hostler_cgroup_version", "The cgroup version: 2, or 1 for legacy and hybrid; absent if there is none.", nil, nil)
 	descReboots       = prometheus.NewDesc("hostler_reboots_total", "Reboots seen by this agent or earlier ones, by whether they were expected: true, false or unknown.", []string{"expected"}, nil)
+	descCondition     = prometheus.NewDesc("hostler_condition", "1 for the status that a condition of the Node has, as this host sees it.", []string{"type", "status"}, nil)
+	descRebootStep    = prometheus.NewDesc("hostler_reboot_step", "1 for the step of this host's reboot in turn; absent without reboot.enabled.", []string{"step"}, nil)
 	descEventsDropped = prometheus.NewDesc("hostler_events_dropped_total", "Events dropped because too many were queued.", nil, nil)
 )
 
@@ -195,6 +201,7 @@ func (s collector) Describe(out chan<- *prometheus.Desc) {
 		descProtected, descGranted, descNeeded,
 		descShutdownTime, descShutdownGood, descRuntimeReady, descEventsDropped,
 		descCandidates, descOldest, descKept, descReload, descCgroup, descReboots,
+		descCondition, descRebootStep,
 	} {
 		out <- d
 	}
@@ -238,6 +245,12 @@ func (s collector) Collect(out chan<- prometheus.Metric) {
 	if now.CgroupVersion > 0 {
 		gauge(descCgroup, float64(now.CgroupVersion))
 	}
+	s.conditions(now.Conditions, gauge)
+	if now.RebootStep != "" {
+		for _, step := range controlplane.RebootSteps() {
+			gauge(descRebootStep, boolValue(step == now.RebootStep), string(step))
+		}
+	}
 	counter(descEventsDropped, float64(now.EventsDropped))
 	counter(descReboots, float64(now.Reboots.Expected), "true")
 	counter(descReboots, float64(now.Reboots.Unexpected), "false")
@@ -249,6 +262,24 @@ func (s collector) Collect(out chan<- prometheus.Metric) {
 		}
 		for reason, n := range last.Kept {
 			gauge(descKept, float64(n), string(reason))
+		}
+	}
+}
+
+// maxConditions is the maximum number of condition types in a response. Each custom check adds one.
+const maxConditions = 64
+
+// conditions reports the status of each condition type.
+func (s collector) conditions(all []corev1.NodeCondition, gauge func(*prometheus.Desc, float64, ...string)) {
+	seen := map[string]bool{} // a metric that is sent twice fails the response
+	for _, c := range all {
+		kind := strings.ToValidUTF8(string(c.Type), "�")
+		if seen[kind] || len(seen) == maxConditions {
+			continue
+		}
+		seen[kind] = true
+		for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown} {
+			gauge(descCondition, boolValue(c.Status == status), kind, string(status))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/reboots"
@@ -57,6 +61,42 @@ func TestTheCgroupVersionIsAMetricIfThereIsOne(t *testing.T) {
 			ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if body := response.Body.String(); !strings.Contains(body, want) || strings.Contains(body, "hostler_cgroup_version") != (want != "") {
 			t.Errorf("GET /metrics with cgroups of version %d = %.300s, want %q in it", version, body, want)
+		}
+	}
+}
+
+func TestTheStateOfConditionsAndOfARebootIsAMetric(t *testing.T) {
+	var all []corev1.NodeCondition
+	for i := range 160 { // twice each
+		all = append(all, corev1.NodeCondition{Type: corev1.NodeConditionType(fmt.Sprintf("example.com/C%d", i/2)), Status: corev1.ConditionTrue})
+	}
+	for name, c := range map[string]struct {
+		state      metrics.State
+		want       []string
+		conditions int // types
+		steps      int
+	}{
+		"before the first check": {},
+		"Ready, no reboot wanted": {metrics.State{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: "\xff", Status: "Odd"}}, RebootStep: controlplane.RebootDone,
+		}, []string{
+			`hostler_condition{status="True",type="Ready"} 1`, `hostler_condition{status="False",type="Ready"} 0`, `hostler_condition{status="Unknown",type="Ready"} 0`,
+			`hostler_condition{status="Unknown",type="�"} 0`, `hostler_reboot_step{step="Done"} 1`, `hostler_reboot_step{step="Draining"} 0`,
+		}, 2, 7},
+		"more than fit": {metrics.State{Conditions: all}, []string{`hostler_condition{status="True",type="example.com/C63"} 1`}, 64, 0},
+		"a step":        {metrics.State{RebootStep: controlplane.RebootDraining}, []string{`hostler_reboot_step{step="Draining"} 1`, `hostler_reboot_step{step="Done"} 0`}, 0, 7},
+	} {
+		response := httptest.NewRecorder()
+		metrics.New().Handler(func() metrics.State { return c.state }).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		body := response.Body.String()
+		for _, want := range c.want {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: GET /metrics = %d, lacks %s", name, response.Code, want)
+			}
+		}
+		conditions, steps := strings.Count(body, "\nhostler_condition{"), strings.Count(body, "\nhostler_reboot_step{")
+		if response.Code != http.StatusOK || conditions != 3*c.conditions || steps != c.steps {
+			t.Errorf("%s: GET /metrics = %d with %d series of conditions and %d of steps, want %d and %d", name, response.Code, conditions, steps, 3*c.conditions, c.steps)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"hostler.io/hostler/agent/metrics"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/gc"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/loop"
@@ -40,6 +41,7 @@ func full(t *testing.T) string {
 		s := metrics.State{
 			Version: "1.2.3", LeaseRenewed: now, Loops: []loop.Health{{Name: "lease", Healthy: true}},
 			Runtimes: map[string]bool{"containerd": true}, CgroupVersion: 2, Images: &report,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}, RebootStep: controlplane.RebootDone,
 		}
 		s.Shutdown.InhibitDelayMax.Duration = time.Minute
 		s.Shutdown.Last = &journal.Record{StartedAt: now, FinishedAt: now.Add(time.Second)}

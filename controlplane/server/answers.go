@@ -107,7 +107,7 @@ func (s *Server) status(now time.Time) answer.Status {
 		reports = append(reports, r)
 	}
 	a.Slots, a.FleetLock = s.slotGroups(now), s.fleetlock.Answers()
-	a.Problems = append(problems(reports), slotProblems(a.Slots)...)
+	a.Problems = append(s.problems(reports), slotProblems(a.Slots)...)
 	since, err := s.contact.Since(now)
 	if err == nil {
 		at := since.UTC().Truncate(time.Second)
@@ -192,8 +192,8 @@ func (c *controlled) state() string {
 	return answer.Starting
 }
 
-// problems returns the objects that controllers do not change.
-func problems(reports []report) []answer.Problem {
+// problems returns the objects that controllers do not change. reports has one for each controller.
+func (s *Server) problems(reports []report) []answer.Problem {
 	list, unreadable := []answer.Problem{}, map[string]error{}
 	for _, r := range reports {
 		maps.Copy(unreadable, r.unreadable)
@@ -201,9 +201,10 @@ func problems(reports []report) []answer.Problem {
 	for _, object := range slices.Sorted(maps.Keys(unreadable)) {
 		list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be read: " + whyUnreadable(unreadable[object])), Hint: hintUnreadable})
 	}
-	for _, r := range reports {
+	for i, r := range reports {
 		for _, object := range slices.Sorted(maps.Keys(r.failing)) {
-			list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be written: " + r.failing[object].Error()), Hint: "the server tries again"})
+			err := r.failing[object]
+			list = append(list, answer.Problem{Object: clean(object), Message: clean("cannot be written: " + err.Error()), Hint: s.hintUnwritten(s.controllers[i].name, err)})
 		}
 	}
 	for _, r := range reports {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +22,7 @@ const (
 	// hintUnreadable is for an object that cannot be read.
 	hintUnreadable = "fix or delete it in the store"
 	// hintUnlisted is for a kind that cannot be listed.
-	hintUnlisted = "check its conversion webhook or aggregated API, and the rights of the server; delete the CustomResourceDefinition or APIService if nobody needs it"
+	hintUnlisted = "check its conversion webhook or aggregated API; delete the CustomResourceDefinition or APIService if nobody needs it"
 )
 
 // garbagePlan returns what the garbage collector does now, and what it waits for.
@@ -45,7 +46,7 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 			f.State, f.Reason, f.Hint = answer.Undecided, clean(fact.Undecided), hintUndecided
 		}
 		if err := r.Failing[fact.String()]; err != nil {
-			f.Reason, f.Hint = clean(fmt.Sprintf("%s; cannot be written: %v", f.Reason, err)), "the server tries again"
+			f.Reason, f.Hint = clean(fmt.Sprintf("%s; cannot be written: %v", f.Reason, err)), s.hintUnwritten(garbagecollector.Name, err)
 		}
 		p.Facts = append(p.Facts, f)
 	}
@@ -66,15 +67,27 @@ func whyUnreadable(err error) string {
 	return text
 }
 
-// unlisted returns the kinds that cannot be listed.
+// unlisted returns the kinds that cannot be listed. Those without a right to list them are one problem:
+// without its manifest, the collector lacks the right for almost all kinds.
 func unlisted(r garbagecollector.Report) []answer.Problem {
-	list := []answer.Problem{}
+	list, refused := []answer.Problem{}, []string(nil)
 	for _, name := range slices.Sorted(maps.Keys(r.Kinds)) {
-		if err := r.Kinds[name]; err != nil {
+		switch err := r.Kinds[name]; {
+		case errors.Is(err, controlplane.ErrForbidden):
+			refused = append(refused, name)
+		case err != nil:
 			list = append(list, answer.Problem{Object: clean(name), Message: clean("this kind cannot be listed, so objects that such objects own stay: " + err.Error()), Hint: hintUnlisted})
 		}
 	}
-	return list
+	if len(refused) == 0 {
+		return list
+	}
+	object := refused[0]
+	if more := len(refused) - 1; more > 0 {
+		object += fmt.Sprintf(" and other kinds: %d", more)
+	}
+	message := "the server has no right to list and watch them, so objects that such objects own stay: " + r.Kinds[refused[0]].Error()
+	return append(list, answer.Problem{Object: clean(object), Message: clean(message), Hint: hintRights(garbagecollector.Name)})
 }
 
 // mostUndecided is the maximum number of undecided objects that are named.

@@ -337,31 +337,40 @@ func TestTheGarbagePlanSaysWhatHoldsObjectsUp(t *testing.T) {
 	}
 }
 
-// discovering is a store with kinds that are known at run time only: one that can be read, and one that cannot.
+// discovering is a store with kinds that are known at run time only: one that can be read, one that
+// cannot, and two that the server has no right to read.
 type discovering struct{ *memory.Store }
 
 func (d discovering) Kinds(context.Context) ([]store.Kind, func(store.Kind) bool, error) {
 	kind := func(name, kind string) store.Kind {
 		return store.Kind{Name: name, GVK: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: kind}, New: func() store.Object { return &metav1.PartialObjectMetadata{} }}
 	}
-	return []store.Kind{kind("tickets", "Ticket"), kind("disks", "Disk")}, func(store.Kind) bool { return false }, nil
+	return []store.Kind{kind("tickets", "Ticket"), kind("disks", "Disk"), kind("cables", "Cable"), kind("wires", "Wire")}, func(store.Kind) bool { return false }, nil
 }
 
 func (d discovering) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
-	if kind.Name == "disks" {
+	switch kind.Name {
+	case "disks":
 		return errors.New("conversion webhook failed")
+	case "cables", "wires":
+		return fmt.Errorf("follow %s: %w: cannot watch", kind.Name, controlplane.ErrForbidden)
 	}
 	return d.Store.Follow(ctx, kind, scope, to)
 }
 
-func TestAKindThatCannotBeListedIsNamed(t *testing.T) {
+func TestKindsThatCannotBeListedAreNamed(t *testing.T) {
 	s := memory.New(memory.Options{})
 	r := startOn(t, discovering{s}, s)
-	status := r.eventually("it is named", func(s answer.Status) bool { return len(s.Problems) > 0 })
+	status := r.eventually("they are named", func(s answer.Status) bool {
+		return len(s.Problems) == 2 && strings.HasPrefix(s.Problems[1].Object, "cables and ")
+	})
 	plan := decoded[answer.GarbagePlan](r, "/v1/fleet/gc/plan")
 	for _, problems := range [][]answer.Problem{status.Problems, plan.Kinds} {
-		if len(problems) != 1 || problems[0].Object != "disks" || !strings.Contains(problems[0].Message, "cannot be listed, so objects that such objects own stay: conversion webhook failed") || !strings.Contains(problems[0].Hint, "conversion webhook") {
+		if len(problems) != 2 || problems[0].Object != "disks" || !strings.Contains(problems[0].Message, "cannot be listed, so objects that such objects own stay: conversion webhook failed") || !strings.Contains(problems[0].Hint, "conversion webhook") {
 			t.Errorf("problems = %+v, want the kind, why, and what to do", problems)
+		}
+		if p := problems[1]; p.Object != "cables and other kinds: 1" || !strings.Contains(p.Message, "no right to list and watch them") || !strings.Contains(p.Message, "cannot watch") || !strings.Contains(p.Hint, "server-rbac-garbage-collector.yaml") {
+			t.Errorf("problem = %+v, want the kinds without a right, and the manifest that gives it", p)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,12 +18,13 @@ import (
 // serverUser is the user of servers in a cluster.
 const serverUser = "hostler-server"
 
-// served returns the settings of a server of this cluster, with the packaged rights.
+// manifests is the folder of the packaged manifests.
+const manifests = "../../packaging/kubernetes/"
+
+// served returns the settings of a server of this cluster, with the packaged rights of all controllers.
 func (c cluster) served(more string) string {
 	c.t.Helper()
-	rights, err := os.ReadFile("../../packaging/kubernetes/server-rbac.yaml")
-	check(c.t, err)
-	check(c.t, c.Apply(within(c.t), string(rights)))
+	check(c.t, c.ApplyFiles(within(c.t), manifests+"server-rbac*.yaml"))
 	file, err := c.Kubeconfig(kube.User{Name: serverUser})
 	check(c.t, err)
 	return fmt.Sprintf("store: {type: kubernetes, kubernetes: {kubeconfig: %s}}\n%s", file, more)
@@ -86,13 +86,7 @@ func TestAServerActsOnACluster(t *testing.T) {
 	if holder := c.kubectl("get", "lease", "-n", "hostler-system", "hostler-node-lifecycle", "-o", "jsonpath={.spec.holderIdentity}"); holder != "" {
 		t.Errorf("the leader after the server has stopped = %q, want nobody", holder)
 	}
-	requests, err := c.Requests()
-	check(t, err)
-	for _, r := range requests {
-		if r.User == serverUser && r.Code == 403 {
-			t.Errorf("the server was refused: %v", r)
-		}
-	}
+	c.unrefused(serverUser)
 }
 
 // TestAServerYieldsToKubeControllerManager runs both in a cluster.

@@ -229,35 +229,39 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	c.podBecomes("soon", podEvicted)
 	c.podBecomes("late", podLost)
 	c.podBecomes("default", podLost) // the API server gives each pod a toleration of 5 minutes
-	requests, err := c.Requests()
-	check(t, err)
-	for _, r := range requests {
-		if r.User == serverUser && r.Code == 403 {
-			t.Errorf("the server was refused: %v", r)
-		}
-	}
+	c.unrefused(serverUser)
 }
 
-// TestAControllerNamesTheRightThatItLacks runs each controller with only its role, and then without
-// each verb of that role.
+// TestAControllerNamesTheRightThatItLacks runs each controller with only its roles, and then without
+// each verb of them.
 func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
 	c.kubectl("create", "serviceaccount", "default")
 	base := c.served("")
 	for _, controller := range []string{"node-lifecycle", "eviction", "clones", "garbage-collector", "reboots"} {
-		role := c.clusterRole("hostler-" + controller)
+		roles := []role{c.role("hostler-"+controller, "")}
+		if controller == "node-lifecycle" {
+			roles = append(roles, c.role("hostler-node-leases", "kube-node-lease"))
+		}
 		c.kubectl("delete", "clusterrolebinding", "hostler-node-lifecycle", "hostler-eviction", "hostler-clones", "hostler-garbage-collector", "hostler-reboots", "--ignore-not-found")
 		c.kubectl("create", "clusterrolebinding", "hostler-"+controller, "--clusterrole=hostler-"+controller, "--user="+serverUser)
 		s := startServer(t, base+"\ncontrollers: ["+controller+"]\nnodeLifecycle: {startupGracePeriod: 10s}")
-		for i := range 1 + len(role.verbs()) {
-			missing := role.without(i - 1)         // nothing at first
-			if missing.name == "list configmaps" { // a watch lists as well, except on an older server
+		lacks := []lack{{role: roles[0], name: "nothing"}}
+		for _, r := range roles {
+			for n := range r.verbs() {
+				lacks = append(lacks, r.without(n))
+			}
+		}
+		for i, missing := range lacks {
+			if missing.name == "list *" { // a watch lists as well, except on an older server
 				continue
 			}
 			t.Run(controller+" without "+missing.name, func(t *testing.T) {
 				c := cluster{c.Cluster, t}
-				c.putRole(missing.role)
+				for _, r := range append(roles, missing.role) {
+					c.putRole(r)
+				}
 				c.scene(controller, i)
 				s.end(15)
 				s.start()
@@ -269,8 +273,43 @@ func TestAControllerNamesTheRightThatItLacks(t *testing.T) {
 			})
 		}
 		s.end(15)
-		c.putRole(role)
+		for _, r := range roles {
+			c.putRole(r)
+		}
 	}
+}
+
+// TestAServerWithTheDefaultRightsNamesTheManifestThatItLacks runs controllers of
+// kube-controller-manager with the rights for a server beside it.
+func TestAServerWithTheDefaultRightsNamesTheManifestThatItLacks(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kube.Options{})
+	c.kubectl("create", "serviceaccount", "default")
+	check(t, c.ApplyFiles(within(t), manifests+"server-rbac.yaml"))
+	file, err := c.Kubeconfig(kube.User{Name: serverUser})
+	check(t, err)
+	s := startServer(t, "store: {type: kubernetes, kubernetes: {kubeconfig: "+file+"}}\ncontrollers: [node-lifecycle, eviction, garbage-collector]\nnodeLifecycle: {startupGracePeriod: 10s}")
+	c.scene("node-lifecycle", 0)
+	c.scene("eviction", 0)
+	c.scene("garbage-collector", 0)
+	for _, want := range [][]string{
+		{`cannot watch resource "`, "no right to list and watch them", "kubectl apply -f /usr/share/doc/hostler-server/server-rbac-garbage-collector.yaml"},
+		{`cannot patch resource "nodes`, "kubectl apply -f /usr/share/doc/hostler-server/server-rbac-node-lifecycle.yaml", "add -node-lifecycle to"},
+		{`"pods`, "add -eviction to"},
+	} {
+		eventuallyMentions(t, "hostler fleet status", func() string { return onOneLine(s.prints("status")) }, want...)
+	}
+	eventuallyMentions(t, "the log", s.logged, `msg="no right to list and watch a kind`, `msg="cannot change object, retrying"`)
+	if count := strings.Count(s.logged(), "no right to list and watch a kind"); count != 1 {
+		t.Errorf("the log says %d times that kinds cannot be listed, want once", count)
+	}
+	for _, manifest := range []string{"server-rbac-garbage-collector.yaml", "server-rbac-node-lifecycle.yaml"} {
+		check(t, c.ApplyFiles(within(t), manifests+manifest))
+	}
+	c.podBecomes("node-lifecycle-0", podLost)
+	c.podBecomes("eviction-0", podEvicted)
+	eventually(t, "objects without owners are deleted", c.acted("garbage-collector", 0))
+	eventually(t, "nothing is missing any more", func() bool { return !strings.Contains(s.prints("status"), "kubectl apply") })
 }
 
 // scene creates a Node and a pod on which a controller has to act. i distinguishes the scenes.
@@ -319,7 +358,7 @@ func (c cluster) acted(controller string, i int) func() bool {
 	}
 }
 
-// role is a ClusterRole.
+// role is a ClusterRole, or a Role of a namespace.
 type role struct {
 	Kind       string            `json:"kind"`
 	APIVersion string            `json:"apiVersion"`
@@ -333,14 +372,17 @@ type rule struct {
 	Verbs     []string `json:"verbs"`
 }
 
-// clusterRole reads a ClusterRole.
-func (c cluster) clusterRole(name string) role {
+// role reads a Role; a ClusterRole without a namespace.
+func (c cluster) role(name, namespace string) role {
 	c.t.Helper()
 	r := role{Kind: "ClusterRole", APIVersion: "rbac.authorization.k8s.io/v1", Metadata: map[string]string{"name": name}}
+	if namespace != "" {
+		r.Kind, r.Metadata["namespace"] = "Role", namespace
+	}
 	var stored struct {
 		Rules []rule `json:"rules"`
 	}
-	check(c.t, json.Unmarshal([]byte(c.kubectl("get", "clusterrole", name, "-o", "json")), &stored))
+	check(c.t, json.Unmarshal([]byte(c.kubectl("get", r.Kind, name, "-n", namespace, "-o", "json")), &stored))
 	r.Rules = stored.Rules
 	return r
 }
@@ -372,9 +414,6 @@ func (r role) verbs() (all [][2]int) {
 
 // without returns the role without its n-th verb, counted from 0.
 func (r role) without(n int) lack {
-	if n < 0 {
-		return lack{role: r, name: "nothing"}
-	}
 	at := r.verbs()[n]
 	left, from := r, r.Rules[at[0]]
 	verb := from.Verbs[at[1]]
@@ -384,8 +423,12 @@ func (r role) without(n int) lack {
 		left.Rules = slices.Delete(left.Rules, at[0], at[0]+1)
 	}
 	resource := from.Resources[0]
-	if resource == "*" { // the resource of the scene
-		resource = "configmaps"
+	message := fmt.Sprintf("cannot %s resource %q", verb, resource)
+	switch { // the resource of the scene, or any
+	case resource == "*" && verb == "watch":
+		message = `cannot watch resource "`
+	case resource == "*":
+		message = fmt.Sprintf("cannot %s resource %q", verb, "configmaps")
 	}
-	return lack{role: left, name: verb + " " + resource, message: fmt.Sprintf("cannot %s resource %q", verb, resource)}
+	return lack{role: left, name: verb + " " + resource, message: message}
 }

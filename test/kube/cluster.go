@@ -274,6 +274,19 @@ func (c *Cluster) Apply(ctx context.Context, manifests string) error {
 	return err
 }
 
+// ApplyFiles is Apply for all files that match a pattern of filepath.Glob.
+func (c *Cluster) ApplyFiles(ctx context.Context, pattern string) error {
+	files, err := filepath.Glob(pattern)
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("no file matches %s", pattern)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = c.runKubectl(ctx, "", []string{"apply", "--server-side", "-f", strings.Join(files, ",")})
+	return err
+}
+
 // KubectlCommand returns the command of Kubectl, for callers that read its output while it runs,
 // such as `get --watch`.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {

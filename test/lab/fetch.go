@@ -52,13 +52,13 @@ type Tools struct {
 	Bootstrap Tool // KitBootstrap: mmdebstrap
 	Nspawn    Tool // KitNspawn: systemd-nspawn
 
-	Promtool Tool // KitPrometheus
+	Prometheus, Promtool Tool // KitPrometheus
 }
 
 func (t *Tools) all() []*Tool {
 	return []*Tool{
 		&t.Containerd, &t.Shim, &t.Runc, &t.Ctr, &t.Mkfs, &t.Busybox, &t.Dockerd, &t.Crun, &t.Podman, &t.Conmon, &t.Pause, &t.MkfsXFS, &t.MkfsBtrfs, &t.DBusDaemon, &t.Logind, &t.Manager, &t.Analyze,
-		&t.Bootstrap, &t.Nspawn, &t.Promtool,
+		&t.Bootstrap, &t.Nspawn, &t.Prometheus, &t.Promtool,
 	}
 }
 
@@ -76,7 +76,7 @@ const (
 	KitLogin       Kit = "login"       // dbus-daemon, systemd-logind, systemd itself and systemd-analyze
 	KitBootstrap   Kit = "bootstrap"   // mmdebstrap
 	KitNspawn      Kit = "nspawn"      // systemd-nspawn
-	KitPrometheus  Kit = "prometheus"  // promtool
+	KitPrometheus  Kit = "prometheus"  // prometheus, promtool
 )
 
 // Kits returns all kits.
@@ -202,7 +202,10 @@ func kitOf(name Kit) (kit, error) {
 	case KitPrometheus:
 		return kit{
 			packages: []string{"prometheus"},
-			parts:    []part{bin("promtool", func(t *Tools) *Tool { return &t.Promtool })},
+			parts: []part{
+				bin("prometheus", func(t *Tools) *Tool { return &t.Prometheus }),
+				bin("promtool", func(t *Tools) *Tool { return &t.Promtool }),
+			},
 		}, nil
 	}
 	return kit{}, fmt.Errorf("unknown kit %q", name)

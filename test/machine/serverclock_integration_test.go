@@ -4,6 +4,7 @@ package machine_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -41,14 +42,8 @@ spec:
 func TestTheClockOfAServerIsStepped(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{Apart: true})
-		rights, err := os.ReadFile("../../packaging/kubernetes/server-rbac.yaml")
-		if err != nil {
+		if err := errors.Join(cluster.ApplyFiles(t.Context(), "../../packaging/kubernetes/server-rbac*.yaml"), cluster.Apply(t.Context(), deadNode)); err != nil {
 			t.Fatal(err)
-		}
-		for _, manifests := range []string{string(rights), deadNode} {
-			if err := cluster.Apply(t.Context(), manifests); err != nil {
-				t.Fatal(err)
-			}
 		}
 		o.Uplink, o.Config, o.Files = true, clockConfig, credentials(t, cluster)
 		s := &stepped{T: t, cluster: cluster, m: machine.Boot(t, o)}

@@ -24,7 +24,7 @@ const (
 	hollowNodes = 3
 	// serverUser is the user of hostler's server. Its rights are in rights.
 	serverUser = "hostler-server"
-	rights     = "packaging/kubernetes/server-rbac.yaml"
+	rights     = "packaging/kubernetes/server-rbac*.yaml"
 	// accounts begins the user names of kube-controller-manager's controllers.
 	accounts = "system:serviceaccount:kube-system:"
 )
@@ -133,11 +133,7 @@ func (b bed) run(ctx context.Context) (result column) {
 
 // serve starts hostler's server, and waits until it leads all its controllers.
 func (b bed) serve(ctx context.Context, c *kube.Cluster) (*lab.Daemon, error) {
-	manifest, err := os.ReadFile(rights)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Apply(ctx, string(manifest)); err != nil {
+	if err := c.ApplyFiles(ctx, rights); err != nil {
 		return nil, err
 	}
 	kubeconfig, err := c.Kubeconfig(kube.User{Name: serverUser})

@@ -2,10 +2,13 @@ package garbagecollector
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/bounded"
@@ -63,6 +66,7 @@ type kindsRun struct {
 	store   Discoverer
 	types   loop.Signal // a type may have come or gone
 	running map[string]*following
+	refused sync.Once // logs the first kind that this server has no right to follow
 }
 
 // following is a kind that is followed.
@@ -154,6 +158,11 @@ func (r *kindsRun) follow(ctx context.Context, versions []store.Kind, to *follow
 		}
 		failed = failed.Next()
 		r.graph.failed(kind.Name, err)
+		if errors.Is(err, controlplane.ErrForbidden) {
+			r.refused.Do(func() {
+				r.log.Warn("no right to list and watch a kind, keeping objects that such objects own", "kind", kind.Name, "error", err)
+			})
+		}
 		_ = bounded.Sleep(ctx, failed.Pause()) // which ends with ctx
 	}
 }

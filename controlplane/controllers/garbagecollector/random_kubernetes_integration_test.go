@@ -11,7 +11,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -108,11 +107,10 @@ type creator func(ctx context.Context, kind store.Kind, name string, o *metav1.P
 func kubeCluster(t *testing.T, flags ...string) (cluster *kube.Cluster, create creator, server string) {
 	t.Helper()
 	cluster = kube.For(t, kube.Options{APIServerFlags: flags})
-	rights, err := os.ReadFile("../../../packaging/kubernetes/server-rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.Apply(t.Context(), strings.Join([]string{string(rights), namespace("n"), namespace("m")}, "---\n")); err != nil {
+	if err := errors.Join(
+		cluster.ApplyFiles(t.Context(), "../../../packaging/kubernetes/server-rbac*.yaml"),
+		cluster.Apply(t.Context(), namespace("n")+"---\n"+namespace("m")),
+	); err != nil {
 		t.Fatal(err)
 	}
 	kubeParts(t, cluster)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,9 +63,7 @@ func BenchmarkGarbageOnKubernetes(b *testing.B) {
 func (g *garbage) serve() (pid int) {
 	binary := filepath.Join(g.b.TempDir(), "hostler")
 	check(g.b, lab.Build(g.b.Context(), "hostler.io/hostler", version, binary))
-	rights, err := os.ReadFile("../../../packaging/kubernetes/server-rbac.yaml")
-	check(g.b, err)
-	check(g.b, g.cluster.Apply(g.b.Context(), string(rights)))
+	check(g.b, g.cluster.ApplyFiles(g.b.Context(), "../../../packaging/kubernetes/server-rbac*.yaml"))
 	file, err := g.cluster.Kubeconfig(kube.User{Name: "hostler-server"})
 	check(g.b, err)
 	r := startReplicaOf(g.b, binary, fmt.Sprintf("store: {type: kubernetes, kubernetes: {kubeconfig: %s}}\ncontrollers: [garbage-collector]", file))

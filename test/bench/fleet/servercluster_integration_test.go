@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,9 +35,7 @@ func BenchmarkServerOnKubernetes(b *testing.B) {
 		ControllerManagerFlags: []string{"--controllers=node-lifecycle-controller,taint-eviction-controller,serviceaccount-controller,serviceaccount-token-controller", "--profiling=false"},
 		EtcdFlags:              []string{quota},
 	})
-	rights, err := os.ReadFile("../../../packaging/kubernetes/server-rbac.yaml")
-	check(b, err)
-	check(b, cluster.Apply(b.Context(), string(rights)))
+	check(b, cluster.ApplyFiles(b.Context(), "../../../packaging/kubernetes/server-rbac*.yaml"))
 	agents := fleet.Start(b.Context(), fleet.Options{
 		Agents: hosts, Pace: fleet.Pace{Duration: 40 * time.Second, Interval: 10 * time.Second}, Report: 5 * time.Minute, Spread: time.Minute,
 		Template: host(b),
