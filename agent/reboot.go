@@ -93,7 +93,7 @@ func (a *Agent) rebootOptions(cfg config.Config) (reboot.Options, error) {
 func (a *Agent) rebootLockID(cfg config.Config) reboot.LockID {
 	switch {
 	case cfg.Reboot.Lock.FleetLock != "":
-		return reboot.LockID{FleetLock: cfg.Reboot.Lock.FleetLock, Group: cfg.Reboot.Group, Host: a.node()}
+		return reboot.LockID{FleetLock: cfg.Reboot.Lock.FleetLock, Group: cfg.Reboot.Group, Host: a.node(), PasswordFile: cfg.Reboot.Lock.PasswordFile}
 	case a.plane.Type() == embedded.Type:
 		return reboot.LockID{}
 	}
@@ -108,7 +108,7 @@ func (a *Agent) rebootLock(id reboot.LockID) (reboot.Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		return reboot.NewFleetLock(base, id.Host, id.Group)
+		return reboot.NewFleetLock(base, id)
 	case id == reboot.LockID{}:
 		return reboot.Alone{}, nil
 	}

@@ -235,13 +235,18 @@ func printGarbagePlan(t *table, out *output, p answer.GarbagePlan) {
 		t.line("garbage-collector is %s on this server; see `hostler fleet status`", p.State)
 		return
 	}
-	if p.Paused != "" {
-		t.line("%s: %s", out.yellow("paused"), t.once(p.Paused))
+	if p.Waits != "" {
+		t.line("%s: %s", out.yellow("not everything that is due is known"), t.once(p.Waits))
 	}
-	if len(p.Facts) == 0 {
-		t.line("nothing is due: %s known", count(p.Objects, "object"))
-	} else {
+	switch known := count(p.Objects, "object") + " known"; {
+	case len(p.Facts) > 0:
 		t.row("STATE", "OBJECT", "ACTION", "REASON")
+	case p.Waits != "":
+		t.line("%s so far", known)
+	case len(p.Kinds)+len(p.Unreadable) > 0:
+		t.line("nothing is due of what can be read: %s", known)
+	default:
+		t.line("nothing is due: %s", known)
 	}
 	for _, f := range p.Facts {
 		t.row(strings.ToLower(f.State), f.Object, f.Action, strings.TrimSuffix(t.below(f.Reason)+": "+f.Hint, ": "))

@@ -149,8 +149,8 @@ func zoneName(name string) string { return cmp.Or(name, "(no zone)") }
 // nodesLine counts the Nodes, or says why they are not known yet.
 func nodesLine(s answer.Status) string {
 	for _, c := range s.Controllers {
-		if c.Name == "node-lifecycle" && c.Paused != "" && s.Nodes == 0 {
-			return "unknown: " + c.Paused
+		if c.Name == "node-lifecycle" && c.Waits != "" && s.Nodes == 0 {
+			return "unknown: " + c.Waits
 		}
 	}
 	return fmt.Sprintf("%d, %d not ready%s", s.Nodes, s.NotReady, named(s.NotReadyNodes, s.NotReady))
@@ -191,7 +191,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 		if c.Since != nil && out.wide() {
 			leader += " since " + c.Since.Format(time.RFC3339)
 		}
-		t.row(c.Name, c.State, leader, fmt.Sprint(c.Due), fmt.Sprint(c.Pending), fmt.Sprint(c.Failing), t.below(note(s, c)))
+		t.row(c.Name, c.State, leader, known(c.Due, c.Waits), known(c.Pending, c.Waits), fmt.Sprint(c.Failing), t.below(note(s, c)))
 	}
 	if len(s.Zones) > 0 {
 		t.line("")
@@ -235,10 +235,18 @@ func printServerProblems(t *table, problems []answer.Problem) {
 // note returns what a controller waits for. If the store does not answer, that is the cause of the
 // rest.
 func note(s answer.Status, c answer.Controller) string {
-	if s.Store.Since == nil && c.Paused != "" {
-		return c.Paused
+	if s.Store.Since == nil && c.Waits != "" {
+		return c.Waits
 	}
-	return joined(c.Paused, c.Message)
+	return joined(c.Waits, c.Message)
+}
+
+// known returns a number of changes, or "?" if none is known while the controller waits for facts.
+func known(n int, waits string) string {
+	if n == 0 && waits != "" {
+		return "?"
+	}
+	return fmt.Sprint(n)
 }
 
 // heartbeatsLine returns how long Leases are valid, and why.
@@ -299,11 +307,8 @@ func printServerLoops(t *table, out *output, s answer.Status) {
 	}
 }
 
-// idle returns what a controller without actions waits for.
+// idle returns what a controller watches that has no actions, and knows that none is due.
 func idle(out *output, c answer.ControllerPlan) string {
-	if c.At == "" {
-		return "no decision yet, since it still reads the Nodes and Leases"
-	}
 	line := "nothing is due. It watches " + c.Watches
 	if c.Next != nil && c.Next.After(out.now()) {
 		line += fmt.Sprintf(". It decides again in %s, or when something changes", c.Next.Sub(out.now()).Round(time.Second))
@@ -327,21 +332,22 @@ func planHead(c answer.ControllerPlan) string {
 
 func printFleetPlan(t *table, out *output, p answer.Plan) {
 	for _, c := range p.Controllers {
-		switch {
-		case c.Paused != "":
-			t.line("%s decides nothing: %s", c.Name, t.once(c.Paused))
-			continue
+		switch none := len(c.Actions) == 0; {
 		case c.State == answer.Disabled || c.State == answer.NotApplicable:
 			t.line("%s is %s on this server", c.Name, c.State)
 			continue
+		case c.Waits != "":
+			t.line("%s does not know everything that is due: %s", planHead(c), t.once(c.Waits))
+		case none && c.State == answer.Yielding:
+			t.line("%s", planHead(c))
+		case none:
+			t.line("%s: %s", planHead(c), idle(out, c))
+		case c.State != answer.Leading:
+			t.line("%s:", planHead(c))
 		}
 		if len(c.Actions) == 0 {
-			t.line("%s: %s", planHead(c), idle(out, c))
 			printSettled(t, c.Settled)
 			continue
-		}
-		if c.State != answer.Leading {
-			t.line("%s:", planHead(c))
 		}
 		t.row("DUE", "OBJECT", "ZONE", "ACTION", "REASON")
 		for _, action := range c.Actions {

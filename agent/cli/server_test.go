@@ -71,6 +71,12 @@ func TestFleetPlanSaysWhoExecutes(t *testing.T) {
 	plan.Controllers = append(plan.Controllers, serveranswer.ControllerPlan{Name: "busy", State: serveranswer.Standby, At: "2026-11-17T14:04:00Z", Actions: []serveranswer.Action{
 		{Object: "nodes/n1", Action: "add taint a:NoExecute", Reason: "no sign of life"},
 	}})
+	for _, state := range []string{serveranswer.Leading, serveranswer.Standby} {
+		plan.Controllers = append(plan.Controllers, serveranswer.ControllerPlan{Name: "lists", State: state, Waits: "listing pods: 12000 so far", Watches: "3 Nodes"})
+	}
+	plan.Controllers = append(plan.Controllers, serveranswer.ControllerPlan{Name: "partly", State: serveranswer.Leading, Waits: "listing pods: 12000 so far", Actions: []serveranswer.Action{
+		{Object: "nodes/n1", Action: "add taint a:NoExecute", Reason: "no sign of life"},
+	}})
 	golden(t, "fleet/plan-states", hostler("", "fleet", "plan", "--socket", serveFleet(t, "/v1/fleet/plan", plan)).stdout)
 }
 
@@ -81,7 +87,7 @@ func TestFleetStatusDistinguishesMissingRightsFromNoAnswer(t *testing.T) {
 	} {
 		socket := serveFleet(t, "/v1/fleet/status", serveranswer.Status{
 			Version: "1.2.3", Candidate: "e1_1_a", Store: store, Nodes: 3,
-			Controllers: []serveranswer.Controller{{Name: "clones", State: serveranswer.Starting, Paused: "the store does not answer", Message: "election: elect elections/clones: " + store.Error}},
+			Controllers: []serveranswer.Controller{{Name: "clones", State: serveranswer.Starting, Waits: "the store does not answer", Message: "election: elect elections/clones: " + store.Error}},
 			Loops:       []loop.Health{{Name: "nodes", LastError: "follow nodes: " + store.Error}},
 		})
 		golden(t, "fleet/status-"+name, hostler("", "fleet", "status", "--socket", socket).stdout)
@@ -89,14 +95,31 @@ func TestFleetStatusDistinguishesMissingRightsFromNoAnswer(t *testing.T) {
 }
 
 func TestFleetStatusDoesNotCountNodesThatAreNotRead(t *testing.T) {
-	paused := []serveranswer.Controller{{Name: "node-lifecycle", State: serveranswer.Starting, Paused: "reading Nodes"}}
+	paused := []serveranswer.Controller{{Name: "node-lifecycle", State: serveranswer.Starting, Waits: "listing nodes: 2 so far"}}
 	for want, s := range map[string]serveranswer.Status{
-		"NODES unknown: reading Nodes": {Controllers: paused},
-		"NODES 3, 0 not ready":         {Controllers: paused, Nodes: 3},
+		"NODES unknown: listing nodes: 2 so far": {Controllers: paused},
+		"NODES 3, 0 not ready":                   {Controllers: paused, Nodes: 3},
 	} {
 		got := hostler("", "fleet", "status", "--socket", serveFleet(t, "/v1/fleet/status", s)).stdout
 		if !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
 			t.Errorf("fleet status = %s, want %q", got, want)
+		}
+	}
+}
+
+func TestFleetStatusSaysWhatIsNotKnown(t *testing.T) {
+	s := serveranswer.Status{Version: "1.2.3", Candidate: "e1_1_a", Store: serveranswer.Store{Type: "etcd", Endpoint: "https://e1:2379", Since: &time.Time{}}, Nodes: 3, Controllers: []serveranswer.Controller{
+		{Name: "eviction", State: serveranswer.Leading, Waits: "listing pods: 12000 so far"},
+		{Name: "node-lifecycle", State: serveranswer.Leading, Waits: "listing pods: 12000 so far", Due: 2},
+		{Name: "clones", State: serveranswer.Leading},
+	}}
+	out := hostler("", "fleet", "status", "--socket", serveFleet(t, "/v1/fleet/status", s)).stdout
+	for controller, want := range map[string]string{
+		"eviction": "eviction Leading this server ? ? 0 listing pods: 12000 so far", "node-lifecycle": "node-lifecycle Leading this server 2 ? 0 listing pods: 12000 so far",
+		"clones": "clones Leading this server 0 0 0",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("fleet status = %s, want of %s: %q", out, controller, want)
 		}
 	}
 }
@@ -114,11 +137,16 @@ func TestFleetStatusNamesSomeOfManyProblems(t *testing.T) {
 
 func TestFleetGCPlan(t *testing.T) {
 	for name, p := range map[string]serveranswer.GarbagePlan{
-		"idle":    {State: serveranswer.Leading, Objects: 12},
+		"idle":  {State: serveranswer.Leading, Objects: 12},
+		"lists": {State: serveranswer.Leading, Objects: 12000, Waits: "listing pods: 12000 so far"},
+		"unread": {
+			State: serveranswer.Leading, Objects: 12,
+			Kinds: []serveranswer.Problem{{Object: "disks", Message: "conversion webhook failed", Hint: "fix what serves it"}},
+		},
 		"standby": {State: serveranswer.Standby, Objects: 1},
 		"off":     {State: serveranswer.Disabled},
 		"busy": {
-			State: serveranswer.Leading, Objects: 5, Paused: "the store does not answer",
+			State: serveranswer.Leading, Objects: 5, Waits: "the store does not answer",
 			Facts: []serveranswer.GarbageFact{
 				{Object: "tickets/due", State: serveranswer.Due, Action: "delete", Reason: "owner nodes/n1 does not exist"},
 				{Object: "tickets/lost", State: serveranswer.Undecided, Reason: "owner disks/d: the store has no such type", Hint: "correct its ownerReferences"},

@@ -103,6 +103,7 @@ func faultsOfMeaning() map[string]fault {
 	return map[string]fault{
 		"a lock server by plain http":              {"reboot:\n  lock: {fleetLock: http://locks.example}\n", `f.yaml:2: reboot.lock.fleetLock: "http://locks.example" is not encrypted: use https, or set reboot.lock.insecure: true`},
 		"insecure with https":                      {"reboot:\n  lock: {fleetLock: https://locks.example, insecure: true}\n", "f.yaml:2: reboot.lock.insecure: has no effect without an http:// address of another host"},
+		"a password without a lock server":         {"reboot:\n  lock: {passwordFile: /p}\n", "f.yaml:2: reboot.lock.passwordFile: has no effect without reboot.lock.fleetLock"},
 		"insecure with a lock server of this host": {"reboot:\n  lock: {fleetLock: http://127.0.0.1:9757, insecure: true}\n", "f.yaml:2: reboot.lock.insecure: has no effect without an http:// address of another host"},
 		"a reaction to taints of its own":          {"node: {onTaint: drain}\n", "f.yaml:1: node.onTaint: drain waits for ever: nobody but this host writes to control plane embedded"},
 		"a reaction to its own disk":               {"lease: {onLost: drain}\n", "f.yaml:1: lease.onLost: drain waits for ever"},

@@ -243,6 +243,9 @@ func (k *checker) reboot(c Config) {
 		k.Require(!plain || r.Lock.Insecure, "reboot.lock.fleetLock", "%q is not encrypted: use https, or set reboot.lock.insecure: true", lock)
 		k.Require(plain || !r.Lock.Insecure, "reboot.lock.insecure", "has no effect without an http:// address of another host")
 	}
+	password := r.Lock.PasswordFile
+	k.Require(password == "" || filepath.IsAbs(password), "reboot.lock.passwordFile", "%q is not an absolute path", password)
+	k.Require(password == "" || r.Lock.FleetLock != "", "reboot.lock.passwordFile", "has no effect without reboot.lock.fleetLock")
 	k.Require(r.Lock.FleetLock != "" || !r.Lock.Insecure, "reboot.lock.insecure", "has no effect without reboot.lock.fleetLock")
 	k.Require(!r.Enabled || r.Lock.FleetLock != "" || c.ControlPlane.Type != "plugin", "reboot.lock.fleetLock", "is needed with control plane plugin, where hostler server cannot give slots")
 }

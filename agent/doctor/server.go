@@ -148,8 +148,8 @@ func serverControllers(f Facts) Check {
 		switch {
 		case c.State == answer.Starting:
 			found.add(fail("wait 15 s for the end of the last term; if it stays, follow the error: the server needs the rights of /usr/share/doc/hostler/docs/howto/server.md", "no server leads %s: %s", c.Name, cmp.Or(c.Message, "it is starting")))
-		case c.Paused != "":
-			found.add(warn("`hostler fleet plan` shows more", "%s decides nothing: %s", c.Name, c.Paused))
+		case c.Waits != "":
+			found.add(warn("wait, then run `hostler fleet status` again", "%s does not know everything that is due: %s", c.Name, c.Waits))
 		case c.State == answer.Leading:
 			fine = append(fine, c.Name+": this server leads")
 		case c.State == answer.Standby:

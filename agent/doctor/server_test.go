@@ -83,9 +83,9 @@ func TestAServerIsChecked(t *testing.T) {
 		"nobody leads a controller": {func(f *doctor.Facts) {
 			f.Server.Status.Controllers[0] = answer.Controller{Name: "node-lifecycle", State: answer.Starting, Message: "election: forbidden"}
 		}, []string{"fail server-controllers|no server leads node-lifecycle: election: forbidden|wait 15 s", "ok server", "ok server-store", "ok server-objects"}},
-		"a controller decides nothing": {func(f *doctor.Facts) { f.Server.Status.Controllers[0].Paused = "has not read all Nodes" }, []string{"warn server-controllers|node-lifecycle decides nothing: has not read all Nodes|hostler fleet plan", "ok server", "ok server-store", "ok server-objects"}},
-		"objects that cannot be read":  {func(f *doctor.Facts) { f.Server.Status.Problems = problems("a", "b") }, []string{"warn server-objects|nodes/a: cannot be read; nodes/b: cannot be read|fix it", "ok server", "ok server-store", "ok server-controllers"}},
-		"many that cannot be read":     {func(f *doctor.Facts) { f.Server.Status.Problems = problems("a", "b", "c", "d", "e") }, []string{"warn server-objects|nodes/c: cannot be read; 2 more|hostler fleet status", "ok server", "ok server-store", "ok server-controllers"}},
+		"a controller lists its objects": {func(f *doctor.Facts) { f.Server.Status.Controllers[0].Waits = "listing nodes: 12 so far" }, []string{"warn server-controllers|node-lifecycle does not know everything that is due: listing nodes: 12 so far|hostler fleet status", "ok server", "ok server-store", "ok server-objects"}},
+		"objects that cannot be read":    {func(f *doctor.Facts) { f.Server.Status.Problems = problems("a", "b") }, []string{"warn server-objects|nodes/a: cannot be read; nodes/b: cannot be read|fix it", "ok server", "ok server-store", "ok server-controllers"}},
+		"many that cannot be read":       {func(f *doctor.Facts) { f.Server.Status.Problems = problems("a", "b", "c", "d", "e") }, []string{"warn server-objects|nodes/c: cannot be read; 2 more|hostler fleet status", "ok server", "ok server-store", "ok server-controllers"}},
 		"kube-controller-manager leads": {func(f *doctor.Facts) {
 			f.Server.Status.Controllers = []answer.Controller{{Name: "eviction", State: answer.Yielding, Message: "its Lease is being renewed"}}
 		}, []string{"ok server", "ok server-store", "ok server-controllers|eviction: its Lease is being renewed", "ok server-objects"}},

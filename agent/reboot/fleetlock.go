@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/redirect"
 	"hostler.io/hostler/internal/sanitize"
+	"hostler.io/hostler/internal/trust"
 )
 
 const (
@@ -34,6 +35,8 @@ type FleetLock struct {
 	base   *url.URL
 	params []byte // body of each request
 	client *http.Client
+	// passwordFile has the password that the server requires; empty for none.
+	passwordFile string
 
 	at    requested // for which the lock was requested last
 	asked time.Time // time of that request, by the monotonic clock
@@ -49,14 +52,14 @@ type requested struct {
 // lockTime bounds a request. A server may first confirm which hosts are ready: `hostler server` takes up to 25 s.
 const lockTime = 30 * time.Second
 
-// NewFleetLock returns the lock of a server. id and group identify this host there.
-func NewFleetLock(base *url.URL, id, group string) (*FleetLock, error) {
+// NewFleetLock returns the lock of a server. The Host and Group of id identify this host there.
+func NewFleetLock(base *url.URL, id LockID) (*FleetLock, error) {
 	type client struct {
 		ID    string `json:"id"`
 		Group string `json:"group"`
 	}
-	params, err := json.Marshal(map[string]client{"client_params": {id, group}})
-	return &FleetLock{base: base, params: params, client: &http.Client{Timeout: lockTime, CheckRedirect: redirect.Refuse}}, err
+	params, err := json.Marshal(map[string]client{"client_params": {id.Host, id.Group}})
+	return &FleetLock{base: base, params: params, passwordFile: id.PasswordFile, client: &http.Client{Timeout: lockTime, CheckRedirect: redirect.Refuse}}, err
 }
 
 // Turn implements Lock. It also requests the lock at the start of each step that must not begin without it: the
@@ -95,7 +98,7 @@ func (l *FleetLock) Release(ctx context.Context, _ *Request) error {
 // refusal is the error if the server denies the request.
 type refusal struct {
 	message string
-	final   bool // the server has decided; otherwise it may only be out of order
+	final   bool // the server has decided; otherwise it may only be out of order, or require another password
 }
 
 // Error implements error.
@@ -110,6 +113,13 @@ func (l *FleetLock) post(ctx context.Context, path string) error {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("fleet-lock-protocol", "true")
+	if l.passwordFile != "" {
+		password, err := trust.ReadSecret(l.passwordFile)
+		if err != nil {
+			return fmt.Errorf("reboot.lock.passwordFile: %w", err)
+		}
+		req.SetBasicAuth("hostler", password)
+	}
 	resp, err := l.client.Do(req)
 	if _, untrusted := errors.AsType[x509.UnknownAuthorityError](err); untrusted {
 		return fmt.Errorf("the lock server is not trusted: %w: add its CA to the trust store of the host, then run `systemctl restart hostler`", err)
@@ -129,5 +139,5 @@ func (l *FleetLock) post(ctx context.Context, path string) error {
 	if err != nil || json.Unmarshal(text, &answer) != nil {
 		return fmt.Errorf("the lock server answers %s with %s", target.Redacted(), resp.Status)
 	}
-	return &refusal{sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage), resp.StatusCode/100 == 4}
+	return &refusal{sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage), resp.StatusCode/100 == 4 && resp.StatusCode != http.StatusUnauthorized}
 }

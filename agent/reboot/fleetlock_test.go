@@ -50,7 +50,7 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lock, err := reboot.NewFleetLock(base, "node-1", "web")
+			lock, err := reboot.NewFleetLock(base, reboot.LockID{Host: "node-1", Group: "web"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 		})
 	}
 	gone, _ := url.Parse("http://127.0.0.1:1")
-	lock, _ := reboot.NewFleetLock(gone, "node-1", "web")
+	lock, _ := reboot.NewFleetLock(gone, reboot.LockID{Host: "node-1", Group: "web"})
 	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || turn.Lost || !turn.Unanswered || !strings.Contains(turn.Message, "does not answer") {
 		t.Errorf("Turn() without a server = %+v, want that it does not answer", turn)
 	}
@@ -94,16 +94,52 @@ func TestAFleetLockServerIsAskedAsItsDocumentationSays(t *testing.T) {
 	redirects := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	defer redirects.Close()
 	moved, _ := url.Parse(redirects.URL)
-	lock, _ = reboot.NewFleetLock(moved, "node-1", "web")
+	lock, _ = reboot.NewFleetLock(moved, reboot.LockID{Host: "node-1", Group: "web"})
 	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || !turn.Unanswered || !strings.Contains(turn.Message, "redirects to "+elsewhere.URL) {
 		t.Errorf("Turn() with a redirect = %+v, want that it is not followed", turn)
 	}
 	own := httptest.NewTLSServer(http.NotFoundHandler())
 	defer own.Close()
 	untrusted, _ := url.Parse(own.URL)
-	lock, _ = reboot.NewFleetLock(untrusted, "node-1", "web")
+	lock, _ = reboot.NewFleetLock(untrusted, reboot.LockID{Host: "node-1", Group: "web"})
 	if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootWaiting}, nil); turn.Granted || !turn.Unanswered || !strings.Contains(turn.Message, "trust store of the host") {
 		t.Errorf("Turn() with a CA of its own = %+v, want that it is not trusted, and what to do", turn)
+	}
+}
+
+// TestTheLockServerGetsItsPassword checks that a wrong password is no reason to give up a slot.
+func TestTheLockServerGetsItsPassword(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); password != "s3cret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"kind": "wrong_password", "value": "send the password"}`)
+		}
+	}))
+	defer server.Close()
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "password")
+	for name, c := range map[string]struct {
+		text, file string
+		want       reboot.Turn
+	}{
+		"the password":     {"s3cret\n", file, reboot.Turn{Granted: true}},
+		"another password": {"other", file, reboot.Turn{Message: "lock server: send the password"}},
+		"no password":      {"s3cret", "", reboot.Turn{Message: "lock server: send the password"}},
+		"no file":          {"s3cret", "/no/such/file", reboot.Turn{Message: "reboot.lock.passwordFile: open /no/such/file: no such file or directory", Unanswered: true}},
+	} {
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lock, err := reboot.NewFleetLock(base, reboot.LockID{Host: "node-1", Group: "web", PasswordFile: c.file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turn := lock.Turn(t.Context(), &reboot.Request{Step: controlplane.RebootDraining}, nil); turn != c.want {
+			t.Errorf("Turn() with %s = %+v, want %+v", name, turn, c.want)
+		}
 	}
 }
 

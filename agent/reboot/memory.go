@@ -60,6 +60,8 @@ type LockID struct {
 	FleetLock string `json:"fleetLock,omitempty"` // URL of the lock server; empty for `hostler server`
 	Group     string `json:"group,omitempty"`
 	Host      string `json:"host,omitempty"` // name of this host there
+	// PasswordFile has the password that the lock server requires; empty for none.
+	PasswordFile string `json:"passwordFile,omitempty"`
 }
 
 // String names the lock for people.

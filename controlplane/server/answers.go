@@ -102,7 +102,7 @@ func (s *Server) status(now time.Time) answer.Status {
 	}
 	var reports []report
 	for _, c := range s.controllers {
-		r := c.report()
+		r := c.current()
 		a.Controllers = append(a.Controllers, c.answer(r, now))
 		reports = append(reports, r)
 	}
@@ -135,13 +135,33 @@ func (s *Server) status(now time.Time) answer.Status {
 	return a
 }
 
+// current returns the report of a controller. Without a decision, nothing is known to be due.
+func (c *controlled) current() report {
+	r := c.report()
+	if r.paused {
+		r.due, r.pending, r.settled = 0, 0, nil
+		r.actions = func() []answer.Action { return []answer.Action{} }
+	}
+	r.waits = c.waits(r.waits)
+	return r
+}
+
+// waits returns for what a controller waits; empty if its decisions do not count.
+func (c *controlled) waits(facts string) string {
+	switch c.state() {
+	case answer.NotApplicable, answer.Disabled, answer.Yielding:
+		return ""
+	}
+	return clean(facts)
+}
+
 // answer returns the state of one controller.
 func (c *controlled) answer(r report, now time.Time) answer.Controller {
 	a := answer.Controller{
 		Name: c.name, State: c.state(), Due: r.due, Pending: r.pending, Failing: len(r.failing),
 		Stored: r.writes.Stored, Conflicts: r.writes.Conflict, Failed: r.writes.Failed,
 	}
-	a.WatchLagSeconds = r.lag.Seconds()
+	a.Waits, a.WatchLagSeconds = r.waits, r.lag.Seconds()
 	if !r.oldestDue.IsZero() {
 		a.OldestDueSeconds = now.Sub(r.oldestDue).Seconds()
 	}
@@ -155,8 +175,6 @@ func (c *controlled) answer(r report, now time.Time) answer.Controller {
 		return a
 	case answer.Yielding:
 		a.Message = clean(c.yields.Reason())
-	default:
-		a.Paused = clean(r.paused)
 	}
 	if a.Leader = clean(status.Leader.Candidate); a.Leader != "" {
 		since := status.Leader.Since.UTC().Truncate(time.Second)
@@ -169,9 +187,10 @@ func (c *controlled) answer(r report, now time.Time) answer.Controller {
 }
 
 // stateOf returns the state of a controller by its name.
-func (s *Server) stateOf(name string) string {
-	i := slices.IndexFunc(s.controllers, func(c *controlled) bool { return c.name == name })
-	return s.controllers[i].state()
+func (s *Server) stateOf(name string) string { return s.controllerNamed(name).state() }
+
+func (s *Server) controllerNamed(name string) *controlled {
+	return s.controllers[slices.IndexFunc(s.controllers, func(c *controlled) bool { return c.name == name })]
 }
 
 // state returns what the controller does on this server.
@@ -217,8 +236,8 @@ func (s *Server) problems(reports []report) []answer.Problem {
 func (s *Server) plan() answer.Plan {
 	p := answer.Plan{Controllers: []answer.ControllerPlan{}}
 	for _, c := range s.controllers {
-		r := c.report()
-		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Paused: clean(r.paused), Watches: r.watches, Actions: r.actions()}
+		r := c.current()
+		cp := answer.ControllerPlan{Name: c.name, State: c.state(), Waits: r.waits, Watches: r.watches, Actions: r.actions()}
 		if r.settled != nil {
 			cp.Settled = r.settled()
 		}

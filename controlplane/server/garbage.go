@@ -27,9 +27,9 @@ const (
 
 // garbagePlan returns what the garbage collector does now, and what it waits for.
 func (s *Server) garbagePlan() answer.GarbagePlan {
-	r := s.garbage.Report()
+	r, c := s.garbage.Report(), s.controllerNamed(garbagecollector.Name)
 	p := answer.GarbagePlan{
-		State: s.stateOf(garbagecollector.Name), Paused: clean(r.Paused), Objects: r.Objects,
+		State: c.state(), Waits: c.waits(r.Waits), Objects: r.Objects,
 		Facts: []answer.GarbageFact{}, Unreadable: []answer.Problem{},
 	}
 	if !r.At.IsZero() {

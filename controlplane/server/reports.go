@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -24,7 +25,8 @@ type report struct {
 	at, oldestDue time.Time // zero for never
 	watches       string    // input of its decisions
 	next          time.Time // when it decides again without a change; zero if unknown
-	paused        string
+	waits         string    // why more may be due; empty if all is known
+	paused        bool      // there is no decision, and the last one does not count
 	due, pending  int
 	lag           time.Duration    // of the watch
 	failing       map[string]error // objects that cannot be written, by KIND/NAME
@@ -36,7 +38,7 @@ type report struct {
 }
 
 func reportOf(r executor.Report) report {
-	return report{at: r.At, oldestDue: r.OldestDue, paused: r.Paused, failing: r.Failing, writes: r.Writes, lag: r.WatchLag}
+	return report{at: r.At, oldestDue: r.OldestDue, waits: r.Waits, paused: r.Paused != "", failing: r.Failing, writes: r.Writes, lag: r.WatchLag}
 }
 
 // reportOfNodes returns the report of the controller node-lifecycle. pods are pods that cannot be
@@ -44,6 +46,10 @@ func reportOf(r executor.Report) report {
 // instead of `hostler fleet delete`.
 func reportOfNodes(l lifecycle.Report, evictions *eviction.Report, pods map[string]error, onKubernetes bool) report {
 	r := reportOf(l.Report)
+	r.waits = cmp.Or(r.waits, l.Marking.Waits)
+	if l.Marking.Paused != "" {
+		l.Marks = nil // of the last decision
+	}
 	r.due, r.pending = len(l.Decision.Now)+len(l.Marks), len(l.Decision.Pending)
 	r.writes = r.writes.Add(l.Marking.Writes)
 	r.lag = max(r.lag, l.Marking.WatchLag)
@@ -107,7 +113,7 @@ func nextOnPods(node string, evictions *eviction.Report, onKubernetes bool) stri
 	if evictions == nil {
 		return "this server does not evict its pods: controller eviction is off"
 	}
-	if evictions.At.IsZero() || evictions.Paused != "" { // unknown on this server
+	if evictions.Waits != "" { // unknown on this server
 		return "its pods are evicted when their toleration is over"
 	}
 	left := 0

@@ -110,6 +110,7 @@ func New(o Options) (*Server, error) {
 		notifier: notify.New(o.Getenv, o.Unsetenv),
 	}
 	s.fleetlock = fleetlock.New(s.reboots, o.Log.With("component", "fleetlock"))
+	s.fleetlock.PasswordFile = o.Config.Reboots.PasswordFile
 	if o.Config.Reboots.Listen != "" {
 		s.add(timed{"fleetlock", time.Minute, s.serveFleetLock})
 	}

@@ -443,12 +443,12 @@ func TestAStoreThatDoesNotAnswerIsShown(t *testing.T) {
 	r.eventually("it leads", leading)
 	s.Inject(memory.Any, memory.Fault{Err: errors.New("connection refused")})
 	r.eventually("it says so", func(s answer.Status) bool {
-		return s.Store.Since == nil && strings.Contains(s.Store.Error, "connection refused") && s.Controllers[0].Paused != ""
+		return s.Store.Since == nil && strings.Contains(s.Store.Error, "connection refused") && s.Controllers[0].Waits != ""
 	})
 	s.Heal()
 	r.eventually("it is back, and nothing is shown as failing", func(s answer.Status) bool {
 		healthy := !slices.ContainsFunc(s.Loops, func(l loop.Health) bool { return !l.Healthy })
-		return s.Store.Since != nil && leading(s) && s.Controllers[0].Paused == "" && healthy
+		return s.Store.Since != nil && leading(s) && s.Controllers[0].Waits == "" && healthy
 	})
 }
 
@@ -460,8 +460,8 @@ func TestAStoreThatRefusesTheServerIsShown(t *testing.T) {
 	s.Inject(memory.Any, memory.Fault{Err: controlplane.ErrForbidden})
 	r.eventually("it says so", func(s answer.Status) bool {
 		return s.Store.Since == nil && s.Store.Refused && !slices.ContainsFunc(s.Controllers, func(c answer.Controller) bool {
-			return c.Paused != "" && c.Paused != store.ErrRefused.Error()
-		}) && s.Controllers[0].Paused != ""
+			return c.Waits != "" && c.Waits != store.ErrRefused.Error()
+		}) && s.Controllers[0].Waits != ""
 	})
 	s.Heal()
 	r.eventually("it is back", func(s answer.Status) bool { return s.Store.Since != nil && !s.Store.Refused && leading(s) })

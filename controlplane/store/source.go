@@ -45,13 +45,25 @@ type Source struct {
 
 // NewSource returns the source of the objects of a kind for a Follower.
 func NewSource(kind Kind, to Follower) *Source {
-	return &Source{Follower: to, record: record{kind: kind.Name}}
+	return &Source{Follower: to, record: record{kind: kind.Name, listing: true}}
 }
 
 // Begin implements Follower.
 func (s *Source) Begin() {
 	s.record.begin()
 	s.Follower.Begin()
+}
+
+// Set implements Follower.
+func (s *Source) Set(name string, object Object) {
+	s.record.count()
+	s.Follower.Set(name, object)
+}
+
+// Unreadable implements Follower.
+func (s *Source) Unreadable(name string, err error) {
+	s.record.count()
+	s.Follower.Unreadable(name, err)
 }
 
 // Synced implements Follower.
@@ -73,6 +85,7 @@ func (s *Source) Confirmed(at time.Time) {
 type Origin interface {
 	Confirmer
 	fresh(now, contact time.Time) (Fresh, error)
+	listed() error
 }
 
 // record is up to which moment a Follower has received everything.
@@ -80,7 +93,8 @@ type record struct {
 	kind string
 
 	mu                 sync.Mutex // guards the fields below
-	listing            bool
+	listing            bool       // also before the first list
+	objects            int        // of the list in progress so far
 	since, confirmedAt time.Time
 	earlier            span // of the process before this one
 	lost               bool // there was a gap
@@ -89,7 +103,16 @@ type record struct {
 func (r *record) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listing = true
+	r.listing, r.objects = true, 0
+}
+
+// count counts an object of a list. Later objects are not counted.
+func (r *record) count() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listing {
+		r.objects++
+	}
 }
 
 func (r *record) synced() {
@@ -148,7 +171,7 @@ func (r *record) fresh(now, contact time.Time) (Fresh, error) {
 	defer r.mu.Unlock()
 	switch {
 	case r.listing || r.confirmedAt.IsZero():
-		return Fresh{}, fmt.Errorf("reading %s", r.kind)
+		return Fresh{}, r.isListing()
 	case r.confirmedAt.Before(contact):
 		return Fresh{}, fmt.Errorf("%s: %w since the store answers", r.kind, ErrUnconfirmed)
 	case now.Sub(r.confirmedAt) > longestSilence:
@@ -159,6 +182,33 @@ func (r *record) fresh(now, contact time.Time) (Fresh, error) {
 		f.Regained = r.since
 	}
 	return f, nil
+}
+
+// listed returns an error that says how far the list is while the objects are listed.
+func (r *record) listed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listing {
+		return r.isListing()
+	}
+	return nil
+}
+
+// isListing returns how far the list is. The caller holds mu.
+func (r *record) isListing() error { return fmt.Errorf("listing %s: %d so far", r.kind, r.objects) }
+
+// Listed returns an error while the store does not answer, or while it lists the objects of a source. It is for
+// sources that the store does not confirm.
+func (c *Contact) Listed(now time.Time, sources ...Origin) error {
+	if _, err := c.Since(now); err != nil {
+		return err
+	}
+	for _, s := range sources {
+		if err := s.listed(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Fresh returns how recent the objects of all sources are; ErrSilent or ErrRefused if the store does

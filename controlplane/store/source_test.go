@@ -35,15 +35,25 @@ func TestFactsAreFreshOnlyWhileTheyAreConfirmed(t *testing.T) {
 		fresh("does not answer")
 		go func() { _ = contact.Run(ctx, func(context.Context) error { return *answer.Load() }, func(error) {}) }()
 		time.Sleep(1500 * time.Millisecond) // never in the moment of a ping
-		fresh("reading nodes")
+		fresh("listing nodes: 0 so far")
 		began := time.Now()
 		list := func() {
 			table.Begin()
-			fresh("reading nodes")
+			fresh("listing nodes: 0 so far")
+			table.Set("a", nil)
+			table.Unreadable("b", errors.New("damaged"))
+			fresh("listing nodes: 2 so far")
+			if err := contact.Listed(time.Now(), table); err == nil || err.Error() != "listing nodes: 2 so far" {
+				t.Errorf("Listed() in a list = %v, want how far it is", err)
+			}
 			table.Synced()
+			if err := contact.Listed(time.Now(), table); err != nil {
+				t.Errorf("Listed() after a list = %v, want nil", err)
+			}
 		}
 		list()
-		fresh("reading nodes") // nothing confirms the list
+		table.Set("c", nil)
+		fresh("listing nodes: 2 so far") // nothing confirms the list
 		table.Confirmed(began)
 		if f := fresh(""); !f.Confirmed.Equal(began) || !f.Since.Equal(began) || !f.Regained.IsZero() {
 			t.Errorf("Fresh() after a list = %+v, want all of %v", f, began)

@@ -28,7 +28,7 @@ type listed[T any] struct {
 // object of a list: it may have changed at any time before. An unreadable object keeps its entry.
 // changed is called after a change that matters, a new object and a deletion.
 func NewTable[T any](kind Kind, take func(before T, object Object, listing bool) (now T, news bool), changed func()) *Table[T] {
-	return &Table[T]{record: record{kind: kind.Name}, take: take, changed: changed, entries: map[string]listed[T]{}}
+	return &Table[T]{record: record{kind: kind.Name, listing: true}, take: take, changed: changed, entries: map[string]listed[T]{}}
 }
 
 // Len returns the number of objects.
@@ -73,6 +73,7 @@ func (t *Table[T]) Begin() {
 
 // Set implements Follower.
 func (t *Table[T]) Set(name string, o Object) {
+	t.record.count()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before, known := t.entries[name]
@@ -85,6 +86,7 @@ func (t *Table[T]) Set(name string, o Object) {
 
 // Unreadable implements Follower.
 func (t *Table[T]) Unreadable(name string, _ error) {
+	t.record.count()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before, known := t.entries[name]

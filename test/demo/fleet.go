@@ -319,7 +319,7 @@ func (f *fleet) awaitServer(ctx context.Context, awaited string, reached func(an
 func settledAt(s answer.Status, pending int) bool {
 	for _, c := range s.Controllers {
 		waits := slices.Contains([]string{answer.Starting, answer.Standby, answer.Yielding}, c.State)
-		if waits || c.Paused != "" || c.Due > 0 {
+		if waits || c.Waits != "" || c.Due > 0 {
 			return false
 		}
 		pending -= c.Pending

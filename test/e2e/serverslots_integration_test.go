@@ -31,6 +31,9 @@ type locker struct {
 	address string
 }
 
+// lockPassword is the password of lockers.
+const lockPassword = "s3cret"
+
 // startLocker starts a locker of a fleet, with a group of one slot.
 func startLocker(t testing.TB, of engine, more string) locker {
 	t.Helper()
@@ -38,7 +41,9 @@ func startLocker(t testing.TB, of engine, more string) locker {
 	check(t, err)
 	address := l.Addr().String()
 	check(t, l.Close())
-	s := startServer(t, of.served(fmt.Sprintf("reboots: {listen: %q, groups: {default: {slots: 1}, workers: {slots: 2, maxUnavailable: 100%%}}%s}\ncontrollers: [reboots]\n", address, more)))
+	password := filepath.Join(t.TempDir(), "password")
+	check(t, os.WriteFile(password, []byte(lockPassword+"\n"), 0o600))
+	s := startServer(t, of.served(fmt.Sprintf("reboots: {listen: %q, passwordFile: %s, groups: {default: {slots: 1}, workers: {slots: 2, maxUnavailable: 100%%}}%s}\ncontrollers: [reboots]\n", address, password, more)))
 	k := locker{s, address}
 	eventually(t, "it answers FleetLock clients", func() bool { return k.curl("steady-state", "nobody", "default") == "200 released" })
 	return k
@@ -47,7 +52,7 @@ func startLocker(t testing.TB, of engine, more string) locker {
 // curl sends a request as in the protocol's documentation, and returns status and kind.
 func (l locker) curl(path, id, group string) string {
 	l.t.Helper()
-	return l.curlAt("http://"+l.address, path, id, group)
+	return l.curlAt("http://hostler:"+lockPassword+"@"+l.address, path, id, group) // as a base_url of Zincati
 }
 
 func (l locker) curlAt(base, path, id, group string, more ...string) string {

@@ -99,7 +99,7 @@ func (s *stepped) leads() {
 			s.Fatal(err)
 		}
 		return !slices.ContainsFunc(a.Controllers, func(c answer.Controller) bool {
-			return c.State == answer.Standby || c.State == answer.Starting || c.Paused != "" || c.Due > 0
+			return c.State == answer.Standby || c.State == answer.Starting || c.Waits != "" || c.Due > 0
 		})
 	})
 }

@@ -47,7 +47,7 @@ func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
 		store: s, contact: contact, log: log.With("component", Name),
 		nodes: store.NewTable(store.Nodes, entryOf, func() {}),
 	}
-	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, loop.NewSignal(), c.log)
+	c.Executor = executor.New(executor.Job[Change]{Facts: c.facts, Decide: c.decide, Write: c.write, Done: c.done}, loop.NewSignal(), c.log)
 	return c
 }
 
@@ -56,9 +56,11 @@ func (c *Controller) Nodes() store.Follower { return c.nodes }
 
 // Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
+	r := Report{Report: c.Executor.Report()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Report{Report: c.Executor.Report(), Decision: c.decision}
+	r.Decision = c.decision
+	return r
 }
 
 // entry is a Host, and the time of its last status by the host's own clock.
@@ -88,9 +90,15 @@ func entryOf(before entry, o store.Object, _ bool) (now entry, _ bool) {
 	return now, false
 }
 
+// facts returns an error unless the Nodes are known, and recent.
+func (c *Controller) facts(now time.Time) error {
+	_, err := c.contact.Fresh(now, c.nodes)
+	return err
+}
+
 // decide returns the changes that are due.
 func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
-	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
+	if err := c.facts(now); err != nil {
 		return nil, time.Time{}, err
 	}
 	entries := c.nodes.Entries()

@@ -71,7 +71,7 @@ func New(s store.Store, contact *store.Contact, pods *podcache.Cache, changed lo
 		store: s, byHosts: s.EndsLeases(), kind: store.Pods(s.EndsLeases()), contact: contact,
 		nodes: store.NewTable(store.Nodes, hostOf, changed.Send), pods: pods, log: log.With("component", Name),
 	}
-	c.Executor = executor.New(executor.Job[Eviction]{Decide: c.decide, Write: c.evict, Done: c.done}, changed, c.log)
+	c.Executor = executor.New(executor.Job[Eviction]{Facts: c.facts, Decide: c.decide, Write: c.evict, Done: c.done}, changed, c.log)
 	return c
 }
 
@@ -80,17 +80,25 @@ func (c *Controller) Nodes() store.Follower { return c.nodes }
 
 // Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
+	r := Report{Report: c.Executor.Report()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Report{Report: c.Executor.Report(), Decision: c.decision}
+	r.Decision = c.decision
+	return r
+}
+
+// facts returns an error unless Nodes and pods are known, and recent.
+func (c *Controller) facts(now time.Time) error {
+	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
+		return err
+	}
+	_, err := c.pods.Fresh(c.contact, now)
+	return err
 }
 
 // decide returns the evictions that are due.
 func (c *Controller) decide(now time.Time) ([]Eviction, time.Time, error) {
-	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
-		return nil, time.Time{}, err
-	}
-	if _, err := c.pods.Fresh(c.contact, now); err != nil {
+	if err := c.facts(now); err != nil {
 		return nil, time.Time{}, err
 	}
 	d := Decide(c.hosts(), now)

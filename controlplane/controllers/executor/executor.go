@@ -42,8 +42,11 @@ type Action interface {
 	Version() string
 }
 
-// Job is the controller's part. The goroutine of Run calls all functions except Write.
+// Job is the controller's part. The goroutine of Run calls all functions except Facts and Write.
 type Job[A Action] struct {
+	// Facts returns why the facts of a decision are not complete or not recent; nil if they are. It is called
+	// concurrently.
+	Facts func(now time.Time) error
 	// Decide returns the actions that are due, and the latest time for the next decision. The error
 	// says why there is no decision.
 	Decide func(now time.Time) (due []A, next time.Time, err error)
@@ -71,6 +74,7 @@ type Executor[A Action] struct {
 type Report struct {
 	At        time.Time        // of the last decision; zero before the first
 	Paused    string           // why there is no decision; empty if there is one
+	Waits     string           // why more may be due: the decision lacks facts; empty if it has all
 	OldestDue time.Time        // since when the oldest action that is not stored yet is due; zero if there is none
 	Failing   map[string]error // why objects cannot be written, by KIND/NAME
 	Writes    Writes
@@ -96,8 +100,17 @@ func New[A Action](job Job[A], changed loop.Signal, log *slog.Logger) *Executor[
 // writes nothing.
 func (e *Executor[A]) Report() Report {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.report
+	r := e.report
+	e.mu.Unlock()
+	switch err := e.job.Facts(time.Now()); {
+	case err != nil:
+		r.Waits = err.Error()
+	case r.At.IsZero():
+		r.Waits = "no decision yet"
+	default:
+		r.Waits = r.Paused
+	}
+	return r
 }
 
 // leadership is a term. It lasts until ctx ends.

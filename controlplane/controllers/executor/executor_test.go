@@ -28,6 +28,7 @@ type job struct {
 	due    map[string]string
 	err    error          // of writes
 	paused error          // why there is no decision
+	lacks  error          // which facts a decision lacks
 	hang   time.Duration  // of writes
 	calls  map[string]int // by object
 	most   int            // highest number of concurrent writes, in total and to one object
@@ -51,6 +52,12 @@ func (j *job) decide(now time.Time) (due []action, next time.Time, err error) {
 		due = append(due, action{object, version})
 	}
 	return due, now.Add(5 * time.Second), j.paused
+}
+
+func (j *job) facts(time.Time) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lacks
 }
 
 func (j *job) write(ctx context.Context, _ store.Term, a action) error {
@@ -93,7 +100,7 @@ func (j *job) set(change func()) {
 func run(t *testing.T, j *job, test func(*executor.Executor[action])) {
 	synctest.Test(t, func(t *testing.T) {
 		j.change = loop.NewSignal() // of this bubble
-		e := executor.New(executor.Job[action]{Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
+		e := executor.New(executor.Job[action]{Facts: j.facts, Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		go func() { ended <- e.Run(ctx, func(error) {}) }()
@@ -152,8 +159,31 @@ func TestAPausedControllerWritesNothing(t *testing.T) {
 	run(t, j, func(e *executor.Executor[action]) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if r := e.Report(); len(j.calls) > 0 || r.Paused != "reading" {
+		if r := e.Report(); len(j.calls) > 0 || r.Paused != "reading" || r.Waits != "reading" {
 			t.Errorf("calls = %v, report = %+v, want none, and why", j.calls, r)
+		}
+	})
+}
+
+func TestAReportSaysWhichFactsADecisionLacks(t *testing.T) {
+	j := newJob(1)
+	if r := executor.New(executor.Job[action]{Facts: j.facts}, loop.NewSignal(), slog.New(slog.DiscardHandler)).Report(); r.Waits != "no decision yet" {
+		t.Errorf("report before the first decision = %+v, want that there is none", r)
+	}
+	run(t, j, func(e *executor.Executor[action]) {
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, lacks := range []error{nil, errors.New("listing pods: 3 so far"), nil} { // since the last decision
+			j.mu.Lock()
+			j.lacks = lacks
+			j.mu.Unlock()
+			want := ""
+			if lacks != nil {
+				want = lacks.Error()
+			}
+			if r := e.Report(); r.Waits != want || r.Paused != "" || r.Writes.Stored != 1 {
+				t.Errorf("report = %+v, want that it waits for %q", r, want)
+			}
 		}
 	})
 }
@@ -185,7 +215,7 @@ func TestNothingIsInFlightWhenLeadReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJob(3)
 		j.hang, j.change = time.Hour, loop.NewSignal()
-		e := executor.New(executor.Job[action]{Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
+		e := executor.New(executor.Job[action]{Facts: j.facts, Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
 		running, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- e.Run(running, func(error) {}) }()

@@ -1,11 +1,13 @@
 package garbagecollector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +42,9 @@ type Controller struct {
 	contact *store.Contact
 	graph   *graph
 	log     *slog.Logger
+
+	mu     sync.Mutex // guards waited
+	waited error      // for which facts the last decision waited
 }
 
 // Report is what the controller does, for people and metrics. It does not change.
@@ -55,7 +60,7 @@ type Report struct {
 func New(s store.Store, contact *store.Contact, log *slog.Logger) *Controller {
 	changed := loop.NewSignal()
 	c := &Controller{store: s, contact: contact, graph: newGraph(changed, s.EndsLeases()), log: log.With("component", Name)}
-	c.Executor = executor.New(executor.Job[Step]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
+	c.Executor = executor.New(executor.Job[Step]{Facts: c.waits, Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
 	return c
 }
 
@@ -73,7 +78,7 @@ func (c *Controller) Follows() []Follow {
 	for _, f := range []Follow{
 		{Kind: store.Nodes}, {Kind: store.Leases, Scope: store.Deletions}, {Kind: store.Events}, {Kind: store.Objects},
 	} {
-		f.To = c.graph.add(f.Kind, f.Scope)
+		f.To = c.graph.add(f.Kind, f.Scope).kind.source
 		follows = append(follows, f)
 	}
 	return follows
@@ -86,18 +91,45 @@ func (c *Controller) Report() Report {
 	return r
 }
 
-// decide returns the steps that are due.
+// facts returns an error unless all objects are known, and recent.
+func (c *Controller) facts(now time.Time) error {
+	sources, known := c.graph.sources()
+	switch {
+	case !known:
+		return errors.New("reading the kinds of objects")
+	case c.graph.finishes:
+		_, err := c.contact.Fresh(now, sources...)
+		return err
+	}
+	return c.contact.Listed(now, sources...) // Kubernetes does not confirm watches of metadata
+}
+
+// waits is facts, but also returns an error until a decision was made from all of them.
+func (c *Controller) waits(now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(c.facts(now), c.waited)
+}
+
+// decide returns the steps that are due. It does not wait for all objects: a write compares that an owner is absent.
 func (c *Controller) decide(now time.Time) ([]Step, time.Time, error) {
 	if _, err := c.contact.Since(now); err != nil {
 		return nil, time.Time{}, err
 	}
+	waited, next := c.facts(now), now.Add(longestWait)
+	if waited != nil {
+		next = now.Add(lookupRetry)
+	}
 	due := c.graph.decide()
+	c.mu.Lock()
+	c.waited = waited
+	c.mu.Unlock()
 	if c.OnRefused != nil && c.leads.Load() {
 		for _, r := range c.graph.takeRefusals() {
 			c.OnRefused(r)
 		}
 	}
-	return due, now.Add(longestWait), nil
+	return due, next, nil
 }
 
 // Lead is that of the Executor.

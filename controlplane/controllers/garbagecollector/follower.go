@@ -11,6 +11,7 @@ type kind struct {
 	position   string           // up to which version; empty while it is listed
 	lists      int              // that were started
 	synced     int              // and read to their end
+	source     *store.Source    // its follower
 	unreadable map[string]error // by name
 }
 

@@ -75,7 +75,29 @@ func (g *graph) add(k store.Kind, scope store.Scope) *follower {
 		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}}
 	}
 	g.decideAgain()
-	return &follower{g, g.kinds[k.Name], k}
+	f := &follower{g, g.kinds[k.Name], k}
+	f.kind.source = store.NewSource(k, f)
+	return f
+}
+
+// source returns a source of the objects of a kind, which replaces the one before.
+func (g *graph) source(k *kind, to store.Follower) *store.Source {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k.source = store.NewSource(k.Kind, to)
+	return k.source
+}
+
+// sources returns the sources of all kinds that can be followed, by name; false if the kinds are not known yet.
+func (g *graph) sources() (list []store.Origin, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
+		if k := g.kinds[name]; k.err == nil {
+			list = append(list, k.source)
+		}
+	}
+	return list, len(g.kinds) > 0
 }
 
 // drop forgets a kind that exists no more, with its objects.

@@ -149,7 +149,7 @@ func (r *kindsRun) follow(ctx context.Context, versions []store.Kind, to *follow
 		if registrations[kind.GVK.GroupKind()] {
 			receiver = registrar{as, r.types}
 		}
-		err := r.store.Follow(ctx, kind, store.AllChanges, receiver)
+		err := r.store.Follow(ctx, kind, store.AllChanges, r.graph.source(to.kind, receiver))
 		if ctx.Err() != nil {
 			return
 		}

@@ -30,7 +30,7 @@ type Controller struct {
 	log      *slog.Logger
 
 	mu       sync.Mutex // guards the fields below
-	facts    Facts      // Hosts is not set: nodes has the count
+	known    Facts      // Hosts is not set: nodes has the count
 	read     bool       // the setting was read
 	decision Decision
 }
@@ -47,16 +47,16 @@ func New(s store.Settings, contact *store.Contact, maxPerSecond float64, log *sl
 	c := &Controller{
 		settings: s, contact: contact, changed: changed, reread: loop.NewSignal(), log: log.With("component", Name),
 		nodes: store.NewTable(store.Nodes, func(struct{}, store.Object, bool) (struct{}, bool) { return struct{}{}, false }, changed.Send),
-		facts: Facts{MaxPerSecond: maxPerSecond},
+		known: Facts{MaxPerSecond: maxPerSecond},
 	}
-	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
+	c.Executor = executor.New(executor.Job[Change]{Facts: c.facts, Decide: c.decide, Write: c.write, Done: c.done}, changed, c.log)
 	return c
 }
 
 // SetMax applies a changed configuration.
 func (c *Controller) SetMax(perSecond float64) {
 	c.mu.Lock()
-	c.facts.MaxPerSecond = perSecond
+	c.known.MaxPerSecond = perSecond
 	c.mu.Unlock()
 	c.changed.Send()
 }
@@ -66,9 +66,11 @@ func (c *Controller) Nodes() store.Follower { return c.nodes }
 
 // Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
+	r := Report{Report: c.Executor.Report()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Report{Report: c.Executor.Report(), Decision: c.decision}
+	r.Decision = c.decision
+	return r
 }
 
 // RunReads reads the setting at every interval, and after each write, until ctx ends.
@@ -96,25 +98,35 @@ func (c *Controller) RunReads(ctx context.Context, heartbeat func(error)) error 
 // recordSetting records the setting that was read.
 func (c *Controller) recordSetting(setting store.Setting) {
 	c.mu.Lock()
-	news := !c.read || c.facts.Setting != setting
-	c.facts.Setting, c.read = setting, true
+	news := !c.read || c.known.Setting != setting
+	c.known.Setting, c.read = setting, true
 	c.mu.Unlock()
 	if news {
 		c.changed.Send()
 	}
 }
 
-// decide returns the change that is due.
-func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
+// facts returns an error unless the setting is known, and the Nodes are known and recent.
+func (c *Controller) facts(now time.Time) error {
+	if _, err := c.contact.Fresh(now, c.nodes); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch _, err := c.contact.Fresh(now, c.nodes); {
-	case err != nil:
-		return nil, time.Time{}, err
-	case !c.read:
-		return nil, time.Time{}, errors.New("reading the setting")
+	if !c.read {
+		return errors.New("reading the setting")
 	}
-	facts := c.facts
+	return nil
+}
+
+// decide returns the change that is due.
+func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
+	if err := c.facts(now); err != nil {
+		return nil, time.Time{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	facts := c.known
 	facts.Hosts = c.nodes.Len()
 	c.decision = Decide(facts)
 	return c.decision.Now, now.Add(interval), nil

@@ -73,7 +73,7 @@ func New(s store.Store, contact *store.Contact, policy Policy, zoneLabels []stri
 	}
 	c.checks = newChecks(s, c.cache, changed, c.log)
 	c.marker = newMarker(s, contact, c.cache, pods, podsChanged, c.log)
-	c.Executor = executor.New(executor.Job[Change]{Decide: c.decide, Write: c.write, Begin: c.begin, Done: c.done}, changed, c.log)
+	c.Executor = executor.New(executor.Job[Change]{Facts: c.facts, Decide: c.decide, Write: c.write, Begin: c.begin, Done: c.done}, changed, c.log)
 	return c
 }
 
@@ -93,13 +93,11 @@ func (c *Controller) currentPolicy() Policy {
 
 // Report returns the last decision and the state of its execution.
 func (c *Controller) Report() Report {
+	r := Report{Report: c.Executor.Report(), Unreadable: c.cache.Unreadable(), Marking: c.marker.Report()}
+	r.Marks = c.marker.due()
 	c.mu.Lock()
-	decision := c.decision
+	r.Decision = c.decision
 	c.mu.Unlock()
-	r := Report{
-		Report: c.Executor.Report(), Decision: decision, Unreadable: c.cache.Unreadable(),
-		Marks: c.marker.due(), Marking: c.marker.Report(),
-	}
 	failing := c.checks.failing()
 	maps.Copy(failing, r.Failing)
 	r.Failing = failing
@@ -168,6 +166,12 @@ func (c *Controller) decide(now time.Time) ([]Change, time.Time, error) {
 		next = d.Next
 	}
 	return d.Now, next, nil
+}
+
+// facts returns an error unless Nodes and Leases are known, and recent.
+func (c *Controller) facts(now time.Time) error {
+	_, err := c.cache.Fresh(c.contact, now)
+	return err
 }
 
 // plan returns the decision at this moment, the hosts whose Leases have to be read before they count as

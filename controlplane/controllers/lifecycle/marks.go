@@ -84,7 +84,7 @@ func newMarker(s store.Store, contact *store.Contact, cache *Cache, pods *podcac
 		store: s, kind: store.Pods(s.EndsLeases()), contact: contact, cache: cache, pods: pods, log: log,
 		marked: map[string]time.Time{},
 	}
-	m.Executor = executor.New(executor.Job[Mark]{Decide: m.decide, Write: m.write, Done: m.done}, changed, log)
+	m.Executor = executor.New(executor.Job[Mark]{Facts: m.facts, Decide: m.decide, Write: m.write, Done: m.done}, changed, log)
 	return m
 }
 
@@ -95,11 +95,17 @@ func (m *marker) due() []Mark {
 	return m.marks
 }
 
-func (m *marker) decide(now time.Time) ([]Mark, time.Time, error) {
+// facts returns an error unless Nodes, Leases and pods are known, and recent.
+func (m *marker) facts(now time.Time) error {
 	if _, err := m.cache.Fresh(m.contact, now); err != nil {
-		return nil, time.Time{}, err
+		return err
 	}
-	if _, err := m.pods.Fresh(m.contact, now); err != nil {
+	_, err := m.pods.Fresh(m.contact, now)
+	return err
+}
+
+func (m *marker) decide(now time.Time) ([]Mark, time.Time, error) {
+	if err := m.facts(now); err != nil {
 		return nil, time.Time{}, err
 	}
 	var nodes []Unready

@@ -101,7 +101,7 @@ func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podc
 	}
 	c.nodes = store.NewTable(store.Nodes, taker(zoneLabels), c.changed.Send)
 	c.Executor = executor.New(executor.Job[Action]{
-		Decide: c.decide, Done: func(Action) {},
+		Facts: c.fresh, Decide: c.decide, Done: func(Action) {},
 		Write: func(ctx context.Context, term store.Term, a Action) error { return a.write(ctx, c, term) },
 	}, c.changed, c.log)
 	return c
@@ -127,6 +127,15 @@ func (c *Controller) policy(group string) (slots.Policy, error) {
 		return p, fmt.Errorf("%w: %q: use one of %s", ErrNoGroup, group, strings.Join(slices.Sorted(maps.Keys(c.policies)), ", "))
 	}
 	return p, nil
+}
+
+// fresh returns an error unless the Nodes, and the pods if it evicts them, are known and recent.
+func (c *Controller) fresh(now time.Time) error {
+	if _, err := c.contact.Fresh(now, c.nodes); err != nil || c.evicter == nil {
+		return err
+	}
+	_, err := c.pods.Fresh(c.contact, now)
+	return err
 }
 
 // facts returns the current facts. With an error, they are not complete enough for a decision.

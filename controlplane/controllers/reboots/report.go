@@ -1,6 +1,7 @@
 package reboots
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,7 +48,10 @@ func (c *Controller) Report() Report {
 	f, err := c.facts(now)
 	if err == nil {
 		r.Decision = Decide(f, now)
-	} else if f.Hosts == nil {
+	} else {
+		r.Waits = cmp.Or(r.Waits, err.Error())
+	}
+	if f.Hosts == nil {
 		r.Unread = err
 	}
 	nodes, held := f.nodes(), f.held()

@@ -75,10 +75,11 @@ type Controller struct {
 	Leader  string     `json:"leader"` // its candidate name; empty if unknown
 	Since   *time.Time `json:"since"`  // when the leader was elected
 	Message string     `json:"message,omitempty"`
-	Paused  string     `json:"paused,omitempty"` // why it makes no decisions
-	Due     int        `json:"due"`              // number of changes that are due now
-	Pending int        `json:"pending"`          // number of changes that are due later, or paused
-	Failing int        `json:"failing"`          // number of objects that it cannot write
+	// Waits is why more may be due than is known, such as "listing pods: 12000 so far"; empty if all is known.
+	Waits   string `json:"waits,omitempty"`
+	Due     int    `json:"due"`     // number of changes that are known to be due now
+	Pending int    `json:"pending"` // number of changes that are known to be due later, or paused
+	Failing int    `json:"failing"` // number of objects that it cannot write
 	// Stored, Conflicts and Failed count writes since the start.
 	Stored    uint64 `json:"stored"`
 	Conflicts uint64 `json:"conflicts"`
@@ -124,10 +125,10 @@ type Plan struct {
 
 // ControllerPlan is the plan of one controller.
 type ControllerPlan struct {
-	Name   string `json:"name"`
-	State  string `json:"state"` // of the controller; only a leader executes its plan
-	At     string `json:"at"`    // when it made the decision, RFC 3339; empty if there is none yet
-	Paused string `json:"paused,omitempty"`
+	Name  string `json:"name"`
+	State string `json:"state"`           // of the controller; only a leader executes its plan
+	At    string `json:"at"`              // when it made the decision, RFC 3339; empty if there is none yet
+	Waits string `json:"waits,omitempty"` // as in Controller: if it is not empty, there may be more actions
 	// Watches is the input of its decisions, such as "3 Nodes and their Leases".
 	Watches string `json:"watches"`
 	// Next is when it decides again even if nothing changes before; null if never.

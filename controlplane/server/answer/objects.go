@@ -4,10 +4,10 @@ import "time"
 
 // GarbagePlan is what the garbage collector does, as printed by `hostler fleet gc plan -o json`.
 type GarbagePlan struct {
-	State   string `json:"state"` // of the controller; only a leader executes its plan
-	At      string `json:"at"`    // when it made the decision, RFC 3339; empty if there is none yet
-	Paused  string `json:"paused,omitempty"`
-	Objects int    `json:"objects"` // number of known objects
+	State   string `json:"state"`           // of the controller; only a leader executes its plan
+	At      string `json:"at"`              // when it made the decision, RFC 3339; empty if there is none yet
+	Waits   string `json:"waits,omitempty"` // as in Controller: if it is not empty, there may be more facts
+	Objects int    `json:"objects"`         // number of known objects
 	// Facts are the objects that need an action, by name.
 	Facts []GarbageFact `json:"facts"`
 	// Kinds are kinds that cannot be watched; Unreadable are objects that cannot be read.

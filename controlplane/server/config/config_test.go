@@ -53,7 +53,13 @@ func TestConfigurationsThatAreRejected(t *testing.T) {
 		"FleetLock where metrics are":     {good + `reboots: {listen: "127.0.0.1:9756"}`, "127.0.0.1:9756 is metrics.listen"},
 		"FleetLock without controller":    {good + "controllers: [clones]\nreboots: {listen: \"127.0.0.1:9757\"}", "reboots.listen: has no effect without the controller reboots"},
 		"insecure FleetLock for nothing":  {good + "reboots: {insecure: true}", "reboots.insecure: has no effect"},
-		"insecure FleetLock with TLS":     {good + `reboots: {listen: "0.0.0.0:9757", insecure: true, tls: {certificate: /c, key: /k}}`, "reboots.insecure: has no effect with reboots.tls"},
+		"insecure FleetLock with a CA":    {good + `reboots: {listen: "0.0.0.0:9757", insecure: true, tls: {certificate: /c, key: /k, clientCA: /ca}}`, "reboots.insecure: has no effect"},
+		"insecure FleetLock, password":    {good + `reboots: {listen: "127.0.0.1:9757", insecure: true, passwordFile: /p}`, "reboots.insecure: has no effect"},
+		"FleetLock for local users":       {good + `reboots: {listen: "127.0.0.1:9757"}`, "reboots.listen: every user who can connect to 127.0.0.1:9757 takes slots, and gives back those of others: set reboots.passwordFile"},
+		"TLS FleetLock for everybody":     {good + `reboots: {listen: "0.0.0.0:9757", tls: {certificate: /c, key: /k}}`, "every user who can connect to 0.0.0.0:9757 takes slots"},
+		"a password by plain HTTP":        {good + `reboots: {listen: "0.0.0.0:9757", passwordFile: /p}`, "0.0.0.0:9757 is beyond loopback"},
+		"a relative password file":        {good + `reboots: {listen: "127.0.0.1:9757", passwordFile: p}`, "reboots.passwordFile: the value is not an absolute path"},
+		"a password for nothing":          {good + "reboots: {passwordFile: /p}", "reboots.passwordFile: has no effect without reboots.listen"},
 		"TLS without a key":               {good + `reboots: {listen: "0.0.0.0:9757", tls: {certificate: /c}}`, "reboots.tls: has no key"},
 		"TLS with a relative file":        {good + `reboots: {listen: "0.0.0.0:9757", tls: {certificate: c, key: /k}}`, `reboots.tls.certificate: "c" is not an absolute path`},
 		"TLS for nothing":                 {good + "reboots: {tls: {certificate: /c, key: /k}}", "reboots.tls: has no effect without reboots.listen"},
@@ -139,7 +145,7 @@ func TestTheDefaultSecondaryRateIsAtMostTheRate(t *testing.T) {
 
 // TestGroupsAreMerged has a new group with the defaults, and the old one with one change.
 func TestGroupsAreMerged(t *testing.T) {
-	c, err := config.Spec().Parse("f.yaml", []byte(good+`reboots: {groups: {default: {slots: 3}, workers: {maxUnavailable: 2}}, listen: "192.0.2.1:9757", tls: {certificate: /c, key: /k}}`))
+	c, err := config.Spec().Parse("f.yaml", []byte(good+`reboots: {groups: {default: {slots: 3}, workers: {maxUnavailable: 2}}, listen: "192.0.2.1:9757", tls: {certificate: /c, key: /k, clientCA: /ca}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,17 +17,19 @@ import (
 
 // Reboots configures the controller reboots.
 type Reboots struct {
-	Groups   Groups     `yaml:"groups" doc:"The groups of hosts, each with slots, oneZoneAtATime and maxUnavailable. slots: how many hosts may reboot at a time, 0 to 100. oneZoneAtATime: only Nodes of one zone at a time. maxUnavailable: while more Nodes of the group than this number or percentage are not Ready for other reasons, no host gets a slot. A Node is in the group of its label hostler.io/reboot-group, or else in default." reload:"live"`
-	Listen   string     `yaml:"listen" doc:"An IP address and port, such as 127.0.0.1:9757, for clients that speak FleetLock, such as Zincati. Empty does not listen."`
-	Insecure bool       `yaml:"insecure" doc:"Allow addresses beyond loopback without TLS: everybody who can connect takes slots, and gives back those of others."`
-	TLS      RebootsTLS `yaml:"tls" doc:"Serve FleetLock over TLS. The files are read again when they change."`
+	Groups Groups `yaml:"groups" doc:"The groups of hosts, each with slots, oneZoneAtATime and maxUnavailable. slots: how many hosts may reboot at a time, 0 to 100. oneZoneAtATime: only Nodes of one zone at a time. maxUnavailable: while more Nodes of the group than this number or percentage are not Ready for other reasons, no host gets a slot. A Node is in the group of its label hostler.io/reboot-group, or else in default." reload:"live"`
+	Listen string `yaml:"listen" doc:"An IP address and port, such as 127.0.0.1:9757, for clients that speak FleetLock, such as Zincati. Empty does not listen."`
+	// PasswordFile keeps out other users of the host, and whoever can connect.
+	PasswordFile string     `yaml:"passwordFile" doc:"A file with the password of all FleetLock clients, which they send by HTTP basic authentication with any user name. It is read at each request." shape:"optionalPath" secret:"file"`
+	Insecure     bool       `yaml:"insecure" doc:"Allow clients without a password and without a certificate, and addresses beyond loopback without TLS: everybody who can connect takes slots, and gives back those of others."`
+	TLS          RebootsTLS `yaml:"tls" doc:"Serve FleetLock over TLS. The files are read again when they change."`
 }
 
 // RebootsTLS has the files of the FleetLock server.
 type RebootsTLS struct {
 	Certificate string `yaml:"certificate" doc:"The certificate of the server with its intermediate certificates, as PEM." shape:"optionalPath"`
 	Key         string `yaml:"key" doc:"The key of the certificate." shape:"optionalPath" secret:"file"`
-	ClientCA    string `yaml:"clientCA" doc:"The CAs of client certificates, as PEM. Clients then need a certificate; empty serves all." shape:"optionalPath"`
+	ClientCA    string `yaml:"clientCA" doc:"The CAs of client certificates, as PEM. Clients then need a certificate." shape:"optionalPath"`
 }
 
 // Set reports whether FleetLock is served over TLS.
@@ -98,8 +100,12 @@ func (k checker) reboots(c Config) {
 	open := k.address(field+"listen", r.Listen, "127.0.0.1:9757")
 	k.Require(r.Listen == "" || runs, field+"listen", "has no effect without the controller %s in `controllers`", reboots.Name)
 	k.Require(r.Listen == "" || r.Listen != c.Metrics.Listen, field+"listen", "%s is metrics.listen", r.Listen)
-	k.Require(!open || r.Insecure || r.TLS.Set(), field+"listen", "%s is beyond loopback, where everybody who can connect takes slots: set reboots.tls, or reboots.insecure: true to allow that", r.Listen)
-	k.Require(open && !r.TLS.Set() || !r.Insecure, field+"insecure", "has no effect with reboots.tls, or without a reboots.listen beyond loopback")
+	plain, known := open && !r.TLS.Set(), r.PasswordFile != "" || r.TLS.ClientCA != ""
+	k.Require(!plain || r.Insecure, field+"listen", "%s is beyond loopback, where everybody who can connect takes slots: set reboots.tls, or reboots.insecure: true to allow that", r.Listen)
+	k.Require(r.Listen == "" || plain || known || r.Insecure, field+"listen", "every user who can connect to %s takes slots, and gives back those of others: set reboots.passwordFile or reboots.tls.clientCA, or reboots.insecure: true to allow that", r.Listen)
+	k.Require(!r.Insecure || r.Listen != "" && (plain || !known), field+"insecure", "has no effect without reboots.listen, or with reboots.tls.clientCA, or with reboots.passwordFile and an encrypted or loopback address")
+	k.Require(r.PasswordFile == "" || filepath.IsAbs(r.PasswordFile), field+"passwordFile", "%q is not an absolute path", r.PasswordFile)
+	k.Require(r.PasswordFile == "" || r.Listen != "", field+"passwordFile", "has no effect without reboots.listen")
 	k.Require(r.Listen != "" || !r.TLS.Set(), field+"tls", "has no effect without reboots.listen")
 	for _, f := range []struct {
 		name, path string

@@ -6,8 +6,11 @@ package fleetlock
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -19,6 +22,7 @@ import (
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/internal/sanitize"
+	"hostler.io/hostler/internal/trust"
 )
 
 const (
@@ -36,6 +40,7 @@ const (
 	kindMethod        = "method_not_allowed"
 	kindHeader        = "missing_header"
 	kindBody          = "invalid_request"
+	kindPassword      = "wrong_password"
 	kindGroup         = "unknown_group"
 	kindUnavailable   = "store_unavailable"
 	kindInternalError = "internal_error"
@@ -51,6 +56,10 @@ type Locker interface {
 
 // Server answers clients. It is safe for concurrent use.
 type Server struct {
+	// PasswordFile has the password of all clients, which they send by HTTP basic authentication with any user name.
+	// It is read at each request. Empty serves everybody. Set it before the first request.
+	PasswordFile string
+
 	locker Locker
 	log    *slog.Logger
 
@@ -101,7 +110,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) reply {
 	call := map[string]func(context.Context, params) reply{"/v1/pre-reboot": s.lock, "/v1/steady-state": s.unlock}[r.URL.Path]
+	known, err := s.knows(r)
 	switch {
+	case err != nil:
+		s.note(err)
+		return fail(err)
+	case !known:
+		w.Header().Set("WWW-Authenticate", `Basic realm="hostler"`)
+		return reply{http.StatusUnauthorized, kindPassword, "send the password of the server by HTTP basic authentication"}
 	case call == nil:
 		return reply{http.StatusNotFound, kindNoPath, "the paths are /v1/pre-reboot and /v1/steady-state"}
 	case r.Method != http.MethodPost:
@@ -121,6 +137,20 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) reply {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), callTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
 	return call(ctx, p)
+}
+
+// knows reports whether a client has sent the password.
+func (s *Server) knows(r *http.Request) (bool, error) {
+	if s.PasswordFile == "" {
+		return true, nil
+	}
+	password, err := trust.ReadSecret(s.PasswordFile)
+	if err != nil {
+		return false, fmt.Errorf("reboots.passwordFile: %w", err)
+	}
+	_, sent, _ := r.BasicAuth()
+	want, got := sha256.Sum256([]byte(password)), sha256.Sum256([]byte(sent)) // of one length
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1, nil
 }
 
 // params are the parameters of a client.

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,6 +81,49 @@ func body(id, group string) string {
 }
 
 const lock, unlock = "/v1/pre-reboot", "/v1/steady-state"
+
+// TestOnlyClientsWithThePasswordAreServed has local users that send no password, or a wrong one.
+func TestOnlyClientsWithThePasswordAreServed(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.PasswordFile = filepath.Join(t.TempDir(), "password")
+		write := func(text string) {
+			if err := os.WriteFile(r.PasswordFile, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		basic := func(password string) func(*http.Request) {
+			return func(request *http.Request) { request.SetBasicAuth("zincati", password) }
+		}
+		code := func(path string, change ...func(*http.Request)) int {
+			code, _ := r.post(path, body("n1", "default"), change...)
+			return code
+		}
+		if got := code(lock, basic("")); got != http.StatusInternalServerError {
+			t.Errorf("POST without a password file = %d, want 500", got)
+		}
+		write("s3cret\n")
+		for _, path := range []string{lock, unlock, "/other"} {
+			for name, change := range map[string]func(*http.Request){
+				"no password": func(*http.Request) {}, "an empty password": basic(""), "the start of the password": basic("s3c"), "another password": basic("s3cre7"), "more than the password": basic("s3cret\n"),
+				"the password as the user": func(request *http.Request) { request.SetBasicAuth("s3cret", "") }, "a bearer": func(request *http.Request) { request.Header.Set("Authorization", "Bearer s3cret") },
+			} {
+				if got := code(path, change); got != http.StatusUnauthorized {
+					t.Errorf("POST %s with %s = %d, want 401", path, name, got)
+				}
+			}
+		}
+		if got := code(lock, basic("s3cret")); got != http.StatusOK {
+			t.Errorf("POST with the password = %d, want 200", got)
+		}
+		write("next")
+		if before, now := code(unlock, basic("s3cret")), code(unlock, basic("next")); before != http.StatusUnauthorized || now != http.StatusOK {
+			t.Errorf("POST with the password of before and of now = %d, %d, want 401, 200", before, now)
+		}
+		if got := r.Answers(); got["wrong_password"] != 22 || got["granted"] != 1 || got["released"] != 1 {
+			t.Errorf("Answers() = %v, want each refusal counted", got)
+		}
+	})
+}
 
 // TestTheProtocol follows clients through the steps of the protocol's documentation.
 func TestTheProtocol(t *testing.T) {

@@ -48,7 +48,7 @@ func measureServer(b *testing.B, binary string, n int) {
 	hosts := simulate(b, store, n)
 	first := startReplica(b, binary, cluster.Endpoints())
 	first.await("it leads and knows all Nodes", func(s answer.Status) bool {
-		return s.Controllers[0].State == answer.Leading && s.Nodes == n && s.Controllers[0].Paused == ""
+		return s.Controllers[0].State == answer.Leading && s.Nodes == n && s.Controllers[0].Waits == ""
 	})
 	time.Sleep(10 * time.Second) // garbage of the start is collected by then
 	before := first.cpu()

@@ -59,7 +59,7 @@ func BenchmarkServerOnKubernetes(b *testing.B) {
 	check(b, err)
 	r := startReplicaOf(b, binary, fmt.Sprintf("store: {type: kubernetes, kubernetes: {kubeconfig: %s}}\ncontrollers: [node-lifecycle, eviction]", file))
 	r.await("it leads and knows all Nodes", func(a answer.Status) bool {
-		return a.Controllers[0].State == answer.Leading && a.Nodes == hosts && a.Controllers[0].Paused == ""
+		return a.Controllers[0].State == answer.Leading && a.Nodes == hosts && a.Controllers[0].Waits == ""
 	})
 	s.measure("hostler server", r.cmd.Process.Pid, 2, func(r kube.Request) bool { return r.User == "hostler-server" })
 	if n := agents.Failed(); n > 0 {
