@@ -2,6 +2,7 @@ package agent
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"testing"
 
@@ -17,7 +18,12 @@ func TestChecksAreKnownBeforeTheyHaveRun(t *testing.T) {
 	if err := os.Mkdir(r.cfg.Conditions.Directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"own": "#!/bin/sh\n", "foreign": "#!/bin/sh\n# hostler:\n#   type: example.com/A\n", "faulty": "#!/bin/sh\n# hostler:\n#   x: y\n"} {
+	me, err := user.Current() // the host may lack hostler-exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := "#!/bin/sh\n# hostler:\n#   user: " + me.Username + "\n"
+	for name, text := range map[string]string{"own": header, "foreign": header + "#   type: example.com/A\n", "faulty": header + "#   x: y\n"} {
 		if err := os.WriteFile(r.cfg.Conditions.Directory+"/"+name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}

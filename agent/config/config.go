@@ -89,14 +89,14 @@ type Etcd = endpoint.Config
 
 // Users that an exec plugin runs as.
 const (
-	UserNobody = "nobody"
-	UserRoot   = "root"
+	UserExec = "hostler-exec"
+	UserRoot = "root"
 )
 
 // Kubernetes configures the cluster and its credentials.
 type Kubernetes struct {
 	Kubeconfig           string `yaml:"kubeconfig" doc:"A kubeconfig with the credentials of system:node:NAME: a client certificate, a token or an exec plugin." shape:"optionalPath" secret:"file"`
-	ExecPluginUser       string `yaml:"execPluginUser" words:"nobody|root" doc:"The user that runs an exec plugin of the kubeconfig: nobody, or root if the plugin needs files that only root can read."`
+	ExecPluginUser       string `yaml:"execPluginUser" words:"hostler-exec|root" doc:"The user that runs an exec plugin of the kubeconfig: hostler-exec, or root if the plugin needs files that only root can read."`
 	BootstrapKubeconfig  string `yaml:"bootstrapKubeconfig" doc:"A kubeconfig with which this host requests its own certificate (TLS bootstrap). The certificate replaces the credentials in kubeconfig." shape:"optionalPath" secret:"file"`
 	CertificateDirectory string `yaml:"certificateDirectory" doc:"Directory of that certificate and its key. The certificate is renewed in time." shape:"path"`
 }

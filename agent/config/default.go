@@ -14,7 +14,7 @@ func Default() Config {
 		Node: Node{Enabled: Auto, Register: true, MaxPods: 110, OnTaint: ReactNone, Toleration: Duration(5 * time.Minute), CloudProvider: "none"},
 		ControlPlane: ControlPlane{
 			Type:       "embedded",
-			Kubernetes: Kubernetes{ExecPluginUser: UserNobody, CertificateDirectory: "/var/lib/hostler/pki"},
+			Kubernetes: Kubernetes{ExecPluginUser: UserExec, CertificateDirectory: "/var/lib/hostler/pki"},
 			Etcd:       endpoint.Default(),
 		},
 		Runtimes: Runtimes{Auto: true},

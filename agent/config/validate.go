@@ -107,7 +107,7 @@ func (k *checker) controlPlane(c ControlPlane) {
 	if kubernetes {
 		k.Require(c.Kubernetes.Kubeconfig != "" || c.Kubernetes.BootstrapKubeconfig != "", "controlPlane.type", "kubernetes needs to know the cluster: name a file as %s.kubeconfig, or as %[1]s.bootstrapKubeconfig", field)
 	}
-	k.Require(slices.Contains([]string{UserNobody, UserRoot}, c.Kubernetes.ExecPluginUser), field+".execPluginUser", "%q is neither nobody nor root", c.Kubernetes.ExecPluginUser)
+	k.Require(slices.Contains([]string{UserExec, UserRoot}, c.Kubernetes.ExecPluginUser), field+".execPluginUser", "%q is neither hostler-exec nor root", c.Kubernetes.ExecPluginUser)
 	k.Require(filepath.IsAbs(c.Kubernetes.CertificateDirectory), field+".certificateDirectory", "%q is not an absolute path", c.Kubernetes.CertificateDirectory)
 	k.etcd(c)
 	k.plugin(c)

@@ -61,7 +61,7 @@ func Cluster(ctx context.Context, cfg config.Config, node, version string, curre
 	c := &doctor.Cluster{Node: node, Kubeconfig: file, CertificateErr: waits}
 	held, err := kubernetes.Credentials(file)
 	secrets := held.Secrets
-	o := kubernetes.Options{Kubeconfig: file, Version: version, PluginAsRoot: k.ExecPluginUser == config.UserRoot, Log: log}
+	o := kubernetes.Options{Kubeconfig: file, Version: version, PluginUser: k.ExecPluginUser, Log: log}
 	switch {
 	case k.BootstrapKubeconfig == "":
 		if !held.Ends.IsZero() {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,7 +46,12 @@ func TestChecksAreKnownWithoutAnAgent(t *testing.T) {
 	if err := os.Mkdir(cfg.Conditions.Directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"own": "#!/bin/sh\n", "foreign": "#!/bin/sh\n# hostler:\n#   type: example.com/A\n", "faulty": "#!/bin/sh\n# hostler:\n#   x: y\n"} {
+	me, err := user.Current() // the host may lack hostler-exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := "#!/bin/sh\n# hostler:\n#   user: " + me.Username + "\n"
+	for name, text := range map[string]string{"own": header, "foreign": header + "#   type: example.com/A\n", "faulty": header + "#   x: y\n"} {
 		if err := os.WriteFile(cfg.Conditions.Directory+"/"+name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -61,8 +67,12 @@ func TestBrokenChecksOfRebootsAreKnownWithoutAnAgent(t *testing.T) {
 	if err := os.Mkdir(cfg.Reboot.Checks, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	me, err := user.Current() // the host may lack hostler-exec
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, mode := range map[string]os.FileMode{"fine": 0o755, "not-executable": 0o644} {
-		if err := os.WriteFile(filepath.Join(cfg.Reboot.Checks, name), []byte("#!/bin/sh\n"), mode); err != nil {
+		if err := os.WriteFile(filepath.Join(cfg.Reboot.Checks, name), []byte("#!/bin/sh\n# hostler:\n#   user: "+me.Username+"\n"), mode); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -132,8 +132,10 @@ func (v Verifier) open(memory *statefile.Folder) (controlplane.Client, error) {
 func (v Verifier) openKubernetes(log *slog.Logger) (*kubernetes.Client, error) {
 	kubernetes.LogTo(log)
 	k := v.Config.ControlPlane.Kubernetes
-	o := kubernetes.Options{Kubeconfig: cmp.Or(v.Kubeconfig, k.Kubeconfig, k.BootstrapKubeconfig), Version: v.Version, Log: log}
-	o.PluginAsRoot = v.Kubeconfig != "" || k.ExecPluginUser == config.UserRoot // the user who runs the command has chosen --kubeconfig
+	o := kubernetes.Options{Kubeconfig: cmp.Or(v.Kubeconfig, k.Kubeconfig, k.BootstrapKubeconfig), Version: v.Version, PluginUser: k.ExecPluginUser, Log: log}
+	if v.Kubeconfig != "" { // the user who runs the command has chosen it
+		o.PluginUser = config.UserRoot
+	}
 	if v.Kubeconfig == "" && k.BootstrapKubeconfig != "" {
 		name, err := open.NodeName(v.Config)
 		if err != nil {

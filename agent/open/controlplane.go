@@ -64,7 +64,7 @@ func NewControlPlane(cfg config.ControlPlane, o ControlPlaneOptions) (*ControlPl
 // bootstrap kubeconfig, a Keeper requests and renews a client certificate.
 func newKubernetes(c config.Kubernetes, o ControlPlaneOptions) (*ControlPlane, error) {
 	kubernetes.LogTo(o.Log)
-	plain := kubernetes.Options{Kubeconfig: cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig), Version: o.Version, PluginAsRoot: c.ExecPluginUser == config.UserRoot, Log: o.Log}
+	plain := kubernetes.Options{Kubeconfig: cmp.Or(c.Kubeconfig, c.BootstrapKubeconfig), Version: o.Version, PluginUser: c.ExecPluginUser, Log: o.Log}
 	if c.BootstrapKubeconfig == "" {
 		client, err := kubernetes.New(plain)
 		return kubernetesAt(c, client, nil), err

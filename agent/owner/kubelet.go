@@ -18,7 +18,8 @@ var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
 // Kubelets are the processes of a host with the name of a kubelet.
 type Kubelets struct {
 	// Found is this host's kubelet; zero if there is none. Processes of other users do not count,
-	// nor those in containers, such as a node of kind.
+	// nor those in containers, such as a node of kind. A container can choose its name, and may be
+	// in the cgroup of a service, but has CAP_SYS_ADMIN on the host only if it is privileged.
 	Found trust.Process
 	// Refused are host processes that are not trusted, with the reason.
 	Refused []trust.Process
@@ -41,6 +42,9 @@ func FindKubelets(proc string) (k Kubelets) {
 		switch p, err := trust.Inspect(proc, pid); {
 		case err != nil || !slices.Contains(kubelets, p.Name): // the process has ended
 		case p.Contained:
+		case p.Untrusted == "" && !p.Admin:
+			p.Untrusted = "has no CAP_SYS_ADMIN, without which a kubelet cannot mount volumes, it may run in a container"
+			fallthrough
 		case p.Untrusted != "":
 			k.Refused = append(k.Refused, p)
 		case k.Found.PID == 0:
@@ -73,7 +77,7 @@ func (k Kubelets) Lock(proc string, locks []systemd.InhibitorLock) *systemd.Inhi
 			return true
 		}
 		holder, err := trust.Inspect(proc, int(l.PID))
-		return err == nil && holder.Untrusted == "" && holder.Service != "" && holder.Service == k.Found.Service
+		return err == nil && holder.Untrusted == "" && holder.Admin && holder.Service != "" && holder.Service == k.Found.Service
 	})
 	if i < 0 {
 		return nil

@@ -142,6 +142,9 @@ func TestFindKubelets(t *testing.T) {
 		"with mounts of its own":                {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own"}}, want: "process kubelet, pid 812"},
 		"in a container of a service":           {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/system.slice/web.service/libpod-payload-0123"}}, refused: "is not in the host's mount namespace"},
 		"in a container with the host's PIDs":   {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/docker/0123"}}, refused: "is not in the host's mount namespace"},
+		"in the cgroup of its service":          {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/system.slice/web.service", Root: t.TempDir(), Confined: true}}, refused: "has another root directory than the host"},
+		"in a container with the host's files":  {processes: []process{{PID: 812, Name: "kubelet", Mounts: "own", Cgroup: "/system.slice/web.service", Confined: true}}, refused: "has no CAP_SYS_ADMIN"},
+		"MicroK8s' in a snap":                   {processes: []process{{PID: 9, Name: "kubelite", Mounts: "own", Cgroup: "/system.slice/snap.microk8s.daemon-kubelite.service", Root: t.TempDir()}}, want: "process kubelite, pid 9"},
 		"a program that anybody can write":      {processes: []process{{PID: 812, Name: "kubelet", Program: open}}, refused: "runs a program that users other than root can change"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +165,8 @@ func TestFindKubelets(t *testing.T) {
 func TestALockIsAKubeletsByItsProcess(t *testing.T) {
 	type process = trusttest.Process
 	proc := trusttest.Proc(t, process{PID: 812, Name: "kubelet"}, process{PID: 813, Name: "systemd-inhibit", Cgroup: "/system.slice/kubelet.service"},
-		process{PID: 900, Name: "backup"}, process{PID: 901, Name: "systemd-inhibit", UID: 1000}, process{PID: 902, Name: "kubelet", Namespace: "kind"})
+		process{PID: 900, Name: "backup"}, process{PID: 901, Name: "systemd-inhibit", UID: 1000}, process{PID: 902, Name: "kubelet", Namespace: "kind"},
+		process{PID: 903, Name: "kubelet", Cgroup: "/system.slice/kubelet.service", Confined: true})
 	lock := systemd.InhibitorLock{What: "shutdown", Who: "kubelet", Why: "Kubelet needs time", Mode: "delay", PID: 812}
 	for name, c := range map[string]struct {
 		change func(*systemd.InhibitorLock)
@@ -178,6 +182,7 @@ func TestALockIsAKubeletsByItsProcess(t *testing.T) {
 		"of a user's by root's process":  {func(l *systemd.InhibitorLock) { l.UID = 65534 }, false},
 		"of another service":             {func(l *systemd.InhibitorLock) { l.PID = 900 }, false},
 		"of a container":                 {func(l *systemd.InhibitorLock) { l.PID = 902 }, false},
+		"of a container in its cgroup":   {func(l *systemd.InhibitorLock) { l.PID = 903 }, false},
 		"of a process that has ended":    {func(l *systemd.InhibitorLock) { l.PID = 7777 }, false},
 		"of a user's process under root": {func(l *systemd.InhibitorLock) { l.PID = 901 }, false},
 	} {

@@ -50,7 +50,7 @@ func TestTheExamplesAreChecks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	programs, faults := conditions.Read(conditions.Policy{Folder: folder, Interval: time.Minute, Timeout: time.Second})
+	programs, faults := conditions.Read(conditions.Policy{Folder: folder, Interval: time.Minute, Timeout: time.Second, User: "daemon"})
 	if len(programs) != 2 || len(faults) > 0 || programs[0].Interval != 15*time.Minute || programs[1].Interval != 15*time.Minute {
 		t.Errorf("Read() = %+v, %+v, want both with their intervals", programs, faults)
 	}

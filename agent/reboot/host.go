@@ -27,9 +27,18 @@ const (
 
 // Run runs a command that reboots the host, such as `systemctl reboot`.
 func Run(ctx context.Context, command []string) error {
+	searchPath := trust.SearchPath(os.Getenv("PATH"))
+	path, err := trust.Command(command[0], searchPath)
+	if untrusted, refused := errors.AsType[*trust.Error](err); refused {
+		err = fmt.Errorf("%w: %s", err, untrusted.Hint)
+	}
+	if err != nil {
+		return fmt.Errorf("`%s`: %w", strings.Join(command, " "), err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd := exec.CommandContext(ctx, path, command[1:]...)
+	cmd.Env = append(os.Environ(), "PATH="+searchPath)
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the command may outlive the agent
 	output, err := cmd.CombinedOutput()

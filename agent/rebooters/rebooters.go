@@ -90,7 +90,7 @@ func (h Host) kured() []Rebooter {
 		if err != nil || strings.TrimSpace(h.readProc(name, "comm")) != "kured" {
 			continue
 		}
-		if p, err := trust.Inspect(h.Proc, pid); err == nil && p.IsRoots() {
+		if p, err := trust.Inspect(h.Proc, pid); err == nil && p.IsRoots() && p.Admin {
 			return []Rebooter{{
 				fmt.Sprintf("kured (%v)", p),
 				"remove DaemonSet kured, or keep it off this Node: `kubectl get daemonsets -A | grep kured`",

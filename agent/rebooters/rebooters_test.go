@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/internal/trust/trusttest"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
 )
@@ -178,14 +179,11 @@ func write(t *testing.T, path, text string) {
 }
 
 func TestKuredIsFoundByItsProcess(t *testing.T) {
-	proc := t.TempDir()
-	for pid, uid := range map[string]string{"41": "1000", "42": "0"} {
-		write(t, filepath.Join(proc, pid, "comm"), "kured\n")
-		write(t, filepath.Join(proc, pid, "cgroup"), "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope\n")
-		write(t, filepath.Join(proc, pid, "status"), "Name:\tkured\nUid:\t"+strings.Repeat(uid+"\t", 4)+"\n")
-	}
+	const pod = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope"
+	proc := trusttest.Proc(t, trusttest.Process{PID: 41, Name: "kured", UID: 1000, Cgroup: pod},
+		trusttest.Process{PID: 42, Name: "kured", Cgroup: pod, Confined: true}, trusttest.Process{PID: 43, Name: "kured", Mounts: "own", Cgroup: pod})
 	found := rebooters.Host{Root: t.TempDir(), Proc: proc}.Find()
-	if len(found) != 1 || found[0].Name != "kured (process kured, pid 42)" {
-		t.Errorf("Find() = %v, want the one that runs as root", found)
+	if len(found) != 1 || found[0].Name != "kured (process kured, pid 43)" {
+		t.Errorf("Find() = %v, want the one that runs as root and can reboot the host", found)
 	}
 }

@@ -45,9 +45,9 @@ type Options struct {
 	// Certificate returns the client certificate for each new connection, instead of all credentials
 	// in the kubeconfig; nil to use those.
 	Certificate func() (*tls.Certificate, error)
-	// PluginAsRoot runs an exec plugin of the kubeconfig as root if hostler runs as root. Otherwise
-	// the plugin runs as nobody.
-	PluginAsRoot bool
+	// PluginUser runs an exec plugin of the kubeconfig if hostler runs as root; account.Unprivileged
+	// if empty.
+	PluginUser string
 	// Refused is called after the server has rejected the credentials, from any goroutine; it must not
 	// block. It may be nil.
 	Refused func()

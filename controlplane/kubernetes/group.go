@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/util/connrotation"
 
 	"hostler.io/hostler/controlplane/dial"
+	"hostler.io/hostler/internal/account"
 	"hostler.io/hostler/internal/redirect"
 	"hostler.io/hostler/internal/sanitize"
 )
@@ -218,11 +220,14 @@ func codecs() (runtime.NegotiatedSerializer, error) {
 
 // roundTripper returns the transport to the server, with the credentials.
 func roundTripper(config *rest.Config, o Options, pluginSlots chan struct{}) (http.RoundTripper, error) {
-	plugin := ""
+	plugin := &boundedPlugin{pluginSlots: pluginSlots, user: cmp.Or(o.PluginUser, account.Unprivileged)}
 	if config.ExecProvider != nil {
-		plugin = config.ExecProvider.Command
+		plugin.plugin, plugin.path = config.ExecProvider.Command, pluginPath(config.ExecProvider)
 		config = rest.CopyConfig(config)
-		config.ExecProvider = launched(config.ExecProvider, o.PluginAsRoot)
+		var err error
+		if config.ExecProvider, err = launched(config.ExecProvider, plugin.user); err != nil {
+			return nil, err
+		}
 		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return watchedTransport{carrier} })
 	}
 	t, err := config.TransportConfig()
@@ -242,5 +247,6 @@ func roundTripper(config *rest.Config, o Options, pluginSlots chan struct{}) (ht
 	if err != nil || config.ExecProvider == nil {
 		return carrier, err
 	}
-	return &boundedPlugin{carrier: carrier, pluginSlots: pluginSlots, plugin: plugin, asRoot: o.PluginAsRoot}, nil
+	plugin.carrier = carrier
+	return plugin, nil
 }

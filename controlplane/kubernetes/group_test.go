@@ -305,10 +305,12 @@ func TestAPluginThatHangsBlocksNobodyForGood(t *testing.T) {
 	}
 }
 
-// Unlike hostler, it has no better OOM score than other processes.
-func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
+// Unlike hostler, it has no better OOM score than other processes. The environment of a process can
+// be read by all processes of its user, and hostler's may have secrets.
+func TestAPluginRunsAsItsUserWithFewVariables(t *testing.T) {
 	const score = "/proc/self/oom_score_adj"
-	plugin := writeProgram(t, "#!/bin/sh\n"+`echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"'"$(cat `+score+`)-$(id -u)-$(id -G)"'"}}'`+"\n")
+	plugin := writeProgram(t, "#!/bin/sh\n"+`variables=$(tr '\0' '\n' </proc/$$/environ | sed -n 's|=.*||p' | sort | tr '\n' ',')
+echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"'"$(cat `+score+`)-$(id -u)-$(id -g)-$(id -G)-$HOME-$variables"'"}}'`+"\n")
 	own, err := os.ReadFile(score)
 	if err != nil {
 		t.Fatal(err)
@@ -317,11 +319,10 @@ func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
 		t.Cleanup(func() { _ = os.WriteFile(score, own, 0o644) })
 		own = []byte("0")
 	}
-	for asRoot, want := range map[bool]string{false: "65534-65534", true: "0-"} {
-		if os.Geteuid() != 0 {
-			want = fmt.Sprintf("%d-", os.Geteuid())
-		}
-		want = strings.TrimSpace(string(own)) + "-" + want
+	t.Setenv("HOSTLER_SECRET", "s")
+	t.Setenv("no_proxy", "none.example")
+	for user, want := range map[string]string{pluginUser: "1-1-1-/-", "root": "0-0-0-/root-"} {
+		want = strings.TrimSpace(string(own)) + "-" + want + "HOME,KUBERNETES_EXEC_INFO,LANG,LOGNAME,PATH,PLUGIN,USER,no_proxy,"
 		got := make(chan string, 9)
 		server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			got <- strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -329,8 +330,8 @@ func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
 		})
 		client, err := kubernetes.New(kubernetes.Options{
 			Kubeconfig: write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
-				"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: IfAvailable}")),
-			PluginAsRoot: asRoot, Log: quiet(),
+				"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", env: [{name: PLUGIN, value: x}], interactiveMode: IfAvailable}")),
+			PluginUser: user, Log: quiet(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -340,22 +341,61 @@ func TestAPluginRunsAsNobodyUnlessConfigured(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Lease() = %v", err)
 		}
-		if user := <-got; !strings.HasPrefix(user, want) {
-			t.Errorf("a plugin runs as %s with PluginAsRoot %t, want %s", user, asRoot, want)
+		token := <-got
+		if os.Geteuid() != 0 { // it runs as the user of hostler
+			want = fmt.Sprintf("%s-%d-", strings.TrimSpace(string(own)), os.Geteuid())
+			token = token[:min(len(token), len(want))]
+		}
+		if token != want {
+			t.Errorf("a plugin of %s runs as %s, want %s", user, token, want)
 		}
 	}
 }
 
-func TestAPluginThatNobodyCanRunSaysWhatToDo(t *testing.T) {
+func TestAHostWithoutTheUserOfPluginsSaysWhatToDo(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can run a program as nobody")
+		t.Skip("only root runs a program as another user")
+	}
+	client, err := kubernetes.New(kubernetes.Options{
+		Kubeconfig: write(t, "kubeconfig", config("https://192.0.2.1:6443", "", "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/false, interactiveMode: Never}")),
+		PluginUser: "hostler-none", Log: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if _, err := client.Lease(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), `no user "hostler-none" on this host`) || !strings.Contains(err.Error(), "execPluginUser: root") {
+		t.Errorf("Lease() = %v, want that the user is missing, and what to do", err)
+	}
+}
+
+// A plugin runs again whenever its credential expires.
+func TestAPluginThatOthersCanChangeByNowIsNotRun(t *testing.T) {
+	folder := t.TempDir()
+	ran := filepath.Join(folder, "ran")
+	shell := writeProgram(t, "#!/bin/sh\ntouch "+ran+"\n")
+	plugin := writeProgram(t, "#!"+shell+"\n")
+	client := open(t, write(t, "kubeconfig", config("https://192.0.2.1:6443", "",
+		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: Never}")))
+	if err := errors.Join(os.Chmod(folder, 0o777), os.Chmod(shell, 0o757)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := client.Lease(t.Context(), "n")
+	if _, missing := os.Stat(ran); missing == nil || err == nil || !strings.Contains(err.Error(), shell+" is writable by users other than root") {
+		t.Errorf("Lease() = %v, ran: %v, want the plugin not to be run", err, missing == nil)
+	}
+}
+
+func TestAPluginThatItsUserCannotRunSaysWhatToDo(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run a program as another user")
 	}
 	plugin := write(t, "plugin", "#!/bin/sh\n")
 	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, leaseText) })
 	client := open(t, write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
 		"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: IfAvailable}")))
 	if _, err := client.Lease(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "execPluginUser: root") {
-		t.Errorf("Lease() with a plugin that nobody can run = %v, want the setting that helps", err)
+		t.Errorf("Lease() with a plugin that its user cannot run = %v, want the setting that helps", err)
 	}
 }
 

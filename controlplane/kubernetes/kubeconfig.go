@@ -8,10 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -128,38 +125,31 @@ func parse(path string, text []byte) (*rest.Config, error) {
 // that. It sets the path of the exec plugin, so that the program that is checked is the one that
 // runs.
 func checkFiles(config *rest.Config) error {
-	names := []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}
-	if config.ExecProvider != nil {
-		if program := lookPath(config.ExecProvider.Command); program != "" {
-			config.ExecProvider.Command = program
-			names = append(names, program)
-		}
-	}
-	for _, name := range names {
+	for _, name := range []string{config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile} {
 		if name == "" {
 			continue
 		}
 		_, _, err := trust.Path(name)
-		if untrusted, ok := errors.AsType[*trust.Error](err); ok {
-			return fmt.Errorf("%w: %s", untrusted, untrusted.Hint)
+		if err := refusal(err); err != nil {
+			return err
 		}
 	}
-	return nil
+	if config.ExecProvider == nil {
+		return nil
+	}
+	program, err := trust.Command(config.ExecProvider.Command, pluginPath(config.ExecProvider))
+	if err == nil {
+		config.ExecProvider.Command = program
+	}
+	return refusal(err)
 }
 
-// lookPath returns the program of a command as exec.LookPath finds it: a path, or the first program
-// of that name in PATH; empty if there is none.
-func lookPath(command string) string {
-	if strings.Contains(command, "/") {
-		return command
+// refusal returns err with its hint if users other than root can change a file; else nil.
+func refusal(err error) error {
+	if untrusted, ok := errors.AsType[*trust.Error](err); ok {
+		return fmt.Errorf("%w: %s", untrusted, untrusted.Hint)
 	}
-	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
-		path := filepath.Join(folder, command)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
-			return path
-		}
-	}
-	return ""
+	return nil
 }
 
 // fileError reports that credentials, or a file that they name, could not be read within the time

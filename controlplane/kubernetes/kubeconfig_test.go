@@ -140,6 +140,7 @@ func TestAKubeconfigIsRefusedIfOthersCanChangeAFileOfIt(t *testing.T) {
 		"a token":           {"", "tokenFile: x", "x"},
 		"a plugin":          {"", "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./x, interactiveMode: Never}", "x"},
 		"a plugin's folder": {"", "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./bin/ok, interactiveMode: Never}", "bin"},
+		"its interpreter":   {"", "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./script, interactiveMode: Never}", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "kubeconfig", config(here, c.cluster, c.user))
@@ -151,6 +152,9 @@ func TestAKubeconfigIsRefusedIfOthersCanChangeAFileOfIt(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o755); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, "script"), []byte("#!"+dir+"/x\n"), 0o755); err != nil {
+				t.Fatal(err)
 			}
 			if _, err := kubernetes.Load(path); err != nil {
 				t.Fatalf("Load() = %v before anybody can change a file", err)

@@ -2,15 +2,23 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"hostler.io/hostler/internal/account"
 	"hostler.io/hostler/internal/oom"
+	"hostler.io/hostler/internal/trust"
 )
+
+// root is the user that may do everything.
+const root = "root"
 
 // pluginError reports that an exec plugin returned no credentials within the time of a request.
 type pluginError struct {
@@ -26,28 +34,66 @@ func (e *pluginError) Error() string {
 // Unwrap returns why the request ended.
 func (e *pluginError) Unwrap() error { return e.cause }
 
-// launched returns the plugin command for a hostler that runs as root. choom(1) starts it, so that
-// the kernel may kill it when memory runs out. Unless asRoot, setpriv(1) runs it as nobody, without
-// root's groups and without a way to gain rights. setsid(1) then removes the terminal, into which
-// it could type.
-func launched(plugin *clientcmdapi.ExecConfig, asRoot bool) *clientcmdapi.ExecConfig {
-	if os.Geteuid() != 0 {
-		return plugin
+// pluginPath returns the PATH of a plugin: that of the kubeconfig, or hostler's, without the folders
+// that users other than root can change.
+func pluginPath(plugin *clientcmdapi.ExecConfig) string {
+	path := os.Getenv("PATH")
+	for _, v := range plugin.Env {
+		if v.Name == "PATH" {
+			path = v.Value
+		}
 	}
-	const nobody = "65534"
-	command := append([]string{plugin.Command}, plugin.Args...)
-	if !asRoot {
-		command = append([]string{"/usr/bin/setpriv", "--reuid=" + nobody, "--regid=" + nobody, "--clear-groups", "--no-new-privs", "--"}, command...)
+	return trust.SearchPath(path)
+}
+
+// inherited are the variables that a plugin gets from hostler's environment, in small or capital
+// letters.
+var inherited = []string{"http_proxy", "https_proxy", "no_proxy", "all_proxy"}
+
+// launched returns the plugin command for a hostler that runs as root, which runs it as a user of
+// this host. choom(1) starts it, so that the kernel may kill it when memory runs out. Unless the
+// user is root, setpriv(1) changes the user, without root's groups and without a way to gain rights.
+// setsid(1) then removes the terminal, into which it could type. env(1) removes the variables of
+// hostler's environment that are not inherited. Only their names are in the command line, which all
+// users can read.
+func launched(plugin *clientcmdapi.ExecConfig, name string) (*clientcmdapi.ExecConfig, error) {
+	path := clientcmdapi.ExecEnvVar{Name: "PATH", Value: pluginPath(plugin)}
+	plugin = plugin.DeepCopy()
+	if os.Geteuid() != 0 {
+		plugin.Env = append(plugin.Env, path)
+		return plugin, nil
+	}
+	command, home := append([]string{plugin.Command}, plugin.Args...), "/root"
+	if name != root {
+		a, err := account.Lookup(name)
+		if missing, ok := errors.AsType[*account.Error](err); ok {
+			return nil, fmt.Errorf("run exec plugin %s: %w: %s, or set controlPlane.kubernetes.execPluginUser: root", plugin.Command, err, missing.Hint)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("run exec plugin %s: %w", plugin.Command, err)
+		}
+		home = "/"
+		command = append([]string{"/usr/bin/setpriv", fmt.Sprintf("--reuid=%d", a.UID), fmt.Sprintf("--regid=%d", a.GID), "--clear-groups", "--no-new-privs", "--"}, command...)
 	}
 	if oom.Protected(oom.Proc) {
 		command = append([]string{"/usr/bin/choom", "--adjust", "0", "--"}, command...)
 	}
-	if !asRoot {
+	if name != root {
 		command = append([]string{"/usr/bin/setsid", "--wait"}, command...)
 	}
-	plugin = plugin.DeepCopy()
+	own := []clientcmdapi.ExecEnvVar{{Name: "HOME", Value: home}, {Name: "USER", Value: name}, {Name: "LOGNAME", Value: name}, {Name: "LANG", Value: "C.UTF-8"}}
+	plugin.Env = append(append(own, plugin.Env...), path) // of two values, the last one counts
+	cleared := []string{"/usr/bin/env"}
+	for _, variable := range os.Environ() {
+		variable, _, _ := strings.Cut(variable, "=")
+		set := slices.ContainsFunc(plugin.Env, func(v clientcmdapi.ExecEnvVar) bool { return v.Name == variable })
+		if !set && !slices.Contains(inherited, strings.ToLower(variable)) {
+			cleared = append(cleared, "-u", variable)
+		}
+	}
+	command = append(cleared, command...)
 	plugin.Command, plugin.Args = command[0], command[1:]
-	return plugin
+	return plugin, nil
 }
 
 // boundedPlugin returns when the context of a request ends. client-go runs exec plugins without a
@@ -56,7 +102,8 @@ type boundedPlugin struct {
 	carrier     http.RoundTripper
 	pluginSlots chan struct{}
 	plugin      string
-	asRoot      bool // the plugin runs as root
+	path        string // PATH of the plugin
+	user        string // runs the plugin
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -82,7 +129,13 @@ func (p *boundedPlugin) RoundTrip(request *http.Request) (*http.Response, error)
 	answers := make(chan answer)
 	go func() {
 		defer func() { <-p.pluginSlots }()
-		response, err := p.carrier.RoundTrip(request)
+		// The files of the plugin may have changed since the kubeconfig was read.
+		_, err := trust.Command(p.plugin, p.path)
+		err = refusal(err)
+		var response *http.Response
+		if err == nil {
+			response, err = p.carrier.RoundTrip(request)
+		}
 		select {
 		case answers <- answer{response, err}:
 		case <-ctx.Done():
@@ -93,8 +146,8 @@ func (p *boundedPlugin) RoundTrip(request *http.Request) (*http.Response, error)
 	}()
 	select {
 	case a := <-answers:
-		if a.err != nil && !under.Load() && !p.asRoot {
-			return nil, fmt.Errorf("%w: the exec plugin %s runs as nobody; if it needs files that only root can read, set controlPlane.kubernetes.execPluginUser: root", a.err, p.plugin)
+		if _, refused := errors.AsType[*trust.Error](a.err); a.err != nil && !under.Load() && !refused && p.user != root {
+			return nil, fmt.Errorf("%w: the exec plugin %s runs as %s; if it needs files that only root can read, set controlPlane.kubernetes.execPluginUser: root", a.err, p.plugin, p.user)
 		}
 		return a.response, a.err
 	case <-ctx.Done():

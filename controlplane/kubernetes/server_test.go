@@ -51,7 +51,10 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// writeProgram writes a program that the user nobody can execute as well.
+// pluginUser runs exec plugins in tests. Every host has it.
+const pluginUser = "daemon"
+
+// writeProgram writes a program that other users can execute as well.
 func writeProgram(t *testing.T, text string) string {
 	t.Helper()
 	path := write(t, "program", text)
@@ -81,7 +84,7 @@ current-context: x
 // open returns a client of that kubeconfig.
 func open(t *testing.T, kubeconfig string) *kubernetes.Client {
 	t.Helper()
-	client, err := kubernetes.New(kubernetes.Options{Kubeconfig: kubeconfig, Version: "1.2.3", Log: quiet()})
+	client, err := kubernetes.New(kubernetes.Options{Kubeconfig: kubeconfig, Version: "1.2.3", PluginUser: pluginUser, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

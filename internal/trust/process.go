@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,6 +30,9 @@ type Process struct {
 	Nested bool
 	// Contained is true if the process is in another PID namespace than PID 1, as in a container.
 	Contained bool
+	// Admin is true if the process has CAP_SYS_ADMIN on the host. Root's services have it by default,
+	// containers only if they are privileged.
+	Admin bool
 	// Untrusted is why the process is not trusted, or "". A trusted process runs as root on the
 	// host itself, not in a container or user session. Only root can change its program, and the
 	// program gives other users no rights of root.
@@ -60,12 +64,19 @@ func Inspect(proc string, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
+	where, err := placeOf(folder, proc)
+	if err != nil {
+		return Process{}, err
+	}
 	service, below := serviceIn(cgroup)
 	p := Process{
 		PID: pid, Name: strings.TrimSpace(name), User: user(status), Service: service,
-		Nested: len(below) > 0, Contained: isElsewhere(folder, proc, "pid"),
+		Nested: len(below) > 0, Contained: where.pid, Admin: isAdmin(status) && !where.user,
 	}
-	p.Untrusted = p.untrusted(folder, proc, cgroup)
+	p.Untrusted, err = p.untrusted(folder, where, cgroup)
+	if err != nil {
+		return Process{}, err
+	}
 	again, err := text(folder, "comm")
 	if err == nil && again != name {
 		err = fmt.Errorf("process %d runs another program now", pid)
@@ -76,37 +87,96 @@ func Inspect(proc string, pid int) (Process, error) {
 	return p, nil
 }
 
-// isElsewhere reports whether a process is in another namespace of that kind than PID 1. It returns
-// false if it cannot read the namespace, which needs CAP_SYS_PTRACE.
-func isElsewhere(folder *os.File, proc, kind string) bool {
-	theirs, err := link(folder, "ns/"+kind)
-	hosts, hostErr := os.Readlink(filepath.Join(proc, "1/ns", kind))
-	return err == nil && hostErr == nil && theirs != hosts
+// place is what a process does not share with PID 1.
+type place struct{ pid, user, mount, root bool }
+
+// placeOf compares a process with PID 1. What it cannot read, which needs CAP_SYS_PTRACE, counts as
+// shared. It fails if the process has ended: a process whose first thread has ended shows less, and
+// could pose as one of the host.
+func placeOf(folder *os.File, proc string) (p place, err error) {
+	for kind, differs := range map[string]*bool{"pid": &p.pid, "user": &p.user, "mnt": &p.mount} {
+		hosts, err := os.Readlink(filepath.Join(proc, "1/ns", kind))
+		if err != nil {
+			continue
+		}
+		theirs, err := link(folder, "ns/"+kind)
+		if errors.Is(err, fs.ErrNotExist) {
+			return p, err
+		}
+		*differs = err == nil && theirs != hosts
+	}
+	var theirs, hosts unix.Stat_t
+	if unix.Stat(filepath.Join(proc, "1/root"), &hosts) != nil {
+		return p, nil
+	}
+	err = unix.Fstatat(int(folder.Fd()), "root", &theirs, 0)
+	if err == unix.ENOENT {
+		return p, &fs.PathError{Op: "stat", Path: filepath.Join(folder.Name(), "root"), Err: err}
+	}
+	p.root = err == nil && (theirs.Dev != hosts.Dev || theirs.Ino != hosts.Ino)
+	return p, nil
 }
 
-// untrusted returns why a process is not trusted, or "". A fact that cannot be read is not a reason.
-func (p Process) untrusted(folder *os.File, proc, cgroup string) string {
+// untrusted returns why a process is not trusted, or "".
+func (p Process) untrusted(folder *os.File, where place, cgroup string) (why string, err error) {
 	if !p.IsRoots() {
-		return fmt.Sprintf("runs as user %s, not as root", p.User)
+		return fmt.Sprintf("runs as user %s, not as root", p.User), nil
 	}
 	const elsewhere = "is not in the host's %s namespace, it may run in a container"
 	switch {
-	case p.Contained:
-		return fmt.Sprintf(elsewhere, "PID")
-	case isElsewhere(folder, proc, "user"):
-		return fmt.Sprintf(elsewhere, "user")
+	case where.pid:
+		return fmt.Sprintf(elsewhere, "PID"), nil
+	case where.user:
+		return fmt.Sprintf(elsewhere, "user"), nil
 	case isUsers(cgroup):
-		return "is in a user session or user service, not in a system service"
+		return "is in a user session or user service, not in a system service", nil
 	// A service may have its own mounts (systemd.exec(5)). So may containers, below a service or
 	// beside it.
-	case isElsewhere(folder, proc, "mnt") && (p.Service == "" || p.Nested):
-		return fmt.Sprintf(elsewhere, "mount")
+	case where.mount && (p.Service == "" || p.Nested):
+		return fmt.Sprintf(elsewhere, "mount"), nil
+	// A container without a cgroup of its own is in that of a service. A snap also has another root
+	// directory, but the capabilities of its service.
+	case where.root && !p.Admin:
+		return "has another root directory than the host, and no CAP_SYS_ADMIN, it may run in a container", nil
 	}
 	var program unix.Stat_t
-	if unix.Fstatat(int(folder.Fd()), "exe", &program, 0) == nil && !onlyRoots(program) {
-		return fmt.Sprintf("runs a program that users other than root can change or run as root (owner %d, mode %#o)", program.Uid, program.Mode&0o7777)
+	switch err := unix.Fstatat(int(folder.Fd()), "exe", &program, 0); {
+	case err == unix.ENOENT: // it has ended
+		return "", &fs.PathError{Op: "stat", Path: filepath.Join(folder.Name(), "exe"), Err: err}
+	case err == nil && !onlyRoots(program):
+		return fmt.Sprintf("runs a program that users other than root can change or run as root (owner %d, mode %#o)", program.Uid, program.Mode&0o7777), nil
 	}
-	return ""
+	return "", nil
+}
+
+// IsOnHost reports whether root runs a process on the host itself, in whichever cgroup. The process
+// shares the PID and user namespace of PID 1. It also has the root directory of PID 1, or
+// CAP_SYS_ADMIN. The owner of the folder in /proc does not show the user: prctl(PR_SET_DUMPABLE) can
+// make root the owner.
+func IsOnHost(proc string, pid int) bool {
+	folder, err := os.Open(filepath.Join(proc, strconv.Itoa(pid)))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = folder.Close() }() // opened only to read
+	status, err := text(folder, "status")
+	if err != nil || user(status) != root {
+		return false
+	}
+	where, err := placeOf(folder, proc)
+	return err == nil && !where.pid && !where.user && (!where.root || isAdmin(status))
+}
+
+// isAdmin reports whether the status of a process has CAP_SYS_ADMIN among its effective
+// capabilities.
+func isAdmin(status string) bool {
+	for line := range strings.Lines(status) {
+		if mask, found := strings.CutPrefix(line, "CapEff:"); found {
+			all, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && all&(1<<unix.CAP_SYS_ADMIN) != 0
+		}
+	}
+	return false
 }
 
 // onlyRoots reports whether only root can change a program and run it as root.
@@ -123,13 +193,6 @@ func user(status string) string {
 		}
 	}
 	return "unknown"
-}
-
-// RunsAsRoot reports whether a process runs as root. The owner of its folder in /proc does not show
-// this: prctl(PR_SET_DUMPABLE) can make root the owner.
-func RunsAsRoot(proc string, pid int) bool {
-	status, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "status"))
-	return err == nil && user(string(status)) == root
 }
 
 // MayOpen reports whether the user and groups of a process permit it to write to a file, such as a

@@ -38,18 +38,23 @@ func TestWhichProcessesAreTrusted(t *testing.T) {
 	if err := errors.Join(os.WriteFile(open, nil, 0o755), os.Chmod(open, 0o775)); err != nil {
 		t.Fatal(err)
 	}
+	other := t.TempDir()
 	for name, c := range map[string]struct {
 		process   trusttest.Process
 		service   string
 		contained bool
 		distrust  string
 	}{
-		"a service of root's":         {service: "web.service"},
-		"a service of a user's":       {process: trusttest.Process{UID: 7}, service: "web.service", distrust: "runs as user 7, not as root"},
-		"a process of a session":      {process: trusttest.Process{Cgroup: "/user.slice/user-0.slice/session-1.scope"}, distrust: "is in a user session"},
-		"a container":                 {process: trusttest.Process{Namespace: "4711"}, service: "web.service", contained: true, distrust: "is not in the host's PID namespace"},
-		"a program that is opened":    {process: trusttest.Process{Program: open}, service: "web.service", distrust: "can change"},
-		"a program that is not shown": {process: trusttest.Process{Program: open + "-none"}, service: "web.service"},
+		"a service of root's":      {service: "web.service"},
+		"a service of a user's":    {process: trusttest.Process{UID: 7}, service: "web.service", distrust: "runs as user 7, not as root"},
+		"a process of a session":   {process: trusttest.Process{Cgroup: "/user.slice/user-0.slice/session-1.scope"}, distrust: "is in a user session"},
+		"a container":              {process: trusttest.Process{Namespace: "4711"}, service: "web.service", contained: true, distrust: "is not in the host's PID namespace"},
+		"a program that is opened": {process: trusttest.Process{Program: open}, service: "web.service", distrust: "can change"},
+
+		"a service that has mounts of its own":          {process: trusttest.Process{Mounts: "own", Confined: true}, service: "web.service"},
+		"a snap":                                        {process: trusttest.Process{Mounts: "own", Root: other}, service: "web.service"},
+		"a container in the service's own cgroup":       {process: trusttest.Process{Mounts: "own", Root: other, Confined: true}, service: "web.service", distrust: "has another root directory than the host"},
+		"a container that has all but its files shared": {process: trusttest.Process{Root: other, Confined: true}, service: "web.service", distrust: "has another root directory than the host"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.process.PID, c.process.Name = 9, "web"
@@ -85,11 +90,28 @@ func TestProgramsThatOnlyRootControls(t *testing.T) {
 	}
 }
 
-func TestRunsAsRoot(t *testing.T) {
-	proc := trusttest.Proc(t, trusttest.Process{PID: 9, Name: "web"}, trusttest.Process{PID: 10, Name: "web", UID: 1000})
-	for pid, want := range map[int]bool{9: true, 10: false, 11: false} {
-		if got := RunsAsRoot(proc, pid); got != want {
-			t.Errorf("RunsAsRoot() of process %d = %t, want %t", pid, got, want)
+// A thread that goes on after the first one has ended hides its namespaces, its root and its program.
+func TestAProcessThatHasEndedIsNotInspected(t *testing.T) {
+	for _, fact := range []string{"ns/mnt", "ns/user", "root", "exe"} {
+		proc := trusttest.Proc(t, trusttest.Process{PID: 9, Name: "web"})
+		if err := os.Remove(filepath.Join(proc, "9", fact)); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := Inspect(proc, 9); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("Inspect() of a process without %s = %+v, %v, want an error", fact, p, err)
+		}
+	}
+}
+
+func TestIsOnHost(t *testing.T) {
+	type process = trusttest.Process
+	other := t.TempDir()
+	proc := trusttest.Proc(t, process{PID: 9, Name: "web"}, process{PID: 10, Name: "web", UID: 1000},
+		process{PID: 12, Name: "monitor", Cgroup: "/machine.slice/libpod-conmon-0.scope"}, process{PID: 13, Name: "snap", Mounts: "own", Root: other},
+		process{PID: 14, Name: "container", Mounts: "own", Root: other, Confined: true}, process{PID: 15, Name: "container", Namespace: "own"})
+	for pid, want := range map[int]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false, 15: false} {
+		if got := IsOnHost(proc, pid); got != want {
+			t.Errorf("IsOnHost() of process %d = %t, want %t", pid, got, want)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
@@ -63,7 +65,11 @@ func hasContainers(pattern string) bool {
 		if err != nil {
 			return false
 		}
-		name, _ := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(id)), "comm"))
-		return strings.HasPrefix(string(name), "conmon")
+		pid, err := strconv.Atoi(strings.TrimSpace(string(id)))
+		if err != nil {
+			return false
+		}
+		name, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+		return strings.HasPrefix(string(name), "conmon") && trust.IsOnHost("/proc", pid)
 	})
 }

@@ -24,12 +24,12 @@ func Living(procRoot string) (map[string]bool, error) {
 		if err != nil {
 			continue
 		}
-		// Users can create cgroups with any name below user.slice, and write any command line. A
-		// process that cannot be read has ended.
+		// Users can create cgroups with any name below user.slice, and write any command line, as
+		// can containers. A process that cannot be read has ended.
 		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cgroup")); err == nil && !bytes.Contains(text, []byte("/user.slice/")) {
 			addIDs(living, text)
 		}
-		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cmdline")); err == nil && trust.RunsAsRoot(procRoot, pid) {
+		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cmdline")); err == nil && trust.IsOnHost(procRoot, pid) {
 			addIDs(living, text)
 		}
 	}

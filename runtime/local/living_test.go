@@ -21,6 +21,7 @@ func TestContainersLiveAsLongAsAProcessOfTheirsDoes(t *testing.T) {
 		"13":  {"cgroup": "0::/web.service/libpod-payload-" + id("d") + "\n"},
 		"14":  {"cmdline": id("e") + "0\x00"},
 		"15":  {"cmdline": "conmon\x00" + id("1") + "\x00", "status": "Uid:\t1000\t1000\t1000\t1000\n"}, // a user's process
+		"17":  {"cmdline": id("3") + "\x00", "status": "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n"}, // root in a container
 		"16":  {"cgroup": "0::/user.slice/user-1000.slice/user@1000.service/" + id("2") + "\n"},
 		"net": {"cmdline": id("f")},
 	} {
@@ -32,6 +33,11 @@ func TestContainersLiveAsLongAsAProcessOfTheirsDoes(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+	for link, target := range map[string]string{"1/root": "/", "12/root": "/", "17/root": t.TempDir()} {
+		if err := os.Symlink(target, filepath.Join(proc, link)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	got, err := local.Living(proc)

@@ -174,5 +174,5 @@ func (r *Runtime) serviceWith(monitor int, id string) string {
 func (r *Runtime) monitors(pid int, id string) bool {
 	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))
 	arguments := strings.Split(string(line), "\x00")
-	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id) && trust.RunsAsRoot(r.procRoot, pid)
+	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id) && trust.IsOnHost(r.procRoot, pid)
 }

@@ -36,6 +36,7 @@ type Policy struct {
 	Interval time.Duration // from one start of a check to the next
 	Timeout  time.Duration // of one run
 	Optional bool          // a missing folder is not a fault
+	User     string        // runs checks that name no user; account.Unprivileged if empty
 }
 
 // Validate returns the faults of a policy. Each is a *field.Error.
@@ -76,7 +77,6 @@ type Program struct {
 	Temporary bool   // a problem is an Event, not a condition
 
 	stamp string // changes with the file
-	as    identity
 }
 
 // Fault says why a file, or all files of the folder, are not run.
@@ -119,7 +119,7 @@ type Check struct {
 
 // ManualCommand returns the command that runs the check manually.
 func (c Check) ManualCommand() string {
-	if c.User == "root" {
+	if c.User == root {
 		return c.Path
 	}
 	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path

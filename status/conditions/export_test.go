@@ -7,7 +7,7 @@ import (
 
 // Execute runs a script as the test's user.
 func Execute(ctx context.Context, path string, timeout time.Duration) (Result, <-chan struct{}) {
-	return execute(ctx, Program{Path: path, Timeout: timeout, User: "test"})
+	return execute(ctx, Program{Path: path, Timeout: timeout, User: "root"})
 }
 
 // SetExecute replaces the function that runs programs.

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/internal/account"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/status"
 )
@@ -120,6 +121,12 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 		r.faults = append(r.faults, notRun(path, err, "make it readable for root"))
 		return
 	}
+	if _, _, err := trust.Program(path, trust.SearchPath(searchPath)); err != nil {
+		if _, refused := errors.AsType[*trust.Error](err); refused { // else its run reports the error
+			r.faults = append(r.faults, notRun(path, err, ""))
+			return
+		}
+	}
 	var h header
 	var found bool
 	var faults []Fault
@@ -145,10 +152,13 @@ func (r *reading) program(name, path string, info fs.FileInfo) {
 		}
 	}
 	p := Program{Path: path, Reason: h.reason, Interval: cmp.Or(h.interval, r.policy.Interval), Timeout: cmp.Or(h.timeout, r.policy.Timeout), Temporary: h.temporary, stamp: stamp}
-	if p.as, err = identityOf(h.user); err != nil {
-		faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("user: %v", err), Fix: "name a user of /etc/passwd, or leave the key out for " + Nobody})
+	if p.User, err = userOf(h.user, cmp.Or(r.policy.User, account.Unprivileged)); err != nil {
+		fix := "name a user of /etc/passwd, or leave the key out"
+		if missing, ok := errors.AsType[*account.Error](err); ok && h.user == "" {
+			fix = missing.Hint
+		}
+		faults = append(faults, Fault{Path: at, Problem: fmt.Sprintf("is not run because of its user: %v", err), Fix: fix})
 	}
-	p.User = p.as.name
 	kind := cmp.Or(h.kind, typeOf(name))
 	if err := status.CheckCustomType(kind); err != nil && h.kind == "" {
 		faults = append(faults, Fault{Path: path, Problem: fmt.Sprintf("cannot derive the condition type from its name: %v", err), Fix: "set `type` in its header"})

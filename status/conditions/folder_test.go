@@ -17,7 +17,7 @@ import (
 )
 
 func policy(folder string) conditions.Policy {
-	return conditions.Policy{Folder: folder, Interval: 30 * time.Second, Timeout: 10 * time.Second}
+	return conditions.Policy{Folder: folder, Interval: 30 * time.Second, Timeout: 10 * time.Second, User: "daemon"} // which every host has
 }
 
 const script = "#!/bin/sh\nexit 0\n"
@@ -120,8 +120,12 @@ func TestWhichFilesAreChecks(t *testing.T) {
 			put(t, f+"/x", script, 0o755)
 			put(t, f+"/x.yaml", "", 0o666)
 		}, faults: []fault{{"x.yaml", "is writable by users other than root"}}},
-		"an unknown key":            {lay: func(t *testing.T, f string) { put(t, f+"/x", header("reason: A", "what: ever"), 0o755) }, faults: []fault{{"x", ":4: what: unknown key"}}},
-		"a user who is not there":   {lay: func(t *testing.T, f string) { put(t, f+"/x", header("user: who-is-not-there"), 0o755) }, faults: []fault{{"x", "user: "}}},
+		"an unknown key":          {lay: func(t *testing.T, f string) { put(t, f+"/x", header("reason: A", "what: ever"), 0o755) }, faults: []fault{{"x", ":4: what: unknown key"}}},
+		"a user who is not there": {lay: func(t *testing.T, f string) { put(t, f+"/x", header("user: who-is-not-there"), 0o755) }, faults: []fault{{"x", "is not run because of its user: "}}},
+		"an interpreter that others may write": {lay: func(t *testing.T, f string) {
+			put(t, filepath.Dir(f)+"/shell", "", 0o757)
+			put(t, f+"/x", "#!"+filepath.Dir(f)+"/shell\n", 0o755)
+		}, faults: []fault{{"x", "/shell is writable by users other than root"}}},
 		"a name that makes no type": {lay: func(t *testing.T, f string) { put(t, f+"/ä", script, 0o755) }, faults: []fault{{"ä", "cannot derive the condition type"}}},
 		"a name of hostler's own":   {lay: func(t *testing.T, f string) { put(t, f+"/shutdown-protected", script, 0o755) }, faults: []fault{{"shutdown-protected", "reports itself"}}},
 		"a type that is no reason":  {lay: func(t *testing.T, f string) { put(t, f+"/x", header("type: example.com/a.b"), 0o755) }, faults: []fault{{"x", `"a.b" is not one word`}}},
@@ -160,6 +164,22 @@ func TestWhichFilesAreChecks(t *testing.T) {
 	}
 }
 
+// Checks of other users than root need the user that the packages create.
+func TestAHostWithoutTheUserOfChecks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("an agent that is not root runs checks as its own user")
+	}
+	folder := t.TempDir()
+	put(t, folder+"/x", script, 0o755)
+	put(t, folder+"/y", header("user: root"), 0o755)
+	p := policy(folder)
+	p.User = "hostler-none"
+	programs, faults := conditions.Read(p)
+	if len(programs) != 1 || len(faults) != 1 || !strings.Contains(faults[0].Problem, `no user "hostler-none" on this host`) || faults[0].Fix == "" {
+		t.Errorf("Read() = %+v, %v, want that x lacks its user", programs, faults)
+	}
+}
+
 func TestDefaultsOfAHeader(t *testing.T) {
 	folder := t.TempDir()
 	put(t, folder+"/disk-failing", script, 0o755)
@@ -168,7 +188,7 @@ func TestDefaultsOfAHeader(t *testing.T) {
 		t.Fatalf("Read() = %+v, %v, want one check", programs, faults)
 	}
 	p := programs[0]
-	who := conditions.Nobody
+	who := "daemon"
 	if os.Geteuid() != 0 {
 		who = fmt.Sprint(os.Geteuid())
 	}

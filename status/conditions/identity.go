@@ -2,89 +2,48 @@ package conditions
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/user"
 	"strconv"
-	"strings"
 	"syscall"
+
+	"hostler.io/hostler/internal/account"
 )
 
-// identity is the user that runs a check.
-type identity struct {
-	name     string
-	switched bool // differs from the agent's user
-	uid, gid uint32
-	groups   string // supplementary groups, separated by commas
-}
+// root is the user whose checks have the rights of the agent.
+const root = "root"
 
-// Nobody is the default user of checks.
-const Nobody = "nobody"
-
-// nobodyID is the ID of Nobody if the host does not define that user.
-const nobodyID = 65534
-
-// identityOf returns the identity of a user. An agent that is not root runs all checks as its own
-// user.
-func identityOf(name string) (identity, error) {
+// userOf returns the user that runs a check. An agent that is not root runs all checks as its own
+// user. name is empty if the check names no user, and fallback is the user of such checks.
+func userOf(name, fallback string) (string, error) {
 	if own := os.Geteuid(); own != 0 {
 		u, err := user.LookupId(strconv.Itoa(own))
 		if name == "" || err == nil && u.Username == name {
-			return identity{name: strconv.Itoa(own)}, nil
+			return strconv.Itoa(own), nil
 		}
-		return identity{}, errors.New("the agent does not run as root and cannot run checks as another user")
+		return "", errors.New("the agent does not run as root and cannot run checks as another user")
 	}
-	if name == "root" {
-		return identity{name: name}, nil
+	if name == "" {
+		name = fallback
 	}
-	wanted := name
-	if wanted == "" {
-		wanted = Nobody
+	if name == root {
+		return name, nil
 	}
-	u, err := user.Lookup(wanted)
-	if _, unknown := errors.AsType[user.UnknownUserError](err); unknown && name == "" {
-		return identity{name: Nobody, switched: true, uid: nobodyID, gid: nobodyID}, nil
-	}
-	if err != nil {
-		return identity{}, fmt.Errorf("no user %q on this host", wanted)
-	}
-	id := identity{name: wanted, switched: true}
-	if id.uid, err = number(u.Uid); err != nil {
-		return identity{}, err
-	}
-	if id.gid, err = number(u.Gid); err != nil {
-		return identity{}, err
-	}
-	if wanted != Nobody {
-		groups, err := u.GroupIds()
-		if err != nil {
-			return identity{}, fmt.Errorf("list groups of user %q: %w", wanted, err)
-		}
-		id.groups = strings.Join(groups, ",")
-	}
-	return id, nil
+	_, err := account.Lookup(name)
+	return name, err
 }
 
-func number(text string) (uint32, error) {
-	n, err := strconv.ParseUint(text, 10, 32)
-	return uint32(n), err
-}
+// isSwitched reports whether a check runs as another user than the agent.
+func (p Program) isSwitched() bool { return os.Geteuid() == 0 && p.User != root }
 
-// credential returns the identity for the kernel, or nil for the agent's own.
-func (i identity) credential() (*syscall.Credential, error) {
-	if !i.switched {
+// credential returns the user of a check for the kernel, or nil for the agent's own.
+func (p Program) credential() (*syscall.Credential, error) {
+	if !p.isSwitched() {
 		return nil, nil
 	}
-	c := &syscall.Credential{Uid: i.uid, Gid: i.gid}
-	for text := range strings.SplitSeq(i.groups, ",") {
-		if text == "" {
-			continue
-		}
-		group, err := number(text)
-		if err != nil {
-			return nil, err
-		}
-		c.Groups = append(c.Groups, group)
+	a, err := account.Lookup(p.User)
+	if err != nil {
+		return nil, err
 	}
-	return c, nil
+	return &syscall.Credential{Uid: a.UID, Gid: a.GID, Groups: a.Groups}, nil
 }

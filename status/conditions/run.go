@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/internal/account"
 	"hostler.io/hostler/internal/oom"
 	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/internal/trust"
@@ -37,7 +38,7 @@ const (
 	// killGrace is how long to wait until a killed check has ended. If a process waits in the
 	// kernel for a disk or a network mount, it ends only when that answers.
 	killGrace = 2*pipeGrace + time.Second
-	// searchPath is the PATH of checks.
+	// searchPath is the PATH of checks, without the folders that users other than root can change.
 	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
@@ -118,12 +119,16 @@ func execute(ctx context.Context, p Program) (r Result, gone <-chan struct{}) {
 
 // start starts a check and waits until it ends.
 func start(p Program, g *group) Result {
-	real, _, err := trust.Path(p.Path) // checked again, because it may have changed since it was read
-	if err != nil {
+	path := trust.SearchPath(searchPath)
+	real, _, err := trust.Program(p.Path, path) // checked again, because it may have changed since it was read
+	if _, refused := errors.AsType[*trust.Error](err); refused {
 		return Result{Answer: status.NotRun, Message: notRun(p.Path, err, "").String()}
 	}
-	credential, err := p.as.credential()
-	if err == nil && p.as.switched {
+	if err != nil {
+		return failed(p, err)
+	}
+	credential, err := p.credential()
+	if err == nil && credential != nil {
 		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
 	if err != nil {
@@ -132,7 +137,7 @@ func start(p Program, g *group) Result {
 	out, complaint := &stream{}, &stream{end: true}
 	cmd := &exec.Cmd{
 		Path: real, Args: []string{p.Path}, Dir: "/",
-		Env:    []string{"PATH=" + searchPath, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
+		Env:    []string{"PATH=" + path, "LANG=C.UTF-8", "HOME=/", "USER=" + p.User, "LOGNAME=" + p.User},
 		Stdout: out, Stderr: complaint, WaitDelay: pipeGrace,
 		// A new session has no terminal. Otherwise a check of another user could type commands into
 		// the terminal of an agent that was started manually (TIOCSTI, ioctl_tty(2)).
@@ -190,8 +195,11 @@ func failed(p Program, err error) Result {
 		why = path.Err
 	}
 	hint := ""
+	missing, lacks := errors.AsType[*account.Error](err)
 	switch {
-	case errors.Is(err, fs.ErrPermission) && p.as.switched:
+	case lacks:
+		hint = "; " + missing.Hint
+	case errors.Is(err, fs.ErrPermission) && p.isSwitched():
 		hint = fmt.Sprintf("; let user %s read and execute it, and enter its folder", p.User)
 	case errors.Is(err, fs.ErrNotExist) && endsAsOnWindows(p.Path):
 		hint = "; its first line ends in a carriage return, which becomes part of the interpreter's name: run sed -i 's/\\r$//' " + p.Path

@@ -159,6 +159,19 @@ func TestWhatOthersMayWriteByNowIsNotRun(t *testing.T) {
 	}
 }
 
+// As root, it would be a way to become root.
+func TestAnInterpreterThatOthersMayWriteIsNotRun(t *testing.T) {
+	folder := t.TempDir()
+	shell, ran := filepath.Join(folder, "shell"), filepath.Join(folder, "ran")
+	put(t, shell, "#!/bin/sh\ntouch "+ran+"\n", 0o757)
+	put(t, folder+"/x", "#!"+shell+"\n", 0o755)
+	got, gone := conditions.Execute(t.Context(), folder+"/x", bound)
+	<-gone
+	if _, err := os.Stat(ran); err == nil || got.Answer != status.NotRun || !strings.Contains(got.Message, shell+" is writable by users other than root") {
+		t.Errorf("execute() = %+v, ran: %v, want it not to be run", got, err == nil)
+	}
+}
+
 func TestChecksThatCannotBeStarted(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"an interpreter that is not there": {"#!/no/such/thing\n", "no such file or directory; the file, or the interpreter"},

@@ -24,9 +24,7 @@ var readers = map[string][]string{
 		"status/conditions/run.go", // the header of a check: trust.Open opens the file that is run
 		"internal/listen/bound.go", // /dev/null, to reserve a descriptor
 	},
-	"os.OpenFile":         {},
-	"exec.Command":        {},
-	"exec.CommandContext": {"runtime/runc/program/program.go"}, // checked with trust.Path
+	"os.OpenFile": {},
 }
 
 // Package trust reads an administrator's configuration: otherwise another user could change it.
@@ -45,6 +43,41 @@ func TestConfiguredFilesAreReadByTrust(t *testing.T) {
 				return true
 			})
 		})
+	}
+}
+
+// A program, its interpreter and the folders of both could have been changed by another user.
+func TestProgramsAreCheckedBeforeTheyRun(t *testing.T) {
+	found := 0
+	for _, folder := range []string{"agent", "controlplane", "gc", "internal", "runtime", "shutdown", "status", "systemd"} {
+		eachFile(t, folder, func(name string, file *ast.File) {
+			runs, checks := "", false
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CompositeLit:
+					if typeName(n.Type) == "exec.Cmd" {
+						runs = "exec.Cmd"
+					}
+				case *ast.SelectorExpr:
+					switch of := typeName(n); of {
+					case "exec.Command", "exec.CommandContext", "os.StartProcess", "syscall.Exec", "unix.Exec":
+						runs = of
+					case "trust.Program", "trust.Command":
+						checks = true
+					}
+				}
+				return true
+			})
+			if runs != "" {
+				found++
+			}
+			if runs != "" && !checks {
+				t.Errorf("%s uses %s without trust.Program or trust.Command", name, runs)
+			}
+		})
+	}
+	if found < 3 {
+		t.Errorf("found %d files that run a program, want those of checks, of runc and of reboots", found)
 	}
 }
 

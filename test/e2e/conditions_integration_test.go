@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -66,6 +67,8 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 	executable(t, in("hiccup"), "# hostler:\n#   temporary: true\n#   reason: Hiccup\necho just now\nexit 1\n", 0o755)
 	executable(t, in("foreign"), "exit 1\n", 0o755)
 	check(t, os.Chown(in("foreign"), 65534, 65534))
+	executable(t, filepath.Join(a.folder, "shell"), "exit 1\n", 0o777)
+	check(t, os.WriteFile(in("interpreted"), []byte("#!"+a.folder+"/shell\n"), 0o755))
 	executable(t, in("vanishes"), "echo here\nexit 1\n", 0o755)
 	a.start()
 
@@ -97,11 +100,11 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 		return len(log) == 1 // and not one for each run
 	})
 
-	for _, part := range []string{in("off") + ": is not run because it is not executable", in("open") + ": is not run because", in("slip") + ":3: intervall: unknown key", in("foreign") + " belongs to user 65534"} {
+	for _, part := range []string{in("off") + ": is not run because it is not executable", in("open") + ": is not run because", in("slip") + ":3: intervall: unknown key", in("foreign") + " belongs to user 65534", in("interpreted") + ": is not run because"} {
 		mentions(t, "hostler status", onOneLine(strings.ReplaceAll(a.prints("status", "-o", "wide"), "\n", " ")), part)
 	}
 	report := a.diagnose()
-	found(t, report, "conditions", doctor.Warn, "off", "chmod 755 "+in("off"), "open", "chown root "+in("open")+" && chmod go-w", "slip:3", "foreign", "hangs", "setpriv --reuid=nobody")
+	found(t, report, "conditions", doctor.Warn, "off", "chmod 755 "+in("off"), "open", "chown root "+in("open")+" && chmod go-w", "slip:3", "foreign", "chown root "+a.folder+"/shell && chmod go-w", "hangs", "setpriv --reuid=hostler-exec")
 	names := metricNames(t, a.onSocket(), "http://hostler/metrics")
 	for _, label := range []string{`Fine",result="passed"`, `Problem",result="problem"`, `Unknown",result="unknown"`, `Hangs",result="timeout"`} {
 		if names[`hostler_condition_checks_total{condition="hostler.io/`+label+`}`] == "" {
@@ -136,18 +139,20 @@ func TestAChecksPrivileges(t *testing.T) {
 	a, folder := withConditions(t)
 	// A shell opens its script as descriptor 10 or 255.
 	const report = `echo "$(id -u) $(id -g) [$(id -G)] $(sed -n 's/^\(CapPrm\|CapEff\|CapAmb\|NoNewPrivs\):\t//p' /proc/self/status | tr '\n' ' ')$(ls /proc/self/fd | grep -vx '10\|255' | tr '\n' ' ')"` + "\n"
-	executable(t, filepath.Join(folder, "nobody"), report, 0o755)
+	executable(t, filepath.Join(folder, "unprivileged"), report, 0o755)
 	executable(t, filepath.Join(folder, "root"), "# hostler:\n#   user: root\n"+report, 0o755)
 	executable(t, filepath.Join(folder, "closed"), report, 0o700)
 	a.start()
 	// ls opens its folder in addition to the three standard descriptors.
 	const none, fds = "0000000000000000", "0 1 2 3"
 	s := a.await("both have said who they are", func(s api.Status) bool {
-		return says(s, "Nobody", "False", "CheckPassed", "") && says(s, "Root", "False", "CheckPassed", "")
+		return says(s, "Unprivileged", "False", "CheckPassed", "") && says(s, "Root", "False", "CheckPassed", "")
 	})
-	want := "65534 65534 [65534] " + none + " " + none + " " + none + " 1 " + fds
-	if m := condition(s, "hostler.io/Nobody").Message; m != want {
-		t.Errorf("as nobody: %s, want %s", m, want)
+	own, err := user.Lookup("hostler-exec")
+	check(t, err)
+	want := own.Uid + " " + own.Gid + " [" + own.Gid + "] " + none + " " + none + " " + none + " 1 " + fds
+	if m := condition(s, "hostler.io/Unprivileged").Message; m != want {
+		t.Errorf("as hostler-exec: %s, want %s", m, want)
 	}
 	all := fmt.Sprintf("%016x", capabilities(t))
 	want = "0 0 [0] " + all + " " + all + " " + none + " 1 " + fds
@@ -155,7 +160,7 @@ func TestAChecksPrivileges(t *testing.T) {
 		t.Errorf("as root: %s, want %s, the capabilities that hostler.service leaves", m, want)
 	}
 	a.await("a file without read permission is reported", func(s api.Status) bool {
-		return says(s, "Closed", "Unknown", "CheckNotRun", "permission denied; let user nobody read and execute it")
+		return says(s, "Closed", "Unknown", "CheckNotRun", "permission denied; let user hostler-exec read and execute it")
 	})
 	a.stop()
 }

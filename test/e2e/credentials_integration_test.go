@@ -90,7 +90,7 @@ echo asked >>%s
 if [ -e %s ]; then echo $$ >%s; exec sleep 86400; fi
 echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"secret","expirationTimestamp":"'"$(date -u -d @$(($(date +%%s) + 2)) +%%Y-%%m-%%dT%%H:%%M:%%SZ)"'"}}'
 `, asked, hang, pid), 0o755))
-	check(t, os.Chmod(filepath.Dir(folder), 0o755)) // the plugin runs as nobody
+	check(t, os.Chmod(filepath.Dir(folder), 0o755)) // the plugin runs as hostler-exec
 	for _, file := range []string{asked, pid} {
 		check(t, os.WriteFile(file, nil, 0o666))
 		check(t, os.Chmod(file, 0o666))

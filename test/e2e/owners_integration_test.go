@@ -31,11 +31,22 @@ func kubelet(t testing.TB) *exec.Cmd {
 // kubeletOf is kubelet as another user.
 func kubeletOf(t testing.TB, uid uint32) *exec.Cmd {
 	t.Helper()
+	return kubeletBy(t, &exec.Cmd{SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid}}})
+}
+
+// kubeletBy is kubelet, executed by the command.
+func kubeletBy(t testing.TB, cmd *exec.Cmd) *exec.Cmd {
+	t.Helper()
 	program, err := os.ReadFile(lab.In(t).Tools.Busybox.Path)
 	check(t, err)
 	path := filepath.Join(lab.Dir, "kubelet")
 	check(t, os.WriteFile(path, program, 0o755))
-	cmd := &exec.Cmd{Path: path, Args: []string{"sleep", "86400"}, SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid}}}
+	if cmd.Path == "" {
+		cmd.Path, cmd.Args = path, []string{"sleep"}
+	} else {
+		cmd.Args = append(cmd.Args, path, "sleep")
+	}
+	cmd.Args = append(cmd.Args, "86400")
 	check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may be dead already
@@ -187,6 +198,25 @@ func TestAUsersProcessThatIsNamedKubeletGetsNoJob(t *testing.T) {
 		t.Errorf("owners = %+v, want all jobs hostler's", s.Owners)
 	}
 	found(t, a.diagnose(), "kubelet", doctor.Warn, "is ignored: it runs as user 65534")
+	a.stop()
+}
+
+// A container can share the host's processes, and be in the cgroup of a service, such as with podman
+// run --pid=host --cgroups=disabled.
+func TestAContainersProcessThatIsNamedKubeletGetsNoJob(t *testing.T) {
+	logind(t)
+	cmd := kubeletBy(t, exec.Command("unshare", "--mount", "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", "bash", "-c", `exec -a "$1" "$0" "$2"`))
+	eventually(t, "the process has its name", func() bool {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
+		check(t, err)
+		return string(name) == "kubelet\n"
+	})
+	a := startAgent(t, "")
+	s := a.awaitGuard(shutdown.Armed)
+	if !owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC") {
+		t.Errorf("owners = %+v, want all jobs hostler's", s.Owners)
+	}
+	found(t, a.diagnose(), "kubelet", doctor.Warn, "is ignored: it has no CAP_SYS_ADMIN")
 	a.stop()
 }
 

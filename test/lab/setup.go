@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -215,6 +216,9 @@ func setUpEtc() error {
 	if err := errors.Join(os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644)); err != nil {
 		return err
 	}
+	if err := addUser("hostler-exec", 64990); err != nil { // as the packages do
+		return err
+	}
 	id, err := os.ReadFile("/etc/machine-id")
 	if err == nil && len(strings.TrimSpace(string(id))) == 32 {
 		return nil
@@ -224,6 +228,23 @@ func setUpEtc() error {
 		return err
 	}
 	return os.WriteFile("/etc/machine-id", []byte(hex.EncodeToString(random)+"\n"), 0o444)
+}
+
+// addUser adds a user with a group of the same name and ID, unless the host has it.
+func addUser(name string, id int) error {
+	if _, err := user.Lookup(name); err == nil {
+		return nil
+	}
+	for file, line := range map[string]string{"/etc/passwd": "%s:x:%d:%[2]d::/:/usr/sbin/nologin\n", "/etc/group": "%s:x:%d:\n"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, fmt.Appendf(text, line, name, id), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setUpNetwork enables loopback and one interface with an address and a default route. Kernels

@@ -25,7 +25,7 @@ func TestAPackageComesAndGoes(t *testing.T) {
 		o.Bare = true
 		h := &packaged{t: t, Machine: machine.Boot(t, o)}
 		h.Deploy(machine.Pod{Name: "web", Critical: true})
-		h.Run("groupdel hostler") // which other machines have from their root
+		h.Run("groupdel hostler && userdel hostler-exec") // which other machines have from their root
 		before := h.traces()
 		h.Run("mkdir /mnt/before /mnt/after && mount -t tmpfs tmpfs /mnt/before")
 
@@ -127,7 +127,7 @@ func (h *packaged) traces() string {
 	h.t.Helper()
 	return h.Run(`find /etc /usr -xdev \( -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort | sha256sum
 		find /var /run /tmp /srv -xdev \( -path '/var/lib/hostler-work*' -o -path '/run/systemd/units/*' \) -prune -o -name '*hostler*' -print | sort
-		getent group hostler; systemctl list-units --all --no-legend 'hostler*'; true`)
+		getent group hostler hostler-exec; getent passwd hostler-exec; systemctl list-units --all --no-legend 'hostler*'; true`)
 }
 
 // restarted restarts the agent more often than systemd allows a service by default: it must start
@@ -188,20 +188,20 @@ func (h *packaged) seesMounts() {
 	}
 }
 
-// runsChecks lets the agent run a check as nobody, and one as root, which inspect processes. When
+// runsChecks lets the agent run a check as hostler-exec, and one as root, which inspect processes. When
 // memory runs out, the kernel must kill them before the agent. In a container, systemd may not be
 // allowed to protect the agent.
 func (h *packaged) runsChecks() {
 	h.t.Helper()
 	const folder = "/etc/hostler/conditions.d/"
 	const unprotected = "until [ \"$(cat /proc/$$/oom_score_adj)\" = 0 ]; do sleep 0.1; done\n"
-	h.Write(folder+"as-nobody", "#!/bin/sh\n# hostler:\n#   interval: 1s\n"+unprotected+"[ \"$(id -un)\" = nobody ] && grep -q systemd /proc/1/comm && exit 1\n")
+	h.Write(folder+"as-user", "#!/bin/sh\n# hostler:\n#   interval: 1s\n"+unprotected+"[ \"$(id -un)\" = hostler-exec ] && grep -q systemd /proc/1/comm && exit 1\n")
 	h.Write(folder+"as-root", "#!/bin/sh\n# hostler:\n#   interval: 1s\n#   user: root\n"+unprotected+"readlink /proc/1/exe >/dev/null && exit 1\n")
 	h.Run("chmod 755 " + folder + "*")
 	if score := h.Run("cat /proc/" + agentPID(h.Machine) + "/oom_score_adj"); bed() == machine.VM && score != "-900\n" {
 		h.t.Errorf("oom_score_adj of the agent = %q, want -900", score)
 	}
-	for _, kind := range []corev1.NodeConditionType{"hostler.io/AsNobody", "hostler.io/AsRoot"} {
+	for _, kind := range []corev1.NodeConditionType{"hostler.io/AsUser", "hostler.io/AsRoot"} {
 		awaitCondition(h.t, h.Machine, "its check has run", kind, corev1.ConditionTrue)
 	}
 	h.Run("rm " + folder + "*")

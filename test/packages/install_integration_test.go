@@ -33,6 +33,7 @@ func TestAFirstInstallation(t *testing.T) {
 		step version; hostler version
 		step configuration; hostler config check
 		step group; getent group hostler | cut -d: -f1
+		step user; getent passwd hostler-exec | cut -d: -f1,6,7; id -Gn hostler-exec; [ "$(id -u hostler-exec)" -lt 1000 ] && echo system
 		step enabled; readlink /etc/systemd/system/multi-user.target.wants/hostler.service
 		step manual; man -w hostler hostler-gc-plan hostler.yaml; whatis --long hostler-drain hostler.yaml
 		step verified; dpkg --verify hostler
@@ -42,6 +43,7 @@ func TestAFirstInstallation(t *testing.T) {
 		"version":       "hostler 0.1.0-dev.42+g0123456789ab\n",
 		"configuration": "/etc/hostler/hostler.yaml: ok\n",
 		"group":         "hostler\n",
+		"user":          "hostler-exec:/:/usr/sbin/nologin\nhostler-exec\nsystem\n",
 		"enabled":       "/usr/lib/systemd/system/hostler.service\n",
 		"verified":      "",
 		"unit":          "",
@@ -137,7 +139,7 @@ func TestAnUpgradeWhoseConfigurationBothSidesHaveChanged(t *testing.T) {
 
 func TestAPurgeLeavesNothing(t *testing.T) {
 	got := steps(t, `
-		everything() { find / -xdev \( -path /packages -o -path /proc -o -path /dev -o -path '/var/lib/dpkg/*' -o -path '/var/log/*' -o -path '/var/cache/*' -o -path '/tmp/*' -o -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort; cat /etc/group; }
+		everything() { find / -xdev \( -path /packages -o -path /proc -o -path /dev -o -path '/var/lib/dpkg/*' -o -path '/var/log/*' -o -path '/var/cache/*' -o -path '/tmp/*' -o -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort; cat /etc/group /etc/passwd; }
 		mkdir /run/systemd
 		everything >/tmp/before
 		deb >/dev/null

@@ -22,12 +22,12 @@ func TestAnRpmComesAndGoes(t *testing.T) {
 	really := steps(t, rpms+`
 		everything() { find /etc /usr /var/lib /run -xdev \( -path '/var/lib/rpm*' -o -path '/etc/*-' -o -name .pwd.lock \) -prune -o -print | sort; }
 		everything >/tmp/before
-		step install; rpm --install $this >/dev/null; getent group hostler | cut -d: -f1; rpm --verify hostler
+		step install; rpm --install $this >/dev/null; getent group hostler | cut -d: -f1; id -Gn hostler-exec; rpm --verify hostler
 		rpm --erase hostler >/dev/null
 		everything >/tmp/after
 		step left; diff /tmp/before /tmp/after || true
 	`)
-	for part, want := range map[string]string{"install": "hostler\n", "left": ""} {
+	for part, want := range map[string]string{"install": "hostler\nhostler-exec\n", "left": ""} {
 		if really[part] != want {
 			t.Errorf("%s says\n%s\nwant\n%s", part, really[part], want)
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -26,18 +27,15 @@ const (
 
 // Find returns the path of a program from PATH.
 func Find(name string) (string, error) {
-	path, err := exec.LookPath(name)
+	path, err := trust.Command(name, searchPath())
 	if err != nil {
-		return "", fmt.Errorf("find %s: it is not in PATH", name)
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		return "", err
-	}
-	if _, _, err := trust.Path(path); err != nil {
 		return "", fmt.Errorf("find %s: %w", name, err)
 	}
 	return path, nil
 }
+
+// searchPath returns the PATH of the programs: hostler's.
+func searchPath() string { return trust.SearchPath(os.Getenv("PATH")) }
 
 // Version returns the version that a program prints, such as "1.1.5+ds1".
 func Version(ctx context.Context, path string) (string, error) {
@@ -68,8 +66,12 @@ func Delete(ctx context.Context, path, root, id string) error {
 
 // run runs a program until ctx ends, and returns its output. The error includes the error output.
 func run(ctx context.Context, path string, args ...string) (string, error) {
+	if _, _, err := trust.Program(path, searchPath()); err != nil { // it may have changed since it was found
+		return "", err
+	}
 	var out, complaint head
 	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "PATH="+searchPath())
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = "/", &out, &complaint, pipeGrace
 	err := cmd.Start()
 	if err == nil {

@@ -47,6 +47,7 @@ rm -r "$1/kernel"
 // rootScript runs inside a new root.
 const rootScript = `set -eu
 groupadd --system hostler
+useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin hostler-exec
 passwd -d root >/dev/null
 # dpkg could leave them out, but mmdebstrap needs Python then.
 rm -rf /usr/share/doc /usr/share/man /usr/share/locale

@@ -1,0 +1,29 @@
+package reboot_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler.io/hostler/agent/reboot"
+)
+
+func TestACommandThatOthersCanChangeIsNotRun(t *testing.T) {
+	folder := t.TempDir()
+	shell, ran := filepath.Join(folder, "shell"), filepath.Join(folder, "ran")
+	if err := errors.Join(os.WriteFile(shell, []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o755), os.WriteFile(folder+"/down", []byte("#!"+shell+"\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := reboot.Run(t.Context(), []string{folder + "/down", "now"}); err != nil {
+		t.Fatalf("Run() = %v", err)
+	}
+	if err := errors.Join(os.Remove(ran), os.Chmod(shell, 0o757)); err != nil {
+		t.Fatal(err)
+	}
+	err := reboot.Run(t.Context(), []string{folder + "/down", "now"})
+	if _, missing := os.Stat(ran); missing == nil || err == nil || !strings.Contains(err.Error(), shell+" is writable by users other than root") || !strings.Contains(err.Error(), "check its content") {
+		t.Errorf("Run() = %v, ran: %v, want the command not to be run", err, missing == nil)
+	}
+}
