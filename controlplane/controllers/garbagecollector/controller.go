@@ -124,7 +124,7 @@ func (c *Controller) decide(now time.Time) ([]Step, time.Time, error) {
 	c.mu.Lock()
 	c.waited = waited
 	c.mu.Unlock()
-	if c.OnRefused != nil && c.leads.Load() {
+	if c.OnRefused != nil && c.leads.Load() && waited == nil { // an owner may be known once all is listed
 		for _, r := range c.graph.takeRefusals() {
 			c.OnRefused(r)
 		}
