@@ -193,6 +193,9 @@ func catalogue(e engine) []drawn {
 		by := time.Duration(1+r.IntN(600)) * []time.Duration{time.Second, time.Minute}[r.IntN(2)] * time.Duration(1-2*r.IntN(2))
 		return append(wanted(p, r, 2), fault{clockStepped, p.anyHost(r), by.String(), between(r, 0, time.Minute), between(r, time.Minute, 5*time.Minute)})
 	})
+	all = append(all, func(p plan, r *rand.Rand) []fault {
+		return append(wanted(p, r, 2), fault{memberLags, anyProcess(p, r), between(r, 2*time.Second, 20*time.Second).String(), 0, between(r, time.Minute, 4*time.Minute)})
+	})
 	for range 2 {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			return append(wanted(p, r, 1), fault{hostIsHostile, p.anyHost(r), "", between(r, 0, 30*time.Second), between(r, time.Minute, 4*time.Minute)})
