@@ -206,6 +206,15 @@ func catalogue(e engine) []drawn {
 		func(p plan, r *rand.Rand) []fault {
 			return append(wanted(p, r, 2), fault{memberLags, anyProcess(p, r), between(r, 2*time.Second, 20*time.Second).String(), 0, between(r, time.Minute, 4*time.Minute)})
 		},
+		func(p plan, r *rand.Rand) []fault { // a host that is cut off drains itself; its agent may start again meanwhile
+			host := p.anyHost(r)
+			all := []fault{{cut, host, how(r), 0, between(r, 30*time.Second, 4*time.Minute)}}
+			for range r.IntN(3) {
+				from := between(r, 0, 4*time.Minute)
+				all = append(all, fault{[]kind{agentDies, suspended, diskFull}[r.IntN(3)], host, "", from, from + between(r, time.Second, 90*time.Second)})
+			}
+			return all
+		},
 	)
 	for range 2 {
 		all = append(all, func(p plan, r *rand.Rand) []fault {

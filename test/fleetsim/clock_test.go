@@ -148,8 +148,9 @@ func (w *world) setClock(name string, by time.Duration) {
 func (d *disk) shift(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.reboot = shift(d.reboot, by)
-	for key, value := range d.values {
-		d.values[key] = shift(value, by)
+	for _, values := range []map[string][]byte{d.files, d.values} {
+		for key, value := range values {
+			values[key] = shift(value, by)
+		}
 	}
 }
