@@ -241,9 +241,10 @@ func (t *truth) restored(w *world) {
 			w.store.Remove(store.Leases, h.name)
 			continue
 		}
-		if err == nil {
-			node := o.(*corev1.Node)
-			t.record(h.name, node)
+		if err != nil { // nobody knows whether it reboots
+			t.forced(h.name)
+			continue
 		}
+		t.record(h.name, o.(*corev1.Node))
 	}
 }
