@@ -47,6 +47,7 @@ const (
 	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
 	hostIsHostile kind = "host is hostile"         // it writes anything; at the end, it is installed again, and its Node deleted
 	leasesEnded   kind = "store ends all Leases"   // as a member of etcd that led, was suspended and continues
+	budgetForbids kind = "budget forbids"          // the pods of a host may not be evicted
 	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
@@ -114,6 +115,11 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.storage.restored = w.store.Snapshot() }, nil
 	case storeReset:
 		return w.restore, nil
+	case budgetForbids:
+		return func() { w.storage.forbidden[f.On] = true }, func() {
+			w.storage.forbidden[f.On] = false
+			w.storage.permitted = time.Now()
+		}
 	case leasesEnded:
 		return func() {
 			w.storage.ended = time.Now()
@@ -271,7 +277,7 @@ func (w *world) obstacle(r memory.Request) error {
 
 func writes(c memory.Call) bool {
 	switch c {
-	case memory.Create, memory.Update, memory.Delete, memory.Elect, memory.Set:
+	case memory.Create, memory.Update, memory.Delete, memory.Evict, memory.Elect, memory.Set:
 		return true
 	}
 	return false

@@ -120,7 +120,7 @@ func (r rebooter) Uncordon(ctx context.Context) error {
 }
 
 // EmptiedByServer implements reboot.Host.
-func (rebooter) EmptiedByServer() bool { return false }
+func (r rebooter) EmptiedByServer() bool { return r.a.h.w.plan.Kubelets }
 
 // HasNode implements reboot.Host.
 func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }

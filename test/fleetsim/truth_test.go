@@ -12,6 +12,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/controlplane/store/memory"
 )
@@ -164,6 +165,10 @@ func (t *truth) node(q *request, name string, before, after []byte, byServer boo
 // pod checks a write of a pod by a server.
 func (t *truth) pod(q *request, before, after []byte) {
 	was, is := decodePod(before), decodePod(after)
+	if was != nil && q.Term.Controller == reboots.Name {
+		t.emptied(q, was)
+		return
+	}
 	if was == nil || is == nil || was.DeletionTimestamp != nil || is.DeletionTimestamp == nil {
 		return
 	}
@@ -175,6 +180,19 @@ func (t *truth) pod(q *request, before, after []byte) {
 	if !f.ready.IsZero() && q.asked.Sub(f.ready) > slack && !renewed.IsZero() {
 		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Node is Ready for %v, and whose Lease was renewed %v before",
 			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(f.ready).Round(time.Millisecond), q.asked.Sub(renewed).Round(time.Millisecond))
+	}
+}
+
+// emptied checks a server that evicts a pod so that its host can reboot.
+func (t *truth) emptied(q *request, pod *corev1.Pod) {
+	if t.w.forbids(pod.Name) != "" {
+		t.w.fail("no pod is evicted while its budget forbids that", "%s evicted pod %s by %s", q.of.name, pod.Name, q.Call)
+	}
+	h := t.w.host(pod.Spec.NodeName)
+	_, holds := t.slots.holders[h.name]
+	r := h.agent.reboot.Report().Request
+	if now := r != nil && r.Now; !holds && !now && !t.of(h.name).hostile && time.Since(t.slots.lost[h.name]) > notice {
+		t.w.fail("no pod is evicted for a reboot without a slot", "%s evicted pod %s, and %s has no slot", q.of.name, pod.Name, h.name)
 	}
 }
 
