@@ -126,8 +126,9 @@ func (o *soakTruth) node(path string, value []byte, written bool) {
 	if !strings.HasPrefix(path, "nodes/") || json.Unmarshal(value, node) != nil {
 		return // another object, or a deletion
 	}
-	c := condition(api.Status{Node: node}, corev1.NodeReady) // at its start, an agent itself writes Unknown, with another reason
-	is, at := c.Status == corev1.ConditionUnknown && strings.HasPrefix(c.Reason, "NodeStatus"), c.LastTransitionTime.Time // the watch may be late
+	// At its start, an agent itself writes Unknown, with another reason. The watch may be late, so the write has its own time.
+	c := condition(api.Status{Node: node}, corev1.NodeReady)
+	is, at := c.Status == corev1.ConditionUnknown && strings.HasPrefix(c.Reason, "NodeStatus"), c.LastTransitionTime.Time
 	for _, t := range node.Spec.Taints {
 		if t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute && t.TimeAdded != nil && !is {
 			is, at = true, t.TimeAdded.Time
