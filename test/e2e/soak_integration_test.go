@@ -23,7 +23,7 @@ const (
 	soakSlots   = 3
 	// soakPace is that of a default fleet.
 	soakPace = "lease: {duration: 40s, renewInterval: 10s}\nstatus: {updateInterval: 10s}\n"
-	soakRule = "nodeLifecycle: {evictionRate: 1}\nreboots: {groups: {default: {slots: 3, maxUnavailable: 20%}}}\ncontrollers: [node-lifecycle, eviction, garbage-collector, heartbeats, reboots]\n"
+	soakRule = "nodeLifecycle: {evictionRate: 1}\nreboots: {groups: {default: {slots: 3, oneZoneAtATime: true, maxUnavailable: 10%}}}\ncontrollers: [node-lifecycle, eviction, garbage-collector, heartbeats, reboots]\n"
 	// soakQuota is small, so that a fault can fill it.
 	soakQuota = "--quota-backend-bytes=67108864"
 )
@@ -92,7 +92,7 @@ func TestSoak(t *testing.T) {
 	}
 	for i := range soakHosts {
 		l, name := s.newLink(), fmt.Sprintf("h%02d", i+1)
-		settings := fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s]}}\nnode: {name: %s}\n%s", l.endpoints(), name, soakPace)
+		settings := fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s]}}\nnode: {name: %s, labels: {topology.kubernetes.io/zone: %s}}\n%s", l.endpoints(), name, soakZone(name), soakPace)
 		s.hosts = append(s.hosts, &soakHost{rebooter: newRebooter(t, name, settings), link: l})
 	}
 	s.recovered("the fleet is up")
@@ -328,7 +328,7 @@ func (s *soak) release() {
 func (s *soak) recovered(what string) {
 	s.t.Helper()
 	why := ""
-	for deadline := time.Now().Add(3 * patience); ; time.Sleep(time.Second) {
+	for deadline := time.Now().Add(6 * patience); ; time.Sleep(time.Second) {
 		s.boots()
 		if why = s.truth.unwell(s.hosts); why == "" {
 			s.t.Log(what)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 
@@ -41,6 +43,7 @@ type soakTruth struct {
 	deaths   int                  // Nodes that became Unknown
 	expected int                  // of them, those of hosts that were down long enough to be surely noticed
 	reread   chan struct{}        // ends the watch, which lists again
+	stored   soakStored
 }
 
 // observeSoak observes until the test ends.
@@ -48,7 +51,7 @@ func observeSoak(s *soak) *soakTruth {
 	client, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 5 * time.Second})
 	check(s.t, err)
 	o := &soakTruth{
-		t: s.t, client: client, isDown: map[string]time.Time{}, amid: map[string]bool{}, unknown: map[string]bool{}, reread: make(chan struct{}, 1),
+		t: s.t, client: client, isDown: map[string]time.Time{}, amid: map[string]bool{}, unknown: map[string]bool{}, reread: make(chan struct{}, 1), stored: newSoakStored(s.t),
 		hosts: func(name string) *soakHost {
 			if i := slices.IndexFunc(s.hosts, func(h *soakHost) bool { return h.name == name }); i >= 0 {
 				return s.hosts[i]
@@ -59,6 +62,7 @@ func observeSoak(s *soak) *soakTruth {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { o.run(ctx) })
+	running.Go(func() { o.tend(ctx) })
 	s.t.Cleanup(func() {
 		cancel()
 		running.Wait()
@@ -67,18 +71,16 @@ func observeSoak(s *soak) *soakTruth {
 	return o
 }
 
-// run lists and watches Nodes until ctx ends.
+// run lists and watches the fleet until ctx ends.
 func (o *soakTruth) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		watching, cancel := context.WithCancel(ctx)
-		list, err := o.client.Get(watching, "/hostler/nodes/", clientv3.WithPrefix())
+		list, err := o.client.Get(watching, soakPrefix, clientv3.WithPrefix())
 		if err != nil {
 			time.Sleep(time.Second)
 		} else {
-			for _, kv := range list.Kvs {
-				o.node(kv.Value, false) // a restored store has Nodes that were Unknown at the time of the backup
-			}
-			watch := o.client.Watch(watching, "/hostler/nodes/", clientv3.WithPrefix(), clientv3.WithRev(list.Header.Revision+1))
+			o.list(list.Kvs) // a restored store has Nodes that were Unknown at the time of the backup
+			watch := o.client.Watch(watching, soakPrefix, clientv3.WithPrefix(), clientv3.WithRev(list.Header.Revision+1))
 			for again := false; !again; {
 				select {
 				case <-o.reread:
@@ -86,7 +88,7 @@ func (o *soakTruth) run(ctx context.Context) {
 				case response, open := <-watch:
 					again = !open || response.Err() != nil
 					for _, e := range response.Events {
-						o.node(e.Kv.Value, true)
+						o.change(strings.TrimPrefix(string(e.Kv.Key), soakPrefix), e.Kv.Value)
 					}
 				}
 			}
@@ -95,24 +97,49 @@ func (o *soakTruth) run(ctx context.Context) {
 	}
 }
 
-// node takes a Node. written reports whether it was stored just now.
-func (o *soakTruth) node(value []byte, written bool) {
-	node := &corev1.Node{}
-	if json.Unmarshal(value, node) != nil {
-		return // a deletion
-	}
-	c := condition(api.Status{Node: node}, corev1.NodeReady) // at its start, an agent itself writes Unknown, with another reason
-	is := c.Status == corev1.ConditionUnknown && strings.HasPrefix(c.Reason, "NodeStatus") || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
-	})
+// list takes all that is stored.
+func (o *soakTruth) list(all []*mvccpb.KeyValue) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.stored.restart()
+	for _, kv := range all {
+		path := strings.TrimPrefix(string(kv.Key), soakPrefix)
+		o.stored.take(path, kv.Value)
+		o.node(path, kv.Value, false)
+	}
+}
+
+// change takes what was written just now; no value for a deletion.
+func (o *soakTruth) change(path string, value []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.judging {
+		o.stored.check(path, value)
+	}
+	o.stored.take(path, value)
+	o.node(path, value, true)
+}
+
+// node takes a Node. written reports whether it was stored just now. The caller holds mu.
+func (o *soakTruth) node(path string, value []byte, written bool) {
+	node := &corev1.Node{}
+	if !strings.HasPrefix(path, "nodes/") || json.Unmarshal(value, node) != nil {
+		return // another object, or a deletion
+	}
+	// At its start, an agent itself writes Unknown, with another reason. The watch may be late, so the write has its own time.
+	c := condition(api.Status{Node: node}, corev1.NodeReady)
+	is, at := c.Status == corev1.ConditionUnknown && strings.HasPrefix(c.Reason, "NodeStatus"), c.LastTransitionTime.Time
+	for _, t := range node.Spec.Taints {
+		if t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute && t.TimeAdded != nil && !is {
+			is, at = true, t.TimeAdded.Time
+		}
+	}
 	was := o.unknown[node.Name]
 	if o.unknown[node.Name] = is; was || !is || !written || !o.judging {
 		return
 	}
 	o.deaths++
-	go o.judge(node.Name, time.Now())
+	go o.judge(node.Name, at)
 }
 
 // judge fails if the host had renewed its Lease shortly before a moment.
@@ -206,6 +233,9 @@ func (o *soakTruth) shaken() {
 // restored records that the store went back to an earlier state.
 func (o *soakTruth) restored() {
 	o.shaken()
+	o.mu.Lock()
+	o.stored.restored = true
+	o.mu.Unlock()
 	select {
 	case o.reread <- struct{}{}:
 	default:
@@ -247,7 +277,9 @@ func (o *soakTruth) unwell(hosts []*soakHost) string {
 	if err != nil || len(record.Holders)+len(record.Waiting) > 0 {
 		return fmt.Sprintf("slots are held or waited for: %v %+v", err, record.State)
 	}
-	return ""
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stored.left()
 }
 
 // summarize prints what was seen.
@@ -256,6 +288,9 @@ func (o *soakTruth) summarize(t *testing.T) {
 	defer o.mu.Unlock()
 	t.Logf("%4d Nodes became Unknown; %d hosts were away so long that this was certain", o.deaths, o.expected)
 	t.Logf("%4d hosts at most rebooted at once, of %d slots", o.most, soakSlots)
+	for _, what := range slices.Sorted(maps.Keys(o.stored.counts)) {
+		t.Logf("%4d %s", o.stored.counts[what], what)
+	}
 }
 
 // link connects one process with all members of etcd. A link that is cut carries nothing, and closes nothing.

@@ -189,10 +189,33 @@ func catalogue(e engine) []drawn {
 			},
 		)
 	}
-	all = append(all, func(p plan, r *rand.Rand) []fault { // for minutes or hours; a server would take each stored time for a new one
-		by := time.Duration(1+r.IntN(600)) * []time.Duration{time.Second, time.Minute}[r.IntN(2)] * time.Duration(1-2*r.IntN(2))
-		return append(wanted(p, r, 2), fault{clockStepped, p.anyHost(r), by.String(), between(r, 0, time.Minute), between(r, time.Minute, 5*time.Minute)})
-	})
+	all = append(all,
+		func(p plan, r *rand.Rand) []fault {
+			return append(wanted(p, r, 2), clockFault(r, p.anyHost(r)))
+		},
+		func(p plan, r *rand.Rand) []fault { // hosts of a zone die while the clocks of the servers are wrong, and when they are right again
+			i, step := r.IntN(p.Hosts), clockFault(r, "")
+			all := append(wanted(p, r, 2),
+				fault{hostDies, hostName(i), "", 0, between(r, 2*time.Minute, 4*time.Minute)},
+				fault{hostDies, hostName((i + 2) % p.Hosts), forGood, between(r, 150*time.Second, 4*time.Minute), 5 * time.Minute})
+			for i := range p.Servers {
+				all = append(all, fault{clockStepped, serverName(i), step.What, between(r, 0, 30*time.Second), between(r, 90*time.Second, 150*time.Second)})
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			return append(wanted(p, r, 2), fault{memberLags, anyProcess(p, r), between(r, 2*time.Second, 20*time.Second).String(), 0, between(r, time.Minute, 4*time.Minute)})
+		},
+		func(p plan, r *rand.Rand) []fault { // a host that is cut off drains itself; its agent may start again meanwhile
+			host := p.anyHost(r)
+			all := []fault{{cut, host, how(r), 0, between(r, 30*time.Second, 4*time.Minute)}}
+			for range r.IntN(3) {
+				from := between(r, 0, 4*time.Minute)
+				all = append(all, fault{[]kind{agentDies, suspended, diskFull}[r.IntN(3)], host, "", from, from + between(r, time.Second, 90*time.Second)})
+			}
+			return all
+		},
+	)
 	for range 2 {
 		all = append(all, func(p plan, r *rand.Rand) []fault {
 			return append(wanted(p, r, 1), fault{hostIsHostile, p.anyHost(r), "", between(r, 0, 30*time.Second), between(r, time.Minute, 4*time.Minute)})
@@ -212,6 +235,12 @@ func catalogue(e engine) []drawn {
 		})
 	}
 	return append(all, aimed(e)...)
+}
+
+// clockFault steps the clock of a machine by seconds, minutes or hours.
+func clockFault(r *rand.Rand, machine string) fault {
+	by := time.Duration(1+r.IntN(600)) * []time.Duration{time.Second, time.Minute}[r.IntN(2)] * time.Duration(1-2*r.IntN(2))
+	return fault{clockStepped, machine, by.String(), between(r, 0, time.Minute), between(r, time.Minute, 5*time.Minute)}
 }
 
 // wanted makes some hosts want to reboot, at least so many.

@@ -129,13 +129,18 @@ func (s hostStore) List(ctx context.Context, kind objects.Kind, node, page strin
 }
 
 // setClock moves the clock of a machine. What its processes have read before is read again, and what a host has on its
-// disk has the old times.
+// disk has the old times. A server starts again, because it would take each time that it reads again for a new one.
 func (w *world) setClock(name string, by time.Duration) {
 	p := w.network(name)
 	p.clock.ahead.Add(int64(by))
-	if h := w.host(name); h != nil {
-		h.disk.shift(-by)
+	if s := w.server(name); s != nil {
+		if p.ctx.Err() == nil {
+			p.kill()
+			s.boots()
+		}
+		return
 	}
+	w.host(name).disk.shift(-by)
 	p.breaks("", errBroken)
 }
 
@@ -143,8 +148,9 @@ func (w *world) setClock(name string, by time.Duration) {
 func (d *disk) shift(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.reboot = shift(d.reboot, by)
-	for key, value := range d.values {
-		d.values[key] = shift(value, by)
+	for _, values := range []map[string][]byte{d.files, d.values} {
+		for key, value := range values {
+			values[key] = shift(value, by)
+		}
 	}
 }

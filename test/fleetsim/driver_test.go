@@ -74,6 +74,7 @@ func (w *world) release(q *request) {
 		c.mu.Lock()
 		c.remove(q)
 		c.mu.Unlock()
+		w.truth.answered(q)
 		q.answer <- q.err
 		return
 	}
@@ -92,9 +93,6 @@ func (w *world) release(q *request) {
 		w.serving = q
 		err = q.serve()
 		w.serving = nil
-		if q.of.answered(q) {
-			w.truth.answered(q.of, q)
-		}
 	}
 	if q.fate == broken && err == nil {
 		err = fmt.Errorf("%w: connection broken", controlplane.ErrUnavailable)
@@ -118,11 +116,6 @@ func (w *world) release(q *request) {
 // back. The frequent calls, which read and write no objects, would only make runs slower.
 func atOnce(c memory.Call) bool {
 	return c == memory.Event || c == memory.Ping || c == memory.Elect || c == memory.Extend || c == memory.Progress || c == lockAsked
-}
-
-// answered reports whether the process gets the answer.
-func (p *process) answered(q *request) bool {
-	return !q.left && q.fate != lostAfter && q.fate != broken
 }
 
 // trace records a step.

@@ -18,6 +18,7 @@ const (
 	watchRefused kind = "watch refused"  // a kind of objects can be neither listed nor watched
 	watchSilent  kind = "watch silent"   // watches of a kind of objects report nothing
 	watchBroken  kind = "watch broken"   // watches end
+	memberLags   kind = "member lags"    // watches of a process report changes late: once in each time that What says
 	storeAway    kind = "store away"     // the store has no leader
 	storeFull    kind = "store full"     // the store accepts no writes
 	storeBack    kind = "store restored" // at the end, it has the content of the start again
@@ -46,6 +47,7 @@ const (
 	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
 	hostIsHostile kind = "host is hostile"         // it writes anything; at the end, it is installed again, and its Node deleted
 	leasesEnded   kind = "store ends all Leases"   // as a member of etcd that led, was suspended and continues
+	budgetForbids kind = "budget forbids"          // the pods of a host may not be evicted
 	clientDies    kind = "FleetLock client killed" // at the end, a person releases its slot, and it starts again
 )
 
@@ -99,7 +101,7 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.rough = append(w.rough, f) }, func() {
 			w.rough = slices.DeleteFunc(w.rough, func(other fault) bool { return other.Kind == f.Kind && other.On == f.On && other.What == f.What })
 		}
-	case cut, watchRefused, watchSilent, watchBroken, suspended:
+	case cut, watchRefused, watchSilent, watchBroken, memberLags, suspended:
 		return w.ofProcess(f)
 	case storeAway:
 		return func() { w.away(true) }, func() { w.away(false) }
@@ -113,6 +115,11 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.storage.restored = w.store.Snapshot() }, nil
 	case storeReset:
 		return w.restore, nil
+	case budgetForbids:
+		return func() { w.storage.forbidden[f.On] = true }, func() {
+			w.storage.forbidden[f.On] = false
+			w.storage.permitted = time.Now()
+		}
 	case leasesEnded:
 		return func() {
 			w.storage.ended = time.Now()
@@ -140,10 +147,7 @@ func (w *world) single(f fault) (begin, end func()) {
 		h := w.host(f.On)
 		return h.dies, h.restarts
 	case clockStepped:
-		by, err := time.ParseDuration(f.What)
-		if err != nil {
-			panic(err)
-		}
+		by := durationOf(f.What)
 		return func() { w.setClock(f.On, by) }, func() { w.setClock(f.On, -by) }
 	case hostIsHostile:
 		return w.host(f.On).becomesHostile, w.host(f.On).isRepaired
@@ -164,6 +168,14 @@ func (w *world) single(f fault) (begin, end func()) {
 		}, nil
 	}
 	panic("no such fault: " + f.Kind)
+}
+
+func durationOf(what string) time.Duration {
+	d, err := time.ParseDuration(what)
+	if err != nil {
+		panic(err)
+	}
+	return d
 }
 
 // roughness returns the share of the requests of a process that have a fate of their own now.
@@ -199,6 +211,11 @@ func (w *world) ofProcess(f fault) (begin, end func()) {
 					n.refused[f.What] = on
 				case watchSilent:
 					n.silent[f.What] = on
+				case memberLags:
+					n.lag = 0
+					if on {
+						n.lag = durationOf(f.What)
+					}
 				case suspended:
 					n.suspended = on
 				}
@@ -260,7 +277,7 @@ func (w *world) obstacle(r memory.Request) error {
 
 func writes(c memory.Call) bool {
 	switch c {
-	case memory.Create, memory.Update, memory.Delete, memory.Elect, memory.Set:
+	case memory.Create, memory.Update, memory.Delete, memory.Evict, memory.Elect, memory.Set:
 		return true
 	}
 	return false

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/store/memory"
@@ -31,6 +32,7 @@ type host struct {
 	zone    string
 	boot    int // number of boots
 	starts  int // number of agents
+	booted  time.Time
 	disk    disk
 	wishes  wishes
 	gone    bool // it does not boot again
@@ -58,6 +60,7 @@ func (h *host) machine() probe.Machine {
 // boots starts the host and its agent.
 func (h *host) boots() {
 	h.boot++
+	h.booted = time.Now()
 	h.require(false)
 	h.start()
 }
@@ -95,8 +98,8 @@ func (h *host) dies() {
 type disk struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string][]byte
-	reboot   []byte // memory of the reboot controller
-	cordoned bool   // the reboot has cordoned the Node
+	files    map[string][]byte // state files, by name
+	cordoned bool              // the reboot has cordoned the Node
 	full     bool
 	required bool // the host has to reboot
 }
@@ -160,15 +163,16 @@ type agent struct {
 	member    *loop.Gate
 	pods      *pods
 	reboot    *reboot.Controller
+	selfDrain *selfdrain.Controller
 	loops     loop.Set
 
-	mu        sync.Mutex // guards the fields below
-	unflushed []byte     // memory of the reboot controller that is not on the disk
+	mu        sync.Mutex        // guards the fields below
+	unflushed map[string][]byte // state files that are not on the disk
 	goingDown bool
 }
 
 func newAgent(h *host) *agent {
-	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate("")}
+	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate(""), unflushed: map[string][]byte{}}
 	log := h.w.journal.logger(h.name)
 	view := h.w.store.Over(h.process)
 	a.client = objects.New(hostStore{view.Objects(), h.process}, objects.Options{KeepTaints: h.w.plan.Engine == kubernetes})
@@ -178,6 +182,7 @@ func newAgent(h *host) *agent {
 	a.keeper, err = controlplane.NewLeaseKeeper(a.client, controlplane.LeasePolicy{
 		Node: h.name, Holder: controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
 		Duration: leaseDuration, Interval: renewInterval, Instance: fmt.Sprintf("%s/%d", machine.BootID, h.starts), Watch: watch,
+		Heartbeat: func(err error) { a.selfDrain.Renewal(err, leaseDuration) },
 	}, log)
 	if err != nil {
 		panic(err)
@@ -192,7 +197,8 @@ func newAgent(h *host) *agent {
 		Listeners: report.Listeners{
 			Named: func(uid types.UID) { a.keeper.SetOwner(uid); a.pods.named(uid) }, Lost: func() { a.pods.named("") },
 			Stored: func(node *corev1.Node) { a.reboot.Stored(node) },
-			Waits:  a.existence.Set, Observe: func(error) {}, Theirs: func(bool) {}, Count: func(corev1.NodeCondition) {},
+			Waits:  func(why string) { a.existence.Set(why); a.selfDrain.Waits(why != "") },
+			Taints: func(taints []corev1.Taint) { a.selfDrain.Taints(taints) }, Observe: func(error) {}, Theirs: func(bool) {}, Count: func(corev1.NodeCondition) {},
 		},
 		Log: log,
 	})
@@ -203,6 +209,7 @@ func newAgent(h *host) *agent {
 	if a.reporter.Left() != nil {
 		a.member.Set("left")
 	}
+	a.addSelfDrain()
 	a.addReboots()
 	return a
 }

@@ -110,7 +110,10 @@ func aimed(e engine) []drawn {
 		}),
 	}
 	if e != etcd {
-		return all
+		forbidden := each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
+			return fault{Kind: budgetForbids, On: host, What: step(r, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining)}
+		})
+		return append(all, forbidden, forbidden)
 	}
 	forgotten := func(p plan, r *rand.Rand) []fault { // the restored store does not know the slot of a host that reboots
 		all := wanted(p, r, 2)

@@ -89,6 +89,7 @@ type network struct {
 	hangs     bool            // a cut does not answer
 	refused   map[string]bool // kinds of objects that may not be listed or watched
 	silent    map[string]bool // kinds of objects whose watches report nothing
+	lag       time.Duration   // see applied
 }
 
 // watch is a watch in progress.
@@ -207,6 +208,9 @@ func decider(of stack) string {
 // decide draws the fate of a request. rough is the share of requests that do not just get an answer.
 func (c *carrier) decide(q *request, rough float64) {
 	q.decided = true
+	if q.Call == memory.Event {
+		q.due = q.of.applied(q.due)
+	}
 	r := c.plan.draw("fate", q.key)
 	if local(q.Call) || r.Float64() >= rough {
 		return
@@ -222,6 +226,17 @@ func (c *carrier) decide(q *request, rough float64) {
 	if q.fate == late {
 		q.due = q.due.Add(callTime)
 	}
+}
+
+// applied returns when the member of the store that a process watches reports what happens at a time. A member that lags
+// reports changes for a second, and then nothing until its lag is over. All reads of objects are linearizable.
+func (p *process) applied(at time.Time) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if lag := p.network.lag; lag > 0 && at.Sub(at.Truncate(lag)) > time.Second {
+		return at.Truncate(lag).Add(lag)
+	}
+	return at
 }
 
 // leave records that a process does not wait for an answer any more. A request that the store can still

@@ -19,7 +19,9 @@ type plan struct {
 	Length  time.Duration `json:"length"`            // without the time after the faults
 	Clients int           `json:"clients,omitempty"` // of FleetLock
 	Policy  policy        `json:"policy"`
-	Faults  []fault       `json:"faults"`
+	// Kubelets run the pods: the servers evict them before a reboot.
+	Kubelets bool    `json:"kubelets,omitempty"`
+	Faults   []fault `json:"faults"`
 }
 
 // engine is what the store behaves like.
@@ -86,6 +88,7 @@ func newPlan(seed uint64) plan {
 	}
 	p.Clients = max(0, p.draw("clients").IntN(5)-2) // most fleets have none
 	p.Policy = newPolicy(p.draw("policy"))
+	p.Kubelets = p.Engine == kubernetes && p.draw("kubelets").IntN(2) == 0
 	for range 2 + r.IntN(5) {
 		p.Faults = append(p.Faults, p.newFaults(r)...)
 	}

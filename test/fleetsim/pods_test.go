@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,12 +61,29 @@ func (p *pods) keep(ctx context.Context, pod *corev1.Pod) {
 	kind := p.host.w.plan.pods()
 	stored, err := p.store.Get(ctx, kind, kind.StoredName(pod))
 	switch {
+	case errors.Is(err, controlplane.ErrNotFound) && p.host.cordoned(): // the scheduler would create it elsewhere
 	case errors.Is(err, controlplane.ErrNotFound):
 		_, _ = p.store.Create(ctx, kind, pod)
 	case err != nil:
 	case stored.GetDeletionTimestamp() != nil, stored.GetOwnerReferences()[0].UID != pod.OwnerReferences[0].UID:
 		_ = p.store.Delete(ctx, kind, kind.StoredName(pod), store.Preconditions{UID: stored.GetUID()}, "")
 	}
+}
+
+// cordoned reports whether a kubelet runs the pods, and its Node is unschedulable.
+func (h *host) cordoned() bool {
+	o, err := h.w.store.Peek(store.Nodes, h.name)
+	return h.w.plan.Kubelets && err == nil && o.(*corev1.Node).Spec.Unschedulable
+}
+
+// forbids returns why a pod may not be evicted; empty if it may.
+func (w *world) forbids(pod string) string {
+	for host, forbidden := range w.storage.forbidden {
+		if forbidden && strings.Contains(pod, host+"-") {
+			return "the budget needs all pods of " + host
+		}
+	}
+	return ""
 }
 
 // pod returns a pod of a host. It tolerates outages for a short time.

@@ -23,7 +23,7 @@ const (
 
 // local reports whether a request does not leave the host.
 func local(c memory.Call) bool {
-	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandStart
+	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandStart || c == commandSelfDrain
 }
 
 // rebooter is the host that the reboot controller of an agent sees.
@@ -31,58 +31,14 @@ type rebooter struct{ a *agent }
 
 // addReboots adds the controller that reboots the host.
 func (a *agent) addReboots() {
-	r := rebooter{a}
+	r, memory := rebooter{a}, file{a, "reboot"}
 	machine := a.h.machine()
 	a.reboot = reboot.New(reboot.Options{
 		Node: a.h.name, Boot: machine.BootID, Policy: func() reboot.Policy { return reboot.Policy{ReadyFor: 20 * time.Second} },
 		Host: r, Lock: reboot.Server{}, Client: a.client, Machine: controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
-		Store: r, Flush: r.Flush, Now: time.Now, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
+		Store: memory, Flush: a.flush, Now: time.Now, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
 	})
 	a.add("reboot", func(ctx context.Context, _ *loop.Loop) error { return a.reboot.Run(ctx) })
-}
-
-// command runs a command of the host.
-func (r rebooter) command(ctx context.Context, c memory.Call, do func() error) error {
-	return r.a.h.process.Do(ctx, memory.Request{Call: c, Object: r.a.h.name}, do)
-}
-
-// Load implements reboot.Store.
-func (r rebooter) Load(into any) {
-	d := &r.a.h.disk
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.reboot != nil {
-		_ = json.Unmarshal(d.reboot, into) // cannot fail: SaveNow has written it
-	}
-}
-
-// SaveNow implements reboot.Store. What was not flushed is lost with the process.
-func (r rebooter) SaveNow(snapshot func() any) {
-	text, err := json.Marshal(snapshot())
-	if err != nil {
-		panic(err)
-	}
-	r.a.mu.Lock()
-	defer r.a.mu.Unlock()
-	r.a.unflushed = text
-}
-
-// Flush writes the memory of the reboot controller to the disk.
-func (r rebooter) Flush() error {
-	return r.command(context.Background(), commandFlush, func() error {
-		r.a.mu.Lock()
-		defer r.a.mu.Unlock()
-		d := &r.a.h.disk
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.full {
-			return errFull
-		}
-		if r.a.unflushed != nil {
-			d.reboot = r.a.unflushed
-		}
-		return nil
-	})
 }
 
 // Wanted implements reboot.Host.
@@ -104,7 +60,7 @@ func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, all bool
 	if err := note(began); err != nil {
 		return record.Record{}, err
 	}
-	err := r.command(ctx, commandDrain, func() error {
+	err := r.a.command(ctx, commandDrain, func() error {
 		r.a.h.w.truth.drains(r.a.h, all)
 		return nil
 	})
@@ -128,7 +84,7 @@ func (d *disk) request() *reboot.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var m reboot.Memory
-	_ = json.Unmarshal(d.reboot, &m) // cannot fail: SaveNow has written it
+	_ = json.Unmarshal(d.files["reboot"], &m) // empty before the first one
 	return m.Request
 }
 
@@ -164,7 +120,7 @@ func (r rebooter) Uncordon(ctx context.Context) error {
 }
 
 // EmptiedByServer implements reboot.Host.
-func (rebooter) EmptiedByServer() bool { return false }
+func (r rebooter) EmptiedByServer() bool { return r.a.h.w.plan.Kubelets }
 
 // HasNode implements reboot.Host.
 func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }
@@ -192,7 +148,7 @@ func (r rebooter) GoingDown() bool {
 
 // Reboot implements reboot.Host.
 func (r rebooter) Reboot(ctx context.Context) error {
-	return r.command(ctx, commandReboot, func() error {
+	return r.a.command(ctx, commandReboot, func() error {
 		r.a.mu.Lock()
 		r.a.goingDown = true
 		r.a.mu.Unlock()

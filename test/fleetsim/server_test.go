@@ -67,11 +67,27 @@ func (s *server) boots() {
 	c.Controllers = []string{"*", "-" + clones.Name, "-" + heartbeats.Name}
 	c.Reboots.Groups = s.policies[len(s.policies)-1].groups()
 	s.controllers = role.NewControllers(role.Options{
-		Config: c, Store: front{s.w.store.Over(s.process), s.process}, Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar), Silences: &s.silence,
+		Config: c, Store: s.front(), Version: "1", Log: s.w.journal.logger(s.name), Level: new(slog.LevelVar), Silences: &s.silence,
 	}, fmt.Sprintf("%s_%d", s.name, s.starts))
 	s.fleetlock = fleetlock.New(s.controllers.Reboots(), s.w.journal.logger(s.name))
 	ctx, controllers := s.process.ctx, s.controllers
 	go controllers.Supervise(ctx)
+}
+
+// front returns the store of the present process.
+func (s *server) front() store.Store {
+	view := s.w.store.Over(s.process)
+	f := front{view, s.process}
+	if s.w.plan.Engine == etcd {
+		return f
+	}
+	return evicting{f, view.Evicting(s.w.forbids)}
+}
+
+// evicting is the front of a store whose pods can be evicted.
+type evicting struct {
+	front
+	memory.Evicting
 }
 
 // front is the store of a server's process, whose watches faults can end.

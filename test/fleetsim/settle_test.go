@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
 
@@ -142,6 +143,26 @@ func (w *world) recovered(h *host) {
 		w.fail("a dead host is tainted", "Node %s has no NoExecute taint, dead for %v", h.name, passed)
 	case !f.alive && tainted(node):
 		w.evicted(h)
+	default:
+		w.emptied(h, node)
+	}
+}
+
+// emptied checks that a server evicts the pods of a Node whose host reboots, as far as their budgets allow that.
+func (w *world) emptied(h *host, node *corev1.Node) {
+	r, err := controlplane.RebootOf(node.Annotations)
+	slot, wrong := controlplane.RebootSlotOf(node.Annotations)
+	if err != nil || wrong != nil || r == nil || slot == nil || !r.EmptiedByServer || r.Step != controlplane.RebootDraining || slot.Failed {
+		return
+	}
+	if time.Since(w.storage.permitted) < patience || time.Since(r.Since.Time) < patience {
+		return
+	}
+	for i := range podsOfHost {
+		pod := w.plan.pod(h.name, i, "")
+		if o, err := w.store.Peek(w.plan.pods(), w.plan.pods().StoredName(pod)); err == nil && o.GetDeletionTimestamp() == nil {
+			w.fail("due evictions are done", "pod %s of host %s, which reboots, is not evicted, its budget permits that for %v", pod.Name, h.name, time.Since(w.storage.permitted))
+		}
 	}
 }
 

@@ -84,11 +84,11 @@ func (t *truth) group(q *request, path string, after []byte) {
 	}
 }
 
-// granted checks that a slot may be given to a client now. A host that is amid a reboot gets back the slot that a
-// restored record does not have.
+// granted checks that a slot may be given to a client now. A host that is amid a reboot, or says so, gets back the
+// slot that a restored record does not have.
 func (t *truth) granted(q *request, name string) {
-	hostile, justEnded := t.of(name).hostile, time.Since(t.of(name).ended) < slack
-	if _, amid := t.slots.amid[name]; (amid || justEnded || hostile) && t.wasRestored {
+	hostile, says := t.of(name).hostile, t.of(name).reboots || time.Since(t.of(name).ended) < slack
+	if _, amid := t.slots.amid[name]; (amid || says || hostile) && t.wasRestored {
 		t.slots.adopted[name] = true
 		return
 	}
@@ -220,11 +220,16 @@ func (t *truth) progress(name string, node *corev1.Node) {
 		return
 	}
 	t.w.host(name).remembers()
-	if t.w.meets(whenAt(r.Step), name, false); r.Step.Running() {
+	t.w.meets(whenAt(r.Step), name, false)
+	f := t.of(name)
+	was := f.reboots
+	if f.reboots = r.Step.Running(); f.reboots {
 		return
+	}
+	if was {
+		f.ended = time.Now()
 	}
 	if since, amid := t.slots.amid[name]; amid && r.Since.Time.After(since.Add(-time.Second)) {
 		delete(t.slots.amid, name)
-		t.of(name).ended = time.Now()
 	}
 }

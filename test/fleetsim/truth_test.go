@@ -12,7 +12,9 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
 )
 
 // slack is how long before its write a server may have decided, and so how old facts may be that count
@@ -31,16 +33,19 @@ type truth struct {
 
 // life is what really happens to a host.
 type life struct {
-	alive    bool
-	since    time.Time   // since when it is alive or dead
-	renewals []time.Time // when its renewals were stored
-	sign     time.Time   // when the store last got anything from it
-	tainted  time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
-	ready    time.Time   // since when its Node says Ready; zero if it does not
-	hostile  bool        // it writes anything
-	repaired bool        // it was hostile
-	stops    time.Time   // when it last began to stop the critical pods, before its reboot command
-	ended    time.Time   // when its last reboot was over, or given up
+	alive     bool
+	since     time.Time   // since when it is alive or dead
+	renewals  []time.Time // when its renewals were stored
+	contacts  []time.Time // when it got the answers to its renewals
+	sign      time.Time   // when the store last got anything from it
+	tainted   time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
+	untainted time.Time   // since when it has not
+	ready     time.Time   // since when its Node says Ready; zero if it does not
+	reboots   bool        // its Node says that it is amid a reboot
+	hostile   bool        // it writes anything
+	repaired  bool        // it was hostile
+	stops     time.Time   // when it last began to stop the critical pods, before its reboot command
+	ended     time.Time   // when its Node last said that its reboot was over, or given up
 }
 
 func newTruth(w *world) *truth {
@@ -60,8 +65,13 @@ func (t *truth) lives(host string, alive bool) {
 	f.alive, f.since = alive, time.Now()
 }
 
-// answered records that a process has got an answer of the store.
-func (t *truth) answered(*process, *request) {}
+// answered records that a process has got an answer.
+func (t *truth) answered(q *request) {
+	if q.err == nil && q.loop == "lease" && q.Call == memory.Update {
+		f := t.of(q.of.name)
+		f.contacts = append(f.contacts, time.Now())
+	}
+}
 
 // wrote checks a write. It is called before the write is visible.
 func (t *truth) wrote(path string, before, after []byte) {
@@ -123,25 +133,13 @@ func (t *truth) record(name string, is *corev1.Node) {
 		f.ready = time.Now()
 	}
 	if is == nil || !tainted(is) {
+		if !f.tainted.IsZero() {
+			f.untainted = time.Now()
+		}
 		f.tainted = time.Time{}
 	} else if f.tainted.IsZero() {
 		f.tainted = time.Now()
 	}
-}
-
-// renewedWithin returns a renewal of a host that was stored within the grace period before a decision,
-// and early enough that the decision could know it; zero if there is none.
-func (f *life) renewedWithin(decided time.Time, grace time.Duration) time.Time {
-	for _, at := range slices.Backward(f.renewals) {
-		switch {
-		case at.After(decided.Add(-slack)):
-		case at.After(decided.Add(-grace)):
-			return at
-		default:
-			return time.Time{}
-		}
-	}
-	return time.Time{}
 }
 
 // node checks a write of a Node.
@@ -151,7 +149,7 @@ func (t *truth) node(q *request, name string, before, after []byte, byServer boo
 		return
 	}
 	f := t.of(name)
-	renewed := f.renewedWithin(q.asked, leaseDuration)
+	renewed := within(f.renewals, q.asked, leaseDuration)
 	if renewed.IsZero() || !f.alive && renewed.Before(t.w.storage.ended) { // it is down, and its Lease was ended early
 		return
 	}
@@ -167,6 +165,10 @@ func (t *truth) node(q *request, name string, before, after []byte, byServer boo
 // pod checks a write of a pod by a server.
 func (t *truth) pod(q *request, before, after []byte) {
 	was, is := decodePod(before), decodePod(after)
+	if was != nil && q.Term.Controller == reboots.Name {
+		t.emptied(q, was)
+		return
+	}
 	if was == nil || is == nil || was.DeletionTimestamp != nil || is.DeletionTimestamp == nil {
 		return
 	}
@@ -174,10 +176,23 @@ func (t *truth) pod(q *request, before, after []byte) {
 	if f.hostile {
 		return
 	}
-	renewed := f.renewedWithin(q.asked, leaseDuration)
+	renewed := within(f.renewals, q.asked, leaseDuration)
 	if !f.ready.IsZero() && q.asked.Sub(f.ready) > slack && !renewed.IsZero() {
 		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Node is Ready for %v, and whose Lease was renewed %v before",
 			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(f.ready).Round(time.Millisecond), q.asked.Sub(renewed).Round(time.Millisecond))
+	}
+}
+
+// emptied checks a server that evicts a pod so that its host can reboot.
+func (t *truth) emptied(q *request, pod *corev1.Pod) {
+	if t.w.forbids(pod.Name) != "" {
+		t.w.fail("no pod is evicted while its budget forbids that", "%s evicted pod %s by %s", q.of.name, pod.Name, q.Call)
+	}
+	h := t.w.host(pod.Spec.NodeName)
+	_, holds := t.slots.holders[h.name]
+	r := h.agent.reboot.Report().Request
+	if now := r != nil && r.Now; !holds && !now && !t.of(h.name).hostile && time.Since(t.slots.lost[h.name]) > notice {
+		t.w.fail("no pod is evicted for a reboot without a slot", "%s evicted pod %s, and %s has no slot", q.of.name, pod.Name, h.name)
 	}
 }
 
@@ -244,9 +259,10 @@ func (t *truth) restored(w *world) {
 			w.store.Remove(store.Leases, h.name)
 			continue
 		}
-		if err == nil {
-			node := o.(*corev1.Node)
-			t.record(h.name, node)
+		if err != nil { // nobody knows whether it reboots
+			t.forced(h.name)
+			continue
 		}
+		t.record(h.name, o.(*corev1.Node))
 	}
 }

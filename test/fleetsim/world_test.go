@@ -52,6 +52,8 @@ type storage struct {
 	// longestAway is how long it was away at most.
 	longestAway time.Duration
 	full        bool            // no writes
+	forbidden   map[string]bool // hosts whose pods may not be evicted
+	permitted   time.Time       // when they last could be evicted again
 	ended       time.Time       // when it last ended all Leases
 	restored    memory.Snapshot // what a restore restores
 }
@@ -79,7 +81,7 @@ func simulate(t *testing.T, p plan) (o outcome) {
 
 func newWorld(p plan) *world {
 	w := &world{plan: p, start: time.Now(), carrier: newCarrier(p), journal: &journal{start: time.Now()}, active: map[string]int{}}
-	w.truth = newTruth(w)
+	w.truth, w.storage.forbidden = newTruth(w), map[string]bool{}
 	bookmarks := time.Duration(0)
 	if p.Engine == kubernetes {
 		bookmarks = 10 * time.Second

@@ -134,7 +134,7 @@ func (a Objects) List(ctx context.Context, kind objects.Kind, node, _ string) (f
 	return found, "", err
 }
 
-// Watch implements objects.Store. Each state that it sends is a request of its own.
+// Watch implements objects.Store. Each state that it sends is a request of its own, which may arrive after other changes.
 func (a Objects) Watch(ctx context.Context, key objects.Key, seen chan<- objects.Object) error {
 	w := &watch{path: key.String(), changed: make(chan struct{}, 1)}
 	a.s.open(w)
@@ -146,12 +146,10 @@ func (a Objects) Watch(ctx context.Context, key objects.Key, seen chan<- objects
 		case <-ctx.Done():
 			return fmt.Errorf("watch %s: %w", key, context.Cause(ctx))
 		}
-		var state objects.Object
-		err := a.do(ctx, Event, key, func() error {
-			state = a.object(key)
-			return nil
-		})
-		if err != nil {
+		a.s.mu.Lock()
+		state := a.object(key)
+		a.s.mu.Unlock()
+		if err := a.do(ctx, Event, key, func() error { return nil }); err != nil {
 			return err
 		}
 		select {
