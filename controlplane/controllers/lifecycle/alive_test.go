@@ -71,10 +71,10 @@ func TestWhatProvesThatAHostIsAlive(t *testing.T) {
 				if uid == "" {
 					uid = "uid-1"
 				}
-				if alive := cache.Alive(host, uid, store.Fresh{Since: since}); alive != c.alive {
+				if alive := cache.Alive(host, uid, since); alive != c.alive {
 					t.Errorf("Alive() = %t, want %t", alive, c.alive)
 				}
-				if cache.Alive(host, uid, store.Fresh{Since: since.Add(time.Nanosecond)}) {
+				if cache.Alive(host, uid, since.Add(time.Nanosecond)) {
 					t.Error("Alive() = true, want that what was stored before the store answered again is no proof")
 				}
 			})

@@ -132,16 +132,16 @@ func (c *Cache) Recheck(name string) {
 	c.send()
 }
 
-// Alive reports whether a host has given a sign of life since the store has answered without a gap. It
-// does not take the Ready of its Node for one, which may have been stored before that.
-func (c *Cache) Alive(name string, uid types.UID, fresh store.Fresh) bool {
+// Alive reports whether a host has given a sign of life since a moment. It does not take the Ready of its
+// Node for one, which may have been stored before that.
+func (c *Cache) Alive(name string, uid types.UID, since time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, known := c.hosts[name]
 	if !known || n.host.UID != uid {
 		return false
 	}
-	return !n.heardAt.Before(fresh.Since) || !c.lives[name].heardAt.Before(fresh.Since)
+	return !n.heardAt.Before(since) || !c.lives[name].heardAt.Before(since)
 }
 
 // unready returns the Nodes that are not ready, in no order, but no Node without a status.

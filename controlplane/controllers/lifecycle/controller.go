@@ -214,11 +214,11 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 	return []store.Reference{proofOf(node, host.Lease)}, nil
 }
 
-// Alive reports whether a host has given a sign of life since the store has answered without a gap. It
-// does not count the Ready of its Node, which may be from before that.
-func (c *Controller) Alive(node string, uid types.UID, now time.Time) bool {
+// Alive reports whether a host has given a sign of life since a moment, and since the store has answered
+// without a gap. It does not count the Ready of its Node, which may be from before that.
+func (c *Controller) Alive(node string, uid types.UID, since, now time.Time) bool {
 	fresh, err := c.cache.Fresh(c.contact, now)
-	return err == nil && c.cache.Alive(node, uid, fresh)
+	return err == nil && c.cache.Alive(node, uid, latest(fresh.Since, since))
 }
 
 // proofOf returns the state of a host's Lease that proves its silence: the version, or none.

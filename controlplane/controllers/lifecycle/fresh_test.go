@@ -288,7 +288,7 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		}
 		holds(corev1.TaintNodeUnreachable, "may be alive")
 		alive := f.node("alive0").UID
-		if !s.Alive("alive0", alive, time.Now()) || s.Alive("alive0", "another", time.Now()) {
+		if !s.Alive("alive0", alive, time.Time{}, time.Now()) || s.Alive("alive0", "another", time.Time{}, time.Now()) {
 			t.Error("Alive() is not true of the Node alone whose host renews its Lease")
 		}
 		kill()
@@ -304,7 +304,7 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		pass(20 * time.Second)
 		holds(corev1.TaintNodeUnreachable, "does not know")
 		holds(corev1.TaintNodeNotReady, "does not know")
-		if s.Alive("alive0", alive, time.Now()) {
+		if s.Alive("alive0", alive, time.Time{}, time.Now()) {
 			t.Error("Alive() while the store is away = true, want false")
 		}
 	})

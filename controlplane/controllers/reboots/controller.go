@@ -63,9 +63,9 @@ type Policies map[string]slots.Policy
 // Controller manages the slots of all groups. It is safe for concurrent use.
 type Controller struct {
 	OnEvent func(Event) // called for each Event about a Node; may be nil; set it before Run
-	// Alive reports whether a host has given a sign of life since the store was away, or since this server
-	// started. It is nil if nothing follows the Leases. Set it before Run.
-	Alive func(node string, uid types.UID, now time.Time) bool
+	// Alive reports whether a host has given a sign of life since a moment, since the store was away, and since this
+	// server started. It is nil if nothing follows the Leases. Set it before Run.
+	Alive func(node string, uid types.UID, since, now time.Time) bool
 
 	*executor.Executor[Action]
 	store   store.Store
@@ -160,7 +160,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 		if h.Name == "" { // the Node cannot be read
 			continue
 		}
-		h.Unseen = c.Alive != nil && c.unseen(h, f.Restored, now)
+		h.Unseen = c.Alive != nil && c.unseen(h, f.Restored, fresh.Restored, now)
 		if h.Unseen && !f.Restored && now.Sub(fresh.Since) > unseenTime {
 			h.Unseen, h.Ready = false, false
 		}
@@ -176,12 +176,16 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 }
 
 // unseen reports whether a host has given no sign of life since the store was away. A restored store does not know
-// which hosts were down for a reboot: they must also have had time to report that.
-func (c *Controller) unseen(h Host, restored bool, now time.Time) bool {
-	if !h.Ready && !restored {
-		return false
+// which hosts were about to reboot, or down for that. So they must also have had time to report it, since the store
+// answered again at a moment, and since their boot.
+func (c *Controller) unseen(h Host, restored bool, at, now time.Time) bool {
+	switch {
+	case restored:
+		return now.Sub(h.BootSince) < announceTime || !c.Alive(h.Name, h.UID, at.Add(announceTime), now)
+	case h.Ready:
+		return !c.Alive(h.Name, h.UID, time.Time{}, now)
 	}
-	return !c.Alive(h.Name, h.UID, now) || restored && now.Sub(h.BootSince) < announceTime
+	return false
 }
 
 // podsOn returns the pods of a Node.

@@ -118,8 +118,8 @@ func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) 
 	}
 }
 
-// announceTime is how long a host may take after a boot to write the step of its reboot on the Node. The Node may be
-// Ready before.
+// announceTime is how long a host may take after a boot, or after a restore of the store, to write the step of its reboot
+// on the Node. The Node may be Ready before.
 const announceTime = 30 * time.Second
 
 // mostAge bounds the age of a step by the clock of its host. An older step means a wrong clock, which must not

@@ -186,7 +186,7 @@ func TestASlotThatIsNewIsNotReleased(t *testing.T) {
 func TestARestoredStore(t *testing.T) {
 	inBubble(t, func(r rig) {
 		var silent atomic.Pointer[string] // the host that gives no sign of life
-		alive := func(node string, _ types.UID, _ time.Time) bool { s := silent.Load(); return s == nil || *s != node }
+		alive := func(node string, _ types.UID, _, _ time.Time) bool { s := silent.Load(); return s == nil || *s != node }
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue, at("r1", controlplane.RebootWanted))
 		r.node("n2", "a", corev1.ConditionTrue)
@@ -228,11 +228,34 @@ func TestARestoredStore(t *testing.T) {
 	})
 }
 
+// TestAHostThatRebootsRightAfterARestoreHasNotReportedIt has a host that gives a last sign of life after the restore.
+func TestAHostThatRebootsRightAfterARestoreHasNotReportedIt(t *testing.T) {
+	inBubble(t, func(r rig) {
+		var heard atomic.Pointer[time.Time]
+		heard.Store(new(time.Now()))
+		alive := func(_ string, _ types.UID, since, _ time.Time) bool { return !heard.Load().Before(since) }
+		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
+		r.node("n1", "a", corev1.ConditionTrue)
+		time.Sleep(time.Minute)
+		r.store.Restore(r.store.Snapshot())
+		time.Sleep(5 * time.Second)
+		heard.Store(new(time.Now()))
+		time.Sleep(10 * time.Minute)
+		if wait, err := c.Request(r.Context(), "default", "x"); err == nil && (wait == nil || wait.Reason != slots.Unseen) {
+			t.Errorf("Request() = %+v, want none: n1 may be down for a reboot", wait)
+		}
+		heard.Store(new(time.Now()))
+		if why := r.asks(c, "x"); why != "" {
+			t.Errorf("x: %q, want a slot: n1 lives, and has not reported a reboot", why)
+		}
+	})
+}
+
 // TestAHostThatHasJustBootedMayStillReboot has a restored store, and a host that boots: it has not yet said that it
 // reboots.
 func TestAHostThatHasJustBootedMayStillReboot(t *testing.T) {
 	inBubble(t, func(r rig) {
-		alive := func(string, types.UID, time.Time) bool { return true }
+		alive := func(string, types.UID, time.Time, time.Time) bool { return true }
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
 		r.store.Restore(r.store.Snapshot())
@@ -259,7 +282,7 @@ func TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes(t *testing.T)
 				if err != nil {
 					t.Fatal(err)
 				}
-				alive := func(name string, _ types.UID, _ time.Time) bool { return name != "n1" }
+				alive := func(name string, _ types.UID, _, _ time.Time) bool { return name != "n1" }
 				policies := reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: allowed}}
 				c := r.serveAs("s", r.store, policies, slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 				r.node("n1", "a", corev1.ConditionTrue)
