@@ -22,6 +22,7 @@ func Handler(state func() answer.Status) http.Handler {
 		state:   state,
 		up:      describe("store_up", "1 if the store answers."),
 		leading: describe("leading", "1 if this server leads the controller.", "controller"),
+		waits:   describe("waits", "1 if the controller waits for objects, or for their confirmation: more may be due than is known.", "controller"),
 		due:     describe("due_actions", "Actions that are due and not done.", "controller"),
 		oldest:  describe("oldest_due_action_seconds", "Age of the oldest action that is due and not done.", "controller"),
 		lag:     describe("watch_lag_seconds", "How long the watch took to report the last change that this server stored.", "controller"),
@@ -43,14 +44,14 @@ func Handler(state func() answer.Status) http.Handler {
 
 // collector converts the state into metrics.
 type collector struct {
-	state                                                                         func() answer.Status
-	up, leading, due, oldest, lag, pending, failing, writes, nodes, broken, build *prometheus.Desc
-	slots, held, holder, waiting, longest, answers                                *prometheus.Desc
+	state                                                                                func() answer.Status
+	up, leading, waits, due, oldest, lag, pending, failing, writes, nodes, broken, build *prometheus.Desc
+	slots, held, holder, waiting, longest, answers                                       *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(all chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.leading, c.due, c.oldest, c.lag, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build, c.slots, c.held, c.holder, c.waiting, c.longest, c.answers} {
+	for _, d := range []*prometheus.Desc{c.up, c.leading, c.waits, c.due, c.oldest, c.lag, c.pending, c.failing, c.writes, c.nodes, c.broken, c.build, c.slots, c.held, c.holder, c.waiting, c.longest, c.answers} {
 		all <- d
 	}
 }
@@ -96,6 +97,7 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 		default: // one of the servers has to lead it
 			gauge(c.leading, is(controller.State == answer.Leading), controller.Name)
 		}
+		gauge(c.waits, is(controller.Waits != ""), controller.Name)
 		gauge(c.due, float64(controller.Due), controller.Name)
 		gauge(c.pending, float64(controller.Pending), controller.Name)
 		gauge(c.oldest, controller.OldestDueSeconds, controller.Name)

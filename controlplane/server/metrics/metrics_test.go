@@ -21,7 +21,7 @@ func served(t *testing.T) string {
 	now := time.Now()
 	state := answer.Status{
 		Version: "1.2.3", Store: answer.Store{Since: &now},
-		Controllers: []answer.Controller{{Name: "node-lifecycle", State: answer.Leading, Due: 1, Pending: 2, Failing: 3, Stored: 4, Conflicts: 5, Failed: 6, OldestDueSeconds: 7, WatchLagSeconds: 8}, {Name: "eviction", State: answer.Yielding}, {Name: "reboots", State: answer.Disabled}},
+		Controllers: []answer.Controller{{Name: "node-lifecycle", State: answer.Leading, Due: 1, Pending: 2, Failing: 3, Stored: 4, Conflicts: 5, Failed: 6, OldestDueSeconds: 7, WatchLagSeconds: 8}, {Name: "eviction", State: answer.Yielding, Waits: "listing pods: 3 so far"}, {Name: "reboots", State: answer.Disabled}},
 		Zones:       []answer.Zone{{Name: "a", State: "Normal", Nodes: 5, NotReady: 1}, {State: "Empty"}},
 		Problems:    []answer.Problem{{Object: "nodes/x"}, {Object: "slots/default"}},
 		Slots:       []answer.SlotGroup{{Name: "default", Slots: 2, Holders: []answer.SlotHolder{{ID: "n1", Node: "n1", Since: now.Add(-2 * time.Hour), Late: true}}, Waiting: make([]answer.SlotRequest, 3)}},
@@ -51,6 +51,7 @@ func TestTheStateIsServed(t *testing.T) {
 		`hostler_server_nodes{ready="true",state="Normal",zone="a"} 4`, `hostler_server_nodes{ready="false",state="Normal",zone="a"} 1`,
 		`hostler_server_writes_total{controller="node-lifecycle",result="stored"} 4`, `hostler_server_writes_total{controller="node-lifecycle",result="conflict"} 5`,
 		`hostler_server_writes_total{controller="node-lifecycle",result="failed"} 6`,
+		`hostler_server_waits{controller="node-lifecycle"} 0`, `hostler_server_waits{controller="eviction"} 1`,
 		`hostler_server_ignored_objects 1`, `hostler_server_slots{group="default"} 2`, `hostler_server_slots_held{group="default"} 1`, `hostler_server_slot_holder{group="default",node="n1"} 1`, `hostler_server_slots_waiting{group="default"} 3`,
 		`hostler_server_slot_oldest_holder_seconds{group="default"} 720`, `hostler_server_fleetlock_answers_total{kind="granted"} 4`,
 		`hostler_server_oldest_due_action_seconds{controller="node-lifecycle"} 7`, `hostler_server_watch_lag_seconds{controller="node-lifecycle"} 8`, `hostler_server_failing_objects{controller="node-lifecycle"} 3`,
