@@ -100,8 +100,12 @@ func (a *Agent) rebootLockID(cfg config.Config) reboot.LockID {
 	return reboot.LockID{Group: cfg.Reboot.Group}
 }
 
-// rebootLock returns the lock that decides when it is the turn of this host.
+// rebootLock returns the lock that decides when it is the turn of this host. A slot that was requested before the
+// password of its server was configured is given back with that password.
 func (a *Agent) rebootLock(id reboot.LockID) (reboot.Lock, error) {
+	if now := a.config().Reboot.Lock; id.FleetLock == now.FleetLock {
+		id.PasswordFile = now.PasswordFile
+	}
 	switch {
 	case id.FleetLock != "":
 		base, err := url.Parse(id.FleetLock)

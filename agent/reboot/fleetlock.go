@@ -132,6 +132,13 @@ func (l *FleetLock) post(ctx context.Context, path string) error {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		hint := "set reboot.lock.passwordFile"
+		if l.passwordFile != "" {
+			hint = "correct the one in " + l.passwordFile
+		}
+		return &refusal{"it requires a password: " + hint, false}
+	}
 	var answer struct {
 		Kind  string `json:"kind"`
 		Value string `json:"value"`
@@ -139,5 +146,5 @@ func (l *FleetLock) post(ctx context.Context, path string) error {
 	if err != nil || json.Unmarshal(text, &answer) != nil {
 		return fmt.Errorf("the lock server answers %s with %s", target.Redacted(), resp.Status)
 	}
-	return &refusal{sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage), resp.StatusCode/100 == 4 && resp.StatusCode != http.StatusUnauthorized}
+	return &refusal{sanitize.Text(cmp.Or(answer.Value, answer.Kind, resp.Status), mostMessage), resp.StatusCode/100 == 4}
 }

@@ -126,8 +126,8 @@ func TestTheLockServerGetsItsPassword(t *testing.T) {
 		want       reboot.Turn
 	}{
 		"the password":     {"s3cret\n", file, reboot.Turn{Granted: true}},
-		"another password": {"other", file, reboot.Turn{Message: "lock server: send the password"}},
-		"no password":      {"s3cret", "", reboot.Turn{Message: "lock server: send the password"}},
+		"another password": {"other", file, reboot.Turn{Message: "lock server: it requires a password: correct the one in " + file}},
+		"no password":      {"s3cret", "", reboot.Turn{Message: "lock server: it requires a password: set reboot.lock.passwordFile"}},
 		"no file":          {"s3cret", "/no/such/file", reboot.Turn{Message: "reboot.lock.passwordFile: open /no/such/file: no such file or directory", Unanswered: true}},
 	} {
 		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {

@@ -60,8 +60,14 @@ type LockID struct {
 	FleetLock string `json:"fleetLock,omitempty"` // URL of the lock server; empty for `hostler server`
 	Group     string `json:"group,omitempty"`
 	Host      string `json:"host,omitempty"` // name of this host there
-	// PasswordFile has the password that the lock server requires; empty for none.
+	// PasswordFile has the password that the lock server requires; empty for none. It does not identify the slot.
 	PasswordFile string `json:"passwordFile,omitempty"`
+}
+
+// same reports whether both identify one slot.
+func (l LockID) same(other LockID) bool {
+	l.PasswordFile = other.PasswordFile
+	return l == other
 }
 
 // String names the lock for people.
