@@ -9,6 +9,7 @@ import (
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/gather"
 	"hostler.io/hostler/status/probe"
@@ -41,6 +42,11 @@ func Fits(ctx context.Context, cfg config.Config) (missing, err error) {
 	n := networkAlone(cfg.API, slog.New(slog.DiscardHandler))
 	if n != nil && n.Err != nil && !errors.Is(n.Err, fs.ErrPermission) { // root may be able to read the files
 		missing = errors.Join(missing, fmt.Errorf("%w: an agent that starts now serves nothing over the network", n.Err))
+	}
+	if file := cfg.Reboot.Lock.PasswordFile; file != "" {
+		if _, err := trust.ReadSecret(file); err != nil && !errors.Is(err, fs.ErrPermission) {
+			missing = errors.Join(missing, fmt.Errorf("reboot.lock.passwordFile: %w: an agent that starts now gets no reboot slot", err))
+		}
 	}
 	if p.Node.NameProblem != "" {
 		missing = errors.Join(missing, fmt.Errorf("%w: an agent that starts now waits for a name for its Node", &status.HostNameError{Problem: p.Node.NameProblem}))

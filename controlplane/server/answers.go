@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/hint"
@@ -108,6 +109,9 @@ func (s *Server) status(now time.Time) answer.Status {
 	}
 	a.Slots, a.FleetLock = s.slotGroups(now), s.fleetlock.Answers()
 	a.Problems = append(s.problems(reports), slotProblems(a.Slots)...)
+	if err := s.fleetlock.Fault(); err != nil {
+		a.Problems = append(a.Problems, answer.Problem{Object: "fleetlock", Message: clean(err.Error()), Hint: "no FleetLock client gets a slot until that is corrected; a restart is not needed"})
+	}
 	since, err := s.contact.Since(now)
 	if err == nil {
 		at := since.UTC().Truncate(time.Second)
@@ -130,6 +134,9 @@ func (s *Server) status(now time.Time) answer.Status {
 	}
 	for _, z := range nodes.Decision.Zones {
 		a.Nodes, a.NotReady = a.Nodes+z.Nodes, a.NotReady+z.NotReady
+		if nodes.Decision.AllDown {
+			z.Paused = lifecycle.NoZoneReady
+		}
 		a.Zones = append(a.Zones, answer.Zone{Name: clean(z.Name), State: string(z.State), Nodes: z.Nodes, NotReady: z.NotReady, Rate: z.Rate, Paused: z.Paused})
 	}
 	return a

@@ -25,6 +25,7 @@ import (
 
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/server/config"
@@ -255,6 +256,33 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	if got := r.get("/healthz"); got != "ok\n" {
 		t.Errorf("/healthz = %q, want ok", got)
 	}
+}
+
+func TestAServerSaysThatNoZoneIsReady(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "a1", "a", corev1.ConditionFalse)
+	r := start(t, s)
+	r.eventually("its zone is paused", func(s answer.Status) bool {
+		return len(s.Zones) == 1 && s.Zones[0].Paused == lifecycle.NoZoneReady
+	})
+}
+
+// TestAServerNamesThePasswordThatItCannotUse has one that all users can read.
+func TestAServerNamesThePasswordThatItCannotUse(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	if err := errors.Join(os.WriteFile(password, []byte("s3cret"), 0o600), os.Chmod(password, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, memory.New(memory.Options{}), func(c *config.Config) {
+		c.Reboots.Listen, c.Reboots.PasswordFile = "127.0.0.1:0", password
+	})
+	r.eventually("it is named", func(s answer.Status) bool {
+		return len(s.Problems) == 1 && strings.Contains(s.Problems[0].Message, "reboots.passwordFile: all users can read "+password)
+	})
+	if err := os.Chmod(password, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("it is not named any more", func(s answer.Status) bool { return len(s.Problems) == 0 })
 }
 
 // TestAServerEndsDeletionsInTheForegroundAndOrphans makes a server remove both finalizers. For

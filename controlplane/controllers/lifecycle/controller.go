@@ -205,7 +205,7 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 	case d.Dead == nil:
 		return nil, errors.New("the server does not know which hosts are alive")
 	case d.AllDown:
-		return nil, errors.New("no zone has a Node that is ready")
+		return nil, errors.New(NoZoneReady)
 	case key != corev1.TaintNodeUnreachable:
 		return nil, nil
 	case !dead || host.UID != uid:

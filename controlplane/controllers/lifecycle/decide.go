@@ -144,6 +144,9 @@ type Pending struct {
 	Reason string
 }
 
+// NoZoneReady is why no Node of any zone gets a NoExecute taint: see Decision.AllDown.
+const NoZoneReady = "no zone has a Node that is ready"
+
 // mostNamed bounds Decision.NotReady and Decision.Settled: a person checks the Nodes one by one.
 const mostNamed = 10
 
@@ -208,7 +211,7 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, confirmed, now time.Tim
 	})
 	paused := zone.Paused
 	if d.AllDown {
-		paused = "no zone has a Node that is ready"
+		paused = NoZoneReady
 	}
 	if paused != "" {
 		for _, h := range queue {

@@ -139,14 +139,29 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) reply {
 	return call(ctx, p)
 }
 
-// knows reports whether a client has sent the password.
-func (s *Server) knows(r *http.Request) (bool, error) {
+// Fault returns why no client can be served; nil if clients can be.
+func (s *Server) Fault() error {
+	_, err := s.password()
+	return err
+}
+
+// password returns the password of clients; empty for none.
+func (s *Server) password() (string, error) {
 	if s.PasswordFile == "" {
-		return true, nil
+		return "", nil
 	}
 	password, err := trust.ReadSecret(s.PasswordFile)
 	if err != nil {
-		return false, fmt.Errorf("reboots.passwordFile: %w", err)
+		return "", fmt.Errorf("reboots.passwordFile: %w", err)
+	}
+	return password, nil
+}
+
+// knows reports whether a client has sent the password.
+func (s *Server) knows(r *http.Request) (bool, error) {
+	password, err := s.password()
+	if s.PasswordFile == "" || err != nil {
+		return err == nil, err
 	}
 	_, sent, _ := r.BasicAuth()
 	want, got := sha256.Sum256([]byte(password)), sha256.Sum256([]byte(sent)) // of one length
