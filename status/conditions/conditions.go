@@ -117,12 +117,12 @@ type Check struct {
 	Fault  *Fault `json:"fault,omitempty"`
 }
 
-// ManualCommand returns the command that runs the check manually.
+// ManualCommand returns the command that runs the check manually, without the environment of the person.
 func (c Check) ManualCommand() string {
 	if c.User == root {
-		return c.Path
+		return "setpriv --reset-env " + c.Path
 	}
-	return "setpriv --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
+	return "setpriv --reset-env --reuid=" + c.User + " --regid=$(id -g " + c.User + ") --init-groups --no-new-privs " + c.Path
 }
 
 // RunHint says how to run the check manually.
