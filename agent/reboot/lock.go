@@ -32,7 +32,7 @@ func (c *Controller) lock(a Attempt) (Lock, error) {
 
 // formerly reports whether an attempt has a lock of an earlier configuration.
 func (c *Controller) formerly(a Attempt) bool {
-	return a.Locked && a.Lock != LockID{} && a.Lock != c.o.Change.ID
+	return a.Locked && a.Lock != LockID{} && !a.Lock.same(c.o.Change.ID)
 }
 
 // answerTime is how long servers may take to answer, for example after their leader stopped.
