@@ -261,7 +261,6 @@ func TestAServerActsOnAFleetInEtcd(t *testing.T) {
 	}
 }
 
-// TestAStoreThatStallsKillsNobody stops etcd for a minute, six times as long as Leases last.
 // TestStartsPostponeNoDeath has a server that is killed soon after it leads, again and again. No process of it lives as
 // long as the Lease of a host.
 func TestStartsPostponeNoDeath(t *testing.T) {
@@ -287,6 +286,7 @@ func TestStartsPostponeNoDeath(t *testing.T) {
 	f.becomes("n2", corev1.ConditionTrue, "")
 }
 
+// TestAStoreThatStallsKillsNobody stops etcd for a minute, six times as long as Leases last.
 func TestAStoreThatStallsKillsNobody(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, etcd.Options{})
