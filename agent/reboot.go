@@ -143,8 +143,12 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	return append(files, wanted...), append(unread, undecided...)
 }
 
-// Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown.
+// Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown. If the command
+// that reboots the host cannot run, no pod is stopped for it.
 func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error) {
+	if err := reboot.Runnable(h.command()); err != nil {
+		return journal.Record{}, err
+	}
 	if h.kubelet() {
 		return journal.Record{Graceful: true}, nil
 	}
@@ -255,5 +259,7 @@ func (h rebootHost) Held() []reboot.Finding {
 
 // Reboot implements reboot.Host.
 func (h rebootHost) Reboot(ctx context.Context) error {
-	return reboot.Run(ctx, strings.Fields(h.a.config().Reboot.Command))
+	return reboot.Run(ctx, h.command())
 }
+
+func (h rebootHost) command() []string { return strings.Fields(h.a.config().Reboot.Command) }

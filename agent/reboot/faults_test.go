@@ -318,8 +318,8 @@ func (l formerLock) Release(context.Context, *reboot.Request) error {
 // that.
 func TestASlotIsGivenBackToTheLockThatGaveIt(t *testing.T) {
 	old, next := reboot.LockID{FleetLock: "https://a", Group: "g", Host: "n"}, reboot.LockID{Group: "default"}
-	password := old
-	password.PasswordFile = "/etc/hostler/password"
+	moved := old
+	moved.PasswordFile = "/password"
 	for name, c := range map[string]struct {
 		change reboot.Change
 		after  time.Duration // from the request
@@ -329,7 +329,8 @@ func TestASlotIsGivenBackToTheLockThatGaveIt(t *testing.T) {
 		"another lock while it waits":      {reboot.Change{ID: next}, 20 * time.Second, true, 2},
 		"another lock while it drains":     {reboot.Change{ID: next}, 20 * time.Second, false, 2},
 		"another lock before it is Ready":  {reboot.Change{ID: next}, 130 * time.Second, false, 2},
-		"a password while it waits":        {reboot.Change{ID: password}, 20 * time.Second, true, 2},
+		"a password file while it waits":   {reboot.Change{ID: moved}, 20 * time.Second, true, 2},
+		"a password file while it drains":  {reboot.Change{ID: moved}, 20 * time.Second, false, 2},
 		"reboots disabled while it waits":  {reboot.Change{ID: old, Disabled: true}, 20 * time.Second, true, 1},
 		"reboots disabled while it drains": {reboot.Change{ID: next, Disabled: true}, 20 * time.Second, false, 1},
 		"reboots disabled after the boot":  {reboot.Change{ID: next, Disabled: true}, 130 * time.Second, false, 2},
@@ -355,8 +356,8 @@ func TestASlotIsGivenBackToTheLockThatGaveIt(t *testing.T) {
 				m.want(controlplane.RebootDone, "")
 				m.locked(func() { m.released += len(m.returned) })
 				m.clean()
-				if former := c.change.ID == next; former != (len(m.returned) > 0) || former && m.returned[0] != old {
-					t.Errorf("slots given back to an earlier lock = %+v, want %t", m.returned, former)
+				if former := c.change.ID.FleetLock != old.FleetLock; former && (len(m.returned) == 0 || m.returned[0] != old) || !former && len(m.returned) > 0 {
+					t.Errorf("slots given back to an earlier lock = %+v, want its own: %t", m.returned, former)
 				}
 				if m.boot != c.boots {
 					t.Errorf("boots = %d, want %d", m.boot, c.boots)

@@ -25,15 +25,30 @@ const (
 	mostOutput = 300
 )
 
-// Run runs a command that reboots the host, such as `systemctl reboot`.
-func Run(ctx context.Context, command []string) error {
-	searchPath := trust.SearchPath(os.Getenv("PATH"))
-	path, err := trust.Command(command[0], searchPath)
+// Runnable returns an error unless Run can start a command: its program exists, and only root can change it.
+func Runnable(command []string) error {
+	_, _, err := find(command)
+	return err
+}
+
+// find returns the path of a command's program, and the PATH for it.
+func find(command []string) (path, searchPath string, err error) {
+	searchPath = trust.SearchPath(os.Getenv("PATH"))
+	path, err = trust.Command(command[0], searchPath)
 	if untrusted, refused := errors.AsType[*trust.Error](err); refused {
 		err = fmt.Errorf("%w: %s", err, untrusted.Hint)
 	}
 	if err != nil {
-		return fmt.Errorf("`%s`: %w", strings.Join(command, " "), err)
+		return "", "", fmt.Errorf("`%s`: %w", strings.Join(command, " "), err)
+	}
+	return path, searchPath, nil
+}
+
+// Run runs a command that reboots the host, such as `systemctl reboot`.
+func Run(ctx context.Context, command []string) error {
+	path, searchPath, err := find(command)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()

@@ -16,7 +16,7 @@ func TestACommandThatOthersCanChangeIsNotRun(t *testing.T) {
 	if err := errors.Join(os.WriteFile(shell, []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o755), os.WriteFile(folder+"/down", []byte("#!"+shell+"\n"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if err := reboot.Run(t.Context(), []string{folder + "/down", "now"}); err != nil {
+	if err := errors.Join(reboot.Runnable([]string{folder + "/down", "now"}), reboot.Run(t.Context(), []string{folder + "/down", "now"})); err != nil {
 		t.Fatalf("Run() = %v", err)
 	}
 	if err := errors.Join(os.Remove(ran), os.Chmod(shell, 0o757)); err != nil {
@@ -25,5 +25,10 @@ func TestACommandThatOthersCanChangeIsNotRun(t *testing.T) {
 	err := reboot.Run(t.Context(), []string{folder + "/down", "now"})
 	if _, missing := os.Stat(ran); missing == nil || err == nil || !strings.Contains(err.Error(), shell+" is writable by users other than root") || !strings.Contains(err.Error(), "check its content") {
 		t.Errorf("Run() = %v, ran: %v, want the command not to be run", err, missing == nil)
+	}
+	for _, program := range []string{folder + "/down", folder + "/none", "hostler-none"} {
+		if err := reboot.Runnable([]string{program}); err == nil {
+			t.Errorf("Runnable() of %s = nil, want an error", program)
+		}
 	}
 }

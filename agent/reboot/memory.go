@@ -64,7 +64,7 @@ type LockID struct {
 	PasswordFile string `json:"passwordFile,omitempty"`
 }
 
-// same reports whether both identify one slot.
+// same reports whether both identify the same slot. The password may have been moved to another file.
 func (l LockID) same(other LockID) bool {
 	l.PasswordFile = other.PasswordFile
 	return l == other

@@ -7,10 +7,16 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/systemd/notify"
 )
 
 // SilenceFile is silenceFile.
 type SilenceFile = silenceFile
+
+// SilencesOf is silencesOf.
+func SilencesOf(passed []*os.File, manager *notify.Notifier, supervised bool, file string) (Silences, error) {
+	return silencesOf(passed, manager, supervised, file)
+}
 
 // SaveWith saves a Silence when the clocks were later by some time.
 func (f silenceFile) SaveWith(s lifecycle.Silence, monotonicLater, wallLater time.Duration) error {

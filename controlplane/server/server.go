@@ -102,13 +102,16 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	supervised, notifier := o.Getenv("NOTIFY_SOCKET") != "", notify.New(o.Getenv, o.Unsetenv)
 	if o.Silences == nil {
-		o.Silences = silenceFile(o.Config.API.Socket + ".silence")
+		passed, passing := notify.PassedFiles(o.Getenv, o.Unsetenv)
+		var keeping error
+		o.Silences, keeping = silencesOf(passed, notifier, supervised, o.Config.API.Socket+".silence")
+		if err := errors.Join(passing, keeping); err != nil {
+			o.Log.Warn("cannot keep for how long hosts are unreachable until the next start", "error", err)
+		}
 	}
-	s := &Server{
-		Controllers: NewControllers(o, candidate), config: o.Config, reloads: make(chan chan<- reloaded),
-		notifier: notify.New(o.Getenv, o.Unsetenv),
-	}
+	s := &Server{Controllers: NewControllers(o, candidate), config: o.Config, reloads: make(chan chan<- reloaded), notifier: notifier}
 	s.fleetlock = fleetlock.New(s.reboots, o.Log.With("component", "fleetlock"))
 	s.fleetlock.PasswordFile = o.Config.Reboots.PasswordFile
 	if o.Config.Reboots.Listen != "" {

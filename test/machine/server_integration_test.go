@@ -160,6 +160,9 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 			return strings.TrimSpace(m.Run("hostler fleet status >/dev/null 2>&1; echo $?")) == "0" && leads()
 		}
 		m.Eventually("it leads again", leadsAgain)
+		if kept := strings.TrimSpace(m.Run("systemctl show -P NFileDescriptorStore hostler-server")); kept != "1" {
+			t.Errorf("systemd keeps %s descriptors of the server, want that of the silence of hosts", kept)
+		}
 		m.Run("systemctl stop hostler-server")
 		if got, want := doctor(), "fail server: hostler-server.service is inactive"; !strings.Contains(got, want) {
 			t.Errorf("hostler doctor finds\n%swant %q", got, want)

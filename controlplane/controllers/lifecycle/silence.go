@@ -15,6 +15,9 @@ const (
 	recently = 15 * time.Second
 	// mostSilent bounds a Silence. Those that are silent for the longest time are in it.
 	mostSilent = 1000
+	// mostText bounds what a host has written of a SilentHost. Others have no place in a Silence: one host could make
+	// it too large to be kept.
+	mostText = 512
 )
 
 // Silence is what a process of a server leaves to the next one on the same machine: for how long hosts have been
@@ -84,6 +87,9 @@ func (c *Cache) silent(now time.Time) []SilentHost {
 		if n.host.Conditions.Ready == corev1.ConditionUnknown || !l.renewed.IsZero() && now.Sub(l.renewed) < recently {
 			continue
 		}
+		if len(name)+len(n.host.UID)+len(n.host.Conditions.Ready) > mostText {
+			continue
+		}
 		h := SilentHost{
 			Name: name, UID: n.host.UID, Ready: n.host.Conditions.Ready, Heartbeat: n.heartbeat,
 			Seen: now.Sub(n.seenAt), Changed: now.Sub(n.changedAt), Reported: now.Sub(n.reportAt),
@@ -95,9 +101,17 @@ func (c *Cache) silent(now time.Time) []SilentHost {
 		hosts = append(hosts, h)
 	}
 	slices.SortFunc(hosts, func(a, b SilentHost) int {
-		return cmp.Or(cmp.Compare(min(b.Reported, b.Renewed), min(a.Reported, a.Renewed)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.silence(), a.silence()), cmp.Compare(a.Name, b.Name))
 	})
 	return hosts[:min(len(hosts), mostSilent)]
+}
+
+// silence returns for how long the host has given no sign of life.
+func (h SilentHost) silence() time.Duration {
+	if h.Renewed == 0 {
+		return h.Reported
+	}
+	return min(h.Reported, h.Renewed)
 }
 
 // resume records what the process before this one knew of hosts, up to a moment.

@@ -2,11 +2,14 @@ package lifecycle_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/store"
@@ -115,4 +118,30 @@ func TestStartsPostponeNoDeath(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestASilenceIsBounded has more hosts than a Silence may have. One of them has been silent for longer and has no Lease,
+// and one has written a long text.
+func TestASilenceIsBounded(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		f.report("without", "a", func(*corev1.Node) {})
+		f.report("hostile", "a", func(n *corev1.Node) { n.UID = types.UID(strings.Repeat("u", 1<<20)) })
+		s := f.after(nil, 10*time.Second, func() {})
+		pass(10 * time.Second)
+		for i := range 1001 {
+			f.renew(fmt.Sprint("h", i))
+			f.report(fmt.Sprint("h", i), "a", func(*corev1.Node) {})
+		}
+		pass(16 * time.Second)
+		silence, err := s.Silence(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(silence.Hosts); n != 1000 || silence.Hosts[0].Name != "without" {
+			t.Errorf("Silence() has %d hosts, of which the first one is %s, want 1000 and without", n, silence.Hosts[0].Name)
+		}
+		if slices.ContainsFunc(silence.Hosts, func(h lifecycle.SilentHost) bool { return h.Name == "hostile" }) {
+			t.Error("Silence() has the host that has written a long text")
+		}
+	})
 }
