@@ -257,6 +257,19 @@ func TestAServerAnswersWhatItDoesAndWhy(t *testing.T) {
 	}
 }
 
+// TestZonesThatLookTheSameDoNotEndTheMetrics has hosts that name their zones by characters that are replaced when they
+// are shown.
+func TestZonesThatLookTheSameDoNotEndTheMetrics(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "mallory1", "\x01", corev1.ConditionTrue)
+	ready(s, "mallory2", "\x02", corev1.ConditionTrue)
+	r := start(t, s)
+	r.eventually("both hosts are known", func(s answer.Status) bool { return s.Nodes == 2 })
+	if metrics := r.get("/metrics"); !strings.Contains(metrics, `hostler_server_nodes{ready="true",state="Normal",zone="?"} 2`) {
+		t.Errorf("metrics lack the two hosts in one zone:\n%s", metrics)
+	}
+}
+
 // TestAServerEndsDeletionsInTheForegroundAndOrphans makes a server remove both finalizers. For
 // that, it needs to know how far each kind was followed.
 func TestAServerEndsDeletionsInTheForegroundAndOrphans(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // ZoneState describes how many Nodes of a zone are not ready.
@@ -180,7 +182,10 @@ func allDown(zones []Zone) bool {
 	return down
 }
 
-// ZoneOf returns the zone of a Node with these labels.
+// mostZone is the longest name of a zone, in bytes.
+const mostZone = 256
+
+// ZoneOf returns the zone of a Node with these labels, as it is shown: zones that look the same are one.
 func ZoneOf(of map[string]string, zoneLabels []string) string {
 	var parts []string
 	for _, label := range zoneLabels {
@@ -188,5 +193,5 @@ func ZoneOf(of map[string]string, zoneLabels []string) string {
 			parts = append(parts, value)
 		}
 	}
-	return strings.Join(parts, "/")
+	return sanitize.Text(strings.Join(parts, "/"), mostZone)
 }
