@@ -119,6 +119,14 @@ func TestOddObjects(t *testing.T) {
 			r.settle()
 			r.want("+pods/mallory/shop/o; pods/n/shop/f; pods/n/shop/o; shop/of-f <- f; shop/of-o <- o")
 		},
+		"a pod whose UID looks like a Node is no Node that was deleted": func(r rig) {
+			r.raw(store.Events, "n/e", event, owned("e", "default", "")) // of a host that could never register
+			r.raw(store.Objects, "pods/mallory/shop/p", pod, `"name":"p","namespace":"shop","uid":"nodes/n"`)
+			r.settle()
+			r.store.Remove(store.Objects, "pods/mallory/shop/p")
+			r.settle()
+			r.stored(store.Events, "n/e", true)
+		},
 		"an owner that is stored where its type does not belong": func(r rig) {
 			r.raw(store.Objects, "thing/a", thing, `"name":"a","uid":"uid-of-a"`)
 			r.put("b <- a", "c <- other")
