@@ -270,6 +270,26 @@ func TestZonesThatLookTheSameDoNotEndTheMetrics(t *testing.T) {
 	}
 }
 
+// TestATimeThatJSONCannotHaveEndsNoAnswer has a host whose times are in the year 10000 in UTC.
+func TestATimeThatJSONCannotHaveEndsNoAnswer(t *testing.T) {
+	const at = "9999-12-31T23:59:59-14:00"
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "a", "a", corev1.ConditionTrue)
+	s.PutRaw(store.Nodes, "mallory", []byte(strings.ReplaceAll(`{"metadata":{"name":"mallory","uid":"m","creationTimestamp":"AT"},
+		"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoExecute","timeAdded":"AT"},{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]},
+		"status":{"conditions":[{"type":"Ready","status":"False","lastHeartbeatTime":"AT","lastTransitionTime":"AT"}]}}`, "AT", at)))
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	settled := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0].Settled
+	if len(settled) != 1 || settled[0].NoExecuteSince == nil || settled[0].NoExecuteSince.Unix() != 0 {
+		t.Errorf("settled = %+v, want the host, with another time", settled)
+	}
+	r.eventually("the next process of the server can read which hosts are silent", func(answer.Status) bool {
+		text, _ := os.ReadFile(r.config.API.Socket + ".silence")
+		return strings.Contains(string(text), `"mallory"`)
+	})
+}
+
 // TestAServerEndsDeletionsInTheForegroundAndOrphans makes a server remove both finalizers. For
 // that, it needs to know how far each kind was followed.
 func TestAServerEndsDeletionsInTheForegroundAndOrphans(t *testing.T) {
