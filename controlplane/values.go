@@ -1,5 +1,7 @@
 package controlplane
 
+import "time"
+
 // MostValues is the maximum number of values in one decoded text, such as a page of a list. An
 // empty object has two bytes in JSON but, as a condition, 112 bytes in memory. A Node has about
 // 1,000 values.
@@ -42,4 +44,13 @@ func CountValues(text []byte) (values, items int) {
 		}
 	}
 	return values, items
+}
+
+// JSONTime returns a time in UTC; 1970 if JSON cannot have its year. A host may write such a time, and one of them
+// would fail an answer about the whole fleet.
+func JSONTime(at time.Time) time.Time {
+	if at = at.UTC(); at.Year() < 0 || at.Year() > 9999 {
+		return time.Unix(0, 0).UTC()
+	}
+	return at
 }

@@ -27,6 +27,7 @@ type Etcd struct {
 	// MissingRights are the missing rights. RightsErr is why the rights are not known.
 	MissingRights []string
 	RightsErr     error
+	Weaknesses    []string // CVEs by which hosts can use keys that their rights do not cover
 	// SettingUnreadable is the key with the Lease duration for the fleet; set if this host may not
 	// read it.
 	SettingUnreadable string
@@ -209,6 +210,9 @@ func etcdRights(f Facts) Check {
 	case e.SettingUnreadable != "":
 		return warn(e.Grants,
 			"etcd does not allow reading %s: this host does not get the lease duration for the fleet", e.SettingUnreadable)
+	case len(e.Weaknesses) > 0:
+		return warn("upgrade etcd to 3.5.33, 3.6.14, 3.7.1 or later",
+			"etcd allows everything that hostler needs, but does not enforce rights: each host can use the keys of all others (%s)", strings.Join(e.Weaknesses, ", "))
 	}
 	return ok("etcd allows everything that hostler needs")
 }

@@ -133,6 +133,10 @@ func TestEachFaultOfEtcdIsFoundWithItsFix(t *testing.T) {
 			[]string{"warn etcd-rights|does not get|etcdctl A"},
 		},
 		{
+			"rights are not enforced", func(f *doctor.Facts) { f.Etcd.Weaknesses = []string{"CVE-2026-33343"} },
+			[]string{"warn etcd-rights|does not enforce|CVE-2026-33343|upgrade etcd to 3.5.33, 3.6.14, 3.7.1"},
+		},
+		{
 			"the certificate has ended", func(f *doctor.Facts) { f.Etcd.Certificate.Ends = time.Now().Add(-time.Minute) },
 			[]string{"fail etcd-credentials|/etc/hostler/etcd.crt expired on|put a new certificate"},
 		},

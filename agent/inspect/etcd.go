@@ -63,6 +63,7 @@ func Etcd(ctx context.Context, cfg config.Config, node, version string) *doctor.
 		e.Members = append(e.Members, doctor.Member{Endpoint: m.Endpoint, Err: m.Err})
 	}
 	e.Found, e.MissingRights, e.SettingUnreadable, e.Grants, e.RightsErr = s.Node, s.MissingRights, s.Unreachable, s.Grants, s.RightsErr
+	e.Weaknesses = s.Weaknesses
 	if s.Node && s.Leaseless {
 		e.LeaseExpired = fmt.Sprintf("there is a node %s and no lease of it", node)
 	}

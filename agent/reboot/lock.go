@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // Alone is the Lock of a host that does not wait for other hosts.
@@ -58,7 +59,7 @@ func (Server) Turn(_ context.Context, r *Request, node *corev1.Node) Turn {
 		return Turn{Lost: true, Unanswered: true, Message: message}
 	}
 	granted := slot.Granted != nil
-	return Turn{Granted: granted, Lost: !granted, Message: slot.Message, Emptied: slot.Emptied, Failed: slot.Failed}
+	return Turn{Granted: granted, Lost: !granted, Message: sanitize.Text(slot.Message, sanitize.MaxText), Emptied: slot.Emptied, Failed: slot.Failed}
 }
 
 // OnNode implements Lock.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -30,6 +32,9 @@ type Diagnosis struct {
 	Unreachable string
 	// Grants says who runs which commands to give this host all of these rights.
 	Grants string
+	// Weaknesses are the CVEs of etcd by which this host, and each other one, can use keys that its rights do not
+	// cover. It is empty if the rights cover all keys.
+	Weaknesses []string
 }
 
 // MemberDiagnosis is the result for one member.
@@ -91,6 +96,7 @@ func (s *Diagnosis) readShared(ctx context.Context, store *Store, node string, f
 		}
 		s.MissingRights = append(s.MissingRights, r.String())
 	}
+	s.Weaknesses, s.RightsErr = store.weaknesses(ctx, node)
 }
 
 // missingRights returns the rights that a host would use and does not have.
@@ -114,15 +120,77 @@ func (s *Store) refuses(ctx context.Context, r right) (bool, error) {
 	if r.verb == "write" {
 		op = clientv3.OpPut(r.path, "")
 	}
-	never := clientv3.Compare(clientv3.ModRevision(r.path), "<", 0)
-	_, err := s.dialer.do(ctx, func(ctx context.Context, c *conn) error {
-		_, err := c.kv.Txn(ctx).If(never).Then(op).Commit()
-		return err
-	})
-	if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
+	return s.try(ctx, r, func(ctx context.Context, c *conn) error { return c.never(ctx, r.path, op) })
+}
+
+// never sends an operation in a transaction whose condition is never true. The condition takes the right to read a key.
+func (c *conn) never(ctx context.Context, key string, op clientv3.Op) error {
+	never := clientv3.Compare(clientv3.ModRevision(key), "<", 0)
+	_, err := c.kv.Txn(ctx).If(never).Then(op).Commit()
+	return err
+}
+
+// try reports whether etcd refuses a request because this host lacks a right.
+func (s *Store) try(ctx context.Context, r right, request func(context.Context, *conn) error) (refused bool, err error) {
+	if _, err = s.dialer.do(ctx, request); err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return err != nil, nil
 	}
 	return false, s.o.fault(ctx, call{operation: "check permission to " + r.verb, object: r.path, right: r.verb, path: r.path}, s.Endpoint(), err)
+}
+
+// weaknesses returns the CVEs by which etcd does what it refuses to this host otherwise. The requests change nothing.
+func (s *Store) weaknesses(ctx context.Context, node string) (found []string, err error) {
+	own := s.path(objects.Key{Kind: objects.Node, Node: node})
+	write, read := right{"write", s.folder(objects.Node, "")}, right{"read", s.settingPath()}
+	for _, w := range []struct {
+		cve   string
+		right right
+		plain clientv3.Op // is refused
+		by    func(context.Context, *conn) error
+	}{
+		{"CVE-2026-33343", write, clientv3.OpPut(write.path, ""), func(ctx context.Context, c *conn) error {
+			return c.never(ctx, own, clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut(write.path, "")}, nil))
+		}},
+		{"CVE-2026-73499", read, clientv3.OpGet(read.path, clientv3.WithFromKey(), clientv3.WithKeysOnly()), func(ctx context.Context, c *conn) error {
+			return c.watchesOnward(ctx, read.path)
+		}},
+	} {
+		refused, err := s.try(ctx, w.right, func(ctx context.Context, c *conn) error { return c.never(ctx, own, w.plain) })
+		if err != nil {
+			return found, err
+		}
+		if !refused {
+			continue
+		}
+		if refused, err = s.try(ctx, w.right, w.by); err != nil {
+			return found, err
+		}
+		if !refused {
+			found = append(found, w.cve)
+		}
+	}
+	return found, nil
+}
+
+// watchesOnward requests a watch of all keys that are not before a key, from a revision that is never reached.
+func (c *conn) watchesOnward(ctx context.Context, key string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := c.watch(ctx, &etcdserverpb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte{0}}, position{revision: math.MaxInt64 - 1})
+	if err != nil {
+		return err
+	}
+	select {
+	case answer := <-w.answers:
+		if answer.Canceled {
+			return refused(answer.CancelReason)
+		}
+		return nil
+	case err := <-w.failed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Validity returns when the client certificate begins and ends; zero without a certificate.

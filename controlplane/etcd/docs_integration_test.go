@@ -5,14 +5,18 @@ package etcd_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -168,6 +172,7 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	if _, err := host.Pods(member).Put(t.Context(), "shop/web", []byte("{}"), controlplane.PodVersion{}); err != nil {
 		t.Errorf("Put() of a pod's object with a host's rights = %v, want no error", err)
 	}
+	weaknesses(t, c, member)
 	other := objects.Key{Kind: objects.Lease, Node: "rack1-node2"}
 	if _, err := host.Put(t.Context(), other, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Put() of another host's lease = %v, want it forbidden", err)
@@ -202,5 +207,44 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	lease := objects.Key{Kind: objects.Lease, Node: member}
 	if _, err := as(member).Put(t.Context(), lease, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Put() of a host without its user = %v, want it forbidden", err)
+	}
+}
+
+// weaknesses checks that Diagnose finds the weaknesses of this version of etcd, by using them with the rights of a host.
+func weaknesses(t *testing.T, c *bed.Cluster, host string) {
+	t.Helper()
+	files, err := c.Client(host, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(files.Certificate, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), TLS: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}, DialTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var want []string
+	nested := clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("/hostler/nodes/another", "{}")}, nil)
+	if _, err := client.Txn(t.Context()).Then(nested).Commit(); err == nil {
+		want = append(want, "CVE-2026-33343")
+		types(t, c, "etcdctl del /hostler/nodes/another")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if w := <-client.Watch(ctx, "/hostler/settings/lease-duration", clientv3.WithFromKey(), clientv3.WithCreatedNotify()); w.Err() == nil {
+		want = append(want, "CVE-2026-73499")
+	}
+	o := etcd.Options{Endpoints: c.Endpoints(), Prefix: "/hostler", CA: c.CAFile, Certificate: files.Certificate, Key: files.Key}
+	if d := etcd.Diagnose(t.Context(), o, host); d.RightsErr != nil || !slices.Equal(d.Weaknesses, want) {
+		t.Errorf("Diagnose() = %q, %v, want the weaknesses %q", d.Weaknesses, d.RightsErr, want)
 	}
 }

@@ -53,9 +53,9 @@ func NewControllers(o Options, candidate string) *Controllers {
 	if runs, _ := o.Config.Runs(lifecycle.Name); runs {
 		s.reboots.Alive = s.nodes.Alive
 	} else { // another program judges the hosts, and needs this time after an outage
-		s.reboots.Alive = func(_ string, _ types.UID, since, now time.Time) bool {
+		s.reboots.Alive = func(_ string, _ types.UID, since, now time.Time) (alive bool, known time.Time) {
 			contact, err := s.contact.Since(now)
-			return err == nil && min(now.Sub(contact), now.Sub(since)) >= time.Minute
+			return err == nil && min(now.Sub(contact), now.Sub(since)) >= time.Minute, contact
 		}
 	}
 	s.recordEvents(evicter)

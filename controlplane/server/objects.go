@@ -142,15 +142,15 @@ func (l *listing) Set(name string, o store.Object) {
 		a.Finalizers = append(a.Finalizers, clean(f))
 	}
 	if at := o.GetCreationTimestamp(); !at.IsZero() {
-		a.Created = &at.Time
+		a.Created = utc(&at)
 	}
 	if at := o.GetDeletionTimestamp(); at != nil {
-		a.Deleted = &at.Time
+		a.Deleted = utc(at)
 	}
 	if e, is := o.(*corev1.Event); is {
-		a.Event = &answer.Event{Type: clean(e.Type), Reason: clean(e.Reason), Message: clean(e.Message), Count: e.Count, LastSeen: e.LastTimestamp.Time}
+		a.Event = &answer.Event{Type: clean(e.Type), Reason: clean(e.Reason), Message: clean(e.Message), Count: e.Count, LastSeen: controlplane.JSONTime(e.LastTimestamp.Time)}
 		if e.LastTimestamp.IsZero() { // clients of events.k8s.io set EventTime
-			a.Event.LastSeen = e.EventTime.Time
+			a.Event.LastSeen = controlplane.JSONTime(e.EventTime.Time)
 		}
 	}
 	l.add(a)

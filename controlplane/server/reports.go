@@ -98,7 +98,7 @@ func settledNodes(nodes []lifecycle.Settled, evictions *eviction.Report, onKuber
 				s.Next += "; if the host does not return, delete its Node: `" + command + "`"
 			}
 			if t.TimeAdded != nil && s.NoExecuteSince == nil {
-				since := t.TimeAdded.UTC()
+				since := controlplane.JSONTime(t.TimeAdded.Time)
 				s.NoExecuteSince = &since
 			}
 		}

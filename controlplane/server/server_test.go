@@ -285,6 +285,39 @@ func TestAServerNamesThePasswordThatItCannotUse(t *testing.T) {
 	r.eventually("it is not named any more", func(s answer.Status) bool { return len(s.Problems) == 0 })
 }
 
+// TestZonesThatLookTheSameDoNotEndTheMetrics has hosts that name their zones by characters that are replaced when they
+// are shown.
+func TestZonesThatLookTheSameDoNotEndTheMetrics(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "mallory1", "\x01", corev1.ConditionTrue)
+	ready(s, "mallory2", "\x02", corev1.ConditionTrue)
+	r := start(t, s)
+	r.eventually("both hosts are known", func(s answer.Status) bool { return s.Nodes == 2 })
+	if metrics := r.get("/metrics"); !strings.Contains(metrics, `hostler_server_nodes{ready="true",state="Normal",zone="?"} 2`) {
+		t.Errorf("metrics lack the two hosts in one zone:\n%s", metrics)
+	}
+}
+
+// TestATimeThatJSONCannotHaveEndsNoAnswer has a host whose times are in the year 10000 in UTC.
+func TestATimeThatJSONCannotHaveEndsNoAnswer(t *testing.T) {
+	const at = "9999-12-31T23:59:59-14:00"
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "a", "a", corev1.ConditionTrue)
+	s.PutRaw(store.Nodes, "mallory", []byte(strings.ReplaceAll(`{"metadata":{"name":"mallory","uid":"m","creationTimestamp":"AT"},
+		"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoExecute","timeAdded":"AT"},{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]},
+		"status":{"conditions":[{"type":"Ready","status":"False","lastHeartbeatTime":"AT","lastTransitionTime":"AT"}]}}`, "AT", at)))
+	r := start(t, s)
+	r.eventually("it leads", leading)
+	settled := decoded[answer.Plan](r, "/v1/fleet/plan").Controllers[0].Settled
+	if len(settled) != 1 || settled[0].NoExecuteSince == nil || settled[0].NoExecuteSince.Unix() != 0 {
+		t.Errorf("settled = %+v, want the host, with another time", settled)
+	}
+	r.eventually("the next process of the server can read which hosts are silent", func(answer.Status) bool {
+		text, _ := os.ReadFile(r.config.API.Socket + ".silence")
+		return strings.Contains(string(text), `"mallory"`)
+	})
+}
+
 // TestAServerEndsDeletionsInTheForegroundAndOrphans makes a server remove both finalizers. For
 // that, it needs to know how far each kind was followed.
 func TestAServerEndsDeletionsInTheForegroundAndOrphans(t *testing.T) {

@@ -169,7 +169,7 @@ func utc(at *metav1.Time) *time.Time {
 	if at == nil {
 		return nil
 	}
-	t := at.UTC()
+	t := controlplane.JSONTime(at.Time)
 	return &t
 }
 

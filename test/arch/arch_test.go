@@ -103,7 +103,7 @@ var ours = map[string][]string{
 	"controlplane/controllers/eviction":         {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
 	"controlplane/controllers/garbagecollector": {"controlplane", "controlplane/controllers/executor", "controlplane/store", "internal/bounded", "internal/few", "internal/loop"},
 	"controlplane/controllers/executor":         {"controlplane", "controlplane/store", "internal/loop"},
-	"controlplane/controllers/lifecycle":        {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop"},
+	"controlplane/controllers/lifecycle":        {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/podcache", "controlplane/store", "internal/loop", "internal/sanitize"},
 	"controlplane/controllers/reboots":          {"controlplane", "controlplane/controllers/executor", "controlplane/controllers/lifecycle", "controlplane/controllers/podcache", "controlplane/slots", "controlplane/store", "internal/bounded", "internal/few", "internal/loop", "internal/sanitize"},
 	"controlplane/controllers/podcache":         {"controlplane/store", "internal/loop"},
 	"controlplane/controllers/controllertest":   {},

@@ -110,6 +110,23 @@ func TestOddObjects(t *testing.T) {
 			r.stored(store.Nodes, "mallory", true)
 			r.want("pods/mallory/shop/p <- n; b")
 		},
+		"what a host deletes below its own name is no other host's pod": func(r rig) {
+			for _, p := range []struct{ name, finalizer string }{{"f", metav1.FinalizerDeleteDependents}, {"o", metav1.FinalizerOrphanDependents}} {
+				r.raw(store.Objects, "things/shop/of-"+p.name, thing, owned("of-"+p.name, "shop", reference("v1", "Pod", p.name)))
+				r.raw(store.Objects, "pods/mallory/shop/"+p.name, pod, owned(p.name, "shop", "")+fmt.Sprintf(`,"finalizers":[%q],"deletionTimestamp":"2026-01-01T00:00:00Z"`, p.finalizer))
+				r.raw(store.Objects, "pods/n/shop/"+p.name, pod, owned(p.name, "shop", ""))
+			}
+			r.settle()
+			r.want("+pods/mallory/shop/o; pods/n/shop/f; pods/n/shop/o; shop/of-f <- f; shop/of-o <- o")
+		},
+		"a pod whose UID looks like a Node is no Node that was deleted": func(r rig) {
+			r.raw(store.Events, "n/e", event, owned("e", "default", "")) // of a host that could never register
+			r.raw(store.Objects, "pods/mallory/shop/p", pod, `"name":"p","namespace":"shop","uid":"nodes/n"`)
+			r.settle()
+			r.store.Remove(store.Objects, "pods/mallory/shop/p")
+			r.settle()
+			r.stored(store.Events, "n/e", true)
+		},
 		"an owner that is stored where its type does not belong": func(r rig) {
 			r.raw(store.Objects, "thing/a", thing, `"name":"a","uid":"uid-of-a"`)
 			r.put("b <- a", "c <- other")

@@ -190,8 +190,8 @@ func (g *graph) forget(o *Object) {
 func (g *graph) delete(key Key) {
 	o := g.objects[key].Object
 	g.remove(key)
-	if o != nil && len(g.owning[string(o.UID)]) > 0 {
-		g.deleted[string(o.UID)] = true
+	if o != nil && len(g.owning[o.uidIndex()]) > 0 {
+		g.deleted[o.uidIndex()] = true
 	}
 }
 

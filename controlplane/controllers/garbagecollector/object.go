@@ -160,13 +160,21 @@ func (o *Object) is(ref Owner, namespace string) bool {
 // indexes are the keys by which its dependents find an object.
 func (o *Object) indexes() []string {
 	var keys []string
-	if o.UID != "" { // there may be many without one
-		keys = append(keys, string(o.UID))
+	if index := o.uidIndex(); index != "" { // there may be many without one
+		keys = append(keys, index)
 	}
 	if o.Type == nodeType {
 		keys = append(keys, nodeIndex(o.Own))
 	}
 	return keys
+}
+
+// uidIndex is the index of a UID; empty if it could be that of a Node's name. A host chooses the UIDs that it writes.
+func (o *Object) uidIndex() string {
+	if strings.HasPrefix(string(o.UID), store.Nodes.Name+"/") {
+		return ""
+	}
+	return string(o.UID)
 }
 
 // index is the key by which a reference finds its owner.

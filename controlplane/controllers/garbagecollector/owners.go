@@ -29,20 +29,22 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	if ref.Invalid != "" {
 		return owner{state: unknown, why: ref.Invalid}
 	}
-	var elsewhere *Object
+	var elsewhere, deleted *Object
 	for _, found := range g.owners[ref.index()] {
-		switch {
-		case found.is(ref, o.Namespace) && found.orphans():
-			return owner{state: orphaning, others: g.deletionOf(found, metav1.DeletePropagationOrphan)}
-		case found.is(ref, o.Namespace) && found.waits():
-			return owner{state: waiting, others: g.deletionOf(found, metav1.DeletePropagationForeground)}
-		case found.is(ref, o.Namespace):
+		switch is := found.is(ref, o.Namespace); {
+		case is && (found.orphans() || found.waits()):
+			deleted = found
+		case is: // it counts more: another host may store the same pod, and delete it
 			return owner{state: present}
 		case found.Type == ref.Type && found.Own == ref.Name:
 			elsewhere = found
 		}
 	}
 	switch {
+	case deleted != nil && deleted.orphans():
+		return owner{state: orphaning, others: g.deletionOf(deleted, metav1.DeletePropagationOrphan)}
+	case deleted != nil:
+		return owner{state: waiting, others: g.deletionOf(deleted, metav1.DeletePropagationForeground)}
 	case elsewhere != nil && o.Namespace == "":
 		return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", elsewhere.Namespace), refused: true, elsewhere: elsewhere}
 	case g.wasOrphaned(ref, o.Namespace):

@@ -187,7 +187,7 @@ func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, Clo
 	restart := c.decider.restart
 	clock := Clock{Now: now, Since: latest(fresh.Since, restart), Again: latest(fresh.Regained, restart)}
 	hosts, suspects := c.cache.Hosts(policy, clock)
-	c.decider.turns(hosts, term, fresh.Confirmed, now)
+	c.decider.turns(hosts, policy, term, fresh.Confirmed, now)
 	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects), Confirmed: fresh.Confirmed}
 	return Decide(facts, policy, now), suspects, clock, nil
 }
@@ -215,10 +215,14 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 }
 
 // Alive reports whether a host has given a sign of life since a moment, and since the store has answered
-// without a gap. It does not count the Ready of its Node, which may be from before that.
-func (c *Controller) Alive(node string, uid types.UID, since, now time.Time) bool {
+// without a gap. It does not count the Ready of its Node, which may be from before that. known is since
+// when signs of life are known; zero while they are not.
+func (c *Controller) Alive(node string, uid types.UID, since, now time.Time) (alive bool, known time.Time) {
 	fresh, err := c.cache.Fresh(c.contact, now)
-	return err == nil && c.cache.Alive(node, uid, latest(fresh.Since, since))
+	if err != nil {
+		return false, time.Time{}
+	}
+	return c.cache.Alive(node, uid, latest(fresh.Since, since)), fresh.Since
 }
 
 // proofOf returns the state of a host's Lease that proves its silence: the version, or none.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/controlplane"
 )
 
 // LabelExclude leaves a Node out when the state of its zone is computed.
@@ -33,7 +35,7 @@ func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
 	for _, c := range slices.Backward(node.Status.Conditions) { // the first of a type counts, as in Kubernetes
 		switch c.Type {
 		case corev1.NodeReady:
-			n.host.Conditions.Ready, n.host.ReadySince, n.heartbeat = c.Status, c.LastTransitionTime.Time, c.LastHeartbeatTime.Time
+			n.host.Conditions.Ready, n.host.ReadySince, n.heartbeat = c.Status, c.LastTransitionTime.Time, controlplane.JSONTime(c.LastHeartbeatTime.Time)
 		case corev1.NodeMemoryPressure:
 			n.host.Conditions.MemoryPressure = c.Status
 		case corev1.NodeDiskPressure:

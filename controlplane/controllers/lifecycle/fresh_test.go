@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
@@ -288,7 +289,11 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		}
 		holds(corev1.TaintNodeUnreachable, "may be alive")
 		alive := f.node("alive0").UID
-		if !s.Alive("alive0", alive, time.Time{}, time.Now()) || s.Alive("alive0", "another", time.Time{}, time.Now()) {
+		lives := func(uid types.UID) bool {
+			lives, known := s.Alive("alive0", uid, time.Time{}, time.Now())
+			return lives && !known.IsZero()
+		}
+		if !lives(alive) || lives("another") {
 			t.Error("Alive() is not true of the Node alone whose host renews its Lease")
 		}
 		kill()
@@ -304,7 +309,7 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		pass(20 * time.Second)
 		holds(corev1.TaintNodeUnreachable, "does not know")
 		holds(corev1.TaintNodeNotReady, "does not know")
-		if s.Alive("alive0", alive, time.Time{}, time.Now()) {
+		if lives(alive) {
 			t.Error("Alive() while the store is away = true, want false")
 		}
 	})

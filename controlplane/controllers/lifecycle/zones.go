@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // ZoneState describes how many Nodes of a zone are not ready.
@@ -76,15 +78,22 @@ func (h Host) lastTurn(before, now time.Time) time.Time {
 	return before
 }
 
-// turnKept is how long a Node that had its turn comes after others, and how long the turn of a zone without Nodes counts.
+// turnKept is how long a Node that had its turn comes after others, and how long the turn of a zone without Nodes counts
+// at least.
 const turnKept = time.Hour
 
 // turns sets the turns of hosts as this server knows them. Earlier leaders have stored theirs on the Nodes, where hosts
 // write too. A leader reads that until it knows what was stored before its term: no host can delay others for longer.
-func (d *decider) turns(hosts []Host, term, confirmed, now time.Time) {
+func (d *decider) turns(hosts []Host, policy Policy, term, confirmed, now time.Time) {
 	// Not when the Node is gone: a host may delete its Node, and register it again.
 	maps.DeleteFunc(d.nodes, func(_ string, at time.Time) bool { return now.Sub(at) > turnKept })
-	d.forgetZones(hosts, now)
+	kept := turnKept
+	for _, rate := range []float64{policy.EvictionRate, policy.SecondaryEvictionRate} {
+		if rate > 0 {
+			kept = max(kept, Zone{Rate: rate}.interval())
+		}
+	}
+	d.forgetZones(hosts, kept, now)
 	for i := range hosts {
 		h := &hosts[i]
 		h.Turn = d.nodes[h.Name]
@@ -101,13 +110,14 @@ func (d *decider) turns(hosts []Host, term, confirmed, now time.Time) {
 	}
 }
 
-// forgetZones removes zones without hosts. A host can name a new zone as often as it likes.
-func (d *decider) forgetZones(hosts []Host, now time.Time) {
+// forgetZones removes zones without hosts whose last turn is that long ago. A host can name a new zone as often as it
+// likes.
+func (d *decider) forgetZones(hosts []Host, kept time.Duration, now time.Time) {
 	seen := map[string]bool{}
 	for _, h := range hosts {
 		seen[h.Zone] = true
 	}
-	maps.DeleteFunc(d.lastTainted, func(zone string, at time.Time) bool { return !seen[zone] && now.Sub(at) > turnKept })
+	maps.DeleteFunc(d.lastTainted, func(zone string, at time.Time) bool { return !seen[zone] && now.Sub(at) > kept })
 }
 
 // minPartial is how many Nodes must not be ready before a zone counts as partially disrupted.
@@ -180,7 +190,10 @@ func allDown(zones []Zone) bool {
 	return down
 }
 
-// ZoneOf returns the zone of a Node with these labels.
+// mostZone is the longest name of a zone, in bytes.
+const mostZone = 256
+
+// ZoneOf returns the zone of a Node with these labels, as it is shown: zones that look the same are one.
 func ZoneOf(of map[string]string, zoneLabels []string) string {
 	var parts []string
 	for _, label := range zoneLabels {
@@ -188,5 +201,5 @@ func ZoneOf(of map[string]string, zoneLabels []string) string {
 			parts = append(parts, value)
 		}
 	}
-	return strings.Join(parts, "/")
+	return sanitize.Text(strings.Join(parts, "/"), mostZone)
 }

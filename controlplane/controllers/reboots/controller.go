@@ -64,8 +64,9 @@ type Policies map[string]slots.Policy
 type Controller struct {
 	OnEvent func(Event) // called for each Event about a Node; may be nil; set it before Run
 	// Alive reports whether a host has given a sign of life since a moment, since the store was away, and since this
-	// server started. It is nil if nothing follows the Leases. Set it before Run.
-	Alive func(node string, uid types.UID, since, now time.Time) bool
+	// server started; and since when such signs are known, which is zero while they are not. It is nil if nothing
+	// follows the Leases. Set it before Run.
+	Alive func(node string, uid types.UID, since, now time.Time) (alive bool, known time.Time)
 
 	*executor.Executor[Action]
 	store   store.Store
@@ -160,9 +161,8 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 		if h.Name == "" { // the Node cannot be read
 			continue
 		}
-		h.Unseen = c.Alive != nil && c.unseen(h, f.Restored, fresh.Restored, now)
-		if h.Unseen && !f.Restored && now.Sub(fresh.Since) > unseenTime {
-			h.Unseen, h.Ready = false, false
+		if c.Alive != nil {
+			c.see(&h, f.Restored, fresh.Restored, now)
 		}
 		f.Hosts[h.Name] = h
 	}
@@ -175,17 +175,21 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	return f, nil
 }
 
-// unseen reports whether a host has given no sign of life since the store was away. A restored store does not know
-// which hosts were about to reboot, or down for that. So they must also have had time to report it, since the store
-// answered again at a moment, and since their boot.
-func (c *Controller) unseen(h Host, restored bool, at, now time.Time) bool {
+// see sets whether a host has given no sign of life since the store was away. A restored store does not know which
+// hosts were about to reboot, or down for that. So they must also have had time to report it, since the store answered
+// again at a moment, and since their boot.
+func (c *Controller) see(h *Host, restored bool, at, now time.Time) {
 	switch {
 	case restored:
-		return now.Sub(h.BootSince) < announceTime || !c.Alive(h.Name, h.UID, at.Add(announceTime), now)
+		alive, _ := c.Alive(h.Name, h.UID, at.Add(announceTime), now)
+		h.Unseen = !alive || now.Sub(h.BootSince) < announceTime
 	case h.Ready:
-		return !c.Alive(h.Name, h.UID, time.Time{}, now)
+		alive, known := c.Alive(h.Name, h.UID, time.Time{}, now)
+		h.Unseen = !alive
+		if !alive && !known.IsZero() && now.Sub(known) > unseenTime {
+			h.Unseen, h.Ready = false, false
+		}
 	}
-	return false
 }
 
 // podsOn returns the pods of a Node.

@@ -36,7 +36,6 @@ type Host struct {
 // Bounds of what a host writes on its Node, in bytes. A host on etcd may write anything there.
 const (
 	mostAnnotation = 16 << 10
-	mostZone       = 256
 	mostGroup      = 63
 	mostID         = 64 // of UID and boot ID
 )
@@ -155,7 +154,7 @@ func (h *Host) clock(before Host, listing bool) {
 func nodeOf(node *corev1.Node, zoneLabels []string) slots.Node {
 	n := slots.Node{
 		Name: node.Name, UID: node.UID, BootID: sanitize.Text(node.Status.NodeInfo.BootID, mostID),
-		Zone: sanitize.Text(lifecycle.ZoneOf(node.Labels, zoneLabels), mostZone), Group: controlplane.DefaultRebootGroup,
+		Zone: lifecycle.ZoneOf(node.Labels, zoneLabels), Group: controlplane.DefaultRebootGroup,
 	}
 	if group := node.Labels[controlplane.LabelRebootGroup]; group != "" {
 		n.Group = sanitize.Text(group, mostGroup)

@@ -186,7 +186,10 @@ func TestASlotThatIsNewIsNotReleased(t *testing.T) {
 func TestARestoredStore(t *testing.T) {
 	inBubble(t, func(r rig) {
 		var silent atomic.Pointer[string] // the host that gives no sign of life
-		alive := func(node string, _ types.UID, _, _ time.Time) bool { s := silent.Load(); return s == nil || *s != node }
+		alive := func(node string, _ types.UID, _, _ time.Time) (bool, time.Time) {
+			s := silent.Load()
+			return s == nil || *s != node, time.Time{}
+		}
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue, at("r1", controlplane.RebootWanted))
 		r.node("n2", "a", corev1.ConditionTrue)
@@ -233,7 +236,9 @@ func TestAHostThatRebootsRightAfterARestoreHasNotReportedIt(t *testing.T) {
 	inBubble(t, func(r rig) {
 		var heard atomic.Pointer[time.Time]
 		heard.Store(new(time.Now()))
-		alive := func(_ string, _ types.UID, since, _ time.Time) bool { return !heard.Load().Before(since) }
+		alive := func(_ string, _ types.UID, since, _ time.Time) (bool, time.Time) {
+			return !heard.Load().Before(since), time.Time{}
+		}
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
 		time.Sleep(time.Minute)
@@ -255,7 +260,7 @@ func TestAHostThatRebootsRightAfterARestoreHasNotReportedIt(t *testing.T) {
 // reboots.
 func TestAHostThatHasJustBootedMayStillReboot(t *testing.T) {
 	inBubble(t, func(r rig) {
-		alive := func(string, types.UID, time.Time, time.Time) bool { return true }
+		alive := func(string, types.UID, time.Time, time.Time) (bool, time.Time) { return true, time.Time{} }
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
 		r.store.Restore(r.store.Snapshot())
@@ -275,25 +280,39 @@ func TestAHostThatHasJustBootedMayStillReboot(t *testing.T) {
 // TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes has a host that stays Ready for ever. After that time it
 // counts as not ready.
 func TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes(t *testing.T) {
-	for part, then := range map[string]slots.WaitReason{"1": "", "0": slots.Unavailable} {
-		t.Run(part, func(t *testing.T) {
+	began := func() func() time.Time { now := time.Now(); return func() time.Time { return now } }
+	for name, c := range map[string]struct {
+		allowed string
+		known   func() time.Time // since when signs of life are known
+		then    slots.WaitReason
+	}{
+		"one may be missing":                {"1", nil, ""},
+		"none may be missing":               {"0", nil, slots.Unavailable},
+		"signs of life are not known":       {"1", func() time.Time { return time.Time{} }, slots.Unseen},
+		"signs of life are known again now": {"1", time.Now, slots.Unseen},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(r rig) {
-				allowed, err := slots.ParsePart(part)
+				known := c.known
+				if known == nil {
+					known = began()
+				}
+				allowed, err := slots.ParsePart(c.allowed)
 				if err != nil {
 					t.Fatal(err)
 				}
-				alive := func(name string, _ types.UID, _, _ time.Time) bool { return name != "n1" }
+				alive := func(name string, _ types.UID, _, _ time.Time) (bool, time.Time) { return name != "n1", known() }
 				policies := reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: allowed}}
-				c := r.serveAs("s", r.store, policies, slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
+				s := r.serveAs("s", r.store, policies, slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 				r.node("n1", "a", corev1.ConditionTrue)
 				r.node("n2", "a", corev1.ConditionTrue)
 				time.Sleep(4 * time.Minute)
-				if why := r.asks(c, "x"); why != slots.Unseen {
+				if why := r.asks(s, "x"); why != slots.Unseen {
 					t.Errorf("x: %q, want %q", why, slots.Unseen)
 				}
 				time.Sleep(2 * time.Minute)
-				if why := r.asks(c, "x"); why != then {
-					t.Errorf("x after 5 minutes: %q, want %q", why, then)
+				if why := r.asks(s, "x"); why != c.then {
+					t.Errorf("x after 5 minutes: %q, want %q", why, c.then)
 				}
 			})
 		})
