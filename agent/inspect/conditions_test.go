@@ -32,10 +32,10 @@ func TestWhatTheDoctorLearnsOfChecks(t *testing.T) {
 	if len(facts.Broken) != 1 || facts.Broken[0].Command != "/c/broken: chmod" || len(facts.Local) != 2 || facts.Number != 7 {
 		t.Errorf("Conditions() = %+v, want one that is broken, two that are shown here only", facts)
 	}
-	if want := []doctor.Fix{{Message: "example.com/Bad is True: it smokes", Command: "example.com/Bad: fix what it reports; to run the check: /c/bad"}}; !slices.Equal(facts.Problems, want) {
+	if want := []doctor.Fix{{Message: "example.com/Bad is True: it smokes", Command: "example.com/Bad: fix what it reports; to run the check: setpriv --reset-env /c/bad"}}; !slices.Equal(facts.Problems, want) {
 		t.Errorf("Conditions() = %+v, want problems %+v", facts, want)
 	}
-	if len(facts.Unknown) != 2 || !strings.HasSuffix(facts.Unknown[0].Command, "--no-new-privs /c/closed") || facts.Unknown[1].Command != "/c/slow: to run it manually: /c/slow" {
+	if len(facts.Unknown) != 2 || !strings.HasSuffix(facts.Unknown[0].Command, "--no-new-privs /c/closed") || facts.Unknown[1].Command != "/c/slow: to run it manually: setpriv --reset-env /c/slow" {
 		t.Errorf("Conditions() = %+v, want two that do not say anything, each with how to run it", facts.Unknown)
 	}
 }

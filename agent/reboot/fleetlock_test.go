@@ -222,9 +222,9 @@ func TestWhatChecksSay(t *testing.T) {
 		t.Errorf("wanted = %+v, want the check with code 1", wanted)
 	}
 	for i, want := range []reboot.Finding{
-		{Source: "hangs", Message: "says hangs", Hint: "/etc/hostler/reboot.d/hangs: to run it manually: /etc/hostler/reboot.d/hangs"},
+		{Source: "hangs", Message: "says hangs", Hint: "/etc/hostler/reboot.d/hangs: to run it manually: setpriv --reset-env /etc/hostler/reboot.d/hangs"},
 		{Source: "new", Message: "it has not run since the agent started", Pending: true},
-		{Source: "denied", Message: "says denied", Hint: "/etc/hostler/reboot.d/denied: to run it manually: /etc/hostler/reboot.d/denied"},
+		{Source: "denied", Message: "says denied", Hint: "/etc/hostler/reboot.d/denied: to run it manually: setpriv --reset-env /etc/hostler/reboot.d/denied"},
 		{Source: "open", Message: "users other than root can change it", Hint: "/etc/hostler/reboot.d/open: chmod"},
 	} {
 		if len(undecided) != 4 || undecided[i] != want {
