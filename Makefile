@@ -71,7 +71,8 @@ REAL = $(shell grep -rl --include='*_test.go' '^//go:build integration' . | xarg
 
 # Tests mostly wait for daemons and grace periods, so that more run than there are
 # processors. -count=1: go's cache of test results does not see the programs that tests run.
-# The longest begin first. test/machine runs alone, and more of it at once, because it waits the most.
+# The longest begin first. The largest models run without the race detector, which makes them ten times slower.
+# test/machine runs alone, and more of it at once, because it waits the most.
 LONGEST = ./test/e2e ./test/e2e/docker ./runtime/podman ./runtime/docker ./gc/collect ./controlplane/kubernetes ./test/packages
 PARALLEL := $(shell echo $$((1 + $$(nproc))))
 # HOSTLER_TEST_PREPARED=1: what a test lacks is missing in test/prepare. make lint vets, not each test.
@@ -81,6 +82,7 @@ test: prepare build ## everyday tests: also real daemons and booted Debians, rac
 	mkdir -p dist
 	rm -f dist/tests-*.json
 	trap 'echo "The slowest tests:"; cat dist/tests-*.json | $(GOTESTSUM) tool slowest --num 20' EXIT; \
+	$(GO) test -count=1 -vet=off -run 'TestEveryOrder|TestRandomHistories' ./controlplane/slots ./controlplane/controllers/reboots; \
 	$(call TEST,1) $(filter-out $(REAL),$(PACKAGES)); \
 	$(call TEST,2) -count=1 $(LONGEST) $(filter-out $(LONGEST) ./test/machine,$(REAL)); \
 	$(call TEST,3) -count=1 -parallel $$((1 + $(PARALLEL))) ./test/machine

@@ -441,6 +441,9 @@ func (h *history) settle() {
 // and that every client gets one in the end.
 func TestRandomHistories(t *testing.T) {
 	histories := uint64(1_000)
+	if raced {
+		histories = 250
+	}
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		histories = 100_000
 	}

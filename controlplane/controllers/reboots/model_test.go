@@ -386,6 +386,9 @@ func (h *history) schedule(ctx context.Context, nodes []string) {
 // cordoned.
 func TestRandomHistories(t *testing.T) {
 	histories := 16
+	if raced {
+		histories = 4
+	}
 	if os.Getenv("HOSTLER_TEST_LONG") != "" {
 		histories = 1000
 	}

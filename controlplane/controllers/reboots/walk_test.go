@@ -318,6 +318,9 @@ func TestEveryOrderOfStepsKeepsThePromises(t *testing.T) {
 	}
 	for name, c := range histories {
 		for store, transactions := range map[string]bool{"etcd": true, "Kubernetes": false} {
+			if raced && c.releases > 0 && c.asks > 0 { // these have the most orders
+				continue
+			}
 			t.Run(name+", "+store, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package reboots_test
+
+const raced = false
