@@ -14,8 +14,8 @@ const (
 	MostHostBytes   = 2 << 20
 )
 
-// MostOwners is the maximum number of owners of an object on etcd.
-const MostOwners = 200
+// MostEntries is the maximum number of owners, finalizers, taints, tolerations and conditions of an object on etcd, each.
+const MostEntries = 200
 
 // CountValues counts the commas in JSON text. values counts all commas; items counts those between
 // elements of arrays that are directly in the outermost object, as in a list.

@@ -84,7 +84,7 @@ func TestWhatAHostWritesInExcessIsLeftOut(t *testing.T) {
 	for i := range 8 {
 		put("large", fmt.Sprintf("p%d", i), "", 900<<10)
 	}
-	put("owned", "p", strings.Join(slices.Repeat([]string{`{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}`}, controlplane.MostOwners+1), ","), 0)
+	put("owned", "p", strings.Join(slices.Repeat([]string{`{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}`}, controlplane.MostEntries+1), ","), 0)
 	put("well", "p", "", 0)
 
 	h := &hosts{}

@@ -135,7 +135,7 @@ func FuzzValues(f *testing.F) {
 	})
 }
 
-// A value of a few MiB may have conditions that take many times as much when they are decoded.
+// A value of a few MiB may have entries that take many times as much when they are decoded.
 func TestManySmallValuesAreNotDecoded(t *testing.T) {
 	store := objectstest.New()
 	a := newAgent(t, store, here)
@@ -147,7 +147,7 @@ func TestManySmallValuesAreNotDecoded(t *testing.T) {
 	}
 	fill := func(name string, values int) {
 		t.Helper()
-		text := `{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + name + `"},"status":{"conditions":[` + strings.Repeat("{},", values) + `{}]}}`
+		text := `{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + name + `"},"status":{"images":[` + strings.Repeat("{},", values) + `{}]}}`
 		if err := store.Edit(objects.Key{Kind: objects.Node, Node: name}, func([]byte) []byte { return []byte(text) }); err != nil {
 			t.Fatal(err)
 		}

@@ -66,8 +66,8 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	if err := json.Unmarshal(value, o); err != nil {
 		return nil, err
 	}
-	if n := len(o.GetOwnerReferences()); n > controlplane.MostOwners {
-		return nil, fmt.Errorf("it has %d owners, more than %d", n, controlplane.MostOwners)
+	if err := checkSizes(o); err != nil {
+		return nil, err
 	}
 	found := o.GetObjectKind().GroupVersionKind()
 	if k.GVK.Empty() {

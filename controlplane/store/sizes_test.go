@@ -1,0 +1,65 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// TestObjectsOfManyEntriesAreNotRead has objects with the most entries, and with one more.
+func TestObjectsOfManyEntriesAreNotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind  store.Kind
+		build func(n int) store.Object
+	}{
+		"owners": {store.Nodes, func(n int) store.Object {
+			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{OwnerReferences: slices.Repeat([]metav1.OwnerReference{{Kind: "k", Name: "n", UID: "u"}}, n)}}
+		}},
+		"finalizers": {store.Nodes, func(n int) store.Object {
+			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Finalizers: slices.Repeat([]string{"a/b"}, n)}}
+		}},
+		"taints": {store.Nodes, func(n int) store.Object {
+			return &corev1.Node{Spec: corev1.NodeSpec{Taints: slices.Repeat([]corev1.Taint{{Key: "a", Effect: "NoExecute"}}, n)}}
+		}},
+		"conditions of a Node": {store.Nodes, func(n int) store.Object {
+			return &corev1.Node{Status: corev1.NodeStatus{Conditions: slices.Repeat([]corev1.NodeCondition{{Type: "a"}}, n)}}
+		}},
+		"tolerations": {store.Pods(true), func(n int) store.Object {
+			return &corev1.Pod{Spec: corev1.PodSpec{Tolerations: slices.Repeat([]corev1.Toleration{{}}, n)}}
+		}},
+		"conditions of a pod": {store.Pods(true), func(n int) store.Object {
+			return &corev1.Pod{Status: corev1.PodStatus{Conditions: slices.Repeat([]corev1.PodCondition{{Type: "a"}}, n)}}
+		}},
+		"bytes of a taint's value": {store.Nodes, func(n int) store.Object {
+			return &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a", Value: strings.Repeat("x", 317-controlplane.MostEntries+n), Effect: "NoExecute"}}}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, n := range []int{controlplane.MostEntries, controlplane.MostEntries + 1} {
+				o, stored := c.build(n), "n"
+				o.SetName("n")
+				if pod, is := o.(*corev1.Pod); is {
+					pod.Namespace, pod.Spec.NodeName = "a", "h"
+					stored = "h/a/n"
+				}
+				value, err := json.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				left := controlplane.MostValues
+				_, err = c.kind.Decode(stored, value, "1", &left)
+				if n > controlplane.MostEntries != errors.Is(err, store.ErrUnreadable) || n <= controlplane.MostEntries && err != nil {
+					t.Errorf("Decode() of %d = %v", n, err)
+				}
+			}
+		})
+	}
+}
