@@ -104,7 +104,7 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 		mentions(t, "hostler status", onOneLine(strings.ReplaceAll(a.prints("status", "-o", "wide"), "\n", " ")), part)
 	}
 	report := a.diagnose()
-	found(t, report, "conditions", doctor.Warn, "off", "chmod 755 "+in("off"), "open", "chown root "+in("open")+" && chmod go-w", "slip:3", "foreign", "chown root "+a.folder+"/shell && chmod go-w", "hangs", "setpriv --reuid=hostler-exec")
+	found(t, report, "conditions", doctor.Warn, "off", "chmod 755 "+in("off"), "open", "chown root "+in("open")+" && chmod go-w", "slip:3", "foreign", "chown root "+a.folder+"/shell && chmod go-w", "hangs", "setpriv --reset-env --reuid=hostler-exec")
 	names := metricNames(t, a.onSocket(), "http://hostler/metrics")
 	for _, label := range []string{`Fine",result="passed"`, `Problem",result="problem"`, `Unknown",result="unknown"`, `Hangs",result="timeout"`} {
 		if names[`hostler_condition_checks_total{condition="hostler.io/`+label+`}`] == "" {
