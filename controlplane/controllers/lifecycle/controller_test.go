@@ -743,3 +743,30 @@ func TestAHostDelaysNoOther(t *testing.T) {
 		})
 	}
 }
+
+// TestAHostTakesNoSecondTurnAtASlowRate has a rate of one Node in two hours, and a host that removes its taint.
+func TestAHostTakesNoSecondTurnAtASlowRate(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		for i := range 3 {
+			f.agent(fmt.Sprintf("alive%d", i), "a")
+		}
+		f.agent("hostile", "a")
+		kill := f.agent("dead", "a")
+		policy := lifecycle.DefaultPolicy()
+		policy.EvictionRate = 1.0 / 7200
+		f.serve("s", policy)
+		pass(time.Minute)
+		removes := func(n *corev1.Node) {
+			n.Spec.Taints = nil
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.Unix(0, 0)
+		}
+		for i := range 5 * 60 {
+			f.report("hostile", "a", removes)
+			pass(time.Minute)
+			if i == 10 {
+				kill()
+			}
+		}
+		f.want("dead", stateGone)
+	})
+}

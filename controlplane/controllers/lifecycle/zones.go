@@ -85,14 +85,14 @@ const turnKept = time.Hour
 // turns sets the turns of hosts as this server knows them. Earlier leaders have stored theirs on the Nodes, where hosts
 // write too. A leader reads that until it knows what was stored before its term: no host can delay others for longer.
 func (d *decider) turns(hosts []Host, policy Policy, term, confirmed, now time.Time) {
-	// Not when the Node is gone: a host may delete its Node, and register it again.
-	maps.DeleteFunc(d.nodes, func(_ string, at time.Time) bool { return now.Sub(at) > turnKept })
 	kept := turnKept
 	for _, rate := range []float64{policy.EvictionRate, policy.SecondaryEvictionRate} {
 		if rate > 0 {
 			kept = max(kept, Zone{Rate: rate}.interval())
 		}
 	}
+	// Later than the next turn, and not when the Node is gone: a host may delete its Node, and register it again.
+	maps.DeleteFunc(d.nodes, func(_ string, at time.Time) bool { return now.Sub(at) > kept+turnKept })
 	d.forgetZones(hosts, kept, now)
 	for i := range hosts {
 		h := &hosts[i]
