@@ -62,6 +62,9 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 		return nil, fmt.Errorf("it and the objects before it have more than %d values", controlplane.MostValues)
 	}
 	*left -= values
+	if err := checkQuantities(k, value); err != nil {
+		return nil, err
+	}
 	o := k.New()
 	if err := json.Unmarshal(value, o); err != nil {
 		return nil, err

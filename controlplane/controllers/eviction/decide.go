@@ -157,19 +157,22 @@ func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 	if pod.Deleting || pod.Ended {
 		return e, false
 	}
+	tolerated := time.Duration(0)
 	for _, t := range h.Taints {
 		wait, evict := toleration(pod.Tolerations, t.Taint)
 		due := t.Since.Add(wait)
-		if !evict || e.Taint != nil && !t.before(due, e) {
-			continue
-		}
-		e.Due, e.Taint, e.unproven = due, &t.Taint, t.Unproven
-		e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod does not tolerate", h.Name, t.ToString())
-		if wait > 0 {
-			e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod tolerates for %v", h.Name, t.ToString(), wait)
+		if evict && (e.Taint == nil || t.before(due, e)) {
+			e.Due, e.Taint, e.unproven, tolerated = due, &t.Taint, t.Unproven, wait
 		}
 	}
-	return e, e.Taint != nil
+	if e.Taint == nil {
+		return e, false
+	}
+	e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod does not tolerate", h.Name, e.Taint.ToString())
+	if tolerated > 0 {
+		e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod tolerates for %v", h.Name, e.Taint.ToString(), tolerated)
+	}
+	return e, true
 }
 
 // longest limits a toleration: a longer one could overflow when it is added to a time.

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A Quantity such as 1234567890123456789e300000 takes half a minute of CPU to write, and one of a few zeros more
+// takes minutes to read.
+const (
+	longestMantissa = 64 // digits
+	longestExponent = 2  // digits
+)
+
+// wordBytes are those of numbers, and of words that may begin with a number.
+const wordBytes = "0123456789+-._/\\abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+var isWord = func() (is [256]bool) {
+	for _, b := range []byte(wordBytes) {
+		is[b] = true
+	}
+	return is
+}()
+
+// checkQuantities returns an error if JSON text of an object of that type has a Quantity that takes long to decode.
+// Other values may look like one, such as a short hash in a label: so the type decides, by decoding the text without
+// them.
+func checkQuantities(kind Kind, text []byte) error {
+	o := kind.New()
+	switch o.(type) {
+	case *corev1.Node, *corev1.Pod:
+	default:
+		return nil
+	}
+	masked := maskHuge(text)
+	if masked == nil || json.Unmarshal(masked, o) == nil {
+		return nil
+	}
+	return fmt.Errorf("it is not valid, or it has a quantity of more than %d digits or with an exponent of more than %d",
+		longestMantissa, longestExponent)
+}
+
+// maskHuge returns text with ? instead of each word that begins with a huge number; nil if there is none.
+func maskHuge(text []byte) (masked []byte) {
+	copied, inWord, skip := 0, false, false
+	for i, b := range text {
+		if isWord[b] == inWord {
+			continue
+		}
+		inWord = !inWord
+		switch {
+		case inWord && b <= '9' && isHuge(text[i:]):
+			masked = append(append(masked, text[copied:i]...), '?')
+			skip = true
+		case skip:
+			copied, skip = i, false
+		}
+	}
+	if masked == nil || skip {
+		return masked
+	}
+	return append(masked, text[copied:]...)
+}
+
+// isHuge reports whether text begins with a number that has a long mantissa or a long exponent.
+func isHuge(text []byte) bool {
+	rest := skipSign(text)
+	mantissa, rest := digits(rest, '.')
+	if mantissa > longestMantissa || len(rest) == 0 || rest[0]|0x20 != 'e' {
+		return mantissa > longestMantissa
+	}
+	exponent, _ := digits(skipSign(rest[1:]), '0')
+	return exponent > longestExponent
+}
+
+func skipSign(text []byte) []byte {
+	if len(text) > 0 && (text[0] == '+' || text[0] == '-') {
+		return text[1:]
+	}
+	return text
+}
+
+// digits returns how many digits, and bytes that are also, text begins with, and what follows them.
+func digits(text []byte, also byte) (n int, rest []byte) {
+	for n < len(text) && (text[n] >= '0' && text[n] <= '9' || text[n] == also) {
+		n++
+	}
+	return n, text[n:]
+}
