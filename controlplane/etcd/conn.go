@@ -118,6 +118,8 @@ func (c *conn) open(o Options) error {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(maxMessageBytes)),
 		grpc.WithMaxHeaderListSize(maxHeaderBytes),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithUnaryInterceptor(checkedCall),
+		grpc.WithStreamInterceptor(checkedStream),
 		grpc.WithUserAgent("hostler/"+o.Version),
 	)
 	if err != nil {

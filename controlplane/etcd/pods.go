@@ -112,10 +112,8 @@ func (p *Pods) swap(ctx context.Context, what call, path string, before controlp
 			}
 			return nil
 		}
-		if len(answer.Responses) > 0 {
-			if found := answer.Responses[0].GetResponseRange().GetKvs(); len(found) > 0 {
-				after = p.stored(c, path, found[0])
-			}
+		if found := answer.Responses[0].GetResponseRange().GetKvs(); len(found) > 0 {
+			after = p.stored(c, path, found[0])
 		}
 		return fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
 	})

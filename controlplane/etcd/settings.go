@@ -82,10 +82,8 @@ func (c *conn) setting(ctx context.Context, path string) (settingState, error) {
 		return settingState{}, err
 	}
 	stored := func(i int) *mvccpb.KeyValue {
-		if i < len(answer.Responses) {
-			if found := answer.Responses[i].GetResponseRange().GetKvs(); len(found) > 0 {
-				return found[0]
-			}
+		if found := answer.Responses[i].GetResponseRange().GetKvs(); len(found) > 0 {
+			return found[0]
 		}
 		return &mvccpb.KeyValue{}
 	}

@@ -219,11 +219,7 @@ func (s *Store) swap(ctx context.Context, c *conn, key objects.Key, before *vers
 		return nil, err
 	}
 	if !answer.Succeeded {
-		var found []*mvccpb.KeyValue
-		if len(answer.Responses) > 0 {
-			found = answer.Responses[0].GetResponseRange().GetKvs()
-		}
-		return nil, conflict(c.learn(key, answer.Header, found))
+		return nil, conflict(c.learn(key, answer.Header, answer.Responses[0].GetResponseRange().GetKvs()))
 	}
 	return answer, nil
 }
