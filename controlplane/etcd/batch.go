@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 	mostBatchBytes = 512 << 10
 )
 
-// batches are writes that compare whole folders. For such a comparison, etcd reads all keys of a
+// batches are writes that compare ranges of keys. For such a comparison, etcd reads all keys of a
 // folder and blocks other writes: 100 ms for 10,000 Nodes. So there is one transaction at a time.
 // It has all writes that wait for it.
 type batches struct {
@@ -34,13 +35,13 @@ type batches struct {
 
 // batch is a transaction that contains several writes.
 type batch struct {
-	folders map[string]int64 // no key below may have changed after that revision
-	writes  []clientv3.Op    // one nested transaction for each write
-	keys    map[string]bool  // keys that the writes compare; true if a write changes the key
-	bytes   int              // of their values
-	done    chan struct{}    // closed when answer and err are valid
-	answer  *clientv3.TxnResponse
-	err     error
+	ranges map[store.Range]int64 // no key there may have changed after that revision
+	writes []clientv3.Op         // one nested transaction for each write
+	keys   map[string]bool       // keys that the writes compare; true if a write changes the key
+	bytes  int                   // of their values
+	done   chan struct{}         // closed when answer and err are valid
+	answer *clientv3.TxnResponse
+	err    error
 }
 
 // accepts reports whether the batch can accept another write. etcd makes all comparisons of a
@@ -61,13 +62,13 @@ func (b *batch) accepts(compare []clientv3.Cmp, then []clientv3.Op) bool {
 	return bytes <= mostBatchBytes
 }
 
-// commit writes if no key of the folders has changed after its revision, and the comparisons hold;
+// commit writes if no key of the ranges has changed after its revision, and the comparisons hold;
 // otherwise ErrConflict.
-func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (c *conn) commit(ctx context.Context, ranges map[store.Range]int64, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	c.batches.mu.Lock()
 	b := c.batches.next
 	if b == nil || len(b.writes) >= mostInBatch>>c.batches.halved || !b.accepts(compare, then) {
-		b = &batch{folders: map[string]int64{}, keys: map[string]bool{}, done: make(chan struct{})}
+		b = &batch{ranges: map[store.Range]int64{}, keys: map[string]bool{}, done: make(chan struct{})}
 		c.batches.next = b
 		go c.run(context.WithoutCancel(ctx), b)
 	}
@@ -79,9 +80,9 @@ func (c *conn) commit(ctx context.Context, folders map[string]int64, compare []c
 	for _, op := range then {
 		b.keys[string(op.KeyBytes())], b.bytes = true, b.bytes+len(op.ValueBytes())
 	}
-	for folder, revision := range folders {
-		if before, known := b.folders[folder]; !known || revision < before {
-			b.folders[folder] = revision
+	for r, revision := range ranges {
+		if before, known := b.ranges[r]; !known || revision < before {
+			b.ranges[r] = revision
 		}
 	}
 	c.batches.mu.Unlock()
@@ -113,8 +114,8 @@ func (c *conn) run(ctx context.Context, b *batch) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
 	defer cancel()
 	var compare []clientv3.Cmp
-	for folder, revision := range b.folders {
-		compare = append(compare, clientv3.Compare(clientv3.ModRevision(folder), "<", revision+1).WithRange(clientv3.GetPrefixRangeEnd(folder)))
+	for r, revision := range b.ranges {
+		compare = append(compare, clientv3.Compare(clientv3.ModRevision(r.Begin), "<", revision+1).WithRange(r.End))
 	}
 	b.answer, b.err = c.kv.Txn(ctx).If(compare...).Then(b.writes...).Commit()
 	if errors.Is(b.err, rpctypes.ErrTooManyOps) && len(b.writes) > 1 {

@@ -226,24 +226,26 @@ func unchanged(path string, kv *mvccpb.KeyValue) []clientv3.Cmp {
 // write executes then if the object and others have not changed since they were read at a revision,
 // and the Preconditions are met. It returns the new revision.
 func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyValue, at int64, pre store.Preconditions, others []clientv3.Cmp, then clientv3.Op) (int64, error) {
-	folders := map[string]int64{}
+	ranges := map[store.Range]int64{}
 	for _, p := range pre.Unchanged {
 		revision, err := since(p, at)
 		if err != nil {
 			return 0, err
 		}
-		folders[f.folder(p.Kind)] = revision
+		for _, r := range p.Ranges() {
+			ranges[store.Range{Begin: f.o.Prefix + "/" + r.Begin, End: f.o.Prefix + "/" + r.End}] = revision
+		}
 	}
-	return f.swap(ctx, c, folders, slices.Concat(others, unchanged(path, kv)), pre.Term, then)
+	return f.swap(ctx, c, ranges, slices.Concat(others, unchanged(path, kv)), pre.Term, then)
 }
 
 // errChanged is the error if nothing was written.
 var errChanged = fmt.Errorf("%w: another client has changed or deleted it", controlplane.ErrConflict)
 
-// swap executes then if no key of the folders has changed after its revision, the comparisons hold,
+// swap executes then if no key of the ranges has changed after its revision, the comparisons hold,
 // and the term, if given, has not ended. It returns the new revision. With ErrConflict or
 // ErrDeposed, nothing was changed.
-func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, compare []clientv3.Cmp, of store.Term, then ...clientv3.Op) (int64, error) {
+func (f *Fleet) swap(ctx context.Context, c *conn, ranges map[store.Range]int64, compare []clientv3.Cmp, of store.Term, then ...clientv3.Op) (int64, error) {
 	held := f.termOf(of)
 	var otherwise []clientv3.Op
 	if of != (store.Term{}) {
@@ -252,8 +254,8 @@ func (f *Fleet) swap(ctx context.Context, c *conn, folders map[string]int64, com
 	}
 	var answer *clientv3.TxnResponse
 	var err error
-	if len(folders) > 0 {
-		answer, err = c.commit(ctx, folders, compare, then, otherwise)
+	if len(ranges) > 0 {
+		answer, err = c.commit(ctx, ranges, compare, then, otherwise)
 	} else {
 		answer, err = c.kv.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
 	}

@@ -93,18 +93,6 @@ func (k Kind) Folder() string {
 	return Objects.Name + "/" + k.Name + "/"
 }
 
-// HostFolder returns the folder on etcd that has a path and that one host may write, with its slash, and the host; empty
-// if there is none.
-func HostFolder(path string) (folder, host string) {
-	for _, parent := range []string{Events.Folder(), Pods(true).Folder()} {
-		below, is := strings.CutPrefix(path, parent)
-		if host, _, parted := strings.Cut(below, "/"); is && parted {
-			return parent + host + "/", host
-		}
-	}
-	return "", ""
-}
-
 // parts reports whether names have several parts.
 func (k Kind) parts() bool { return k.NameOf != nil || k.Nested }
 

@@ -79,6 +79,9 @@ func (r Reference) Check(stored Object) error {
 type Position struct {
 	Kind    Kind
 	Version string // as in Tracker.Reached
+	// ByPeople leaves out what only hosts may write on etcd, except in the folders of Host, if given.
+	ByPeople bool
+	Host     string
 }
 
 // Store has the objects of a fleet. Its methods are safe for concurrent use and return soon after

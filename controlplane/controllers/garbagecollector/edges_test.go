@@ -93,14 +93,16 @@ func TestOddObjects(t *testing.T) {
 			r.raw(store.Objects, "pods/mallory/shop/p", pod, owned("p", "shop", foreign)+`,"finalizers":["mallory/forever"]`)
 			r.raw(store.Events, "mallory/e", event, owned("e", "default", foreign)+`,"finalizers":["mallory/forever"]`)
 			r.raw(store.Leases, "mallory", lease, owned("mallory", "kube-node-lease", foreign)+`,"finalizers":["mallory/forever"]`)
-			r.raw(store.Nodes, "mallory", `"apiVersion":"v1","kind":"Node"`, owned("mallory", "", foreign)+`,"finalizers":["mallory/forever"]`)
+			ofPeople := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","name":"d","uid":%q,"blockOwnerDeletion":true}`, uid("d"))
+			r.raw(store.Nodes, "mallory", `"apiVersion":"v1","kind":"Node"`, owned("mallory", "", foreign+","+ofPeople)+`,"finalizers":["mallory/forever"]`)
 			r.store.PutRaw(store.Objects, "pods/mallory/shop/thing", []byte("{"))
 			r.store.PutRaw(store.Objects, "pods/mallory/n", []byte("{"))
 			r.store.PutRaw(store.Events, "mallory/broken", []byte("{"))
 			r.store.PutRaw(store.Events, "mallory/", []byte("{")) // as a surplus is reported
 			r.store.PutRaw(store.Objects, "pods/mallory/", []byte("{"))
-			r.put("a", "b <- a", "c <- thing")
+			r.put("a", "b <- a", "c <- thing", "d")
 			r.settle()
+			r.del("d", foreground)
 			if err := r.store.Delete(r.Context(), store.Nodes, "n", store.Preconditions{}, foreground); err != nil {
 				r.Fatal(err)
 			}
@@ -291,6 +293,58 @@ func TestOddObjects(t *testing.T) {
 				r.collector("a")
 				r.settle()
 				act(r)
+			})
+		})
+	}
+}
+
+// flooded is a store in which a host writes before each write of a server.
+type flooded struct{ rig }
+
+func (f flooded) flood() {
+	f.node("mallory")
+	f.raw(store.Leases, "mallory", lease, owned("mallory", "kube-node-lease", ""))
+	f.raw(store.Events, "mallory/e", event, owned("e", "default", ""))
+	f.raw(store.Objects, "pods/mallory/shop/p", pod, owned("p", "shop", ""))
+}
+
+// floodedStore is a Store that is flooded.
+type floodedStore struct {
+	*memory.Store
+	flooded
+}
+
+// Update implements store.Store.
+func (s floodedStore) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	s.flood()
+	return s.Store.Update(ctx, kind, name, pre, edit)
+}
+
+// Delete implements store.Store.
+func (s floodedStore) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
+	s.flood()
+	return s.Store.Delete(ctx, kind, name, pre, policy)
+}
+
+// TestAHostThatWritesAllTheTimeDelaysNoDeletion has deletions that end only if no dependent was created meanwhile.
+func TestAHostThatWritesAllTheTimeDelaysNoDeletion(t *testing.T) {
+	for name, policy := range map[string]metav1.DeletionPropagation{"foreground": foreground, "orphan": orphan} {
+		t.Run(name, func(t *testing.T) {
+			inStore(t, func(r rig) {
+				collect(r, floodedStore{r.store, flooded{r}}, "a")
+				r.node("n")
+				r.put("a", "b", "c <- b")
+				r.settle()
+				r.del("a", policy)
+				r.del("b", policy)
+				if err := r.store.Delete(r.Context(), store.Nodes, "n", store.Preconditions{}, policy); err != nil {
+					r.Fatal(err)
+				}
+				r.settle()
+				r.stored(store.Nodes, "n", false)
+				for _, name := range []string{"a", "b"} {
+					r.stored(store.Objects, "things/"+name, false)
+				}
 			})
 		})
 	}

@@ -51,7 +51,7 @@ func (f *follower) Set(name string, o store.Object) {
 	f.g.mu.Lock()
 	defer f.g.mu.Unlock()
 	f.readable(name)
-	f.g.put(objectOf(Key{f.kind.Name, name}, o), f.kind.lists)
+	f.g.put(f.g.objectOf(Key{f.kind.Name, name}, o), f.kind.lists)
 }
 
 // readable notes that there is no object of that name any more that cannot be read. The caller holds mu.

@@ -252,7 +252,7 @@ func (g *graph) lookedUp(key Key, o store.Object) {
 	case o == nil:
 		g.remove(key)
 	default:
-		g.put(objectOf(key, o), k.lists)
+		g.put(g.objectOf(key, o), k.lists)
 	}
 }
 
@@ -439,6 +439,9 @@ func (g *graph) dependentKinds(owner Key, positions map[string]store.Position) [
 	var kinds []store.Position
 	o := g.objects[owner]
 	for name, p := range positions {
+		if p.ByPeople = g.finishes; g.finishes && o.Kind == store.Nodes.Name { // what other hosts write does not belong to it
+			p.Host = o.Name
+		}
 		if (g.finishes || g.depends[o.Type][name] > 0) && g.kinds[name].mayDepend(o.Object) {
 			kinds = append(kinds, p)
 		}

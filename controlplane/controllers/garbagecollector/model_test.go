@@ -39,7 +39,7 @@ func newRecord(path string, revision int64, o store.Object) *record {
 	}
 	r.meta.OwnerReferences = slices.DeleteFunc(slices.Clone(r.meta.OwnerReferences), func(ref metav1.OwnerReference) bool {
 		host := r.host()
-		return host != "" && (ref.Kind != "Node" || ref.Name != host) || strings.HasPrefix(path, "nodes/") && ref.Kind == "Node"
+		return host != "" && (ref.Kind != "Node" || ref.Name != host) || strings.HasPrefix(path, "nodes/")
 	})
 	for _, f := range r.meta.Finalizers {
 		switch f {

@@ -61,14 +61,14 @@ type Object struct {
 }
 
 // objectOf is what is kept of an object that is stored under a key.
-func objectOf(key Key, o store.Object) *Object {
+func (g *graph) objectOf(key Key, o store.Object) *Object {
 	kept := &Object{
 		Key: key, Type: o.GetObjectKind().GroupVersionKind().GroupKind(), Namespace: o.GetNamespace(), Own: o.GetName(),
 		UID: o.GetUID(), Version: o.GetResourceVersion(), Finalizers: o.GetFinalizers(), Deleting: o.GetDeletionTimestamp() != nil,
 	}
 	writer := key.writer()
 	for _, ref := range o.GetOwnerReferences() {
-		if owner := ownerOf(ref); key.mayBelong(writer, owner) {
+		if owner := ownerOf(ref); g.mayBelong(key, writer, owner) {
 			kept.Owners = append(kept.Owners, owner)
 		}
 	}
@@ -79,11 +79,11 @@ func objectOf(key Key, o store.Object) *Object {
 }
 
 // mayBelong reports whether a reference counts. What a host writes can belong to nothing but its own Node, and its Node
-// to no other one: so it delays no deletion of others.
-func (k Key) mayBelong(writer string, to Owner) bool {
+// to nothing on etcd, and to no Node on Kubernetes: so it delays no deletion of others.
+func (g *graph) mayBelong(key Key, writer string, to Owner) bool {
 	switch {
-	case k.Kind == store.Nodes.Name:
-		return to.Type != nodeType
+	case key.Kind == store.Nodes.Name:
+		return to.Type != nodeType && !g.finishes
 	case writer == "":
 		return true
 	}

@@ -90,11 +90,6 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 	case k.position == "": // a dependent may be listed before its owner
 		return owner{state: unknown, why: k.Name + " are not listed yet"}
 	}
-	if k.Name == store.Objects.Name && o.Namespace == "" && o.Kind != k.Name {
-		// It may be in a namespace, which the dependent cannot have. Another kind may be seen before it.
-		below := store.Below(store.Resource(ref.Type.Kind))
-		within = &below
-	}
 	missing := owner{state: absent, within: within}
 	for _, name := range names {
 		if err := k.unreadable[name]; err != nil {

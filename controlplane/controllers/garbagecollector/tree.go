@@ -67,7 +67,7 @@ func (c *Controller) Tree(ctx context.Context, key Key, policy metav1.DeletionPr
 	if kind := c.graph.neverListed(); kind != "" {
 		return Tree{}, fmt.Errorf("%w: %s are not listed yet", controlplane.ErrUnavailable, kind)
 	}
-	return c.graph.tree(objectOf(key, o), policy), nil
+	return c.graph.tree(c.graph.objectOf(key, o), policy), nil
 }
 
 // cascade works out one deletion with all dependents. The caller of its methods holds graph.mu.

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -376,46 +375,6 @@ func TestAKindThatGetsAnotherVersionStaysKnown(t *testing.T) {
 			t.Errorf("%d objects are known while the new version cannot be read, want %d", got, objects)
 		}
 	})
-}
-
-// slowObjects is a store whose objects are seen a second late.
-type slowObjects struct{ *memory.Store }
-
-// Follow implements store.Store.
-func (s slowObjects) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
-	if tracker, _ := to.(store.Tracker); kind.Name == store.Objects.Name {
-		to = slowFollower{tracker}
-	}
-	return s.Store.Follow(ctx, kind, scope, to)
-}
-
-// TestANodeMayBeSeenBeforeItsOwner has a Node with an owner in a namespace, which it cannot have. It is not deleted for
-// that.
-func TestANodeMayBeSeenBeforeItsOwner(t *testing.T) {
-	owner := func(kind, name string) metav1.OwnerReference {
-		return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: name, UID: uid(name)}
-	}
-	for name, c := range map[string]struct {
-		owners []metav1.OwnerReference
-		stays  bool
-	}{
-		"the only owner":             {[]metav1.OwnerReference{owner("Thing", "a")}, true},
-		"the second one":             {[]metav1.OwnerReference{owner("Other", "gone"), owner("Thing", "a")}, true},
-		"the first one":              {[]metav1.OwnerReference{owner("Thing", "a"), owner("Other", "gone")}, true},
-		"owners that do not exist":   {[]metav1.OwnerReference{owner("Thing", "gone"), owner("Other", "gone")}, false},
-		"another one of that folder": {[]metav1.OwnerReference{owner("Thing", "gone"), owner("Thing", "a")}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inStore(t, func(r rig) {
-				collect(r, slowObjects{r.store}, "a")
-				r.settle()
-				r.raw(store.Objects, "things/m/a", thing, `"name":"a","namespace":"m","uid":"uid-of-a"`)
-				r.store.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", OwnerReferences: c.owners}})
-				r.settle()
-				r.stored(store.Nodes, "n", c.stays)
-			})
-		})
-	}
 }
 
 // TestAnOwnerThatIsRefusedIsNotOrphaned has an orphan deletion that is refused, and then given up: later dependents are

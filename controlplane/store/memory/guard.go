@@ -33,7 +33,7 @@ func (s *fleet) guard(o store.Object, pre store.Preconditions) error {
 			return err
 		}
 		for path, e := range s.objects {
-			if strings.HasPrefix(path, p.Kind.Folder()) && e.revision > at {
+			if e.revision > at && slices.ContainsFunc(p.Ranges(), func(r store.Range) bool { return r.Has(path) }) {
 				return fmt.Errorf("%w: %s has changed", controlplane.ErrConflict, path)
 			}
 		}
