@@ -20,14 +20,15 @@ func (s *State) UpdateQueue(requests []AgentRequest, now time.Time) {
 		r.Reason = Shorten(r.Reason)
 		current[r.ID] = r
 	}
-	s.Waiting = slices.DeleteFunc(slices.Clone(s.Waiting), func(r Request) bool { return r.Type == Agent && current[r.ID].Request != r.Client.Request })
+	s.forget(now)
+	s.Waiting = slices.DeleteFunc(s.Waiting, func(r Request) bool { return r.Type == Agent && current[r.ID].Request != r.Client.Request })
 	for i, r := range s.Waiting {
 		if r.Type == Agent {
 			s.Waiting[i].Client, s.Waiting[i].Paused = current[r.ID].Client, current[r.ID].Paused
 		}
 	}
 	for _, r := range requests {
-		if s.Holder(r.ID) != nil || s.Request(r.ID) != nil || s.full() && (r.Paused || !s.dropPaused()) {
+		if s.Holder(r.ID) != nil || s.Request(r.ID) != nil || s.waiting(Agent) >= mostAgents && (r.Paused || !s.dropPaused()) {
 			continue
 		}
 		s.Requests++
@@ -35,15 +36,14 @@ func (s *State) UpdateQueue(requests []AgentRequest, now time.Time) {
 	}
 }
 
-// full reports whether the queue has no place for another agent.
-func (s *State) full() bool {
-	agents := 0
+// waiting returns how many clients of a type wait. Those of one type take no place from the others.
+func (s *State) waiting(by ClientType) (n int) {
 	for _, r := range s.Waiting {
-		if r.Type == Agent {
-			agents++
+		if r.Type == by {
+			n++
 		}
 	}
-	return agents >= mostAgents || len(s.Waiting) >= mostWaiting
+	return n
 }
 
 // dropPaused removes the newest paused request from the queue. It reports whether there was one.

@@ -111,8 +111,8 @@ func (s *State) enqueue(c Client, now time.Time) *Wait {
 	case r != nil:
 		s.Waiting = slices.Clone(s.Waiting)
 		s.Request(c.ID).repeat(c, now)
-	case len(s.Waiting) >= mostWaiting:
-		return &Wait{QueueFull, fmt.Sprintf("%d requests wait already, no more are recorded", len(s.Waiting))}
+	case s.waiting(FleetLock) >= mostFleetLock:
+		return &Wait{QueueFull, fmt.Sprintf("%d FleetLock clients wait already, no more are recorded", mostFleetLock)}
 	default:
 		s.Requests++
 		s.Waiting = append(slices.Clone(s.Waiting), Request{Client: c, Number: s.Requests, Since: stamp(now), Asked: stamp(now)})

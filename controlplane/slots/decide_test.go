@@ -538,13 +538,17 @@ func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	}
 }
 
-func TestFleetLockClientsMayFillTheQueue(t *testing.T) {
+// TestFleetLockClientsLeavePlacesForAgents has many clients, and then a day without them.
+func TestFleetLockClientsLeavePlacesForAgents(t *testing.T) {
 	var s slots.State
 	for i := range 200 {
 		s.Ask(client(fmt.Sprint("x", i)), slots.Policy{}, nil, noon)
 	}
-	if s.UpdateQueue(agents("a1=1"), noon); len(s.Waiting) != 200 || s.Request("a1") != nil {
-		t.Errorf("%d wait, want the 200 clients, and not the agent", len(s.Waiting))
+	if s.UpdateQueue(agents("a1=1"), noon); len(s.Waiting) != 51 || s.Request("a1") == nil {
+		t.Errorf("%d wait, want 50 clients and the agent", len(s.Waiting))
+	}
+	if s.UpdateQueue(agents("a1=1"), noon.Add(25*time.Hour)); len(s.Waiting) != 1 {
+		t.Errorf("%d wait a day later, want the agent", len(s.Waiting))
 	}
 }
 

@@ -19,11 +19,11 @@ import (
 
 // Bounds of the stored State. On Kubernetes, it must fit into the 256 KiB of annotations.
 const (
-	MostSlots    = 100
-	mostWaiting  = 200
-	mostAgents   = 150 // part of mostWaiting; the other places are for FleetLock clients
-	mostReleases = 10
-	mostReason   = 100 // in bytes
+	MostSlots     = 100
+	mostAgents    = 150 // that wait
+	mostFleetLock = 50  // clients that wait
+	mostReleases  = 10
+	mostReason    = 100 // in bytes
 	// LongestRequest is the greatest length of the ID of an agent's request, in bytes.
 	LongestRequest = 64
 )
