@@ -114,14 +114,14 @@ func undecided(r garbagecollector.Report) []answer.Problem {
 }
 
 // recordRefusal records an Event about an object with an impossible owner, as Kubernetes' collector
-// does. On etcd, Events are about Nodes, so it records none about other objects.
+// does. On etcd, Events are about Nodes, which have no owners.
 func (s *Controllers) recordRefusal(r garbagecollector.Refusal) {
-	about := corev1.ObjectReference{Kind: r.Type.Kind, APIVersion: r.APIVersion, Namespace: r.Namespace, Name: r.Own, UID: r.UID}
-	switch {
-	case r.Kind == store.Nodes.Name:
-		about = controlplane.NodeReference(r.Own)
-	case s.o.Store.EndsLeases():
+	if s.o.Store.EndsLeases() {
 		return
+	}
+	about := corev1.ObjectReference{Kind: r.Type.Kind, APIVersion: r.APIVersion, Namespace: r.Namespace, Name: r.Own, UID: r.UID}
+	if r.Kind == store.Nodes.Name {
+		about = controlplane.NodeReference(r.Own)
 	}
 	s.events.Record(about, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", r.Why)
 }

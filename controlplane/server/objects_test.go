@@ -375,22 +375,6 @@ func TestKindsThatCannotBeListedAreNamed(t *testing.T) {
 	}
 }
 
-// TestAnOwnerThatANodeCannotHaveIsAnEvent has a Node with a namespaced owner, and another such
-// object. On etcd there can be no Event about the latter.
-func TestAnOwnerThatANodeCannotHaveIsAnEvent(t *testing.T) {
-	s := memory.New(memory.Options{EndsLeases: true})
-	s.PutRaw(store.Objects, "tickets/n/a", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"namespace":"n","name":"a","uid":"a"}}`))
-	ticket(s, "t1", ownedBy("Ticket", "a", "a"))
-	s.Put(store.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Ticket", Name: "a", UID: "a"}}}})
-	r := start(t, s)
-	r.eventually("it is an Event", func(answer.Status) bool {
-		return strings.Contains(r.events.published(), "Node/n1 Warning OwnerRefInvalidNamespace: owner tickets/a with UID a: it is in namespace n")
-	})
-	if text := r.events.published(); strings.Count(text, "OwnerRefInvalidNamespace") != 1 {
-		t.Errorf("Events = %s, want one", text)
-	}
-}
-
 // cluster is a store like an API server, with tickets in namespaces, and disks without.
 type cluster struct{ *memory.Store }
 

@@ -72,6 +72,9 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	if err := checkSizes(o); err != nil {
 		return nil, err
 	}
+	if fault := k.nameFault(name); fault != "" { // no call could name it
+		return nil, fmt.Errorf("its name %q: %s", name, fault)
+	}
 	found := o.GetObjectKind().GroupVersionKind()
 	if k.GVK.Empty() {
 		return o, checkPlace(o, strings.TrimPrefix(k.Folder()+name, Objects.Folder()))
@@ -127,23 +130,35 @@ func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	if !k.parts() {
 		return controlplane.CheckCall(ctx, operation, name)
 	}
-	if ctx.Err() != nil {
+	fault := k.nameFault(name)
+	switch {
+	case ctx.Err() != nil:
 		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))
+	case !strings.Contains(name, "/"):
+		fault = "it is not NAMESPACE/NAME"
 	}
-	parts := strings.Split(name, "/")
-	for _, part := range parts {
-		faults := content.IsPathSegmentName(part)
-		switch {
-		case part == "" || len(parts) == 1:
-			faults = []string{"it is not NAMESPACE/NAME"}
-		case len(part) > validation.DNS1123SubdomainMaxLength:
-			faults = []string{validation.MaxLenError(validation.DNS1123SubdomainMaxLength)}
-		}
-		if len(faults) > 0 {
-			return fmt.Errorf("%s %q: %w: %s", operation, name, controlplane.ErrInvalid, faults[0])
-		}
+	if fault != "" {
+		return fmt.Errorf("%s %q: %w: %s", operation, name, controlplane.ErrInvalid, fault)
 	}
 	return nil
+}
+
+// nameFault returns why a name that may have several parts cannot be one of this kind; empty if it can.
+func (k Kind) nameFault(name string) string {
+	if !k.parts() {
+		return ""
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch faults := content.IsPathSegmentName(part); {
+		case part == "":
+			return "it is not NAMESPACE/NAME"
+		case len(part) > validation.DNS1123SubdomainMaxLength:
+			return validation.MaxLenError(validation.DNS1123SubdomainMaxLength)
+		case len(faults) > 0:
+			return faults[0]
+		}
+	}
+	return ""
 }
 
 // Key returns KIND/NAME of an object.

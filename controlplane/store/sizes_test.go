@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -61,5 +62,44 @@ func TestObjectsOfManyEntriesAreNotRead(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhatNobodyCouldDeleteIsNotRead has names and UIDs that calls do not accept, or that cannot be shown.
+func TestWhatNobodyCouldDeleteIsNotRead(t *testing.T) {
+	pods := store.Pods(true)
+	for _, c := range []struct {
+		kind      store.Kind
+		name, uid string
+		readable  bool
+	}{
+		{store.Nodes, "n", "6f3e1a0e-1111-4222-8333-abcdefabcdef", true},
+		{store.Nodes, "n", "", true},
+		{store.Nodes, "n", "nodes/n", true},
+		{store.Nodes, "n", "a\u0007", false},
+		{store.Nodes, "n", "a b", false},
+		{store.Nodes, "n", strings.Repeat("u", 64), true},
+		{store.Nodes, "n", strings.Repeat("u", 65), false},
+		{pods, "h/shop/a%b", "u", false},
+		{pods, "h/shop/..", "u", false},
+		{pods, "h/shop/" + strings.Repeat("a", 254), "u", false},
+		{pods, "h/shop/A_b", "u", true},
+		{store.Below("things"), "shop/a%b", "u", false},
+		{store.Below("things"), "a%b", "u", false},
+		{store.Below("things"), "a", "u", true},
+	} {
+		parts := strings.Split(c.name, "/")
+		namespace := ""
+		if len(parts) > 1 {
+			namespace = parts[len(parts)-2]
+		}
+		value := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"uid":"%s"},"spec":{"nodeName":%q}}`, parts[len(parts)-1], namespace, c.uid, parts[0])
+		if c.kind.GVK.Empty() {
+			value = `{"apiVersion":"v1","kind":"Thing",` + value[1:]
+		}
+		left := controlplane.MostValues
+		if _, err := c.kind.Decode(c.name, []byte(value), "1", &left); c.readable && err != nil || !c.readable && !errors.Is(err, store.ErrUnreadable) {
+			t.Errorf("Decode() of %s %q with UID %q = %v", c.kind.Name, c.name, c.uid, err)
+		}
 	}
 }

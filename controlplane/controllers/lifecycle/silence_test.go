@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/store"
@@ -125,7 +124,9 @@ func TestStartsPostponeNoDeath(t *testing.T) {
 func TestASilenceIsBounded(t *testing.T) {
 	inBubble(t, true, func(t *testing.T, f fakes) {
 		f.report("without", "a", func(*corev1.Node) {})
-		f.report("hostile", "a", func(n *corev1.Node) { n.UID = types.UID(strings.Repeat("u", 1<<20)) })
+		f.report("hostile", "a", func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(strings.Repeat("u", 1<<20))}}
+		})
 		s := f.after(nil, 10*time.Second, func() {})
 		pass(10 * time.Second)
 		for i := range 1001 {

@@ -40,9 +40,7 @@ type Facts struct {
 func (f Facts) nodes() slots.Nodes {
 	nodes := make(slots.Nodes, len(f.Hosts))
 	for name, h := range f.Hosts {
-		if h.counts() {
-			nodes[name] = h.Node
-		}
+		nodes[name] = h.Node
 	}
 	return nodes
 }

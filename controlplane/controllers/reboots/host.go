@@ -37,7 +37,7 @@ type Host struct {
 const (
 	mostAnnotation = 16 << 10
 	mostGroup      = 63
-	mostID         = 64 // of UID and boot ID
+	mostBootID     = 64 // bytes
 )
 
 // tooLong begins the text of an annotation that is too long, before its hash.
@@ -105,9 +105,6 @@ func taker(zoneLabels []string) func(before Host, o store.Object, listing bool) 
 			now.Seen, now.StepSince, now.SlotSince = before.Seen, before.StepSince, before.SlotSince
 		} else {
 			now.Request, now.Slot, now.Err = now.texts.read()
-			if !now.counts() {
-				now.Err = fmt.Errorf("the UID of the Node has more than %d bytes", mostID)
-			}
 			now.clock(before, listing)
 		}
 		if now.BootSince = before.BootSince; before.UID != now.UID || before.BootID != now.BootID {
@@ -153,7 +150,7 @@ func (h *Host) clock(before Host, listing bool) {
 // nodeOf converts a Node to the format of package slots.
 func nodeOf(node *corev1.Node, zoneLabels []string) slots.Node {
 	n := slots.Node{
-		Name: node.Name, UID: node.UID, BootID: sanitize.Text(node.Status.NodeInfo.BootID, mostID),
+		Name: node.Name, UID: node.UID, BootID: sanitize.Text(node.Status.NodeInfo.BootID, mostBootID),
 		Zone: lifecycle.ZoneOf(node.Labels, zoneLabels), Group: controlplane.DefaultRebootGroup,
 	}
 	if group := node.Labels[controlplane.LabelRebootGroup]; group != "" {
@@ -171,9 +168,6 @@ func ready(node *corev1.Node) corev1.ConditionStatus {
 	}
 	return ""
 }
-
-// counts reports whether the Node can be in the record of a group.
-func (h Host) counts() bool { return len(h.UID) <= mostID }
 
 // reboots reports whether the host is amid a reboot, and no person has released its slot.
 func (h Host) reboots() bool {
