@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -122,7 +121,6 @@ func Decide(hosts []Host, now time.Time) Decision {
 	}
 	slices.SortStableFunc(d.Pending, byDue)
 	slices.SortStableFunc(d.Now, byDue) // the longest overdue first
-	d.Now = inTurn(d.Now)
 	if i := slices.IndexFunc(d.Pending, func(e Eviction) bool { return e.Due.After(now) }); i >= 0 {
 		d.Next = d.Pending[i].Due
 	}
@@ -130,19 +128,6 @@ func Decide(hosts []Host, now time.Time) Decision {
 		d.Next = again
 	}
 	return d
-}
-
-// inTurn orders evictions so that hosts take turns: one that stores pods again and again delays no other. The name of a
-// pod begins with its host, or with its namespace.
-func inTurn(list []Eviction) []Eviction {
-	turns, next := make(map[string]int, len(list)), map[string]int{}
-	for _, e := range list {
-		host, _, _ := strings.Cut(e.Pod, "/")
-		turns[e.Pod] = next[host]
-		next[host]++
-	}
-	slices.SortStableFunc(list, func(a, b Eviction) int { return cmp.Compare(turns[a.Pod], turns[b.Pod]) })
-	return list
 }
 
 func byDue(a, b Eviction) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Pod, b.Pod)) }

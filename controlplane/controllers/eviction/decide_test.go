@@ -124,25 +124,3 @@ func TestWhyAPodIsEvicted(t *testing.T) {
 		}
 	}
 }
-
-// TestHostsTakeTurns has a host that stores many pods, whose taint is the oldest one.
-func TestHostsTakeTurns(t *testing.T) {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	host := func(name string, since time.Time, pods ...string) eviction.Host {
-		h := eviction.Host{Name: name, Taints: []eviction.Taint{{Taint: corev1.Taint{Key: "a", Effect: corev1.TaintEffectNoExecute}, Since: since}}}
-		for _, pod := range pods {
-			h.Pods = append(h.Pods, podcache.Pod{Name: pod})
-		}
-		return h
-	}
-	d := eviction.Decide([]eviction.Host{
-		host("mallory", now.Add(-time.Hour), "mallory/x/1", "mallory/x/2", "mallory/x/3"),
-		host("elsewhere", now.Add(-time.Hour), "mallory/x/4", "mallory/x/5"),
-		host("n", now, "n/x/1", "n/x/2"),
-	}, now)
-	for i, e := range d.Now[:4] {
-		if want := []string{"mallory/x/1", "n/x/1", "mallory/x/2", "n/x/2"}[i]; e.Pod != want {
-			t.Errorf("eviction %d is of %s, want %s", i, e.Pod, want)
-		}
-	}
-}

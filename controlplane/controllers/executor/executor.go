@@ -7,10 +7,13 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -250,8 +253,28 @@ func (r *run[A]) decide(now time.Time) time.Duration {
 			r.waiting = append(r.waiting, action)
 		}
 	}
+	r.waiting = inTurn(r.waiting)
 	r.publish(Report{At: now, OldestDue: r.oldestDue(due, now)})
 	return max(next.Sub(now), spacing)
+}
+
+// inTurn orders actions so that those who write the objects take turns: a host that stores objects again and again
+// delays no other. Actions on objects of the same writer stay in their order.
+func inTurn[A Action](list []A) []A {
+	turns, next := make(map[string]int, len(list)), map[string]int{}
+	for _, action := range list {
+		object := action.Object()
+		writer, _ := store.HostFolder(object)
+		if writer == "" { // such as nodes/n, pods/n/shop/web or objects/tickets/t
+			kind, rest, _ := strings.Cut(object, "/")
+			name, _, _ := strings.Cut(rest, "/")
+			writer = kind + "/" + name
+		}
+		turns[object] = next[writer]
+		next[writer]++
+	}
+	slices.SortStableFunc(list, func(a, b A) int { return cmp.Compare(turns[a.Object()], turns[b.Object()]) })
+	return list
 }
 
 // start starts waiting writes, up to the limit of concurrent ones.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -236,5 +237,45 @@ func TestNothingIsInFlightWhenLeadReturns(t *testing.T) {
 		}
 		stop()
 		<-ended
+	})
+}
+
+// TestHostsTakeTurns has a host that stores many objects, which are due first.
+func TestHostsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var due []action
+		for _, folder := range []string{"events/mallory/e", "objects/pods/mallory/shop/p", "pods/mallory/shop/p", "objects/pods/n/shop/p", "pods/n/shop/p"} {
+			for i := range 100 {
+				due = append(due, action{fmt.Sprint(folder, i), "1"})
+			}
+		}
+		due = append(due, action{"nodes/n", "1"}, action{"objects/tickets/t", "1"})
+		var mu sync.Mutex
+		var written []string
+		e := executor.New(executor.Job[action]{
+			Facts:  func(time.Time) error { return nil },
+			Decide: func(now time.Time) ([]action, time.Time, error) { return due, now.Add(time.Hour), nil },
+			Write: func(ctx context.Context, _ store.Term, a action) error {
+				mu.Lock()
+				written = append(written, a.object)
+				mu.Unlock()
+				<-ctx.Done() // so that only the first writes begin
+				return ctx.Err()
+			},
+			Done: func(action) {},
+		}, loop.NewSignal(), slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go func() { _ = e.Run(ctx, func(error) {}) }()
+		go func() { _ = e.Lead(ctx, store.Term{}) }()
+		time.Sleep(500 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, want := range []string{"nodes/n", "objects/tickets/t", "objects/pods/n/shop/p0", "pods/n/shop/p0", "objects/pods/n/shop/p1"} {
+			if !slices.Contains(written, want) {
+				t.Errorf("first writes = %q, want %s among them", written, want)
+			}
+		}
 	})
 }
