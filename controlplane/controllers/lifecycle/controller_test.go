@@ -744,6 +744,30 @@ func TestAHostDelaysNoOther(t *testing.T) {
 	}
 }
 
+// TestAHostThatChangesItsZoneGetsTaintsAtTheRate has a host that moves to a new zone, and removes its taints, again and
+// again.
+func TestAHostThatChangesItsZoneGetsTaintsAtTheRate(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		f.agent("alive", "a")
+		var tainted int
+		f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		for i := range 600 {
+			if node, err := f.store.Peek(store.Nodes, "hostile"); err == nil && slices.ContainsFunc(node.(*corev1.Node).Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }) {
+				tainted++
+			}
+			f.report("hostile", "z", func(n *corev1.Node) {
+				n.Labels[corev1.LabelTopologyZone], n.Spec.Taints = fmt.Sprint("z", i), nil
+				n.Status.Conditions[0].Status = corev1.ConditionFalse
+			})
+			pass(time.Second)
+		}
+		if tainted == 0 || tainted > 61 {
+			t.Errorf("the host got NoExecute taints %d times in 10 minutes, want once in 10 s at most", tainted)
+		}
+	})
+}
+
 // TestAHostTakesNoSecondTurnAtASlowRate has a rate of one Node in two hours, and a host that removes its taint.
 func TestAHostTakesNoSecondTurnAtASlowRate(t *testing.T) {
 	inBubble(t, true, func(t *testing.T, f fakes) {
