@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -33,3 +34,12 @@ func (f silenceFile) SaveWith(s lifecycle.Silence, monotonicLater, wallLater tim
 
 // Routes returns the routes of the API.
 func (s *Server) Routes() http.Handler { return s.routes() }
+
+// List lists the objects of a kind for the caller of a request.
+func (o *reader) List(ctx context.Context, kind string) error {
+	_, err := o.list(ctx, kind)
+	return err
+}
+
+// NewReader returns a reader of the objects in a store.
+var NewReader = newReader

@@ -21,6 +21,7 @@ import (
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/hint"
+	"hostler.io/hostler/internal/listen"
 )
 
 // listTime limits the time of a list of objects.
@@ -28,11 +29,14 @@ const listTime = 25 * time.Second
 
 // reader reads the objects of a fleet on etcd for the command line.
 type reader struct {
-	store    store.Store
-	listTurn chan struct{} // for lists: one at a time
+	store store.Store
+	// turns are for lists: one of root and one of others at a time.
+	turns map[bool]chan struct{}
 }
 
-func newReader(s store.Store) *reader { return &reader{store: s, listTurn: make(chan struct{}, 1)} }
+func newReader(s store.Store) *reader {
+	return &reader{store: s, turns: map[bool]chan struct{}{true: make(chan struct{}, 1), false: make(chan struct{}, 1)}}
+}
 
 // get answers KIND with a list, and KIND/NAME with the whole object.
 func (o *reader) get(r *http.Request) (any, error) {
@@ -102,11 +106,12 @@ func (o *reader) list(ctx context.Context, name string) (answer.ObjectList, erro
 
 // follow reads a list of objects with Store.Follow.
 func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, error) {
+	turn := o.turns[listen.IsOwn(ctx)]
 	ctx, cancel := context.WithTimeoutCause(ctx, listTime, controlplane.ErrNoAnswer)
 	defer cancel()
 	select {
-	case o.listTurn <- struct{}{}:
-		defer func() { <-o.listTurn }()
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for another list: %w", context.Cause(ctx))
 	}

@@ -463,3 +463,36 @@ func TestOnlyRootDeletes(t *testing.T) {
 		t.Errorf("the ticket has gone: %v", err)
 	}
 }
+
+// hangsForOthers is a store in which lists of nobody but root end.
+type hangsForOthers struct {
+	*memory.Store
+	hangs chan struct{}
+}
+
+// Follow implements store.Store.
+func (s hangsForOthers) Follow(ctx context.Context, kind store.Kind, scope store.Scope, to store.Follower) error {
+	if !listen.IsOwn(ctx) {
+		close(s.hangs)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return s.Store.Follow(ctx, kind, scope, to)
+}
+
+// TestListsOfOthersDoNotDelayRoot has a list of a member of the group that does not end.
+func TestListsOfOthersDoNotDelayRoot(t *testing.T) {
+	s := hangsForOthers{memory.New(memory.Options{EndsLeases: true}), make(chan struct{})}
+	reader := server.NewReader(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- reader.List(listen.WithCredentials(ctx, &unix.Ucred{Uid: 65534}), "nodes") }()
+	<-s.hangs
+	if err := reader.List(listen.WithCredentials(t.Context(), &unix.Ucred{}), "nodes"); err != nil {
+		t.Errorf("List() for root = %v", err)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("List() for others = nil, want that it has not ended before")
+	}
+}
