@@ -215,14 +215,19 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 }
 
 // Alive reports whether a host has given a sign of life since a moment, and since the store has answered
-// without a gap. It does not count the Ready of its Node, which may be from before that. known is since
-// when signs of life are known; zero while they are not.
+// without a gap, and is not dead by the last decision. It does not count the Ready of its Node: that may be from
+// before the gap, and the store may refuse to store another one. known is since when signs of life are known; zero
+// while they are not.
 func (c *Controller) Alive(node string, uid types.UID, since, now time.Time) (alive bool, known time.Time) {
 	fresh, err := c.cache.Fresh(c.contact, now)
 	if err != nil {
 		return false, time.Time{}
 	}
-	return c.cache.Alive(node, uid, latest(fresh.Since, since)), fresh.Since
+	c.mu.Lock()
+	dead, is := c.decision.Dead[node]
+	c.mu.Unlock()
+	alive = c.cache.Alive(node, uid, latest(fresh.Since, since)) && !(is && dead.UID == uid)
+	return alive, fresh.Since
 }
 
 // proofOf returns the state of a host's Lease that proves its silence: the version, or none.

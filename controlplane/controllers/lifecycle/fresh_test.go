@@ -299,6 +299,9 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		kill()
 		pass(leaseDuration + 5*time.Second)
 		f.want("h", stateGone)
+		if lives, _ := s.Alive("h", uid, time.Time{}, time.Now()); lives {
+			t.Error("Alive() of a host that is dead = true")
+		}
 		if refs := holds(corev1.TaintNodeUnreachable, ""); len(refs) != 1 || refs[0].Name != "h" || refs[0].Version != "" {
 			t.Errorf("Holds() = %+v, want that there is no Lease", refs)
 		}
@@ -366,6 +369,24 @@ func TestALeaseThatIsDeletedBetweenTwoNodesIsNoDeath(t *testing.T) {
 		for range 30 {
 			pass(time.Second)
 			f.want("h", stateReady)
+		}
+	})
+}
+
+// TestAHostIsDeadAlsoIfThatCannotBeStored has a store whose database is full: it answers, but stores nothing.
+func TestAHostIsDeadAlsoIfThatCannotBeStored(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		f.agent("alive", "a")
+		kill := f.agent("h", "a")
+		s := f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		uid := f.node("h").UID
+		f.store.Inject(memory.Update, memory.Fault{Err: errors.New("database space exceeded")})
+		kill()
+		pass(leaseDuration + 10*time.Second)
+		f.want("h", stateReady)
+		if lives, known := s.Alive("h", uid, time.Time{}, time.Now()); lives || known.IsZero() {
+			t.Errorf("Alive() = %t since %v, want that the host is known to be dead", lives, known)
 		}
 	})
 }
