@@ -211,9 +211,7 @@ func (e *Controller) decide() (d Decision, now time.Duration) {
 	if e.o.Jobs().Node {
 		f.Taints = e.memory.Taints
 	}
-	if !e.seen {
-		f.NodeHeldUntil = e.start + hearBound
-	}
+	f.Unread = !e.seen
 	if !e.tried {
 		f.LeaseHeldUntil = e.start + hearBound
 	}

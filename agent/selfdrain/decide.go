@@ -14,8 +14,8 @@ const (
 	// settle is how long a host waits at least if its Node has a node lifecycle taint at the start
 	// of the agent. The node lifecycle controller removes the taint when it sees the host again.
 	settle = time.Minute
-	// hearBound is how long a new agent waits for the first answer of the control plane. Until then
-	// it does not act on causes from an earlier agent.
+	// hearBound is how long a new agent waits for the first answer about its Lease. Until then the loss
+	// that an earlier agent has seen is no cause.
 	hearBound = 10 * time.Second
 )
 
@@ -38,9 +38,11 @@ func (p Policy) owns(t Taint) bool {
 type Facts struct {
 	Taints []Taint // NoExecute taints; none if hostler does not own the Node
 	Loss   *Loss   // nil while the Lease is renewed, or if hostler does not own it
-	// NodeHeldUntil and LeaseHeldUntil are when causes from an earlier agent become effective; zero
-	// if this agent has seen them.
-	NodeHeldUntil, LeaseHeldUntil time.Duration
+	// Unread reports that the taints are those that an earlier agent has seen. They may have been removed since.
+	Unread bool
+	// LeaseHeldUntil is when the loss that an earlier agent has seen becomes a cause; zero if this agent has tried to
+	// renew the Lease.
+	LeaseHeldUntil time.Duration
 }
 
 // State is the state of a cause.
@@ -49,7 +51,7 @@ type State string
 // The states of a cause.
 const (
 	Scheduled State = "Scheduled" // the toleration is not over
-	Held      State = "Held"      // the toleration is over, but the agent has just started
+	Held      State = "Held"      // the toleration is over, but the agent does not know yet whether the cause remains
 	Due       State = "Due"       // the host must be drained
 	Drained   State = "Drained"   // the host was drained for it
 )
@@ -100,16 +102,15 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 			d.Next = at
 		}
 	}
-	add := func(c Cause, heldUntil time.Duration, drained bool) {
+	add := func(c Cause, held, drained bool) {
 		switch {
 		case drained:
 			c.State = Drained
 		case now < c.Due:
 			c.State = Scheduled
 			again(c.Due)
-		case now < heldUntil:
+		case held:
 			c.State = Held
-			again(heldUntil)
 		default:
 			c.State = Due
 		}
@@ -118,7 +119,7 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 	if p.OnTaint {
 		for _, t := range f.Taints {
 			if !p.owns(t) {
-				add(Cause{Trigger: journal.TriggerTaint, Taint: t, Since: t.Since, Due: t.due(p.Toleration)}, f.NodeHeldUntil, t.Drained)
+				add(Cause{Trigger: journal.TriggerTaint, Taint: t, Since: t.Since, Due: t.due(p.Toleration)}, f.Unread, t.Drained)
 			}
 		}
 	}
@@ -126,7 +127,8 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 		if ends := l.Since + l.Duration; now < ends { // the Lease is still valid
 			again(ends)
 		} else {
-			add(Cause{Trigger: journal.TriggerLeaseLost, Since: l.Since, Due: ends + p.Toleration}, f.LeaseHeldUntil, l.Drained)
+			add(Cause{Trigger: journal.TriggerLeaseLost, Since: l.Since, Due: ends + p.Toleration}, now < f.LeaseHeldUntil, l.Drained)
+			again(f.LeaseHeldUntil)
 		}
 	}
 	slices.SortStableFunc(d.Causes, func(a, b Cause) int { return cmp.Compare(a.Due, b.Due) })

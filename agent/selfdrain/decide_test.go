@@ -38,8 +38,8 @@ func TestDecide(t *testing.T) {
 	}{
 		"without a cause there is nothing to do":  {selfdrain.Facts{}, both, 20 * min, "", 0},
 		"a taint is tolerated for the toleration": {taints(maintenance), both, 14 * min, "taint example.com/maintenance=yes:NoExecute: Scheduled at 15m0s", 15 * min},
-		"and not longer":                                               {taints(maintenance), both, 15 * min, "taint example.com/maintenance=yes:NoExecute: Due at 15m0s", 0},
-		"a toleration of zero drains at once":                          {taints(maintenance), selfdrain.Policy{OnTaint: true}, 10 * min, "taint example.com/maintenance=yes:NoExecute: Due at 10m0s", 0},
+		"and not longer":                      {taints(maintenance), both, 15 * min, "taint example.com/maintenance=yes:NoExecute: Due at 15m0s", 0},
+		"a toleration of zero drains at once": {taints(maintenance), selfdrain.Policy{OnTaint: true}, 10 * min, "taint example.com/maintenance=yes:NoExecute: Due at 10m0s", 0},
 		"a taint that is older than the agent counts from when it was": {taints(old), both, 10 * min, "taint old:NoExecute: Due at -15m0s", 0},
 		"one of the node lifecycle controller may go at once":          {taints(unreachable), both, 10 * min, "taint node.kubernetes.io/unreachable:NoExecute: Scheduled at 11m0s", 11 * min},
 		"but is not waited for longer than the toleration":             {taints(unreachable), selfdrain.Policy{OnTaint: true, Toleration: time.Second}, 10 * min, "taint node.kubernetes.io/unreachable:NoExecute: Scheduled at 10m1s", 10*min + time.Second},
@@ -53,9 +53,9 @@ func TestDecide(t *testing.T) {
 		"a Lease is lost when its toleration is over":                  {selfdrain.Facts{Loss: loss}, both, 15*min + 40*time.Second, "lease not renewed: Due at 15m40s", 0},
 		"once": {selfdrain.Facts{Loss: &drainedLoss}, both, time.Hour, "lease not renewed: Drained at 15m40s", 0},
 		"without lease.onLost nothing is done of that":                    {selfdrain.Facts{Loss: loss}, selfdrain.Policy{OnTaint: true}, time.Hour, "", 0},
-		"an agent that has just started asks first whether a taint stays": {selfdrain.Facts{Taints: []selfdrain.Taint{old}, NodeHeldUntil: 11 * min, LeaseHeldUntil: time.Hour}, both, 10 * min, "taint old:NoExecute: Held at -15m0s", 11 * min},
-		"and does not wait for the answer for ever":                       {selfdrain.Facts{Taints: []selfdrain.Taint{old}, NodeHeldUntil: 11 * min}, both, 11 * min, "taint old:NoExecute: Due at -15m0s", 0},
-		"nor for that of a renewal":                                       {selfdrain.Facts{Loss: loss, LeaseHeldUntil: 16 * min, NodeHeldUntil: time.Hour}, both, 15*min + 50*time.Second, "lease not renewed: Held at 15m40s", 16 * min},
+		"an agent that has just started asks first whether a taint stays": {selfdrain.Facts{Taints: []selfdrain.Taint{old}, Unread: true, LeaseHeldUntil: time.Hour}, both, 10 * min, "taint old:NoExecute: Held at -15m0s", 0},
+		"and does not wait for that of a renewal for ever":                {selfdrain.Facts{Loss: loss, LeaseHeldUntil: 15 * min}, both, 15*min + 50*time.Second, "lease not renewed: Due at 15m40s", 0},
+		"but for a while": {selfdrain.Facts{Loss: loss, LeaseHeldUntil: 16 * min, Unread: true}, both, 15*min + 50*time.Second, "lease not renewed: Held at 15m40s", 16 * min},
 	} {
 		d := selfdrain.Decide(c.facts, c.policy, c.now)
 		if got := texts(d); got != c.want || d.Next != c.next {
