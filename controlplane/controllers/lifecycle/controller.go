@@ -214,20 +214,20 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 	return []store.Reference{proofOf(node, host.Lease)}, nil
 }
 
-// Alive reports whether a host has given a sign of life since a moment, and since the store has answered
-// without a gap, and is not dead by the last decision. It does not count the Ready of its Node: that may be from
-// before the gap, and the store may refuse to store another one. known is since when signs of life are known; zero
-// while they are not.
+// Alive reports whether a host has given a sign of life since a moment, and is not dead by the last decision. A sign
+// counts if the store has answered since then without a gap, and if not all zones were down since then. It does not
+// count the Ready of its Node: that may be from before the gap, and the store may refuse to store another one. known
+// is since when signs of life count; zero while they do not.
 func (c *Controller) Alive(node string, uid types.UID, since, now time.Time) (alive bool, known time.Time) {
 	fresh, err := c.cache.Fresh(c.contact, now)
 	if err != nil {
 		return false, time.Time{}
 	}
 	c.mu.Lock()
+	known = latest(fresh.Since, c.since)
 	dead, is := c.decision.Dead[node]
 	c.mu.Unlock()
-	alive = c.cache.Alive(node, uid, latest(fresh.Since, since)) && !(is && dead.UID == uid)
-	return alive, fresh.Since
+	return c.cache.Alive(node, uid, latest(known, since)) && !(is && dead.UID == uid), known
 }
 
 // proofOf returns the state of a host's Lease that proves its silence: the version, or none.

@@ -390,3 +390,32 @@ func TestAHostIsDeadAlsoIfThatCannotBeStored(t *testing.T) {
 		}
 	})
 }
+
+// TestAHostHasToBeSeenAfterAllZonesWereDown has hosts that could not renew their Leases, of which one does not return.
+func TestAHostHasToBeSeenAfterAllZonesWereDown(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, f fakes) {
+		var kills []func()
+		for _, name := range []string{"a", "b", "h"} {
+			kills = append(kills, f.agent(name, "z"))
+		}
+		s := f.serve("s", lifecycle.DefaultPolicy())
+		pass(time.Minute)
+		f.store.Inject(memory.Update, memory.Fault{Err: errors.New("database space exceeded")})
+		for _, kill := range kills {
+			kill()
+		}
+		pass(leaseDuration + 10*time.Second)
+		f.store.Heal()
+		f.agent("a", "z")
+		f.agent("b", "z")
+		for range 10 {
+			pass(3 * time.Second)
+			if lives, _ := s.Alive("h", f.node("h").UID, time.Time{}, time.Now()); lives {
+				t.Fatal("Alive() of the host that has not returned = true")
+			}
+		}
+		if lives, _ := s.Alive("a", f.node("a").UID, time.Time{}, time.Now()); !lives {
+			t.Error("Alive() of a host that has returned = false")
+		}
+	})
+}
