@@ -29,7 +29,10 @@ func Living(procRoot string) (map[string]bool, error) {
 		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cgroup")); err == nil && !bytes.Contains(text, []byte("/user.slice/")) {
 			addIDs(living, text)
 		}
-		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cmdline")); err == nil && trust.IsOnHost(procRoot, pid) {
+		if !trust.IsOnHost(procRoot, pid) { // the read of another user's memory may hang
+			continue
+		}
+		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cmdline")); err == nil {
 			addIDs(living, text)
 		}
 	}

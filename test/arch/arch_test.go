@@ -19,7 +19,7 @@ var ours = map[string][]string{
 	"runtime":                {"internal/sanitize"},
 	"runtime/cri":            {"internal/bounded", "internal/sanitize", "runtime", "runtime/cri/containerd", "runtime/cri/podlog", "runtime/local"},
 	"runtime/cri/podlog":     {},
-	"runtime/docker":         {"internal/sanitize", "internal/trust", "runtime", "runtime/cri/containerd", "runtime/docker/compose", "runtime/docker/engine", "runtime/local", "runtime/unitclient"},
+	"runtime/docker":         {"internal/sanitize", "runtime", "runtime/cri/containerd", "runtime/docker/compose", "runtime/docker/engine", "runtime/local", "runtime/unitclient"},
 	"runtime/docker/compose": {"runtime"},
 	"runtime/docker/engine":  {"internal/sanitize", "runtime", "runtime/local"},
 	"runtime/podman":         {"internal/sanitize", "internal/trust", "runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
