@@ -71,7 +71,7 @@ func TestTheExampleOfKernelProblemsBelievesNoName(t *testing.T) {
 		"Hardware Error[71]: segfault at 0 ip 0000000000401106 sp 00007ffe error 6 in x[401000+1]":  none,
 		"show_signal_msg: 3 callbacks suppressed":                                                   none,
 		"traps: Kernel panic[71] general protection fault ip:401106 sp:7ffe error:0 in x[401000+1]": none,
-		"traps: x\nOops: x[71] trap invalid opcode ip:401106 sp:7ffe error:0 in x[401000+1]":           none,
+		"traps: x\nOops: x[71] trap invalid opcode ip:401106 sp:7ffe error:0 in x[401000+1]":        none,
 	} {
 		if want == "" {
 			want = message
