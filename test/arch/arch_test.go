@@ -79,7 +79,7 @@ var ours = map[string][]string{
 	"internal/outbox":          {},
 	"agent/owner":              {"internal/tree", "internal/trust", "shutdown/journal", "systemd"},
 	"internal/sanitize":        {},
-	"runtime/discovery":        {"internal/tree", "internal/trust", "runtime", "runtime/cri", "runtime/docker", "runtime/local", "runtime/podman", "runtime/runc"},
+	"runtime/discovery":        {"internal/tree", "runtime", "runtime/cri", "runtime/docker", "runtime/local", "runtime/podman", "runtime/runc"},
 	"status/gather":            {"runtime", "runtime/local", "shutdown", "status", "status/probe", "systemd"},
 	"status/reboots":           {"shutdown/journal"},
 	"status/report":            {"controlplane", "internal/bounded", "internal/loop", "shutdown", "shutdown/journal", "status", "status/probe", "status/reboots"},
