@@ -24,6 +24,7 @@ type services struct {
 // observed passes the pods to the guard and to the other parts that need them.
 func (a *Agent) observed(pods []runtime.Pod) {
 	a.shutdown.guard.Observe(pods)
+	a.shutdown.restarts.Observe(pods)
 	if a.reports.pods != nil {
 		a.reports.pods.Observe(pods)
 	}

@@ -201,7 +201,7 @@ type RebootLock struct {
 	FleetLock string `yaml:"fleetLock" doc:"URL of a server that speaks the FleetLock protocol."`
 	// PasswordFile is not in the URL, because the configuration contains no secrets.
 	PasswordFile string `yaml:"passwordFile" doc:"A file with the password that this server requires by HTTP basic authentication, such as reboots.passwordFile of hostler server." shape:"optionalPath" secret:"file"`
-	Insecure     bool   `yaml:"insecure" doc:"true allows plain http to another host: anyone on the network path can grant the lock to several hosts."`
+	Insecure     bool   `yaml:"insecure" doc:"true allows plain http to another host, or with a password: who is on the network path, or listens on the port of this host while no server runs, gets the password and can grant the lock to several hosts."`
 }
 
 // ImageGC configures the collection of images.

@@ -101,10 +101,11 @@ func faultsOfShape() map[string]fault {
 // values, or YAML notation.
 func faultsOfMeaning() map[string]fault {
 	return map[string]fault{
-		"a lock server by plain http":              {"reboot:\n  lock: {fleetLock: http://locks.example}\n", `f.yaml:2: reboot.lock.fleetLock: "http://locks.example" is not encrypted: use https, or set reboot.lock.insecure: true`},
-		"insecure with https":                      {"reboot:\n  lock: {fleetLock: https://locks.example, insecure: true}\n", "f.yaml:2: reboot.lock.insecure: has no effect without an http:// address of another host"},
+		"a lock server by plain http":              {"reboot:\n  lock: {fleetLock: http://locks.example}\n", `f.yaml:2: reboot.lock.fleetLock: "http://locks.example" is not encrypted, so others can answer and read a password: use https, or set reboot.lock.insecure: true`},
+		"insecure with https":                      {"reboot:\n  lock: {fleetLock: https://locks.example, insecure: true}\n", "f.yaml:2: reboot.lock.insecure: has no effect without an http:// address of another host, or one of this host and a password"},
+		"a password by plain http to this host":    {"reboot:\n  lock: {fleetLock: \"http://127.0.0.1:9757\", passwordFile: /p}\n", `f.yaml:2: reboot.lock.fleetLock: "http://127.0.0.1:9757" is not encrypted, so others can answer and read a password: use https, or set reboot.lock.insecure: true`},
 		"a password without a lock server":         {"reboot:\n  lock: {passwordFile: /p}\n", "f.yaml:2: reboot.lock.passwordFile: has no effect without reboot.lock.fleetLock"},
-		"insecure with a lock server of this host": {"reboot:\n  lock: {fleetLock: http://127.0.0.1:9757, insecure: true}\n", "f.yaml:2: reboot.lock.insecure: has no effect without an http:// address of another host"},
+		"insecure with a lock server of this host": {"reboot:\n  lock: {fleetLock: http://127.0.0.1:9757, insecure: true}\n", "f.yaml:2: reboot.lock.insecure: has no effect without an http:// address of another host, or one of this host and a password"},
 		"a reaction to taints of its own":          {"node: {onTaint: drain}\n", "f.yaml:1: node.onTaint: drain waits for ever: nobody but this host writes to control plane embedded"},
 		"a reaction to its own disk":               {"lease: {onLost: drain}\n", "f.yaml:1: lease.onLost: drain waits for ever"},
 		"a reaction to a lease that is off":        {"controlPlane: {type: etcd, etcd: {endpoints: [https://e]}}\nlease: {enabled: false, onLost: drain}\n", "f.yaml:2: lease.onLost: drain needs the Lease: "},
@@ -124,6 +125,7 @@ func faultsOfMeaning() map[string]fault {
 		"etcd with another control plane":          {"controlPlane:\n  etcd:\n    endpoints: [https://e:2379]\n", "f.yaml:3: controlPlane.etcd.endpoints: does not apply to control plane embedded; set controlPlane.type: etcd"},
 		"etcd's prefix with another one":           {"controlPlane: {etcd: {prefix: /fleet}}\n", "f.yaml:1: controlPlane.etcd.prefix: does not apply to control plane embedded; set controlPlane.type: etcd"},
 		"plain http to another host":               {"controlPlane:\n  type: etcd\n  etcd:\n    endpoints:\n    - https://e1:2379\n    - http://e2:2379\n", `f.yaml:6: controlPlane.etcd.endpoints[1]: "http://e2:2379" sends data and passwords unencrypted: use https, or set controlPlane.etcd.insecure: true`},
+		"a password by plain http to etcd":         {"controlPlane:\n  type: etcd\n  etcd:\n    endpoints: [\"http://localhost:2379\"]\n    username: n\n    passwordFile: /p\n", `f.yaml:4: controlPlane.etcd.endpoints[0]: "http://localhost:2379" is not encrypted, and any user who listens there`},
 		"a member without a host":                  {"controlPlane: {type: etcd, etcd: {endpoints: [\"https://:2379\"]}}\n", `f.yaml:1: controlPlane.etcd.endpoints[0]: "https://:2379" has no host`},
 		"a member that is named twice":             {"controlPlane: {type: etcd, etcd: {endpoints: [https://e, https://e]}}\n", `f.yaml:1: controlPlane.etcd.endpoints[1]: is named twice`},
 		"a client certificate without its key":     {"controlPlane: {type: etcd, etcd: {endpoints: [https://e], tls: {certificate: /c.crt}}}\n", "f.yaml:1: controlPlane.etcd.tls: a certificate needs its key, and a key its certificate"},

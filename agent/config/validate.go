@@ -239,9 +239,10 @@ func (k *checker) reboot(c Config) {
 	if lock := r.Lock.FleetLock; lock != "" {
 		u, err := url.Parse(lock)
 		k.Require(err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil, "reboot.lock.fleetLock", "%q is not the URL of a server, such as https://reboots.example:9757", lock)
-		plain := err == nil && u.Scheme == "http" && !listen.IsLoopbackHost(u.Hostname())
-		k.Require(!plain || r.Lock.Insecure, "reboot.lock.fleetLock", "%q is not encrypted: use https, or set reboot.lock.insecure: true", lock)
-		k.Require(plain || !r.Lock.Insecure, "reboot.lock.insecure", "has no effect without an http:// address of another host")
+		// While no server runs, any user can listen on its port of this host.
+		plain := err == nil && u.Scheme == "http" && (!listen.IsLoopbackHost(u.Hostname()) || r.Lock.PasswordFile != "")
+		k.Require(!plain || r.Lock.Insecure, "reboot.lock.fleetLock", "%q is not encrypted, so others can answer and read a password: use https, or set reboot.lock.insecure: true", lock)
+		k.Require(plain || !r.Lock.Insecure, "reboot.lock.insecure", "has no effect without an http:// address of another host, or one of this host and a password")
 	}
 	password := r.Lock.PasswordFile
 	k.Require(password == "" || filepath.IsAbs(password), "reboot.lock.passwordFile", "%q is not an absolute path", password)

@@ -54,6 +54,11 @@ func TestTheExamplesAreChecks(t *testing.T) {
 	if len(programs) != 2 || len(faults) > 0 || programs[0].Interval != 15*time.Minute || programs[1].Interval != 15*time.Minute {
 		t.Errorf("Read() = %+v, %+v, want both with their intervals", programs, faults)
 	}
+	for _, p := range programs { // another process of its user could write the result of a check
+		if p.User != "root" {
+			t.Errorf("%s runs as %s, want root, because its result reboots the host", p.Path, p.User)
+		}
+	}
 }
 
 // TestTheExampleOfANewKernel uses a fake of linux-version that sorts as the one of Debian.

@@ -70,12 +70,20 @@ func Run(ctx context.Context, command []string) error {
 }
 
 // Sentinels returns the existing files that request a reboot. booted is the time of the boot. A file whose time is in
-// the future was written while the clock was wrong, and may be older than the boot.
+// the future was written while the clock was wrong, and may be older than the boot. Files in folders that others may
+// write are not believed.
 func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 	for _, path := range paths {
-		info, err := os.Stat(path)
+		var info os.FileInfo
+		_, _, err := trust.Path(filepath.Dir(path))
+		if err == nil {
+			info, err = os.Stat(path)
+		}
+		untrusted, refused := errors.AsType[*trust.Error](err)
 		now := time.Now()
 		switch {
+		case refused:
+			undecided = append(undecided, Finding{Source: path, Message: "is not read because " + untrusted.Error(), Hint: "name a file in a folder that only root can write in reboot.sentinels"})
 		case err == nil:
 			wanted = append(wanted, Finding{Source: path, Message: packages(path), New: info.ModTime().After(booted) && !info.ModTime().After(now)})
 		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):

@@ -6,9 +6,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/agent/reboot"
 )
+
+func TestAFileThatOthersCanCreateRequestsNoReboot(t *testing.T) {
+	for _, mode := range []os.FileMode{0o777, 0o777 | os.ModeSticky, 0o775} {
+		folder := filepath.Join(t.TempDir(), "open")
+		file := filepath.Join(folder, "reboot-required")
+		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(file, nil, 0o644), os.Chmod(folder, mode)); err != nil {
+			t.Fatal(err)
+		}
+		wanted, undecided := reboot.Sentinels([]string{file}, time.Now())
+		if len(wanted) != 0 || len(undecided) != 1 || !strings.Contains(undecided[0].Message, folder+" is writable by users other than root") {
+			t.Errorf("Sentinels() in a folder of mode %v = %+v, %+v, want that it is not believed", mode, wanted, undecided)
+		}
+	}
+}
 
 func TestACommandThatOthersCanChangeIsNotRun(t *testing.T) {
 	folder := t.TempDir()

@@ -57,7 +57,8 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 
-	answered func(date time.Time) // receives the server's time of each answer; may be nil
+	answered   func(date time.Time) // receives the server's time of each answer; may be nil
+	pluginTime time.Duration        // pluginTime if zero
 }
 
 // Client is a Kubernetes API server as a node uses it. It implements controlplane.Client and its

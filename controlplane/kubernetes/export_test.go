@@ -23,3 +23,9 @@ func CountsAsAbsent(ago time.Duration) bool {
 	s.record(owner, time.Now().Add(-ago))
 	return s.recently(owner)
 }
+
+// WithPluginTime sets another pluginTime.
+func WithPluginTime(o Options, limit time.Duration) Options {
+	o.pluginTime = limit
+	return o
+}

@@ -225,7 +225,7 @@ func roundTripper(config *rest.Config, o Options, pluginSlots chan struct{}) (ht
 		plugin.plugin, plugin.path = config.ExecProvider.Command, pluginPath(config.ExecProvider)
 		config = rest.CopyConfig(config)
 		var err error
-		if config.ExecProvider, err = launched(config.ExecProvider, plugin.user); err != nil {
+		if config.ExecProvider, err = launched(config.ExecProvider, plugin.user, cmp.Or(o.pluginTime, pluginTime)); err != nil {
 			return nil, err
 		}
 		config.Wrap(func(carrier http.RoundTripper) http.RoundTripper { return watchedTransport{carrier} })

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/kubernetes"
 )
@@ -302,6 +304,78 @@ func TestAPluginThatHangsBlocksNobodyForGood(t *testing.T) {
 	defer cancel()
 	if _, err := client.Lease(ctx, "n"); err != nil {
 		t.Errorf("Lease() once the plugin answers = %v, want no error", err)
+	}
+}
+
+// A plugin may hang, print without end, or leave a process behind that keeps its output open. Other
+// processes of its user can keep it open, too.
+func TestAPluginIsBounded(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root runs a program as another user")
+	}
+	const credential = `echo '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'` + "\n"
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { respond(w, leaseText) })
+	for name, c := range map[string]struct {
+		script, user string
+		limit        time.Duration
+		want         string // part of the error; empty for none
+	}{
+		"it leaves a process":   {"sleep 86400 &\necho $! >PID\n" + credential, pluginUser, time.Second, ""},
+		"it hangs":              {"echo $$ >PID\nexec sleep 86400\n", pluginUser, time.Second, "exit code 137"},
+		"it hangs as root":      {"echo $$ >PID\nexec sleep 86400\n", "root", time.Second, "exit code 137"},
+		"it prints without end": {"exec yes\n", pluginUser, time.Hour, "exit code 141"},
+		"it fails":              {"exit 7\n", pluginUser, time.Hour, "exit code 7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pid := write(t, "pid", "")
+			if err := os.Chmod(pid, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			plugin := writeProgram(t, "#!/bin/sh\n"+strings.ReplaceAll(c.script, "PID", pid))
+			kubeconfig := write(t, "kubeconfig", config(server.URL, "certificate-authority: "+authority(t, server),
+				"exec: {apiVersion: client.authentication.k8s.io/v1, command: "+plugin+", interactiveMode: Never}"))
+			lease := func(limit time.Duration) error {
+				client, err := kubernetes.New(kubernetes.WithPluginTime(kubernetes.Options{Kubeconfig: kubeconfig, PluginUser: c.user, Log: quiet()}, limit))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = client.Close() }()
+				_, err = client.Lease(t.Context(), "n")
+				return err
+			}
+			err := lease(c.limit)
+			for limit := 2 * c.limit; err != nil && c.want == "" && limit < patience; limit *= 2 { // a busy machine
+				err = lease(limit)
+			}
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Lease() = %v, want %q", err, c.want)
+			}
+			text, err := os.ReadFile(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			left, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil {
+				return
+			}
+			process, err := unix.PidfdOpen(left, 0)
+			if err != nil && c.want == "" {
+				t.Errorf("no process is left: %v", err)
+			}
+			if err != nil {
+				return // it has ended
+			}
+			defer unix.Close(process)
+			wait := patience
+			if c.want == "" { // it goes on
+				wait = 0
+				defer func() { _ = unix.PidfdSendSignal(process, unix.SIGKILL, nil, 0) }()
+			}
+			ended, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(wait.Milliseconds()))
+			if (ended > 0) != (c.want != "") {
+				t.Errorf("process %d has ended: %d (%v), want %t", left, ended, err, c.want != "")
+			}
+		})
 	}
 }
 

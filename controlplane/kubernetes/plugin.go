@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -50,13 +51,25 @@ func pluginPath(plugin *clientcmdapi.ExecConfig) string {
 // letters.
 var inherited = []string{"http_proxy", "https_proxy", "no_proxy", "all_proxy"}
 
+// pluginTime is when a plugin is killed, and how long a process that it has left running may keep its
+// output open.
+const pluginTime = 2 * time.Minute
+
+// bounds is a script that runs a plugin. client-go waits without a limit, and keeps all output, so
+// the script passes on 1 MiB, and ends although another process keeps the output of the plugin open.
+// Its exit code is that of the plugin.
+const bounds = `unset PWD SHLVL
+exec 3>&1
+code=$({ { "$@" 3>&- 4>&-; echo $? >&4; } | /usr/bin/timeout "$0" /usr/bin/dd bs=65536 count=1048576 iflag=count_bytes status=none >&3; } 4>&1)
+exit "$code"`
+
 // launched returns the plugin command for a hostler that runs as root, which runs it as a user of
 // this host. choom(1) starts it, so that the kernel may kill it when memory runs out. Unless the
 // user is root, setpriv(1) changes the user, without root's groups and without a way to gain rights.
-// setsid(1) then removes the terminal, into which it could type. env(1) removes the variables of
-// hostler's environment that are not inherited. Only their names are in the command line, which all
-// users can read.
-func launched(plugin *clientcmdapi.ExecConfig, name string) (*clientcmdapi.ExecConfig, error) {
+// timeout(1) kills it after limit. setsid(1) removes the terminal, into which it could type. env(1)
+// removes the variables of hostler's environment that are not inherited. Only their names are in the
+// command line, which all users can read.
+func launched(plugin *clientcmdapi.ExecConfig, name string, limit time.Duration) (*clientcmdapi.ExecConfig, error) {
 	path := clientcmdapi.ExecEnvVar{Name: "PATH", Value: pluginPath(plugin)}
 	plugin = plugin.DeepCopy()
 	if os.Geteuid() != 0 {
@@ -78,9 +91,12 @@ func launched(plugin *clientcmdapi.ExecConfig, name string) (*clientcmdapi.ExecC
 	if oom.Protected(oom.Proc) {
 		command = append([]string{"/usr/bin/choom", "--adjust", "0", "--"}, command...)
 	}
+	seconds := fmt.Sprint(limit.Seconds())
+	command = append([]string{"/usr/bin/timeout", "--signal=KILL", seconds}, command...)
 	if name != root {
 		command = append([]string{"/usr/bin/setsid", "--wait"}, command...)
 	}
+	command = append([]string{"/bin/sh", "-c", bounds, seconds}, command...)
 	own := []clientcmdapi.ExecEnvVar{{Name: "HOME", Value: home}, {Name: "USER", Value: name}, {Name: "LOGNAME", Value: name}, {Name: "LANG", Value: "C.UTF-8"}}
 	plugin.Env = append(append(own, plugin.Env...), path) // of two values, the last one counts
 	cleared := []string{"/usr/bin/env"}

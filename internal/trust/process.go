@@ -105,16 +105,23 @@ func placeOf(folder *os.File, proc string) (p place, err error) {
 		}
 		*differs = err == nil && theirs != hosts
 	}
-	var theirs, hosts unix.Stat_t
-	if unix.Stat(filepath.Join(proc, "1/root"), &hosts) != nil {
+	hosts, err := cached(unix.AT_FDCWD, filepath.Join(proc, "1/root"))
+	if err != nil {
 		return p, nil
 	}
-	err = unix.Fstatat(int(folder.Fd()), "root", &theirs, 0)
+	theirs, err := cached(int(folder.Fd()), "root")
 	if err == unix.ENOENT {
 		return p, &fs.PathError{Op: "stat", Path: filepath.Join(folder.Name(), "root"), Err: err}
 	}
-	p.root = err == nil && (theirs.Dev != hosts.Dev || theirs.Ino != hosts.Ino)
+	p.root = err == nil && (theirs.Dev_major != hosts.Dev_major || theirs.Dev_minor != hosts.Dev_minor || theirs.Ino != hosts.Ino)
 	return p, nil
+}
+
+// cached returns what the kernel knows about a file without a request to its file system, which
+// another user may have chosen, and which may hang.
+func cached(folder int, name string) (info unix.Statx_t, err error) {
+	err = unix.Statx(folder, name, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &info)
+	return info, err
 }
 
 // untrusted returns why a process is not trusted, or "".
@@ -139,8 +146,7 @@ func (p Process) untrusted(folder *os.File, where place, cgroup string) (why str
 	case where.root && !p.Admin:
 		return "has another root directory than the host, and no CAP_SYS_ADMIN, it may run in a container", nil
 	}
-	var program unix.Stat_t
-	switch err := unix.Fstatat(int(folder.Fd()), "exe", &program, 0); {
+	switch program, err := cached(int(folder.Fd()), "exe"); {
 	case err == unix.ENOENT: // it has ended
 		return "", &fs.PathError{Op: "stat", Path: filepath.Join(folder.Name(), "exe"), Err: err}
 	case err == nil && !onlyRoots(program):
@@ -180,7 +186,7 @@ func isAdmin(status string) bool {
 }
 
 // onlyRoots reports whether only root can change a program and run it as root.
-func onlyRoots(program unix.Stat_t) bool {
+func onlyRoots(program unix.Statx_t) bool {
 	return program.Uid == 0 && program.Mode&(0o022|unix.S_ISUID|unix.S_ISGID) == 0
 }
 

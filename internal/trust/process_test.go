@@ -81,10 +81,10 @@ func TestProgramsThatOnlyRootControls(t *testing.T) {
 	const nobody = 65534
 	for _, test := range []struct {
 		owner uint32
-		mode  uint32
+		mode  uint16
 		want  bool
 	}{{0, 0o755, true}, {0, 0o757, false}, {0, 0o775, false}, {0, 0o4755, false}, {0, 0o2755, false}, {nobody, 0o755, false}} {
-		if got := onlyRoots(unix.Stat_t{Uid: test.owner, Mode: test.mode}); got != test.want {
+		if got := onlyRoots(unix.Statx_t{Uid: test.owner, Mode: test.mode}); got != test.want {
 			t.Errorf("a program of user %d and mode %o is root's alone: %t, want %t", test.owner, test.mode, got, test.want)
 		}
 	}

@@ -6,11 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker"
@@ -102,21 +98,18 @@ func (r *Runtimes) withoutRuntime() []local.Candidate {
 			return true
 		}
 		left, _ := filepath.Glob(filepath.Join(filepath.Dir(c.Path), "io.containerd.runtime.v2.task", "k8s.io", "*"))
-		return !slices.ContainsFunc(left, isRunning)
+		return !slices.ContainsFunc(left, r.isRunning)
 	})
 }
 
-// isRunning reports whether the process runs whose ID is in a container's folder. runc's shim
-// writes the container's process to init.pid. Kata's shim writes its own to shim.pid. runc's may
-// also have a shim.pid, but that process outlives the container.
-func isRunning(folder string) bool {
+// isRunning reports whether the process runs whose ID is in a container's folder, and is one of that
+// container: another process may have its ID. runc's shim writes the container's process to
+// init.pid. Kata's shim writes its own to shim.pid. runc's may also have a shim.pid, but that process
+// outlives the container.
+func (r *Runtimes) isRunning(folder string) bool {
 	text, err := os.ReadFile(filepath.Join(folder, "init.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = os.ReadFile(filepath.Join(folder, "shim.pid"))
 	}
-	if err != nil {
-		return false
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	return err == nil && pid > 0 && unix.Kill(pid, 0) != unix.ESRCH
+	return err == nil && local.Runs(r.proc, number(text), filepath.Base(folder))
 }

@@ -40,6 +40,7 @@ type Runtimes struct {
 	observe    func(runtime, method string, took time.Duration, err error)
 	units      local.Units
 	log        *slog.Logger
+	proc       string        // proc filesystem
 	found      chan struct{} // has a token if the set has grown
 
 	discovering chan struct{} // has one token; its holder may search
@@ -86,7 +87,7 @@ func New(o Options) (*Runtimes, error) {
 		return nil, err
 	}
 	r := &Runtimes{
-		set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"),
+		set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"), proc: "/proc",
 		found: make(chan struct{}, 1), discovering: make(chan struct{}, 1),
 		results: results{
 			types: map[string]string{}, states: map[string]runtime.Health{}, faults: map[string]error{},

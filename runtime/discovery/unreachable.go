@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/local"
 )
@@ -40,7 +39,7 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 	var unresponsive []local.Candidate
 	for _, c := range r.candidates {
 		reported := slices.ContainsFunc(unresponsive, func(s local.Candidate) bool { return s.Type == c.Type })
-		if !reported && !r.has(c.Type) && !isForeignSocket(c) && slices.ContainsFunc(kinds()[c.Type].running, hasContainers) {
+		if !reported && !r.has(c.Type) && !isForeignSocket(c) && slices.ContainsFunc(kinds()[c.Type].running, r.hasContainers) {
 			unresponsive = append(unresponsive, c)
 		}
 	}
@@ -54,22 +53,20 @@ func (r *Runtimes) unanswered() (list []runtime.Health) {
 
 // hasContainers reports whether a container's process runs at a path of pattern: for Podman a
 // conmon whose ID is in the file, else a container of runc. Files of ended containers stay until
-// the containers are removed, and another process may have the ID.
-func hasContainers(pattern string) bool {
+// the containers are removed.
+func (r *Runtimes) hasContainers(pattern string) bool {
 	left, _ := filepath.Glob(pattern)
 	return slices.ContainsFunc(left, func(path string) bool {
-		if filepath.Base(path) != "conmon.pid" {
-			return isRunning(path)
+		if container, found := strings.CutSuffix(path, "/userdata/conmon.pid"); found {
+			text, err := os.ReadFile(path)
+			return err == nil && local.Runs(r.proc, number(text), filepath.Base(container))
 		}
-		id, err := os.ReadFile(path)
-		if err != nil {
-			return false
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(id)))
-		if err != nil {
-			return false
-		}
-		name, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
-		return strings.HasPrefix(string(name), "conmon") && trust.IsOnHost("/proc", pid)
+		return r.isRunning(path)
 	})
+}
+
+// number returns the process ID in a file, or 0.
+func number(text []byte) int {
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid
 }

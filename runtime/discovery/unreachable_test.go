@@ -1,73 +1,50 @@
 package discovery
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"hostler.io/hostler/internal/trust/trusttest"
 )
 
-// Files of ended containers stay, and process IDs are reused.
-func TestAContainerOfPodmansRunsWhileItsConmonDoes(t *testing.T) {
-	root := t.TempDir()
-	program := filepath.Join(root, "conmon")
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(sleep)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(program, text, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	conmon := exec.Command(program, "600")
-	if err := conmon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	pid := filepath.Join(root, "conmon.pid")
-	expect := func(when, id string, want bool) {
-		t.Helper()
-		if err := os.WriteFile(pid, []byte(id), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := hasContainers(filepath.Join(root, "*.pid")); got != want {
-			t.Errorf("inhabited() of one %s = %v, want %v", when, got, want)
-		}
-	}
-	expect("that runs", fmt.Sprint(conmon.Process.Pid), true)
-	expect("whose ID another process has", fmt.Sprint(os.Getpid()), false)
-	expect("without an ID", "", false)
-	_ = conmon.Process.Kill()
-	_ = conmon.Wait()
-	expect("that has ended", fmt.Sprint(conmon.Process.Pid), false)
-}
-
-// A folder of a Docker container stays if its shim was killed with it.
-func TestAContainerOfDockersRunsWhileItsProcessDoes(t *testing.T) {
-	root := t.TempDir()
-	folder := filepath.Join(root, "0123456789ab")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	process := exec.Command("sleep", "600")
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	expect := func(when string, want bool) {
-		t.Helper()
-		if got := hasContainers(filepath.Join(root, "*")); got != want {
-			t.Errorf("inhabited() of one %s = %v, want %v", when, got, want)
+// Files of ended containers stay, also if their shim was killed with them. Process IDs are used again.
+func TestAContainerRunsWhileItsProcessDoes(t *testing.T) {
+	id, other := strings.Repeat("c0ffee01", 8), strings.Repeat("0ddba11f", 8)
+	for file, processes := range map[string]map[string]trusttest.Process{
+		"userdata/conmon.pid": {"its conmon": {Cgroup: "/machine.slice/libpod-conmon-" + id + ".scope"}},
+		"init.pid":            {"its process": {UID: 1000, Cgroup: "/system.slice/docker-" + id + ".scope", Mounts: "own", Root: "/tmp"}},
+		"shim.pid":            {"its shim, by its command line": {Name: "containerd-shim-kata-v2\x00-id\x00" + id}},
+	} {
+		processes["another container's"] = trusttest.Process{Cgroup: "/system.slice/docker-" + other + ".scope"}
+		processes["a user's"] = trusttest.Process{UID: 1000, Name: "sleep\x00" + id, Cgroup: "/user.slice/" + id}
+		for what, process := range processes {
+			folder := t.TempDir()
+			path := filepath.Join(folder, id, file)
+			r := &Runtimes{proc: trusttest.Proc(t)}
+			expect := func(when string, want bool) {
+				t.Helper()
+				pattern := filepath.Join(folder, "*", "userdata", "conmon.pid")
+				if file != "userdata/conmon.pid" {
+					pattern = filepath.Join(folder, "*")
+				}
+				if got := r.hasContainers(pattern); got != want {
+					t.Errorf("hasContainers() with %s of %s, %s = %v, want %v", file, what, when, got, want)
+				}
+			}
+			for _, text := range []string{"", "none", "0", "71"} {
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				expect("which has ended: "+text, false)
+			}
+			process.PID = 71
+			trusttest.Add(t, r.proc, process)
+			expect("which runs", strings.HasPrefix(what, "its "))
 		}
 	}
-	expect("that has no process yet", false)
-	if err := os.WriteFile(filepath.Join(folder, "init.pid"), fmt.Append(nil, process.Process.Pid), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	expect("that runs", true)
-	_ = process.Process.Kill()
-	_ = process.Wait()
-	expect("that has ended", false)
 }

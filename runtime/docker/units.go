@@ -10,7 +10,6 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"golang.org/x/sys/unix"
 
-	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
@@ -33,10 +32,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		return
 	}
 	now := time.Now()
-	clients, err := unitclient.Find(r.procRoot, func(pid int) string {
-		if !trust.MayOpen(r.procRoot, pid, r.path) {
-			return ""
-		}
+	clients, err := unitclient.Find(r.procRoot, r.path, func(pid int) string {
 		service, err := r.units.MainOf(ctx, pid)
 		if err != nil {
 			return ""

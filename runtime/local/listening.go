@@ -2,7 +2,6 @@ package local
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -14,8 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is a listening unix socket with the path to which it was bound.
-type listener struct{ inode, path string }
+// listener is a listening unix socket.
+type listener struct {
+	inode string // of the socket
+	file  file   // to which it was bound; zero if not known
+	path  string // to which it was bound; only if file is not known
+}
+
+// file identifies a file of this host in any mount namespace, as struct unix_diag_vfs does. The
+// device is that of the filesystem, as the kernel numbers it internally.
+type file struct{ inode, device uint32 }
 
 // listening returns the listening sockets in the network namespace of this process.
 func listening(root string) ([]listener, error) {
@@ -56,8 +63,9 @@ const (
 	requestBytes  = unix.NLMSG_HDRLEN + 24
 	messageBytes  = 16
 	inodeAt       = 4
-	showName      = 1 // UDIAG_SHOW_NAME
-	nameAttribute = 0 // UNIX_DIAG_NAME
+	showFile      = 2 // UDIAG_SHOW_VFS
+	fileAttribute = 1 // UNIX_DIAG_VFS
+	fileBytes     = 8
 	stateListen   = 1 << 10
 	// buffer is larger than any message of such a response.
 	buffer = 64 << 10
@@ -90,7 +98,7 @@ func askListening() (list []listener, err error) {
 			case unix.NLMSG_DONE:
 				return list, nil
 			case unix.SOCK_DIAG_BY_FAMILY:
-				if l, named := listenerOf(m.Data); named {
+				if l, bound := listenerOf(m.Data); bound {
 					list = append(list, l)
 				}
 			default: // NLMSG_ERROR: the kernel does not support the request
@@ -100,7 +108,7 @@ func askListening() (list []listener, err error) {
 	}
 }
 
-// listRequest returns a request for all listening unix sockets with their names.
+// listRequest returns a request for all listening unix sockets with their files.
 func listRequest() []byte {
 	b := make([]byte, 0, requestBytes)
 	b = binary.NativeEndian.AppendUint32(b, requestBytes)
@@ -110,13 +118,13 @@ func listRequest() []byte {
 	b = append(b, unix.AF_UNIX, 0, 0, 0)
 	b = binary.NativeEndian.AppendUint32(b, stateListen)
 	b = binary.NativeEndian.AppendUint32(b, 0) // any inode
-	b = binary.NativeEndian.AppendUint32(b, showName)
+	b = binary.NativeEndian.AppendUint32(b, showFile)
 	return binary.NativeEndian.AppendUint64(b, ^uint64(0)) // no cookie
 }
 
-// listenerOf parses one socket of the response. It returns false if the socket has no name, or a
-// name that is not a path.
-func listenerOf(answer []byte) (l listener, named bool) {
+// listenerOf parses one socket of the response. It returns false if the socket is not bound to a
+// file.
+func listenerOf(answer []byte) (l listener, bound bool) {
 	if len(answer) < messageBytes {
 		return listener{}, false
 	}
@@ -126,12 +134,33 @@ func listenerOf(answer []byte) (l listener, named bool) {
 		if size < unix.SizeofNlAttr || size > len(rest) {
 			return listener{}, false
 		}
-		if binary.NativeEndian.Uint16(rest[2:]) == nameAttribute {
-			path, _, _ := bytes.Cut(rest[unix.SizeofNlAttr:size], []byte{0}) // an abstract name begins with 0
-			l.path = string(path)
-			return l, filepath.IsAbs(l.path)
+		if value := rest[unix.SizeofNlAttr:size]; binary.NativeEndian.Uint16(rest[2:]) == fileAttribute && len(value) == fileBytes {
+			l.file = file{inode: binary.NativeEndian.Uint32(value), device: binary.NativeEndian.Uint32(value[4:])}
+			return l, true
 		}
 		rest = rest[min(len(rest), (size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
 	}
 	return listener{}, false
 }
+
+// fileAt returns the file at a path without links. The device is that of stat(2), which differs from
+// that of the filesystem on btrfs and overlayfs; no other filesystem has that number.
+func fileAt(path string) (f file, err error) {
+	var info unix.Stat_t
+	if err := unix.Lstat(path, &info); err != nil {
+		return file{}, err
+	}
+	return file{inode: uint32(info.Ino), device: deviceOf(unix.Major(info.Dev), unix.Minor(info.Dev))}, nil
+}
+
+// mountedAt returns the device of the filesystem at a path without links, or 0 if it is not known.
+func mountedAt(path string) uint32 {
+	mounts, err := readMounts(filepath.Join(hostProc, "self", "mountinfo"))
+	if m := mountOf(mounts, path); err == nil && m != nil {
+		return deviceOf(uint32(m.Major), uint32(m.Minor))
+	}
+	return 0
+}
+
+// deviceOf returns a device as the kernel numbers it internally: MKDEV of include/linux/kdev_t.h.
+func deviceOf(major, minor uint32) uint32 { return major<<20 | minor }

@@ -20,20 +20,34 @@ func Living(procRoot string) (map[string]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find processes of containers: %w", err)
 		}
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		// Users can create cgroups with any name below user.slice, and write any command line, as
-		// can containers. A process that cannot be read has ended.
-		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cgroup")); err == nil && !bytes.Contains(text, []byte("/user.slice/")) {
-			addIDs(living, text)
-		}
-		if text, err := os.ReadFile(filepath.Join(procRoot, name, "cmdline")); err == nil && trust.IsOnHost(procRoot, pid) {
-			addIDs(living, text)
+		if pid, err := strconv.Atoi(name); err == nil {
+			addOf(living, procRoot, pid)
 		}
 	}
 	return living, nil
+}
+
+// Runs reports whether a process is one of a container, as in Living.
+func Runs(procRoot string, pid int, id string) bool {
+	ids := map[string]bool{}
+	addOf(ids, procRoot, pid)
+	return ids[id]
+}
+
+// addOf adds the IDs of the containers of a process. A process that cannot be read has ended.
+func addOf(ids map[string]bool, procRoot string, pid int) {
+	folder := filepath.Join(procRoot, strconv.Itoa(pid))
+	// Users can create cgroups with any name below user.slice, and write any command line, as can
+	// containers.
+	if text, err := os.ReadFile(filepath.Join(folder, "cgroup")); err == nil && !bytes.Contains(text, []byte("/user.slice/")) {
+		addIDs(ids, text)
+	}
+	if !trust.IsOnHost(procRoot, pid) { // the read of another user's memory may hang
+		return
+	}
+	if text, err := os.ReadFile(filepath.Join(folder, "cmdline")); err == nil {
+		addIDs(ids, text)
+	}
 }
 
 // idLength is the length of an ID in hexadecimal digits.

@@ -1,11 +1,14 @@
 package local_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime/local"
 )
@@ -19,7 +22,7 @@ func TestContainersLiveAsLongAsAProcessOfTheirsDoes(t *testing.T) {
 		"11":  {"cgroup": "12:pids:/kubepods/burstable/pod1/" + id("b") + "\n1:name=systemd:/kubepods\n"},
 		"12":  {"cgroup": "0::/system.slice/containerd.service\n", "cmdline": "containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00" + id("c") + "\x00", "status": "Uid:\t0\t0\t0\t0\n"},
 		"13":  {"cgroup": "0::/web.service/libpod-payload-" + id("d") + "\n"},
-		"14":  {"cmdline": id("e") + "0\x00"},
+		"14":  {"cmdline": id("e") + "0\x00", "status": "Uid:\t0\t0\t0\t0\n"},
 		"15":  {"cmdline": "conmon\x00" + id("1") + "\x00", "status": "Uid:\t1000\t1000\t1000\t1000\n"}, // a user's process
 		"17":  {"cmdline": id("3") + "\x00", "status": "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n"}, // root in a container
 		"16":  {"cgroup": "0::/user.slice/user-1000.slice/user@1000.service/" + id("2") + "\n"},
@@ -35,8 +38,14 @@ func TestContainersLiveAsLongAsAProcessOfTheirsDoes(t *testing.T) {
 			}
 		}
 	}
-	for link, target := range map[string]string{"1/root": "/", "12/root": "/", "17/root": t.TempDir()} {
+	for link, target := range map[string]string{"1/root": "/", "12/root": "/", "14/root": "/", "17/root": t.TempDir()} {
 		if err := os.Symlink(target, filepath.Join(proc, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pid := range []string{"15", "17"} { // a read of the memory of another user's process may hang
+		path := filepath.Join(proc, pid, "cmdline")
+		if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"hostler.io/hostler/internal/tree"
@@ -64,36 +65,26 @@ func (a *Activation) Listener() string {
 	return strings.Join(listeners(cmp.Or(a.ProcRoot, hostProc), a.Path), " ")
 }
 
-// listeners returns the inodes of the sockets that listen at a path.
+// listeners returns the inodes of the sockets that listen at a path. It resolves no path to which
+// others have bound a socket: any user can choose one on a file server that hangs.
 func listeners(root, path string) (inodes []string) {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
 	list, err := listening(root)
 	if err != nil {
 		return nil
 	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path
+	}
+	at, err := fileAt(real)
+	there, device := err == nil, sync.OnceValue(func() uint32 { return mountedAt(real) })
 	for _, l := range list {
-		if sameSocket(l.path, path) {
+		byFile := there && l.file.inode == at.inode && (l.file.device == at.device || l.file.device == device())
+		if byFile || l.path == path || l.path == real {
 			inodes = append(inodes, l.inode)
 		}
 	}
 	return inodes
-}
-
-// sameSocket reports whether a socket was bound to the path, possibly by another name, such as
-// below /var/run.
-func sameSocket(bound, path string) bool {
-	if bound == path {
-		return true
-	}
-	// A socket cannot be bound to a name that is a link, so the base names must be equal. Other
-	// paths are not resolved: they may be on a file server that hangs.
-	if filepath.Base(bound) != filepath.Base(path) {
-		return false
-	}
-	real, err := filepath.EvalSymlinks(bound)
-	return err == nil && real == path
 }
 
 // holds reports whether a process has the socket open.

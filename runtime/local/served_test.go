@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"hostler.io/hostler/runtime"
@@ -84,6 +85,35 @@ func TestARealListenerIsFound(t *testing.T) {
 	path := listened(t)
 	if got := local.Listeners("/proc", path); len(got) != 1 || !local.Holds("/proc", int64(os.Getpid()), got[0]) {
 		t.Errorf("the listeners at %s have inodes %q, want one that this process has open", path, got)
+	}
+}
+
+// Other users can bind a socket to a path of any name, in a mount namespace of their own or after the
+// removal of the file, and choose paths that hang. So only the file counts.
+func TestAListenerIsFoundByItsFile(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "run", "a.sock"), filepath.Join(dir, "var")
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.Symlink("run", link)); err != nil {
+		t.Fatal(err)
+	}
+	var inodes []string
+	for i := range 2 {
+		l, err := net.Listen("unix", filepath.Join(link, "a.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		got := local.Listeners("/proc", path)
+		if len(got) != 1 || slices.Contains(inodes, got[0]) {
+			t.Errorf("Listeners() = %q with socket %d, want one other than %q", got, i, inodes)
+		}
+		inodes = append(inodes, got...)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if got := local.Listeners("/proc", path); len(got) != 0 {
+			t.Errorf("Listeners() = %q after the file was removed, want none", got)
+		}
 	}
 }
 

@@ -172,7 +172,10 @@ func (r *Runtime) serviceWith(monitor int, id string) string {
 // monitors reports whether a process is the monitor of a container. Podman may not have noticed
 // that the monitor died, and another process may have its PID.
 func (r *Runtime) monitors(pid int, id string) bool {
+	if !trust.IsOnHost(r.procRoot, pid) { // the read of another user's memory may hang
+		return false
+	}
 	line, err := os.ReadFile(filepath.Join(r.procRoot, strconv.Itoa(pid), "cmdline"))
 	arguments := strings.Split(string(line), "\x00")
-	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id) && trust.IsOnHost(r.procRoot, pid)
+	return err == nil && filepath.Base(arguments[0]) == "conmon" && slices.Contains(arguments, id)
 }

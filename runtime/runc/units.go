@@ -13,7 +13,7 @@ func (r *Runtime) clients() []unitclient.Client {
 	if r.units == nil {
 		return nil
 	}
-	clients, err := unitclient.Find(r.procRoot, func(int) string { return "" })
+	clients, err := unitclient.Find(r.procRoot, "", nil)
 	if err != nil {
 		r.log.Debug("cannot list processes, services of containers unknown", "error", err)
 	}

@@ -15,15 +15,16 @@ import (
 // maxText bounds how much is read of a process, and of the file with a container's ID.
 const maxText = 64 << 10
 
-// mostAsked bounds the calls of mainOf for processes of users other than root.
+// mostAsked bounds the calls of mainOf.
 const mostAsked = 64
 
 // Find returns the clients among the processes of the proc filesystem procRoot. It accepts only
-// processes of services that only root controls. Such a process runs as root on the host, or is the
-// main process of a service, which mainOf returns. Any user may control other processes of a
-// service, such as jobs of cron.service or processes in a container. A client that does not run as
-// root is not trusted to pass on signals.
-func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, error) {
+// processes of services that only root controls. Such a process runs as root on the host, or may
+// write to the socket of the runtime and is the main process of a service, which mainOf returns. If
+// socket is empty, it runs as root. Any user may control other processes of a service, such as jobs
+// of cron.service or processes in a container. A client that does not run as root is not trusted to
+// pass on signals.
+func Find(procRoot, socket string, mainOf func(pid int) (service string)) ([]Client, error) {
 	asked := 0
 	var clients []Client
 	for name, err := range tree.Names(procRoot) {
@@ -34,20 +35,22 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 		if err != nil {
 			continue
 		}
+		inspected, err := trust.Inspect(procRoot, pid)
+		if err != nil || inspected.Service == "" || inspected.Nested || inspected.Contained {
+			continue
+		}
+		if inspected.IsRoots() && inspected.Untrusted != "" || !inspected.IsRoots() && (socket == "" || !trust.MayOpen(procRoot, pid, socket)) {
+			continue
+		}
+		// The kernel reads the command line from the memory of the process, which another user could
+		// have mapped from a file system that never answers (proc_pid_cmdline(5)).
 		folder := filepath.Join(procRoot, name)
 		command := read(filepath.Join(folder, "cmdline"))
 		args := fields(command)
 		if read, _ := split(args); read == nil {
 			continue
 		}
-		inspected, err := trust.Inspect(procRoot, pid)
-		if err != nil || inspected.Service == "" || inspected.Nested || inspected.Contained {
-			continue
-		}
-		switch {
-		case inspected.IsRoots() && inspected.Untrusted != "":
-			continue
-		case !inspected.IsRoots():
+		if !inspected.IsRoots() {
 			if asked++; asked > mostAsked || mainOf(pid) != inspected.Service {
 				continue
 			}
@@ -69,7 +72,7 @@ func Find(procRoot string, mainOf func(pid int) (service string)) ([]Client, err
 // Alive reports whether the client is still a process of its service. A client that only starts a
 // container, such as `docker run --detach`, soon ends.
 func (c Client) Alive(procRoot string) bool {
-	return c.Service != "" && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command && trust.Service(procRoot, c.PID) == c.Service
+	return c.Service != "" && trust.Service(procRoot, c.PID) == c.Service && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command
 }
 
 // read returns the beginning of a file, or "" if it does not exist.

@@ -1,11 +1,15 @@
 package unitclient
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -97,7 +101,11 @@ func TestWhichClientsPassSignalsOn(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	root := t.TempDir()
+	root, socket := t.TempDir(), filepath.Join(t.TempDir(), "docker.sock")
+	if err := errors.Join(os.WriteFile(socket, nil, 0o600), os.Chmod(socket, 0o660)); err != nil {
+		t.Fatal(err)
+	}
+	groups := map[string]int{"4000": os.Getegid(), "4001": 4002, "0": 0} // those of user 4000 may write to the socket
 	add := func(pid, uid, command, service string) {
 		folder := filepath.Join(root, pid)
 		if err := os.Mkdir(folder, 0o755); err != nil {
@@ -106,7 +114,7 @@ func TestFind(t *testing.T) {
 		for file, text := range map[string]string{
 			"cmdline": strings.ReplaceAll(command, " ", "\x00") + "\x00",
 			"cgroup":  "0::/system.slice/" + service + "\n",
-			"status":  "Uid:\t" + strings.Repeat(uid+"\t", 4) + "\n",
+			"status":  "Uid:\t" + strings.Repeat(uid+"\t", 4) + "\n" + fmt.Sprintf("Groups:\t%d\n", groups[uid]),
 			"comm":    "docker\n",
 			"environ": "A=1\x00COMPOSE_PROJECT_NAME=shop\x00",
 		} {
@@ -121,12 +129,24 @@ func TestFind(t *testing.T) {
 		}
 	}
 	add("7", "0", "docker run --name web nginx", "web.service")
-	add("8", "1000", "docker compose up", "shop.service")
+	add("8", "4000", "docker compose up", "shop.service")
 	add("9", "0", "docker run --name db postgres", "session-1.scope")
 	add("10", "0", "sleep 9", "sleep.service")
-	add("11", "1000", "docker run --name db postgres", "cron.service")         // a user's job
+	add("11", "4000", "docker run --name db postgres", "cron.service")         // a user's job
 	add("13", "0", "docker start --attach db", "pod.service/libpod-payload-1") // a container's process
-	clients, err := Find(root, func(pid int) string {
+	add("14", "4001", "docker run --name db postgres", "cron.service")
+	for _, pid := range []string{"9", "13", "14"} { // a read of their memory does not return
+		path := filepath.Join(root, pid, "cmdline")
+		if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		writer, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer writer.Close()
+	}
+	clients, err := Find(root, socket, func(pid int) string {
 		return map[int]string{8: "shop.service", 12: "cron.service"}[pid]
 	})
 	if err != nil || len(clients) != 2 {

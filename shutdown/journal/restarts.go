@@ -134,13 +134,14 @@ func (j *Journal) Restarts() []Restart {
 }
 
 // NoteRestart stores the state of a restart, and returns whether it was still pending. A restart
-// with an outcome is not changed.
+// with an outcome is not changed, unless it failed and has another outcome now.
 func (j *Journal) NoteRestart(now Restart) (pending bool) {
 	j.changeRestarts(func(r *Restart) bool {
-		if !r.same(now) || r.Outcome != "" {
+		isFixed := r.Outcome == RestartFailed && now.Outcome != ""
+		if !r.same(now) || r.Outcome != "" && !isFixed {
 			return false
 		}
-		pending = true
+		pending = r.Outcome == ""
 		changed := *r != now
 		*r = now
 		return changed

@@ -124,12 +124,7 @@ func Plan(f Facts, now time.Time) []Decision {
 
 // judgeAll decides about each pending container independently of the others.
 func (f Facts) judgeAll(now time.Time) []Decision {
-	listed := map[key]runtime.Container{}
-	for _, p := range f.Pods {
-		for _, c := range p.Containers {
-			listed[key{c.Runtime, c.ID}] = c
-		}
-	}
+	listed := containers(f.Pods)
 	var list []Decision
 	for _, r := range f.Restarts {
 		if r.Outcome == "" {
@@ -138,6 +133,16 @@ func (f Facts) judgeAll(now time.Time) []Decision {
 		}
 	}
 	return list
+}
+
+func containers(pods []runtime.Pod) map[key]runtime.Container {
+	listed := map[key]runtime.Container{}
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			listed[key{c.Runtime, c.ID}] = c
+		}
+	}
+	return listed
 }
 
 // hold makes containers wait for those that they need. A container that joins another one, and only

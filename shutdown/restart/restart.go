@@ -269,6 +269,28 @@ func (r *Restarter) start(ctx context.Context, d Decision) {
 	r.settle(now)
 }
 
+// Observe receives the pods of all runtimes. A container whose restart failed, and that somebody has started or
+// removed since, does not count as failed any more. It is safe for concurrent use.
+func (r *Restarter) Observe(pods []runtime.Pod) {
+	listed := containers(pods)
+	for _, o := range r.o.Journal.Restarts() {
+		if o.Outcome != journal.RestartFailed {
+			continue
+		}
+		c, there := listed[key{o.Runtime, o.ID}]
+		switch {
+		case !there:
+			o.Outcome, o.Reason = journal.LeftStopped, "it was removed"
+		case c.State == runtime.Running:
+			o.Outcome, o.Reason = journal.RunsAnyway, ""
+		default:
+			continue
+		}
+		o.At = time.Now()
+		r.o.Journal.NoteRestart(o)
+	}
+}
+
 // settle records and reports the outcome of a container.
 func (r *Restarter) settle(now journal.Restart) {
 	if pending := r.o.Journal.NoteRestart(now); !pending && now.Outcome != journal.Restarted {

@@ -234,6 +234,34 @@ func TestAStartThatFailsIsTriedAgainAndBlocksNobody(t *testing.T) {
 	})
 }
 
+// Otherwise a container that a person has repaired would hold the slot of a reboot forever.
+func TestAFailureEndsWhenSomebodyStartsOrRemovesTheContainer(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		broken := h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("no such device")})
+		h.run("two", time.Hour)
+		broken.Release()
+		for _, step := range []struct {
+			do   func(context.Context, runtime.Container) error
+			id   string
+			want string
+		}{
+			{func(context.Context, runtime.Container) error { return nil }, "", "api=failed db=failed dns=failed web=failed"},
+			{h.fake.StartContainer, "db", "api=failed db=runs dns=failed web=failed"},
+			{h.fake.RemoveContainer, "api", "api=left db=runs dns=failed web=failed"},
+		} {
+			if err := step.do(t.Context(), runtime.Container{ID: step.id}); err != nil {
+				t.Fatal(err)
+			}
+			pods, err := h.set.Pods(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			restart.New(h.options).Observe(pods)
+			h.expectOutcomes(step.want)
+		}
+	})
+}
+
 func TestNothingIsStartedWhileTheHostGoesDown(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {
 		h.held.Store(true)

@@ -39,7 +39,7 @@ func Read(p Policy) ([]Program, []Fault) {
 	if err != nil {
 		return nil, []Fault{notRun(p.Folder, err, "create the folder, or set conditions.directory")}
 	}
-	r := reading{policy: p, beside: map[string]bool{}}
+	r := reading{policy: p, searchPath: trust.SearchPath(searchPath), beside: map[string]bool{}}
 	for _, e := range entries {
 		r.beside[e.Name()] = true
 	}
@@ -52,10 +52,11 @@ func Read(p Policy) ([]Program, []Fault) {
 
 // reading is a scan of the folder.
 type reading struct {
-	policy   Policy
-	beside   map[string]bool // names of all files
-	programs []Program
-	faults   []Fault
+	policy     Policy
+	searchPath string          // PATH of checks
+	beside     map[string]bool // names of all files
+	programs   []Program
+	faults     []Fault
 }
 
 // notRun returns the fault of a file that cannot be read, or is not trusted.
@@ -118,10 +119,10 @@ func (r *reading) entry(name string) {
 func (r *reading) program(name, path string, info fs.FileInfo) {
 	text, err := beginning(path)
 	if err != nil {
-		r.faults = append(r.faults, notRun(path, err, "make it readable for root"))
+		r.faults = append(r.faults, notRun(path, err, fmt.Sprintf("let user %d, which runs hostler, read it: its header may be in it", os.Geteuid())))
 		return
 	}
-	if _, _, err := trust.Program(path, trust.SearchPath(searchPath)); err != nil {
+	if _, _, err := trust.Program(path, r.searchPath); err != nil {
 		if _, refused := errors.AsType[*trust.Error](err); refused { // else its run reports the error
 			r.faults = append(r.faults, notRun(path, err, ""))
 			return

@@ -180,6 +180,19 @@ func TestAHostWithoutTheUserOfChecks(t *testing.T) {
 	}
 }
 
+// An agent that is not root can run such a program, but not read its header.
+func TestAProgramThatTheAgentCannotRead(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root reads all files")
+	}
+	folder := t.TempDir()
+	put(t, folder+"/x", script, 0o111)
+	programs, faults := conditions.Read(policy(folder))
+	if len(programs) != 0 || len(faults) != 1 || !strings.Contains(faults[0].Fix, fmt.Sprintf("let user %d, which runs hostler, read it", os.Geteuid())) {
+		t.Errorf("Read() = %+v, %v, want who must be able to read it", programs, faults)
+	}
+}
+
 func TestDefaultsOfAHeader(t *testing.T) {
 	folder := t.TempDir()
 	put(t, folder+"/disk-failing", script, 0o755)

@@ -151,17 +151,21 @@ func (a *agent) limited(shows func(directive string)) {
 	value := func(directive string) string { return strings.Join(directives(a.t)[directive], " ") }
 	limits := onOneLine(of("limits"))
 	_, files, _ := strings.Cut(value("LimitNOFILE"), ":")
+	processes := strings.Replace(value("LimitNPROC"), "infinity", "unlimited", 1)
 	score := value("OOMScoreAdjust")
 	if !mayExceed(a.t) { // systemd then does what it may
-		var own unix.Rlimit
-		check(a.t, unix.Getrlimit(unix.RLIMIT_NOFILE, &own))
-		if n, err := strconv.ParseUint(files, 10, 64); err != nil || n > own.Max {
-			files = strconv.FormatUint(own.Max, 10)
+		for resource, limit := range map[int]*string{unix.RLIMIT_NOFILE: &files, unix.RLIMIT_NPROC: &processes} {
+			var own unix.Rlimit
+			check(a.t, unix.Getrlimit(resource, &own))
+			if n, err := strconv.ParseUint(*limit, 10, 64); own.Max != unix.RLIM_INFINITY && (err != nil || n > own.Max) {
+				*limit = strconv.FormatUint(own.Max, 10)
+			}
 		}
 		score = "0"
 	}
-	mentions(a.t, "limits of the agent", limits, " "+files+" files", "Max core file size 0 0 bytes")
+	mentions(a.t, "limits of the agent", limits, " "+files+" files", "Max processes "+processes+" "+processes+" processes", "Max core file size 0 0 bytes")
 	shows("LimitNOFILE")
+	shows("LimitNPROC")
 	shows("LimitCORE")
 	if got := of("oom_score_adj"); got != score {
 		a.t.Errorf("oom_score_adj of the agent = %s, want %s", got, score)

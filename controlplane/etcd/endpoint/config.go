@@ -16,7 +16,7 @@ type Config struct {
 	TLS          TLS      `yaml:"tls" doc:"Files for https. They are read again for each connection."`
 	Username     string   `yaml:"username" doc:"The etcd user, if etcd auth is on and the client certificate does not name a user."`
 	PasswordFile string   `yaml:"passwordFile" doc:"A file with the password of the user." shape:"optionalPath" secret:"file"`
-	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts: anyone on the network path can read and change the data."`
+	Insecure     bool     `yaml:"insecure" doc:"true allows plain http to other hosts, or with a password: anyone on the network path can read and change the data."`
 }
 
 // TLS are the files of connections to etcd.
@@ -35,7 +35,11 @@ func (c Config) Check(k *configfile.Checker, field string) {
 		k.Require(path == "" || filepath.IsAbs(path), field+"."+name, "%q is not an absolute path", path)
 	}
 	for i, text := range c.Endpoints {
-		k.Accept(Check(text, c.Insecure, field+".insecure"), fmt.Sprintf("%s.endpoints[%d]", field, i))
+		err := Check(text, c.Insecure, field+".insecure")
+		if err == nil && Plain(text) && c.PasswordFile != "" && !c.Insecure { // on this host
+			err = fmt.Errorf("%q is not encrypted, and any user who listens there while no member does gets the password: use https, or set %s.insecure: true", text, field)
+		}
+		k.Accept(err, fmt.Sprintf("%s.endpoints[%d]", field, i))
 		k.Require(!slices.Contains(c.Endpoints[:i], text), fmt.Sprintf("%s.endpoints[%d]", field, i), "is named twice")
 	}
 	k.Accept(CheckPrefix(c.Prefix), field+".prefix")
