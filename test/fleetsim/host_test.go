@@ -101,7 +101,8 @@ type disk struct {
 	files    map[string][]byte // state files, by name
 	cordoned bool              // the reboot has cordoned the Node
 	full     bool
-	required bool // the host has to reboot
+	pending  []func() // what the present agent writes when there is space
+	required bool     // the host has to reboot
 }
 
 // errFull is the result of a write to a full disk.
@@ -126,6 +127,10 @@ func (h *host) fill(full bool) {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
 	h.disk.full = full
+	for _, write := range h.disk.pending {
+		write()
+	}
+	h.disk.pending = nil
 }
 
 // Load implements report.Store.
@@ -135,20 +140,24 @@ func (d *disk) Load() (map[string][]byte, error) {
 	return maps.Clone(d.values), nil
 }
 
-// Write implements report.Store.
+// Write implements report.Store. Package statefile tries again while the disk is full.
 func (d *disk) Write(put map[string][]byte, remove []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.full {
-		return errFull
-	}
 	if d.values == nil {
 		d.values = map[string][]byte{}
 	}
-	for _, key := range remove {
-		delete(d.values, key)
+	write := func() {
+		for _, key := range remove {
+			delete(d.values, key)
+		}
+		maps.Copy(d.values, put)
 	}
-	maps.Copy(d.values, put)
+	if d.full {
+		d.pending = append(d.pending, write)
+	} else {
+		write()
+	}
 	return nil
 }
 
@@ -172,6 +181,9 @@ type agent struct {
 }
 
 func newAgent(h *host) *agent {
+	h.disk.mu.Lock()
+	h.disk.pending = nil
+	h.disk.mu.Unlock()
 	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate(""), unflushed: map[string][]byte{}}
 	log := h.w.journal.logger(h.name)
 	view := h.w.store.Over(h.process)
