@@ -1,6 +1,9 @@
 package controlplane
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // MostValues is the maximum number of values in one decoded text, such as a page of a list. An
 // empty object has two bytes in JSON but, as a condition, 112 bytes in memory. A Node has about
@@ -16,6 +19,14 @@ const (
 
 // MostEntries is the maximum number of owners, finalizers, taints, tolerations and conditions of an object on etcd, each.
 const MostEntries = 200
+
+// mostUID bounds a UID in bytes. Runtimes and people choose them, too.
+const mostUID = 317
+
+// ValidUID reports whether servers take an object with that UID: it can be shown, and repeated in a request.
+func ValidUID(uid string) bool {
+	return len(uid) <= mostUID && !strings.ContainsFunc(uid, func(r rune) bool { return r <= ' ' || r > '~' })
+}
 
 // CountValues counts the commas in JSON text. values counts all commas; items counts those between
 // elements of arrays that are directly in the outermost object, as in a list.

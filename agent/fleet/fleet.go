@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/hint"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/sanitize"
 )
 
@@ -23,13 +24,15 @@ const memberTime = 10 * time.Second
 // Reader reads the fleet from a control plane. It is safe for concurrent use.
 type Reader struct {
 	client controlplane.Client
-	node   string        // of this host
-	turn   chan struct{} // held while the fleet is listed: one list at a time, to limit the load on the control plane
+	node   string // of this host
+	// turns limit the load on the control plane: one list of root or the agent's user (true), and one of others at a
+	// time.
+	turns map[bool]chan struct{}
 }
 
 // New returns a reader for the host with this Node name.
 func New(client controlplane.Client, node string) *Reader {
-	return &Reader{client: client, node: node, turn: make(chan struct{}, 1)}
+	return &Reader{client: client, node: node, turns: map[bool]chan struct{}{true: make(chan struct{}, 1), false: make(chan struct{}, 1)}}
 }
 
 // Fleet calls each for every host, ordered by Node name, and returns the fleet. It waits until no
@@ -74,15 +77,16 @@ func (r *Reader) Member(ctx context.Context, name string) (MemberOf, error) {
 	return MemberOf{Member: member(node, lease), ControlPlane: r.fleet()}, nil
 }
 
-// walk lists the fleet. Only one list runs at a time.
+// walk lists the fleet.
 func (r *Reader) walk(ctx context.Context, each func(Member) error) error {
 	lister, able := r.client.(controlplane.FleetLister)
 	if !able {
 		return errNoList
 	}
+	turn := r.turns[listen.IsOwn(ctx)]
 	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another list: %w", context.Cause(ctx))
 	}

@@ -207,11 +207,10 @@ func (e *Controller) decide() (d Decision, now time.Duration) {
 		e.memory.lost(e.contact)
 	}
 	e.persist()
-	f := Facts{Loss: e.memory.Loss}
+	f := Facts{Loss: e.memory.Loss, Unread: !e.seen}
 	if e.o.Jobs().Node {
 		f.Taints = e.memory.Taints
 	}
-	f.Unread = !e.seen
 	if !e.tried {
 		f.LeaseHeldUntil = e.start + hearBound
 	}
@@ -359,6 +358,8 @@ func (e *Controller) Upcoming() []Upcoming {
 			u.State = Draining
 		case c.State == Due:
 			u.State, u.Message = Scheduled, trouble
+		case c.State == Held && c.Trigger == journal.TriggerTaint:
+			u.State, u.Message = Scheduled, "the agent has not read the Node since its start"
 		case c.State == Held:
 			u.State = Scheduled
 		}

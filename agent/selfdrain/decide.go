@@ -127,8 +127,11 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 		if ends := l.Since + l.Duration; now < ends { // the Lease is still valid
 			again(ends)
 		} else {
-			add(Cause{Trigger: journal.TriggerLeaseLost, Since: l.Since, Due: ends + p.Toleration}, now < f.LeaseHeldUntil, l.Drained)
-			again(f.LeaseHeldUntil)
+			held := now < f.LeaseHeldUntil
+			if held {
+				again(f.LeaseHeldUntil)
+			}
+			add(Cause{Trigger: journal.TriggerLeaseLost, Since: l.Since, Due: ends + p.Toleration}, held, l.Drained)
 		}
 	}
 	slices.SortStableFunc(d.Causes, func(a, b Cause) int { return cmp.Compare(a.Due, b.Due) })

@@ -119,6 +119,7 @@ func TestAMembersOddAnswersAreErrors(t *testing.T) {
 		_, err := s.Put(ctx, lease, objects.Put{Value: []byte("{}"), TTL: time.Minute})
 		return err
 	}}
+	watches := calls{"Watch()": reads["Watch()"], "Follow()": lists["Follow()"]}
 	for name, c := range map[string]struct {
 		member odd
 		calls  []calls
@@ -133,9 +134,8 @@ func TestAMembersOddAnswersAreErrors(t *testing.T) {
 		"a transaction with too many answers":   {odd{swapped: &etcdserverpb.TxnResponse{Header: header, Responses: make([]*etcdserverpb.ResponseOp, 5)}}, []calls{writes}},
 		"a transaction that read another key":   {odd{swapped: &etcdserverpb.TxnResponse{Header: header, Responses: []*etcdserverpb.ResponseOp{part(keys("/a"))}}}, []calls{writes}},
 		"an election without an answer":         {odd{found: &etcdserverpb.RangeResponse{Header: header}, swapped: &etcdserverpb.TxnResponse{Header: header}}, []calls{elect}},
-		"an event without a key":                {odd{found: &etcdserverpb.RangeResponse{Header: header}, watched: &etcdserverpb.WatchResponse{Header: header, Events: []*mvccpb.Event{{}}}}, []calls{{"Watch()": reads["Watch()"], "Follow()": lists["Follow()"]}}},
-		"an event without a header":             {odd{found: &etcdserverpb.RangeResponse{Header: header}, watched: &etcdserverpb.WatchResponse{}}, []calls{{"Watch()": reads["Watch()"], "Follow()": lists["Follow()"]}}},
-		"a deletion without a key, in a folder": {odd{found: &etcdserverpb.RangeResponse{Header: header}, watched: &etcdserverpb.WatchResponse{Header: header, Events: []*mvccpb.Event{{Type: mvccpb.DELETE}}}}, []calls{{"Watch()": reads["Watch()"], "Follow()": lists["Follow()"]}}},
+		"an event without a key":                {odd{found: &etcdserverpb.RangeResponse{Header: header}, watched: &etcdserverpb.WatchResponse{Header: header, Events: []*mvccpb.Event{{}}}}, []calls{watches}},
+		"an answer of a watch without a header": {odd{found: &etcdserverpb.RangeResponse{Header: header}, watched: &etcdserverpb.WatchResponse{}}, []calls{watches}},
 	} {
 		member := serve(t, c.member.register)
 		for _, group := range c.calls {

@@ -233,10 +233,20 @@ func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyV
 			return 0, err
 		}
 		for _, r := range p.Ranges() {
-			ranges[store.Range{Begin: f.o.Prefix + "/" + r.Begin, End: f.o.Prefix + "/" + r.End}] = revision
+			r = store.Range{Begin: f.o.Prefix + "/" + r.Begin, End: f.o.Prefix + "/" + r.End}
+			if p.ByPeople {
+				ranges[r] = revision
+			} else { // hosts write there all the time, which must not fail the writes of others
+				others = append(others, unchangedSince(r, revision))
+			}
 		}
 	}
 	return f.swap(ctx, c, ranges, slices.Concat(others, unchanged(path, kv)), pre.Term, then)
+}
+
+// unchangedSince returns the comparison that fails once a key in a range has changed after a revision.
+func unchangedSince(r store.Range, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(r.Begin), "<", revision+1).WithRange(r.End)
 }
 
 // errChanged is the error if nothing was written.
@@ -264,7 +274,7 @@ func (f *Fleet) swap(ctx context.Context, c *conn, ranges map[store.Range]int64,
 		return 0, err
 	case answer.Succeeded:
 		return answer.Header.Revision, nil
-	case len(otherwise) > 0 && len(answer.Responses) > 0 && !held.matches(answer.Responses[0].GetResponseRange().GetKvs()):
+	case len(otherwise) > 0 && !held.matches(answer.Responses[0].GetResponseRange().GetKvs()):
 		return 0, store.ErrDeposed
 	}
 	return 0, errChanged

@@ -30,7 +30,7 @@ const listTime = 25 * time.Second
 // reader reads the objects of a fleet on etcd for the command line.
 type reader struct {
 	store store.Store
-	// turns are for lists: one of root and one of others at a time.
+	// turns are for lists: one of root or the server's user (true), and one of others at a time.
 	turns map[bool]chan struct{}
 }
 

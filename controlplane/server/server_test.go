@@ -382,8 +382,9 @@ func TestWhatHostsSayMovesNoTerminal(t *testing.T) {
 	}
 	r := start(t, s)
 	r.eventually("it leads", leading)
-	ready(s, "sick1"+evil, evil, corev1.ConditionFalse)
-	ready(s, "sick2"+evil, evil, corev1.ConditionFalse)
+	ready(s, "sick1", evil, corev1.ConditionFalse)
+	ready(s, "sick2", evil, corev1.ConditionFalse)
+	s.PutRaw(store.Nodes, "odd"+evil, []byte(`{"metadata": {"name": "odd"}}`))
 	s.PutRaw(store.Nodes, "broken"+evil, []byte(`{"metadata": {"name": "`+strings.Repeat("x", 1<<20)+evil))
 	r.eventually("one Node waits for its taint", func(s answer.Status) bool {
 		return s.Controllers[0].Pending == 1 && s.NotReady == 2 && len(s.Problems) > 0

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -62,14 +63,17 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 		return nil, fmt.Errorf("it and the objects before it have more than %d values", controlplane.MostValues)
 	}
 	*left -= values
-	if err := checkQuantities(k, value); err != nil {
-		return nil, err
+	switch o := k.New().(type) {
+	case *corev1.Node, *corev1.Pod:
+		if err := controlplane.CheckQuantities(value, o); err != nil {
+			return nil, err
+		}
 	}
 	o := k.New()
 	if err := json.Unmarshal(value, o); err != nil {
 		return nil, err
 	}
-	if err := checkSizes(o); err != nil {
+	if err := k.checkSizes(o); err != nil {
 		return nil, err
 	}
 	if fault := k.nameFault(name); fault != "" { // no call could name it
@@ -127,14 +131,11 @@ func (k Kind) StoredName(o Object) string {
 
 // CheckCall does what controlplane.CheckCall does, for a name of this kind.
 func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
-	if !k.parts() {
-		return controlplane.CheckCall(ctx, operation, name)
-	}
 	fault := k.nameFault(name)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))
-	case !strings.Contains(name, "/"):
+	case k.parts() && !strings.Contains(name, "/"):
 		fault = "it is not NAMESPACE/NAME"
 	}
 	if fault != "" {
@@ -143,9 +144,12 @@ func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	return nil
 }
 
-// nameFault returns why a name that may have several parts cannot be one of this kind; empty if it can.
+// nameFault returns why a name cannot be one of this kind; empty if it can.
 func (k Kind) nameFault(name string) string {
 	if !k.parts() {
+		if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+			return faults[0]
+		}
 		return ""
 	}
 	for part := range strings.SplitSeq(name, "/") {

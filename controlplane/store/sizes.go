@@ -1,8 +1,8 @@
 package store
 
 import (
+	"errors"
 	"fmt"
-	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,16 +12,15 @@ import (
 // longestTaint bounds the key and the value of a taint: a prefix of 253 bytes, a slash and a name of 63.
 const longestTaint = 317
 
-// mostUID bounds a UID, for which people may use other formats than Kubernetes does.
-const mostUID = 64
-
-var validUID = regexp.MustCompile(fmt.Sprintf("^[-._:/A-Za-z0-9]{0,%d}$", mostUID))
+// mostNodeUID bounds the UID of a Node, which the record of a group of reboot slots has.
+const mostNodeUID = 64
 
 // checkSizes returns an error if an object has more than an API server would let through, and than decisions are made
 // for: they compare each taint with each toleration, and repeat taints in the reasons of many evictions.
-func checkSizes(o Object) error {
-	if !validUID.MatchString(string(o.GetUID())) {
-		return fmt.Errorf("its UID has other characters than letters, digits and -._:/, or more than %d of them", mostUID)
+func (k Kind) checkSizes(o Object) error {
+	uid := string(o.GetUID())
+	if !controlplane.ValidUID(uid) || k.Name == Nodes.Name && len(uid) > mostNodeUID {
+		return errors.New("its UID is too long, or has characters that are not printable ASCII")
 	}
 	sizes := map[string]int{"owners": len(o.GetOwnerReferences()), "finalizers": len(o.GetFinalizers())}
 	switch o := o.(type) {

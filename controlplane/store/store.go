@@ -79,7 +79,8 @@ func (r Reference) Check(stored Object) error {
 type Position struct {
 	Kind    Kind
 	Version string // as in Tracker.Reached
-	// ByPeople leaves out what only hosts may write on etcd, except in the folders of Host, if given.
+	// ByPeople leaves out what only hosts may write on etcd, except what Host may write below its own folders, if given.
+	// Nodes and Leases are always left out.
 	ByPeople bool
 	Host     string
 }

@@ -279,6 +279,8 @@ func (r *Restarter) Observe(pods []runtime.Pod) {
 		}
 		c, there := listed[key{o.Runtime, o.ID}]
 		switch {
+		case !there && !r.lists(o.Runtime):
+			continue
 		case !there:
 			o.Outcome, o.Reason = journal.LeftStopped, "it was removed"
 		case c.State == runtime.Running:
@@ -289,6 +291,11 @@ func (r *Restarter) Observe(pods []runtime.Pod) {
 		o.At = time.Now()
 		r.o.Journal.NoteRestart(o)
 	}
+}
+
+// lists reports whether a runtime is there, so that its containers are among those that were listed.
+func (r *Restarter) lists(name string) bool {
+	return slices.ContainsFunc(r.o.Set.Members(), func(m runtime.Runtime) bool { return m.Name() == name })
 }
 
 // settle records and reports the outcome of a container.

@@ -248,6 +248,7 @@ func TestAFailureEndsWhenSomebodyStartsOrRemovesTheContainer(t *testing.T) {
 			{func(context.Context, runtime.Container) error { return nil }, "", "api=failed db=failed dns=failed web=failed"},
 			{h.fake.StartContainer, "db", "api=failed db=runs dns=failed web=failed"},
 			{h.fake.RemoveContainer, "api", "api=left db=runs dns=failed web=failed"},
+			{func(context.Context, runtime.Container) error { h.set.Remove(h.fake.Name()); return nil }, "", "api=left db=runs dns=failed web=failed"},
 		} {
 			if err := step.do(t.Context(), runtime.Container{ID: step.id}); err != nil {
 				t.Fatal(err)

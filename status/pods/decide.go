@@ -63,6 +63,9 @@ func read(o controlplane.StoredPod) (Stored, error) {
 	if values, _ := controlplane.CountValues(o.Value); values > mostValues {
 		return s, fmt.Errorf("it has more than %d values", mostValues)
 	}
+	if err := controlplane.CheckQuantities(o.Value, new(corev1.Pod)); err != nil {
+		return s, err
+	}
 	pod := &corev1.Pod{}
 	if err := json.Unmarshal(o.Value, pod); err != nil {
 		return s, err

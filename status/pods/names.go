@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/runtime"
 )
 
@@ -22,6 +24,16 @@ func names(p runtime.Pod) (namespace, name string) {
 		name = mapped(name, validation.DNS1123SubdomainMaxLength)
 	}
 	return namespace, name
+}
+
+// uidOf returns the UID of a pod's object. Runtimes and labels may have other texts, which are replaced by their hash.
+func uidOf(p runtime.Pod) types.UID {
+	uid := cmp.Or(p.UID, p.ID)
+	if controlplane.ValidUID(uid) {
+		return types.UID(uid)
+	}
+	sum := sha256.Sum256([]byte(uid))
+	return types.UID(hex.EncodeToString(sum[:]))
 }
 
 // hashLength is the length of the hash at the end of a mapped name.

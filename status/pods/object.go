@@ -111,7 +111,7 @@ func newObject(f Facts, p runtime.Pod) *corev1.Pod {
 	object := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: types.UID(cmp.Or(p.UID, p.ID)),
+			Namespace: namespace, Name: name, UID: uidOf(p),
 			CreationTimestamp: seconds(p.CreatedAt), Labels: p.Labels,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: f.Node.Name, UID: f.Node.UID}},
 		},

@@ -7,7 +7,6 @@
 package executor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -259,22 +258,21 @@ func (r *run[A]) decide(now time.Time) time.Duration {
 }
 
 // inTurn orders actions so that those who write the objects take turns: a host that stores objects again and again
-// delays no other. Actions on objects of the same writer stay in their order.
+// delays no other. The first two parts of a name show the writer: nodes/n, events/n/e, pods/n/shop/web, tickets/t.
 func inTurn[A Action](list []A) []A {
-	turns, next := make(map[string]int, len(list)), map[string]int{}
+	var turns [][]A
+	taken := map[string]int{}
 	for _, action := range list {
-		object := action.Object()
-		writer, _ := store.HostFolder(object)
-		if writer == "" { // such as nodes/n, pods/n/shop/web or objects/tickets/t
-			kind, rest, _ := strings.Cut(object, "/")
-			name, _, _ := strings.Cut(rest, "/")
-			writer = kind + "/" + name
+		kind, rest, _ := strings.Cut(action.Object(), "/")
+		name, _, _ := strings.Cut(rest, "/")
+		turn := taken[kind+"/"+name]
+		taken[kind+"/"+name]++
+		if turn == len(turns) {
+			turns = append(turns, nil)
 		}
-		turns[object] = next[writer]
-		next[writer]++
+		turns[turn] = append(turns[turn], action)
 	}
-	slices.SortStableFunc(list, func(a, b A) int { return cmp.Compare(turns[a.Object()], turns[b.Object()]) })
-	return list
+	return slices.Concat(turns...)
 }
 
 // start starts waiting writes, up to the limit of concurrent ones.

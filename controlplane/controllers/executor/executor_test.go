@@ -244,12 +244,12 @@ func TestNothingIsInFlightWhenLeadReturns(t *testing.T) {
 func TestHostsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var due []action
-		for _, folder := range []string{"events/mallory/e", "objects/pods/mallory/shop/p", "pods/mallory/shop/p", "objects/pods/n/shop/p", "pods/n/shop/p"} {
+		for _, folder := range []string{"events/mallory/e", "pods/mallory/shop/p", "pods/n/shop/p"} {
 			for i := range 100 {
 				due = append(due, action{fmt.Sprint(folder, i), "1"})
 			}
 		}
-		due = append(due, action{"nodes/n", "1"}, action{"objects/tickets/t", "1"})
+		due = append(due, action{"nodes/n", "1"}, action{"tickets/t", "1"})
 		var mu sync.Mutex
 		var written []string
 		e := executor.New(executor.Job[action]{
@@ -272,7 +272,7 @@ func TestHostsTakeTurns(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, want := range []string{"nodes/n", "objects/tickets/t", "objects/pods/n/shop/p0", "pods/n/shop/p0", "objects/pods/n/shop/p1"} {
+		for _, want := range []string{"nodes/n", "tickets/t", "pods/n/shop/p0", "pods/n/shop/p1", "pods/n/shop/p2"} {
 			if !slices.Contains(written, want) {
 				t.Errorf("first writes = %q, want %s among them", written, want)
 			}

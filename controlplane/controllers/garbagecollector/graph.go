@@ -434,13 +434,14 @@ func (g *graph) wasOrphaned(ref Owner, namespace string) bool {
 
 // dependentKinds are the kinds in which an owner can have dependents that were not seen yet. Where it
 // takes a request to check a kind, these are the kinds that have dependents of such owners. An object
-// without a namespace has no owner in one, so that 10,000 Nodes cost nothing then. The caller holds mu.
+// without a namespace has no owner in one, so that 10,000 Nodes cost nothing then; on etcd they never belong to it. The caller holds mu.
 func (g *graph) dependentKinds(owner Key, positions map[string]store.Position) []store.Position {
 	var kinds []store.Position
 	o := g.objects[owner]
 	for name, p := range positions {
-		if p.ByPeople = g.finishes; g.finishes && o.Kind == store.Nodes.Name { // what other hosts write does not belong to it
-			p.Host = o.Name
+		p.ByPeople = g.finishes
+		if o.Kind == store.Nodes.Name {
+			p.Host = o.Name // no other host's objects can belong to it
 		}
 		if (g.finishes || g.depends[o.Type][name] > 0) && g.kinds[name].mayDepend(o.Object) {
 			kinds = append(kinds, p)

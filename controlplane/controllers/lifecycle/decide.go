@@ -221,14 +221,9 @@ func (d *Decision) schedule(zone *Zone, queue []*judged, confirmed, now time.Tim
 	}
 	due := zone.next(now)
 	for _, h := range queue {
+		due = latest(due, h.Turn.Add(zone.interval())) // it may have had its last turn in another zone
 		pending := Pending{Node: h.Name, Zone: zone.Name, Taint: h.noExecute, Due: due}
-		again := h.Turn.Add(zone.interval()) // it may have had its last turn in another zone
 		switch {
-		case again.After(now) && again.After(due):
-			d.wake(again)
-			pending.Due, pending.Reason = again, h.why+zone.pace()
-			d.Pending = append(d.Pending, pending)
-			continue
 		case due.After(now):
 			d.wake(due)
 			pending.Reason = h.why + zone.pace()

@@ -186,6 +186,37 @@ func checkUnchanged(b *bench) {
 	b.delete("b", "") // this changes no existing object
 	b.update(store.Nodes, "a", unchanged(t.position()), "3")
 	f.end()
+	if b.Store.EndsLeases() {
+		checkUnchangedByPeople(b)
+	}
+}
+
+// checkUnchangedByPeople has objects below the folders of two hosts, and one of people.
+func checkUnchangedByPeople(b *bench) {
+	t := &tracker{follower: newFollower()}
+	f := b.followTo(store.Objects, store.AllChanges, t, t.follower)
+	f.until(reached, "")
+	at := store.Position{Kind: store.Objects, Version: t.position().Version, ByPeople: true, Host: "a"}
+	update := func(want error, what string) {
+		b.Helper()
+		_, err := b.Store.Update(b.ctx, store.Nodes, "a", store.Preconditions{Unchanged: []store.Position{at}}, func(o store.Object) error {
+			o.SetAnnotations(map[string]string{"example.com/by": what})
+			return nil
+		})
+		if !errors.Is(err, want) {
+			b.Errorf("Update() after %s = %v, want %v", what, err, want)
+		}
+	}
+	pod := func(host string) {
+		b.put(store.Pods(true), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "p"}, Spec: corev1.PodSpec{NodeName: host}})
+	}
+	pod("b")
+	update(nil, "a write of another host")
+	pod("a")
+	update(controlplane.ErrConflict, "a write of the host")
+	at.Host = ""
+	update(nil, "writes of hosts")
+	f.end()
 }
 
 func checkMetadata(b *bench) {
