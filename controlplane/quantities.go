@@ -1,9 +1,6 @@
 package controlplane
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "fmt"
 
 // A Quantity such as 1234567890123456789e300000 takes half a minute of CPU to encode. One with a few more zeros takes
 // minutes to decode.
@@ -27,7 +24,7 @@ var isWord = func() (is [256]bool) {
 // them.
 func CheckQuantities(text []byte, into any) error {
 	masked := maskHuge(text)
-	if masked == nil || json.Unmarshal(masked, into) == nil {
+	if masked == nil || Decode(masked, into) == nil {
 		return nil
 	}
 	return fmt.Errorf("it has a quantity of more than %d digits, or with an exponent of more than %d, or is not valid",

@@ -237,7 +237,8 @@ func (r *Recorder) retain(rec *record) {
 // recordResult records the result of an attempt, and reports whether the Event is done. Otherwise
 // it is queued again.
 func (r *Recorder) recordResult(rec *record, err error) bool {
-	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid)
+	// A conflict remains only if somebody rewrites the Event all the time, which must not delay the Events of others.
+	refused := errors.Is(err, ErrForbidden) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict)
 	if err != nil && !refused {
 		r.retain(rec)
 	}

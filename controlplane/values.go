@@ -1,8 +1,11 @@
 package controlplane
 
 import (
+	"errors"
 	"strings"
 	"time"
+
+	"sigs.k8s.io/json"
 )
 
 // MostValues is the maximum number of values in one decoded text, such as a page of a list. An
@@ -26,6 +29,13 @@ const mostUID = 317
 // ValidUID reports whether servers take an object with that UID: it can be shown, and repeated in a request.
 func ValidUID(uid string) bool {
 	return len(uid) <= mostUID && !strings.ContainsFunc(uid, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// Decode decodes JSON text as an API server does: the case of names counts, and no name may be there twice. So all
+// readers of the text agree about it, also those that keep fields which a type does not have.
+func Decode(text []byte, into any) error {
+	strict, err := json.UnmarshalStrict(text, into, json.DisallowDuplicateFields)
+	return errors.Join(append(strict, err)...)
 }
 
 // CountValues counts the commas in JSON text. values counts all commas; items counts those between

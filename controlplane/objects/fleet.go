@@ -30,41 +30,54 @@ func (c *Client) Fleet(ctx context.Context, each controlplane.Member) error {
 }
 
 // pagesOf reads the objects of a kind once, except unreadable ones. Pages that are not in order are
-// an error: Nodes would seem to have no Leases.
+// an error: Nodes would seem to have no Leases. A page whose objects together have too many values is
+// returned in parts.
 func pagesOf[T any, P object[T]](c *Client, kind Kind, unreadable *controlplane.Skipped) controlplane.Pages[T] {
-	var last string
-	return func(ctx context.Context, page string) ([]T, string, error) {
+	var last, next string
+	var rest []Object // of the page
+	read := func(ctx context.Context, page string) (err error) {
 		if ctx.Err() != nil {
-			return nil, "", fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
+			return fmt.Errorf("list %s: %w", kind, context.Cause(ctx))
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)
 		defer cancel()
-		stored, next, err := c.store.List(ctx, kind, "", page)
+		rest, next, err = c.store.List(ctx, kind, "", page)
 		if err == nil && next != "" && next == page {
 			err = fmt.Errorf("list %s: %w: %s at %s returned page %q as its own next page", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), page)
 		}
-		if err == nil && len(stored) > 0 {
-			if first := stored[0].Key.String(); first <= last {
+		if err == nil && len(rest) > 0 {
+			if first := rest[0].Key.String(); first <= last {
 				err = fmt.Errorf("list %s: %w: %s at %s returned a page with %s after one with %s", kind, controlplane.ErrUnavailable, c.Type(), c.Endpoint(), first, last)
 			}
-			last = stored[len(stored)-1].Key.String()
+			last = rest[len(rest)-1].Key.String()
 		}
-		if err != nil {
-			return nil, "", err
+		return err
+	}
+	return func(ctx context.Context, page string) (part []T, _ string, err error) {
+		if len(rest) == 0 {
+			if err := read(ctx, page); err != nil {
+				return nil, "", err
+			}
 		}
-		var read []T
 		left := controlplane.MostValues
-		for _, o := range stored {
+		for ; len(rest) > 0; rest = rest[1:] {
+			o := rest[0]
+			if values, _ := controlplane.CountValues(o.Value); values > left && left < controlplane.MostValues {
+				return part, restOfPage, nil
+			}
 			p, err := decodeWithin[T, P](o.Key, o.Value, o.Version, &left)
 			if err != nil {
 				unreadable.Add(err)
 				continue
 			}
-			read = append(read, *p)
+			part = append(part, *p)
 		}
-		return read, next, nil
+		return part, next, nil
 	}
 }
+
+// restOfPage stands for the next page while parts of a page are left.
+const restOfPage = "rest"
 
 // LeaseDuration is the setting with which the store requests a Lease duration from all hosts.
 // Without it, no duration is requested.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
@@ -52,7 +54,7 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 			return nil, err
 		}
 		key := keyOf(req.Object)
-		tree, err := s.garbage.Tree(r.Context(), key, policies()[req.Cascade])
+		tree, err := s.tree(r.Context(), o, key, policies()[req.Cascade])
 		if errors.Is(err, store.ErrUnreadable) {
 			return planUnreadable(req, err)
 		}
@@ -77,6 +79,16 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 		}
 		return d, nil
 	}
+}
+
+// tree returns what a deletion does, in the caller's turn: meanwhile the collector takes in no changes.
+func (s *Server) tree(ctx context.Context, o *reader, key garbagecollector.Key, policy metav1.DeletionPropagation) (garbagecollector.Tree, error) {
+	release, err := o.take(ctx)
+	if err != nil {
+		return garbagecollector.Tree{}, err
+	}
+	defer release()
+	return s.garbage.Tree(ctx, key, policy)
 }
 
 // planUnreadable returns the plan for an object that cannot be read.
@@ -129,10 +141,27 @@ func (s *Server) requestDeletion(o *reader) func(r *http.Request) (any, error) {
 		if req.Unreadable {
 			pre, policy = store.Preconditions{Unreadable: true}, ""
 		}
-		if err := s.o.Store.Delete(r.Context(), kindOf(key.Kind), key.Name, pre, policy); err != nil {
+		if err := s.delete(r.Context(), key, pre, policy); err != nil {
 			return nil, o.explain(r.Context(), req.Object, err)
 		}
 		s.o.Log.Info("deletion requested", "object", clean(req.Object), "cascade", req.Cascade, "by", listen.UserOf(r.Context()))
 		return answer.Deletion{DeletionRequest: req, Requested: true, Objects: []answer.Branch{}, Warnings: []string{}}, nil
 	}
+}
+
+// deletionTries bounds the attempts to delete an object that its host changes all the time.
+const deletionTries = 100
+
+// delete requests a deletion. What a host writes is deleted in any version: else a host could prevent that.
+func (s *Server) delete(ctx context.Context, key garbagecollector.Key, pre store.Preconditions, policy metav1.DeletionPropagation) (err error) {
+	kind := kindOf(key.Kind)
+	if kind.ByHost(key.Name) {
+		pre.Version = ""
+	}
+	for range deletionTries {
+		if err = s.o.Store.Delete(ctx, kind, key.Name, pre, policy); !errors.Is(err, controlplane.ErrConflict) || pre.Version != "" || pre.Unreadable {
+			break
+		}
+	}
+	return err
 }

@@ -30,7 +30,7 @@ const listTime = 25 * time.Second
 // reader reads the objects of a fleet on etcd for the command line.
 type reader struct {
 	store store.Store
-	// turns are for lists: one of root or the server's user (true), and one of others at a time.
+	// turns are for what reads many objects: one of root or the server's user (true), and one of others at a time.
 	turns map[bool]chan struct{}
 }
 
@@ -104,17 +104,26 @@ func (o *reader) list(ctx context.Context, name string) (answer.ObjectList, erro
 	return list, nil
 }
 
-// follow reads a list of objects with Store.Follow.
-func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, error) {
+// take waits for the caller's turn, and returns the function that ends it.
+func (o *reader) take(ctx context.Context) (release func(), err error) {
 	turn := o.turns[listen.IsOwn(ctx)]
-	ctx, cancel := context.WithTimeoutCause(ctx, listTime, controlplane.ErrNoAnswer)
-	defer cancel()
 	select {
 	case turn <- struct{}{}:
-		defer func() { <-turn }()
+		return func() { <-turn }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for another list: %w", context.Cause(ctx))
 	}
+}
+
+// follow reads a list of objects with Store.Follow.
+func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listTime, controlplane.ErrNoAnswer)
+	defer cancel()
+	release, err := o.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	l := &listing{end: cancel}
 	if err := o.store.Follow(ctx, kind, store.Deletions, l); !l.ended {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -494,5 +495,41 @@ func TestListsOfOthersDoNotDelayRoot(t *testing.T) {
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("List() for others = nil, want that it has not ended before")
+	}
+}
+
+// rewrites is a store in which a host changes its Node before each of the first deletions.
+type rewrites struct {
+	*memory.Store
+	conflicts *atomic.Int32
+}
+
+// Delete implements store.Store.
+func (s rewrites) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
+	if s.conflicts.Add(-1) >= 0 {
+		return controlplane.ErrConflict
+	}
+	return s.Store.Delete(ctx, kind, name, pre, policy)
+}
+
+// TestAHostThatChangesItsNodeAllTheTimeIsDeleted has a Node that changes after each plan, and before each deletion.
+func TestAHostThatChangesItsNodeAllTheTimeIsDeleted(t *testing.T) {
+	s := rewrites{memory.New(memory.Options{EndsLeases: true}), &atomic.Int32{}}
+	ready(s.Store, "mallory", "a", corev1.ConditionTrue)
+	r := startOn(t, s, s.Store)
+	r.eventually("the collector runs", collects)
+	_, plan := r.ask("POST", "/v1/fleet/delete/plan", `{"object":"nodes/mallory","cascade":"background"}`)
+	var d answer.Deletion
+	if err := json.Unmarshal([]byte(plan), &d); err != nil {
+		t.Fatal(err, plan)
+	}
+	s.Edit(store.Nodes, "mallory", func(o store.Object) { o.SetLabels(map[string]string{"changed": "yes"}) })
+	s.conflicts.Store(20)
+	body, err := json.Marshal(d.DeletionRequest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, text := r.ask("POST", "/v1/fleet/delete", string(body)); code != http.StatusOK {
+		t.Errorf("deletion = %d %s, want 200", code, text)
 	}
 }

@@ -57,6 +57,8 @@ func (k Kind) Decode(name string, value []byte, version string, left *int) (Obje
 func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	values, _ := controlplane.CountValues(value)
 	switch {
+	case len(value) > mostHostBytes && k.ByHost(name):
+		return nil, fmt.Errorf("it has more than %d KiB", mostHostBytes>>10)
 	case values > controlplane.MostValues:
 		return nil, fmt.Errorf("it has more than %d values", controlplane.MostValues)
 	case values > *left:
@@ -70,7 +72,7 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 		}
 	}
 	o := k.New()
-	if err := json.Unmarshal(value, o); err != nil {
+	if err := controlplane.Decode(value, o); err != nil {
 		return nil, err
 	}
 	if err := k.checkSizes(o); err != nil {
@@ -205,11 +207,13 @@ func (k Kind) Edit(stored Object, value []byte, edit func(Object) error) ([]byte
 		}
 	}
 	replace(fields[0], fields[1], fields[2])
-	edited, err := json.Marshal(fields[0])
-	if err != nil {
+	var edited bytes.Buffer
+	encoder := json.NewEncoder(&edited)
+	encoder.SetEscapeHTML(false) // the text must not become larger than the store accepts
+	if err := encoder.Encode(fields[0]); err != nil {
 		return nil, fmt.Errorf("%s %q: %w: %w", k.Name, stored.GetName(), controlplane.ErrInvalid, err)
 	}
-	return edited, nil
+	return bytes.TrimSpace(edited.Bytes()), nil
 }
 
 // replace applies the changes from before to after to fields. A list is replaced as a whole.

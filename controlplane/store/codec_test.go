@@ -80,3 +80,44 @@ func TestAnEditThatChangesNothingStoresNothing(t *testing.T) {
 		t.Errorf("Edit() = %v, want %v", err, refusal)
 	}
 }
+
+// TestAllReadersOfATextAgree has names that only some decoders take for fields, and names that are there twice. A text
+// that is read differently when it is edited would be edited for ever.
+func TestAllReadersOfATextAgree(t *testing.T) {
+	for name, c := range map[string]struct {
+		value    string
+		readable bool
+	}{
+		"another case":          {`{"metadata":{"name":"n"},"SPEC":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`, true},
+		"a letter that folds":   {`{"metadata":{"name":"n"},"\u017fpec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`, true},
+		"one below":             {`{"metadata":{"name":"n"},"spec":{"taint\u017f":[{"key":"k","effect":"NoSchedule"}]}}`, true},
+		"twice":                 {`{"metadata":{"name":"n"},"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]},"spec":{}}`, false},
+		"twice, once as escape": {`{"metadata":{"name":"n"},"sp\u0065c":{},"spec":{}}`, false},
+		"twice below":           {`{"metadata":{"name":"n"},"spec":{"taints":[],"taints":[]}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := 1000
+			o, err := store.Nodes.Decode("n", []byte(c.value), "1", &left)
+			if !c.readable {
+				if !errors.Is(err, store.ErrUnreadable) {
+					t.Errorf("Decode() = %v, %v", o, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}}
+			edited, err := store.Nodes.Edit(o, []byte(c.value), func(o store.Object) error {
+				o.(*corev1.Node).Spec.Taints = want
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o, err = store.Nodes.Decode("n", edited, "2", &left); err != nil || !reflect.DeepEqual(o.(*corev1.Node).Spec.Taints, want) {
+				t.Errorf("after an edit, Decode() of %s = %v, %v", edited, o, err)
+			}
+		})
+	}
+}

@@ -34,7 +34,7 @@ func TestAHugeQuantityIsNotRead(t *testing.T) {
 		"long mantissa":               {store.Nodes, capacity, `"` + strings.Repeat("1", 1<<20) + `"`, false},
 		"long fraction":               {store.Nodes, capacity, `"1.` + strings.Repeat("1", 1<<20) + `Ki"`, false},
 		"second of two":               {store.Nodes, capacity, `"1","cpu":"1e99999999"`, false},
-		"other case":                  {store.Nodes, `{"metadata":{"name":"n"},"STATUS":{"CAPACITY":{"cpu":%}}}`, `"1e99999999"`, false},
+		"other case":                  {store.Nodes, `{"metadata":{"name":"n"},"STATUS":{"CAPACITY":{"cpu":%}}}`, `"1e99999999"`, true}, // it is no status
 		"escaped name":                {store.Nodes, `{"metadata":{"name":"n"},"sta\u0074us":{"capacity":{"cpu":%}}}`, `"1e99999999"`, false},
 		"requests of a pod":           {store.Pods(true), `{"metadata":{"name":"n","namespace":"a"},"spec":{"nodeName":"h","containers":[{"resources":{"requests":{"cpu":%}}}]}}`, `"1e99999999"`, false},
 		"long, but not too long":      {store.Nodes, capacity, `"` + strings.Repeat("1", 64) + `"`, true},

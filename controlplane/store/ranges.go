@@ -29,6 +29,16 @@ func HostFolder(path string) (folder, host string) {
 	return "", ""
 }
 
+// mostHostBytes bounds an object that a host writes, which can become larger when a server changes it: etcd accepts
+// requests of 1.5 MiB.
+const mostHostBytes = 512 << 10
+
+// ByHost reports whether only a host writes the object of that name on etcd.
+func (k Kind) ByHost(name string) bool {
+	_, host := HostFolder(k.Folder() + name)
+	return host != "" || k.Name == Nodes.Name || k.Name == Leases.Name
+}
+
 // Ranges returns where the objects that a Position is about are stored on etcd.
 func (p Position) Ranges() []Range {
 	all := below(p.Kind.Folder())

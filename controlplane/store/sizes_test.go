@@ -110,3 +110,52 @@ func TestWhatNobodyCouldDeleteIsNotRead(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesThatCannotBeWrittenAreNotRead has times that are in range only in their own zone.
+func TestTimesThatCannotBeWrittenAreNotRead(t *testing.T) {
+	for text, kind := range map[string]store.Kind{
+		`"metadata":{"name":"n","creationTimestamp":%q}`:                                                                 store.Nodes,
+		`"metadata":{"name":"n","deletionTimestamp":%q}`:                                                                 store.Nodes.Metadata(),
+		`"metadata":{"name":"n"},"spec":{"taints":[{"key":"a","timeAdded":%q}]}`:                                         store.Nodes,
+		`"metadata":{"name":"n"},"status":{"conditions":[{"lastTransitionTime":%q}]}`:                                    store.Nodes,
+		`"metadata":{"name":"n"},"status":{"conditions":[{"lastHeartbeatTime":%q}]}`:                                     store.Nodes,
+		`"metadata":{"name":"n","namespace":"n"},"spec":{"nodeName":"n"},"status":{"conditions":[{"lastProbeTime":%q}]}`: store.Pods(true),
+		`"metadata":{"name":"n"},"spec":{"renewTime":%q}`:                                                                store.Leases,
+	} {
+		name := "n"
+		if kind.Name == store.Pods(true).Name {
+			name = "n/n/n"
+		}
+		for at, readable := range map[string]bool{
+			"2026-01-01T00:00:00.000000Z": true, "9999-12-31T23:59:59.000000Z": true,
+			"9999-12-31T23:59:59.000000-01:00": false, "0000-01-01T00:00:00.000000+01:00": false,
+		} {
+			left := controlplane.MostValues
+			_, err := kind.Decode(name, []byte("{"+fmt.Sprintf(text, at)+"}"), "1", &left)
+			if readable && err != nil || !readable && !errors.Is(err, store.ErrUnreadable) {
+				t.Errorf("Decode() of %s with %s = %v", text, at, err)
+			}
+		}
+	}
+}
+
+// TestLargeObjectsOfHostsAreNotRead has objects of hosts, and of people.
+func TestLargeObjectsOfHostsAreNotRead(t *testing.T) {
+	large := strings.Repeat("<", 600<<10)
+	for name, c := range map[string]struct {
+		kind           store.Kind
+		stored, object string
+		readable       bool
+	}{
+		"Node":              {store.Nodes, "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
+		"its metadata":      {store.Nodes.Metadata(), "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
+		"Lease":             {store.Leases, "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
+		"pod":               {store.Objects, "pods/h/s/n", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","namespace":"s","annotations":{"a":%q}}}`, false},
+		"an object of ours": {store.Objects, "things/n", `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"n","annotations":{"a":%q}}}`, true},
+	} {
+		left := controlplane.MostValues
+		if _, err := c.kind.Decode(c.stored, fmt.Appendf(nil, c.object, large), "1", &left); c.readable != (err == nil) || err != nil && !errors.Is(err, store.ErrUnreadable) {
+			t.Errorf("%s: Decode() = %v", name, err)
+		}
+	}
+}

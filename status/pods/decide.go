@@ -67,7 +67,7 @@ func read(o controlplane.StoredPod) (Stored, error) {
 		return s, err
 	}
 	pod := &corev1.Pod{}
-	if err := json.Unmarshal(o.Value, pod); err != nil {
+	if err := controlplane.Decode(o.Value, pod); err != nil {
 		return s, err
 	}
 	if pod.APIVersion != "v1" || pod.Kind != "Pod" {

@@ -125,7 +125,7 @@ func TestASilenceIsBounded(t *testing.T) {
 	inBubble(t, true, func(t *testing.T, f fakes) {
 		f.report("without", "a", func(*corev1.Node) {})
 		f.report("hostile", "a", func(n *corev1.Node) {
-			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(strings.Repeat("u", 1<<20))}}
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(strings.Repeat("u", 400<<10))}}
 		})
 		s := f.after(nil, 10*time.Second, func() {})
 		pass(10 * time.Second)

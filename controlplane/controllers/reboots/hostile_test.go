@@ -129,7 +129,7 @@ func TestAHostThatMovesKeepsItsSlot(t *testing.T) {
 
 // TestWhatAHostWritesIsBounded has Nodes that would not fit into the record of a group, or into the memory of servers.
 func TestWhatAHostWritesIsBounded(t *testing.T) {
-	huge := strings.Repeat("x", 1<<20)
+	huge := strings.Repeat("x", 400<<10)
 	longest := controlplane.RebootRequest{ID: "r1", Step: controlplane.RebootWaiting, Message: "x"}
 	text, err := json.Marshal(longest)
 	if err != nil {
