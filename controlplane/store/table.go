@@ -25,8 +25,8 @@ type listed[T any] struct {
 
 // NewTable returns an empty table for objects of a kind. take returns the entry of an object that is new or has changed,
 // and whether the change matters. before is the zero value for a new object. listing is true for an
-// object of a list: it may have changed at any time before. An unreadable object keeps its entry.
-// changed is called after a change that matters, a new object and a deletion.
+// object of a list: it may have changed at any time before. An unreadable object has the zero value: what it was before is
+// no fact any more. changed is called after a change that matters, a new object and a deletion.
 func NewTable[T any](kind Kind, take func(before T, object Object, listing bool) (now T, news bool), changed func()) *Table[T] {
 	return &Table[T]{record: record{kind: kind.Name, listing: true}, take: take, changed: changed, entries: map[string]listed[T]{}}
 }
@@ -89,11 +89,8 @@ func (t *Table[T]) Unreadable(name string, _ error) {
 	t.record.count()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before, known := t.entries[name]
-	t.entries[name] = listed[T]{before.entry, t.lists}
-	if !known {
-		t.changed()
-	}
+	t.entries[name] = listed[T]{list: t.lists}
+	t.changed()
 }
 
 // Delete implements Follower.

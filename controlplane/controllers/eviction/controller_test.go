@@ -440,3 +440,20 @@ func TestAnIdleServerDecidesNowAndThen(t *testing.T) {
 		}
 	})
 }
+
+// TestPodsOfANodeThatCannotBeReadStay has a host that makes its Node unreadable after it got a taint: no eviction is
+// tried, which would fail for ever, and none is an orphan's.
+func TestPodsOfANodeThatCannotBeReadStay(t *testing.T) {
+	inBubble(t, func(r rig) {
+		r.node("n", taint("a", time.Now()))
+		pod := r.pod("n", "p", tolerates("a", 30))
+		s := r.serve("s", r.store)
+		time.Sleep(10 * time.Second)
+		r.store.PutRaw(store.Nodes, "n", []byte("{"))
+		time.Sleep(10 * time.Minute)
+		r.want(false, pod)
+		if report := s.Report(); report.Writes.Failed > 0 || len(report.Failing) > 0 {
+			r.Errorf("writes = %+v, failing = %v, want none", report.Writes, report.Failing)
+		}
+	})
+}

@@ -81,7 +81,7 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 func (c *Controller) confirmAdopted(ctx context.Context, clients []slots.Client, nodes slots.Nodes) (confirmed []slots.Client, err error) {
 	for _, a := range clients {
 		node, err := c.store.Get(ctx, store.Nodes.Metadata(), a.ID)
-		if errors.Is(err, controlplane.ErrNotFound) {
+		if errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, store.ErrUnreadable) {
 			continue
 		}
 		if err != nil {
