@@ -24,23 +24,23 @@ type route func(r *http.Request) (any, error)
 
 // routes returns the handler of the API.
 func (s *Server) routes() http.Handler {
-	o := newReader(s.o.Store)
+	o, computing := newReader(s.o.Store), newReader(s.o.Store)
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]route{
 		"POST /v1/reload": onlyOwn(s.requestReload), // the path of the agent's API, for hostler reload
 
-		"GET /v1/fleet/status": func(*http.Request) (any, error) {
+		"GET /v1/fleet/status": computing.inTurn(func(*http.Request) (any, error) {
 			status := s.status(time.Now())
 			status.Configuration = s.compare()
 			return status, nil
-		},
-		"GET /v1/fleet/plan":         func(*http.Request) (any, error) { return s.plan(), nil },
-		"GET /v1/fleet/gc/plan":      func(*http.Request) (any, error) { return s.garbagePlan(), nil },
+		}),
+		"GET /v1/fleet/plan":         computing.inTurn(func(*http.Request) (any, error) { return s.plan(), nil }),
+		"GET /v1/fleet/gc/plan":      computing.inTurn(func(*http.Request) (any, error) { return s.garbagePlan(), nil }),
 		"GET /v1/fleet/objects":      o.get,
 		"POST /v1/fleet/delete/plan": s.planDeletion(o), // only plans
 		"POST /v1/fleet/delete":      onlyOwn(s.requestDeletion(o)),
 
-		"GET /v1/fleet/slots":          s.slots,
+		"GET /v1/fleet/slots":          computing.inTurn(s.slots),
 		"POST /v1/fleet/slots/release": onlyOwn(s.releaseSlot),
 	} {
 		mux.Handle(pattern, answer)

@@ -43,3 +43,6 @@ func (o *reader) List(ctx context.Context, kind string) error {
 
 // NewReader returns a reader of the objects in a store.
 var NewReader = newReader
+
+// InTurn returns a handler that answers in turn.
+func (o *reader) InTurn(next func(*http.Request) (any, error)) http.Handler { return o.inTurn(next) }

@@ -30,7 +30,7 @@ const listTime = 25 * time.Second
 // reader reads the objects of a fleet on etcd for the command line.
 type reader struct {
 	store store.Store
-	// turns are for what reads many objects: one of root or the server's user (true), and one of others at a time.
+	// turns are for what reads or computes much: one of root or the server's user (true), and one of others at a time.
 	turns map[bool]chan struct{}
 }
 
@@ -111,7 +111,21 @@ func (o *reader) take(ctx context.Context) (release func(), err error) {
 	case turn <- struct{}{}:
 		return func() { <-turn }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for another list: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the answer to others: %w", context.Cause(ctx))
+	}
+}
+
+// inTurn returns a route that waits for the caller's turn: many callers must not keep the controllers from their work.
+func (o *reader) inTurn(next route) route {
+	return func(r *http.Request) (any, error) {
+		ctx, cancel := context.WithTimeoutCause(r.Context(), listTime, controlplane.ErrNoAnswer)
+		defer cancel()
+		release, err := o.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		return next(r)
 	}
 }
 

@@ -533,3 +533,39 @@ func TestAHostThatChangesItsNodeAllTheTimeIsDeleted(t *testing.T) {
 		t.Errorf("deletion = %d %s, want 200", code, text)
 	}
 }
+
+// TestOthersAreAnsweredOneAtATime has three callers, of whom one is root. The answer to the first one takes long.
+func TestOthersAreAnsweredOneAtATime(t *testing.T) {
+	began, goOn, ended := make(chan uint32, 3), make(chan struct{}), make(chan struct{}, 3)
+	handler := server.NewReader(memory.New(memory.Options{})).InTurn(func(r *http.Request) (any, error) {
+		uid := listen.Peer(r.Context()).Uid
+		began <- uid
+		if uid != 0 {
+			<-goOn
+		}
+		return nil, nil
+	})
+	ask := func(uid uint32) {
+		r := httptest.NewRequestWithContext(listen.WithCredentials(t.Context(), &unix.Ucred{Uid: uid}), "GET", "/", nil)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		ended <- struct{}{}
+	}
+	go ask(65533)
+	if uid := <-began; uid != 65533 {
+		t.Fatalf("%d is answered, want 65533", uid)
+	}
+	go ask(65534)
+	go ask(0)
+	if uid := <-began; uid != 0 {
+		t.Errorf("%d is answered, want root", uid)
+	}
+	<-ended
+	select {
+	case uid := <-began:
+		t.Errorf("%d is answered, too", uid)
+	default:
+	}
+	close(goOn)
+	<-ended
+	<-ended
+}
