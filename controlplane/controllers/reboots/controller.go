@@ -48,9 +48,8 @@ const unseenTime = 5 * time.Minute
 // seconds.
 const confirmTime = 20 * time.Second
 
-// attempts bounds the attempts of a change of a Node that conflicts with other changes. Its host may change it all the
-// time.
-const attempts = 50
+// attempts bounds the attempts of a change of a Node that conflicts with other changes.
+const attempts = 5
 
 // errRestored is why a FleetLock client gets no slot yet, and must not use the one that it has.
 var errRestored = fmt.Errorf("%w: the store was restored, and hosts that reboot may have no slot in the record yet", controlplane.ErrUnavailable)
