@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/maintenance"
@@ -30,6 +34,7 @@ func (a *Agent) buildSelfDrain() {
 		Flush:   a.kept.flush,
 		Boot:    a.host.boot,
 		Of:      a.plane.Type() + "/" + a.node(),
+		Read:    a.readTaints,
 		Now: func() selfdrain.Instant {
 			return selfdrain.Instant{Boot: uptime(), Wall: time.Now(), Unset: !a.host.reader.ClockSet()}
 		},
@@ -37,6 +42,18 @@ func (a *Agent) buildSelfDrain() {
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
 		Log:      a.log,
 	})
+}
+
+// readTaints reads the taints of this host's Node.
+func (a *Agent) readTaints(ctx context.Context) ([]corev1.Taint, error) {
+	node, err := a.plane.Client.Node(ctx, a.node())
+	if errors.Is(err, controlplane.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return node.Spec.Taints, nil
 }
 
 // selfDrainPolicy is the effective configuration.

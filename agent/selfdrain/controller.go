@@ -8,6 +8,7 @@ package selfdrain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -33,6 +34,8 @@ const (
 	incompletePause = time.Minute
 	// maxTries is the maximum number of drains for one cause, if a pod still runs after each.
 	maxTries = 6
+	// readBound bounds a read of the Node.
+	readBound = 10 * time.Second
 	// diskBound bounds a write to the disk.
 	diskBound = 5 * time.Second
 	// endBound is how long Run waits for the end of the drain before it returns.
@@ -69,9 +72,10 @@ type Options struct {
 	Jobs    func() Jobs
 	Drainer Drainer
 	Store   Store
-	Flush   func() error // waits until the stored memory is on the disk
-	Boot    string       // ID of the current boot
-	Of      string       // identifies the control plane and the Node
+	Flush   func() error                                  // waits until the stored memory is on the disk
+	Read    func(context.Context) ([]corev1.Taint, error) // reads the taints of the Node from the control plane; nil if there is no Node
+	Boot    string                                        // ID of the current boot
+	Of      string                                        // identifies the control plane and the Node
 	Now     func() Instant
 	Fix     func(Cause) string // returns how a user prevents the drain
 	// Announce records an Event.
@@ -207,7 +211,7 @@ func (e *Controller) decide() (d Decision, now time.Duration) {
 		e.memory.lost(e.contact)
 	}
 	e.persist()
-	f := Facts{Loss: e.memory.Loss, Unread: !e.seen}
+	f := Facts{Loss: e.memory.Loss}
 	if e.o.Jobs().Node {
 		f.Taints = e.memory.Taints
 	}
@@ -250,6 +254,25 @@ func (e *Controller) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// confirm returns an error unless a cause remains now. A taint may have been removed since it was seen: so the Node is
+// read again. The loss of the Lease is a fact of this host.
+func (e *Controller) confirm(ctx context.Context) error {
+	if d, _ := e.decide(); slices.ContainsFunc(d.in(Due), func(c Cause) bool { return c.Trigger == journal.TriggerLeaseLost }) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readBound, fmt.Errorf("the control plane did not answer within %v", readBound))
+	defer cancel()
+	taints, err := e.o.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot read whether the taint remains: %w", err)
+	}
+	e.Taints(taints)
+	if d, _ := e.decide(); len(d.in(Due)) == 0 {
+		return errors.New("its cause has ended")
+	}
+	return nil
 }
 
 // order returns the drain to continue, or a new one.
@@ -358,8 +381,6 @@ func (e *Controller) Upcoming() []Upcoming {
 			u.State = Draining
 		case c.State == Due:
 			u.State, u.Message = Scheduled, trouble
-		case c.State == Held && c.Trigger == journal.TriggerTaint:
-			u.State, u.Message = Scheduled, "the agent has not read the Node since its start"
 		case c.State == Held:
 			u.State = Scheduled
 		}

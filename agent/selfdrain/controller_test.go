@@ -59,9 +59,11 @@ type host struct {
 	policy selfdrain.Policy
 	jobs   selfdrain.Jobs
 
-	refusal    error // error of a drain
-	full       error // error of the disk
-	incomplete bool  // a drain leaves a pod running
+	taints     []corev1.Taint // of the Node
+	unread     error          // error of a read of the Node
+	refusal    error          // error of a drain
+	full       error          // error of the disk
+	incomplete bool           // a drain leaves a pod running
 	steps      []string
 
 	*selfdrain.Controller
@@ -86,6 +88,12 @@ func (h *host) locked() (unlock func()) {
 	return h.world.Unlock
 }
 
+// Taints changes the taints of the Node, which the agent sees.
+func (h *host) Taints(taints []corev1.Taint) {
+	h.set(func() { h.taints = taints })
+	h.Controller.Taints(taints)
+}
+
 // set changes the state of the host.
 func (h *host) set(change func()) {
 	defer h.locked()()
@@ -98,6 +106,7 @@ func (h *host) boots() {
 		Policy: func() selfdrain.Policy { defer h.locked()(); return h.policy },
 		Jobs:   func() selfdrain.Jobs { defer h.locked()(); return h.jobs },
 		Store:  h, Flush: h.fault, Drainer: h, Boot: boot, Of: of,
+		Read: func(context.Context) ([]corev1.Taint, error) { defer h.locked()(); return h.taints, h.unread },
 		Now: func() selfdrain.Instant {
 			defer h.locked()()
 			return selfdrain.Instant{Boot: time.Since(h.began), Wall: time.Now().Add(h.step)}
@@ -288,17 +297,18 @@ func TestARestartOfTheAgentChangesNoDueTime(t *testing.T) {
 		h.after(time.Minute)
 		h.want("0s DrainScheduled", "3m0s DrainScheduled")
 		h.stop()
-		h.after(2 * time.Minute) // due while no agent is running
+		h.after(2 * time.Minute)                                    // due while no agent is running
+		h.set(func() { h.unread = errors.New("no route to host") }) // the taint may have been removed
 		h.boots()
-		h.after(time.Hour) // the control plane does not answer: the taint may have been removed
+		h.after(time.Hour)
 		h.want()
-		h.Taints([]corev1.Taint{person})
-		h.after(time.Second)
-		h.want("1h6m1s drain for taint a:NoExecute")
+		h.set(func() { h.unread = nil })
+		h.after(10 * time.Second)
+		h.want("1h6m11s drain for taint a:NoExecute")
 		h.restart() // during the drain
 		h.Taints([]corev1.Taint{person})
 		h.after(time.Hour)
-		h.want("1h6m2s continue for taint a:NoExecute", "1h7m2s drained")
+		h.want("1h6m11s continue for taint a:NoExecute", "1h7m11s drained")
 	})
 }
 
@@ -318,7 +328,9 @@ func TestADrainWhoseCauseEndedWhileNoAgentRanIsUndone(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.Taints([]corev1.Taint{person})
 		h.after(5*time.Minute + 30*time.Second)
-		h.restart()
+		h.stop()
+		h.set(func() { h.taints = nil })
+		h.boots()
 		h.Taints(nil)
 		h.after(time.Hour)
 		h.want("0s DrainScheduled", "5m0s drain for taint a:NoExecute", "5m30s undo", "5m30s DrainWithdrawn (taint a:NoExecute: ended during the drain)")
@@ -513,4 +525,24 @@ func TestHistoriesOfALease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestATaintIsReadAgainBeforeTheDrain has a taint whose removal the agent has not seen.
+func TestATaintIsReadAgainBeforeTheDrain(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.Taints([]corev1.Taint{person})
+		h.after(time.Minute)
+		h.set(func() { h.taints, h.unread = nil, errors.New("no route to host") })
+		h.after(toleration)
+		h.want("0s DrainScheduled")
+		if list := h.Upcoming(); len(list) != 1 || list[0].State != selfdrain.Scheduled || !strings.Contains(list[0].Message, "no route to host") {
+			t.Errorf("Upcoming() = %+v, want why the drain does not begin", list)
+		}
+		h.set(func() { h.unread = nil })
+		h.after(time.Minute)
+		h.want()
+		if list := h.Upcoming(); len(list) != 0 {
+			t.Errorf("Upcoming() = %+v, want none", list)
+		}
+	})
 }

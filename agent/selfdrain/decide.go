@@ -38,8 +38,6 @@ func (p Policy) owns(t Taint) bool {
 type Facts struct {
 	Taints []Taint // NoExecute taints; none if hostler does not own the Node
 	Loss   *Loss   // nil while the Lease is renewed, or if hostler does not own it
-	// Unread reports that the taints are those that an earlier agent has seen. They may have been removed since.
-	Unread bool
 	// LeaseHeldUntil is when the loss that an earlier agent has seen becomes a cause; zero if this agent has tried to
 	// renew the Lease.
 	LeaseHeldUntil time.Duration
@@ -119,7 +117,7 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 	if p.OnTaint {
 		for _, t := range f.Taints {
 			if !p.owns(t) {
-				add(Cause{Trigger: journal.TriggerTaint, Taint: t, Since: t.Since, Due: t.due(p.Toleration)}, f.Unread, t.Drained)
+				add(Cause{Trigger: journal.TriggerTaint, Taint: t, Since: t.Since, Due: t.due(p.Toleration)}, false, t.Drained)
 			}
 		}
 	}

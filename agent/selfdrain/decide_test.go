@@ -52,10 +52,9 @@ func TestDecide(t *testing.T) {
 		"the end of the Lease is":                                      {selfdrain.Facts{Loss: loss}, both, 10*min + 40*time.Second, "lease not renewed: Scheduled at 15m40s", 15*min + 40*time.Second},
 		"a Lease is lost when its toleration is over":                  {selfdrain.Facts{Loss: loss}, both, 15*min + 40*time.Second, "lease not renewed: Due at 15m40s", 0},
 		"once": {selfdrain.Facts{Loss: &drainedLoss}, both, time.Hour, "lease not renewed: Drained at 15m40s", 0},
-		"without lease.onLost nothing is done of that":             {selfdrain.Facts{Loss: loss}, selfdrain.Policy{OnTaint: true}, time.Hour, "", 0},
-		"a taint of an earlier agent waits until the Node is read": {selfdrain.Facts{Taints: []selfdrain.Taint{old}, Unread: true, LeaseHeldUntil: time.Hour}, both, 10 * min, "taint old:NoExecute: Held at -15m0s", 0},
-		"a loss of an earlier agent counts after ten seconds":      {selfdrain.Facts{Loss: loss, LeaseHeldUntil: 15 * min}, both, 15*min + 50*time.Second, "lease not renewed: Due at 15m40s", 0},
-		"a loss of an earlier agent waits for a renewal":           {selfdrain.Facts{Loss: loss, LeaseHeldUntil: 16 * min, Unread: true}, both, 15*min + 50*time.Second, "lease not renewed: Held at 15m40s", 16 * min},
+		"without lease.onLost nothing is done of that":        {selfdrain.Facts{Loss: loss}, selfdrain.Policy{OnTaint: true}, time.Hour, "", 0},
+		"a loss of an earlier agent counts after ten seconds": {selfdrain.Facts{Loss: loss, LeaseHeldUntil: 15 * min}, both, 15*min + 50*time.Second, "lease not renewed: Due at 15m40s", 0},
+		"a loss of an earlier agent waits for a renewal":      {selfdrain.Facts{Loss: loss, LeaseHeldUntil: 16 * min}, both, 15*min + 50*time.Second, "lease not renewed: Held at 15m40s", 16 * min},
 	} {
 		d := selfdrain.Decide(c.facts, c.policy, c.now)
 		if got := texts(d); got != c.want || d.Next != c.next {

@@ -104,9 +104,13 @@ func (r *round) start(ctx context.Context, o maintenance.Order) {
 	ctx, cancel := context.WithCancel(ctx)
 	run := &drainRun{order: o, cancel: cancel, over: make(chan outcome, 1)}
 	r.running = run
-	r.e.setDraining(true)
 	go func() {
 		defer cancel()
+		if err := r.e.confirm(ctx); err != nil {
+			run.over <- outcome{err: err}
+			return
+		}
+		r.e.setDraining(true)
 		record, err := r.e.o.Drainer.DrainForCause(ctx, o, func(at time.Time) error { return r.e.remember(ctx, o, at) })
 		run.over <- outcome{record, err}
 	}()
@@ -122,7 +126,7 @@ func (r *round) conclude(ctx context.Context, o outcome, d Decision, now time.Du
 	case o.err == nil && o.record.Graceful:
 		r.tries, r.refused = 0, false
 		r.e.done(d.in(Due))
-	case run.withdrawn:
+	case run.withdrawn, len(d.in(Held, Due)) == 0:
 		if left := r.e.interrupted(); left != nil {
 			r.undo(ctx, left.order())
 		}

@@ -139,7 +139,7 @@ var ours = map[string][]string{
 	"agent/doctor":   {"agent/owner", "agent/rebooters", "controlplane", "controlplane/kubernetes/certificate", "controlplane/server/answer", "gc", "internal/loop", "internal/trust", "shutdown", "shutdown/journal", "shutdown/plan", "status", "systemd", "systemd/logindconf"},
 
 	"agent/rebooters":   {"internal/tree", "internal/trust", "systemd"},
-	"agent/fleet":       {"controlplane", "internal/hint", "internal/sanitize"},
+	"agent/fleet":       {"controlplane", "internal/hint", "internal/listen", "internal/sanitize"},
 	"agent/selfdrain":   {"agent/maintenance", "internal/bounded", "internal/loop", "shutdown/journal"},
 	"agent/reboot":      {"controlplane", "internal/bounded", "internal/calendar", "internal/few", "internal/hint", "internal/loop", "internal/redirect", "internal/sanitize", "internal/trust", "shutdown/journal", "status", "status/conditions"},
 	"agent/maintenance": {"agent/owner", "controlplane", "gc", "internal/bounded", "internal/caller", "internal/hint", "internal/loop", "shutdown", "shutdown/journal", "shutdown/plan", "status/report"},

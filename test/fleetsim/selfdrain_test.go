@@ -2,11 +2,15 @@ package fleetsim
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/selfdrain"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store/memory"
 	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/loop"
@@ -23,8 +27,18 @@ const toleration = 30 * time.Second
 func (a *agent) addSelfDrain() {
 	booted := a.h.booted
 	a.selfDrain = selfdrain.New(selfdrain.Options{
-		Policy:  func() selfdrain.Policy { return selfdrain.Policy{OnTaint: true, OnLost: true, Toleration: toleration} },
-		Jobs:    func() selfdrain.Jobs { return selfdrain.Jobs{Node: true, Lease: true, Left: a.reporter.Left() != nil} },
+		Policy: func() selfdrain.Policy { return selfdrain.Policy{OnTaint: true, OnLost: true, Toleration: toleration} },
+		Jobs:   func() selfdrain.Jobs { return selfdrain.Jobs{Node: true, Lease: true, Left: a.reporter.Left() != nil} },
+		Read: func(ctx context.Context) ([]corev1.Taint, error) {
+			node, err := a.client.Node(ctx, a.h.name)
+			if errors.Is(err, controlplane.ErrNotFound) {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			return node.Spec.Taints, nil
+		},
 		Drainer: drainer{a}, Store: file{a, "self-drain"}, Flush: a.flush, Boot: a.h.machine().BootID, Of: a.h.name,
 		Now: func() selfdrain.Instant { return selfdrain.Instant{Boot: time.Since(booted), Wall: time.Now()} },
 		Fix: func(selfdrain.Cause) string { return "" }, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
