@@ -153,7 +153,7 @@ func TestManySmallValuesAreNotDecoded(t *testing.T) {
 		}
 	}
 	fill("n", 1_300_000)
-	if _, err := a.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "nodes/n: the stored value cannot be read: it has more than 512 KiB: fix or delete it") {
+	if _, err := a.Node(t.Context(), "n"); err == nil || !strings.Contains(err.Error(), "nodes/n: the stored value cannot be read: it has more than 1 MiB: fix or delete it") {
 		t.Errorf("Node() = %v, want an error that names the key and the hint", err)
 	}
 	for _, name := range []string{"a", "b", "c"} { // each of these can be read alone

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -57,8 +58,10 @@ func (k Kind) Decode(name string, value []byte, version string, left *int) (Obje
 func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 	values, _ := controlplane.CountValues(value)
 	switch {
-	case len(value) > mostHostBytes && k.ByHost(name):
-		return nil, fmt.Errorf("it has more than %d KiB", mostHostBytes>>10)
+	case !utf8.Valid(value): // what is not would become longer when it is written again
+		return nil, errors.New("it is not UTF-8")
+	case k.ByHost(name) && rewritten(value) > mostHostBytes:
+		return nil, fmt.Errorf("it has more than %d MiB", mostHostBytes>>20)
 	case values > controlplane.MostValues:
 		return nil, fmt.Errorf("it has more than %d values", controlplane.MostValues)
 	case values > *left:

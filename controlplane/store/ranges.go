@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 )
@@ -29,9 +30,13 @@ func HostFolder(path string) (folder, host string) {
 	return "", ""
 }
 
-// mostHostBytes bounds an object that a host writes, which can become larger when a server changes it: etcd accepts
-// requests of 1.5 MiB.
-const mostHostBytes = 512 << 10
+// mostHostBytes bounds an object that a host writes, as a server would write it again: etcd accepts requests of 1.5 MiB.
+const mostHostBytes = 1 << 20
+
+// rewritten returns how many bytes JSON text has at most when it is written again: these two characters are escaped.
+func rewritten(text []byte) int {
+	return len(text) + len(`\u2028`)*(bytes.Count(text, []byte("\u2028"))+bytes.Count(text, []byte("\u2029")))
+}
 
 // ByHost reports whether only a host writes the object of that name on etcd.
 func (k Kind) ByHost(name string) bool {

@@ -141,20 +141,23 @@ func TestTimesThatCannotBeWrittenAreNotRead(t *testing.T) {
 
 // TestLargeObjectsOfHostsAreNotRead has objects of hosts, and of people.
 func TestLargeObjectsOfHostsAreNotRead(t *testing.T) {
-	large := strings.Repeat("<", 600<<10)
+	large := strings.Repeat("<", 1<<20)
 	for name, c := range map[string]struct {
 		kind           store.Kind
 		stored, object string
 		readable       bool
 	}{
 		"Node":              {store.Nodes, "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
+		"Node that grows":   {store.Nodes, "n", `{"metadata":{"name":"n","annotations":{"a":"` + strings.Repeat("\u2028", 200<<10) + `"}}}`, false},
+		"no UTF-8":          {store.Nodes, "n", `{"metadata":{"name":"n","annotations":{"a":"` + "\xff" + `"}}}`, false},
+		"a Node that fits":  {store.Nodes, "n", `{"metadata":{"name":"n","annotations":{"a":"` + strings.Repeat("<", 1000<<10) + `"}}}`, true},
 		"its metadata":      {store.Nodes.Metadata(), "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
 		"Lease":             {store.Leases, "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
 		"pod":               {store.Objects, "pods/h/s/n", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","namespace":"s","annotations":{"a":%q}}}`, false},
 		"an object of ours": {store.Objects, "things/n", `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"n","annotations":{"a":%q}}}`, true},
 	} {
 		left := controlplane.MostValues
-		if _, err := c.kind.Decode(c.stored, fmt.Appendf(nil, c.object, large), "1", &left); c.readable != (err == nil) || err != nil && !errors.Is(err, store.ErrUnreadable) {
+		if _, err := c.kind.Decode(c.stored, []byte(strings.ReplaceAll(c.object, "%q", `"`+large+`"`)), "1", &left); c.readable != (err == nil) || err != nil && !errors.Is(err, store.ErrUnreadable) {
 			t.Errorf("%s: Decode() = %v", name, err)
 		}
 	}
