@@ -31,8 +31,8 @@ func ValidUID(uid string) bool {
 	return len(uid) <= mostUID && !strings.ContainsFunc(uid, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// Decode decodes JSON text as an API server does: the case of names counts, and no name may be there twice. So all
-// readers of the text agree about it, also those that keep fields which a type does not have.
+// Decode decodes JSON text as an API server does: the case of names counts, and no field of the type may be there twice.
+// So readers with the same type agree about it. Of another name that is there twice, an edit keeps the last.
 func Decode(text []byte, into any) error {
 	strict, err := json.UnmarshalStrict(text, into, json.DisallowDuplicateFields)
 	return errors.Join(append(strict, err)...)

@@ -256,23 +256,27 @@ func (e *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// confirm returns an error unless a cause remains now. A taint may have been removed since it was seen: so the Node is
-// read again. The loss of the Lease is a fact of this host.
-func (e *Controller) confirm(ctx context.Context) error {
-	if d, _ := e.decide(); slices.ContainsFunc(d.in(Due), func(c Cause) bool { return c.Trigger == journal.TriggerLeaseLost }) {
-		return nil
+// confirm returns a cause that remains now, or why there is none. A taint may have been removed since it was seen: so
+// the Node is read again. The loss of the Lease is a fact of this host.
+func (e *Controller) confirm(ctx context.Context) (Cause, error) {
+	d, _ := e.decide()
+	for _, c := range d.in(Due) {
+		if c.Trigger == journal.TriggerLeaseLost {
+			return c, nil
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readBound, fmt.Errorf("the control plane did not answer within %v", readBound))
 	defer cancel()
 	taints, err := e.o.Read(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot read whether the taint remains: %w", err)
+		return Cause{}, fmt.Errorf("cannot read whether the taint remains: %w", err)
 	}
 	e.Taints(taints)
-	if d, _ := e.decide(); len(d.in(Due)) == 0 {
-		return errors.New("its cause has ended")
+	d, _ = e.decide()
+	if due := d.in(Due); len(due) > 0 {
+		return due[0], nil
 	}
-	return nil
+	return Cause{}, errors.New("its cause has ended")
 }
 
 // order returns the drain to continue, or a new one.

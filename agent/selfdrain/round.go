@@ -106,10 +106,13 @@ func (r *round) start(ctx context.Context, o maintenance.Order) {
 	r.running = run
 	go func() {
 		defer cancel()
-		if err := r.e.confirm(ctx); err != nil {
+		cause, err := r.e.confirm(ctx)
+		if err != nil {
 			run.over <- outcome{err: err}
 			return
 		}
+		o := r.e.order(cause)
+		run.order = o // read only after the outcome
 		r.e.setDraining(true)
 		record, err := r.e.o.Drainer.DrainForCause(ctx, o, func(at time.Time) error { return r.e.remember(ctx, o, at) })
 		run.over <- outcome{record, err}

@@ -29,7 +29,7 @@ type batches struct {
 	running chan struct{} // has one element while a batch is in progress
 
 	mu     sync.Mutex // guards what follows
-	next   *batch     // accepts more writes; nil if there is none
+	next   [2]*batch  // accept more writes: the second one those that compare what hosts write; nil if there is none
 	halved int        // how often mostInBatch was too many for a cluster with a lower --max-txn-ops
 }
 
@@ -65,11 +65,17 @@ func (b *batch) accepts(compare []clientv3.Cmp, then []clientv3.Op) bool {
 // commit writes if no key of the ranges has changed after its revision, and the comparisons hold;
 // otherwise ErrConflict.
 func (c *conn) commit(ctx context.Context, ranges map[store.Range]int64, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	next := 0
+	for r := range ranges {
+		if r.Hosts { // a host may write all the time, which must fail no other writes
+			next = 1
+		}
+	}
 	c.batches.mu.Lock()
-	b := c.batches.next
+	b := c.batches.next[next]
 	if b == nil || len(b.writes) >= mostInBatch>>c.batches.halved || !b.accepts(compare, then) {
 		b = &batch{ranges: map[store.Range]int64{}, keys: map[string]bool{}, done: make(chan struct{})}
-		c.batches.next = b
+		c.batches.next[next] = b
 		go c.run(context.WithoutCancel(ctx), b)
 	}
 	n := len(b.writes)
@@ -107,8 +113,10 @@ func (c *conn) run(ctx context.Context, b *batch) {
 	c.batches.running <- struct{}{}
 	defer func() { <-c.batches.running }()
 	c.batches.mu.Lock()
-	if c.batches.next == b {
-		c.batches.next = nil
+	for i, next := range c.batches.next {
+		if next == b {
+			c.batches.next[i] = nil
+		}
 	}
 	c.batches.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, controlplane.ErrNoAnswer)

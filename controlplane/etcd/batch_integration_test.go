@@ -204,9 +204,11 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var conflicts atomic.Int64
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // on a busy machine, all together take longer than one call
+	defer cancel()
 	for _, o := range stored {
 		writing.Go(func() {
-			err := release(t.Context(), o, func() {})
+			err := release(ctx, o, func() {})
 			if errors.Is(err, controlplane.ErrConflict) {
 				conflicts.Add(1)
 			}
@@ -226,4 +228,43 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 			t.Errorf("%s = %s, %v, want one write after its creation, without the finalizer", key, text, err)
 		}
 	}
+}
+
+// TestAHostThatWritesFailsNoWriteOfOthers makes many writes at a time. Half of them require that a host has written
+// nothing, which it has.
+func TestAHostThatWritesFailsNoWriteOfOthers(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{})
+	f := fleetAt(t, c, "/hostler")
+	const nodes = 40
+	for i := range nodes {
+		value, err := store.Nodes.Encode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Put(t.Context(), fmt.Sprint("/hostler/nodes/n", i), string(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node, err := f.Get(t.Context(), store.Nodes, fmt.Sprint("n", nodes-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := strings.Split(node.GetResourceVersion(), "-")[2]
+	if err := c.Put(t.Context(), "/hostler/objects/pods/mallory/shop/p", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	var writing sync.WaitGroup
+	for i := range nodes {
+		writing.Go(func() {
+			at, want := store.Position{Kind: store.Objects, Version: before, ByPeople: true}, error(nil)
+			if i%2 == 0 {
+				at.Host, want = "mallory", controlplane.ErrConflict
+			}
+			if err := f.Delete(t.Context(), store.Nodes, fmt.Sprint("n", i), store.Preconditions{Unchanged: []store.Position{at}}, ""); !errors.Is(err, want) {
+				t.Errorf("Delete(n%d) = %v, want %v", i, err, want)
+			}
+		})
+	}
+	writing.Wait()
 }

@@ -233,11 +233,11 @@ func (f *Fleet) write(ctx context.Context, c *conn, path string, kv *mvccpb.KeyV
 			return 0, err
 		}
 		for _, r := range p.Ranges() {
-			r = store.Range{Begin: f.o.Prefix + "/" + r.Begin, End: f.o.Prefix + "/" + r.End}
-			if p.ByPeople {
-				ranges[r] = revision
-			} else { // hosts write there all the time, which must not fail the writes of others
+			r.Begin, r.End = f.o.Prefix+"/"+r.Begin, f.o.Prefix+"/"+r.End
+			if r.Hosts && p.ByPeople { // the folder of one host is small
 				others = append(others, unchangedSince(r, revision))
+			} else {
+				ranges[r] = revision
 			}
 		}
 	}

@@ -47,11 +47,16 @@ func (c *Client) put(ctx context.Context, node *corev1.Node, instead Version) (*
 		return nil, err
 	}
 	key := Key{Kind: Node, Node: node.Name}
+	stored, err := decode[corev1.Node](key, value, None)
+	if err != nil { // no agent and no server could read it
+		return nil, fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+	}
 	version, err := c.store.Put(ctx, key, Put{Value: value, Instead: instead})
 	if err != nil {
 		return nil, err
 	}
-	return decode[corev1.Node](key, value, version)
+	stored.SetResourceVersion(string(version))
+	return stored, nil
 }
 
 // refused returns the stored Node that a write was refused for; ErrNotFound if there is none. It

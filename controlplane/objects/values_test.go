@@ -168,3 +168,17 @@ func TestManySmallValuesAreNotDecoded(t *testing.T) {
 		t.Errorf("Fleet() = %v after %q, want a, b, c and d, and that it is incomplete", err, seen)
 	}
 }
+
+// TestANodeThatNobodyCouldReadIsNotStored has a Node with more taints than are read.
+func TestANodeThatNobodyCouldReadIsNotStored(t *testing.T) {
+	store := objectstest.New()
+	a := newAgent(t, store, here)
+	node := newNode("n", here)
+	node.Spec.Taints = slices.Repeat([]corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, controlplane.MostEntries+1)
+	if _, err := a.Register(t.Context(), node, controlplane.RegisterOptions{}); !errors.Is(err, controlplane.ErrInvalid) {
+		t.Errorf("Register() = %v, want ErrInvalid", err)
+	}
+	if _, err := a.Node(t.Context(), "n"); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("Node() = %v, want that it is not stored", err)
+	}
+}

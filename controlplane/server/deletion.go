@@ -159,7 +159,7 @@ func (s *Server) delete(ctx context.Context, key garbagecollector.Key, pre store
 		pre.Version = ""
 	}
 	for range deletionTries {
-		if err = s.o.Store.Delete(ctx, kind, key.Name, pre, policy); !errors.Is(err, controlplane.ErrConflict) || pre.Version != "" || pre.Unreadable {
+		if err = s.o.Store.Delete(ctx, kind, key.Name, pre, policy); !errors.Is(err, controlplane.ErrConflict) || !kind.ByHost(key.Name) || ctx.Err() != nil {
 			break
 		}
 	}

@@ -259,7 +259,7 @@ type rawObject struct {
 // UnmarshalJSON implements json.Unmarshaler.
 func (w *rawObject) UnmarshalJSON(value []byte) error {
 	w.value = slices.Clone(value)
-	return json.Unmarshal(value, &w.PartialObjectMetadata)
+	return controlplane.Decode(value, &w.PartialObjectMetadata)
 }
 
 // DeepCopyObject implements runtime.Object.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -532,10 +533,19 @@ func TestAHostThatChangesItsNodeAllTheTimeIsDeleted(t *testing.T) {
 	if code, text := r.ask("POST", "/v1/fleet/delete", string(body)); code != http.StatusOK {
 		t.Errorf("deletion = %d %s, want 200", code, text)
 	}
+	s.PutRaw(store.Nodes, "mallory", []byte("{"))
+	s.conflicts.Store(20)
+	if code, text := r.ask("POST", "/v1/fleet/delete", `{"object":"nodes/mallory","cascade":"background","unreadable":true}`); code != http.StatusOK {
+		t.Errorf("deletion of a Node that cannot be read = %d %s, want 200", code, text)
+	}
 }
 
 // TestOthersAreAnsweredOneAtATime has three callers, of whom one is root. The answer to the first one takes long.
 func TestOthersAreAnsweredOneAtATime(t *testing.T) {
+	synctest.Test(t, othersAreAnsweredOneAtATime)
+}
+
+func othersAreAnsweredOneAtATime(t *testing.T) {
 	began, goOn, ended := make(chan uint32, 3), make(chan struct{}), make(chan struct{}, 3)
 	handler := server.NewReader(memory.New(memory.Options{})).InTurn(func(r *http.Request) (any, error) {
 		uid := listen.Peer(r.Context()).Uid
@@ -560,6 +570,7 @@ func TestOthersAreAnsweredOneAtATime(t *testing.T) {
 		t.Errorf("%d is answered, want root", uid)
 	}
 	<-ended
+	synctest.Wait() // 65534 waits for its turn
 	select {
 	case uid := <-began:
 		t.Errorf("%d is answered, too", uid)

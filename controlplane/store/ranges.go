@@ -7,13 +7,18 @@ import (
 )
 
 // Range is the paths on etcd, below the prefix of the fleet, from Begin to before End.
-type Range struct{ Begin, End string }
+type Range struct {
+	Begin, End string
+	Hosts      bool // hosts may write there
+}
 
 // Has reports whether a path is in the range.
 func (r Range) Has(path string) bool { return r.Begin <= path && path < r.End }
 
 // below returns the range of a folder, which ends with a slash.
-func below(folder string) Range { return Range{folder, strings.TrimSuffix(folder, "/") + "0"} }
+func below(folder string) Range {
+	return Range{Begin: folder, End: strings.TrimSuffix(folder, "/") + "0"}
+}
 
 // hostFolders have a folder for each host, which only that host may write. Only hosts write Nodes and Leases, too.
 var hostFolders = []string{Events.Folder(), Pods(true).Folder()}
@@ -46,11 +51,12 @@ func (k Kind) ByHost(name string) bool {
 
 // Ranges returns where the objects that a Position is about are stored on etcd.
 func (p Position) Ranges() []Range {
-	all := below(p.Kind.Folder())
-	switch {
-	case !p.ByPeople:
+	all, ofHosts := below(p.Kind.Folder()), p.Kind.Name == Nodes.Name || p.Kind.Name == Leases.Name
+	if !p.ByPeople {
+		all.Hosts = ofHosts || slices.ContainsFunc(hostFolders, func(folder string) bool { return all.Has(folder) || below(folder).Has(all.Begin) })
 		return []Range{all}
-	case p.Kind.Name == Nodes.Name, p.Kind.Name == Leases.Name:
+	}
+	if ofHosts {
 		return nil
 	}
 	var list []Range
@@ -59,9 +65,11 @@ func (p Position) Ranges() []Range {
 		if !all.Has(hosts.Begin) {
 			continue
 		}
-		list = append(list, Range{all.Begin, hosts.Begin})
+		list = append(list, Range{Begin: all.Begin, End: hosts.Begin})
 		if p.Host != "" {
-			list = append(list, below(folder+p.Host+"/"))
+			own := below(folder + p.Host + "/")
+			own.Hosts = true
+			list = append(list, own)
 		}
 		all.Begin = hosts.End
 	}

@@ -13,16 +13,16 @@ func TestRangesOfAPosition(t *testing.T) {
 		kind              store.Kind
 		all, people, host []store.Range
 	}{
-		"Nodes":         {store.Nodes, []store.Range{{"nodes/", "nodes0"}}, nil, nil},
-		"Leases":        {store.Leases, []store.Range{{"leases/", "leases0"}}, nil, nil},
-		"Events":        {store.Events, []store.Range{{"events/", "events0"}}, []store.Range{}, []store.Range{{"events/h/", "events/h0"}}},
-		"pods":          {store.Below("pods"), []store.Range{{"objects/pods/", "objects/pods0"}}, []store.Range{}, []store.Range{{"objects/pods/h/", "objects/pods/h0"}}},
-		"other objects": {store.Below("tickets"), []store.Range{{"objects/tickets/", "objects/tickets0"}}, []store.Range{{"objects/tickets/", "objects/tickets0"}}, []store.Range{{"objects/tickets/", "objects/tickets0"}}},
+		"Nodes":         {store.Nodes, []store.Range{{Begin: "nodes/", End: "nodes0", Hosts: true}}, nil, nil},
+		"Leases":        {store.Leases, []store.Range{{Begin: "leases/", End: "leases0", Hosts: true}}, nil, nil},
+		"Events":        {store.Events, []store.Range{{Begin: "events/", End: "events0", Hosts: true}}, []store.Range{}, []store.Range{{Begin: "events/h/", End: "events/h0", Hosts: true}}},
+		"pods":          {store.Below("pods"), []store.Range{{Begin: "objects/pods/", End: "objects/pods0", Hosts: true}}, []store.Range{}, []store.Range{{Begin: "objects/pods/h/", End: "objects/pods/h0", Hosts: true}}},
+		"other objects": {store.Below("tickets"), []store.Range{{Begin: "objects/tickets/", End: "objects/tickets0"}}, []store.Range{{Begin: "objects/tickets/", End: "objects/tickets0"}}, []store.Range{{Begin: "objects/tickets/", End: "objects/tickets0"}}},
 		"objects": {
 			store.Objects,
-			[]store.Range{{"objects/", "objects0"}},
-			[]store.Range{{"objects/", "objects/pods/"}, {"objects/pods0", "objects0"}},
-			[]store.Range{{"objects/", "objects/pods/"}, {"objects/pods/h/", "objects/pods/h0"}, {"objects/pods0", "objects0"}},
+			[]store.Range{{Begin: "objects/", End: "objects0", Hosts: true}},
+			[]store.Range{{Begin: "objects/", End: "objects/pods/"}, {Begin: "objects/pods0", End: "objects0"}},
+			[]store.Range{{Begin: "objects/", End: "objects/pods/"}, {Begin: "objects/pods/h/", End: "objects/pods/h0", Hosts: true}, {Begin: "objects/pods0", End: "objects0"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

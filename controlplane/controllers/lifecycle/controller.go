@@ -250,8 +250,9 @@ func (c *Controller) write(ctx context.Context, term store.Term, change Change) 
 	if change.Dead {
 		pre.Others = []store.Reference{proofOf(change.Node, change.Lease)}
 	}
+	began := time.Now() // the rate of a zone counts from then
 	_, err := c.store.Update(ctx, store.Nodes, change.Node, pre, store.Editing(func(node *corev1.Node) error {
-		change.Apply(node, time.Now())
+		change.Apply(node, began)
 		return nil
 	}))
 	if change.Dead && errors.Is(err, controlplane.ErrConflict) {

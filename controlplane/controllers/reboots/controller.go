@@ -166,6 +166,14 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 		}
 		f.Hosts[h.Name] = h
 	}
+	f.Unread = map[string]bool{}
+	for _, k := range f.Groups {
+		for _, o := range k.Holders {
+			if _, read := f.Hosts[o.Node]; !read && c.nodes.Has(o.Node) {
+				f.Unread[o.Node] = true
+			}
+		}
+	}
 	if c.evicter != nil {
 		f.Pods = c.podsOn
 	}

@@ -208,17 +208,18 @@ func TestAHolderWhoseNodeCannotBeReadDelaysNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := slots.Holder{Client: slots.Client{ID: "mallory", Type: slots.Agent, Request: "r1"}, Number: 1, Node: "mallory", UID: "u"}
-		if _, err := slots.NewGroups(r.store, "").Change(r.Context(), "default", store.Term{}, func(s *slots.State) error {
-			s.Holders, s.Requests = []slots.Holder{held}, 1
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		s := r.serveGroups("server-1", r.store, reboots.Policies{"default": {Group: "default", Slots: 2, MaxUnavailable: part}})
+		r.node("mallory", "a", corev1.ConditionTrue, at("r1", controlplane.RebootWaiting))
+		time.Sleep(10 * time.Second)
+		edit(r.store, "mallory", at("r1", controlplane.RebootRebooting))
+		time.Sleep(10 * time.Second)
+		r.want("with a Node that can be read", "mallory")
 		r.store.PutRaw(store.Nodes, "mallory", []byte("{"))
 		r.node("n1", "a", corev1.ConditionTrue, at("r1", controlplane.RebootWaiting))
-		r.serveGroups("server-1", r.store, reboots.Policies{"default": {Group: "default", Slots: 2, MaxUnavailable: part}})
-		time.Sleep(10 * time.Second)
+		time.Sleep(5 * time.Minute)
 		r.want("with a Node that cannot be read", "mallory", "n1")
+		if report := s.Report(); !report.OldestDue.IsZero() {
+			r.Errorf("a change is due since %v, which cannot be made", report.OldestDue)
+		}
 	})
 }
