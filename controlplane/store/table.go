@@ -24,9 +24,10 @@ type listed[T any] struct {
 }
 
 // NewTable returns an empty table for objects of a kind. take returns the entry of an object that is new or has changed,
-// and whether the change matters. before is the zero value for a new object. listing is true for an
-// object of a list: it may have changed at any time before. An unreadable object has the zero value: what it was before is
-// no fact any more. changed is called after a change that matters, a new object and a deletion.
+// and whether the change matters. before is the zero value for a new object. listing is true for an object of a list: it
+// may have changed at any time before. An unreadable object has the zero value, since what it was before is no fact any
+// more; or, if T has such a method, what Unread(name string) T of its entry returns. changed is called after a change
+// that matters, a new object and a deletion.
 func NewTable[T any](kind Kind, take func(before T, object Object, listing bool) (now T, news bool), changed func()) *Table[T] {
 	return &Table[T]{record: record{kind: kind.Name, listing: true}, take: take, changed: changed, entries: map[string]listed[T]{}}
 }
@@ -89,7 +90,11 @@ func (t *Table[T]) Unreadable(name string, _ error) {
 	t.record.count()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entries[name] = listed[T]{list: t.lists}
+	now := listed[T]{list: t.lists}
+	if keeps, is := any(t.entries[name].entry).(interface{ Unread(name string) T }); is {
+		now.entry = keeps.Unread(name)
+	}
+	t.entries[name] = now
 	t.changed()
 }
 

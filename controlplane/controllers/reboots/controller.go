@@ -158,21 +158,10 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	f.Restored = !fresh.Restored.IsZero() && now.Sub(fresh.Restored) < restoredTime
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
-		if h.Name == "" { // the Node cannot be read
-			continue
-		}
 		if c.Alive != nil {
 			c.see(&h, f.Restored, fresh.Restored, now)
 		}
 		f.Hosts[h.Name] = h
-	}
-	f.Unread = map[string]bool{}
-	for _, k := range f.Groups {
-		for _, o := range k.Holders {
-			if _, read := f.Hosts[o.Node]; !read && c.nodes.Has(o.Node) {
-				f.Unread[o.Node] = true
-			}
-		}
 	}
 	if c.evicter != nil {
 		f.Pods = c.podsOn

@@ -33,7 +33,6 @@ type Facts struct {
 	// gets a slot if it was due before Confirmed, or if Due is nil.
 	Confirmed time.Time
 	Due       map[string]Due
-	Unread    map[string]bool           // Nodes of holders that exist and cannot be read
 	Object    func(group string) string // returns KIND/NAME of a group's object
 }
 
@@ -187,7 +186,7 @@ func (f Facts) change(k slots.Known, p slots.Policy, nodes slots.Nodes, held map
 	for _, o := range k.Holders {
 		host, there := f.Hosts[o.Node]
 		switch {
-		case o.Node == "", f.Unread[o.Node]: // its host may have made it so, and may be down: it keeps the slot
+		case o.Node == "", there && host.UID == "": // a Node that was never read: its host may be down, and keeps the slot
 		case !there || host.UID != o.UID:
 			c.Deleted = append(c.Deleted, o)
 		case o.Type == slots.Agent:

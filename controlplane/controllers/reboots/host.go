@@ -33,6 +33,14 @@ type Host struct {
 	texts texts
 }
 
+// Unread returns what stays known of a host whose Node cannot be read any more, for store.Table. It counts as not ready
+// in its group, and requests nothing. Without a UID, the Node was never read.
+func (h Host) Unread(name string) Host {
+	node := h.Node
+	node.Name, node.Ready = name, false
+	return Host{Node: node, BootSince: h.BootSince}
+}
+
 // Bounds of what a host writes on its Node, in bytes. A host on etcd may write anything there.
 const (
 	mostAnnotation = 16 << 10

@@ -223,3 +223,26 @@ func TestAHolderWhoseNodeCannotBeReadDelaysNobody(t *testing.T) {
 		}
 	})
 }
+
+// TestAHostWhoseNodeCannotBeReadCountsAsNotReady has a group in which no host may be down, and a Node that was ready.
+func TestAHostWhoseNodeCannotBeReadCountsAsNotReady(t *testing.T) {
+	inBubble(t, func(r rig) {
+		part, err := slots.ParsePart("0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.serveGroups("server-1", r.store, reboots.Policies{"default": {Group: "default", Slots: 2, MaxUnavailable: part}})
+		r.node("mallory", "a", corev1.ConditionTrue)
+		value, err := store.Nodes.Encode(func() store.Object { n, _ := read(t, r.store, "mallory"); return n }())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.store.PutRaw(store.Nodes, "mallory", []byte("{"))
+		r.node("n1", "a", corev1.ConditionTrue, at("r1", controlplane.RebootWaiting))
+		time.Sleep(time.Minute)
+		r.want("while a Node cannot be read")
+		r.store.PutRaw(store.Nodes, "mallory", value)
+		time.Sleep(time.Minute)
+		r.want("when it can be read again", "n1")
+	})
+}
