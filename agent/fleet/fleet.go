@@ -24,15 +24,13 @@ const memberTime = 10 * time.Second
 // Reader reads the fleet from a control plane. It is safe for concurrent use.
 type Reader struct {
 	client controlplane.Client
-	node   string // of this host
-	// turns limit the load on the control plane: one list of root or the agent's user (true), and one of others at a
-	// time.
-	turns map[bool]chan struct{}
+	node   string       // of this host
+	turns  listen.Turns // for lists: they limit the load on the control plane
 }
 
 // New returns a reader for the host with this Node name.
 func New(client controlplane.Client, node string) *Reader {
-	return &Reader{client: client, node: node, turns: map[bool]chan struct{}{true: make(chan struct{}, 1), false: make(chan struct{}, 1)}}
+	return &Reader{client: client, node: node, turns: listen.NewTurns()}
 }
 
 // Fleet calls each for every host, ordered by Node name, and returns the fleet. It waits until no
@@ -83,13 +81,11 @@ func (r *Reader) walk(ctx context.Context, each func(Member) error) error {
 	if !able {
 		return errNoList
 	}
-	turn := r.turns[listen.IsOwn(ctx)]
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait for another list: %w", context.Cause(ctx))
+	release, err := r.turns.Take(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
 	return lister.Fleet(ctx, func(node *corev1.Node, lease *coordinationv1.Lease) error {
 		return each(member(node, lease))
 	})

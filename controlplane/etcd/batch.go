@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// mostInBatch is the maximum number of writes in a batch. etcd adds the comparisons of the batch to those of its
-	// largest write. Sixteen deletions of Nodes have 34, so only a write that compares more than 45 other objects
-	// exceeds the default of --max-txn-ops, 128: it is tried again in a smaller batch.
+	// mostInBatch is the maximum number of writes in a batch. With the comparisons of each, the batch
+	// stays below the default of etcd's --max-txn-ops, 128.
 	mostInBatch = 16
 	// mostBatchBytes is the maximum size of the values in a batch with several writes. etcd accepts
 	// requests of 1.5 MiB.

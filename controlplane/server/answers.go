@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
@@ -24,23 +26,23 @@ type route func(r *http.Request) (any, error)
 
 // routes returns the handler of the API.
 func (s *Server) routes() http.Handler {
-	o, computing := newReader(s.o.Store), newReader(s.o.Store)
+	o, computing := newReader(s.o.Store), listen.NewTurns()
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]route{
 		"POST /v1/reload": onlyOwn(s.requestReload), // the path of the agent's API, for hostler reload
 
-		"GET /v1/fleet/status": computing.inTurn(func(*http.Request) (any, error) {
+		"GET /v1/fleet/status": inTurn(computing, func(*http.Request) (any, error) {
 			status := s.status(time.Now())
 			status.Configuration = s.compare()
 			return status, nil
 		}),
-		"GET /v1/fleet/plan":         computing.inTurn(func(*http.Request) (any, error) { return s.plan(), nil }),
-		"GET /v1/fleet/gc/plan":      computing.inTurn(func(*http.Request) (any, error) { return s.garbagePlan(), nil }),
+		"GET /v1/fleet/plan":         inTurn(computing, func(*http.Request) (any, error) { return s.plan(), nil }),
+		"GET /v1/fleet/gc/plan":      inTurn(computing, func(*http.Request) (any, error) { return s.garbagePlan(), nil }),
 		"GET /v1/fleet/objects":      o.get,
 		"POST /v1/fleet/delete/plan": s.planDeletion(o), // only plans
 		"POST /v1/fleet/delete":      onlyOwn(s.requestDeletion(o)),
 
-		"GET /v1/fleet/slots":          computing.inTurn(s.slots),
+		"GET /v1/fleet/slots":          inTurn(computing, s.slots),
 		"POST /v1/fleet/slots/release": onlyOwn(s.releaseSlot),
 	} {
 		mux.Handle(pattern, answer)
@@ -48,6 +50,20 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /healthz", s.health)
 	mux.Handle("GET /metrics", s.metrics())
 	return mux
+}
+
+// inTurn makes a route wait for the caller's turn: many callers must not keep the controllers from their work.
+func inTurn(turns listen.Turns, next route) route {
+	return func(r *http.Request) (any, error) {
+		ctx, cancel := context.WithTimeoutCause(r.Context(), listTime, controlplane.ErrNoAnswer)
+		defer cancel()
+		release, err := turns.Take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		return next(r)
+	}
 }
 
 // onlyOwn answers only root and the user of the server.

@@ -83,7 +83,7 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 
 // tree returns what a deletion does, in the caller's turn: meanwhile the collector takes in no changes.
 func (s *Server) tree(ctx context.Context, o *reader, key garbagecollector.Key, policy metav1.DeletionPropagation) (garbagecollector.Tree, error) {
-	release, err := o.take(ctx)
+	release, err := o.turns.Take(ctx)
 	if err != nil {
 		return garbagecollector.Tree{}, err
 	}
@@ -154,12 +154,12 @@ const deletionTries = 100
 
 // delete requests a deletion. What a host writes is deleted in any version: else a host could prevent that.
 func (s *Server) delete(ctx context.Context, key garbagecollector.Key, pre store.Preconditions, policy metav1.DeletionPropagation) (err error) {
-	kind := kindOf(key.Kind)
+	kind, tries := kindOf(key.Kind), 1
 	if kind.ByHost(key.Name) {
-		pre.Version = ""
+		pre.Version, tries = "", deletionTries
 	}
-	for range deletionTries {
-		if err = s.o.Store.Delete(ctx, kind, key.Name, pre, policy); !errors.Is(err, controlplane.ErrConflict) || !kind.ByHost(key.Name) || ctx.Err() != nil {
+	for range tries {
+		if err = s.o.Store.Delete(ctx, kind, key.Name, pre, policy); !errors.Is(err, controlplane.ErrConflict) || ctx.Err() != nil {
 			break
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/systemd/notify"
 )
 
@@ -45,4 +46,6 @@ func (o *reader) List(ctx context.Context, kind string) error {
 var NewReader = newReader
 
 // InTurn returns a handler that answers in turn.
-func (o *reader) InTurn(next func(*http.Request) (any, error)) http.Handler { return o.inTurn(next) }
+func InTurn(next func(*http.Request) (any, error)) http.Handler {
+	return inTurn(listen.NewTurns(), next)
+}

@@ -30,13 +30,10 @@ const listTime = 25 * time.Second
 // reader reads the objects of a fleet on etcd for the command line.
 type reader struct {
 	store store.Store
-	// turns are for what reads or computes much: one of root or the server's user (true), and one of others at a time.
-	turns map[bool]chan struct{}
+	turns listen.Turns // for what reads many objects
 }
 
-func newReader(s store.Store) *reader {
-	return &reader{store: s, turns: map[bool]chan struct{}{true: make(chan struct{}, 1), false: make(chan struct{}, 1)}}
-}
+func newReader(s store.Store) *reader { return &reader{store: s, turns: listen.NewTurns()} }
 
 // get answers KIND with a list, and KIND/NAME with the whole object.
 func (o *reader) get(r *http.Request) (any, error) {
@@ -104,36 +101,11 @@ func (o *reader) list(ctx context.Context, name string) (answer.ObjectList, erro
 	return list, nil
 }
 
-// take waits for the caller's turn, and returns the function that ends it.
-func (o *reader) take(ctx context.Context) (release func(), err error) {
-	turn := o.turns[listen.IsOwn(ctx)]
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the answer to others: %w", context.Cause(ctx))
-	}
-}
-
-// inTurn returns a route that waits for the caller's turn: many callers must not keep the controllers from their work.
-func (o *reader) inTurn(next route) route {
-	return func(r *http.Request) (any, error) {
-		ctx, cancel := context.WithTimeoutCause(r.Context(), listTime, controlplane.ErrNoAnswer)
-		defer cancel()
-		release, err := o.take(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
-		return next(r)
-	}
-}
-
 // follow reads a list of objects with Store.Follow.
 func (o *reader) follow(ctx context.Context, kind store.Kind) ([]answer.Object, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTime, controlplane.ErrNoAnswer)
 	defer cancel()
-	release, err := o.take(ctx)
+	release, err := o.turns.Take(ctx)
 	if err != nil {
 		return nil, err
 	}

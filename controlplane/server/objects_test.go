@@ -547,7 +547,7 @@ func TestOthersAreAnsweredOneAtATime(t *testing.T) {
 
 func othersAreAnsweredOneAtATime(t *testing.T) {
 	began, goOn, ended := make(chan uint32, 3), make(chan struct{}), make(chan struct{}, 3)
-	handler := server.NewReader(memory.New(memory.Options{})).InTurn(func(r *http.Request) (any, error) {
+	handler := server.InTurn(func(r *http.Request) (any, error) {
 		uid := listen.Peer(r.Context()).Uid
 		began <- uid
 		if uid != 0 {

@@ -434,7 +434,8 @@ func (g *graph) wasOrphaned(ref Owner, namespace string) bool {
 
 // dependentKinds are the kinds in which an owner can have dependents that were not seen yet. Where it
 // takes a request to check a kind, these are the kinds that have dependents of such owners. An object
-// without a namespace has no owner in one, so that 10,000 Nodes cost nothing then; on etcd they never belong to it. The caller holds mu.
+// without a namespace has no owner in one, so that 10,000 Nodes cost nothing then. On etcd, no Node belongs to an object.
+// The caller holds mu.
 func (g *graph) dependentKinds(owner Key, positions map[string]store.Position) []store.Position {
 	var kinds []store.Position
 	o := g.objects[owner]
