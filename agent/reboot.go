@@ -251,7 +251,10 @@ func (h rebootHost) Held() []reboot.Finding {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refusalTime)
 	defer cancel()
-	if err := h.a.shutdown.guard.Refusal(ctx); err != nil {
+	switch err := h.a.shutdown.guard.Refusal(ctx); {
+	case err != nil && ctx.Err() != nil:
+		v.Unasked = err.Error()
+	case err != nil:
 		v.Refusal = err.Error()
 	}
 	return v.Held()

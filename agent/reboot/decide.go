@@ -140,7 +140,9 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 	if f.OtherLock != "" {
 		return Decision{Step: controlplane.RebootWanted, Message: f.OtherLock}
 	}
-	if pending := without(f.Undecided, func(u Finding) bool { return !u.Pending }); len(pending) > 0 && !r.Now {
+	// What is not known yet costs nobody its place in the queue, or its slot.
+	decided := func(f Finding) bool { return !f.Pending }
+	if pending := without(f.Undecided, decided); len(pending) > 0 && !r.Now {
 		return Decision{Step: r.Step, Message: unknowns(pending)}
 	}
 	if r.By == "" && len(f.Wanted) == 0 && len(f.Undecided) == 0 {
@@ -148,6 +150,9 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 	}
 	if d := held(r, f, p); d.Message != "" {
 		return d
+	}
+	if pending := without(f.Held, decided); len(pending) > 0 && !r.Now {
+		return Decision{Step: r.Step, Message: Names(pending)}
 	}
 	switch {
 	case r.Step == controlplane.RebootWanted && !r.Now:
@@ -206,6 +211,7 @@ func held(r Request, f Facts, p Policy) Decision {
 	if r.Attempt.RetryAt.After(f.Now) && r.Attempt.RetryAt.Sub(f.Now) <= longestPause {
 		return wait(r.Attempt.RetryAt, "%s; the next attempt is at %s", r.Attempt.Failure, clock(r.Attempt.RetryAt))
 	}
+	known := without(f.Held, func(f Finding) bool { return f.Pending })
 	switch {
 	case r.Now:
 		return Decision{}
@@ -215,8 +221,8 @@ func held(r Request, f Facts, p Policy) Decision {
 		return wait(time.Time{}, "%s", unknowns(f.Undecided))
 	case f.Gone != "":
 		return wait(time.Time{}, "%s", f.Gone)
-	case len(f.Held) > 0:
-		return wait(time.Time{}, "%s", Names(f.Held))
+	case len(known) > 0:
+		return wait(time.Time{}, "%s", Names(known))
 	case f.OtherGroup != "":
 		return wait(time.Time{}, "%s", f.OtherGroup)
 	}

@@ -202,8 +202,17 @@ func TestDecide(t *testing.T) {
 		"also when it has a slot": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Held = []reboot.Finding{{Source: "state"}}
 		}, want: wanted, message: "state"},
+		"a verdict that is not known yet costs no slot": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Held = []reboot.Finding{{Source: "runtimes", Message: "not queried", Pending: true}}
+		}, want: granted, message: "not queried (runtimes)"},
+		"nor its place in the queue": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Held = []reboot.Finding{{Source: "runtimes", Message: "not queried", Pending: true}}
+		}, want: waiting, message: "not queried (runtimes)"},
+		"beside one that is known": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Held = []reboot.Finding{{Source: "runtimes", Pending: true}, {Source: "state", Message: "read-only"}}
+		}, want: wanted, message: "read-only (state)"},
 		"but not a person who is in a hurry": {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
-			r.Now, f.Held = true, []reboot.Finding{{Source: "state"}}
+			r.Now, f.Held = true, []reboot.Finding{{Source: "state"}, {Source: "runtimes", Pending: true}}
 		}, want: granted},
 		"another lock ends the queueing": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.OtherLock = "it has changed" }, want: wanted, message: "it has changed"},
 		"another lock ends the drain": {at: draining, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {

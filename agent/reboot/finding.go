@@ -16,7 +16,7 @@ type Finding struct {
 	Hint string `json:"hint,omitempty"`
 	// New reports that the file appeared after this boot.
 	New bool `json:"new,omitempty"`
-	// Pending reports that the check has not run since the agent started.
+	// Pending reports that the result is not known yet, for example because the agent has just started.
 	Pending bool `json:"pending,omitempty"`
 }
 

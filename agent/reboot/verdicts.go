@@ -13,6 +13,7 @@ type Verdicts struct {
 	NotReady    map[string]string // runtimes that are not ready or do not answer, with their messages
 	Twin        string            // another host that writes this Node, and so has the same slot; empty if there is none
 	Refusal     string            // why the drain would be refused; empty if not, or if there is none
+	Unasked     string            // why it is not known if the drain would be refused; empty if it is
 	KeepsPods   bool              // a kubelet runs the pods: the drain leaves some to the shutdown
 	Unprotected string            // why the shutdown would not wait for pods; empty if it would
 }
@@ -23,11 +24,14 @@ func (v Verdicts) Held() (held []Finding) {
 	add := func(source, message, fix string) {
 		held = append(held, Finding{Source: source, Message: message, Hint: fix})
 	}
+	pending := func(source, message string) {
+		held = append(held, Finding{Source: source, Message: message, Pending: true})
+	}
 	if v.Unstored != "" {
 		add("state", v.Unstored, "see check state of `hostler doctor`")
 	}
 	if v.Unqueried {
-		add("runtimes", "they have not been queried since the agent started", "")
+		pending("runtimes", "they have not been queried since the agent started")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.NotReady)) {
 		add("runtime "+name, cmp.Or(v.NotReady[name], "it is not ready"), "see check runtimes of `hostler doctor`")
@@ -37,6 +41,9 @@ func (v Verdicts) Held() (held []Finding) {
 	}
 	if v.Refusal != "" && !v.KeepsPods {
 		add("drain", v.Refusal, "")
+	}
+	if v.Unasked != "" && !v.KeepsPods {
+		pending("drain", v.Unasked)
 	}
 	if v.Unprotected != "" && v.KeepsPods {
 		add("protection", v.Unprotected, "see check protection of `hostler doctor`")
