@@ -56,12 +56,12 @@ func Programs() []Program {
 	return []Program{Etcd, Etcdctl, Etcdutl, APIServer, Kubectl, ControllerManager, Kubelet}
 }
 
-// bed returns the folder of the test bed whose build/go.mod has the program. etcd's tools and the
-// programs of test/upstream have their own module, so that their requirements do not cause a
+// bed returns the folder of the test bed whose build/go.mod has the program. etcd with its tools, and
+// the programs of test/upstream, have their own module, so that their requirements do not cause a
 // rebuild of Kubernetes.
 func (p Program) bed() string {
 	switch p {
-	case Etcdctl, Etcdutl:
+	case Etcd, Etcdctl, Etcdutl:
 		return "etcd"
 	case Scheduler, Kubemark, Suite:
 		return "upstream"
