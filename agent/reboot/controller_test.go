@@ -763,6 +763,41 @@ func TestAClockThatIsSetAtTheBootMakesNoLongReboot(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsSetBackDelaysNoReboot sets it back by some hours after a drain that failed, and while a slot of an
+// earlier configuration cannot be given back. Each wait is as long as without that.
+func TestAClockThatIsSetBackDelaysNoReboot(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.locked(func() {
+			m.clock = 3 * time.Hour
+			m.drains = func() (time.Duration, error) { return time.Second, errors.New("no") }
+		})
+		m.asked()
+		m.passes(time.Minute)
+		m.want(controlplane.RebootWanted, "the drain failed: no")
+		m.locked(func() { m.clock, m.drains = 0, func() (time.Duration, error) { return time.Second, nil } })
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+	inMachine(t, func(m *machine) {
+		m.stop()
+		m.change.ID, m.clock, m.turn = reboot.LockID{FleetLock: "https://old"}, 3*time.Hour, reboot.Turn{Message: "held by b"}
+		m.agent()
+		m.asked()
+		m.passes(time.Minute)
+		m.stop()
+		m.change = reboot.Change{ID: reboot.LockID{FleetLock: "https://new"}, Open: func(id reboot.LockID) (reboot.Lock, error) { return formerLock{id: id, m: m}, nil }}
+		m.refuses, m.turn = errors.New("no route to host"), reboot.Turn{Granted: true}
+		m.agent()
+		m.passes(time.Minute)
+		m.want(controlplane.RebootWanted, "is not given back yet")
+		m.locked(func() { m.clock = 0 })
+		m.passes(time.Hour + 10*time.Minute)
+		m.locked(func() { m.refuses = nil })
+		m.passes(time.Minute)
+		m.want(controlplane.RebootDone, "")
+	})
+}
+
 // TestAHostRequestsNoSlotOfAnotherGroup has a Node whose label a person forgot.
 func TestAHostRequestsNoSlotOfAnotherGroup(t *testing.T) {
 	inMachine(t, func(m *machine) {

@@ -207,8 +207,8 @@ func held(r Request, f Facts, p Policy) Decision {
 	wait := func(next time.Time, format string, args ...any) Decision {
 		return Decision{Step: controlplane.RebootWanted, Message: fmt.Sprintf(format, args...), Next: next}
 	}
-	// If a pause ends too late for any pause, the clock was set back since: ignore the pause.
-	if r.Attempt.RetryAt.After(f.Now) && r.Attempt.RetryAt.Sub(f.Now) <= longestPause {
+	// If more than the pause is left, the clock was set back since: ignore the pause.
+	if left := r.Attempt.RetryAt.Sub(f.Now); left > 0 && left <= pause(r.Attempt.Failed) {
 		return wait(r.Attempt.RetryAt, "%s; the next attempt is at %s", r.Attempt.Failure, clock(r.Attempt.RetryAt))
 	}
 	known := without(f.Held, func(f Finding) bool { return f.Pending })
@@ -359,7 +359,7 @@ func failed(r Request, f Facts, why string) Decision {
 
 // pause is the pause after this number of failed attempts.
 func pause(attempts int) time.Duration {
-	return min(firstPause<<min(attempts-1, 10), longestPause)
+	return min(firstPause<<min(max(attempts-1, 0), 10), longestPause)
 }
 
 // since is the duration of the current step so far; zero if the clock was set back.

@@ -73,8 +73,11 @@ func TestDecide(t *testing.T) {
 			r.Attempt.RetryAt, r.Attempt.Failure = noon.Add(time.Minute), "the drain failed"
 		}, want: wanted, message: "the drain failed; the next attempt is at"},
 		"a pause of a clock that was set back is not": {at: wanted, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) {
-			r.Attempt.RetryAt = noon.Add(9 * time.Hour)
+			r.Attempt.RetryAt, r.Attempt.Failed = noon.Add(3*time.Hour), 1
 		}, want: waiting},
+		"but the pause after many failures is long": {at: wanted, with: func(r *reboot.Request, _ *reboot.Facts, _ *reboot.Policy) {
+			r.Attempt.RetryAt, r.Attempt.Failed = noon.Add(3*time.Hour), 7
+		}, want: wanted},
 		"a host that waits for its slot says why": {at: waiting, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Turn = reboot.Turn{Lost: true, Message: "held by b"}
 		}, want: waiting, message: "held by b"},

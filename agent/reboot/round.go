@@ -186,6 +186,12 @@ func (c *Controller) find(wanted, undecided []Finding) (r *Request, isNew bool) 
 	defer c.mu.Unlock()
 	c.found.wanted, c.found.undecided = wanted, undecided
 	r = c.memory.Request
+	if now := c.o.Now(); r.active() && r.Boot == c.o.Boot && r.Since.After(now) { // the clock was set back
+		later := *r
+		later.Since = now
+		r, c.memory.Request = &later, &later
+		c.save()
+	}
 	wanted, _ = c.memory.unwaived(c.o.Boot, wanted)
 	if len(wanted) == 0 || r.active() || r != nil && !r.tidied() || c.o.Change.Disabled {
 		return r, false
