@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	goruntime "runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
@@ -160,6 +162,9 @@ func (p *process) park(ctx context.Context, r memory.Request, serve func() error
 	defer c.mu.Unlock()
 	if function := c.caller(callers); function != "" {
 		by += "/" + function
+	}
+	if of, is := pprof.Label(ctx, executor.LabelObject); is {
+		by += "/" + of
 	}
 	name := fmt.Sprintf("%s %s %s", by, r.Call, r.Object)
 	c.counts[name]++

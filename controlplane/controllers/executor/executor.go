@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,10 @@ import (
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
 )
+
+// LabelObject is the label of a goroutine that writes an object, and of its context, for package
+// runtime/pprof.
+const LabelObject = "object"
 
 const (
 	calls       = 16               // concurrent writes
@@ -287,6 +292,9 @@ func (r *run[A]) start() {
 		go func() {
 			ctx, cancel := context.WithTimeoutCause(lead.ctx, callTimeout, controlplane.ErrNoAnswer)
 			defer cancel()
+			// A profile of the goroutines shows which object each of them writes.
+			ctx = pprof.WithLabels(ctx, pprof.Labels(LabelObject, action.Object()))
+			pprof.SetGoroutineLabels(ctx)
 			r.done <- result[A]{action, r.job.Write(ctx, lead.term, action)}
 		}()
 	}

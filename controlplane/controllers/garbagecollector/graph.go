@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"unique"
 
@@ -233,11 +234,11 @@ func (g *graph) lookUp(key Key) {
 	g.unseen.Send()
 }
 
-// takeLookups returns the objects that are to be read.
+// takeLookups returns the objects that are to be read, sorted.
 func (g *graph) takeLookups() []Key {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	keys := slices.Collect(maps.Keys(g.lookups))
+	keys := slices.SortedFunc(maps.Keys(g.lookups), func(a, b Key) int { return strings.Compare(a.String(), b.String()) })
 	clear(g.lookups)
 	return keys
 }
