@@ -20,6 +20,13 @@ const (
 	MostHostBytes   = 2 << 20
 )
 
+// MostHostValues is the maximum number of values in an object that a host writes on etcd. A Node may list many images,
+// so MostNodeValues is more. An empty container has two bytes in JSON, and 408 bytes in memory.
+const (
+	MostHostValues = 1 << 12
+	MostNodeValues = 1 << 16
+)
+
 // MostEntries is the maximum number of owners, finalizers, taints, tolerations and conditions of an object on etcd, each.
 const MostEntries = 200
 

@@ -62,8 +62,8 @@ func (k Kind) decode(name string, value []byte, left *int) (Object, error) {
 		return nil, errors.New("it is not UTF-8")
 	case k.ByHost(name) && rewritten(value) > mostHostBytes:
 		return nil, fmt.Errorf("it has more than %d MiB", mostHostBytes>>20)
-	case values > controlplane.MostValues:
-		return nil, fmt.Errorf("it has more than %d values", controlplane.MostValues)
+	case values > k.mostValues(name):
+		return nil, fmt.Errorf("it has more than %d values", k.mostValues(name))
 	case values > *left:
 		return nil, fmt.Errorf("it and the objects before it have more than %d values", controlplane.MostValues)
 	}

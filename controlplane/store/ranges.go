@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"hostler.io/hostler/controlplane"
 )
 
 // Range is the paths on etcd, below the prefix of the fleet, from Begin to before End.
@@ -37,6 +39,17 @@ func HostFolder(path string) (folder, host string) {
 
 // mostHostBytes bounds an object that a host writes, as a server would write it again: etcd accepts requests of 1.5 MiB.
 const mostHostBytes = 1 << 20
+
+// mostValues is the maximum number of values in the object of that name.
+func (k Kind) mostValues(name string) int {
+	switch {
+	case k.Name == Nodes.Name:
+		return controlplane.MostNodeValues
+	case k.ByHost(name):
+		return controlplane.MostHostValues
+	}
+	return controlplane.MostValues
+}
 
 // rewritten returns how many bytes JSON text has at most when it is written again: these two characters are escaped.
 func rewritten(text []byte) int {

@@ -154,6 +154,11 @@ func TestLargeObjectsOfHostsAreNotRead(t *testing.T) {
 		"its metadata":      {store.Nodes.Metadata(), "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
 		"Lease":             {store.Leases, "n", `{"metadata":{"name":"n","annotations":{"a":%q}}}`, false},
 		"pod":               {store.Objects, "pods/h/s/n", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","namespace":"s","annotations":{"a":%q}}}`, false},
+		"many containers":   {store.Pods(true), "h/s/n", `{"metadata":{"name":"n","namespace":"s"},"spec":{"nodeName":"h","containers":[` + strings.Repeat("{},", 5000) + `{}]}}`, false},
+		"many in metadata":  {store.Objects, "pods/h/s/n", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","namespace":"s"},"spec":{"containers":[` + strings.Repeat("{},", 5000) + `{}]}}`, false},
+		"many images":       {store.Nodes, "n", `{"metadata":{"name":"n"},"status":{"images":[` + strings.Repeat("{},", 70000) + `{}]}}`, false},
+		"all images":        {store.Nodes, "n", `{"metadata":{"name":"n"},"status":{"images":[` + strings.Repeat(`{"names":["a","b"],"sizeBytes":1},`, 5000) + `{}]}}`, true},
+		"people's values":   {store.Objects, "things/n", `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"n"},"spec":{"a":[` + strings.Repeat("{},", 70000) + `{}]}}`, true},
 		"an object of ours": {store.Objects, "things/n", `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"n","annotations":{"a":%q}}}`, true},
 	} {
 		left := controlplane.MostValues

@@ -45,11 +45,8 @@ type Stored struct {
 // exists reports whether the object exists.
 func (s Stored) exists() bool { return s.Version != controlplane.PodVersion{} }
 
-// Limits of an object that others may have modified: it is kept in memory.
-const (
-	mostValues = 1 << 14
-	mostStored = 512 << 10 // bytes; twice the limit of our own objects
-)
+// mostStored bounds an object that others may have modified, in bytes: twice the limit of our own. It is kept in memory.
+const mostStored = 512 << 10
 
 // read decodes an object. If it fails, only Version is valid.
 func read(o controlplane.StoredPod) (Stored, error) {
@@ -60,8 +57,8 @@ func read(o controlplane.StoredPod) (Stored, error) {
 	if len(o.Value) > mostStored {
 		return s, fmt.Errorf("it has %d bytes, more than %d", len(o.Value), mostStored)
 	}
-	if values, _ := controlplane.CountValues(o.Value); values > mostValues {
-		return s, fmt.Errorf("it has more than %d values", mostValues)
+	if values, _ := controlplane.CountValues(o.Value); values > controlplane.MostHostValues {
+		return s, fmt.Errorf("it has more than %d values", controlplane.MostHostValues)
 	}
 	if err := controlplane.CheckQuantities(o.Value, new(corev1.Pod)); err != nil {
 		return s, err

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/runtime"
 )
 
@@ -82,6 +83,7 @@ func Desire(f Facts) Desired {
 			continue
 		}
 		text, err := json.Marshal(object)
+		values, _ := controlplane.CountValues(text)
 		reason := ""
 		switch {
 		case err != nil:
@@ -92,6 +94,8 @@ func Desire(f Facts) Desired {
 			reason = "the host has more than " + strconv.Itoa(MostPods) + " pods"
 		case len(text) > mostObject:
 			reason = "its object has more than " + strconv.Itoa(mostObject>>10) + " KiB"
+		case values > controlplane.MostHostValues/2:
+			reason = "its object has more than " + strconv.Itoa(controlplane.MostHostValues/2) + " values"
 		case size+len(text) > MostBytes:
 			reason = "the objects of the host have more than 1 MiB"
 		default:

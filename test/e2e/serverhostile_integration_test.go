@@ -89,7 +89,10 @@ func (f etcdFleet) floods(host string) {
 	owners := strings.Repeat(owner, (1<<20)/len(owner))
 	for i := range 300 {
 		value := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"x","name":"p%d","uid":"u%d","ownerReferences":[%s]}}`, i, i, strings.TrimSuffix(owners, ","))
-		if i%2 == 0 { // large, but with one owner
+		switch i % 3 {
+		case 0: // small, but large in memory
+			value = fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"x","name":"p%d","uid":"u%d"},"spec":{"nodeName":%q,"containers":[%s{}]}}`, i, i, host, strings.Repeat("{},", 250_000))
+		case 1: // large, but with one owner
 			value = fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"x","name":"p%d","uid":"u%d","annotations":{"a":%q}}}`, i, i, owners)
 		}
 		_, err := client.Put(f.t.Context(), fmt.Sprintf("/hostler/objects/pods/%s/x/p%d", host, i), value)
