@@ -75,7 +75,7 @@ func (a *Agent) rebootOptions(cfg config.Config) (reboot.Options, error) {
 	if _, is := lock.(reboot.Server); is {
 		group = cfg.Reboot.Group
 	}
-	node := controlplane.NodeReference(a.node())
+	node, file := controlplane.NodeReference(a.node()), a.kept.folder.File("reboot")
 	files := &reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) {
 		return reboot.Sentinels(a.config().Reboot.Sentinels, time.Now().Add(-uptime()))
 	}}
@@ -83,7 +83,7 @@ func (a *Agent) rebootOptions(cfg config.Config) (reboot.Options, error) {
 		Node: a.node(), Group: group, Boot: a.host.machine.BootID, Policy: func() reboot.Policy { return a.settings.Policies().Reboot }, Host: rebootHost{a, files}, Lock: lock,
 		Change: reboot.Change{ID: id, Open: a.rebootLock},
 		Client: a.plane.Client, Machine: identity(a.host.machine),
-		Store: a.kept.folder.File("reboot"), Flush: a.kept.flush, Now: time.Now,
+		Store: file, Flush: file.Flush, Now: time.Now,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
 		Log:      a.log,
 	}, nil

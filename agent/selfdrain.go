@@ -23,15 +23,15 @@ func (a *Agent) buildSelfDrain() {
 	s.drainer = maintenance.New(maintenance.Options{
 		Node: a.node(), ControlPlane: a.plane.Type(), Owners: a.owners, Reporter: a.reports.reporter, Recorder: a.plane.recorder,
 		Guard: s.guard, Member: a.plane.member, Drained: a.kept.drained, Journal: a.kept.journal,
-		OutOfReach: a.host.runtimes.OutOfReach, Flush: a.kept.flush, Log: a.log, RemovePods: a.removePods(),
+		OutOfReach: a.host.runtimes.OutOfReach, Flush: a.kept.notes.Flush, Log: a.log, RemovePods: a.removePods(),
 	})
-	node := controlplane.NodeReference(a.node())
+	node, file := controlplane.NodeReference(a.node()), a.kept.folder.File("self-drain")
 	s.selfDrainer = selfdrain.New(selfdrain.Options{
 		Policy:  a.selfDrainPolicy,
 		Jobs:    a.selfDrainJobs,
 		Drainer: s.drainer,
-		Store:   a.kept.folder.File("self-drain"),
-		Flush:   a.kept.flush,
+		Store:   file,
+		Flush:   file.Flush,
 		Boot:    a.host.boot,
 		Of:      a.plane.Type() + "/" + a.node(),
 		Read:    a.readTaints,

@@ -3,7 +3,6 @@ package controlplane
 import (
 	"errors"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/json"
 )
@@ -72,13 +71,4 @@ func CountValues(text []byte) (values, items int) {
 		}
 	}
 	return values, items
-}
-
-// JSONTime returns a time in UTC; 1970 if JSON cannot have its year. A host may write such a time, and one of them
-// would fail an answer about the whole fleet.
-func JSONTime(at time.Time) time.Time {
-	if at = at.UTC(); at.Year() < 0 || at.Year() > 9999 {
-		return time.Unix(0, 0).UTC()
-	}
-	return at
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -20,7 +22,8 @@ const (
 	mostNested = 10
 )
 
-// boundedDecoder refuses an answer that would take many times its own size in memory.
+// boundedDecoder refuses an answer that would take many times its own size in memory. It replaces
+// times that JSON cannot have: protobuf can have them.
 type boundedDecoder struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
@@ -37,7 +40,24 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	case values > controlplane.MostValues:
 		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)}
 	}
-	return d.Serializer.Decode(data, defaults, into)
+	decoded, kind, err := d.Serializer.Decode(data, defaults, into)
+	if err != nil {
+		return decoded, kind, err
+	}
+	if meta.IsListType(decoded) {
+		return decoded, kind, meta.EachListItem(decoded, func(item runtime.Object) error {
+			boundTimes(item)
+			return nil
+		})
+	}
+	boundTimes(decoded)
+	return decoded, kind, nil
+}
+
+func boundTimes(decoded runtime.Object) {
+	if o, ok := decoded.(metav1.Object); ok {
+		controlplane.BoundTimes(o)
+	}
 }
 
 // envelope begins an object in protobuf.

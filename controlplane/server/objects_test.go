@@ -499,10 +499,18 @@ func TestListsOfOthersDoNotDelayRoot(t *testing.T) {
 	}
 }
 
-// rewrites is a store in which a host changes its Node before each of the first deletions.
+// rewrites is a store in which a host changes its Node before each of the first changes and deletions.
 type rewrites struct {
 	*memory.Store
 	conflicts *atomic.Int32
+}
+
+// Update implements store.Store.
+func (s rewrites) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	if name == "mallory" && s.conflicts.Add(-1) >= 0 {
+		return nil, controlplane.ErrConflict
+	}
+	return s.Store.Update(ctx, kind, name, pre, edit)
 }
 
 // Delete implements store.Store.

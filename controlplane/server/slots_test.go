@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -249,6 +250,50 @@ func TestAReleaseSaysThatANodeIsStillCounted(t *testing.T) {
 	}
 	if code, text := r.ask("POST", "/v1/fleet/slots/release", fmt.Sprintf(body, "n2")); code != 200 || strings.Contains(text, "message") {
 		t.Errorf("release of a host that is Ready = %d %s, want no message", code, text)
+	}
+}
+
+// TestADeletedNodeFreesItsSlot has holders whose slot cannot be released: one changes its Node all the time, and one
+// has made it unreadable.
+func TestADeletedNodeFreesItsSlot(t *testing.T) {
+	for name, unreadable := range map[string]bool{"a Node that changes": false, "a Node that cannot be read": true} {
+		t.Run(name, func(t *testing.T) {
+			s := rewrites{memory.New(memory.Options{EndsLeases: true}), &atomic.Int32{}}
+			ready(s.Store, "mallory", "a", corev1.ConditionTrue)
+			node, err := s.Peek(store.Nodes, "mallory")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := slots.NewGroups(s, "").Change(t.Context(), "default", store.Term{}, func(state *slots.State) error {
+				state.Adopt(slots.Client{ID: "mallory", Type: slots.Agent, Request: "r1"}, slots.Nodes{"mallory": {Name: "mallory", UID: node.GetUID()}}, time.Now())
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			s.conflicts.Store(1 << 30)
+			if unreadable {
+				s.PutRaw(store.Nodes, "mallory", []byte("{"))
+				s.conflicts.Store(0)
+			}
+			r := startOn(t, s, s.Store)
+			r.eventually("it holds the slot", func(s answer.Status) bool { return len(group(s).Holders) == 1 })
+			r.eventually("the collector runs", collects)
+			code, text := r.ask("POST", "/v1/fleet/slots/release", `{"id":"mallory","group":"default","reason":"x"}`)
+			if code != http.StatusConflict || !strings.Contains(text, "`sudo hostler fleet delete nodes/mallory`") {
+				t.Errorf("release = %d %s, want 409 with the command that ends it", code, text)
+			}
+			if held := decoded[answer.Slots](r, "/v1/fleet/slots").Groups[0].Holders; len(held) != 1 {
+				t.Errorf("holders after the release = %v, want mallory", held)
+			}
+			s.conflicts.Store(20)
+			if code, text := r.ask("POST", "/v1/fleet/delete", fmt.Sprintf(`{"object":"nodes/mallory","cascade":"background","unreadable":%t}`, unreadable)); code != http.StatusOK {
+				t.Errorf("deletion = %d %s, want 200", code, text)
+			}
+			r.eventually("the slot is free", func(s answer.Status) bool {
+				g := group(s)
+				return len(g.Holders) == 0 && len(g.Releases) == 1 && g.Releases[0].How == "NodeDeleted"
+			})
+		})
 	}
 }
 

@@ -3,11 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
 )
@@ -25,8 +22,8 @@ func (k Kind) checkSizes(o Object) error {
 	if !controlplane.ValidUID(uid) || k.Name == Nodes.Name && len(uid) > mostNodeUID {
 		return errors.New("its UID is too long, or has characters that are not printable ASCII")
 	}
-	for _, at := range timesOf(o) {
-		if !at.Equal(controlplane.JSONTime(at)) {
+	for _, at := range controlplane.Times(o) {
+		if !at.Equal(controlplane.JSONTime(*at)) {
 			return errors.New("it has a time that JSON cannot have in UTC")
 		}
 	}
@@ -48,34 +45,4 @@ func (k Kind) checkSizes(o Object) error {
 		}
 	}
 	return nil
-}
-
-// timesOf returns the times of an object that are written again when it is edited, or shown.
-func timesOf(o Object) (times []time.Time) {
-	times = append(times, o.GetCreationTimestamp().Time)
-	if at := o.GetDeletionTimestamp(); at != nil {
-		times = append(times, at.Time)
-	}
-	switch o := o.(type) {
-	case *corev1.Node:
-		for _, c := range o.Status.Conditions {
-			times = append(times, c.LastHeartbeatTime.Time, c.LastTransitionTime.Time)
-		}
-		for _, t := range o.Spec.Taints {
-			if t.TimeAdded != nil {
-				times = append(times, t.TimeAdded.Time)
-			}
-		}
-	case *corev1.Pod:
-		for _, c := range o.Status.Conditions {
-			times = append(times, c.LastProbeTime.Time, c.LastTransitionTime.Time)
-		}
-	case *coordinationv1.Lease:
-		for _, at := range []*metav1.MicroTime{o.Spec.AcquireTime, o.Spec.RenewTime} {
-			if at != nil {
-				times = append(times, at.Time)
-			}
-		}
-	}
-	return times
 }

@@ -115,6 +115,9 @@ func (f *File) SaveLazily(snapshot func() any) { f.save(snapshot, lazyDelay) }
 // but SaveNow does not wait for the disk either.
 func (f *File) SaveNow(snapshot func() any) { f.save(snapshot, 0) }
 
+// Flush is Folder.Flush, but returns only an error about this file.
+func (f *File) Flush() error { return f.folder.write(true, f) }
+
 func (f *File) save(snapshot func() any, delay time.Duration) {
 	f.folder.mu.Lock()
 	defer f.folder.mu.Unlock()

@@ -146,7 +146,7 @@ func (f *Folder) Run(ctx context.Context) error {
 		case wait > 0:
 			timer.Reset(wait)
 		default:
-			_ = f.write(false) // the error is in Health and in the log
+			_ = f.write(false, nil) // the error is in Health and in the log
 			timer.Reset(0)
 		}
 	}
@@ -172,11 +172,11 @@ func (f *Folder) due() (next time.Time) {
 
 // Flush writes all pending changes, and returns after they are synced. After an error they stay
 // pending.
-func (f *Folder) Flush() error { return f.write(true) }
+func (f *Folder) Flush() error { return f.write(true, nil) }
 
 // write writes the files that are due, or all pending ones. After an error it tries all files, so
-// that Health covers all of them.
-func (f *Folder) write(all bool) error {
+// that Health covers all of them. It returns the error of one file, or any error if of is nil.
+func (f *Folder) write(all bool, of *File) error {
 	if f.path == "" {
 		return nil
 	}
@@ -215,12 +215,18 @@ func (f *Folder) write(all bool) error {
 		})
 	}
 	writes.Wait()
-	failure := unwritable
-	for _, err := range errs {
+	failure, own := unwritable, unwritable
+	for i, err := range errs {
 		failure = cmp.Or(failure, err)
+		if files[i] == of {
+			own = err
+		}
 	}
 	if failure != nil {
 		f.failed(failure)
+		if of != nil {
+			return own
+		}
 		return failure
 	}
 	f.mu.Lock()

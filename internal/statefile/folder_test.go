@@ -330,8 +330,21 @@ func TestAFileThatCannotBeWrittenBlocksNoOther(t *testing.T) {
 			folder := open(t, path)
 			write(folder)
 			save(folder.File("a"), map[string]string{"k": "v"})
+			if err := folder.File("a").Flush(); err != nil {
+				t.Errorf("Flush() of another file = %v", err)
+			}
 			if err := folder.Flush(); err == nil {
 				t.Error("Flush() = nil, want an error")
+			}
+			if err := folder.File("a").Flush(); err != nil {
+				t.Errorf("Flush() of another file after that = %v", err)
+			}
+			stuck := folder.File("stuck").Flush
+			if name == "notes" {
+				stuck = folder.Notes("stuck").Flush
+			}
+			if err := stuck(); err == nil {
+				t.Error("Flush() of the file = nil, want an error")
 			}
 			if h := folder.Health(); h.Persisted || !strings.Contains(h.Message, "stuck.") {
 				t.Errorf("Health() = %+v, want not persisted, with the file", h)

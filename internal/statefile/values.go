@@ -74,6 +74,9 @@ func (v *Values) WriteNow(put map[string][]byte, remove []string) error {
 	return v.change(put, remove, v.file.SaveNow)
 }
 
+// Flush is File.Flush for the file with the values.
+func (v *Values) Flush() error { return v.file.Flush() }
+
 func (v *Values) change(put map[string][]byte, remove []string, save func(func() any)) error {
 	for key, value := range put {
 		if !json.Valid(value) || isNull(value) {

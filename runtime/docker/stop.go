@@ -99,6 +99,10 @@ func (r *Runtime) stopSignal(ctx context.Context, c runtime.Container) (string, 
 			return "", err
 		}
 	}
+	if _, err := local.ParseStopSignal(f.stopSignal); err != nil {
+		r.log.Warn("unknown stop signal of container, sent SIGTERM instead", "signal", f.stopSignal, "id", c.ID)
+		return "SIGTERM", nil
+	}
 	return cmp.Or(f.stopSignal, "SIGTERM"), nil
 }
 

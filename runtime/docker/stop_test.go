@@ -3,6 +3,7 @@ package docker_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,27 @@ func TestAFailedWaitIsNotAnEnd(t *testing.T) {
 	for _, grace := range []time.Duration{0, time.Minute} {
 		if err := s.client(t).StopContainer(t.Context(), runtime.Container{ID: "a"}, grace); err == nil || !strings.Contains(err.Error(), "lost the shim") {
 			t.Errorf("StopContainer() with a grace of %v = %v, want why the wait failed", grace, err)
+		}
+	}
+}
+
+// The author of an image chooses its stop signal.
+func TestAStopSignalThatDoesNotExistIsReplaced(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "SIGTERM", "12345": "SIGTERM", "-9": "SIGTERM", "0": "SIGTERM", "65": "SIGTERM", "SIGNONE": "SIGTERM",
+		"64": "64", "quit": "quit", "RTMIN+3": "RTMIN+3",
+	} {
+		now := started(time.Now())
+		now["Config"] = object{"StopSignal": text}
+		s := newServer(t, "1.45", object{
+			"/containers/json": lists(), "/containers/a/kill": http.HandlerFunc(done), "/containers/a/json": now,
+			"/containers/a/wait": object{"StatusCode": 0},
+		})
+		if err := s.client(t).StopContainer(t.Context(), runtime.Container{ID: "a"}, time.Minute); err != nil {
+			t.Errorf("StopContainer() with the stop signal %q = %v", text, err)
+		}
+		if sent := signals(s); !slices.Equal(sent, []string{"a " + url.QueryEscape(want)}) {
+			t.Errorf("StopContainer() with the stop signal %q sent %q, want %q", text, sent, want)
 		}
 	}
 }

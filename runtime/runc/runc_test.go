@@ -2,6 +2,7 @@ package runc_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,22 @@ func TestAStopSignalsFirst(t *testing.T) {
 			}
 			must(t, <-done)
 		})
+	}
+}
+
+// The author of an image chooses its stop signal.
+func TestASignalThatDoesNotExistIsReplaced(t *testing.T) {
+	for _, signal := range []string{"12345", "-9", "0", "SIGNONE"} {
+		root, s := stateRoot(t), newSleeper(t)
+		writeCrun(t, root, "web", s.cmd.Process.Pid, s.start)
+		put(t, filepath.Join(root, "web", "config.json"), fmt.Sprintf(`{"annotations":{"org.opencontainers.image.stopSignal":%q},"linux":{"namespaces":[{"type":"pid"}]}}`, signal))
+		if err := open(t, root).StopContainer(t.Context(), runtime.Container{ID: "web"}, long); err != nil {
+			t.Errorf("StopContainer() with the stop signal %s = %v", signal, err)
+			continue
+		}
+		if err := s.ended(); err == nil || err.Error() != "signal: terminated" {
+			t.Errorf("with the stop signal %s, web ended with %v, want by SIGTERM", signal, err)
+		}
 	}
 }
 

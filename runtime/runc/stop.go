@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/moby/sys/signal"
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime"
@@ -198,13 +197,9 @@ func (r *Runtime) stopSignal(t *target) syscall.Signal {
 	if text == "" && r.signalOf != nil {
 		text = r.signalOf(t.id)
 	}
-	if text == "" {
-		return unix.SIGTERM
-	}
-	parsed, err := signal.ParseSignal(text)
+	parsed, err := local.ParseStopSignal(text)
 	if err != nil {
 		r.log.Warn("unknown stop signal of container, sent SIGTERM instead", "signal", text, "pid", t.state.pid)
-		return unix.SIGTERM
 	}
 	return parsed
 }

@@ -283,6 +283,27 @@ func TestAContainerIsKilledAfterItsGraceEvenIfTheRuntimeDidNotAnswer(t *testing.
 	})
 }
 
+// A runtime refuses the stop of a container whose image names a signal that does not exist.
+func TestAContainerWhoseStopIsRefusedIsKilledAfterItsGrace(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.roster.Runtime = refusing{w.fake}
+		w.pod("web", 0, runtimetest.ContainerSpec{Labels: grace("5s")})
+		r, _ := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"web": journal.Killed})
+		w.expectSignals("web0", "KILL@5.5s") // at the next of its attempts
+	})
+}
+
+// refusing is a runtime that refuses to send a signal other than SIGKILL.
+type refusing struct{ *runtimetest.Fake }
+
+func (f refusing) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
+	if grace > 0 {
+		return errors.New("invalid signal: 12345")
+	}
+	return f.Fake.StopContainer(ctx, c, grace)
+}
+
 // unanswered is a runtime that sends the first signal, but does not answer.
 type unanswered struct {
 	*runtimetest.Fake

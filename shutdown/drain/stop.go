@@ -208,11 +208,14 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 		case ctx.Err() != nil || c.life.isCancelled():
 			return false, stopError(ctx, t.Name, err)
 		}
-		if !asked && time.Since(made) < max(grace, pause+retryPause) { // its grace period has not begun
+		// Until the runtime answers, the grace period has not begun. If it refuses, as for a stop
+		// signal that does not exist, the container is killed at the end of its grace period.
+		unsent := !asked && (errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded))
+		if unsent && time.Since(made) < max(grace, pause+retryPause) {
 			began = time.Now()
 		}
 		grace = within(own-time.Since(began), end, c.slack)
-		if !asked {
+		if unsent {
 			first = grace
 		}
 	}

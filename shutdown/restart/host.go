@@ -7,12 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
 
-	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -82,41 +81,95 @@ func isWithin(path, folder string) bool {
 // hostCheckBound bounds reading files of the host, because a network filesystem may hang.
 const hostCheckBound = 2 * time.Second
 
+// maxReads is the maximum number of parallel reads: each that hangs keeps a thread.
+const maxReads = 64
+
 // host reads the files of the host as the runtimes see them. The service of hostler has its own
-// /dev and /tmp. It is safe for concurrent use.
+// /dev and /tmp.
 type host struct {
 	proc  string
-	hangs atomic.Bool // an earlier check has not returned
+	slots chan struct{} // has an element for each read
+
+	mu      sync.Mutex
+	reading map[pending]bool // containers with a read that has not returned
+}
+
+func newHost(proc string) *host {
+	return &host{proc: proc, slots: make(chan struct{}, maxReads), reading: map[pending]bool{}}
 }
 
 func (h *host) root() string { return filepath.Join(h.proc, "1", "root") }
 
-// checkHost calls f, which reads files, and reports whether it returned in time. It does not call f
-// while an earlier call hangs.
-func (h *host) checkHost(ctx context.Context, f func()) bool {
-	if !h.hangs.CompareAndSwap(false, true) {
-		return false
-	}
+// readEach reads files of each container, and returns what it got in time. It reads nothing of a
+// container while an earlier read of its files hangs.
+func readEach[T any](ctx context.Context, h *host, needs map[pending]need, read func(need) T) map[pending]T {
 	ctx, cancel := context.WithTimeout(ctx, hostCheckBound)
 	defer cancel()
-	return bounded.Call(ctx, func() error {
-		defer h.hangs.Store(false)
-		f()
-		return nil
-	}) == nil
+	type answer struct {
+		id    pending
+		value T
+	}
+	answers := make(chan answer, len(needs))
+	asked := 0
+	for id, n := range needs {
+		if !h.begin(ctx, id) {
+			continue
+		}
+		asked++
+		go func() {
+			value := read(n)
+			h.end(id)
+			answers <- answer{id, value}
+		}()
+	}
+	got := map[pending]T{}
+	for range asked {
+		select {
+		case a := <-answers:
+			got[a.id] = a.value
+		case <-ctx.Done():
+			return got
+		}
+	}
+	return got
 }
 
-// resolve adds the targets of symbolic links in each path.
-func (h *host) resolve(ctx context.Context, paths []string) []string {
-	var found []string
-	if !h.checkHost(ctx, func() {
-		for _, path := range paths {
-			found = append(found, targets(h.root(), path)...)
-		}
-	}) {
-		return paths
+// begin reports whether files of a container may be read now.
+func (h *host) begin(ctx context.Context, id pending) bool {
+	h.mu.Lock()
+	hangs := h.reading[id]
+	h.mu.Unlock()
+	if hangs {
+		return false
 	}
-	return append(slices.Clone(paths), found...)
+	select {
+	case h.slots <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	h.mu.Lock()
+	h.reading[id] = true
+	h.mu.Unlock()
+	return true
+}
+
+func (h *host) end(id pending) {
+	<-h.slots
+	h.mu.Lock()
+	delete(h.reading, id)
+	h.mu.Unlock()
+}
+
+// resolve returns the paths of each container, with the targets of symbolic links in them. It leaves
+// out containers whose paths it cannot read in time.
+func (h *host) resolve(ctx context.Context, needs map[pending]need) map[pending][]string {
+	return readEach(ctx, h, needs, func(n need) []string {
+		paths := slices.Clone(n.Paths)
+		for _, path := range n.Paths {
+			paths = append(paths, targets(h.root(), path)...)
+		}
+		return paths
+	})
 }
 
 // maxLinks is the maximum number of symbolic links in a path, as in the kernel.
@@ -144,26 +197,27 @@ func targets(root, path string) (found []string) {
 	return found
 }
 
-// picture describes the state of paths: their mounts, and which of them exist. It changes when a
-// volume or a device appears. It is empty if the state cannot be read, for example because a file
-// server hangs.
-func (h *host) picture(ctx context.Context, paths []string) string {
-	var mounts strings.Builder
-	for _, m := range h.mounts() {
-		if slices.ContainsFunc(paths, func(path string) bool { return isWithin(path, m.Mountpoint) || isWithin(m.Mountpoint, path) }) {
-			fmt.Fprintln(&mounts, m.ID, m.Mountpoint)
-		}
+// pictures describes the state of each container's paths: their mounts, and which of them exist. A
+// picture changes when a volume or a device appears. There is none if the state cannot be read, for
+// example because a file server hangs.
+func (h *host) pictures(ctx context.Context, needs map[pending]need) map[pending]string {
+	if len(needs) == 0 {
+		return nil
 	}
-	files := new(strings.Builder) // not shared with a call that hangs
-	if !h.checkHost(ctx, func() {
-		for _, path := range paths {
+	mounts := h.mounts()
+	return readEach(ctx, h, needs, func(n need) string {
+		var seen strings.Builder
+		for _, m := range mounts {
+			if slices.ContainsFunc(n.Paths, func(path string) bool { return isWithin(path, m.Mountpoint) || isWithin(m.Mountpoint, path) }) {
+				fmt.Fprintln(&seen, m.ID, m.Mountpoint)
+			}
+		}
+		for _, path := range n.Paths {
 			_, err := os.Lstat(filepath.Join(h.root(), path))
-			fmt.Fprintln(files, path, err == nil)
+			fmt.Fprintln(&seen, path, err == nil)
 		}
-	}) {
-		return ""
-	}
-	return mounts.String() + files.String()
+		return seen.String()
+	})
 }
 
 // mounts returns the mounts of the host; none if they cannot be read.

@@ -71,7 +71,7 @@ func pendingFor(o journal.Restart) pending {
 
 // New returns a Restarter. Call Run to start it.
 func New(o Options) *Restarter {
-	return &Restarter{o: o, log: o.Log.With("component", "restart"), host: &host{proc: cmp.Or(o.Proc, "/proc")}}
+	return &Restarter{o: o, log: o.Log.With("component", "restart"), host: newHost(cmp.Or(o.Proc, "/proc"))}
 }
 
 // Run starts pending containers until ctx ends. While none are pending, it only waits.
@@ -129,7 +129,7 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 		case Wait:
 			r.noteWait(f.Restarts, d.Restart)
 		case Start:
-			r.noteTry(ctx, d)
+			r.noteTry(d)
 		}
 	}
 	for from := 0; from < len(decisions); {

@@ -2,6 +2,7 @@ package restart
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,10 +24,9 @@ type need struct {
 
 // watched is what containers wait for, as of the last pass.
 type watched struct {
-	units   []string
-	coming  []PendingUnit
-	paths   []string
-	picture string
+	units    []string
+	coming   []PendingUnit
+	pictures map[pending]string
 }
 
 // queued reports whether systemd has start jobs for any of it.
@@ -39,7 +39,7 @@ func (w watched) queued() bool {
 func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 	asking, cancel := context.WithTimeout(ctx, listBound) // for all containers together, because a runtime may hang
 	defer cancel()
-	needs, asked := map[pending]need{}, map[pending]bool{}
+	needs, unresolved := map[pending]need{}, map[pending]need{}
 	var now watched
 	for _, d := range f.judgeAll(time.Now()) {
 		if d.Action != Start && d.Due.IsZero() {
@@ -49,13 +49,20 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 		n, known := r.needs[id]
 		if !known {
 			var err error
-			if n, err = r.queryNeeds(asking, d.Container); err != nil {
+			if n.StartNeeds, err = r.o.Set.StartNeeds(asking, d.Container); err != nil {
 				r.log.Debug("cannot read dependencies of container", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
 				continue
 			}
+			unresolved[id] = n
 		}
-		needs[id], asked[id] = n, true
-		now.paths, now.units = append(now.paths, n.Paths...), append(now.units, n.Units...)
+		needs[id] = n
+		now.units = append(now.units, n.Units...)
+	}
+	resolved := r.host.resolve(ctx, unresolved)
+	for id, paths := range resolved {
+		n := needs[id]
+		n.Paths = paths
+		needs[id] = n
 	}
 	slices.Sort(now.units)
 	now.units = slices.Compact(now.units)
@@ -64,25 +71,22 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 		if now.coming, err = r.coming(ctx, now.units); err != nil {
 			r.log.Debug("cannot list queued start jobs of systemd", "error", err)
 		}
-		now.picture = r.host.picture(ctx, now.paths)
 	}
-	r.needs, r.watched = needs, now
+	now.pictures = r.host.pictures(ctx, needs)
+	r.needs, r.watched = maps.Clone(needs), now
+	for id := range unresolved {
+		if _, known := resolved[id]; !known {
+			delete(r.needs, id) // the next pass reads its paths again
+		}
+	}
 	f.Host = &HostFacts{PendingUnits: now.coming, NoAnswer: err != nil, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
-		return needs[pendingFor(o)].StartNeeds, asked[pendingFor(o)]
+		n, known := needs[pendingFor(o)]
+		return n.StartNeeds, known
 	}}
 	f.Changed = func(o journal.Restart) bool {
 		n := needs[pendingFor(o)]
-		return n.seen != "" && differs(n.seen, r.host.picture(ctx, n.Paths))
+		return n.seen != "" && differs(n.seen, now.pictures[pendingFor(o)])
 	}
-}
-
-// queryNeeds queries the dependencies of a container from its runtime.
-func (r *Restarter) queryNeeds(ctx context.Context, c runtime.Container) (need, error) {
-	needs, err := r.o.Set.StartNeeds(ctx, c)
-	if err == nil {
-		needs.Paths = r.host.resolve(ctx, needs.Paths)
-	}
-	return need{StartNeeds: needs}, err
 }
 
 // coming queries systemd, if there is one.
@@ -98,8 +102,10 @@ func (r *Restarter) coming(ctx context.Context, units []string) ([]PendingUnit, 
 // hostChanged reports whether anything that containers wait for has changed since the last pass.
 func (r *Restarter) hostChanged(ctx context.Context) bool {
 	w := r.watched
-	if len(w.paths) > 0 && differs(w.picture, r.host.picture(ctx, w.paths)) {
-		return true
+	for id, picture := range r.host.pictures(ctx, r.needs) {
+		if differs(w.pictures[id], picture) {
+			return true
+		}
 	}
 	if !w.queued() {
 		return false
@@ -112,9 +118,9 @@ func (r *Restarter) hostChanged(ctx context.Context) bool {
 func differs(before, now string) bool { return now != "" && now != before }
 
 // noteTry records the picture of a container's paths before an attempt.
-func (r *Restarter) noteTry(ctx context.Context, d Decision) {
+func (r *Restarter) noteTry(d Decision) {
 	if n, known := r.needs[pendingFor(d.Restart)]; known {
-		n.seen = r.host.picture(ctx, n.Paths)
+		n.seen = r.watched.pictures[pendingFor(d.Restart)]
 		r.needs[pendingFor(d.Restart)] = n
 	}
 }

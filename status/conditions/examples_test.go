@@ -1,6 +1,7 @@
 package conditions_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,15 +69,24 @@ func TestTheExampleOfKernelProblemsBelievesNoName(t *testing.T) {
 		"mce: [Hardware Error]: Machine check events logged":                                        "",
 		"Out of memory: Killed process 7 (Oops: ) total-vm:1kB":                                     "",
 		"EXT4-fs error (device sda1): ext4_find_entry:1463: inode #2: comm ls: reading directory":   "",
+		`EXT4-fs error (device sda1): comm "C:\new": reading directory`:                             "",
 		"Hardware Error[71]: segfault at 0 ip 0000000000401106 sp 00007ffe error 6 in x[401000+1]":  none,
+		"process 'x' launched '/tmp/BUG: x' with NULL argv: empty string added":                     none,
 		"show_signal_msg: 3 callbacks suppressed":                                                   none,
 		"traps: Kernel panic[71] general protection fault ip:401106 sp:7ffe error:0 in x[401000+1]": none,
-		"traps: x\nOops: x[71] trap invalid opcode ip:401106 sp:7ffe error:0 in x[401000+1]":        none,
+		"Oops: \nx[71]: segfault at 0 ip 0000000000401106 sp 00007ffe error 6 in x[401000+1]":       none,
+		"x\nMESSAGE=Oops: [71]: segfault at 0 ip 0000000000401106 sp 00007ffe error 6":              none,
+		`BUG: a","MESSAGE":"b`: "",
+		"traps: x\nOops: x[71] trap invalid opcode ip:401106 sp:7ffe error:0 in x[401000+1]": none,
 	} {
 		if want == "" {
 			want = message
 		}
-		if got := runExample(t, "kernel-problem", t.TempDir(), "journalctl", message); got != want {
+		record, err := json.Marshal(map[string]string{"MESSAGE": message, "_BOOT_ID": "2d3d64ef"}) // as journalctl prints it
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := runExample(t, "kernel-problem", t.TempDir(), "journalctl", string(record)); got != want {
 			t.Errorf("kernel-problem of %q prints %q, want %q", message, got, want)
 		}
 	}

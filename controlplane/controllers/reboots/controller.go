@@ -293,6 +293,9 @@ func (c *Controller) Release(ctx context.Context, group, id, who, reason string)
 // ErrAsks means that an agent has no slot, and requests one again as long as its host wants to reboot.
 var ErrAsks = errors.New("the host holds no slot, and only the host can withdraw its request")
 
+// ErrKept means that a slot cannot end, because its end cannot be written on the Node.
+var ErrKept = errors.New("the end of the slot cannot be written on the Node")
+
 // errGranted means that a client has got another slot meanwhile.
 var errGranted = errors.New("the client has just received a slot")
 
@@ -306,7 +309,7 @@ func (c *Controller) release(ctx context.Context, group, id, who, reason string)
 	held := state.Holder(id)
 	if held != nil && held.Type == slots.Agent {
 		if err := c.end(ctx, &holding{Holder: *held, group: group}); err != nil {
-			return err
+			return fmt.Errorf("release the slot of %q: %w: %w", id, ErrKept, err)
 		}
 	}
 	return c.change(ctx, group, store.Term{}, func(s *slots.State) error {

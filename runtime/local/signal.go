@@ -1,0 +1,27 @@
+package local
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/moby/sys/signal"
+)
+
+// lastSignal is SIGRTMAX (signal(7)).
+const lastSignal = 64
+
+// ParseStopSignal parses a container's stop signal. It returns SIGTERM if there is none, and with
+// an error if the kernel has no such signal: images may contain any number.
+func ParseStopSignal(text string) (syscall.Signal, error) {
+	if text == "" {
+		return syscall.SIGTERM, nil
+	}
+	parsed, err := signal.ParseSignal(text)
+	if err == nil && (parsed < 1 || parsed > lastSignal) {
+		err = fmt.Errorf("invalid signal: %s", text)
+	}
+	if err != nil {
+		return syscall.SIGTERM, err
+	}
+	return parsed, nil
+}
