@@ -20,7 +20,8 @@ import (
 const labelCRI = "io.kubernetes.docker.type"
 
 // Pods lists Compose projects and single containers, by creation time. It takes one call, and one
-// for each container that is new or has ended since the last list. It omits containers of
+// for each container that is new or has ended since the last list. It takes another one for the image
+// of a container that a service seems to run by Compose. It omits containers of
 // cri-dockerd, which cri-dockerd lists as pods.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	list, err := r.list(ctx)

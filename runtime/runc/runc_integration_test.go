@@ -238,7 +238,8 @@ func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		var finder runc.Finder
 		for i, theirs := range []struct{ key, value, bundle string }{
-			{"io.container.manager", "libpod", "overlay-containers/theirs0/userdata"}, {"io.container.manager", "cri-o", "overlay-containers/theirs1/userdata"},
+			{"io.container.manager", "libpod", "overlay-containers/theirs0/userdata"},
+			{"io.container.manager", "cri-o", "overlay-containers/theirs1/userdata"},
 			{"io.kubernetes.cri.container-type", "sandbox", "io.containerd.runtime.v2.task/k8s.io/theirs2"},
 		} {
 			check(t, d.Run(t.Context(), lab.RuncContainer{

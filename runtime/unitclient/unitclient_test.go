@@ -52,6 +52,9 @@ func TestRuns(t *testing.T) {
 		"another program":                        {command: "/usr/bin/tail -f web", want: false},
 		"compose in the project's folder":        {command: "docker compose up", labels: shop, want: true},
 		"compose below it":                       {command: "docker compose up", dir: "/srv/shop/bin", labels: shop, want: true},
+		"compose in another project below it":    {command: "docker compose up", dir: "/srv/shop/blog", labels: shop, want: false},
+		"compose, and labels of any folder":      {command: "docker compose up", dir: "/srv/blog", labels: map[string]string{labelProject: "x", labelDir: "/"}, want: false},
+		"compose, and a container of its image":  {command: "docker compose -p shop up", labels: map[string]string{labelProject: "shop"}, want: false},
 		"compose in a folder named alike":        {command: "docker compose up", dir: "/srv/shop2", labels: shop, want: false},
 		"compose elsewhere":                      {command: "docker compose up", dir: "/srv/blog", labels: shop, want: false},
 		"compose with a file":                    {command: "docker compose -f ../shop/compose.yml up", dir: "/srv/blog", labels: shop, want: true},
@@ -75,10 +78,9 @@ func TestRuns(t *testing.T) {
 				args: strings.Fields(test.command), dir: dir,
 				env: func(name string) string { return test.env[name] },
 				read: func(path string) string {
-					if path == "/srv/shop/run/web.cid" {
-						return id + "\n"
-					}
-					return ""
+					return map[string]string{
+						"/srv/shop/run/web.cid": id + "\n", "/srv/shop/compose.yml": "name: shop", "/srv/shop/blog/docker-compose.yaml": "name: blog",
+					}[path]
 				},
 			})
 			if got := ok && client.Runs("web", id, test.labels); got != test.want {
@@ -94,7 +96,7 @@ func TestWhichClientsPassSignalsOn(t *testing.T) {
 		"docker run -it --name web nginx": false, "docker run --tty --name web nginx": false, "docker run --sig-proxy=false --name web nginx": false,
 		"docker start -a web db": false, "docker wait web": false, "docker compose up": false, "runc run web": false,
 	} {
-		if client, ok := parse(process{args: strings.Fields(command), dir: "/", env: func(string) string { return "" }}); !ok || client.PassesOn != want {
+		if client, ok := parse(process{args: strings.Fields(command), dir: "/", env: func(string) string { return "" }, read: func(string) string { return "" }}); !ok || client.PassesOn != want {
 			t.Errorf("%q passes signals on: %t, want %t", command, client.PassesOn, want)
 		}
 	}
