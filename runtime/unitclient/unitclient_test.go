@@ -174,6 +174,39 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Any user may have many processes, which each list of containers would inspect.
+func TestProcessesOutsideOfServicesAreNotInspected(t *testing.T) {
+	const count = 200
+	allocations := func(cgroup string) float64 {
+		root := t.TempDir()
+		for pid := range count {
+			folder := filepath.Join(root, strconv.Itoa(pid+1))
+			if err := os.Mkdir(folder, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for file, text := range map[string]string{"cgroup": "0::" + cgroup + "\n", "status": "Uid:\t0\t0\t0\t0\n", "comm": "sleep\n"} {
+				if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, to := range map[string]string{"root": "/", "exe": "/bin/sh"} {
+				if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return testing.AllocsPerRun(1, func() {
+			if _, err := Find(root, "", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	inspected, users := allocations("/system.slice/cron.service"), allocations("/user.slice/user-1000.slice/session-1.scope")
+	if t.Logf("%v allocations for processes of services, %v for others", inspected/count, users/count); users > inspected/2 {
+		t.Errorf("Find() allocates %v times for processes of a session, and %v times for those of a service, want less than half", users, inspected)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add("docker\x00run\x00--name")
 	f.Add("docker\x00compose\x00-f\x00up")
