@@ -19,7 +19,7 @@ func TestAStateRootIsFoundWithItsFirstContainer(t *testing.T) {
 	root := filepath.Join(folder(t), "runc")
 	write := func(id, label string) {
 		t.Helper()
-		state := fmt.Sprintf(`{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":[%q]}}`, label)
+		state := fmt.Sprintf(`{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":[%q,"bundle=/run/%s/userdata"]}}`, label, id)
 		if err := os.MkdirAll(filepath.Join(root, id), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -185,7 +185,7 @@ func service(project, name, needs string) object {
 func TestComposeProjectsArePods(t *testing.T) {
 	oneOff := service("shop", "db", "")
 	oneOff["com.docker.compose.oneoff"] = "True"
-	cri := object{"io.kubernetes.docker.type": "container"}
+	cri := object{"io.kubernetes.docker.type": "container"} // an image may contain it
 	s := newServer(t, "1.45", object{
 		"/containers/json": []any{
 			listed("web", "running", service("shop", "web", "api:service_started:false,ghost:service_healthy:true")),
@@ -193,7 +193,7 @@ func TestComposeProjectsArePods(t *testing.T) {
 			listed("db-1", "running", service("shop", "db", "")), listed("db-2", "paused", service("shop", "db", "")), listed("once", "running", oneOff),
 			listed("other-db", "running", service("other", "db", "")),
 			listed("alone", "created", object{"hostler.io/priority": "7", "com.docker.compose.depends_on": "db"}),
-			listed("k8s", "running", cri),
+			listed("k8s_web_web-0_shop_6b1f7c7e_0", "running", cri), listed("of-an-image", "running", cri),
 		},
 		"/containers/web/json":   inspected("2026-11-20T10:00:02.5Z", time.Time{}, object{"StopTimeout": 90, "StopSignal": "SIGQUIT"}),
 		"/containers/alone/json": inspected("2026-11-20T10:00:03Z", time.Time{}, object{"StopTimeout": -1}),
@@ -206,8 +206,8 @@ func TestComposeProjectsArePods(t *testing.T) {
 	for _, p := range pods {
 		byName[p.Name] = p
 	}
-	if len(pods) != 3 || byName["shop"].ID != "compose:shop" || !byName["shop"].Ready || byName["alone"].ID != "alone" || byName["alone"].Ready {
-		t.Fatalf("Pods() = %+v, want shop, other, and the lone container, and none of cri-dockerd's", pods)
+	if len(pods) != 4 || byName["of-an-image"].ID == "" || byName["shop"].ID != "compose:shop" || !byName["shop"].Ready || byName["alone"].ID != "alone" || byName["alone"].Ready {
+		t.Fatalf("Pods() = %+v, want shop, other, and the two lone containers, and none of cri-dockerd's", pods)
 	}
 	if l := byName["shop"].Labels; len(l) != 2 || l["common"] != "yes" || l["com.docker.compose.project"] != "shop" {
 		t.Errorf("labels of shop = %v, want those that all its containers have", l)

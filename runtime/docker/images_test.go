@@ -259,7 +259,7 @@ func TestNamesAreRestored(t *testing.T) {
 func TestAnImageThatIsMountedIsInUse(t *testing.T) {
 	mounting := listed("web", "exited", nil)
 	mounting["Mounts"] = []any{object{"Type": "volume", "Name": "data"}, object{"Type": "image", "Name": "gone:1"}, object{"Type": "image", "Name": "tools"}}
-	cri := listed("pause", "running", object{"io.kubernetes.docker.type": "podsandbox"})
+	cri := listed("k8s_POD_web-0_shop_6b1f7c7e_0", "running", object{"io.kubernetes.docker.type": "podsandbox"})
 	s := newServer(t, "1.48", object{
 		"/containers/json":      []any{mounting, cri},
 		"/images/tools/json":    object{"Id": "sha256:t"},
@@ -274,7 +274,7 @@ func TestAnImageThatIsMountedIsInUse(t *testing.T) {
 	if err := r.RemoveImage(t.Context(), runtime.Image{ID: "sha256:u", Tags: []string{"unused:1"}}); err != nil {
 		t.Errorf("RemoveImage() of an unused image = %v", err)
 	}
-	want := []runtime.ImageUser{{Image: "gone:1", By: "container web"}, {Image: "tools", By: "container web"}, {Image: "sha256:a", By: "container pause"}}
+	want := []runtime.ImageUser{{Image: "gone:1", By: "container web"}, {Image: "tools", By: "container web"}, {Image: "sha256:a", By: "container k8s_POD_web-0_shop_6b1f7c7e_0"}}
 	if users, err := r.OtherImageUsers(t.Context()); err != nil || !slices.Equal(users, want) {
 		t.Errorf("OtherImageUsers() = %v, %v, want %v", users, err, want)
 	}

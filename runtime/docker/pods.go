@@ -16,11 +16,12 @@ import (
 	"hostler.io/hostler/runtime/docker/engine"
 )
 
-// labelCRI is set by cri-dockerd: "podsandbox" or "container".
+// labelCRI is set by cri-dockerd: "podsandbox" or "container". An image may contain it.
 const labelCRI = "io.kubernetes.docker.type"
 
 // Pods lists Compose projects and single containers, by creation time. It takes one call, and one
-// for each container that is new or has ended since the last list. It omits containers of
+// for each container that is new or has ended since the last list. It takes another one for the image
+// of a container that a service seems to run by Compose. It omits containers of
 // cri-dockerd, which cri-dockerd lists as pods.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	list, err := r.list(ctx)
@@ -81,7 +82,12 @@ func find(list []container.Summary, own string, meant []string) (ids []string) {
 	return ids
 }
 
-func ofCRI(c container.Summary) bool { return c.Labels[labelCRI] != "" }
+// ofCRI reports whether cri-dockerd has created a container. It calls it
+// k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT. No image chooses a container's name.
+func ofCRI(c container.Summary) bool {
+	called := name(&c)
+	return c.Labels[labelCRI] != "" && strings.HasPrefix(called, "k8s_") && strings.Count(called, "_") >= 5
+}
 
 func (r *Runtime) container(c *container.Summary, f fact) runtime.Container {
 	converted := runtime.Container{

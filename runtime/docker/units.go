@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/docker/compose"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/unitclient"
@@ -47,10 +48,22 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		f := known[c.ID]
 		f.client, f.searchedAt = unitclient.Client{}, now
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
-			f.client = clients[i]
+			if compose.Project(c.Labels) == "" || !clients[i].Runs("", "", r.imageLabels(ctx, c.ImageID)) {
+				f.client = clients[i]
+			}
 		}
 		known[c.ID] = f
 	}
+}
+
+// imageLabels returns the labels of an image. If these alone name the client's project, Compose has not
+// created the container. It returns none if Docker does not answer.
+func (r *Runtime) imageLabels(ctx context.Context, id string) map[string]string {
+	image, err := r.images().Inspect(ctx, "get labels of image "+id, id)
+	if err != nil || image.Config == nil {
+		return nil
+	}
+	return image.Config.Labels
 }
 
 // lacksClient reports whether to search for the client of a container.

@@ -217,6 +217,30 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 	}
 }
 
+// An image may have all labels of Compose. One that Compose has built has only the first.
+func TestLabelsOfAnImageAttachNoContainerToAService(t *testing.T) {
+	built := object{"com.docker.compose.project": "shop"}
+	project := object{"com.docker.compose.project": "shop", "com.docker.compose.project.working_dir": "/"}
+	for name, test := range map[string]struct {
+		image, container object
+		unit             string
+	}{
+		"of Compose":               {nil, project, shopUnit},
+		"of an image it has built": {built, project, shopUnit},
+		"of the image":             {project, project, ""},
+	} {
+		for _, command := range []string{"docker compose up", "docker compose -p shop up"} {
+			s := newOne(t, test.container, false)
+			s.set("/images/sha256:a/json", object{"Id": "sha256:a", "Config": object{"Labels": test.image}})
+			r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, runBy(t, command) })
+			pods, err := r.Pods(t.Context())
+			if err != nil || len(pods) != 1 || pods[0].Containers[0].Unit != test.unit {
+				t.Errorf("Pods() with labels %s and %q = %+v, %v, want its unit %q", name, command, pods, err, test.unit)
+			}
+		}
+	}
+}
+
 // A client that has ended, as after a restart of the service, does not count.
 func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
 	s := newOne(t, nil, false)

@@ -5,21 +5,18 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/unitclient"
 )
 
 // Pods lists the containers of the root by creation time, each as its own pod. A container with
 // invalid files has an unknown state, and does not affect others.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
-	clients := sync.OnceValue(r.clients) // lazily, because it reads all processes
 	err := r.call(ctx, "List", "list containers", func() error {
 		return r.store.each(func(c container) bool {
-			pods = append(pods, r.pod(c, clients))
+			pods = append(pods, r.pod(c))
 			return ctx.Err() == nil
 		})
 	})
@@ -37,7 +34,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 
 // pod translates a container. OCI containers have no labels, so their annotations count as labels,
 // to which rules and label selectors apply.
-func (r *Runtime) pod(c container, clients func() []unitclient.Client) runtime.Pod {
+func (r *Runtime) pod(c container) runtime.Pod {
 	converted := runtime.Container{
 		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,
 		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations, Restart: runtime.RestartElsewhere,
@@ -48,9 +45,7 @@ func (r *Runtime) pod(c container, clients func() []unitclient.Client) runtime.P
 		converted.CreatedAt = info.ModTime()
 	}
 	if converted.State == runtime.Running {
-		if found := clients(); len(found) > 0 {
-			converted.Unit = unitOf(c.id, ancestors(r.procRoot, c.state.pid), found)
-		}
+		converted.Unit = r.unitOf(c.id, ancestors(r.procRoot, c.state.pid))
 	}
 	return runtime.Pod{
 		Runtime: r.name, ID: c.id, UID: c.id, Name: c.id,

@@ -237,9 +237,14 @@ func TestACreatedContainerIsLeftToItsMaker(t *testing.T) {
 func TestContainersOfManagersAreLeftToThem(t *testing.T) {
 	with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 		var finder runc.Finder
-		for i, annotation := range []string{"io.container.manager=libpod", "io.container.manager=cri-o", "io.kubernetes.cri.container-type=sandbox"} {
-			key, value, _ := strings.Cut(annotation, "=")
-			check(t, d.Run(t.Context(), lab.RuncContainer{ID: fmt.Sprint("theirs", i), Annotations: map[string]string{key: value}, Command: lab.ServeFor(0), Ready: "ready"}))
+		for i, theirs := range []struct{ key, value, bundle string }{
+			{"io.container.manager", "libpod", "overlay-containers/theirs0/userdata"},
+			{"io.container.manager", "cri-o", "overlay-containers/theirs1/userdata"},
+			{"io.kubernetes.cri.container-type", "sandbox", "io.containerd.runtime.v2.task/k8s.io/theirs2"},
+		} {
+			check(t, d.Run(t.Context(), lab.RuncContainer{
+				ID: fmt.Sprint("theirs", i), Annotations: map[string]string{theirs.key: theirs.value}, Bundle: theirs.bundle, Command: lab.ServeFor(0), Ready: "ready",
+			}))
 		}
 		if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 0 {
 			t.Errorf("Pods() = %v, %v, want none", pods, err)
@@ -303,7 +308,7 @@ func TestASharedCgroupIsNotKilled(t *testing.T) {
 			with(t, func(t *testing.T, r *runc.Runtime, d labDriver) {
 				others := map[string]map[string]string{"other": nil, "torn": nil, "theirs": {"io.container.manager": "libpod"}}
 				for id, annotations := range others {
-					check(t, d.Run(t.Context(), lab.RuncContainer{ID: id, HostPIDs: hostPIDs, Cgroup: id, Annotations: annotations, Command: lab.IgnoreTerm(), Ready: "ready"}))
+					check(t, d.Run(t.Context(), lab.RuncContainer{ID: id, HostPIDs: hostPIDs, Cgroup: id, Annotations: annotations, Bundle: id + "/userdata", Command: lab.IgnoreTerm(), Ready: "ready"}))
 				}
 				for other := range others {
 					web := "beside-" + other

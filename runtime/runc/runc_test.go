@@ -137,6 +137,41 @@ func TestInvalidFilesDoNotAffectOtherContainers(t *testing.T) {
 	}
 }
 
+// An image may contain the annotations of managers, but it does not choose the folder.
+func TestContainersOfManagersAreFoundByTheirFolder(t *testing.T) {
+	const libpod, crio, containerd = "io.container.manager", "io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri.container-type"
+	for _, c := range []struct {
+		annotation, bundle string
+		theirs             bool
+	}{
+		{libpod, "/var/lib/containers/storage/overlay-containers/web/userdata", true},
+		{crio, "/run/containers/storage/overlay-containers/web/userdata", true},
+		{containerd, "/run/containerd/io.containerd.runtime.v2.task/k8s.io/web", true},
+		{libpod, "/srv/web", false},
+		{crio, "/srv/userdata", false},
+		{containerd, "/srv/web", false},
+		{"own", "/var/lib/containers/storage/overlay-containers/web/userdata", false},
+	} {
+		for program, write := range writers {
+			root, s := stateRoot(t), newSleeper(t)
+			write(t, root, "web", s.cmd.Process.Pid, s.start)
+			for file, replace := range map[string]*strings.Replacer{
+				"state.json":  strings.NewReplacer(`hostler.io/priority=7"`, c.annotation+`=x","bundle=/run/x/web/userdata"`, `bundle=/b"`, "bundle="+c.bundle+`"`),
+				"status":      strings.NewReplacer(`"/b"`, `"`+c.bundle+`"`),
+				"config.json": strings.NewReplacer("hostler.io/priority", c.annotation),
+			} {
+				text, err := os.ReadFile(filepath.Join(root, "web", file))
+				if err == nil { // a file of this program
+					put(t, filepath.Join(root, "web", file), replace.Replace(string(text)))
+				}
+			}
+			if list := listed(t, open(t, root)); (len(list) == 0) != c.theirs {
+				t.Errorf("Pods() where %s has %s of bundle %q = %v, want it a manager's: %t", program, c.annotation, c.bundle, list, c.theirs)
+			}
+		}
+	}
+}
+
 // Only its folder shows that a build step belongs to the builder.
 func TestBuildStepsBelongToTheBuilder(t *testing.T) {
 	for _, c := range []struct {
@@ -168,7 +203,7 @@ func TestBuildStepsBelongToTheBuilder(t *testing.T) {
 // A container of Podman belongs to Podman, however little its files contain.
 func TestAContainerOfAManagerIsIgnoredWhateverItsFilesContain(t *testing.T) {
 	root := stateRoot(t)
-	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
+	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod","bundle=/run/theirs/userdata"]}}`)
 	r := open(t, root)
 	if list := listed(t, r); len(list) != 0 {
 		t.Errorf("Pods() = %+v, want none", list)
@@ -328,7 +363,7 @@ func TestAFinderSkipsRootsWithoutContainers(t *testing.T) {
 		t.Error("HasContainers() of no root at all = true")
 	}
 	inhabited(false, "without a container")
-	put(t, filepath.Join(root, "podman", "state.json"), `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
+	put(t, filepath.Join(root, "podman", "state.json"), `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod","bundle=/run/podman/userdata"]}}`)
 	put(t, filepath.Join(root, "torn", "state.json"), `{`)
 	inhabited(false, "of Podman's")
 	writeRunc(t, root, "web", s.cmd.Process.Pid, s.start)

@@ -124,9 +124,9 @@ func (s state) check(file string) error {
 	return nil
 }
 
-// Annotations that identify containers of managers in a root that they share with direct users of
-// runc. Podman's and CRI-O's containers have the first. Older CRI-O set cri-o.ContainerType.
-// containerd's have the second, in any root.
+// Annotations of the containers of managers in a root that they share with direct users of runc.
+// Podman's and CRI-O's containers have the first. Older CRI-O set cri-o.ContainerType. containerd's
+// have the second, in any root.
 const (
 	annotationManager    = "io.container.manager"
 	annotationCRI        = "io.kubernetes.cri.container-type"
@@ -138,17 +138,19 @@ const (
 // Containerd is the manager of containers that containerd's CRI has created.
 const Containerd = "containerd"
 
-// manager returns the manager of a container, or "". Build steps have no annotation, so their
-// bundles identify them. BuildKit, also in Docker, has them in executor/ID. Buildah, also in
+// manager returns the manager of a container, or "". Tools such as umoci copy an image's labels to
+// annotations, so only an annotation together with the manager's folder counts. Podman and CRI-O have
+// bundles in ID/userdata. Build steps have no annotation, so their bundles identify them. BuildKit, also in Docker, has them in executor/ID. Buildah, also in
 // Podman, has them in a temporary folder named after the ID.
 func (s state) manager(id string) string {
 	folder, name := filepath.Split(s.bundle)
+	stored := name == "userdata" && filepath.Base(folder) == id
 	switch {
-	case s.annotations[annotationManager] != "":
+	case stored && s.annotations[annotationManager] != "":
 		return s.annotations[annotationManager]
-	case s.annotations[annotationCRI] != "":
+	case name == id && strings.Contains(folder, "/io.containerd.runtime.v") && s.annotations[annotationCRI] != "":
 		return Containerd
-	case s.annotations[annotationCRIO] != "":
+	case stored && s.annotations[annotationCRIO] != "":
 		return "cri-o"
 	case name == id && filepath.Base(folder) == "executor":
 		return "buildkit"

@@ -128,8 +128,8 @@ func (r *Runtime) EndContainer(ctx context.Context, c runtime.Container, grace t
 func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace time.Duration, ask bool) error {
 	return r.running(ctx, local.Named("stop container", c.Name, c.ID), c, func(t *target) error {
 		unit := ""
-		if c.Unit != "" { // else the last list found no client; a search reads all processes
-			unit = unitOf(t.id, t.parents, r.clients())
+		if c.Unit != "" { // else the last list found no client
+			unit = r.unitOf(t.id, t.parents)
 		}
 		if unit == "" {
 			_, err := r.end(ctx, t, grace, ask)

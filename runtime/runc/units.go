@@ -7,23 +7,14 @@ import (
 	"hostler.io/hostler/runtime/unitclient"
 )
 
-// clients returns the commands in services that run containers. It returns none if there is no
-// systemd to stop them.
-func (r *Runtime) clients() []unitclient.Client {
+// unitOf returns the service of the client that is among the ancestors of a container's first process,
+// or "". It returns "" if there is no systemd to stop it.
+func (r *Runtime) unitOf(id string, parents []int) string {
 	if r.units == nil {
-		return nil
+		return ""
 	}
-	clients, err := unitclient.Find(r.procRoot, "", nil)
-	if err != nil {
-		r.log.Debug("cannot list processes, services of containers unknown", "error", err)
-	}
-	return clients
-}
-
-// unitOf returns the service of the client that is an ancestor of a container's first process, or
-// "".
-func unitOf(id string, parents []int, clients []unitclient.Client) string {
-	i := slices.IndexFunc(clients, func(c unitclient.Client) bool { return slices.Contains(parents, c.PID) && c.Runs(id, id, nil) })
+	clients := unitclient.Among(r.procRoot, parents)
+	i := slices.IndexFunc(clients, func(c unitclient.Client) bool { return c.Runs(id, id, nil) })
 	if i < 0 {
 		return ""
 	}

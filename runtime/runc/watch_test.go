@@ -53,7 +53,7 @@ func TestAWatchReportsTheEndOfExistingContainers(t *testing.T) {
 	writeRunc(t, root, "web", third.cmd.Process.Pid, third.start)
 	e.next("web", runtime.ContainerStarted)
 	// Podman's containers are not reported.
-	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod"]}}`)
+	put(t, filepath.Join(root, "theirs", "state.json"), `{"init_process_pid":1,"init_process_start":1,"created":"2026-11-20T12:00:00Z","config":{"labels":["io.container.manager=libpod","bundle=/run/theirs/userdata"]}}`)
 	put(t, filepath.Join(root, "torn", "state.json"), `{`)
 	must(t, os.RemoveAll(filepath.Join(root, "web")))
 	select {

@@ -20,53 +20,76 @@ const mostAsked = 64
 
 // Find returns the clients among the processes of the proc filesystem procRoot. It accepts only
 // processes of services that only root controls. Such a process runs as root on the host, or may
-// write to the socket of the runtime and is the main process of a service, which mainOf returns. If
-// socket is empty, it runs as root. Any user may control other processes of a service, such as jobs
-// of cron.service or processes in a container. A client that does not run as root is not trusted to
-// pass on signals.
+// write to the socket of the runtime and is the main process of a service, which mainOf returns. Any
+// user may control other processes of a service, such as jobs of cron.service or processes in a
+// container. A client that does not run as root is not trusted to pass on signals.
 func Find(procRoot, socket string, mainOf func(pid int) (service string)) ([]Client, error) {
-	asked := 0
-	var clients []Client
+	s := search{procRoot: procRoot, socket: socket, mainOf: mainOf}
+	var pids []int
 	for name, err := range tree.Names(procRoot) {
 		if err != nil {
 			return nil, err
 		}
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
-		inspected, err := trust.Inspect(procRoot, pid)
-		if err != nil || inspected.Service == "" || inspected.Nested || inspected.Contained {
-			continue
-		}
-		if inspected.IsRoots() && inspected.Untrusted != "" || !inspected.IsRoots() && (socket == "" || !trust.MayOpen(procRoot, pid, socket)) {
-			continue
-		}
-		// The kernel reads the command line from the memory of the process, which another user could
-		// have mapped from a file system that never answers (proc_pid_cmdline(5)).
-		folder := filepath.Join(procRoot, name)
-		command := read(filepath.Join(folder, "cmdline"))
-		args := fields(command)
-		if read, _ := split(args); read == nil {
-			continue
-		}
-		if !inspected.IsRoots() {
-			if asked++; asked > mostAsked || mainOf(pid) != inspected.Service {
-				continue
-			}
-		}
-		dir, _ := os.Readlink(filepath.Join(folder, "cwd"))
-		client, ok := parse(process{
-			args: args, dir: dir, read: read,
-			env: func(name string) string { return variable(fields(read(filepath.Join(folder, "environ"))), name) },
-		})
-		if ok {
-			client.PID, client.Service, client.command = pid, inspected.Service, command
-			client.PassesOn = client.PassesOn && inspected.IsRoots()
+	}
+	return s.among(pids), nil
+}
+
+// Among returns the clients among these processes, as Find does. It accepts only processes of root.
+func Among(procRoot string, pids []int) []Client {
+	s := search{procRoot: procRoot}
+	return s.among(pids)
+}
+
+type search struct {
+	procRoot, socket string // socket is empty if only processes of root are accepted
+	mainOf           func(pid int) (service string)
+	asked            int // calls of mainOf
+}
+
+func (s *search) among(pids []int) (clients []Client) {
+	for _, pid := range pids {
+		if client, ok := s.client(pid); ok {
 			clients = append(clients, client)
 		}
 	}
-	return clients, nil
+	return clients
+}
+
+func (s *search) client(pid int) (client Client, ok bool) {
+	if trust.Service(s.procRoot, pid) == "" { // most processes: their inspection would take several times as long
+		return client, false
+	}
+	inspected, err := trust.Inspect(s.procRoot, pid)
+	if err != nil || inspected.Service == "" || inspected.Nested || inspected.Contained {
+		return client, false
+	}
+	if inspected.IsRoots() && inspected.Untrusted != "" || !inspected.IsRoots() && (s.socket == "" || !trust.MayOpen(s.procRoot, pid, s.socket)) {
+		return client, false
+	}
+	// The kernel reads the command line from the memory of the process, which another user could
+	// have mapped from a file system that never answers (proc_pid_cmdline(5)).
+	folder := filepath.Join(s.procRoot, strconv.Itoa(pid))
+	command := read(filepath.Join(folder, "cmdline"))
+	args := fields(command)
+	if read, _ := split(args); read == nil {
+		return client, false
+	}
+	if !inspected.IsRoots() {
+		if s.asked++; s.asked > mostAsked || s.mainOf(pid) != inspected.Service {
+			return client, false
+		}
+	}
+	dir, _ := os.Readlink(filepath.Join(folder, "cwd"))
+	client, ok = parse(process{
+		args: args, dir: dir, read: read,
+		env: func(name string) string { return variable(fields(read(filepath.Join(folder, "environ"))), name) },
+	})
+	client.PID, client.Service, client.command = pid, inspected.Service, command
+	client.PassesOn = client.PassesOn && inspected.IsRoots()
+	return client, ok
 }
 
 // Alive reports whether the client is still a process of its service. A client that only starts a

@@ -28,8 +28,8 @@ type Client struct {
 // project is a Compose project as the client's command identifies it.
 type project struct {
 	name  string   // empty if the command does not contain it
-	files []string // absolute paths; empty if Compose searches for its file, from dir on
-	dir   string   // absolute; empty for a client without a project
+	files []string // absolute paths; empty if Compose searches for its file
+	dir   string   // absolute; its folder, or that of the file; empty for a client without a project
 }
 
 // Labels in which Docker Compose records the project of a container.
@@ -54,7 +54,7 @@ func (c Client) Runs(name, id string, labels map[string]string) bool {
 
 func (p project) has(labels map[string]string) bool {
 	switch {
-	case labels[labelProject] == "":
+	case labels[labelProject] == "" || labels[labelDir] == "": // builds by Compose give images the first alone
 		return false
 	case p.name != "":
 		return labels[labelProject] == p.name
@@ -62,9 +62,7 @@ func (p project) has(labels map[string]string) bool {
 		files := strings.Split(labels[labelFiles], ",")
 		return slices.ContainsFunc(p.files, func(f string) bool { return slices.Contains(files, f) })
 	}
-	// Compose searches for its file in the parent folders, too.
-	dir := labels[labelDir]
-	return p.dir == dir || dir != "" && strings.HasPrefix(p.dir, strings.TrimSuffix(dir, "/")+"/")
+	return labels[labelDir] == p.dir
 }
 
 // process is what /proc reports about a process.
@@ -184,8 +182,28 @@ func composeUp(c *Client, p process, args []string) bool {
 	for _, f := range files {
 		c.project.files = append(c.project.files, absolute(p.dir, f))
 	}
-	c.project.dir = absolute(p.dir, option(args, "--project-directory"))
+	if dir := option(args, "--project-directory"); dir != "" {
+		c.project.dir = absolute(p.dir, dir)
+	} else {
+		c.project.dir = searched(p)
+	}
 	return true
+}
+
+// composeFiles are the names of the file for which Compose and podman-compose search.
+var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml", "container-compose.yml", "container-compose.yaml"}
+
+// searched returns the nearest folder with a Compose file, from the working directory upwards. If there
+// is none, it returns the working directory.
+func searched(p process) string {
+	for dir := p.dir; ; dir = filepath.Dir(dir) {
+		if slices.ContainsFunc(composeFiles, func(name string) bool { return p.read(filepath.Join(dir, name)) != "" }) {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return p.dir
+		}
+	}
 }
 
 // lowLevel parses `runc run`, whose last argument is the container.

@@ -52,6 +52,9 @@ func TestRuns(t *testing.T) {
 		"another program":                        {command: "/usr/bin/tail -f web", want: false},
 		"compose in the project's folder":        {command: "docker compose up", labels: shop, want: true},
 		"compose below it":                       {command: "docker compose up", dir: "/srv/shop/bin", labels: shop, want: true},
+		"compose in another project below it":    {command: "docker compose up", dir: "/srv/shop/blog", labels: shop, want: false},
+		"compose, and labels of any folder":      {command: "docker compose up", dir: "/srv/blog", labels: map[string]string{labelProject: "x", labelDir: "/"}, want: false},
+		"compose, and a container of its image":  {command: "docker compose -p shop up", labels: map[string]string{labelProject: "shop"}, want: false},
 		"compose in a folder named alike":        {command: "docker compose up", dir: "/srv/shop2", labels: shop, want: false},
 		"compose elsewhere":                      {command: "docker compose up", dir: "/srv/blog", labels: shop, want: false},
 		"compose with a file":                    {command: "docker compose -f ../shop/compose.yml up", dir: "/srv/blog", labels: shop, want: true},
@@ -75,10 +78,9 @@ func TestRuns(t *testing.T) {
 				args: strings.Fields(test.command), dir: dir,
 				env: func(name string) string { return test.env[name] },
 				read: func(path string) string {
-					if path == "/srv/shop/run/web.cid" {
-						return id + "\n"
-					}
-					return ""
+					return map[string]string{
+						"/srv/shop/run/web.cid": id + "\n", "/srv/shop/compose.yml": "name: shop", "/srv/shop/blog/docker-compose.yaml": "name: blog",
+					}[path]
 				},
 			})
 			if got := ok && client.Runs("web", id, test.labels); got != test.want {
@@ -94,7 +96,7 @@ func TestWhichClientsPassSignalsOn(t *testing.T) {
 		"docker run -it --name web nginx": false, "docker run --tty --name web nginx": false, "docker run --sig-proxy=false --name web nginx": false,
 		"docker start -a web db": false, "docker wait web": false, "docker compose up": false, "runc run web": false,
 	} {
-		if client, ok := parse(process{args: strings.Fields(command), dir: "/", env: func(string) string { return "" }}); !ok || client.PassesOn != want {
+		if client, ok := parse(process{args: strings.Fields(command), dir: "/", env: func(string) string { return "" }, read: func(string) string { return "" }}); !ok || client.PassesOn != want {
 			t.Errorf("%q passes signals on: %t, want %t", command, client.PassesOn, want)
 		}
 	}
@@ -169,6 +171,39 @@ func TestFind(t *testing.T) {
 	gone := clients[0]
 	if err := os.RemoveAll(filepath.Join(root, strconv.Itoa(gone.PID))); err != nil || gone.Alive(root) {
 		t.Errorf("%+v is alive after its end (%v)", gone, err)
+	}
+}
+
+// Any user may have many processes, which each list of containers would inspect.
+func TestProcessesOutsideOfServicesAreNotInspected(t *testing.T) {
+	const count = 200
+	allocations := func(cgroup string) float64 {
+		root := t.TempDir()
+		for pid := range count {
+			folder := filepath.Join(root, strconv.Itoa(pid+1))
+			if err := os.Mkdir(folder, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for file, text := range map[string]string{"cgroup": "0::" + cgroup + "\n", "status": "Uid:\t0\t0\t0\t0\n", "comm": "sleep\n"} {
+				if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, to := range map[string]string{"root": "/", "exe": "/bin/sh"} {
+				if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return testing.AllocsPerRun(1, func() {
+			if _, err := Find(root, "", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	inspected, users := allocations("/system.slice/cron.service"), allocations("/user.slice/user-1000.slice/session-1.scope")
+	if t.Logf("%v allocations for processes of services, %v for others", inspected/count, users/count); users > inspected/2 {
+		t.Errorf("Find() allocates %v times for processes of a session, and %v times for those of a service, want less than half", users, inspected)
 	}
 }
 

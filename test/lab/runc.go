@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ type RuncContainer struct {
 	ID          string
 	Command     []string
 	Annotations map[string]string
+	Bundle      string // folder of the bundle, relative; if empty, the ID
 
 	HostPIDs  bool   // without its own PID namespace
 	Cgroup    string // containers with the same value share a cgroup; if empty, the container has its own
@@ -117,7 +119,7 @@ func (r *Runc) Run(ctx context.Context, c RuncContainer) error {
 }
 
 func (r *Runc) run(ctx context.Context, c RuncContainer) error {
-	bundle := filepath.Join(r.dir, "bundles", c.ID)
+	bundle := filepath.Join(r.dir, "bundles", cmp.Or(c.Bundle, c.ID))
 	if err := os.MkdirAll(bundle, 0o755); err != nil {
 		return err
 	}

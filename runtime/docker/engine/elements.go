@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 
 	"hostler.io/hostler/internal/sanitize"
 )
@@ -13,12 +14,19 @@ import (
 const (
 	// maxStringBytes bounds a string in a response. A longer one is cut.
 	maxStringBytes = 1 << 20
-	// maxElementBytes bounds an element. Further entries of its maps and lists are dropped.
-	maxElementBytes = 8 << 20
+	// maxWantedBytes bounds each member of an element. Further entries of its maps and lists are
+	// dropped.
+	maxWantedBytes = 2 << 20
+	// maxMemberBytes does so in lists, except for members in wanted. The author of an image chooses
+	// how many ports and volumes it has.
+	maxMemberBytes = 32 << 10
 	// maxUncleanedBytes bounds an element that is passed on unchanged. A larger one goes through
 	// sanitize.Clean, which prefers the labels that hostler needs.
 	maxUncleanedBytes = 64 << 10
 )
+
+// wanted are members that lists need: labels are chosen by importance, and only operators add names.
+var wanted = []string{`"Labels":`, `"HostConfig":`, `"Names":`, `"RepoTags":`, `"RepoDigests":`}
 
 // elements bounds each element of a JSON list, or of a sequence of JSON objects, while it is read.
 type elements struct {
@@ -27,15 +35,15 @@ type elements struct {
 	out   []byte // result that Read has not returned yet
 	err   error  // returned by Read after out
 
-	element         []byte
-	started, list   bool
-	between         int // bytes since the last element
-	depth           int // of nested objects and arrays
-	quoted, escaped bool
-	cut             bool // the escape sequence is beyond maxStringBytes
-	length          int  // of the current string
-	hex             int  // remaining digits of \u
-	skip            int  // depth of the object or array whose further entries are dropped, or 0
+	element       []byte
+	until         int // length of element beyond which entries of the current member are dropped
+	started, list bool
+	between       int  // bytes since the last element
+	depth         int  // of nested objects and arrays
+	quoted, cut   bool // in a string; its escape sequence is beyond maxStringBytes
+	length        int  // of the current string
+	escape        int  // remaining bytes of the escape sequence
+	skip          int  // depth of the object or array whose further entries are dropped, or 0
 }
 
 // Read implements io.Reader.
@@ -76,7 +84,7 @@ func (e *elements) takeAll(text []byte) error {
 // plain consumes the part of a string up to the next escape sequence or the end, and returns its
 // length.
 func (e *elements) plain(text []byte) int {
-	if !e.quoted || e.escaped || e.hex > 0 {
+	if !e.quoted || e.escape > 0 {
 		return 0
 	}
 	for _, end := range []byte{'"', '\\'} {
@@ -141,13 +149,18 @@ func (e *elements) structure(c byte) {
 	case '"':
 		e.quoted, e.length = true, 0
 	case '{', '[':
-		e.depth++
+		if e.depth++; e.depth == nested+1 {
+			e.until = len(e.element) + maxMemberBytes
+			if !e.list || slices.ContainsFunc(wanted, func(name string) bool { return bytes.HasSuffix(e.element, []byte(name)) }) {
+				e.until = len(e.element) + maxWantedBytes
+			}
+		}
 	case '}', ']':
 		if e.depth--; e.depth < e.skip {
 			e.skip = 0
 		}
 	case ',':
-		if e.skip == 0 && e.depth > nested && len(e.element) > maxElementBytes {
+		if e.skip == 0 && e.depth > nested && len(e.element) > e.until {
 			e.skip = e.depth
 		}
 	}
@@ -156,19 +169,17 @@ func (e *elements) structure(c byte) {
 
 // text parses the next byte of a string.
 func (e *elements) text(c byte) {
-	switch whole := !e.escaped && e.hex == 0; {
-	case whole && c == '"':
+	switch {
+	case e.escape == 0 && c == '"':
 		e.quoted = false
 		e.keep(c)
 		return
-	case whole: // a backslash
-		e.cut, e.escaped = e.length >= maxStringBytes, true
-	case e.escaped && c == 'u':
-		e.escaped, e.hex = false, 4
-	case e.escaped:
-		e.escaped = false
+	case e.escape == 0: // a backslash
+		e.cut, e.escape = e.length >= maxStringBytes, 1
+	case c == 'u': // four digits follow
+		e.escape = 4
 	default:
-		e.hex--
+		e.escape--
 	}
 	if e.length++; !e.cut {
 		e.keep(c)

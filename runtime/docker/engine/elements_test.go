@@ -74,6 +74,46 @@ func TestALargeElementIsCut(t *testing.T) {
 	}
 }
 
+// The author of an image chooses how many ports, volumes and platforms it has. A container must not
+// end a list by them, and its labels come after its ports.
+func TestElementsWithManyMembersDoNotEndAList(t *testing.T) {
+	const count = 3
+	exposed := make([]string, 60_000)
+	for i := range exposed {
+		exposed[i] = fmt.Sprintf(`"%d":["tcp","udp","sctp"]`, i)
+	}
+	for name, member := range map[string]string{
+		"ports":         `"Ports":[` + strings.Repeat(`{"IP":"0.0.0.0","PrivatePort":65535,"PublicPort":65535,"Type":"sctp"},`, 196_605) + `{}]`,
+		"exposed ports": `"ExposedPorts":{` + strings.Join(exposed, ",") + `}`,
+		"volumes":       `"Mounts":[` + strings.Repeat(`{"Type":"volume","Name":"`+strings.Repeat("0", 64)+`"},`, 50_000) + `{}]`,
+		"platforms":     `"Manifests":[` + strings.Repeat(`{"ID":"`+strings.Repeat("0", 64)+`","ImageData":{"Identity":{}}},`, 50_000) + `{}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			element := `{"Id":"c",` + member + `,"RepoTags":["a:` + strings.Repeat(`1","a:`, 10_000) + `2"],"Labels":{"a":"b","hostler.io/keep":"true"},"State":"running"}`
+			text, err := passed("[" + strings.Repeat(element+",", count-1) + element + "]")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var list []struct {
+				State    string
+				Labels   map[string]string
+				RepoTags []string
+			}
+			if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != count {
+				t.Fatalf("passed on is a list of %d, %v, want %d", len(list), err, count)
+			}
+			for _, c := range list {
+				if c.State != "running" || c.Labels["hostler.io/keep"] != "true" || len(c.RepoTags) != 10_001 {
+					t.Errorf("passed on is %q, labels %v, %d tags, want all that hostler reads", c.State, c.Labels, len(c.RepoTags))
+				}
+			}
+			if len(text) > len(list)*4*maxUncleanedBytes {
+				t.Errorf("passed on are %d bytes", len(text))
+			}
+		})
+	}
+}
+
 func TestAnElementThatCannotBeCutIsTooLarge(t *testing.T) {
 	for _, filling := range []string{"[", "1"} {
 		if _, err := passed(`{"a":` + strings.Repeat(filling, MaxAnswerBytes)); !errors.Is(err, errTooLarge) {
