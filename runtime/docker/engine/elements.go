@@ -17,7 +17,7 @@ const (
 	maxElementBytes = 8 << 20
 	// maxUncleanedBytes bounds an element that is passed on unchanged. A larger one goes through
 	// sanitize.Clean, which prefers the labels that hostler needs.
-	maxUncleanedBytes = 64 << 10
+	maxUncleanedBytes = 16 << 10
 )
 
 // elements bounds each element of a JSON list, or of a sequence of JSON objects, while it is read.
