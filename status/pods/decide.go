@@ -48,7 +48,7 @@ func (s Stored) exists() bool { return s.Version != controlplane.PodVersion{} }
 // Limits of an object that others may have modified: it is kept in memory.
 const (
 	mostValues = 1 << 14
-	mostStored = 512 << 10 // bytes; twice the limit of our own objects
+	mostStored = 512 << 10 // bytes; eight times the limit of our own objects
 )
 
 // read decodes an object. If it fails, only Version is valid.
