@@ -2,9 +2,14 @@ package sanitize_test
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,8 +117,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	for k, v := range got {
 		total += len(k) + len(v)
 	}
-	if total > 65<<10 {
-		t.Errorf("labels of 9 MB have %d bytes, want at most 65 KiB", total)
+	if total > 16<<10 {
+		t.Errorf("labels of 9 MB have %d bytes, want at most 16 KiB", total)
 	}
 	if got["hostler.io/keep"] != "true" || got["tier"] != "db" || got["io.kubernetes.pod.uid"] != "4711" {
 		t.Error("a label that hostler or an operator uses was dropped")
@@ -121,22 +126,81 @@ func TestLabelsAreBounded(t *testing.T) {
 	if !strings.Contains(got[sanitize.DroppedKey], " entries, ") {
 		t.Errorf("labels do not say what was left out: %v", slices.Sorted(maps.Keys(got)))
 	}
-	pods := make([]pod, 1000)
-	for i := range pods {
-		pods[i] = pod{Labels: labels}
+	if _, changed := sanitize.Labels(got, 16<<10); changed {
+		t.Error("Labels() changed labels that are clean")
 	}
-	total = 0
-	for _, p := range sanitize.Clean(pods) {
-		if p.Labels["hostler.io/keep"] != "true" {
-			t.Fatal("a label that hostler uses was dropped")
+}
+
+// The rules of the configuration may read any label.
+func TestLabelsOfOnePodLeaveThoseOfOthers(t *testing.T) {
+	pods := make([]pod, 1000)
+	for i := range pods[1:] {
+		pods[i].Labels = map[string]string{}
+		for j := range 20 {
+			pods[i].Labels[strconv.Itoa(j)] = strings.Repeat("x", 4000)
 		}
+	}
+	pods[999].Labels = map[string]string{"app": "db"}
+	clean := sanitize.Clean(pods)
+	if got := clean[999].Labels; got["app"] != "db" {
+		t.Errorf("Clean() of a pod after many with large labels has labels %v, want those that it had", got)
+	}
+	total := 0
+	for _, p := range clean {
 		for k, v := range p.Labels {
 			total += len(k) + len(v)
 		}
 	}
-	if total > 17<<20 {
-		t.Errorf("labels of 1000 pods have %d bytes, want at most 17 MiB", total)
+	if total > 16<<20 {
+		t.Errorf("labels of 1000 pods have %d bytes, want at most 16 MiB", total)
 	}
+}
+
+// An image's author can add keys to those of a container, and must not push out those that were set
+// on it.
+func TestKeysThatHostlerReadsAreKept(t *testing.T) {
+	keys := keysOf(t, "../../runtime", "../../gc", "../../status/pods")
+	if len(keys) < 20 {
+		t.Fatalf("found %d keys in the source, want all", len(keys))
+	}
+	labels := map[string]string{}
+	for _, key := range keys {
+		labels[key] = "some value"
+		for i := range 1000 {
+			labels[fmt.Sprintf("%s.%d", key, i)] = ""
+		}
+	}
+	clean := sanitize.Clean(labels)
+	for _, key := range keys {
+		if clean[key] != "some value" {
+			t.Errorf("Clean() dropped %s, which hostler reads", key)
+		}
+	}
+}
+
+// keysOf returns the values of constants of labels and annotations in folders of the source.
+func keysOf(t *testing.T, folders ...string) (keys []string) {
+	t.Helper()
+	constant := regexp.MustCompile(`\b(?i:label|annotation)[A-Z]\w* *= "([a-zA-Z][^"]*\w)"`)
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "runtimetest") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range constant.FindAllStringSubmatch(string(text), -1) {
+				if strings.Contains(m[1], "containerd") { // read from records of containerd
+					continue
+				}
+				keys = append(keys, m[1])
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("read the source: %v", err)
+		}
+	}
+	return keys
 }
 
 func TestANodeStaysAsItIs(t *testing.T) {

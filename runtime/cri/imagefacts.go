@@ -158,10 +158,11 @@ func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime
 	}
 }
 
-// imageLabels returns hostler's labels from an image's configuration.
+// imageLabels returns hostler's labels from an image's configuration. They are bounded, because they
+// stay in memory as long as the image exists.
 func (r *Runtime) imageLabels(ctx context.Context, img *runtime.Image) (map[string]string, error) {
 	config, err := r.imageConfig(ctx, img.ID, img.Names()[0])
-	return config.labels(), err
+	return sanitize.Clean(config.labels()), err
 }
 
 var _ runtime.StopSignaler = (*Runtime)(nil)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	goruntime "runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,6 +170,26 @@ func TestDetailsOfManyImagesAreOneList(t *testing.T) {
 	detailed(t, s.client(t, nil))
 	if got, want := s.store.filters[0], []string{`name~="/[^@/]*$"`, `name~="^sha256:"`}; !slices.Equal(got, want) {
 		t.Errorf("DetailedImages() read the records %q, want %q", got, want)
+	}
+}
+
+// A list shares the labels that stay in memory, unless they are too large and have to be cut again
+// for each list.
+func TestLabelsOfImagesAreBoundedInMemory(t *testing.T) {
+	const name = "docker.io/library/a:1"
+	s := newServer(t, containerd16)
+	labels := map[string]string{runtime.LabelKeep: "true", "hostler.io/large": strings.Repeat("x", 1<<20)}
+	for i := range 10_000 {
+		labels[fmt.Sprintf("hostler.io/%d", i)] = "x"
+	}
+	s.fake.AddImage(runtimetest.ImageSpec{Tags: []string{name}, Labels: labels})
+	r := s.client(t, nil)
+	first, second := detailed(t, r)[name].Labels, detailed(t, r)[name].Labels
+	if first[runtime.LabelKeep] != "true" || len(first) > 9_000 {
+		t.Errorf("DetailedImages() has %d labels, with %s=%q, want fewer, with true", len(first), runtime.LabelKeep, first[runtime.LabelKeep])
+	}
+	if reflect.ValueOf(first).Pointer() != reflect.ValueOf(second).Pointer() {
+		t.Error("DetailedImages() cuts the labels of an image for each list, want the cut ones to be kept in memory")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,21 +135,30 @@ func (n Note) String() string {
 	return fmt.Sprintf("%s: ignored %s=%q: it %s", name, n.Key, value, n.Problem)
 }
 
+// mostNotes bounds the notes of a pod in a list, and its labels in OwnLabels.
+const mostNotes = 20
+
 // withoutRepeats removes notes of a container that repeat one of its pod, or vice versa. Docker and
-// Podman report the labels of a container without a pod for both.
+// Podman report the labels of a container without a pod for both. It also removes the notes of a pod
+// beyond mostNotes.
 func withoutRepeats(notes []Note) []Note {
 	var kept []Note
+	containers := map[Note]map[string]bool{} // of each note that is kept
+	ofPod := map[Note]int{}                  // the number of notes that are kept
 	for _, n := range notes {
-		repeated := slices.ContainsFunc(kept, func(k Note) bool {
-			same := k
-			if k.Container == "" || n.Container == "" {
-				same.Container = n.Container
-			}
-			return same == n
-		})
-		if !repeated {
-			kept = append(kept, n)
+		same, pod := n, Note{Runtime: n.Runtime, Namespace: n.Namespace, Pod: n.Pod}
+		same.Container = ""
+		known := containers[same]
+		if known[""] || known[n.Container] || n.Container == "" && len(known) > 0 || ofPod[pod] == mostNotes {
+			continue
 		}
+		if known == nil {
+			known = map[string]bool{}
+			containers[same] = known
+		}
+		known[n.Container] = true
+		ofPod[pod]++
+		kept = append(kept, n)
 	}
 	return kept
 }

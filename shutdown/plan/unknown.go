@@ -36,8 +36,8 @@ func Ignored(phases []PhaseSpec, pods []runtime.Pod, rules Rules) []Note {
 	return withoutRepeats(append(New(phases, pods, rules, 0).Notes, UnknownLabels(pods)...))
 }
 
-// OwnLabels returns the labels and annotations in hostler's domain, of a pod and its containers, as
-// KEY=VALUE.
+// OwnLabels returns the first labels and annotations in hostler's domain, of a pod and its
+// containers, as KEY=VALUE.
 func OwnLabels(p runtime.Pod) (list []string) {
 	for _, s := range allSources(p) {
 		for key, value := range s.values {
@@ -47,11 +47,12 @@ func OwnLabels(p runtime.Pod) (list []string) {
 		}
 	}
 	slices.Sort(list)
-	return slices.Compact(list)
+	list = slices.Compact(list)
+	return list[:min(len(list), mostNotes)]
 }
 
 // UnknownLabels returns a note for each label and annotation that looks like one of hostler's but
-// is not, with the most similar valid one.
+// is not, with the most similar valid one. There are at most mostNotes of a pod.
 func UnknownLabels(pods []runtime.Pod) []Note {
 	var notes []Note
 	for _, p := range pods {

@@ -4,8 +4,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/plan"
@@ -54,6 +56,30 @@ func TestALabelThatOnlyLooksLikeHostlersIsNotedWithTheNearest(t *testing.T) {
 				t.Errorf("UnknownLabels() of %s = %+v, want it to end with %q", key, n, want)
 			}
 		}
+	}
+}
+
+func TestNotesOfOnePodAreBounded(t *testing.T) {
+	many := values{}
+	var containers []runtime.Container
+	for i := range 10_000 {
+		many["hostler.io/"+strconv.Itoa(i)] = "x"
+		containers = append(containers, runtime.Container{Name: strconv.Itoa(i), State: runtime.Running, Labels: values{runtime.LabelPriority: "high"}})
+	}
+	pods := []runtime.Pod{
+		{Name: "first", Labels: many, Containers: containers},
+		{Name: "second", Labels: values{"hostler.io/critcal": "true"}, Containers: []runtime.Container{{Name: "c", State: runtime.Running}}},
+	}
+	for what, notes := range map[string][]plan.Note{
+		"UnknownLabels()": plan.UnknownLabels(pods),
+		"Ignored()":       plan.Ignored([]plan.PhaseSpec{{Grace: time.Minute}}, pods, plan.Rules{}),
+	} {
+		if n := len(notes); n > 21 || notes[n-1].Pod != "second" {
+			t.Errorf("%s has %d notes, the last of pod %q, want at most 21, and the last of pod second", what, n, notes[n-1].Pod)
+		}
+	}
+	if n := len(plan.OwnLabels(pods[0])); n > 20 {
+		t.Errorf("OwnLabels() has %d labels, want at most 20", n)
 	}
 }
 

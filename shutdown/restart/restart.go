@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// atOnce is the maximum number of parallel starts, because a host that has just booted is busy.
-	atOnce = 4
+	// atOnce is the maximum number of parallel starts, because a host that has just booted is busy. A
+	// start that takes longer than busyBound does not count: it waits, such as for a volume.
+	atOnce, busyBound = 4, 10 * time.Second
 	// firstPause and longestPause are the shortest and the longest pause between passes, if
 	// containers are pending, no attempt is due and nothing has changed.
 	firstPause, longestPause = time.Second, time.Minute
@@ -224,7 +225,9 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to
 				<-tried[n]
 			}
 			slots <- struct{}{}
-			defer func() { <-slots }()
+			release := sync.OnceFunc(func() { <-slots })
+			defer release()
+			defer time.AfterFunc(busyBound, release).Stop()
 			r.start(ctx, decisions[i])
 		})
 	}

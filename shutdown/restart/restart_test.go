@@ -36,20 +36,25 @@ type host struct {
 }
 
 // afterBoot runs the test in a bubble, on a host after a boot. The shutdown before stopped a
-// project of three services and a critical container.
-func afterBoot(t *testing.T, test func(*testing.T, *host)) {
+// project of three services, a critical container, and more containers.
+func afterBoot(t *testing.T, test func(*testing.T, *host), more ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := &host{t: t, fake: runtimetest.NewFake(runtimetest.Options{Name: "docker", NoSandboxes: true}), path: filepath.Join(t.TempDir(), "shutdown.json")}
+		h := &host{t: t, fake: runtimetest.NewFake(runtimetest.Options{Name: "docker", NoSandboxes: true, CallTimeout: 3 * time.Minute}), path: filepath.Join(t.TempDir(), "shutdown.json")}
 		h.fake.AddImage(runtimetest.ImageSpec{ID: "image"})
 		container := func(name string, needs ...string) runtimetest.ContainerSpec {
 			return runtimetest.ContainerSpec{ID: name, Name: name, Image: "image", StopsBefore: needs, Restart: runtime.RestartUnlessStopped}
 		}
 		h.fake.RunPod(runtimetest.PodSpec{ID: "compose:shop", Containers: []runtimetest.ContainerSpec{container("web", "api"), container("api", "db"), container("db")}})
 		h.fake.RunPod(runtimetest.PodSpec{ID: "dns", Containers: []runtimetest.ContainerSpec{container("dns")}})
+		stopped := map[string][]string{"compose:shop": {"web", "api", "db"}, "dns": {"dns"}}
+		for _, name := range more {
+			h.fake.RunPod(runtimetest.PodSpec{ID: name, Containers: []runtimetest.ContainerSpec{container(name)}})
+			stopped[name] = []string{name}
+		}
 		record := &journal.Record{BootID: "one", Trigger: journal.TriggerShutdown, StartedAt: time.Now()}
 		time.Sleep(time.Minute)
-		for pod, ids := range map[string][]string{"compose:shop": {"web", "api", "db"}, "dns": {"dns"}} {
+		for pod, ids := range stopped {
 			p := journal.PodRecord{Runtime: "docker", ID: pod, Outcome: journal.Stopped, ContainerMaps: journal.ContainerMaps{Asked: map[string]time.Time{}}}
 			if pod == "dns" {
 				p.Priority = plan.CriticalPriority
@@ -232,6 +237,22 @@ func TestAStartThatFailsIsTriedAgainAndBlocksNobody(t *testing.T) {
 			t.Errorf("the last report is %+v, want that db does not start", last)
 		}
 	})
+}
+
+func TestStartsThatHangDoNotDelayOthers(t *testing.T) {
+	var hanging []string
+	for i := range 40 {
+		hanging = append(hanging, fmt.Sprint("hangs-", i))
+	}
+	afterBoot(t, func(t *testing.T, h *host) {
+		for _, id := range hanging {
+			h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: time.Hour, Subject: id})
+		}
+		h.run("two", 6*time.Minute)
+		if got := h.outcomes(); !strings.HasPrefix(got, "api=started db=started dns=started ") || !strings.HasSuffix(got, " web=started") {
+			t.Errorf("the journal says %q, want api, db, dns and web started", got)
+		}
+	}, hanging...)
 }
 
 // Otherwise a container that a person has repaired would hold the slot of a reboot forever.

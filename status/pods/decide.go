@@ -45,7 +45,7 @@ type Stored struct {
 // exists reports whether the object exists.
 func (s Stored) exists() bool { return s.Version != controlplane.PodVersion{} }
 
-// mostStored bounds an object that others may have modified, in bytes: twice the limit of our own. It is kept in memory.
+// mostStored bounds an object that others may have modified, in bytes: eight times the limit of our own. It is kept in memory.
 const mostStored = 512 << 10
 
 // read decodes an object. If it fails, only Version is valid.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 )
 
@@ -22,8 +23,11 @@ import (
 const (
 	MostPods  = 500
 	MostBytes = 1 << 20
-	// mostObject bounds one object, in bytes.
-	mostObject = mostStored / 2
+	// mostObject bounds one object, in bytes. One of 60 containers fits.
+	mostObject = 64 << 10
+	// mostLabels bounds the labels of one object, in bytes, so that old pods with large labels leave
+	// space for new pods of others.
+	mostLabels = 4 << 10
 )
 
 // tolerationSeconds is the value of Kubernetes' admission plugin DefaultTolerationSeconds.
@@ -112,11 +116,12 @@ func Desire(f Facts) Desired {
 // newObject returns the object of a pod, without the fields that are only in the stored one.
 func newObject(f Facts, p runtime.Pod) *corev1.Pod {
 	namespace, name := names(p)
+	labels, _ := sanitize.Labels(p.Labels, mostLabels)
 	object := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, UID: uidOf(p),
-			CreationTimestamp: seconds(p.CreatedAt), Labels: p.Labels,
+			CreationTimestamp: seconds(p.CreatedAt), Labels: labels,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: f.Node.Name, UID: f.Node.UID}},
 		},
 		Spec: corev1.PodSpec{NodeName: f.Node.Name, Tolerations: tolerations()},

@@ -224,13 +224,33 @@ func TestAHostHasABoundedNumberOfObjects(t *testing.T) {
 		t.Errorf("Desire() = %d objects, left out %v, want the latest two left out", len(d.Running), d.Skipped)
 	}
 
-	labelled := func(kib int) func(*runtime.Pod) {
-		return func(p *runtime.Pod) { p.Labels = map[string]string{"huge": strings.Repeat("x", kib<<10)} }
+	imaged := func(kib int) func(*runtime.Pod) {
+		return func(p *runtime.Pod) { p.Containers[0].Image = strings.Repeat("x", kib<<10/2) } // in spec and status
 	}
-	huge := labelled(250)
-	d = pods.Desire(facts(numbered(1, huge), numbered(2, huge), numbered(3, huge), numbered(4, huge), numbered(5, huge), numbered(6), numbered(7, labelled(256))))
-	if len(d.Running) != 5 || len(d.Skipped) != 2 || d.Skipped[0].Path != "shop/web-5" || d.Skipped[1].Reason != "its object has more than 256 KiB" || d.Running["shop/web-6"] == nil {
+	many = nil
+	for i := range 17 {
+		many = append(many, numbered(i, imaged(62)))
+	}
+	d = pods.Desire(facts(append(many, numbered(17), numbered(18, imaged(64)))...))
+	if len(d.Running) != 17 || len(d.Skipped) != 2 || d.Skipped[0].Path != "shop/web-16" || d.Skipped[1].Reason != "its object has more than 64 KiB" || d.Running["shop/web-17"] == nil {
 		t.Errorf("Desire() = %d objects, left out %v, want those left out that do not fit", len(d.Running), d.Skipped)
+	}
+}
+
+func TestLargeLabelsOfOldPodsLeaveSpaceForNewPods(t *testing.T) {
+	large := map[string]string{"app": "web"}
+	for i := range 50 {
+		large[fmt.Sprint("large-", i)] = strings.Repeat("x", 1000)
+	}
+	var many []runtime.Pod
+	for i := range 110 { // as many as a Node has by default
+		many = append(many, web(func(p *runtime.Pod) {
+			p.ID, p.Name, p.Labels, p.CreatedAt = fmt.Sprint("s", i), fmt.Sprint("web-", i), large, began.Add(time.Duration(i)*time.Second)
+		}))
+	}
+	d := pods.Desire(facts(many...))
+	if newest := d.Running["shop/web-109"]; newest == nil || newest.Labels["app"] != "web" || len(d.Skipped) > 0 {
+		t.Errorf("Desire() = %d objects, the newest %v, left out %d, want all, with small labels", len(d.Running), newest, len(d.Skipped))
 	}
 }
 

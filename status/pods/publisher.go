@@ -192,8 +192,9 @@ type session struct {
 	connection int64             // over which they were read
 	compared   time.Time
 	networks   map[PodKey]runtime.PodNetwork
-	noted      bool      // Written was called
-	waiting    []Skipped // in this pass: pods that wait until another object is removed
+	failed     map[PodKey]time.Time // last request for a network, if it failed
+	noted      bool                 // Written was called
+	waiting    []Skipped            // in this pass: pods that wait until another object is removed
 }
 
 // pass updates the stored objects, and returns the time until all must be compared.
@@ -217,23 +218,34 @@ func (s *session) pass(ctx context.Context, f Facts) (time.Duration, error) {
 }
 
 // ask returns the networks of running pods. It requests each once. If a runtime does not answer,
-// the next pass continues.
+// the next pass continues with the pods that were not requested for longest: the sandbox of one pod
+// may hang.
 func (s *session) ask(ctx context.Context, pods []runtime.Pod) map[PodKey]runtime.PodNetwork {
-	known, failed := map[PodKey]runtime.PodNetwork{}, false
+	pods = slices.Clone(pods)
+	slices.SortStableFunc(pods, func(a, b runtime.Pod) int {
+		return s.failed[PodKey{a.Runtime, a.ID}].Compare(s.failed[PodKey{b.Runtime, b.ID}])
+	})
+	known, before, failed := map[PodKey]runtime.PodNetwork{}, s.failed, false
+	s.failed = map[PodKey]time.Time{}
 	for _, p := range pods {
 		if phase(p) != corev1.PodRunning || len(known) >= MostPods {
 			continue
 		}
 		key := PodKey{p.Runtime, p.ID}
 		network, asked := s.networks[key]
+		failedAt := before[key]
 		if !asked && !failed {
 			var err error
 			network, err = s.o.Network(ctx, p)
 			asked = err == nil || errors.Is(err, runtime.ErrUnsupported)
-			failed = errors.Is(err, runtime.ErrUnavailable)
+			if failed = errors.Is(err, runtime.ErrUnavailable); failed {
+				failedAt = time.Now()
+			}
 		}
 		if asked {
 			known[key] = network
+		} else if !failedAt.IsZero() {
+			s.failed[key] = failedAt
 		}
 	}
 	s.networks = known

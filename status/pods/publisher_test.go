@@ -173,6 +173,7 @@ type desk struct {
 	health  error
 	written []bool
 	asked   int
+	hangs   string // the name of a pod whose network the runtime does not return
 }
 
 // run starts a Publisher on a host with these pods, and returns it after its first pass.
@@ -183,8 +184,11 @@ func run(t *testing.T, s *store, list ...runtime.Pod) *desk {
 		Store:  s,
 		Node:   func() pods.NodeFacts { return facts().Node },
 		Unseen: func() bool { return d.unseen },
-		Network: func(context.Context, runtime.Pod) (runtime.PodNetwork, error) {
+		Network: func(_ context.Context, p runtime.Pod) (runtime.PodNetwork, error) {
 			d.asked++
+			if p.Name == d.hangs {
+				return runtime.PodNetwork{}, runtime.ErrUnavailable
+			}
 			return runtime.PodNetwork{IPs: []string{"10.0.0.7"}}, nil
 		},
 		Written:   func(w bool) { d.written = append(d.written, w) },
@@ -239,6 +243,25 @@ func TestObjectsAreWrittenOnChangeOnly(t *testing.T) {
 		expect(t, "later", d.took(), "")
 		if d.health != nil {
 			t.Errorf("health = %v, want none", d.health)
+		}
+	})
+}
+
+func TestASandboxThatHangsKeepsNoAddressOfOthersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := web(func(p *runtime.Pod) { p.ID, p.Name = "s2", "db" })
+		d := run(t, newStore())
+		d.hangs = "web"
+		for range 3 {
+			d.sees(web(), db)
+		}
+		if ip := d.get(t, "shop/db").Status.PodIP; ip != "10.0.0.7" {
+			t.Errorf("the object of a pod after one whose sandbox hangs has address %q, want 10.0.0.7", ip)
+		}
+		d.hangs = ""
+		d.sees(web(), db)
+		if ip := d.get(t, "shop/web").Status.PodIP; ip != "10.0.0.7" || d.asked > 5 {
+			t.Errorf("the object of the other has address %q after %d requests, want 10.0.0.7 after 5", ip, d.asked)
 		}
 	})
 }

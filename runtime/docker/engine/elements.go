@@ -22,7 +22,7 @@ const (
 	maxMemberBytes = 32 << 10
 	// maxUncleanedBytes bounds an element that is passed on unchanged. A larger one goes through
 	// sanitize.Clean, which prefers the labels that hostler needs.
-	maxUncleanedBytes = 64 << 10
+	maxUncleanedBytes = 16 << 10
 )
 
 // wanted are members that lists need: labels are chosen by importance, and only operators add names.
