@@ -152,15 +152,25 @@ func (s *Server) requestDeletion(o *reader) func(r *http.Request) (any, error) {
 // deletionTries bounds the attempts to delete an object that its host changes all the time.
 const deletionTries = 100
 
-// delete requests a deletion. What a host writes is deleted in any version: else a host could prevent that.
+// delete requests a deletion. What a host writes is deleted in any version and with any UID, and also if it cannot be
+// read by then: else a host could prevent that.
 func (s *Server) delete(ctx context.Context, key garbagecollector.Key, pre store.Preconditions, policy metav1.DeletionPropagation) (err error) {
 	kind, tries := kindOf(key.Kind), 1
-	if kind.ByHost(key.Name) {
-		pre.Version, tries = "", deletionTries
+	own := kind.ByHost(key.Name)
+	if own {
+		pre.Version, pre.UID, tries = "", "", deletionTries
 	}
 	for range tries {
-		if err = s.o.Store.Delete(ctx, kind, key.Name, pre, policy); !errors.Is(err, controlplane.ErrConflict) || ctx.Err() != nil {
-			break
+		err = s.o.Store.Delete(ctx, kind, key.Name, pre, policy)
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case own && errors.Is(err, store.ErrUnreadable) && policy == metav1.DeletePropagationBackground:
+			pre, policy = store.Preconditions{Unreadable: true}, ""
+		case own && errors.Is(err, controlplane.ErrConflict) && pre.Unreadable:
+			pre, policy = store.Preconditions{}, metav1.DeletePropagationBackground
+		case !errors.Is(err, controlplane.ErrConflict):
+			return err
 		}
 	}
 	return err

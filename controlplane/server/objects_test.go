@@ -548,6 +548,44 @@ func TestAHostThatChangesItsNodeAllTheTimeIsDeleted(t *testing.T) {
 	}
 }
 
+// replaced is a store in which a host stores another Node before each of the first deletions: one with another UID, or
+// one that cannot be read.
+type replaced struct {
+	*memory.Store
+	left *atomic.Int32
+}
+
+// Delete implements store.Store.
+func (s replaced) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
+	value := "{"
+	if left := s.left.Add(-1); left >= 0 {
+		if left%2 == 0 {
+			value = fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"uid":"u%d"}}`, name, left)
+		}
+		s.PutRaw(kind, name, []byte(value))
+	}
+	return s.Store.Delete(ctx, kind, name, pre, policy)
+}
+
+// TestAHostThatReplacesItsNodeAllTheTimeIsDeleted has a Node that is another one at each deletion, or cannot be read.
+func TestAHostThatReplacesItsNodeAllTheTimeIsDeleted(t *testing.T) {
+	for _, left := range []int32{1, 2} {
+		for _, request := range []string{
+			`{"object":"nodes/mallory","cascade":"background","uid":"another","version":"1"}`,
+			`{"object":"nodes/mallory","cascade":"background","unreadable":true}`,
+		} {
+			s := replaced{memory.New(memory.Options{EndsLeases: true}), &atomic.Int32{}}
+			ready(s.Store, "mallory", "a", corev1.ConditionTrue)
+			r := startOn(t, s, s.Store)
+			r.eventually("the collector runs", collects)
+			s.left.Store(left)
+			if code, text := r.ask("POST", "/v1/fleet/delete", request); code != http.StatusOK {
+				t.Errorf("deletion of a Node that was replaced, %s = %d %s, want 200", request, code, text)
+			}
+		}
+	}
+}
+
 // TestOthersAreAnsweredOneAtATime has three callers, of whom one is root. The answer to the first one takes long.
 func TestOthersAreAnsweredOneAtATime(t *testing.T) {
 	synctest.Test(t, othersAreAnsweredOneAtATime)

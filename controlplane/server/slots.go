@@ -231,7 +231,7 @@ func (s *Server) releaseSlot(r *http.Request) (any, error) {
 		return nil, refusal(http.StatusConflict, err.Error(), "on the host, run `sudo hostler reboot --cancel`")
 	case errors.Is(err, controlplane.ErrNotFound):
 		return nil, refusal(http.StatusNotFound, err.Error(), "`hostler fleet slots` lists holders and requests")
-	case errors.Is(err, reboots.ErrKept) && (errors.Is(err, store.ErrUnreadable) || errors.Is(err, controlplane.ErrConflict)):
+	case errors.Is(err, reboots.ErrKept) && errors.Is(err, controlplane.ErrConflict):
 		remove := "sudo hostler fleet delete " + store.Nodes.Key(req.ID)
 		if !s.o.Store.EndsLeases() {
 			remove = "kubectl delete node " + req.ID

@@ -253,8 +253,8 @@ func TestAReleaseSaysThatANodeIsStillCounted(t *testing.T) {
 	}
 }
 
-// TestADeletedNodeFreesItsSlot has holders whose slot cannot be released: one changes its Node all the time, and one
-// has made it unreadable.
+// TestADeletedNodeFreesItsSlot has holders whose Node cannot be written: one changes it all the time, so that a release
+// fails, and one has made it unreadable, which does not keep the slot.
 func TestADeletedNodeFreesItsSlot(t *testing.T) {
 	for name, unreadable := range map[string]bool{"a Node that changes": false, "a Node that cannot be read": true} {
 		t.Run(name, func(t *testing.T) {
@@ -279,6 +279,12 @@ func TestADeletedNodeFreesItsSlot(t *testing.T) {
 			r.eventually("it holds the slot", func(s answer.Status) bool { return len(group(s).Holders) == 1 })
 			r.eventually("the collector runs", collects)
 			code, text := r.ask("POST", "/v1/fleet/slots/release", `{"id":"mallory","group":"default","reason":"x"}`)
+			if unreadable {
+				if g := decoded[answer.Slots](r, "/v1/fleet/slots").Groups[0]; code != http.StatusOK || len(g.Holders) > 0 || len(g.Releases) != 1 {
+					t.Errorf("release = %d %s, holders %v, want that the slot is free", code, text, g.Holders)
+				}
+				return
+			}
 			if code != http.StatusConflict || !strings.Contains(text, "`sudo hostler fleet delete nodes/mallory`") {
 				t.Errorf("release = %d %s, want 409 with the command that ends it", code, text)
 			}
@@ -286,7 +292,7 @@ func TestADeletedNodeFreesItsSlot(t *testing.T) {
 				t.Errorf("holders after the release = %v, want mallory", held)
 			}
 			s.conflicts.Store(20)
-			if code, text := r.ask("POST", "/v1/fleet/delete", fmt.Sprintf(`{"object":"nodes/mallory","cascade":"background","unreadable":%t}`, unreadable)); code != http.StatusOK {
+			if code, text := r.ask("POST", "/v1/fleet/delete", `{"object":"nodes/mallory","cascade":"background"}`); code != http.StatusOK {
 				t.Errorf("deletion = %d %s, want 200", code, text)
 			}
 			r.eventually("the slot is free", func(s answer.Status) bool {

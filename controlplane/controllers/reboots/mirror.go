@@ -162,7 +162,8 @@ func (f Facts) records(h Host, held *holding, next *controlplane.RebootSlot) (li
 	return list
 }
 
-// end writes on the Node of a holder that a person has released its slot. That must be before the slot is free.
+// end writes on the Node of a holder that a person has released its slot. That must be before the slot is free. A Node
+// that cannot be read says nothing: its host made it so, and must not keep the slot by that.
 func (c *Controller) end(ctx context.Context, o *holding) error {
 	for attempt := 1; ; attempt++ {
 		_, err := c.store.Update(ctx, store.Nodes.Metadata(), o.Node, store.Preconditions{}, func(node store.Object) error {
@@ -179,7 +180,7 @@ func (c *Controller) end(ctx context.Context, o *holding) error {
 			return setSlot(node, &next)
 		})
 		switch {
-		case errors.Is(err, controlplane.ErrNotFound):
+		case errors.Is(err, controlplane.ErrNotFound), errors.Is(err, store.ErrUnreadable):
 			return nil
 		case !errors.Is(err, controlplane.ErrConflict) || attempt == attempts:
 			return err

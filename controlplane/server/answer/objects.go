@@ -69,7 +69,7 @@ type DeletionRequest struct {
 	Object  string `json:"object"`  // KIND/NAME
 	Cascade string `json:"cascade"` // Background, Foreground or Orphan
 	// UID and Version are from the plan. If the object is another one or has changed, the deletion is
-	// refused.
+	// refused, except for what a host writes on etcd: else a host could prevent that.
 	UID     string `json:"uid,omitempty"`
 	Version string `json:"version,omitempty"`
 	// Unreadable says that the object could not be read. It is deleted only if that is still so.
