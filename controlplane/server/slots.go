@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/internal/few"
 	"hostler.io/hostler/internal/listen"
 )
 
@@ -114,7 +115,7 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 	for _, g := range s.reboots.Report().Groups {
 		a := answer.SlotGroup{
 			Name: g.Group, Slots: g.Slots, OneZoneAtATime: g.OneZoneAtATime, MaxUnavailable: g.MaxUnavailable.String(), Nodes: g.Members,
-			NotReady: len(g.NotReady), Unrecorded: g.Unrecorded, NotReadyNodes: []string{}, Holders: []answer.SlotHolder{}, WithoutSlot: []answer.SlotHolder{}, Waiting: []answer.SlotRequest{}, Releases: []answer.SlotRelease{},
+			NotReady: len(g.NotReady), Unrecorded: g.Unrecorded, Awaited: clean(few.Names(g.Awaited, mostNotReady)), NotReadyNodes: []string{}, Holders: []answer.SlotHolder{}, WithoutSlot: []answer.SlotHolder{}, Waiting: []answer.SlotRequest{}, Releases: []answer.SlotRelease{},
 		}
 		if g.Err != nil {
 			a.Error = clean(g.Err.Error())
@@ -180,6 +181,12 @@ func slotProblems(groups []answer.SlotGroup) []answer.Problem {
 		object := slotObject + g.Name
 		if g.Error != "" {
 			list = append(list, answer.Problem{Object: object, Message: "cannot be read: " + g.Error, Hint: "hosts of the group get no slots meanwhile"})
+		}
+		if g.Awaited != "" {
+			list = append(list, answer.Problem{
+				Object: object, Message: "the store was restored, and hosts may reboot without a slot in the record: " + g.Awaited,
+				Hint: "the group waits for their signs of life, for an hour at most; start these hosts, or delete the Nodes of those that are gone for good",
+			})
 		}
 		for _, h := range g.Holders {
 			if h.Late {

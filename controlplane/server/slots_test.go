@@ -303,6 +303,21 @@ func TestADeletedNodeFreesItsSlot(t *testing.T) {
 	}
 }
 
+// TestARestoredStoreNamesWhoIsAwaited has a restored store, and a host that gives no sign of life any more.
+func TestARestoredStoreNamesWhoIsAwaited(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	ready(s, "gone", "a", corev1.ConditionTrue)
+	r := start(t, s)
+	r.eventually("it leads and knows the Node", func(s answer.Status) bool { return controller(s, "reboots").State == answer.Leading && group(s).Nodes == 1 })
+	s.Restore(s.Snapshot())
+	status := r.eventually("the host is named", func(s answer.Status) bool { return len(s.Problems) == 1 })
+	if p := status.Problems[0]; p.Object != "slots/default" || !strings.HasSuffix(p.Message, ": gone") || !strings.Contains(p.Hint, "delete the Nodes") {
+		t.Errorf("problem = %+v, want the host and what ends it", p)
+	}
+	s.Remove(store.Nodes, "gone")
+	r.eventually("nobody is awaited", func(s answer.Status) bool { return len(s.Problems) == 0 && group(s).Nodes == 0 })
+}
+
 // TestOnlyRootReleasesSlots is TestOnlyRootDeletes for slots.
 func TestOnlyRootReleasesSlots(t *testing.T) {
 	c := config.Default()

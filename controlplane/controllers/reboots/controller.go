@@ -27,6 +27,7 @@ import (
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/few"
 	"hostler.io/hostler/internal/loop"
 )
 
@@ -50,6 +51,9 @@ const confirmTime = 20 * time.Second
 
 // attempts bounds the attempts of a change of a Node that conflicts with other changes.
 const attempts = 5
+
+// mostNamed bounds how many hosts an error names.
+const mostNamed = 5
 
 // errRestored is why a FleetLock client gets no slot yet, and must not use the one that it has.
 var errRestored = fmt.Errorf("%w: the store was restored, and hosts that reboot may have no slot in the record yet", controlplane.ErrUnavailable)
@@ -232,18 +236,21 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 		return nil, err
 	}
 	f, err := c.all(time.Now())
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(f.adopted(group, f.held())) > 0:
-		return nil, errRestored
+	}
+	held := f.held()
+	awaited := f.awaited(group, held)
+	restored := fmt.Errorf("%w: %s", errRestored, few.Names(awaited, mostNamed))
+	if len(f.adopted(group, held)) > 0 {
+		return nil, restored
 	}
 	had, nodes := false, f.nodes()
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
 		had = s.Holder(id) != nil
 		// The client may have given back the slot that the restored record has again.
-		if had && f.Restored && (len(s.Holders) > p.Slots || f.unseen(group)) {
-			return errRestored
+		if had && f.Restored && (len(s.Holders) > p.Slots || len(awaited) > 0) {
+			return restored
 		}
 		s.Confirm(f.Confirmed, Due{id: asked})
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())

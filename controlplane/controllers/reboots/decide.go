@@ -222,11 +222,35 @@ func (f Facts) adopted(group string, held map[string]*holding) (clients []slots.
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
 		h := f.Hosts[name]
-		if h.Group == group && h.reboots() && held[name] == nil && !h.Unseen {
+		// If a FleetLock client has the slot of the host's name, there is none to adopt.
+		if h.Group == group && h.reboots() && held[name] == nil && f.holder(group, name) == nil && !h.Unseen {
 			clients = append(clients, slots.Client{ID: name, Type: slots.Agent, Reason: h.Request.Reason, Request: h.Request.ID})
 		}
 	}
 	return clients
+}
+
+// holder returns the holder of a slot of a group; nil if there is none.
+func (f Facts) holder(group, id string) *slots.Holder {
+	state := f.Groups[group].State
+	return state.Holder(id)
+}
+
+// awaited returns the hosts of a group that may reboot without a slot in a restored record, by name.
+func (f Facts) awaited(group string, held map[string]*holding) (names []string) {
+	if !f.Restored {
+		return nil
+	}
+	for _, c := range f.adopted(group, held) {
+		names = append(names, c.ID)
+	}
+	for name, h := range f.Hosts {
+		if h.Group == group && h.Unseen {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // requests returns the requests of the agents in a group, in the order in which this server first saw them.
@@ -300,16 +324,6 @@ func (d *Decision) soon(at time.Time) {
 	if !at.IsZero() && (d.Next.IsZero() || at.Before(d.Next)) {
 		d.Next = at
 	}
-}
-
-// unseen reports whether a host of a group has given no sign of life since the store was away.
-func (f Facts) unseen(group string) bool {
-	for _, h := range f.Hosts {
-		if h.Group == group && h.Unseen {
-			return true
-		}
-	}
-	return false
 }
 
 // unsure reports whether a group could not be read, so that not all holders are known.

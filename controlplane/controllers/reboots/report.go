@@ -36,6 +36,8 @@ type Group struct {
 	Unrecorded int
 	// WithoutSlot are the hosts that are rebooting and hold no slot, by name.
 	WithoutSlot []Host
+	// Awaited are the hosts that may reboot without a slot, because the store was restored, by name.
+	Awaited []string
 
 	hosts    map[string]Host // hosts of the fleet by name; nil before the first list
 	emptying map[string]Emptying
@@ -57,7 +59,7 @@ func (c *Controller) Report() Report {
 	nodes, held := f.nodes(), f.held()
 	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
 		k := f.Groups[name]
-		g := Group{Policy: f.Policies[name], State: k.State, Object: c.groups.Object(name), Err: k.Err, Verdicts: r.Verdicts[name], hosts: f.Hosts, emptying: r.Emptying}
+		g := Group{Policy: f.Policies[name], State: k.State, Object: c.groups.Object(name), Err: k.Err, Verdicts: r.Verdicts[name], Awaited: f.awaited(name, held), hosts: f.Hosts, emptying: r.Emptying}
 		g.Members, g.NotReady = k.State.Members(name, nodes)
 		for _, request := range f.requests(name, held) {
 			if g.Request(request.ID) == nil {

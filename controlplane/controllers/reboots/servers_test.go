@@ -211,8 +211,11 @@ func TestARestoredStore(t *testing.T) {
 			t.Errorf("Request() while n1 may reboot = %+v, want an error", wait)
 		}
 		silent.Store(&n2)
-		if wait, err := c.Request(r.Context(), "default", "x"); err == nil {
-			t.Errorf("Request() while n2 may reboot = %+v, want an error", wait)
+		if wait, err := c.Request(r.Context(), "default", "x"); err == nil || !strings.HasSuffix(err.Error(), ": n2") {
+			t.Errorf("Request() while n2 may reboot = %+v, %v, want an error that names it", wait, err)
+		}
+		if g := c.Report().Groups[0]; !slices.Equal(g.Awaited, []string{"n2"}) {
+			t.Errorf("Report() awaits %q, want n2", g.Awaited)
 		}
 		silent.Store(nil)
 		if wait, err := c.Request(r.Context(), "default", "x"); err != nil || wait != nil {
@@ -227,6 +230,27 @@ func TestARestoredStore(t *testing.T) {
 		r.want("without n1", "x")
 		if wait, err := c.Request(r.Context(), "default", "x"); err != nil || wait != nil {
 			t.Errorf("Request() alone = %+v, %v, want the slot", wait, err)
+		}
+	})
+}
+
+// TestARestoredStoreWaitsForNoHostThatHasItsSlot has a host that reboots with the slot of a FleetLock client of its name.
+func TestARestoredStoreWaitsForNoHostThatHasItsSlot(t *testing.T) {
+	inBubble(t, func(r rig) {
+		alive := func(string, types.UID, time.Time, time.Time) (bool, time.Time) { return true, time.Time{} }
+		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
+		r.node("n1", "a", corev1.ConditionTrue)
+		if why := r.asks(c, "n1"); why != "" {
+			t.Fatalf("n1 gets no slot: %s", why)
+		}
+		edit(r.store, "n1", at("r1", controlplane.RebootRebooting))
+		r.store.Restore(r.store.Snapshot())
+		time.Sleep(time.Minute)
+		if wait, err := c.Request(r.Context(), "default", "n1"); err != nil || wait != nil {
+			t.Errorf("Request(n1) = %+v, %v, want its slot", wait, err)
+		}
+		if why := r.asks(c, "x"); why != slots.Full {
+			t.Errorf("x: %q, want %q", why, slots.Full)
 		}
 	})
 }

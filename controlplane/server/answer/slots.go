@@ -25,10 +25,12 @@ type SlotGroup struct {
 	Unrecorded int          `json:"unrecorded"`
 	Holders    []SlotHolder `json:"holders"`
 	// WithoutSlot are the hosts that are rebooting and hold no slot, since when, and why.
-	WithoutSlot []SlotHolder  `json:"withoutSlot"`
-	Waiting     []SlotRequest `json:"waiting"`  // oldest first
-	Releases    []SlotRelease `json:"releases"` // newest first
-	Error       string        `json:"error,omitempty"`
+	WithoutSlot []SlotHolder `json:"withoutSlot"`
+	// Awaited names hosts that may reboot without a slot, because the store was restored.
+	Awaited  string        `json:"awaited,omitempty"`
+	Waiting  []SlotRequest `json:"waiting"`  // oldest first
+	Releases []SlotRelease `json:"releases"` // newest first
+	Error    string        `json:"error,omitempty"`
 }
 
 // SlotHolder holds a slot.
