@@ -82,6 +82,7 @@ type Controller struct {
 	changed loop.Signal
 	reread  loop.Signal
 	self    string // name of this server in records
+	began   time.Time
 	log     *slog.Logger
 
 	mu       sync.Mutex // guards the fields below
@@ -101,7 +102,7 @@ type Action interface {
 func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, policies Policies, zoneLabels []string, self string, log *slog.Logger) *Controller {
 	evicter, _ := s.(store.Evicter)
 	c := &Controller{
-		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), self: self,
+		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), self: self, began: time.Now(),
 		log: log.With("component", Name), policies: policies, due: map[string]Due{}, blocked: map[string]Blocked{},
 	}
 	c.nodes = store.NewTable(store.Nodes, taker(zoneLabels), c.changed.Send)
@@ -160,6 +161,7 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 	}
 	f.Confirmed = fresh.Confirmed
 	f.Restored = !fresh.Restored.IsZero() && now.Sub(fresh.Restored) < restoredTime
+	f.Started = now.Sub(c.began) < restoredTime
 	f.Hosts = map[string]Host{}
 	for _, h := range c.nodes.Entries() {
 		if c.Alive != nil {
@@ -242,7 +244,7 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	held := f.held()
 	awaited := f.awaited(group, held)
 	restored := fmt.Errorf("%w: %s", errRestored, few.Names(awaited, mostNamed))
-	if len(f.adopted(group, held)) > 0 {
+	if f.Restored && len(f.adopted(group, held)) > 0 {
 		return nil, restored
 	}
 	had, nodes := false, f.nodes()
