@@ -34,6 +34,7 @@ var read = map[string]bool{
 	"com.docker.compose.project": true, "com.docker.compose.service": true, "com.docker.compose.depends_on": true, "com.docker.compose.oneoff": true,
 	"com.docker.compose.project.working_dir": true, "com.docker.compose.project.config_files": true,
 	"io.podman.compose.project": true, "PODMAN_SYSTEMD_UNIT": true, "io.container.manager": true,
+	"image": true, "imageID": true, // attributes of Docker's events
 	"org.opencontainers.image.ref.name": true, "org.opencontainers.image.stopSignal": true,
 }
 

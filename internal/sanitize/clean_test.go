@@ -163,6 +163,7 @@ func TestKeysThatHostlerReadsAreKept(t *testing.T) {
 	if len(keys) < 20 {
 		t.Fatalf("found %d keys in the source, want all", len(keys))
 	}
+	keys = append(keys, "image", "imageID") // attributes of Docker's events, among which the labels are
 	labels := map[string]string{}
 	for _, key := range keys {
 		labels[key] = "some value"

@@ -171,7 +171,7 @@ var _ runtime.StopSignaler = (*Runtime)(nil)
 // images, and for containers only since Kubernetes 1.33.
 func (r *Runtime) StopSignal(ctx context.Context, imageID string) (string, error) {
 	config, err := r.imageConfig(ctx, imageID, imageID)
-	return config.StopSignal, err
+	return sanitize.Text(config.StopSignal, sanitize.MaxName), err
 }
 
 // imageConfig is the part of an image's configuration that hostler reads.

@@ -38,7 +38,11 @@ func TestTheStopSignalOfAnImageIsThatOfItsConfiguration(t *testing.T) {
 	s := newServer(t, containerd16)
 	nginx := s.fake.AddImage(runtimetest.ImageSpec{Labels: map[string]string{labelStopSignal: "SIGQUIT"}})
 	plain := s.fake.AddImage(runtimetest.ImageSpec{})
+	large := s.fake.AddImage(runtimetest.ImageSpec{Labels: map[string]string{labelStopSignal: strings.Repeat("x", 1<<20)}})
 	r := s.client(t, nil)
+	if got, err := r.StopSignal(t.Context(), large.ID); len(got) > 256 || err != nil {
+		t.Errorf("StopSignal() of a large one = %d bytes, %v, want at most 256", len(got), err)
+	}
 	for id, want := range map[string]string{nginx.ID: "SIGQUIT", plain.ID: "", "sha256:gone": ""} {
 		if got, err := r.StopSignal(t.Context(), id); got != want || err != nil {
 			t.Errorf("StopSignal(%s) = %q, %v, want %q", id, got, err, want)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agnivade/levenshtein"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 )
 
@@ -74,7 +75,7 @@ func UnknownLabels(pods []runtime.Pod) []Note {
 // key is valid, or belongs to another program.
 func unknownKey(key string) string {
 	name, ours := nameOf(key)
-	if !ours || slices.Contains(known(), key) {
+	if !ours || key == sanitize.DroppedKey || slices.Contains(known(), key) {
 		return ""
 	}
 	if problem := elsewhere()[key]; problem != "" {

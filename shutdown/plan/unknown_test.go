@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/plan"
 )
@@ -29,6 +30,7 @@ func TestALabelThatOnlyLooksLikeHostlersIsNotedWithTheNearest(t *testing.T) {
 		"hostler.io/keep":                       "",
 		"hostler.io/grace-period":               "",
 		"nothostler.io/grace":                   "",
+		sanitize.DroppedKey:                     "", // of labels that were cut
 		"example.com/hostler.io":                "",
 		runtime.LabelTerminationGracePeriod:     "",
 		"io.kubernetes.container.restartCount":  "",

@@ -45,7 +45,7 @@ var ours = map[string][]string{
 	"internal/oom":        {},
 
 	"shutdown":          {"internal/bounded", "runtime", "shutdown/drain", "shutdown/journal", "shutdown/plan"},
-	"shutdown/plan":     {"internal/field", "runtime"},
+	"shutdown/plan":     {"internal/field", "internal/sanitize", "runtime"},
 	"shutdown/journal":  {"internal/atomicfile", "internal/sanitize"},
 	"shutdown/timeline": {"shutdown/journal"},
 	"shutdown/restart":  {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
