@@ -302,7 +302,9 @@ func TestARestoredStoreNamesWhoIsAwaited(t *testing.T) {
 	s := memory.New(memory.Options{EndsLeases: true})
 	ready(s, "gone", "a", corev1.ConditionTrue)
 	r := start(t, s)
-	r.eventually("it leads and knows the Node", func(s answer.Status) bool { return controller(s, "reboots").State == answer.Leading && group(s).Nodes == 1 })
+	r.eventually("it leads and knows the Node", func(s answer.Status) bool {
+		return controller(s, "reboots").State == answer.Leading && group(s).Nodes == 1
+	})
 	s.Restore(s.Snapshot())
 	status := r.eventually("the host is named", func(s answer.Status) bool { return len(s.Problems) == 1 })
 	if p := status.Problems[0]; p.Object != "slots/default" || !strings.HasSuffix(p.Message, ": gone") || !strings.Contains(p.Hint, "delete the Nodes") {
