@@ -8,7 +8,7 @@ import (
 )
 
 // ParseStopSignal parses a container's stop signal. It returns SIGTERM if there is none, and with
-// an error if the kernel has no such signal: images may contain any number.
+// an error if it is none that dockerd sends: images may contain any number.
 func ParseStopSignal(text string) (syscall.Signal, error) {
 	if text == "" {
 		return syscall.SIGTERM, nil
