@@ -185,7 +185,7 @@ func slotProblems(groups []answer.SlotGroup) []answer.Problem {
 		if g.Awaited != "" {
 			list = append(list, answer.Problem{
 				Object: object, Message: "the store was restored, and hosts may reboot without a slot in the record: " + g.Awaited,
-				Hint: "the group waits for their signs of life, for an hour at most; start these hosts, or delete the Nodes of those that are gone for good",
+				Hint: "start these hosts, or delete the Nodes of those that are gone for good; the group waits for an hour at most",
 			})
 		}
 		for _, h := range g.Holders {

@@ -89,7 +89,7 @@ func TestAFailedWaitIsNotAnEnd(t *testing.T) {
 // The author of an image chooses its stop signal.
 func TestAStopSignalThatDoesNotExistIsReplaced(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "SIGTERM", "12345": "SIGTERM", "-9": "SIGTERM", "0": "SIGTERM", "65": "SIGTERM", "SIGNONE": "SIGTERM",
+		"": "SIGTERM", "12345": "SIGTERM", "-9": "SIGTERM", "0": "SIGTERM", "65": "SIGTERM", "33": "SIGTERM", "SIGNONE": "SIGTERM",
 		"64": "64", "quit": "quit", "RTMIN+3": "RTMIN+3",
 	} {
 		now := started(time.Now())

@@ -7,17 +7,14 @@ import (
 	"github.com/moby/sys/signal"
 )
 
-// lastSignal is SIGRTMAX (signal(7)).
-const lastSignal = 64
-
 // ParseStopSignal parses a container's stop signal. It returns SIGTERM if there is none, and with
-// an error if the kernel has no such signal: images may contain any number.
+// an error if it is none that dockerd sends: images may contain any number.
 func ParseStopSignal(text string) (syscall.Signal, error) {
 	if text == "" {
 		return syscall.SIGTERM, nil
 	}
 	parsed, err := signal.ParseSignal(text)
-	if err == nil && (parsed < 1 || parsed > lastSignal) {
+	if err == nil && !signal.ValidSignalForPlatform(parsed) {
 		err = fmt.Errorf("invalid signal: %s", text)
 	}
 	if err != nil {
