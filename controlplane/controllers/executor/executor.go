@@ -9,6 +9,8 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"maps"
 	"runtime/pprof"
@@ -69,6 +71,7 @@ type Job[A Action] struct {
 // Executor executes the actions of one controller.
 type Executor[A Action] struct {
 	job     Job[A]
+	apart   time.Duration // from a change to the decision about it, see apart
 	changed loop.Signal
 	log     *slog.Logger
 	leads   chan *leadership
@@ -100,7 +103,15 @@ func (w Writes) Add(other Writes) Writes {
 
 // New returns an executor that decides again after each signal on changed.
 func New[A Action](job Job[A], changed loop.Signal, log *slog.Logger) *Executor[A] {
-	return &Executor[A]{job: job, changed: changed, log: log, leads: make(chan *leadership)}
+	return &Executor[A]{job: job, apart: apart(job), changed: changed, log: log, leads: make(chan *leadership)}
+}
+
+// apart returns a time below a millisecond that is another one for each type of job, so that controllers that follow the
+// same objects do not decide at once, but always in the same order.
+func apart(job any) time.Duration {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%T", job)
+	return time.Duration(h.Sum32()%1000+1) * time.Microsecond
 }
 
 // Report returns the state of the execution. A replica that does not lead decides as well, but
@@ -204,7 +215,7 @@ func (r *run[A]) run(ctx context.Context) error {
 		case done := <-r.done:
 			r.finish(done, time.Now())
 		case <-r.changed:
-			timer.Reset(max(time.Until(last.Add(spacing)), 0))
+			timer.Reset(max(time.Until(last.Add(spacing)), r.apart))
 		case <-timer.C:
 			last = time.Now()
 			timer.Reset(r.decide(last))
