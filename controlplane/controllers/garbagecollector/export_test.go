@@ -37,3 +37,18 @@ func (c *Controller) Add(k store.Kind) store.Tracker { return c.graph.add(k, sto
 
 // Decide decides for all objects that have changed.
 func (c *Controller) Decide() int { return len(c.graph.decide()) }
+
+// Candidates counts the objects that decisions about all objects compare: as owners of references, and as dependents.
+func (c *Controller) Candidates() (owners, dependents int) {
+	c.graph.mu.Lock()
+	defer c.graph.mu.Unlock()
+	for _, o := range c.graph.objects {
+		for _, ref := range o.Owners {
+			owners += len(c.graph.owners[ref.index()])
+		}
+		for _, index := range o.indexes() {
+			dependents += len(c.graph.owning[index])
+		}
+	}
+	return owners, dependents
+}

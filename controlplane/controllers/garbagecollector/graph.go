@@ -26,8 +26,8 @@ type graph struct {
 	mu      sync.Mutex // guards what follows
 	kinds   map[string]*kind
 	objects map[Key]entry
-	owners  map[string][]*Object            // by Object.indexes; mostly one
-	owning  map[string]map[*Object]struct{} // by Owner.index of their owners
+	owners  map[identity][]*Object            // by Object.indexes; mostly one
+	owning  map[identity]map[*Object]struct{} // by Owner.index of their owners
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
@@ -35,14 +35,15 @@ type graph struct {
 	dirty    map[*Object]struct{} // to be decided again
 	verdicts map[Key]Verdict      // of objects that are to be decided again when a kind can be seen
 	// deleted are owners that were seen to be deleted, as long as they have dependents: Nodes, by nodeIndex,
-	// whose Events are deleted, but not those of a host that could never register; and others, by UID. Their
-	// type may be deleted before their dependents.
-	deleted  map[string]bool
+	// whose Events are deleted, but not those of a host that could never register; and others, by Object.index.
+	// Their type may be deleted before their dependents.
+	deleted  map[identity]bool
 	lookups  map[Key]struct{}
 	refusals map[Key]refusal
 }
 
-// identity is what a dependent knows of an owner.
+// identity is what a dependent knows of an owner. In an index it has no namespace: a reference has none, and many
+// objects may have one UID, which a host chooses for what it writes.
 type identity struct {
 	of        schema.GroupKind
 	namespace string
@@ -61,9 +62,9 @@ type entry struct {
 func newGraph(changed loop.Signal, finishes bool) *graph {
 	return &graph{
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
-		owners: map[string][]*Object{}, owning: map[string]map[*Object]struct{}{},
+		owners: map[identity][]*Object{}, owning: map[identity]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[identity]struct{}{},
-		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
+		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[identity]bool{},
 		refusals: map[Key]refusal{},
 	}
 }
@@ -191,8 +192,8 @@ func (g *graph) forget(o *Object) {
 func (g *graph) delete(key Key) {
 	o := g.objects[key].Object
 	g.remove(key)
-	if o != nil && len(g.owning[o.uidIndex()]) > 0 {
-		g.deleted[o.uidIndex()] = true
+	if o != nil && len(g.owning[o.index()]) > 0 {
+		g.deleted[o.index()] = true
 	}
 }
 
@@ -322,14 +323,14 @@ func (g *graph) touch(o *Object) {
 	g.changed.Send()
 }
 
-func insert(in map[string]map[*Object]struct{}, index string, o *Object) {
+func insert(in map[identity]map[*Object]struct{}, index identity, o *Object) {
 	if in[index] == nil {
 		in[index] = map[*Object]struct{}{}
 	}
 	in[index][o] = struct{}{}
 }
 
-func discard(in map[string]map[*Object]struct{}, index string, o *Object) {
+func discard(in map[identity]map[*Object]struct{}, index identity, o *Object) {
 	delete(in[index], o)
 	if len(in[index]) == 0 {
 		delete(in, index)

@@ -16,7 +16,7 @@ import (
 // dependents are the objects that refer to an owner, in no order. The caller holds mu.
 func (g *graph) dependents(owner *Object) []*Object {
 	var list []*Object
-	for o := range g.owning[string(owner.UID)] {
+	for o := range g.owning[owner.index()] {
 		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return !ref.Implied && owner.is(ref, o.Namespace) }) {
 			list = append(list, o)
 		}
@@ -36,7 +36,7 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 			deleted = found
 		case is: // it counts more: another host may store the same pod, and delete it
 			return owner{state: present}
-		case found.Type == ref.Type && found.Own == ref.Name:
+		default:
 			elsewhere = found
 		}
 	}

@@ -1,0 +1,78 @@
+package garbagecollector_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// hostile returns a collector that knows Node m, and the pods and Events that host m wrote: tiny ones with one UID, and
+// full ones whose references have the UIDs that uidOf returns.
+func hostile(uidOf func(reference int) types.UID) *garbagecollector.Controller {
+	c := garbagecollector.New(memory.New(memory.Options{EndsLeases: true}), &store.Contact{}, slog.New(slog.DiscardHandler))
+	to := map[string]store.Tracker{}
+	for _, f := range c.Follows() {
+		to[f.Kind.Name] = f.To.(store.Tracker)
+		f.To.Begin()
+	}
+	set := func(kind store.Kind, gvk, name, own string, owners []metav1.OwnerReference) {
+		o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: gvk}}
+		o.Name, o.UID, o.ResourceVersion, o.OwnerReferences = own, "x", "1", owners
+		if gvk != "Node" {
+			o.Namespace = "shop"
+		}
+		to[kind.Name].Set(name, o)
+	}
+	var full []metav1.OwnerReference
+	for i := range controlplane.MostEntries {
+		full = append(full, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "m", UID: uidOf(i)})
+	}
+	for i := range 990 {
+		own, owners := fmt.Sprintf("o%d", i), full
+		if i < 800 {
+			owners = nil
+		}
+		set(store.Objects, "Pod", "pods/m/shop/"+own, own, owners)
+		set(store.Events, "Event", "m/"+own, own, owners)
+	}
+	set(store.Nodes, "Node", "m", "m", nil) // it was written last
+	for _, t := range to {
+		t.Synced()
+		t.Reached("1")
+	}
+	return c
+}
+
+// TestObjectsWithOneUIDAreFoundByName has a host that gives the UID of its Node to all that it writes.
+func TestObjectsWithOneUIDAreFoundByName(t *testing.T) {
+	c := hostile(func(int) types.UID { return "x" })
+	references := 2*190*controlplane.MostEntries + 800 // the small Events belong to the Node
+	if owners, dependents := c.Candidates(); owners != references || dependents > references {
+		t.Errorf("candidates = %d owners and %d dependents, want one owner for each of %d references", owners, dependents, references)
+	}
+}
+
+// BenchmarkOneUID measures a decision about what such a host wrote.
+func BenchmarkOneUID(b *testing.B) {
+	for name, uidOf := range map[string]func(int) types.UID{
+		"that of the Node": func(int) types.UID { return "x" },
+		"absent":           func(i int) types.UID { return types.UID(fmt.Sprint(i)) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				c := hostile(uidOf)
+				b.StartTimer()
+				c.Decide()
+			}
+		})
+	}
+}
