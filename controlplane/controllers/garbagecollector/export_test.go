@@ -52,3 +52,19 @@ func (c *Controller) Candidates() (owners, dependents int) {
 	}
 	return owners, dependents
 }
+
+// DecideInParts decides as Decide does, and calls between after each part with how many objects and references were
+// decided under one lock.
+func (c *Controller) DecideInParts(between func(work int)) (due int) {
+	todo, steps := c.graph.takeDirty()
+	for due = len(steps); len(todo) > 0; due += len(steps) {
+		before := todo
+		todo, steps = c.graph.decideSome(todo)
+		work := 0
+		for _, o := range before[:len(before)-len(todo)] {
+			work += 1 + len(o.Owners)
+		}
+		between(work)
+	}
+	return due
+}

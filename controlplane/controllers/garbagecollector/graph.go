@@ -337,30 +337,62 @@ func discard(in map[identity]map[*Object]struct{}, index identity, o *Object) {
 	}
 }
 
+// mostAtOnce bounds how many objects and references are decided while followers wait, which is a millisecond or two:
+// renewals of Leases wait with them.
+const mostAtOnce = 1000
+
 // decide decides for all objects that have changed, and returns what is due.
 func (g *graph) decide() []Step {
+	todo, due := g.takeDirty()
+	for len(todo) > 0 {
+		var more []Step
+		todo, more = g.decideSome(todo)
+		due = append(due, more...)
+	}
+	return due
+}
+
+// takeDirty returns the objects that have changed, and what is due with the others.
+func (g *graph) takeDirty() (todo []*Object, due []Step) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for o := range g.dirty {
+	positions, complete := g.positions()
+	for key, v := range g.verdicts {
+		if _, dirty := g.dirty[g.objects[key].Object]; !dirty && v.due(complete) {
+			due = append(due, g.bind(*v.Step, positions))
+		}
+	}
+	todo = slices.Collect(maps.Keys(g.dirty))
+	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
+	return todo, due
+}
+
+// decideSome decides for some of these objects, and returns the others. What is due is bound to how far the kinds are
+// followed now: an object that changes before the others are decided is decided again.
+func (g *graph) decideSome(todo []*Object) (left []*Object, due []Step) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	positions, complete := g.positions()
+	for work := 0; len(todo) > 0 && work < mostAtOnce; todo = todo[1:] {
+		o := todo[0]
+		if g.objects[o.Key].Object != o { // it has been replaced or deleted
+			continue
+		}
 		delete(g.dirty, o)
 		owners := g.ownersOf(o)
 		g.refuse(o, owners)
-		if v := g.verdict(o, owners); v.fact() || v.again {
+		v := g.verdict(o, owners)
+		if v.fact() || v.again {
 			g.verdicts[o.Key] = v
 		} else {
 			delete(g.verdicts, o.Key)
 		}
-	}
-	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
-	positions, complete := g.positions()
-	var due []Step
-	for _, v := range g.verdicts {
-		if v.Step == nil || !complete && v.Step.bound() {
-			continue
+		if v.due(complete) {
+			due = append(due, g.bind(*v.Step, positions))
 		}
-		due = append(due, g.bind(*v.Step, positions))
+		work += 1 + len(owners)
 	}
-	return due
+	return todo, due
 }
 
 // bind adds to a step how far kinds must have been followed for it. The caller holds mu.

@@ -16,9 +16,8 @@ import (
 
 // hostile returns a collector that knows Node m, and the pods and Events that host m wrote: tiny ones with one UID, and
 // full ones whose references have the UIDs that uidOf returns.
-func hostile(uidOf func(reference int) types.UID) *garbagecollector.Controller {
-	c := garbagecollector.New(memory.New(memory.Options{EndsLeases: true}), &store.Contact{}, slog.New(slog.DiscardHandler))
-	to := map[string]store.Tracker{}
+func hostile(uidOf func(reference int) types.UID) (c *garbagecollector.Controller, to map[string]store.Tracker) {
+	c, to = garbagecollector.New(memory.New(memory.Options{EndsLeases: true}), &store.Contact{}, slog.New(slog.DiscardHandler)), map[string]store.Tracker{}
 	for _, f := range c.Follows() {
 		to[f.Kind.Name] = f.To.(store.Tracker)
 		f.To.Begin()
@@ -48,28 +47,64 @@ func hostile(uidOf func(reference int) types.UID) *garbagecollector.Controller {
 		t.Synced()
 		t.Reached("1")
 	}
-	return c
+	return c, to
 }
+
+// oneUID and manyUIDs are the UIDs of references: that of all objects, or those of no object.
+func oneUID(int) types.UID     { return "x" }
+func manyUIDs(i int) types.UID { return types.UID(fmt.Sprint(i)) }
 
 // TestObjectsWithOneUIDAreFoundByName has a host that gives the UID of its Node to all that it writes.
 func TestObjectsWithOneUIDAreFoundByName(t *testing.T) {
-	c := hostile(func(int) types.UID { return "x" })
+	c, _ := hostile(oneUID)
 	references := 2*190*controlplane.MostEntries + 800 // the small Events belong to the Node
 	if owners, dependents := c.Candidates(); owners != references || dependents > references {
 		t.Errorf("candidates = %d owners and %d dependents, want one owner for each of %d references", owners, dependents, references)
 	}
 }
 
+// TestDecisionsLetRenewalsThrough counts what is decided while followers wait.
+func TestDecisionsLetRenewalsThrough(t *testing.T) {
+	c, _ := hostile(manyUIDs)
+	due := c.DecideInParts(func(work int) {
+		if work > 1000+controlplane.MostEntries {
+			t.Errorf("decided %d objects and references at once, want about 1000", work)
+		}
+	})
+	if want := 2 * 190; due != want {
+		t.Errorf("%d steps are due, want %d", due, want)
+	}
+}
+
+// TestWhatIsDeletedDuringADecisionIsForgotten deletes all pods and Events between two parts of a decision.
+func TestWhatIsDeletedDuringADecisionIsForgotten(t *testing.T) {
+	c, to := hostile(manyUIDs)
+	parts := 0
+	due := c.DecideInParts(func(int) {
+		if parts++; parts > 1 {
+			return
+		}
+		for i := range 990 {
+			to[store.Objects.Name].Delete(fmt.Sprintf("pods/m/shop/o%d", i))
+			to[store.Events.Name].Delete(fmt.Sprintf("m/o%d", i))
+		}
+	})
+	later, facts := c.Decide(), len(c.Report().Facts)
+	if due > 5 || later > 0 || facts > 0 {
+		t.Errorf("%d steps were due, then %d with %d facts, want those of the first part, then none", due, later, facts)
+	}
+}
+
 // BenchmarkOneUID measures a decision about what such a host wrote.
 func BenchmarkOneUID(b *testing.B) {
 	for name, uidOf := range map[string]func(int) types.UID{
-		"that of the Node": func(int) types.UID { return "x" },
-		"absent":           func(i int) types.UID { return types.UID(fmt.Sprint(i)) },
+		"that of the Node": oneUID,
+		"absent":           manyUIDs,
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				c := hostile(uidOf)
+				c, _ := hostile(uidOf)
 				b.StartTimer()
 				c.Decide()
 			}
