@@ -3,6 +3,7 @@ package garbagecollector
 import (
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/store"
@@ -51,6 +52,16 @@ func (c *Controller) Candidates() (owners, dependents int) {
 		}
 	}
 	return owners, dependents
+}
+
+// Unreadable counts the objects that cannot be read and that a decision about an owner of that type looks through.
+func (c *Controller) Unreadable(of schema.GroupKind) (n int) {
+	c.graph.mu.Lock()
+	defer c.graph.mu.Unlock()
+	for _, k := range c.graph.kinds {
+		n += len(k.mayBelongTo(&Object{Type: of}))
+	}
+	return n
 }
 
 // DecideInParts decides as Decide does, and calls between after each part with how many objects and references were

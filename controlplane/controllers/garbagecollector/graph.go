@@ -74,7 +74,7 @@ func (g *graph) add(k store.Kind, scope store.Scope) *follower {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.kinds[k.Name] == nil {
-		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}}
+		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}, ofPeople: map[string]error{}}
 	}
 	g.decideAgain()
 	f := &follower{g, g.kinds[k.Name], k}

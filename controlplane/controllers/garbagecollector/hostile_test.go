@@ -1,6 +1,7 @@
 package garbagecollector_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -73,6 +74,24 @@ func TestDecisionsLetRenewalsThrough(t *testing.T) {
 	})
 	if want := 2 * 190; due != want {
 		t.Errorf("%d steps are due, want %d", due, want)
+	}
+}
+
+// TestUnreadableObjectsOfHostsAreNotLookedThrough has a host that writes Events that cannot be read, and one such object
+// of people, which may belong to any owner.
+func TestUnreadableObjectsOfHostsAreNotLookedThrough(t *testing.T) {
+	c, to := hostile(oneUID)
+	broken := errors.New("broken")
+	for i := range 990 {
+		to[store.Events.Name].Unreadable(fmt.Sprintf("m/o%d", i), broken)
+	}
+	to[store.Objects.Name].Unreadable("things/broken", broken)
+	if n := c.Unreadable(store.Pods(true).GVK.GroupKind()); n != 1 {
+		t.Errorf("a decision about a pod looks through %d objects that cannot be read, want 1", n)
+	}
+	to[store.Objects.Name].Delete("things/broken")
+	if n := c.Unreadable(store.Pods(true).GVK.GroupKind()); n != 0 {
+		t.Errorf("a decision about a pod looks through %d objects that cannot be read, want none", n)
 	}
 }
 
