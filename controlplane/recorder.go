@@ -46,9 +46,10 @@ type RecorderStats struct {
 	LastError error  // of the last attempt; nil if that succeeded
 }
 
-// Recorder publishes Events in their order. Recording never blocks. While the control plane is
-// unreachable, up to 1,000 Events wait; then the oldest are dropped. If the same Event occurs again
-// within 10 minutes, the count of the first one is increased.
+// Recorder publishes Events about an object in their order; objects take turns. Recording never
+// blocks. While the control plane is unreachable, up to 1,000 Events wait; then the oldest of the object
+// with the most are dropped. If the same Event occurs again within 10 minutes, the count of the first
+// one is increased.
 type Recorder struct {
 	client Publisher
 	host   string
@@ -57,8 +58,8 @@ type Recorder struct {
 	wake   chan struct{} // holds one token when the queue has grown
 	paused func() bool   // while it returns true, nothing is recorded
 
-	mu       sync.Mutex    // guards the fields below
-	queue    []*record     // the oldest first
+	mu       sync.Mutex // guards the fields below
+	queue    turns
 	inFlight *record       // taken off the queue and being published
 	recent   []*record     // the latest occurrence is last
 	lastID   int64         // in the latest Event's name
@@ -152,21 +153,24 @@ func (r *Recorder) newEvent(object corev1.ObjectReference, eventType, reason, me
 	}
 }
 
-// enqueue appends the record to the queue unless it is in the queue already. If the queue is full,
-// it drops the oldest record.
+// enqueue adds the record to the queue unless it is in the queue already.
 func (r *Recorder) enqueue(rec *record) {
 	if !rec.queued {
 		rec.queued = true
-		r.queue = append(r.queue, rec)
+		r.queue.add(rec)
 	}
-	if len(r.queue) > maxQueuedEvents {
-		r.queue[0].queued = false
-		r.queue = slices.Delete(r.queue, 0, 1)
-		r.stats.Dropped++
-	}
+	r.bound()
 	select {
 	case r.wake <- struct{}{}:
 	default: // an earlier token is still in the channel
+	}
+}
+
+// bound drops a record if the queue is too long.
+func (r *Recorder) bound() {
+	if r.queue.len() > maxQueuedEvents {
+		r.queue.drop().queued = false
+		r.stats.Dropped++
 	}
 }
 
@@ -202,7 +206,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// next removes the oldest record from the queue and copies its Event. A later repetition queues it
+// next removes the next record from the queue and copies its Event. A later repetition queues it
 // again.
 func (r *Recorder) next() (*record, *corev1.Event) {
 	r.mu.Lock()
@@ -210,8 +214,7 @@ func (r *Recorder) next() (*record, *corev1.Event) {
 	if len(r.queue) == 0 {
 		return nil, nil
 	}
-	rec := r.queue[0]
-	r.queue = slices.Delete(r.queue, 0, 1)
+	rec := r.queue.take()
 	rec.queued = false
 	r.inFlight = rec
 	return rec, rec.event.DeepCopy()
@@ -222,16 +225,9 @@ func (r *Recorder) retain(rec *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inFlight = nil
-	if rec.queued { // a repetition queued it again meanwhile
-		r.queue = slices.DeleteFunc(r.queue, func(other *record) bool { return other == rec })
-	}
-	if len(r.queue) >= maxQueuedEvents {
-		rec.queued = false
-		r.stats.Dropped++
-		return
-	}
+	r.queue.putBack(rec) // a repetition may have queued it again meanwhile
 	rec.queued = true
-	r.queue = slices.Insert(r.queue, 0, rec)
+	r.bound()
 }
 
 // recordResult records the result of an attempt, and reports whether the Event is done. Otherwise
@@ -250,7 +246,7 @@ func (r *Recorder) recordResult(rec *record, err error) bool {
 	case err == nil:
 		r.stats.Published++
 		if failed {
-			r.log.Info("publishing events again", "queued", len(r.queue), "dropped", r.stats.Dropped)
+			r.log.Info("publishing events again", "queued", r.queue.len(), "dropped", r.stats.Dropped)
 		}
 	case refused:
 		r.stats.Refused++
@@ -292,7 +288,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	}
 }
 
-// Queued returns the waiting Events, the oldest first, to save them when the agent ends.
+// Queued returns the waiting Events, those of an object the oldest first, to save them when the agent ends.
 func (r *Recorder) Queued() []corev1.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,7 +296,7 @@ func (r *Recorder) Queued() []corev1.Event {
 	if r.inFlight != nil && !r.inFlight.queued {
 		events = append(events, *r.inFlight.event.DeepCopy())
 	}
-	for _, rec := range r.queue {
+	for _, rec := range slices.Concat(r.queue...) {
 		events = append(events, *rec.event.DeepCopy())
 	}
 	return events
@@ -311,16 +307,14 @@ func (r *Recorder) Queued() []corev1.Event {
 func (r *Recorder) Restore(events []corev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	records := make([]*record, len(events))
-	for i := range events {
+	for i := range slices.Backward(events) {
 		name := events[i].Name
-		records[i] = &record{event: *events[i].DeepCopy(), queued: true}
+		r.queue.putBack(&record{event: *events[i].DeepCopy(), queued: true})
 		// Names must be unique, even if the clock was set back.
 		if id, err := strconv.ParseInt(name[strings.LastIndexByte(name, '.')+1:], 16, 64); err == nil {
 			r.lastID = max(r.lastID, id)
 		}
 	}
-	r.queue = append(records, r.queue...)
 	select {
 	case r.wake <- struct{}{}:
 	default: // as in enqueue: an earlier token is still in the channel
@@ -332,7 +326,7 @@ func (r *Recorder) Stats() RecorderStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	stats := r.stats
-	stats.Queued = len(r.queue)
+	stats.Queued = r.queue.len()
 	return stats
 }
 

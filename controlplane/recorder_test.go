@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -173,6 +174,35 @@ func testEventOutage(t *testing.T, fault controlplanetest.Fault, outage time.Dur
 	if log.count("WARN") != 1 || log.count("INFO") != 1 {
 		t.Errorf("log lines = %d warnings, %d infos, want 1 of each", log.count("WARN"), log.count("INFO"))
 	}
+}
+
+// TestEventsAboutOneHostReplaceNoOthers records many Events about one host while the control plane is away.
+func TestEventsAboutOneHostReplaceNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		recorder := controlplane.NewRecorder(fake, "host", nil, nil, quiet())
+		flood := func() {
+			for i := range maxQueued {
+				recorder.Record(controlplane.NodeReference("mallory"), corev1.EventTypeNormal, "Test", fmt.Sprint("flood ", i))
+			}
+		}
+		flood()
+		for _, message := range []string{"a", "b", "c"} {
+			record(recorder, message)
+		}
+		flood()
+		if stats := recorder.Stats(); stats.Queued != maxQueued || stats.Dropped != maxQueued+3 {
+			t.Errorf("Stats() = %+v, want %d queued and %d dropped", stats, maxQueued, maxQueued+3)
+		}
+		fake.Inject(controlplanetest.PublishEvent, controlplanetest.Fault{Delay: time.Second})
+		run(t, recorder.Run)
+		after(6500 * time.Millisecond)
+		got := messages(t, fake)
+		others := slices.DeleteFunc(slices.Clone(got), func(m string) bool { return strings.HasPrefix(m, "flood") })
+		if len(got) > 7 || fmt.Sprint(others) != "[ax1 bx1 cx1]" {
+			t.Errorf("the first events = %v, want half of them about n: a, b and c", got)
+		}
+	})
 }
 
 func TestAnEventThatIsRefusedDoesNotBlockOthers(t *testing.T) {

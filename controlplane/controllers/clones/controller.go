@@ -133,10 +133,10 @@ func (c *Controller) write(ctx context.Context, term store.Term, change Change) 
 }
 
 // done logs a change.
-func (c *Controller) done(change Change) {
+func (*Controller) done(change Change, log *slog.Logger) {
 	if change.Value == "" {
-		c.log.Info("no other host has the machine ID any more", "node", change.Node)
+		log.Info("no other host has the machine ID any more", "node", change.Node)
 		return
 	}
-	c.log.Warn("hosts have the same machine ID", "node", change.Node, "others", change.Value)
+	log.Warn("hosts have the same machine ID", "node", change.Node, "others", change.Value)
 }

@@ -218,7 +218,7 @@ func target(pod *corev1.Pod, now metav1.Time, request bool) {
 }
 
 // done logs an eviction.
-func (c *Controller) done(e Eviction) {
+func (c *Controller) done(e Eviction, log *slog.Logger) {
 	message := "pod evicted"
 	if e.Taint == nil {
 		message = "object of a pod removed"
@@ -226,5 +226,5 @@ func (c *Controller) done(e Eviction) {
 	if c.OnDone != nil {
 		c.OnDone(e)
 	}
-	c.log.Info(message, "pod", e.Pod, "node", e.Node, "reason", e.Reason)
+	log.Info(message, "pod", e.Pod, "node", e.Node, "reason", e.Reason)
 }

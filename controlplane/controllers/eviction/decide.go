@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,6 +39,8 @@ type Taint struct {
 	// Unproven is why the taint evicts nobody at present: its cause may have ended. It is empty for
 	// other taints.
 	Unproven string
+	// number is what the operators Lt and Gt compare; nil if the value is no number. Decide sets it.
+	number *int64
 }
 
 // outage reports whether controller node-lifecycle sets and removes the taint.
@@ -102,6 +103,7 @@ func Decide(hosts []Host, now time.Time) Decision {
 	d := Decision{Deleting: map[string]int{}}
 	waits := false
 	for _, h := range hosts {
+		h.Taints = numbered(h.Taints)
 		for _, pod := range h.Pods {
 			if pod.Deleting {
 				d.Deleting[h.Name]++
@@ -143,10 +145,10 @@ func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 		return e, false
 	}
 	tolerated := time.Duration(0)
-	for _, t := range h.Taints {
-		wait, evict := toleration(pod.Tolerations, t.Taint)
+	for i, wait := range tolerate(pod.Tolerations, h.Taints) {
+		t := &h.Taints[i]
 		due := t.Since.Add(wait)
-		if evict && (e.Taint == nil || t.before(due, e)) {
+		if wait != forever && (e.Taint == nil || t.before(due, e)) {
 			e.Due, e.Taint, e.unproven, tolerated = due, &t.Taint, t.Unproven, wait
 		}
 	}
@@ -158,23 +160,4 @@ func judge(h Host, pod podcache.Pod, now time.Time) (Eviction, bool) {
 		e.Reason = fmt.Sprintf("Node %s has the taint %s, which the pod tolerates for %v", h.Name, e.Taint.ToString(), tolerated)
 	}
 	return e, true
-}
-
-// longest limits a toleration: a longer one could overflow when it is added to a time.
-const longest = 100 * 365 * 24 * time.Hour
-
-// toleration reports how long a pod tolerates a taint, and false if it tolerates it for ever. The
-// first matching toleration counts, as in Kubernetes.
-func toleration(tolerations []corev1.Toleration, taint corev1.Taint) (time.Duration, bool) {
-	for _, t := range tolerations {
-		switch {
-		case !t.ToleratesTaint(logr.Discard(), &taint, true):
-		case t.TolerationSeconds == nil:
-			return 0, false
-		default:
-			seconds := min(max(*t.TolerationSeconds, 0), int64(longest/time.Second))
-			return time.Duration(seconds) * time.Second, true
-		}
-	}
-	return 0, true
 }

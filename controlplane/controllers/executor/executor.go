@@ -64,8 +64,8 @@ type Job[A Action] struct {
 	// Begin is called before each write. The write may be stored even if its answer is lost. Begin may
 	// be nil.
 	Begin func(action A)
-	// Done is called after a write that was stored.
-	Done func(action A)
+	// Done is called after a write that was stored. log leaves out lines about objects that one host writes too often.
+	Done func(action A, log *slog.Logger)
 }
 
 // Executor executes the actions of one controller.
@@ -157,7 +157,7 @@ func (e *Executor[A]) Lead(ctx context.Context, term store.Term) error {
 func (e *Executor[A]) Run(ctx context.Context, heartbeat func(error)) error {
 	r := run[A]{
 		Executor: e, heartbeat: heartbeat, due: map[string]time.Time{}, done: make(chan result[A], calls),
-		inFlight: map[string]bool{}, held: map[string]hold{}, unseen: map[string]stored{},
+		inFlight: map[string]bool{}, held: map[string]hold{}, unseen: map[string]stored{}, lines: lines{log: e.log},
 	}
 	defer r.end()
 	return r.run(ctx)
@@ -177,6 +177,7 @@ type run[A Action] struct {
 	lag       time.Duration        // of the last write that the cache showed
 	lagAt     time.Time            // when the cache showed that write
 	writes    Writes
+	lines     lines
 }
 
 // stored is a stored write: the version it replaced, and its time.
@@ -249,6 +250,7 @@ func (r *run[A]) end() {
 // decide queues the writes that are due now, and returns how long to wait for the next decision.
 func (r *run[A]) decide(now time.Time) time.Duration {
 	due, next, err := r.job.Decide(now)
+	r.lines.expire(now)
 	r.waiting = nil // the new decision has everything that is still due
 	r.heartbeat(err)
 	if err != nil {
@@ -273,16 +275,23 @@ func (r *run[A]) decide(now time.Time) time.Duration {
 	return max(next.Sub(now), spacing)
 }
 
+// writerOf returns who writes an object, as the first two parts of its name show: nodes/n, events/n/e, pods/n/shop/web,
+// tickets/t.
+func writerOf(object string) string {
+	kind, rest, _ := strings.Cut(object, "/")
+	name, _, _ := strings.Cut(rest, "/")
+	return kind + "/" + name
+}
+
 // inTurn orders actions so that those who write the objects take turns: a host that stores objects again and again
-// delays no other. The first two parts of a name show the writer: nodes/n, events/n/e, pods/n/shop/web, tickets/t.
+// delays no other.
 func inTurn[A Action](list []A) []A {
 	var turns [][]A
 	taken := map[string]int{}
 	for _, action := range list {
-		kind, rest, _ := strings.Cut(action.Object(), "/")
-		name, _, _ := strings.Cut(rest, "/")
-		turn := taken[kind+"/"+name]
-		taken[kind+"/"+name]++
+		writer := writerOf(action.Object())
+		turn := taken[writer]
+		taken[writer]++
 		if turn == len(turns) {
 			turns = append(turns, nil)
 		}
@@ -321,7 +330,7 @@ func (r *run[A]) finish(done result[A], now time.Time) {
 	case done.err == nil:
 		r.writes.Stored++
 		r.unseen[object] = stored{done.action.Version(), now}
-		r.job.Done(done.action)
+		r.job.Done(done.action, r.lines.to(object, now))
 	case errors.Is(done.err, controlplane.ErrConflict), errors.Is(done.err, controlplane.ErrNotFound):
 		r.writes.Conflict++ // the cache will soon show why
 		h.until = now.Add(firstRetry)

@@ -1,11 +1,13 @@
 package executor_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -101,7 +103,7 @@ func (j *job) set(change func()) {
 func run(t *testing.T, j *job, test func(*executor.Executor[action])) {
 	synctest.Test(t, func(t *testing.T) {
 		j.change = loop.NewSignal() // of this bubble
-		e := executor.New(executor.Job[action]{Facts: j.facts, Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
+		e := executor.New(executor.Job[action]{Facts: j.facts, Decide: j.decide, Write: j.write, Done: func(action, *slog.Logger) {}}, j.change, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		go func() { ended <- e.Run(ctx, func(error) {}) }()
@@ -216,7 +218,7 @@ func TestNothingIsInFlightWhenLeadReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJob(3)
 		j.hang, j.change = time.Hour, loop.NewSignal()
-		e := executor.New(executor.Job[action]{Facts: j.facts, Decide: j.decide, Write: j.write, Done: func(action) {}}, j.change, slog.New(slog.DiscardHandler))
+		e := executor.New(executor.Job[action]{Facts: j.facts, Decide: j.decide, Write: j.write, Done: func(action, *slog.Logger) {}}, j.change, slog.New(slog.DiscardHandler))
 		running, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- e.Run(running, func(error) {}) }()
@@ -262,7 +264,7 @@ func TestHostsTakeTurns(t *testing.T) {
 				<-ctx.Done() // so that only the first writes begin
 				return ctx.Err()
 			},
-			Done: func(action) {},
+			Done: func(action, *slog.Logger) {},
 		}, loop.NewSignal(), slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
@@ -276,6 +278,43 @@ func TestHostsTakeTurns(t *testing.T) {
 			if !slices.Contains(written, want) {
 				t.Errorf("first writes = %q, want %s among them", written, want)
 			}
+		}
+	})
+}
+
+// TestLogLinesOfOneHostAreBounded has a host whose objects change all the time.
+func TestLogLinesOfOneHostAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		round := 0
+		var log bytes.Buffer
+		e := executor.New(executor.Job[action]{
+			Facts: func(time.Time) error { return nil },
+			Decide: func(now time.Time) (due []action, next time.Time, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if round++; round < 20 {
+					for i := range 100 {
+						due = append(due, action{fmt.Sprint("pods/mallory/shop/p", i), fmt.Sprint(round)})
+					}
+					due = append(due, action{"pods/n/shop/p", fmt.Sprint(round)})
+				}
+				return due, now.Add(time.Second), nil
+			},
+			Write: func(context.Context, store.Term, action) error { return nil },
+			Done:  func(a action, log *slog.Logger) { log.Info("written", "object", a.object) },
+		}, loop.NewSignal(), slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go func() { _ = e.Run(ctx, func(error) {}) }()
+		go func() { _ = e.Lead(ctx, store.Term{}) }()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		of := func(text string) int { return strings.Count(log.String(), text) }
+		written := int(e.Report().Writes.Stored)
+		if mallory, n := of("object=pods/mallory/"), of("object=pods/n/"); mallory != 1000 || n < 15 || of(fmt.Sprintf("folder=pods/mallory lines=%d", written-mallory-n)) != 1 {
+			t.Errorf("of %d writes, %d lines about mallory and %d about n are logged, want 1000 and all, and how many were left out:\n%s", written, mallory, n, log.String()[log.Len()-300:])
 		}
 	})
 }

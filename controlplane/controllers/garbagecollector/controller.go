@@ -222,11 +222,11 @@ func (s Step) edit(o store.Object) error {
 }
 
 // done logs a step.
-func (c *Controller) done(s Step) {
+func (c *Controller) done(s Step, log *slog.Logger) {
 	if c.OnDone != nil {
 		c.OnDone(s)
 	}
-	c.log.Info("object changed", "object", s.Object(), "action", s.Action(), "reason", s.Reason)
+	log.Info("object changed", "object", s.Object(), "action", s.Action(), "reason", s.Reason)
 }
 
 // RunLookups reads objects that are not followed, until ctx ends. heartbeat receives how each read went.

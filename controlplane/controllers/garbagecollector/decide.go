@@ -79,6 +79,9 @@ type Verdict struct {
 // fact reports whether there is something to do, or to report.
 func (v Verdict) fact() bool { return v.Step != nil || v.Waits != "" || v.Undecided != "" }
 
+// due reports whether there is something to do. complete says that it is known how far each kind was followed.
+func (v Verdict) due(complete bool) bool { return v.Step != nil && (complete || !v.Step.bound()) }
+
 // state is what an owner is for its dependent.
 type state int
 

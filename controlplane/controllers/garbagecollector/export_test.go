@@ -3,6 +3,7 @@ package garbagecollector
 import (
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/store"
@@ -37,3 +38,44 @@ func (c *Controller) Add(k store.Kind) store.Tracker { return c.graph.add(k, sto
 
 // Decide decides for all objects that have changed.
 func (c *Controller) Decide() int { return len(c.graph.decide()) }
+
+// Candidates counts the objects that decisions about all objects compare: as owners of references, and as dependents.
+func (c *Controller) Candidates() (owners, dependents int) {
+	c.graph.mu.Lock()
+	defer c.graph.mu.Unlock()
+	for _, o := range c.graph.objects {
+		for _, ref := range o.Owners {
+			owners += len(c.graph.owners[ref.index()])
+		}
+		for _, index := range o.indexes() {
+			dependents += len(c.graph.owning[index])
+		}
+	}
+	return owners, dependents
+}
+
+// Unreadable counts the objects that cannot be read and that a decision about an owner of that type looks through.
+func (c *Controller) Unreadable(of schema.GroupKind) (n int) {
+	c.graph.mu.Lock()
+	defer c.graph.mu.Unlock()
+	for _, k := range c.graph.kinds {
+		n += len(k.mayBelongTo(&Object{Type: of}))
+	}
+	return n
+}
+
+// DecideInParts decides as Decide does, and calls between after each part with how many objects and references were
+// decided under one lock.
+func (c *Controller) DecideInParts(between func(work int)) (due int) {
+	todo, steps := c.graph.takeDirty()
+	for due = len(steps); len(todo) > 0; due += len(steps) {
+		before := todo
+		todo, steps = c.graph.decideSome(todo)
+		work := 0
+		for _, o := range before[:len(before)-len(todo)] {
+			work += 1 + len(o.Owners)
+		}
+		between(work)
+	}
+	return due
+}

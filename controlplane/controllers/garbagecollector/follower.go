@@ -13,12 +13,21 @@ type kind struct {
 	synced     int              // and read to their end
 	source     *store.Source    // its follower
 	unreadable map[string]error // by name
+	ofPeople   map[string]error // those of unreadable that no host writes: a host may write many
 }
 
 // mayDepend reports whether objects of the kind can have an owner: one in a namespace has no dependents
 // without one.
 func (k *kind) mayDepend(owner *Object) bool {
 	return owner.Namespace == "" || k.Namespace != "" || k.Kind.NameOf != nil || k.Nested
+}
+
+// mayBelongTo returns the unreadable objects that may belong to an owner: what a host writes belongs to a Node alone.
+func (k *kind) mayBelongTo(owner *Object) map[string]error {
+	if owner.Type == nodeType {
+		return k.unreadable
+	}
+	return k.ofPeople
 }
 
 // follower takes in the objects of one kind.
@@ -44,6 +53,7 @@ func (f *follower) Begin() {
 	f.kind.lists++
 	f.kind.position = ""
 	clear(f.kind.unreadable)
+	clear(f.kind.ofPeople)
 }
 
 // Set implements store.Follower.
@@ -58,6 +68,7 @@ func (f *follower) Set(name string, o store.Object) {
 func (f *follower) readable(name string) {
 	if f.kind.unreadable[name] != nil {
 		delete(f.kind.unreadable, name)
+		delete(f.kind.ofPeople, name)
 		f.g.decideAgain()
 	}
 }
@@ -66,11 +77,14 @@ func (f *follower) readable(name string) {
 func (f *follower) Unreadable(name string, err error) {
 	f.g.mu.Lock()
 	defer f.g.mu.Unlock()
+	key := Key{f.kind.Name, name}
 	f.kind.unreadable[name] = err
+	if key.writer() == "" {
+		f.kind.ofPeople[name] = err
+	}
 	if f.kind.position != "" {
 		f.g.decideAgain() // it may be an owner
 	}
-	key := Key{f.kind.Name, name}
 	if known := f.g.objects[key]; known.Object != nil {
 		f.g.objects[key] = entry{known.Object, f.kind.lists}
 	}

@@ -26,8 +26,8 @@ type graph struct {
 	mu      sync.Mutex // guards what follows
 	kinds   map[string]*kind
 	objects map[Key]entry
-	owners  map[string][]*Object            // by Object.indexes; mostly one
-	owning  map[string]map[*Object]struct{} // by Owner.index of their owners
+	owners  map[identity][]*Object            // by Object.indexes; mostly one
+	owning  map[identity]map[*Object]struct{} // by Owner.index of their owners
 	// depends counts the references of each kind's objects to owners of a type.
 	depends map[schema.GroupKind]map[string]int
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
@@ -35,14 +35,15 @@ type graph struct {
 	dirty    map[*Object]struct{} // to be decided again
 	verdicts map[Key]Verdict      // of objects that are to be decided again when a kind can be seen
 	// deleted are owners that were seen to be deleted, as long as they have dependents: Nodes, by nodeIndex,
-	// whose Events are deleted, but not those of a host that could never register; and others, by UID. Their
-	// type may be deleted before their dependents.
-	deleted  map[string]bool
+	// whose Events are deleted, but not those of a host that could never register; and others, by Object.index.
+	// Their type may be deleted before their dependents.
+	deleted  map[identity]bool
 	lookups  map[Key]struct{}
 	refusals map[Key]refusal
 }
 
-// identity is what a dependent knows of an owner.
+// identity is what a dependent knows of an owner. In an index it has no namespace: a reference has none, and many
+// objects may have one UID, which a host chooses for what it writes.
 type identity struct {
 	of        schema.GroupKind
 	namespace string
@@ -61,9 +62,9 @@ type entry struct {
 func newGraph(changed loop.Signal, finishes bool) *graph {
 	return &graph{
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
-		owners: map[string][]*Object{}, owning: map[string]map[*Object]struct{}{},
+		owners: map[identity][]*Object{}, owning: map[identity]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[identity]struct{}{},
-		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[string]bool{},
+		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[identity]bool{},
 		refusals: map[Key]refusal{},
 	}
 }
@@ -73,7 +74,7 @@ func (g *graph) add(k store.Kind, scope store.Scope) *follower {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.kinds[k.Name] == nil {
-		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}}
+		g.kinds[k.Name] = &kind{Kind: k, sparse: scope == store.Deletions, unreadable: map[string]error{}, ofPeople: map[string]error{}}
 	}
 	g.decideAgain()
 	f := &follower{g, g.kinds[k.Name], k}
@@ -191,8 +192,8 @@ func (g *graph) forget(o *Object) {
 func (g *graph) delete(key Key) {
 	o := g.objects[key].Object
 	g.remove(key)
-	if o != nil && len(g.owning[o.uidIndex()]) > 0 {
-		g.deleted[o.uidIndex()] = true
+	if o != nil && len(g.owning[o.index()]) > 0 {
+		g.deleted[o.index()] = true
 	}
 }
 
@@ -322,44 +323,76 @@ func (g *graph) touch(o *Object) {
 	g.changed.Send()
 }
 
-func insert(in map[string]map[*Object]struct{}, index string, o *Object) {
+func insert(in map[identity]map[*Object]struct{}, index identity, o *Object) {
 	if in[index] == nil {
 		in[index] = map[*Object]struct{}{}
 	}
 	in[index][o] = struct{}{}
 }
 
-func discard(in map[string]map[*Object]struct{}, index string, o *Object) {
+func discard(in map[identity]map[*Object]struct{}, index identity, o *Object) {
 	delete(in[index], o)
 	if len(in[index]) == 0 {
 		delete(in, index)
 	}
 }
 
+// mostAtOnce bounds how many objects and references are decided while followers wait, which is a millisecond or two:
+// renewals of Leases wait with them.
+const mostAtOnce = 1000
+
 // decide decides for all objects that have changed, and returns what is due.
 func (g *graph) decide() []Step {
+	todo, due := g.takeDirty()
+	for len(todo) > 0 {
+		var more []Step
+		todo, more = g.decideSome(todo)
+		due = append(due, more...)
+	}
+	return due
+}
+
+// takeDirty returns the objects that have changed, and what is due with the others.
+func (g *graph) takeDirty() (todo []*Object, due []Step) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for o := range g.dirty {
+	positions, complete := g.positions()
+	for key, v := range g.verdicts {
+		if _, dirty := g.dirty[g.objects[key].Object]; !dirty && v.due(complete) {
+			due = append(due, g.bind(*v.Step, positions))
+		}
+	}
+	todo = slices.Collect(maps.Keys(g.dirty))
+	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
+	return todo, due
+}
+
+// decideSome decides for some of these objects, and returns the others. What is due is bound to how far the kinds are
+// followed now: an object that changes before the others are decided is decided again.
+func (g *graph) decideSome(todo []*Object) (left []*Object, due []Step) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	positions, complete := g.positions()
+	for work := 0; len(todo) > 0 && work < mostAtOnce; todo = todo[1:] {
+		o := todo[0]
+		if g.objects[o.Key].Object != o { // it has been replaced or deleted
+			continue
+		}
 		delete(g.dirty, o)
 		owners := g.ownersOf(o)
 		g.refuse(o, owners)
-		if v := g.verdict(o, owners); v.fact() || v.again {
+		v := g.verdict(o, owners)
+		if v.fact() || v.again {
 			g.verdicts[o.Key] = v
 		} else {
 			delete(g.verdicts, o.Key)
 		}
-	}
-	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
-	positions, complete := g.positions()
-	var due []Step
-	for _, v := range g.verdicts {
-		if v.Step == nil || !complete && v.Step.bound() {
-			continue
+		if v.due(complete) {
+			due = append(due, g.bind(*v.Step, positions))
 		}
-		due = append(due, g.bind(*v.Step, positions))
+		work += 1 + len(owners)
 	}
-	return due
+	return todo, due
 }
 
 // bind adds to a step how far kinds must have been followed for it. The caller holds mu.

@@ -8,7 +8,6 @@ package garbagecollector
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -158,10 +157,10 @@ func (o *Object) is(ref Owner, namespace string) bool {
 }
 
 // indexes are the keys by which its dependents find an object.
-func (o *Object) indexes() []string {
-	var keys []string
-	if index := o.uidIndex(); index != "" { // there may be many without one
-		keys = append(keys, index)
+func (o *Object) indexes() []identity {
+	var keys []identity
+	if o.UID != "" { // otherwise it is no owner, and there may be many
+		keys = append(keys, o.index())
 	}
 	if o.Type == nodeType {
 		keys = append(keys, nodeIndex(o.Own))
@@ -169,25 +168,20 @@ func (o *Object) indexes() []string {
 	return keys
 }
 
-// uidIndex is the index of a UID; empty if it could be that of a Node's name. A host chooses the UIDs that it writes.
-func (o *Object) uidIndex() string {
-	if strings.HasPrefix(string(o.UID), store.Nodes.Name+"/") {
-		return ""
-	}
-	return string(o.UID)
-}
+// index is the key by which references find an object.
+func (o *Object) index() identity { return identity{of: o.Type, name: o.Own, uid: o.UID} }
 
 // index is the key by which a reference finds its owner.
-func (o Owner) index() string {
+func (o Owner) index() identity {
 	if o.Implied {
 		return nodeIndex(o.Name)
 	}
-	return string(o.UID)
+	return identity{of: o.Type, name: o.Name, uid: o.UID}
 }
 
 // owning are the keys by which its owners find an object.
-func (o *Object) owning() []string {
-	var keys []string
+func (o *Object) owning() []identity {
+	var keys []identity
 	for _, ref := range o.Owners {
 		keys = append(keys, ref.index())
 	}
@@ -197,4 +191,5 @@ func (o *Object) owning() []string {
 	return keys
 }
 
-func nodeIndex(name string) string { return path.Join(store.Nodes.Name, name) }
+// nodeIndex is the key by which what belongs to a Node by its name finds it.
+func nodeIndex(name string) identity { return identity{of: nodeType, name: name} }

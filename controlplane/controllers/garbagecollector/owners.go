@@ -16,7 +16,7 @@ import (
 // dependents are the objects that refer to an owner, in no order. The caller holds mu.
 func (g *graph) dependents(owner *Object) []*Object {
 	var list []*Object
-	for o := range g.owning[string(owner.UID)] {
+	for o := range g.owning[owner.index()] {
 		if slices.ContainsFunc(o.Owners, func(ref Owner) bool { return !ref.Implied && owner.is(ref, o.Namespace) }) {
 			list = append(list, o)
 		}
@@ -36,7 +36,7 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 			deleted = found
 		case is: // it counts more: another host may store the same pod, and delete it
 			return owner{state: present}
-		case found.Type == ref.Type && found.Own == ref.Name:
+		default:
 			elsewhere = found
 		}
 	}
@@ -97,7 +97,11 @@ func (g *graph) missing(o *Object, ref Owner) owner {
 		}
 		missing.others = append(missing.others, store.Reference{Kind: k.Kind, Name: name, UID: ref.UID})
 	}
-	for name, err := range k.unreadable {
+	unreadable := k.ofPeople
+	if within != nil {
+		unreadable = k.unreadable
+	}
+	for name, err := range unreadable {
 		// It may also be stored in a folder where its type does not belong, which makes it unreadable.
 		misplaced := k.Kind.Name == store.Objects.Name && path.Base(name) == ref.Name && Key{k.Name, name}.writer() == ""
 		if misplaced || within != nil && strings.HasPrefix(k.Folder()+name, within.Folder()) {
@@ -178,7 +182,7 @@ func (g *graph) unseenKind(o *Object, likely bool) (name string, within []store.
 // caller holds mu.
 func (g *graph) anyUnreadable(owner *Object) (Key, error) {
 	for _, k := range g.kinds {
-		for name, err := range k.unreadable {
+		for name, err := range k.mayBelongTo(owner) {
 			key := Key{k.Name, name}
 			if host := key.writer(); host == "" || owner.Type == nodeType && owner.Own == host {
 				return key, err

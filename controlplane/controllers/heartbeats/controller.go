@@ -138,6 +138,6 @@ func (c *Controller) write(ctx context.Context, term store.Term, change Change) 
 }
 
 // done logs a change.
-func (c *Controller) done(change Change) {
-	c.log.Info("lease duration of all hosts changed", "duration", cmp.Or(change.Value, DefaultLease.String()), "before", cmp.Or(change.Before.Value, DefaultLease.String()), "reason", change.Reason)
+func (*Controller) done(change Change, log *slog.Logger) {
+	log.Info("lease duration of all hosts changed", "duration", cmp.Or(change.Value, DefaultLease.String()), "before", cmp.Or(change.Before.Value, DefaultLease.String()), "reason", change.Reason)
 }

@@ -262,11 +262,11 @@ func (c *Controller) write(ctx context.Context, term store.Term, change Change) 
 }
 
 // done logs a change that was stored.
-func (c *Controller) done(change Change) {
+func (c *Controller) done(change Change, log *slog.Logger) {
 	if c.OnDone != nil {
 		c.OnDone(change)
 	}
 	for _, step := range change.Steps {
-		c.log.Info("node changed", "node", change.Node, "change", step.Action, "reason", step.Reason)
+		log.Info("node changed", "node", change.Node, "change", step.Action, "reason", step.Reason)
 	}
 }

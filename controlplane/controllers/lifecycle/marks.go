@@ -148,7 +148,7 @@ func (m *marker) write(ctx context.Context, term store.Term, mark Mark) error {
 }
 
 // done records a stored mark.
-func (m *marker) done(mark Mark) {
+func (m *marker) done(mark Mark, log *slog.Logger) {
 	m.marked[mark.Pod] = mark.Since
-	m.log.Info("pod marked as not ready", "pod", mark.Pod, "node", mark.Node, "reason", mark.Reason)
+	log.Info("pod marked as not ready", "pod", mark.Pod, "node", mark.Node, "reason", mark.Reason)
 }

@@ -107,7 +107,7 @@ func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podc
 	}
 	c.nodes = store.NewTable(store.Nodes, taker(zoneLabels), c.changed.Send)
 	c.Executor = executor.New(executor.Job[Action]{
-		Facts: c.fresh, Decide: c.decide, Done: func(Action) {},
+		Facts: c.fresh, Decide: c.decide, Done: func(Action, *slog.Logger) {},
 		Write: func(ctx context.Context, term store.Term, a Action) error { return a.write(ctx, c, term) },
 	}, c.changed, c.log)
 	return c

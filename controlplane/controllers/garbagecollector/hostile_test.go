@@ -1,0 +1,132 @@
+package garbagecollector_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/garbagecollector"
+	"hostler.io/hostler/controlplane/store"
+	"hostler.io/hostler/controlplane/store/memory"
+)
+
+// hostile returns a collector that knows Node m, and the pods and Events that host m wrote: tiny ones with one UID, and
+// full ones whose references have the UIDs that uidOf returns.
+func hostile(uidOf func(reference int) types.UID) (c *garbagecollector.Controller, to map[string]store.Tracker) {
+	c, to = garbagecollector.New(memory.New(memory.Options{EndsLeases: true}), &store.Contact{}, slog.New(slog.DiscardHandler)), map[string]store.Tracker{}
+	for _, f := range c.Follows() {
+		to[f.Kind.Name] = f.To.(store.Tracker)
+		f.To.Begin()
+	}
+	set := func(kind store.Kind, gvk, name, own string, owners []metav1.OwnerReference) {
+		o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: gvk}}
+		o.Name, o.UID, o.ResourceVersion, o.OwnerReferences = own, "x", "1", owners
+		if gvk != "Node" {
+			o.Namespace = "shop"
+		}
+		to[kind.Name].Set(name, o)
+	}
+	var full []metav1.OwnerReference
+	for i := range controlplane.MostEntries {
+		full = append(full, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "m", UID: uidOf(i)})
+	}
+	for i := range 990 {
+		own, owners := fmt.Sprintf("o%d", i), full
+		if i < 800 {
+			owners = nil
+		}
+		set(store.Objects, "Pod", "pods/m/shop/"+own, own, owners)
+		set(store.Events, "Event", "m/"+own, own, owners)
+	}
+	set(store.Nodes, "Node", "m", "m", nil) // it was written last
+	for _, t := range to {
+		t.Synced()
+		t.Reached("1")
+	}
+	return c, to
+}
+
+// oneUID and manyUIDs are the UIDs of references: that of all objects, or those of no object.
+func oneUID(int) types.UID     { return "x" }
+func manyUIDs(i int) types.UID { return types.UID(fmt.Sprint(i)) }
+
+// TestObjectsWithOneUIDAreFoundByName has a host that gives the UID of its Node to all that it writes.
+func TestObjectsWithOneUIDAreFoundByName(t *testing.T) {
+	c, _ := hostile(oneUID)
+	references := 2*190*controlplane.MostEntries + 800 // the small Events belong to the Node
+	if owners, dependents := c.Candidates(); owners != references || dependents > references {
+		t.Errorf("candidates = %d owners and %d dependents, want one owner for each of %d references", owners, dependents, references)
+	}
+}
+
+// TestDecisionsLetRenewalsThrough counts what is decided while followers wait.
+func TestDecisionsLetRenewalsThrough(t *testing.T) {
+	c, _ := hostile(manyUIDs)
+	due := c.DecideInParts(func(work int) {
+		if work > 1000+controlplane.MostEntries {
+			t.Errorf("decided %d objects and references at once, want about 1000", work)
+		}
+	})
+	if want := 2 * 190; due != want {
+		t.Errorf("%d steps are due, want %d", due, want)
+	}
+}
+
+// TestUnreadableObjectsOfHostsAreNotLookedThrough has a host that writes Events that cannot be read, and one such object
+// of people, which may belong to any owner.
+func TestUnreadableObjectsOfHostsAreNotLookedThrough(t *testing.T) {
+	c, to := hostile(oneUID)
+	broken := errors.New("broken")
+	for i := range 990 {
+		to[store.Events.Name].Unreadable(fmt.Sprintf("m/o%d", i), broken)
+	}
+	to[store.Objects.Name].Unreadable("things/broken", broken)
+	if n := c.Unreadable(store.Pods(true).GVK.GroupKind()); n != 1 {
+		t.Errorf("a decision about a pod looks through %d objects that cannot be read, want 1", n)
+	}
+	to[store.Objects.Name].Delete("things/broken")
+	if n := c.Unreadable(store.Pods(true).GVK.GroupKind()); n != 0 {
+		t.Errorf("a decision about a pod looks through %d objects that cannot be read, want none", n)
+	}
+}
+
+// TestWhatIsDeletedDuringADecisionIsForgotten deletes all pods and Events between two parts of a decision.
+func TestWhatIsDeletedDuringADecisionIsForgotten(t *testing.T) {
+	c, to := hostile(manyUIDs)
+	parts := 0
+	due := c.DecideInParts(func(int) {
+		if parts++; parts > 1 {
+			return
+		}
+		for i := range 990 {
+			to[store.Objects.Name].Delete(fmt.Sprintf("pods/m/shop/o%d", i))
+			to[store.Events.Name].Delete(fmt.Sprintf("m/o%d", i))
+		}
+	})
+	later, facts := c.Decide(), len(c.Report().Facts)
+	if due > 5 || later > 0 || facts > 0 {
+		t.Errorf("%d steps were due, then %d with %d facts, want those of the first part, then none", due, later, facts)
+	}
+}
+
+// BenchmarkOneUID measures a decision about what such a host wrote.
+func BenchmarkOneUID(b *testing.B) {
+	for name, uidOf := range map[string]func(int) types.UID{
+		"that of the Node": oneUID,
+		"absent":           manyUIDs,
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				c, _ := hostile(uidOf)
+				b.StartTimer()
+				c.Decide()
+			}
+		})
+	}
+}
