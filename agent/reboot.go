@@ -189,6 +189,14 @@ func (h rebootHost) HasNode() bool {
 	return !h.a.plane.left.Gone() && (mine || other.Name == owner.Kubelet && h.a.plane.Type() == kubernetes.Type)
 }
 
+// NodeBlocked implements reboot.Host. Nobody owns the Node that is enabled while the host has no name.
+func (h rebootHost) NodeBlocked() string {
+	if _, other, _ := h.a.owners.Mine(owner.Node); other.Name == owner.None && h.a.config().Node.Enabled != config.Off {
+		return other.Evidence
+	}
+	return ""
+}
+
 // Left implements reboot.Host. From the start of `hostler leave` on, the host must not rely on its Node.
 func (h rebootHost) Left() bool {
 	return h.a.plane.left.Gone() || h.a.plane.member.Reason() != ""

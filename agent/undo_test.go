@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -10,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/loop"
@@ -55,6 +58,23 @@ func TestASlotIsGivenBackWhereRebootsAreDisabled(t *testing.T) {
 		ends := slices.ContainsFunc(a.loops, func(l *loop.Loop) bool { return l.Name() == "reboot" })
 		if ends != (request != nil) || a.shutdown.rebooter != nil {
 			t.Errorf("%s: the loop that ends a reboot runs: %t, reboots are enabled: %t", name, ends, a.shutdown.rebooter != nil)
+		}
+	}
+}
+
+// A Node that nobody may write yet is not a Node that the host does not need.
+func TestANodeThatIsBlockedIsNotTakenForNone(t *testing.T) {
+	for switched, want := range map[config.Switch]string{config.On: "no name", config.Off: ""} {
+		rig := newRig(t)
+		rig.cfg.Node.Enabled = switched
+		a := rig.build(t)
+		scan := func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
+			return map[owner.Job]owner.Owner{}
+		}
+		a.owners = owner.New(switches(rig.cfg), owner.BlockNode(func() string { return want }, scan), discard())
+		a.owners.Refresh(t.Context())
+		if host := (rebootHost{a: a}); host.NodeBlocked() != want || host.HasNode() {
+			t.Errorf("node.enabled: %s: NodeBlocked() = %q, HasNode() = %t, want %q and no Node", switched, host.NodeBlocked(), host.HasNode(), want)
 		}
 	}
 }

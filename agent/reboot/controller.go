@@ -56,6 +56,8 @@ type Host interface {
 	EmptiedByServer() bool
 	// HasNode reports whether the host has a Node on the control plane, or is configured to have one.
 	HasNode() bool
+	// NodeBlocked says why the host must not use the Node yet that it is to have; empty if it may, or is to have none.
+	NodeBlocked() string
 	// Left reports whether a person has deregistered the host.
 	Left() bool
 	// NotStarted returns the containers that should be running again after the reboot, and are not.

@@ -39,6 +39,7 @@ type machine struct {
 	disk      func() error // fault of the disk; nil if it works
 	uncordon  error        // error of Uncordon
 	left      bool         // a person has deregistered the host
+	unnamed   string       // why the host must not use its Node yet
 	held      []reboot.Finding
 	pending   string // a shutdown that systemd has scheduled
 	change    reboot.Change
@@ -302,7 +303,12 @@ func (m *machine) Uncordon(context.Context) error {
 func (m *machine) EmptiedByServer() bool { return false }
 func (m *machine) GoingDown() bool       { return false }
 
-func (m *machine) HasNode() bool { return !m.Left() }
+func (m *machine) HasNode() bool { return !m.Left() && m.NodeBlocked() == "" }
+
+func (m *machine) NodeBlocked() (why string) {
+	m.locked(func() { why = m.unnamed })
+	return why
+}
 
 func (m *machine) Left() (left bool) {
 	m.locked(func() { left = m.left })
@@ -795,6 +801,24 @@ func TestAClockThatIsSetBackDelaysNoReboot(t *testing.T) {
 		m.locked(func() { m.refuses = nil })
 		m.passes(time.Minute)
 		m.want(controlplane.RebootDone, "")
+	})
+}
+
+// TestAHostThatHasNoNameYetKeepsItsSlot has a host that gets its name long after the boot. Its agent is restarted then.
+func TestAHostThatHasNoNameYetKeepsItsSlot(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.asked()
+		m.passes(45 * time.Second)
+		m.locked(func() { m.unnamed = "the host has no name" })
+		m.passes(5 * time.Minute)
+		if r := m.Report(); r.Step != controlplane.RebootVerifying || r.Message != "the host has no name" || m.released > 0 {
+			t.Errorf("report = %+v, slot given back %d times; want that the host keeps it until it has a name", r.Request, m.released)
+		}
+		m.locked(func() { m.unnamed = "" })
+		m.restart()
+		m.passes(5 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		m.clean()
 	})
 }
 
