@@ -137,7 +137,9 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	defer cancel()
 	files, unread, err := h.files.Check(ctx)
 	if err != nil {
-		unread = []reboot.Finding{{Source: strings.Join(h.a.config().Reboot.Sentinels, ", "), Message: err.Error(), Hint: "check the file systems of reboot.sentinels"}}
+		for _, path := range h.a.config().Reboot.Sentinels {
+			unread = append(unread, reboot.Finding{Source: path, Message: err.Error(), Hint: "check the file systems of reboot.sentinels"})
+		}
 	}
 	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
 	return append(files, wanted...), append(unread, undecided...)

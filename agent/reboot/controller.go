@@ -143,7 +143,7 @@ type found struct{ wanted, undecided, held []Finding }
 // New returns a Controller that continues with the stored Memory.
 func New(o Options) *Controller {
 	c := &Controller{o: o, log: o.Log.With("component", "reboot"), wake: loop.NewSignal(), disk: bounded.NewSerial(o.Flush)}
-	c.found.undecided = []Finding{{Source: "reboot.sentinels, reboot.checks", Message: "files and checks have not run since the agent started", Pending: true}}
+	c.found.undecided = []Finding{{Source: unread, Message: "files and checks have not run since the agent started", Pending: true}}
 	o.Store.Load(&c.memory)
 	c.round.node = node{client: o.Client, name: o.Node, machine: o.Machine, seen: make(chan *corev1.Node)}
 	return c

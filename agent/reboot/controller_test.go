@@ -125,6 +125,16 @@ func (m *machine) edit(change func(*corev1.Node)) {
 
 // agent starts an agent in the current boot.
 func (m *machine) agent() {
+	m.creates()
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error)
+	go func() { over <- m.Run(ctx) }()
+	m.stop = func() { cancel(); <-over }
+	synctest.Wait()
+}
+
+// creates makes an agent that does not run yet.
+func (m *machine) creates() {
 	var lock reboot.Lock = m
 	if m.lock != nil {
 		lock = m.lock
@@ -138,11 +148,6 @@ func (m *machine) agent() {
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan error)
-	go func() { over <- m.Run(ctx) }()
-	m.stop = func() { cancel(); <-over }
-	synctest.Wait()
 }
 
 func (m *machine) restart() {
@@ -614,6 +619,42 @@ func TestAFileIsReportedAsIgnoredAfterACancel(t *testing.T) {
 			t.Errorf("report after the boot = %+v, want that the file requests a reboot", r)
 		}
 	})
+}
+
+// TestACancelCountsForWhatIsNotKnownYet restarts the agent: a check is not known until it has run, and nothing is known
+// before the first round.
+func TestACancelCountsForWhatIsNotKnownYet(t *testing.T) {
+	for name, cancel := range map[string]func(m *machine) error{
+		"a check that has not run": func(m *machine) error {
+			m.restart()
+			_, err := m.Cancel("anna")
+			return err
+		},
+		"no check or file before the first round": func(m *machine) error {
+			m.stop()
+			m.creates()
+			_, err := m.Cancel("anna")
+			m.agent()
+			return err
+		},
+	} {
+		inMachine(t, func(m *machine) {
+			m.turn = reboot.Turn{Message: "all slots are held: b"}
+			check := reboot.Finding{Source: "needrestart"}
+			m.locked(func() { m.wanted = []reboot.Finding{check} })
+			m.passes(15 * time.Second)
+			m.locked(func() { m.wanted, m.undecided = nil, []reboot.Finding{{Source: check.Source, Pending: true}} })
+			if err := cancel(m); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			m.passes(15 * time.Second)
+			m.locked(func() { m.wanted, m.undecided = []reboot.Finding{check}, nil })
+			m.passes(time.Minute)
+			if r := m.Report(); r.Step != controlplane.RebootDone || len(r.Ignored) != 1 {
+				t.Errorf("%s: report = %+v, want that the check is ignored after the cancel", name, r)
+			}
+		})
+	}
 }
 
 func TestADrainThatIsCancelledLeadsToNoReboot(t *testing.T) {

@@ -185,6 +185,10 @@ func (c *Controller) find(wanted, undecided []Finding) (r *Request, isNew bool) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found.wanted, c.found.undecided = wanted, undecided
+	if c.memory.waives(c.o.Boot, unread) { // a person has cancelled before they were known
+		c.memory.waive(c.o.Boot, c.found)
+		c.save()
+	}
 	r = c.memory.Request
 	if now := c.o.Now(); r.active() && r.Boot == c.o.Boot && r.Since.After(now) { // the clock was set back
 		later := *r
