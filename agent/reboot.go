@@ -20,6 +20,7 @@ import (
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/systemd"
 )
@@ -256,7 +257,10 @@ func (h rebootHost) Held() []reboot.Finding {
 			v.Twin = c.Message(h.a.node())
 		}
 	}
-	if protected, _, message := h.a.host.facts.Protected(guard); !protected {
+	switch protected, reason, message := h.a.host.facts.Protected(guard); {
+	case reason == status.ReasonStarting, reason == status.ReasonNotMeasured:
+		v.Unguarded = message
+	case !protected:
 		v.Unprotected = message
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refusalTime)

@@ -78,3 +78,20 @@ func TestANodeThatIsBlockedIsNotTakenForNone(t *testing.T) {
 		}
 	}
 }
+
+// Beside a kubelet, the shutdown stops its pods. A guard that has just started is no reason to give a slot back.
+func TestAGuardThatHasJustStartedIsNoVerdict(t *testing.T) {
+	rig := newRig(t)
+	rig.cfg.Node.Enabled, rig.cfg.Shutdown.Enabled = config.Auto, config.On
+	a := rig.build(t)
+	scan := func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
+		return map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet}}
+	}
+	a.owners = owner.New(switches(rig.cfg), scan, discard())
+	a.owners.Refresh(t.Context())
+	held := rebootHost{a: a}.Held()
+	i := slices.IndexFunc(held, func(f reboot.Finding) bool { return f.Source == "protection" })
+	if i < 0 || !held[i].Pending {
+		t.Errorf("Held() = %+v, want the protection pending", held)
+	}
+}
