@@ -25,7 +25,7 @@ import (
 const (
 	// interval is the time between decisions if nothing changes. Files are checked at this interval.
 	interval = 10 * time.Second
-	// callTime bounds a call to the control plane or to a lock.
+	// callTime bounds a call to the control plane.
 	callTime = 10 * time.Second
 	// endBound is how long Run, when it ends, waits for the end of a drain.
 	endBound = 5 * time.Second
@@ -71,7 +71,7 @@ type Host interface {
 	Reboot(ctx context.Context) error
 }
 
-// Lock decides whose turn it is. Its methods are called from one goroutine.
+// Lock decides whose turn it is. Its methods bound their calls, and are called from one goroutine.
 type Lock interface {
 	// Turn requests the lock, and returns whether the host has it. node is the last known state of the
 	// Node; nil if it is not known.

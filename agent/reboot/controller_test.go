@@ -530,6 +530,35 @@ func TestADrainThatFailsIsUndoneAndTriedAgain(t *testing.T) {
 	})
 }
 
+// slowLock answers as late as `hostler server` may.
+type slowLock struct{ *machine }
+
+func (l slowLock) Turn(ctx context.Context, r *reboot.Request, node *corev1.Node) reboot.Turn {
+	if err := bounded.Sleep(ctx, 25*time.Second); err != nil {
+		return reboot.Turn{Message: err.Error(), Unanswered: true}
+	}
+	return l.machine.Turn(ctx, r, node)
+}
+
+func (l slowLock) Release(ctx context.Context, r *reboot.Request) error {
+	if err := bounded.Sleep(ctx, 25*time.Second); err != nil {
+		return err
+	}
+	return l.machine.Release(ctx, r)
+}
+
+func TestALockHasTheTimeThatItNeeds(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.stop()
+		m.lock = slowLock{m}
+		m.agent()
+		m.asked()
+		m.passes(20 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		m.clean()
+	})
+}
+
 func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		m.drains = func() (time.Duration, error) { return time.Second, errors.New("pods still run") }

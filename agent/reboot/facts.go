@@ -139,7 +139,5 @@ func (c *Controller) turn(ctx context.Context, r Request) Turn {
 			return Turn{Message: fmt.Sprintf("cannot store that a slot is requested: %v", err)}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	return c.o.Lock.Turn(ctx, &r, c.round.node.stored)
 }

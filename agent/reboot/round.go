@@ -341,7 +341,7 @@ func (c *Controller) tidy(ctx context.Context) {
 	}
 	lock, err := c.lock(r.Attempt)
 	if err == nil {
-		err = lock.Release(calling, &r)
+		err = lock.Release(ctx, &r)
 	}
 	if err != nil {
 		c.log.Warn("cannot give the reboot slot back, retrying", "lock", r.Attempt.Lock.String(), "error", err)
