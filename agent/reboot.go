@@ -18,6 +18,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/embedded"
 	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/status"
@@ -146,14 +147,23 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	return append(files, wanted...), append(unread, undecided...)
 }
 
+// errUnqueried is why a drain has not begun.
+var errUnqueried = errors.New("the runtimes have not been queried since the agent started")
+
 // Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown. If the command
-// that reboots the host cannot run, no pod is stopped for it.
+// that reboots the host cannot run, no pod is stopped for it. An agent that was restarted waits for its runtimes: it
+// has no last list of pods, so that a list that is late would fail the drain.
 func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error) {
 	if err := reboot.Runnable(h.command()); err != nil {
 		return journal.Record{}, err
 	}
 	if h.kubelet() {
 		return journal.Record{Graceful: true}, nil
+	}
+	for _, queried := h.a.host.runtimes.Current(); !queried; _, queried = h.a.host.runtimes.Current() {
+		if bounded.Sleep(ctx, 50*time.Millisecond) != nil {
+			return journal.Record{}, errUnqueried
+		}
 	}
 	return h.a.shutdown.drainer.DrainForCause(ctx, maintenance.Order{Trigger: journal.TriggerReboot, Cause: cause, Began: began, All: all}, note)
 }

@@ -95,3 +95,19 @@ func TestAGuardThatHasJustStartedIsNoVerdict(t *testing.T) {
 		t.Errorf("Held() = %+v, want the protection pending", held)
 	}
 }
+
+// A drain that a restart of the agent has interrupted fails if it continues before there is a list of pods.
+func TestADrainWaitsForTheRuntimes(t *testing.T) {
+	rig := newRig(t)
+	rig.cfg.Reboot.Command = "/bin/true"
+	a := rig.build(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, unqueried := range []bool{true, false} {
+		_, err := rebootHost{a: a}.Drain(ctx, "reboot", time.Now(), false, func(time.Time) error { return nil })
+		if err == nil || errors.Is(err, errUnqueried) != unqueried {
+			t.Errorf("Drain() = %v, want that it waits for the runtimes: %t", err, unqueried)
+		}
+		_ = a.host.runtimes.Refresh(t.Context()) // no runtime answers
+	}
+}
