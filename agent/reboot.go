@@ -217,6 +217,9 @@ func (h rebootHost) Left() bool {
 
 // NotStarted implements reboot.Host.
 func (h rebootHost) NotStarted() (names []string) {
+	if _, read := h.a.kept.journal.Found(); !read {
+		return []string{"not known while the record of shutdowns cannot be read"}
+	}
 	for _, r := range h.a.kept.journal.Restarts() {
 		if r.Outcome == "" || r.Outcome == journal.RestartFailed {
 			names = append(names, r.Name)

@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/shutdown/journal"
@@ -109,5 +110,22 @@ func TestADrainWaitsForTheRuntimes(t *testing.T) {
 			t.Errorf("Drain() = %v, want that it waits for the runtimes: %t", err, unqueried)
 		}
 		_ = a.host.runtimes.Refresh(t.Context()) // no runtime answers
+	}
+}
+
+// A journal that cannot be read yet does not say that no shutdown or drain has stopped anything.
+func TestAJournalThatIsUnreadIsNotTakenForAnEmptyOne(t *testing.T) {
+	rig := newRig(t)
+	path := open.JournalFile(rig.cfg)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(path, path)); err != nil { // root can read every other file
+		t.Fatal(err)
+	}
+	a := rig.build(t)
+	host := rebootHost{a: a}
+	if err := host.Undo(t.Context(), time.Now()); err == nil || len(host.NotStarted()) != 1 {
+		t.Errorf("Undo() = %v, NotStarted() = %q, want that neither is known", err, host.NotStarted())
+	}
+	if a.gc.survey.Unseen() == "" || len(a.gc.dead.ExcludedRuntimes(&runs.Report{})) != 1 {
+		t.Errorf("Unseen() = %q, ExcludedRuntimes() = %q, want that nothing is collected", a.gc.survey.Unseen(), a.gc.dead.ExcludedRuntimes(&runs.Report{}))
 	}
 }
