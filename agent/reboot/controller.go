@@ -85,6 +85,8 @@ type Lock interface {
 // Store persists the Memory. It is a *statefile.File.
 type Store interface {
 	Load(into any)
+	// Unread reports whether Load could not read a Memory that may be intact.
+	Unread() bool
 	SaveNow(snapshot func() any)
 }
 

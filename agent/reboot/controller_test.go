@@ -36,6 +36,7 @@ type machine struct {
 	mu        sync.Mutex   // guards the fields below
 	stored    []byte       // the memory on disk
 	unsaved   func() any   // the memory that a fault of the disk keeps from it; nil if there is none
+	unread    bool         // the memory on disk cannot be read
 	disk      func() error // fault of the disk; nil if it works
 	uncordon  error        // error of Uncordon
 	left      bool         // a person has deregistered the host
@@ -184,9 +185,14 @@ func (m *machine) reboots() {
 	m.starts()
 }
 
+func (m *machine) Unread() (unread bool) {
+	m.locked(func() { unread = m.unread })
+	return unread
+}
+
 func (m *machine) Load(into any) {
 	m.locked(func() {
-		if m.stored != nil {
+		if m.stored != nil && !m.unread {
 			if err := json.Unmarshal(m.stored, into); err != nil {
 				m.t.Error(err)
 			}
@@ -871,6 +877,34 @@ func TestAClockThatIsSetBackDelaysNoReboot(t *testing.T) {
 		m.locked(func() { m.refuses = nil })
 		m.passes(time.Minute)
 		m.want(controlplane.RebootDone, "")
+	})
+}
+
+// TestAMemoryThatCannotBeReadEndsNoReboot restarts the agent while it drains, and its disk is out of order. The watch
+// shows the request on the Node, which is not over.
+func TestAMemoryThatCannotBeReadEndsNoReboot(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.asked()
+		m.want(controlplane.RebootDraining, "")
+		m.locked(func() { m.unread = true })
+		m.restart()
+		node, err := m.plane.Node(m.t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Stored(node)
+		m.passes(time.Minute)
+		node, err = m.plane.Node(m.t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if on, err := controlplane.RebootOf(node.Annotations); err != nil || on.Step != controlplane.RebootDraining || m.released > 0 {
+			t.Errorf("annotation = %+v, %v, want that the host changes nothing of the reboot", on, err)
+		}
+		m.locked(func() { m.unread = false })
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		m.clean()
 	})
 }
 

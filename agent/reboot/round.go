@@ -114,6 +114,9 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // once carries out all steps that are due, and returns the time until the next round.
 func (c *Controller) once(ctx context.Context) time.Duration {
+	if c.unread() {
+		return interval
+	}
 	for range mostSteps {
 		r := c.wanted()
 		c.round.node.follow(ctx, r.active())
