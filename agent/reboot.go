@@ -140,7 +140,7 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	files, unread, err := h.files.Check(ctx)
 	if err != nil {
 		for _, path := range h.a.config().Reboot.Sentinels {
-			unread = append(unread, reboot.Finding{Source: path, Message: err.Error(), Hint: "check the file systems of reboot.sentinels"})
+			unread = append(unread, reboot.Finding{Source: path, Message: err.Error(), Hint: "check the file systems of reboot.sentinels", Pending: h.files.Pending()})
 		}
 	}
 	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
