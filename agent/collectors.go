@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 			return maintenance.Protected(a.kept.drained, a.kept.journal, time.Now(), uptime())
 		},
 		Logs:   podlogs.New("/"),
-		Unseen: runtimes.Unseen,
+		Unseen: func() string { return cmp.Or(a.unreadJournal(), runtimes.Unseen()) },
 		Kubelet: func() bool {
 			_, found := a.owners.Other(owner.ContainerGC)
 			return found
@@ -72,12 +73,17 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 	turn := runs.NewTurn()
 	options := func(l *loop.Loop, kind string, interval config.Duration, enabled config.Switch) runs.Options {
 		return runs.Options{
-			Survey:     a.gc.survey,
-			Turn:       turn,
-			Interval:   time.Duration(interval),
-			LeaveAlone: func() []string { return runtimes.LeftAlone(enabled == config.On) },
-			Observe:    func(r runs.Report) { a.collected(l, kind, r) },
-			Log:        a.log.With("component", l.Name()),
+			Survey:   a.gc.survey,
+			Turn:     turn,
+			Interval: time.Duration(interval),
+			LeaveAlone: func() []string {
+				if a.unreadJournal() != "" {
+					return members(runtimes.Set(), runtime.Runtime.Name)
+				}
+				return runtimes.LeftAlone(enabled == config.On)
+			},
+			Observe: func(r runs.Report) { a.collected(l, kind, r) },
+			Log:     a.log.With("component", l.Name()),
 		}
 	}
 	a.gc.dead, err = collect.NewContainers(policy.Containers, options(a.gc.deadLoop, history.Containers, cfg.ContainerGC.Interval, cfg.ContainerGC.Enabled))
@@ -87,6 +93,14 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 	first := collect.First{Containers: a.gc.dead, Mine: func() bool { return a.owners.Has(owner.ContainerGC) }}
 	a.gc.images, err = collect.NewImages(policy.Images, first, options(a.gc.imageLoop, history.Images, cfg.ImageGC.Interval, cfg.ImageGC.Enabled))
 	return err
+}
+
+// unreadJournal says why it is not known which pods a shutdown has stopped; empty if it is.
+func (a *Agent) unreadJournal() string {
+	if _, read := a.kept.journal.Found(); !read {
+		return "the record of shutdowns cannot be read yet"
+	}
+	return ""
 }
 
 // members converts each runtime of a set to the interface that a package declares.

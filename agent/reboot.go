@@ -18,8 +18,10 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/embedded"
 	"hostler.io/hostler/controlplane/kubernetes"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/status"
 	"hostler.io/hostler/status/conditions"
 	"hostler.io/hostler/systemd"
 )
@@ -137,20 +139,31 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	defer cancel()
 	files, unread, err := h.files.Check(ctx)
 	if err != nil {
-		unread = []reboot.Finding{{Source: strings.Join(h.a.config().Reboot.Sentinels, ", "), Message: err.Error(), Hint: "check the file systems of reboot.sentinels"}}
+		for _, path := range h.a.config().Reboot.Sentinels {
+			unread = append(unread, reboot.Finding{Source: path, Message: err.Error(), Hint: "check the file systems of reboot.sentinels", Pending: h.files.Pending()})
+		}
 	}
 	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
 	return append(files, wanted...), append(unread, undecided...)
 }
 
+// errUnqueried is why a drain has not begun.
+var errUnqueried = errors.New("the runtimes have not been queried since the agent started")
+
 // Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown. If the command
-// that reboots the host cannot run, no pod is stopped for it.
+// that reboots the host cannot run, no pod is stopped for it. An agent that was restarted waits for its runtimes: it
+// has no last list of pods, so that a list that is late would fail the drain.
 func (h rebootHost) Drain(ctx context.Context, cause string, began time.Time, all bool, note func(time.Time) error) (journal.Record, error) {
 	if err := reboot.Runnable(h.command()); err != nil {
 		return journal.Record{}, err
 	}
 	if h.kubelet() {
 		return journal.Record{Graceful: true}, nil
+	}
+	for _, queried := h.a.host.runtimes.Current(); !queried; _, queried = h.a.host.runtimes.Current() {
+		if bounded.Sleep(ctx, 50*time.Millisecond) != nil {
+			return journal.Record{}, errUnqueried
+		}
 	}
 	return h.a.shutdown.drainer.DrainForCause(ctx, maintenance.Order{Trigger: journal.TriggerReboot, Cause: cause, Began: began, All: all}, note)
 }
@@ -189,6 +202,14 @@ func (h rebootHost) HasNode() bool {
 	return !h.a.plane.left.Gone() && (mine || other.Name == owner.Kubelet && h.a.plane.Type() == kubernetes.Type)
 }
 
+// NodeBlocked implements reboot.Host. Nobody owns the Node that is enabled while the host has no name.
+func (h rebootHost) NodeBlocked() string {
+	if _, other, _ := h.a.owners.Mine(owner.Node); other.Name == owner.None && h.a.config().Node.Enabled != config.Off {
+		return other.Evidence
+	}
+	return ""
+}
+
 // Left implements reboot.Host. From the start of `hostler leave` on, the host must not rely on its Node.
 func (h rebootHost) Left() bool {
 	return h.a.plane.left.Gone() || h.a.plane.member.Reason() != ""
@@ -196,6 +217,9 @@ func (h rebootHost) Left() bool {
 
 // NotStarted implements reboot.Host.
 func (h rebootHost) NotStarted() (names []string) {
+	if _, read := h.a.kept.journal.Found(); !read {
+		return []string{"not known while the record of shutdowns cannot be read"}
+	}
 	for _, r := range h.a.kept.journal.Restarts() {
 		if r.Outcome == "" || r.Outcome == journal.RestartFailed {
 			names = append(names, r.Name)
@@ -246,7 +270,10 @@ func (h rebootHost) Held() []reboot.Finding {
 			v.Twin = c.Message(h.a.node())
 		}
 	}
-	if protected, _, message := h.a.host.facts.Protected(guard); !protected {
+	switch protected, reason, message := h.a.host.facts.Protected(guard); {
+	case reason == status.ReasonStarting, reason == status.ReasonNotMeasured:
+		v.Unguarded = message
+	case !protected:
 		v.Unprotected = message
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refusalTime)

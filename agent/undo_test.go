@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -10,9 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
+	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/shutdown/journal"
@@ -56,5 +60,72 @@ func TestASlotIsGivenBackWhereRebootsAreDisabled(t *testing.T) {
 		if ends != (request != nil) || a.shutdown.rebooter != nil {
 			t.Errorf("%s: the loop that ends a reboot runs: %t, reboots are enabled: %t", name, ends, a.shutdown.rebooter != nil)
 		}
+	}
+}
+
+// A Node that nobody may write yet is not a Node that the host does not need.
+func TestANodeThatIsBlockedIsNotTakenForNone(t *testing.T) {
+	for switched, want := range map[config.Switch]string{config.On: "no name", config.Off: ""} {
+		rig := newRig(t)
+		rig.cfg.Node.Enabled = switched
+		a := rig.build(t)
+		scan := func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
+			return map[owner.Job]owner.Owner{}
+		}
+		a.owners = owner.New(switches(rig.cfg), owner.BlockNode(func() string { return want }, scan), discard())
+		a.owners.Refresh(t.Context())
+		if host := (rebootHost{a: a}); host.NodeBlocked() != want || host.HasNode() {
+			t.Errorf("node.enabled: %s: NodeBlocked() = %q, HasNode() = %t, want %q and no Node", switched, host.NodeBlocked(), host.HasNode(), want)
+		}
+	}
+}
+
+// Beside a kubelet, the shutdown stops its pods. A guard that has just started is no reason to give a slot back.
+func TestAGuardThatHasJustStartedIsNoVerdict(t *testing.T) {
+	rig := newRig(t)
+	rig.cfg.Node.Enabled, rig.cfg.Shutdown.Enabled = config.Auto, config.On
+	a := rig.build(t)
+	scan := func(context.Context, map[owner.Job]owner.Owner) map[owner.Job]owner.Owner {
+		return map[owner.Job]owner.Owner{owner.Node: {Name: owner.Kubelet}}
+	}
+	a.owners = owner.New(switches(rig.cfg), scan, discard())
+	a.owners.Refresh(t.Context())
+	held := rebootHost{a: a}.Held()
+	i := slices.IndexFunc(held, func(f reboot.Finding) bool { return f.Source == "protection" })
+	if i < 0 || !held[i].Pending {
+		t.Errorf("Held() = %+v, want the protection pending", held)
+	}
+}
+
+// A drain that a restart of the agent has interrupted fails if it continues before there is a list of pods.
+func TestADrainWaitsForTheRuntimes(t *testing.T) {
+	rig := newRig(t)
+	rig.cfg.Reboot.Command = "/bin/true"
+	a := rig.build(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, unqueried := range []bool{true, false} {
+		_, err := rebootHost{a: a}.Drain(ctx, "reboot", time.Now(), false, func(time.Time) error { return nil })
+		if err == nil || errors.Is(err, errUnqueried) != unqueried {
+			t.Errorf("Drain() = %v, want that it waits for the runtimes: %t", err, unqueried)
+		}
+		_ = a.host.runtimes.Refresh(t.Context()) // no runtime answers
+	}
+}
+
+// A journal that cannot be read yet does not say that no shutdown or drain has stopped anything.
+func TestAJournalThatIsUnreadIsNotTakenForAnEmptyOne(t *testing.T) {
+	rig := newRig(t)
+	path := open.JournalFile(rig.cfg)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(path, path)); err != nil { // root can read every other file
+		t.Fatal(err)
+	}
+	a := rig.build(t)
+	host := rebootHost{a: a}
+	if err := host.Undo(t.Context(), time.Now()); err == nil || len(host.NotStarted()) != 1 {
+		t.Errorf("Undo() = %v, NotStarted() = %q, want that neither is known", err, host.NotStarted())
+	}
+	if a.gc.survey.Unseen() == "" || len(a.gc.dead.ExcludedRuntimes(&runs.Report{})) != 1 {
+		t.Errorf("Unseen() = %q, ExcludedRuntimes() = %q, want that nothing is collected", a.gc.survey.Unseen(), a.gc.dead.ExcludedRuntimes(&runs.Report{}))
 	}
 }

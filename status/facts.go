@@ -25,6 +25,9 @@ type Facts struct {
 	// Unreachable are runtimes that do not answer while their containers run. Ready ignores them,
 	// but a shutdown would kill these containers.
 	Unreachable []runtime.Health
+	// FilesystemsUnlisted is true while no runtime has listed its image filesystems since the start. Until then, Ready
+	// keeps its status.
+	FilesystemsUnlisted bool
 	// DeadSockets are the paths of runtime sockets on which no runtime answers.
 	DeadSockets []string
 	Images      []runtime.Image // of all runtimes, unsorted; never modified

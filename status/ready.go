@@ -58,7 +58,11 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 		}
 		add(ReasonRuntimeDown, message, r.Since)
 	}
-	if message := imageFilesystemProblem(facts); imagesExpected && message != "" {
+	switch message := imageFilesystemProblem(facts); {
+	case !imagesExpected || message == "":
+	case facts.FilesystemsUnlisted && len(faults) == 0:
+		return starting(last, "hostler has just started, and no container runtime has listed its image filesystems yet")
+	case !facts.FilesystemsUnlisted:
 		add(ReasonImageFilesystemUnknown, message, seen(ReasonImageFilesystemUnknown))
 	}
 

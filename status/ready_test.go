@@ -68,6 +68,16 @@ func TestReady(t *testing.T) {
 			"False", "ImageFilesystemUnknown", "image filesystem unknown: not reported by any runtime, since 2026-11-20T12:00:00Z",
 		},
 		{
+			"no image filesystem named yet", func(f *status.Facts) { f.Filesystems, f.FilesystemsUnlisted = f.Filesystems[:1], true },
+			"Unknown", "Starting", "hostler has just started, and no container runtime has listed its image filesystems yet",
+		},
+		{
+			"no image filesystem named yet, and another problem", func(f *status.Facts) {
+				f.Filesystems, f.FilesystemsUnlisted, f.Draining = f.Filesystems[:1], true, status.Draining{Active: true}
+			},
+			"False", "Draining", "node is shutting down",
+		},
+		{
 			"no image filesystem where there are no images", func(f *status.Facts) {
 				f.Filesystems, f.Runtimes[0].Info = f.Filesystems[:1], runtime.Info{Name: "runc", Version: "1.1.5", Ready: true, NetworkReady: true, Imageless: true}
 			},

@@ -19,6 +19,8 @@ func (s atStep) Load(into any) {
 	into.(*reboot.Memory).Request = &reboot.Request{Step: controlplane.RebootStep(s)}
 }
 
+func (atStep) Unread() bool { return false }
+
 func (atStep) SaveNow(func() any) {}
 
 func TestAnUncordonDuringARebootNamesTheCommandThatCancelsIt(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 const (
 	// interval is the time between decisions if nothing changes. Files are checked at this interval.
 	interval = 10 * time.Second
-	// callTime bounds a call to the control plane or to a lock.
+	// callTime bounds a call to the control plane.
 	callTime = 10 * time.Second
 	// endBound is how long Run, when it ends, waits for the end of a drain.
 	endBound = 5 * time.Second
@@ -56,6 +56,8 @@ type Host interface {
 	EmptiedByServer() bool
 	// HasNode reports whether the host has a Node on the control plane, or is configured to have one.
 	HasNode() bool
+	// NodeBlocked says why the host must not use the Node yet that it is to have; empty if it may, or is to have none.
+	NodeBlocked() string
 	// Left reports whether a person has deregistered the host.
 	Left() bool
 	// NotStarted returns the containers that should be running again after the reboot, and are not.
@@ -69,7 +71,7 @@ type Host interface {
 	Reboot(ctx context.Context) error
 }
 
-// Lock decides whose turn it is. Its methods are called from one goroutine.
+// Lock decides whose turn it is. Its methods bound their calls, and are called from one goroutine.
 type Lock interface {
 	// Turn requests the lock, and returns whether the host has it. node is the last known state of the
 	// Node; nil if it is not known.
@@ -83,6 +85,8 @@ type Lock interface {
 // Store persists the Memory. It is a *statefile.File.
 type Store interface {
 	Load(into any)
+	// Unread reports whether Load could not read a Memory that may be intact.
+	Unread() bool
 	SaveNow(snapshot func() any)
 }
 
@@ -141,7 +145,7 @@ type found struct{ wanted, undecided, held []Finding }
 // New returns a Controller that continues with the stored Memory.
 func New(o Options) *Controller {
 	c := &Controller{o: o, log: o.Log.With("component", "reboot"), wake: loop.NewSignal(), disk: bounded.NewSerial(o.Flush)}
-	c.found.undecided = []Finding{{Source: "reboot.sentinels, reboot.checks", Message: "files and checks have not run since the agent started", Pending: true}}
+	c.found.undecided = []Finding{{Source: unread, Message: "files and checks have not run since the agent started", Pending: true}}
 	o.Store.Load(&c.memory)
 	c.round.node = node{client: o.Client, name: o.Node, machine: o.Machine, seen: make(chan *corev1.Node)}
 	return c

@@ -36,9 +36,11 @@ type machine struct {
 	mu        sync.Mutex   // guards the fields below
 	stored    []byte       // the memory on disk
 	unsaved   func() any   // the memory that a fault of the disk keeps from it; nil if there is none
+	unread    bool         // the memory on disk cannot be read
 	disk      func() error // fault of the disk; nil if it works
 	uncordon  error        // error of Uncordon
 	left      bool         // a person has deregistered the host
+	unnamed   string       // why the host must not use its Node yet
 	held      []reboot.Finding
 	pending   string // a shutdown that systemd has scheduled
 	change    reboot.Change
@@ -124,6 +126,16 @@ func (m *machine) edit(change func(*corev1.Node)) {
 
 // agent starts an agent in the current boot.
 func (m *machine) agent() {
+	m.creates()
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error)
+	go func() { over <- m.Run(ctx) }()
+	m.stop = func() { cancel(); <-over }
+	synctest.Wait()
+}
+
+// creates makes an agent that does not run yet.
+func (m *machine) creates() {
 	var lock reboot.Lock = m
 	if m.lock != nil {
 		lock = m.lock
@@ -137,11 +149,6 @@ func (m *machine) agent() {
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan error)
-	go func() { over <- m.Run(ctx) }()
-	m.stop = func() { cancel(); <-over }
-	synctest.Wait()
 }
 
 func (m *machine) restart() {
@@ -178,9 +185,14 @@ func (m *machine) reboots() {
 	m.starts()
 }
 
+func (m *machine) Unread() (unread bool) {
+	m.locked(func() { unread = m.unread })
+	return unread
+}
+
 func (m *machine) Load(into any) {
 	m.locked(func() {
-		if m.stored != nil {
+		if m.stored != nil && !m.unread {
 			if err := json.Unmarshal(m.stored, into); err != nil {
 				m.t.Error(err)
 			}
@@ -302,7 +314,12 @@ func (m *machine) Uncordon(context.Context) error {
 func (m *machine) EmptiedByServer() bool { return false }
 func (m *machine) GoingDown() bool       { return false }
 
-func (m *machine) HasNode() bool { return !m.Left() }
+func (m *machine) HasNode() bool { return !m.Left() && m.NodeBlocked() == "" }
+
+func (m *machine) NodeBlocked() (why string) {
+	m.locked(func() { why = m.unnamed })
+	return why
+}
 
 func (m *machine) Left() (left bool) {
 	m.locked(func() { left = m.left })
@@ -519,6 +536,35 @@ func TestADrainThatFailsIsUndoneAndTriedAgain(t *testing.T) {
 	})
 }
 
+// slowLock answers as late as `hostler server` may.
+type slowLock struct{ *machine }
+
+func (l slowLock) Turn(ctx context.Context, r *reboot.Request, node *corev1.Node) reboot.Turn {
+	if err := bounded.Sleep(ctx, 25*time.Second); err != nil {
+		return reboot.Turn{Message: err.Error(), Unanswered: true}
+	}
+	return l.machine.Turn(ctx, r, node)
+}
+
+func (l slowLock) Release(ctx context.Context, r *reboot.Request) error {
+	if err := bounded.Sleep(ctx, 25*time.Second); err != nil {
+		return err
+	}
+	return l.machine.Release(ctx, r)
+}
+
+func TestALockHasTheTimeThatItNeeds(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.stop()
+		m.lock = slowLock{m}
+		m.agent()
+		m.asked()
+		m.passes(20 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		m.clean()
+	})
+}
+
 func TestALockThatDoesNotAnswerIsGivenBackLater(t *testing.T) {
 	inMachine(t, func(m *machine) {
 		m.drains = func() (time.Duration, error) { return time.Second, errors.New("pods still run") }
@@ -608,6 +654,42 @@ func TestAFileIsReportedAsIgnoredAfterACancel(t *testing.T) {
 			t.Errorf("report after the boot = %+v, want that the file requests a reboot", r)
 		}
 	})
+}
+
+// TestACancelCountsForWhatIsNotKnownYet restarts the agent: a check is not known until it has run, and nothing is known
+// before the first round.
+func TestACancelCountsForWhatIsNotKnownYet(t *testing.T) {
+	for name, cancel := range map[string]func(m *machine) error{
+		"a check that has not run": func(m *machine) error {
+			m.restart()
+			_, err := m.Cancel("anna")
+			return err
+		},
+		"no check or file before the first round": func(m *machine) error {
+			m.stop()
+			m.creates()
+			_, err := m.Cancel("anna")
+			m.agent()
+			return err
+		},
+	} {
+		inMachine(t, func(m *machine) {
+			m.turn = reboot.Turn{Message: "all slots are held: b"}
+			check := reboot.Finding{Source: "needrestart"}
+			m.locked(func() { m.wanted = []reboot.Finding{check} })
+			m.passes(15 * time.Second)
+			m.locked(func() { m.wanted, m.undecided = nil, []reboot.Finding{{Source: check.Source, Pending: true}} })
+			if err := cancel(m); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			m.passes(15 * time.Second)
+			m.locked(func() { m.wanted, m.undecided = []reboot.Finding{check}, nil })
+			m.passes(time.Minute)
+			if r := m.Report(); r.Step != controlplane.RebootDone || len(r.Ignored) != 1 {
+				t.Errorf("%s: report = %+v, want that the check is ignored after the cancel", name, r)
+			}
+		})
+	}
 }
 
 func TestADrainThatIsCancelledLeadsToNoReboot(t *testing.T) {
@@ -795,6 +877,52 @@ func TestAClockThatIsSetBackDelaysNoReboot(t *testing.T) {
 		m.locked(func() { m.refuses = nil })
 		m.passes(time.Minute)
 		m.want(controlplane.RebootDone, "")
+	})
+}
+
+// TestAMemoryThatCannotBeReadEndsNoReboot restarts the agent while it drains, and its disk is out of order. The watch
+// shows the request on the Node, which is not over.
+func TestAMemoryThatCannotBeReadEndsNoReboot(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.asked()
+		m.want(controlplane.RebootDraining, "")
+		m.locked(func() { m.unread = true })
+		m.restart()
+		node, err := m.plane.Node(m.t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Stored(node)
+		m.passes(time.Minute)
+		node, err = m.plane.Node(m.t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if on, err := controlplane.RebootOf(node.Annotations); err != nil || on.Step != controlplane.RebootDraining || m.released > 0 {
+			t.Errorf("annotation = %+v, %v, want that the host changes nothing of the reboot", on, err)
+		}
+		m.locked(func() { m.unread = false })
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		m.clean()
+	})
+}
+
+// TestAHostThatHasNoNameYetKeepsItsSlot has a host that gets its name long after the boot. Its agent is restarted then.
+func TestAHostThatHasNoNameYetKeepsItsSlot(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.asked()
+		m.passes(45 * time.Second)
+		m.locked(func() { m.unnamed = "the host has no name" })
+		m.passes(5 * time.Minute)
+		if r := m.Report(); r.Step != controlplane.RebootVerifying || r.Message != "the host has no name" || m.released > 0 {
+			t.Errorf("report = %+v, slot given back %d times; want that the host keeps it until it has a name", r.Request, m.released)
+		}
+		m.locked(func() { m.unnamed = "" })
+		m.restart()
+		m.passes(5 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		m.clean()
 	})
 }
 

@@ -36,6 +36,7 @@ func (calm) Undo(context.Context, time.Time) error                     { return 
 func (calm) Cordon(context.Context) error                              { return nil }
 func (calm) Uncordon(context.Context) error                            { return nil }
 func (calm) EmptiedByServer() bool                                     { return false }
+func (calm) NodeBlocked() string                                       { return "" }
 func (calm) HasNode() bool                                             { return false }
 func (calm) Left() bool                                                { return false }
 func (calm) NotStarted() []string                                      { return nil }

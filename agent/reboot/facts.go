@@ -20,11 +20,13 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	f.Unannounced = c.announce(ctx, r)
 	f.OtherGroup, f.Gone = c.otherGroup(), c.gone()
 	f.OtherLock, f.Owed = c.otherLock(r)
-	if host.HasNode() {
+	switch f.NotReady = host.NodeBlocked(); {
+	case f.NotReady != "":
+	case host.HasNode():
 		if f.NotReady = n.notReady(c.o.Boot); f.NotReady == "" {
 			f.ReadyFor = time.Since(n.ready)
 		}
-	} else {
+	default:
 		f.ReadyFor = mostTook
 	}
 	if f.OtherLock == "" && !f.Disabled && (!r.Now || host.EmptiedByServer()) {
@@ -58,7 +60,7 @@ func (c *Controller) announce(ctx context.Context, r Request) string {
 	n := &c.round.node
 	if !c.o.Host.HasNode() {
 		n.forget()
-		return ""
+		return c.o.Host.NodeBlocked()
 	}
 	n.read(ctx, c.o.Boot, r.Step == controlplane.RebootGranted || r.Step == controlplane.RebootRebooting)
 	if !c.o.Lock.OnNode() && !c.withdraws(r) {
@@ -137,7 +139,5 @@ func (c *Controller) turn(ctx context.Context, r Request) Turn {
 			return Turn{Message: fmt.Sprintf("cannot store that a slot is requested: %v", err)}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	return c.o.Lock.Turn(ctx, &r, c.round.node.stored)
 }

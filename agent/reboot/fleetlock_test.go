@@ -178,6 +178,36 @@ func TestAFileFromTheFutureIsNotNew(t *testing.T) {
 	}
 }
 
+// TestAFileSystemThatIsSlowIsPendingForAMinute has checks that are late, each by itself: one after the other, they hold
+// up a reboot for a minute only without giving its slot back.
+func TestAFileSystemThatIsSlowIsPendingForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes := 3 * time.Second
+		files := reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) { time.Sleep(takes); return nil, nil }}
+		for round, want := range []bool{true, true, true, true, true, true, false, false} {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			_, _, err := files.Check(ctx)
+			cancel()
+			if err == nil || files.Pending() != want {
+				t.Errorf("Check() in round %d = %v, pending: %t, want %t", round, err, files.Pending(), want)
+			}
+			time.Sleep(8 * time.Second)
+		}
+		takes = 0
+		if _, _, err := files.Check(t.Context()); err != nil || files.Pending() {
+			t.Errorf("Check() of a quick file system = %v, pending: %t", err, files.Pending())
+		}
+		takes = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if _, _, err := files.Check(ctx); err == nil || !files.Pending() {
+			t.Errorf("Check() = %v, pending: %t, want that a new fault is pending", err, files.Pending())
+		}
+		synctest.Wait()
+		time.Sleep(takes)
+	})
+}
+
 // TestACheckThatHangsIsNotRepeated has a file system that does not answer for ten rounds.
 func TestACheckThatHangsIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

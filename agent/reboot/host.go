@@ -93,16 +93,31 @@ func Sentinels(paths []string, booted time.Time) (wanted, undecided []Finding) {
 	return wanted, undecided
 }
 
-// Bounded checks files whose file system may hang. At most one check runs at a time. Only one goroutine may call
-// Check.
+// Bounded checks files whose file system may hang. At most one check runs at a time. Only one goroutine may use
+// it.
 type Bounded struct {
 	Find func() (wanted, undecided []Finding)
 
-	late <-chan found // receives the result of a check that timed out; nil if none is running
+	late  <-chan found // receives the result of a check that timed out; nil if none is running
+	since time.Time    // of the first check without a result since the last one with a result; zero if there is none
 }
+
+// lateTime is how long the result of files is not known yet while their file system does not answer.
+const lateTime = time.Minute
+
+// Pending reports whether checks have failed for a short time only.
+func (b *Bounded) Pending() bool { return !b.since.IsZero() && time.Since(b.since) < lateTime }
 
 // Check returns the result of Find, or the cause of the end of ctx.
 func (b *Bounded) Check(ctx context.Context) (wanted, undecided []Finding, err error) {
+	defer func(began time.Time) {
+		switch {
+		case err == nil:
+			b.since = time.Time{}
+		case b.since.IsZero():
+			b.since = began
+		}
+	}(time.Now())
 	if b.late != nil { // the result of that check is old: discard it
 		if _, err := receive(ctx, b.late); err != nil {
 			return nil, nil, err

@@ -137,18 +137,26 @@ func (m *Memory) over(r Request, now time.Time) {
 	m.Past = append([]Past{p}, m.Past[:min(len(m.Past), mostPast-1)]...)
 }
 
-// waive ignores these findings in this boot.
-func (m *Memory) waive(boot string, wanted []Finding) {
+// unread stands for all files and checks until they are known.
+const unread = "reboot.sentinels, reboot.checks"
+
+// waive ignores the files and checks that request a reboot in this boot, and those whose result is not known.
+func (m *Memory) waive(boot string, f found) {
 	m.WaivedBoot, m.Waived = boot, nil
-	for _, f := range wanted {
+	for _, f := range slices.Concat(f.wanted, f.undecided) {
 		m.Waived = append(m.Waived, f.Source)
 	}
+}
+
+// waives reports whether a file or check is ignored in this boot.
+func (m *Memory) waives(boot, source string) bool {
+	return m.WaivedBoot == boot && slices.Contains(m.Waived, source)
 }
 
 // unwaived returns the reasons to reboot that no person has waived in this boot, and the others.
 func (m *Memory) unwaived(boot string, all []Finding) (wanted, ignored []Finding) {
 	for _, f := range all {
-		if m.WaivedBoot == boot && slices.Contains(m.Waived, f.Source) {
+		if m.waives(boot, f.Source) {
 			ignored = append(ignored, f)
 		} else {
 			wanted = append(wanted, f)

@@ -95,17 +95,17 @@ func (c *Controller) requested(r *Request) {
 	c.o.Announce(corev1.EventTypeNormal, "RebootRequested", r.Reason)
 }
 
-// Cancel cancels the reboot for a person. The files and checks that request it now are ignored until the next
-// boot. A cancellation is effective even if it cannot be stored.
+// Cancel cancels the reboot for a person. The files and checks that request it now, or whose result is not known
+// yet, are ignored until the next boot. A cancellation is effective even if it cannot be stored.
 func (c *Controller) Cancel(who string) (Report, error) {
 	for {
 		c.mu.Lock()
-		before, command, wanted, report := c.memory.Request, c.command, c.found.wanted, c.report()
+		before, command, found, report := c.memory.Request, c.command, c.found, c.report()
 		c.mu.Unlock()
 		if err := c.mayCancel(before, command); err != nil {
 			return report, err
 		}
-		if !c.cancel(before, command, who, wanted) {
+		if !c.cancel(before, command, who, found) {
 			continue
 		}
 		c.log.Info("reboot cancelled", "by", who, "step", before.Step)
@@ -117,7 +117,7 @@ func (c *Controller) Cancel(who string) (Report, error) {
 
 // cancel records that a person has cancelled a request. It reports false if the request or the progress of its
 // command has changed since the decision.
-func (c *Controller) cancel(before *Request, ran command, who string, wanted []Finding) bool {
+func (c *Controller) cancel(before *Request, ran command, who string, f found) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.memory.Request != before || c.command != ran {
@@ -125,7 +125,7 @@ func (c *Controller) cancel(before *Request, ran command, who string, wanted []F
 	}
 	c.memory = c.memory.changed(func(m *Memory) {
 		m.Request.Cancelled = who
-		m.waive(c.o.Boot, wanted)
+		m.waive(c.o.Boot, f)
 	})
 	c.save()
 	return true

@@ -114,6 +114,9 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // once carries out all steps that are due, and returns the time until the next round.
 func (c *Controller) once(ctx context.Context) time.Duration {
+	if c.unread() {
+		return interval
+	}
 	for range mostSteps {
 		r := c.wanted()
 		c.round.node.follow(ctx, r.active())
@@ -185,6 +188,10 @@ func (c *Controller) find(wanted, undecided []Finding) (r *Request, isNew bool) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found.wanted, c.found.undecided = wanted, undecided
+	if c.memory.waives(c.o.Boot, unread) { // a person has cancelled before they were known
+		c.memory.waive(c.o.Boot, c.found)
+		c.save()
+	}
 	r = c.memory.Request
 	if now := c.o.Now(); r.active() && r.Boot == c.o.Boot && r.Since.After(now) { // the clock was set back
 		later := *r
@@ -337,7 +344,7 @@ func (c *Controller) tidy(ctx context.Context) {
 	}
 	lock, err := c.lock(r.Attempt)
 	if err == nil {
-		err = lock.Release(calling, &r)
+		err = lock.Release(ctx, &r)
 	}
 	if err != nil {
 		c.log.Warn("cannot give the reboot slot back, retrying", "lock", r.Attempt.Lock.String(), "error", err)

@@ -107,6 +107,22 @@ func (m Memory) changed(change func(*Memory)) Memory {
 	return m
 }
 
+// unread reads the memory again if it could not be read. It reports whether it still cannot: a reboot may be in
+// progress, so nothing is decided, and nothing is written.
+func (c *Controller) unread() bool {
+	if !c.o.Store.Unread() {
+		return false
+	}
+	var stored Memory
+	c.o.Store.Load(&stored)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory.Request == nil { // a person has requested no reboot since
+		c.memory = stored
+	}
+	return c.memory.Request == nil && c.o.Store.Unread()
+}
+
 // save stores the memory. The caller holds mu.
 func (c *Controller) save() {
 	snapshot := c.memory

@@ -16,6 +16,7 @@ type Verdicts struct {
 	Unasked     string            // why it is not known if the drain would be refused; empty if it is
 	KeepsPods   bool              // a kubelet runs the pods: the drain leaves some to the shutdown
 	Unprotected string            // why the shutdown would not wait for pods; empty if it would
+	Unguarded   string            // why it is not known yet if the shutdown would wait for pods; empty if it is
 }
 
 // Held returns which verdicts hold a reboot in turn. The drain before the reboot makes the others harmless: it stops
@@ -47,6 +48,9 @@ func (v Verdicts) Held() (held []Finding) {
 	}
 	if v.Unprotected != "" && v.KeepsPods {
 		add("protection", v.Unprotected, "see check protection of `hostler doctor`")
+	}
+	if v.Unguarded != "" && v.KeepsPods {
+		pending("protection", v.Unguarded)
 	}
 	return held
 }

@@ -20,6 +20,8 @@ func TestVerdicts(t *testing.T) {
 		"a drain that is refused":                         {reboot.Verdicts{Refusal: "another drain is running"}, "another drain is running (drain)"},
 		"a delay too short, and a drain of all pods":      {reboot.Verdicts{Unprotected: "logind grants 1s"}, ""},
 		"a delay too short, and pods of a kubelet":        {reboot.Verdicts{Unprotected: "logind grants 1s", KeepsPods: true}, "logind grants 1s (protection)"},
+		"a guard that has just started, and a drain":      {reboot.Verdicts{Unguarded: "starting"}, ""},
+		"a guard that has just started, and a kubelet":    {reboot.Verdicts{Unguarded: "starting", KeepsPods: true}, "starting (protection)"},
 		"a guard that does not answer":                    {reboot.Verdicts{Unasked: "no answer"}, "no answer (drain)"},
 		"a kubelet's pods, which hostler does not drain":  {reboot.Verdicts{Refusal: "delegated", KeepsPods: true}, ""},
 		"several verdicts, of which a message names some": {reboot.Verdicts{Unstored: "a", Unqueried: true, Twin: "b", Refusal: "c"}, "a (state), they have not been queried since the agent started (runtimes), b (clone) and 1 more"},

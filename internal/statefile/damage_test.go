@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"hostler.io/hostler/internal/statefile"
 )
@@ -208,27 +210,64 @@ func TestACrashBetweenWriteAndRenameLosesNothing(t *testing.T) {
 
 // Even root cannot read a loop of links.
 func TestAFileThatCannotBeReadIsNotWrittenOver(t *testing.T) {
-	path := t.TempDir()
-	file := filepath.Join(path, "a.state")
-	if err := os.Symlink("a.state", file); err != nil {
-		t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir()
+		file := filepath.Join(path, "a.state")
+		if err := os.Symlink("a.state", file); err != nil {
+			t.Fatal(err)
+		}
+		var log journal
+		folder, err := statefile.Open(path, log.logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "of what cannot be read", folder.File("a"), nil)
+		if err := folder.Flush(); err != nil || folder.Health().SetAside != "" || log.count("cannot read state file") != 1 {
+			t.Errorf("Flush() of nothing = %v, moved to %q, want the file left where it is, and a warning:\n%s", err, folder.Health().SetAside, log.String())
+		}
+		if !folder.File("a").Unread() {
+			t.Error("Unread() = false of what cannot be read")
+		}
+		save(folder.File("a"), sampleValues)
+		closed(t, folder)
+		aside := folder.Health().SetAside
+		if to, err := os.Readlink(aside); err != nil || to != "a.state" || !strings.HasPrefix(aside, file+".unreadable-") {
+			t.Errorf("%q is a link to %q, %v, want what could not be read", aside, to, err)
+		}
+		if folder.File("a").Unread() {
+			t.Error("Unread() = true of what was written since")
+		}
+		folder = open(t, path)
+		defer closed(t, folder)
+		want(t, "written", folder.File("a"), sampleValues)
+	})
+}
+
+// A host may have too many open files, or an unstable disk, just when the agent starts.
+func TestAFileThatCannotBeReadIsTriedAgain(t *testing.T) {
+	for _, after := range []time.Duration{time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			path, content := t.TempDir(), sample(t)
+			file := filepath.Join(path, "a.state")
+			if err := os.Symlink("a.state", file); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				time.Sleep(after)
+				_ = os.Remove(file)
+				_ = os.WriteFile(file, content, 0o600)
+			}()
+			folder := open(t, path)
+			defer closed(t, folder)
+			stored := folder.File("a")
+			if after > 3*time.Second {
+				want(t, "of what cannot be read", stored, nil)
+				time.Sleep(after)
+			}
+			want(t, "of what can be read again", stored, sampleValues)
+			if stored.Unread() {
+				t.Error("Unread() = true of what was read")
+			}
+		})
 	}
-	var log journal
-	folder, err := statefile.Open(path, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want(t, "of what cannot be read", folder.File("a"), nil)
-	if err := folder.Flush(); err != nil || folder.Health().SetAside != "" || log.count("cannot read state file") != 1 {
-		t.Errorf("Flush() of nothing = %v, moved to %q, want the file left where it is, and a warning:\n%s", err, folder.Health().SetAside, log.String())
-	}
-	save(folder.File("a"), sampleValues)
-	closed(t, folder)
-	aside := folder.Health().SetAside
-	if to, err := os.Readlink(aside); err != nil || to != "a.state" || !strings.HasPrefix(aside, file+".unreadable-") {
-		t.Errorf("%q is a link to %q, %v, want what could not be read", aside, to, err)
-	}
-	folder = open(t, path)
-	defer closed(t, folder)
-	want(t, "written", folder.File("a"), sampleValues)
 }

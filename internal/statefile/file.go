@@ -57,7 +57,7 @@ type File struct {
 	folder *Folder
 	name   string
 	plain  bool  // readable text, without a header
-	unread error // why a file that may be intact could not be read; guarded by folder.disk
+	unread error // why a file that may be intact could not be read; written with folder.disk and folder.mu
 
 	snapshot func() any // returns the latest value; guarded by folder.mu
 	due      time.Time  // when it must be written; zero if nothing is pending; guarded by folder.mu
@@ -65,7 +65,7 @@ type File struct {
 
 // Load decodes the last saved value into the variable that into points to. If nothing was saved,
 // the variable is unchanged. If the file cannot be used, the variable is unchanged, too, and the
-// file is renamed with a warning.
+// file is renamed with a warning. If the file cannot be read, Load tries again until readTimeout after Open.
 func (f *File) Load(into any) {
 	f.folder.disk.Lock()
 	defer f.folder.disk.Unlock()
@@ -79,6 +79,10 @@ func (f *File) Load(into any) {
 		value, err = json.Marshal(snapshot())
 	case f.folder.path != "":
 		value, err = f.read()
+		for unreadable(err) && time.Now().Before(f.folder.patience) {
+			time.Sleep(lockRetry)
+			value, err = f.read()
+		}
 	default:
 		return
 	}
@@ -86,20 +90,45 @@ func (f *File) Load(into any) {
 		fresh := reflect.New(reflect.TypeOf(into).Elem()) // decoding may fail after it has set some fields
 		if err = json.Unmarshal(value, fresh.Interface()); err == nil {
 			reflect.ValueOf(into).Elem().Set(fresh.Elem())
+			f.setUnread(nil)
 			return
 		}
 		err = damaged("%v", err)
 	}
 	var unusable *unusableError
+	first := f.unread == nil
 	switch {
 	case errors.As(err, &unusable):
 		if err := f.moveAside(unusable.suffix, unusable); err != nil {
 			f.folder.log.Warn("cannot use state file, nor move it aside", "path", f.path(), "reason", unusable, "error", err)
 		}
-	case !errors.Is(err, fs.ErrNotExist):
-		f.unread = err
+	case errors.Is(err, fs.ErrNotExist):
+		f.setUnread(nil)
+	case first:
 		f.folder.log.Warn("cannot read state file, starting without it", "path", f.path(), "error", err)
+		f.setUnread(err)
 	}
+}
+
+// unreadable reports whether the error is of a file that may be intact.
+func unreadable(err error) bool {
+	var unusable *unusableError
+	return err != nil && !errors.As(err, &unusable) && !errors.Is(err, fs.ErrNotExist)
+}
+
+// setUnread records why the file could not be read. The caller holds disk.
+func (f *File) setUnread(err error) {
+	f.folder.mu.Lock()
+	defer f.folder.mu.Unlock()
+	f.unread = err
+}
+
+// Unread reports whether the file may be intact, but could not be read, so that Load may return its value later. It
+// does not wait for the disk. The first write renames the file.
+func (f *File) Unread() bool {
+	f.folder.mu.Lock()
+	defer f.folder.mu.Unlock()
+	return f.unread != nil
 }
 
 // Save writes the state within seconds. Another goroutine calls snapshot later, and encodes its
@@ -244,7 +273,7 @@ func (f *File) clearPath() error {
 	if err := f.moveAside("unreadable", f.unread); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f.unread = nil
+	f.setUnread(nil)
 	return nil
 }
 

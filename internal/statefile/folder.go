@@ -25,6 +25,8 @@ const (
 const (
 	lockTimeout = time.Second
 	lockRetry   = 50 * time.Millisecond
+	// readTimeout is how long after Open the files that cannot be read are tried again, all together.
+	readTimeout = 3 * time.Second
 )
 
 // formerFile is the state file of older builds. It is not read.
@@ -51,8 +53,10 @@ type Health struct {
 // Folder is the folder of all state files. All methods are safe for concurrent use.
 type Folder struct {
 	path string // empty for memory only
-	log  *slog.Logger
-	wake chan struct{} // holds one token when a file's due time has changed
+	// patience is until when a file that cannot be read is tried again.
+	patience time.Time
+	log      *slog.Logger
+	wake     chan struct{} // holds one token when a file's due time has changed
 
 	// disk is held during file operations, which may block as long as the disk does. It is locked
 	// before mu, never while mu is held.
@@ -73,7 +77,7 @@ type Folder struct {
 //
 // The caller runs Run, which writes changes, and calls Close at the end.
 func Open(path string, log *slog.Logger) (*Folder, error) {
-	f := &Folder{path: path, log: log.With("component", "state"), wake: make(chan struct{}, 1)}
+	f := &Folder{path: path, patience: time.Now().Add(readTimeout), log: log.With("component", "state"), wake: make(chan struct{}, 1)}
 	f.disk.Lock()
 	defer f.disk.Unlock()
 	err := f.prepare()

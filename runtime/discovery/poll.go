@@ -11,7 +11,7 @@ import (
 const retryPause = 200 * time.Millisecond
 
 // Run checks the health of the runtimes until ctx ends. It calls heartbeat with the result of each
-// round. It calls changed after the first round, and when runtimes appeared, disappeared or changed
+// round. It calls changed once all have been checked, and when runtimes appeared, disappeared or changed
 // their health.
 func (r *Runtimes) Run(ctx context.Context, heartbeat func(error), changed func(before, after []runtime.Health)) error {
 	var retry time.Duration
@@ -20,11 +20,11 @@ func (r *Runtimes) Run(ctx context.Context, heartbeat func(error), changed func(
 		began := time.Now()
 		err := r.Refresh(ctx)
 		heartbeat(err)
-		after, _ := r.Current()
-		if !asked || differ(before, after) {
+		after, now := r.Current()
+		if now != asked || differ(before, after) {
 			changed(before, after)
 		}
-		before, asked = after, true
+		before, asked = after, now
 		pause := Interval
 		if err != nil || r.Complete() != nil {
 			retry = min(max(2*retry, retryPause), Interval)

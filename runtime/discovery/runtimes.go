@@ -30,6 +30,10 @@ const (
 // patience is how long a round waits for a runtime whose health is known already.
 const patience = 4 * time.Second
 
+// startPatience is how long a process at a socket may take after the start of the agent until it answers as a runtime.
+// Until then, it is not known whether the host has one.
+const startPatience = 3 * Interval
+
 // Runtimes is the set of this host's container runtimes. It finds them, checks their health, and
 // follows their events. A runtime that was found stays in the set when it stops, because a host
 // without its runtime is not ready. Runtimes is safe for concurrent use.
@@ -48,6 +52,7 @@ type Runtimes struct {
 	roots       runc.Finder // finds containers that only runc or crun manages
 	asks        sync.WaitGroup
 
+	started time.Time // by the monotonic clock
 	results results
 }
 
@@ -88,7 +93,7 @@ func New(o Options) (*Runtimes, error) {
 	}
 	r := &Runtimes{
 		set: set, usual: cri.DefaultCandidates(), observe: o.Observe, units: o.Units, log: o.Log.With("component", "runtimes"), proc: "/proc",
-		found: make(chan struct{}, 1), discovering: make(chan struct{}, 1),
+		found: make(chan struct{}, 1), discovering: make(chan struct{}, 1), started: time.Now(),
 		results: results{
 			types: map[string]string{}, states: map[string]runtime.Health{}, faults: map[string]error{},
 			pending: map[runtime.Runtime]<-chan struct{}{},
@@ -162,9 +167,10 @@ func (r *Runtimes) Refresh(ctx context.Context) error {
 		}
 	}
 
+	asked := r.Complete() == nil || time.Since(r.started) >= startPatience
 	r.results.mu.Lock()
 	defer r.results.mu.Unlock()
-	r.results.asked = true
+	r.results.asked = r.results.asked || asked
 	var errs []error
 	for _, m := range members {
 		if err := r.results.faults[m.Name()]; err != nil {
@@ -230,7 +236,7 @@ func (r *Runtimes) note(m runtime.Runtime, info runtime.Info, err error) {
 
 // Current returns the last health of every runtime, in the order of the set. If runtimes are
 // discovered, CRI runtimes come first, because they run the Node's pods. asked is true once all
-// runtimes have been checked.
+// runtimes have been found and checked, or had the time for that.
 func (r *Runtimes) Current() (states []runtime.Health, asked bool) {
 	r.results.mu.Lock()
 	defer r.results.mu.Unlock()

@@ -168,6 +168,31 @@ func TestTheGuardWaitsForARuntimeThatIsStarting(t *testing.T) {
 	}
 }
 
+// An agent that was restarted while containerd is slow does not know yet whether the host has a runtime.
+func TestARuntimeThatIsStartingIsNotTakenForNone(t *testing.T) {
+	s := newContainerd(t)
+	r := opened(t)
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}}
+	for _, step := range []struct {
+		starts bool
+		states int
+		asked  bool
+	}{{true, 0, false}, {false, 1, true}, {true, 1, true}} {
+		s.starts.Store(step.starts)
+		_ = r.Refresh(t.Context())
+		if states, asked := r.Current(); len(states) != step.states || asked != step.asked {
+			t.Errorf("Current() = %+v, %t, want %d runtimes, all checked: %t", states, asked, step.states, step.asked)
+		}
+	}
+	r = opened(t)
+	r.candidates = []local.Candidate{{Type: cri.Type, Name: "containerd", Path: s.socket}}
+	r.started = time.Now().Add(-startPatience)
+	_ = r.Refresh(t.Context())
+	if states, asked := r.Current(); len(states) > 0 || !asked {
+		t.Errorf("Current() after %v = %+v, %t, want that the host has no runtime", startPatience, states, asked)
+	}
+}
+
 // A drain bounds a list to one second. If a list waited for a search at a socket that never
 // answers, even the pods of other runtimes would come too late.
 func TestAListOfPodsDoesNotWaitForASearch(t *testing.T) {

@@ -41,13 +41,15 @@ type Journal struct {
 const (
 	// markInterval is the minimum interval between writes of the list of running pods.
 	markInterval = 2 * time.Second
-	// retry is the pause after a failed write.
+	// retry is the pause after a failed write, or a failed read of the file.
 	retry = 5 * time.Second
+	// readBound is how long a file that cannot be read is waited for.
+	readBound = time.Minute
 )
 
 // Open reads the journal at path. bootID is the kernel's boot ID, with @ and systemd's start time
 // if known. If the file has another boot ID, its drain becomes the last shutdown. An invalid file
-// is renamed, with a warning. If the file cannot be read, the journal reads it again before it
+// is renamed, with a warning. If the file cannot be read, Run reads it again, before it
 // overwrites it. No fault is fatal.
 func Open(path, bootID string, log *slog.Logger) *Journal {
 	j := &Journal{path: path, log: log.With("component", "shutdown-journal"), wake: make(chan struct{}, 1)}
@@ -87,9 +89,9 @@ func (j *Journal) setAside(fault string, reason error) error {
 	return nil
 }
 
-// reread reads the file again that Open could not read, right before it is overwritten. If that
-// fails, it renames the file, so that a user can examine it. Only Run calls it.
-func (j *Journal) reread() error {
+// reread reads the file again that Open could not read. If that fails and the file is to be overwritten, or nobody
+// waits for it any more, it renames the file, so that a user can examine it. Only Run calls it.
+func (j *Journal) reread(last bool) error {
 	j.mu.Lock()
 	unread := j.unread
 	j.mu.Unlock()
@@ -102,8 +104,10 @@ func (j *Journal) reread() error {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, errFaulty):
 		aside = j.setAside(corrupt, err)
-	default:
+	case last:
 		aside = j.setAside(unreadable, err)
+	default:
+		return err
 	}
 	if aside != nil {
 		return aside
@@ -345,6 +349,10 @@ func (j *Journal) Run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	var next time.Time // when the next change that is not urgent may be written
+	patience := time.Now().Add(readBound)
+	if _, read := j.Found(); !read {
+		next = time.Now().Add(retry)
+	}
 	failing := false
 	for {
 		select {
@@ -358,6 +366,9 @@ func (j *Journal) Run(ctx context.Context) {
 		j.urgent = false
 		j.mu.Unlock()
 		if !dirty {
+			if j.reread(time.Now().After(patience)) != nil {
+				pause.Reset(retry)
+			}
 			continue
 		}
 		if wait := time.Until(next); wait > 0 && !urgent {
@@ -385,7 +396,7 @@ func (j *Journal) Run(ctx context.Context) {
 
 // save writes the newest state, and returns it.
 func (j *Journal) save() (content, error) {
-	if err := j.reread(); err != nil {
+	if err := j.reread(true); err != nil {
 		return content{}, err
 	}
 	j.mu.Lock()

@@ -3,6 +3,7 @@ package journal_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -279,6 +280,51 @@ func TestAFileThatCannotBeReadIsNotLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Until then, nobody knows what a drain has stopped.
+func TestAFileThatCannotBeReadIsReadAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		if err := os.Symlink(path, path); err != nil {
+			t.Fatal(err)
+		}
+		j := journal.Open(path, "one", quiet)
+		stop := keep(t, j)
+		defer stop()
+		time.Sleep(time.Second)
+		if _, read := j.Found(); read {
+			t.Error("Found() = read, want that it cannot be read yet")
+		}
+		drain := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		content := `{"version":1,"bootID":"one","held":[{"drain":"2026-01-02T03:04:05Z","trigger":"reboot","restarts":[{"runtime":"docker","id":"web"}]}]}`
+		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if _, read := j.Found(); !read || !j.UndoDrain(drain) {
+			t.Errorf("Found() = read: %t, want its drain to be undone", read)
+		}
+	})
+}
+
+func TestAFileThatCannotBeReadIsWaitedForForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "shutdown.json")
+		if err := os.Symlink(path, path); err != nil {
+			t.Fatal(err)
+		}
+		j := journal.Open(path, "one", quiet)
+		stop := keep(t, j)
+		defer stop()
+		for _, want := range []bool{false, true} {
+			time.Sleep(40 * time.Second)
+			_, read := j.Found()
+			if _, err := os.Lstat(path + ".unreadable"); read != want || (err == nil) != want {
+				t.Errorf("Found() = read: %t, set aside: %v, want both after a minute: %t", read, err, want)
+			}
+		}
+	})
 }
 
 func TestAFailingDiskBlocksNoCaller(t *testing.T) {

@@ -33,6 +33,8 @@ const (
 	maxListPause = time.Minute
 	// machineAge is the maximum age of data about the machine if nothing reports a change.
 	machineAge = 5 * time.Minute
+	// firstList is how long after the start the runtimes may take to list their image filesystems.
+	firstList = time.Minute
 )
 
 // Runtimes are the container runtimes of the host, see runtime/discovery.
@@ -81,6 +83,7 @@ type Facts struct {
 	pause       time.Duration   // from failedAt until the next attempt
 	images      []runtime.Image // only those that a Node lists
 	filesystems []runtime.Filesystem
+	unlisted    time.Time // since when filesystems cannot be listed that were never listed; zero if they were
 }
 
 // NewFacts returns a Facts that has gathered nothing yet.
@@ -104,6 +107,7 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	result := f.Measure(ctx, filesystems)
 	result.Shutdown, result.Unreachable = protection.Shutdown, protection.Unreachable
 	result.RuntimesQueried, result.Runtimes, result.Images = protection.RuntimesQueried, protection.Runtimes, images
+	result.FilesystemsUnlisted = f.starting()
 	result.DeadSockets = f.options.Runtimes.DeadSockets()
 	result.Draining = draining
 	if f.options.Network != nil {
@@ -210,10 +214,20 @@ func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 	f.mu.Lock()
 	f.stale = false // later changes may be missing in the lists
 	f.mu.Unlock()
-	newImages, imageErr := f.options.Runtimes.Set().Images(ctx)
+	var newImages []runtime.Image
+	var imageErr error
+	var listing sync.WaitGroup
+	listing.Go(func() { newImages, imageErr = f.options.Runtimes.Set().Images(ctx) }) // may take all the time
 	newFilesystems, fsErr := f.options.Runtimes.Set().ImageFilesystems(ctx)
+	listing.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	switch known := fsErr == nil || len(newFilesystems)+len(f.filesystems) > 0; {
+	case known:
+		f.unlisted = time.Time{}
+	case f.unlisted.IsZero():
+		f.unlisted = time.Now()
+	}
 	f.images = withLast(newImages, f.images, imageErr, func(img runtime.Image) string { return img.Runtime })
 	f.images = status.Largest(f.images, f.options.MaxImages()) // keeping thousands would take megabytes
 	f.filesystems = withLast(newFilesystems, f.filesystems, fsErr, func(fs runtime.Filesystem) string { return fs.Runtime })
@@ -228,6 +242,13 @@ func (f *Facts) lists(ctx context.Context, kept bool) ([]runtime.Image, []runtim
 		}
 	}
 	return f.images, f.filesystems
+}
+
+// starting reports whether no runtime has listed its image filesystems yet.
+func (f *Facts) starting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.unlisted.IsZero() && time.Since(f.unlisted) < firstList
 }
 
 // withLast adds to a list the last results of runtimes that failed.

@@ -95,6 +95,29 @@ func TestTheLastListOfAFailingRuntimeStays(t *testing.T) {
 	})
 }
 
+// The runtime of a slow machine needs all the time for its images, just after the agent was restarted.
+func TestImagesThatAreLateDoNotHideTheirFilesystem(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.runtime.Inject(runtimetest.Images, runtimetest.Fault{Hang: true})
+		if f := b.facts.Now(t.Context(), nil); !slices.ContainsFunc(f.Filesystems, ofImages) || f.FilesystemsUnlisted {
+			t.Errorf("Now() = filesystems %+v, unlisted: %t, want one of images", f.Filesystems, f.FilesystemsUnlisted)
+		}
+	})
+}
+
+// Filesystems that were never listed are not known for a minute, and missing after that.
+func TestFilesystemsThatWereNotListedYetAreNotMissing(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
+		for _, want := range []bool{true, true, false, false} {
+			if f := b.facts.Now(t.Context(), nil); f.FilesystemsUnlisted != want {
+				t.Errorf("Now() = unlisted: %t, want %t", f.FilesystemsUnlisted, want)
+			}
+			time.Sleep(firstList / 2)
+		}
+	})
+}
+
 func TestAScanOfTheHostIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})

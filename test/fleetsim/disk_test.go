@@ -29,6 +29,9 @@ func (f file) Load(into any) {
 	}
 }
 
+// Unread reports that the disk can be read.
+func (file) Unread() bool { return false }
+
 // SaveNow writes the file. What was not flushed is lost with the process.
 func (f file) SaveNow(snapshot func() any) {
 	text := encoded(snapshot())

@@ -123,6 +123,8 @@ func (r rebooter) Uncordon(ctx context.Context) error {
 func (r rebooter) EmptiedByServer() bool { return r.a.h.w.plan.Kubelets }
 
 // HasNode implements reboot.Host.
+func (r rebooter) NodeBlocked() string { return "" }
+
 func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }
 
 // Left implements reboot.Host.
