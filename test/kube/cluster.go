@@ -102,10 +102,7 @@ func newCluster() (*Cluster, error) {
 func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *Cluster) start(ctx context.Context, o Options) error {
-	programs, err := newBuilder(ctx, nil, "kube")
-	if err != nil {
-		return err
-	}
+	var err error
 	address := fmt.Sprintf("127.18.0.%d", c.number)
 	if o.Apart {
 		if c.wall, err = lab.BuildWall(c.file("netns"), fmt.Sprintf("kube%d", c.number), fmt.Sprintf("198.18.%d", c.number)); err != nil {
@@ -117,13 +114,13 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	if err := c.writeFiles(address, o.Users); err != nil {
 		return err
 	}
-	if c.kubectl, err = programs.path(ctx, Kubectl); err != nil {
+	if c.kubectl, err = Kubectl.Path(ctx); err != nil {
 		return err
 	}
-	if c.Etcd, err = c.daemon(ctx, programs, Etcd, append(c.etcdFlags(), o.EtcdFlags...)); err != nil {
+	if c.Etcd, err = c.daemon(ctx, Etcd, append(c.etcdFlags(), o.EtcdFlags...)); err != nil {
 		return err
 	}
-	if c.APIServer, err = c.daemon(ctx, programs, APIServer, append(c.apiServerFlags(address), o.APIServerFlags...)); err != nil {
+	if c.APIServer, err = c.daemon(ctx, APIServer, append(c.apiServerFlags(address), o.APIServerFlags...)); err != nil {
 		return err
 	}
 	if err := errors.Join(c.Etcd.Start(), c.APIServer.Start(), c.Ready(ctx)); err != nil {
@@ -141,7 +138,7 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	c.ControllerManager, err = c.daemon(ctx, programs, ControllerManager, append(flags, o.ControllerManagerFlags...))
+	c.ControllerManager, err = c.daemon(ctx, ControllerManager, append(flags, o.ControllerManagerFlags...))
 	if err != nil {
 		return err
 	}
@@ -155,8 +152,8 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 }
 
 // daemon returns a daemon of the control plane, in its network.
-func (c *Cluster) daemon(ctx context.Context, programs builder, p Program, flags []string) (*lab.Daemon, error) {
-	path, err := programs.path(ctx, p)
+func (c *Cluster) daemon(ctx context.Context, p Program, flags []string) (*lab.Daemon, error) {
+	path, err := p.Path(ctx)
 	if err != nil {
 		return nil, err
 	}

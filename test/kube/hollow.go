@@ -17,11 +17,7 @@ func (c *Cluster) startScheduler(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := newBuilder(ctx, nil, Scheduler.bed())
-	if err != nil {
-		return err
-	}
-	c.Scheduler, err = c.daemon(ctx, programs, Scheduler, []string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0"})
+	c.Scheduler, err = c.daemon(ctx, Scheduler, []string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0"})
 	if err != nil {
 		return err
 	}
