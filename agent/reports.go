@@ -56,6 +56,7 @@ func (a *Agent) buildReports(cfg config.Config) (err error) {
 		Stalls:     func() []string { return a.settings.Node().Pressure.Stalls() },
 		MaxImages:  func() int { return a.config().Status.MaxImages },
 		Custom:     h.checks.Custom,
+		Scanned:    h.checks.Scanned,
 	})
 	a.reports.reporter = report.New(a.reportOptions(cfg))
 	a.reports.bootEvents = report.NewBootEvents(a.node(), a.plane.recorder, a.kept.journal, a.kept.reboots, a.kept.values, a.log)

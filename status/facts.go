@@ -25,17 +25,24 @@ type Facts struct {
 	// Unreachable are runtimes that do not answer while their containers run. Ready ignores them,
 	// but a shutdown would kill these containers.
 	Unreachable []runtime.Health
-	// FilesystemsUnlisted is true while no runtime has listed its image filesystems since the start. Until then, Ready
-	// keeps its status.
-	FilesystemsUnlisted bool
-	// DeadSockets are the paths of runtime sockets on which no runtime answers.
-	DeadSockets []string
+	Missing     Missing
 	Images      []runtime.Image // of all runtimes, unsorted; never modified
 
 	Draining Draining
 	Shutdown Shutdown
 
 	Custom []Custom // unique by type
+}
+
+// Missing is what has not answered.
+type Missing struct {
+	Sockets []string // paths of runtime sockets on which no runtime answers
+	// Filesystems is true while no runtime has listed its image filesystems since the start. Until then, Ready keeps its
+	// status.
+	Filesystems bool
+	// Checks is true while the folder of custom checks has not been read since the start. Until then, their conditions
+	// stay.
+	Checks bool
 }
 
 // Filesystem is a measured filesystem with its role. A filesystem with two roles is listed twice.

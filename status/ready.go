@@ -37,8 +37,8 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 	case !facts.RuntimesQueried: // the problem of a drain is enough
 	case len(facts.Runtimes) == 0:
 		message := "no container runtime found on this host"
-		if len(facts.DeadSockets) > 0 {
-			message += "; found sockets " + strings.Join(facts.DeadSockets, ", ") + " that do not answer; start their service"
+		if len(facts.Missing.Sockets) > 0 {
+			message += "; found sockets " + strings.Join(facts.Missing.Sockets, ", ") + " that do not answer; start their service"
 		}
 		add(ReasonNoRuntime, message, seen(ReasonNoRuntime))
 	}
@@ -60,9 +60,9 @@ func ready(facts Facts, last *corev1.NodeCondition, seen func(reason string) tim
 	}
 	switch message := imageFilesystemProblem(facts); {
 	case !imagesExpected || message == "":
-	case facts.FilesystemsUnlisted && len(faults) == 0:
+	case facts.Missing.Filesystems && len(faults) == 0:
 		return starting(last, "hostler has just started, and no container runtime has listed its image filesystems yet")
-	case !facts.FilesystemsUnlisted:
+	case !facts.Missing.Filesystems:
 		add(ReasonImageFilesystemUnknown, message, seen(ReasonImageFilesystemUnknown))
 	}
 

@@ -33,7 +33,7 @@ func TestReady(t *testing.T) {
 		{"no runtime", func(f *status.Facts) { f.Runtimes = nil }, "False", "NoRuntime", "no container runtime found on this host, since 2026-11-20T12:00:00Z"},
 		{
 			"no runtime but a socket", func(f *status.Facts) {
-				f.Runtimes, f.DeadSockets = nil, []string{"/run/containerd/containerd.sock"}
+				f.Runtimes, f.Missing.Sockets = nil, []string{"/run/containerd/containerd.sock"}
 			},
 			"False", "NoRuntime", "no container runtime found on this host; found sockets /run/containerd/containerd.sock that do not answer; start their service, since 2026-11-20T12:00:00Z",
 		},
@@ -68,12 +68,12 @@ func TestReady(t *testing.T) {
 			"False", "ImageFilesystemUnknown", "image filesystem unknown: not reported by any runtime, since 2026-11-20T12:00:00Z",
 		},
 		{
-			"no image filesystem named yet", func(f *status.Facts) { f.Filesystems, f.FilesystemsUnlisted = f.Filesystems[:1], true },
+			"no image filesystem named yet", func(f *status.Facts) { f.Filesystems, f.Missing.Filesystems = f.Filesystems[:1], true },
 			"Unknown", "Starting", "hostler has just started, and no container runtime has listed its image filesystems yet",
 		},
 		{
 			"no image filesystem named yet, and another problem", func(f *status.Facts) {
-				f.Filesystems, f.FilesystemsUnlisted, f.Draining = f.Filesystems[:1], true, status.Draining{Active: true}
+				f.Filesystems, f.Missing.Filesystems, f.Draining = f.Filesystems[:1], true, status.Draining{Active: true}
 			},
 			"False", "Draining", "node is shutting down",
 		},

@@ -18,6 +18,9 @@ func (r *Runner) SetExecute(f func(context.Context, Program) (Result, <-chan str
 // SetRead replaces the function that scans the folder.
 func (r *Runner) SetRead(f func(Policy) ([]Program, []Fault)) { r.read = f }
 
+// Unscan makes the Runner one whose folder did not answer to New.
+func (r *Runner) Unscan() { r.scanned.Store(false) }
+
 // Header is a parsed header.
 type Header struct {
 	Type, Reason, User string

@@ -56,6 +56,7 @@ type Runner struct {
 	ended   chan outcome
 
 	policy    atomic.Pointer[Policy] // set by any goroutine
+	scanned   atomic.Bool            // the folder has been read
 	published atomic.Pointer[answers]
 }
 
@@ -110,6 +111,9 @@ func (r *Runner) SetPolicy(p Policy) {
 
 // Custom returns the results for the Node, sorted by type.
 func (r *Runner) Custom() []status.Custom { return slices.Clone(r.published.Load().findings) }
+
+// Scanned reports whether the folder has been read. Until then, Custom and Checks are empty.
+func (r *Runner) Scanned() bool { return r.scanned.Load() }
 
 // Checks returns the checks, sorted by type.
 func (r *Runner) Checks() []Check { return slices.Clone(r.published.Load().checks) }
@@ -175,6 +179,7 @@ func (r *Runner) runScan(now time.Time) (changed bool) {
 		r.note(append(slices.DeleteFunc(slices.Clone(before), isUnresponsive), unresponsive(policy.Folder)))
 		return false // the last scan stays valid
 	}
+	changed = !r.scanned.Load()
 	checks, types := map[string]*check{}, map[corev1.NodeConditionType]bool{}
 	for _, p := range programs {
 		types[p.Type] = true
@@ -209,6 +214,7 @@ func (r *Runner) runScan(now time.Time) (changed bool) {
 	r.checks = checks
 	r.note(faults)
 	r.publish()
+	r.scanned.Store(true)
 	return changed
 }
 

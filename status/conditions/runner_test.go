@@ -303,6 +303,29 @@ func TestFilesAppearChangeBreakAndDisappear(t *testing.T) {
 	})
 }
 
+// Nobody must remove the conditions of checks that are not known yet.
+func TestAFolderThatHangsFromTheStartIsNotTakenForEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		if !b.Scanned() {
+			t.Error("Scanned() = false of a folder that was read")
+		}
+		b.Unscan()
+		hangs := make(chan struct{})
+		b.SetRead(func(conditions.Policy) ([]conditions.Program, []conditions.Fault) { <-hangs; return nil, nil })
+		b.start(t)
+		b.after(time.Minute)
+		if b.Scanned() || b.reported() != 0 {
+			t.Errorf("Scanned() = %t, %d changes reported, want neither while the folder hangs", b.Scanned(), b.reported())
+		}
+		close(hangs)
+		b.after(2 * conditions.ScanInterval)
+		if !b.Scanned() || b.reported() != 1 {
+			t.Errorf("Scanned() = %t, %d changes reported, want that the folder is known now", b.Scanned(), b.reported())
+		}
+	})
+}
+
 // A link to a network mount that does not answer makes reading the folder hang.
 func TestAFolderThatHangsBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

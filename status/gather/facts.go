@@ -66,6 +66,8 @@ type FactsOptions struct {
 	MaxImages func() int
 	// Custom returns the results of custom checks; nil if there are none.
 	Custom func() []status.Custom
+	// Scanned reports whether the folder of custom checks has been read; nil if there is none.
+	Scanned func() bool
 }
 
 // Facts gathers the facts from which a Node is built. It is safe for concurrent use.
@@ -107,13 +109,14 @@ func (f *Facts) Now(ctx context.Context, guarded *shutdown.Status) status.Facts 
 	result := f.Measure(ctx, filesystems)
 	result.Shutdown, result.Unreachable = protection.Shutdown, protection.Unreachable
 	result.RuntimesQueried, result.Runtimes, result.Images = protection.RuntimesQueried, protection.Runtimes, images
-	result.FilesystemsUnlisted = f.starting()
-	result.DeadSockets = f.options.Runtimes.DeadSockets()
+	result.Missing.Filesystems = f.starting()
+	result.Missing.Sockets = f.options.Runtimes.DeadSockets()
 	result.Draining = draining
 	if f.options.Network != nil {
 		result.Network = f.options.Network()
 	}
 	if f.options.Custom != nil {
+		result.Missing.Checks = f.options.Scanned != nil && !f.options.Scanned()
 		result.Custom = f.options.Custom()
 	}
 	return result

@@ -99,8 +99,8 @@ func TestTheLastListOfAFailingRuntimeStays(t *testing.T) {
 func TestImagesThatAreLateDoNotHideTheirFilesystem(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.runtime.Inject(runtimetest.Images, runtimetest.Fault{Hang: true})
-		if f := b.facts.Now(t.Context(), nil); !slices.ContainsFunc(f.Filesystems, ofImages) || f.FilesystemsUnlisted {
-			t.Errorf("Now() = filesystems %+v, unlisted: %t, want one of images", f.Filesystems, f.FilesystemsUnlisted)
+		if f := b.facts.Now(t.Context(), nil); !slices.ContainsFunc(f.Filesystems, ofImages) || f.Missing.Filesystems {
+			t.Errorf("Now() = filesystems %+v, unlisted: %t, want one of images", f.Filesystems, f.Missing.Filesystems)
 		}
 	})
 }
@@ -110,8 +110,8 @@ func TestFilesystemsThatWereNotListedYetAreNotMissing(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.runtime.Inject(runtimetest.Every, runtimetest.Fault{Hang: true})
 		for _, want := range []bool{true, true, false, false} {
-			if f := b.facts.Now(t.Context(), nil); f.FilesystemsUnlisted != want {
-				t.Errorf("Now() = unlisted: %t, want %t", f.FilesystemsUnlisted, want)
+			if f := b.facts.Now(t.Context(), nil); f.Missing.Filesystems != want {
+				t.Errorf("Now() = unlisted: %t, want %t", f.Missing.Filesystems, want)
 			}
 			time.Sleep(firstList / 2)
 		}

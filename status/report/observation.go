@@ -53,6 +53,9 @@ func (r *Reporter) remember(ctx context.Context, beside bool) {
 
 // observe builds the Node from facts, and reports changes since the last check.
 func (r *Reporter) observe(facts status.Facts, options status.Options, beside bool) *corev1.Node {
+	if facts.Missing.Checks {
+		facts.Custom = r.unchecked()
+	}
 	node, memory := status.Node(facts, options, r.observation.memory, r.o.Now())
 	transitions := status.Transitions(r.observation.conditions, node.Status.Conditions)
 	r.observation.memory, r.observation.conditions = memory, node.Status.Conditions
@@ -63,6 +66,16 @@ func (r *Reporter) observe(facts status.Facts, options status.Options, beside bo
 	r.reportReserved(facts, options)
 	r.reportClones(options.Name)
 	return node
+}
+
+// unchecked returns the custom conditions of hostler from before this start. They stay until the checks are known.
+func (r *Reporter) unchecked() (list []status.Custom) {
+	for _, c := range r.observation.conditions {
+		if status.IsCustom(c.Type) && (status.IsOwn(c.Type) || slices.Contains(r.published.types(), c.Type)) {
+			list = append(list, status.Custom{Type: c.Type, Answer: status.NotRunYet})
+		}
+	}
+	return list
 }
 
 // reportTransitions records an Event, a count and a log line for each transition. It does not log

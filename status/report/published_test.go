@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -18,11 +19,12 @@ import (
 type checked struct {
 	Facts
 	custom []status.Custom
+	unread bool // the folder of checks has not been read yet
 }
 
 func (c checked) Now(ctx context.Context, guarded *shutdown.Status) status.Facts {
 	f := c.Facts.Now(ctx, guarded)
-	f.Custom = c.custom
+	f.Custom, f.Missing.Checks = c.custom, c.unread
 	return f
 }
 
@@ -102,6 +104,36 @@ func TestAConditionWithoutACheckIsRemoved(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The folder of checks is late after a restart of the agent.
+func TestConditionsStayUntilTheirChecksAreKnown(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		round := func() {
+			t.Helper()
+			if err := d.once(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.wantPublished(ownDomain, otherDomain)
+		round()
+		if err := d.client.Edit(t.Context(), nodeName, func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: theirs, Status: corev1.ConditionFalse, Reason: "KernelHasNoDeadlock"})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		d.client.Forget()
+		d = d.again(t, "one")
+		d.o.Facts = checked{Facts: d.o.Facts, unread: true}
+		for range 3 {
+			round()
+			time.Sleep(time.Hour)
+		}
+		d.wantCustoms(t, "before the checks are known", theirs, otherDomain, ownDomain)
+		d.wantPublished()
+		round()
+		d.wantCustoms(t, "without checks", theirs)
+	})
 }
 
 func TestFailedRemovalsAreRepeated(t *testing.T) {
