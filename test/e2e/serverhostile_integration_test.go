@@ -49,7 +49,7 @@ func TestAHostHarmsNobodyElse(t *testing.T) {
 	second := startServer(t, "store: "+as("server"))
 
 	f.floods("mallory")
-	kept := f.keepsAlive("mallory")
+	kept := f.keepsAlive("root")
 	kept.await(1)
 	first.end(syscall.SIGKILL)
 	eventually(t, "the second server leads", second.leads)
@@ -123,8 +123,8 @@ type keeper struct {
 	rounds atomic.Int64
 }
 
-// keepsAlive keeps all etcd leases alive with the credentials of a user, until the test ends. The IDs come from root:
-// a host may learn them in another way.
+// keepsAlive keeps all etcd leases alive with the credentials of a user, until the test ends. Before etcd 3.6.14, each
+// host could do that.
 func (f etcdFleet) keepsAlive(user string) *keeper {
 	k, client := &keeper{t: f.t}, f.client(user)
 	ctx, cancel := context.WithCancel(context.Background())
