@@ -17,7 +17,8 @@ func JSONTime(at time.Time) time.Time {
 	return at
 }
 
-// Times returns the times of an object that are stored, shown, or written again when it is edited.
+// Times returns the times of an object that are stored, shown, or written again when it is edited. The first one is a
+// copy of the creation time: to change that, call SetCreationTimestamp.
 func Times(o metav1.Object) (times []*time.Time) {
 	created := o.GetCreationTimestamp()
 	times = append(times, &created.Time)

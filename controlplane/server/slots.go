@@ -185,7 +185,7 @@ func slotProblems(groups []answer.SlotGroup) []answer.Problem {
 		if g.Awaited != "" {
 			list = append(list, answer.Problem{
 				Object: object, Message: "the store was restored, and hosts may reboot without a slot in the record: " + g.Awaited,
-				Hint: "start these hosts, or delete the Nodes of those that are gone for good; the group waits for an hour at most",
+				Hint: "wait two minutes, or longer if Leases are longer: hosts that are alive are then not named any more. Start the others, or delete the Nodes of those that are gone",
 			})
 		}
 		for _, h := range g.Holders {
@@ -243,7 +243,7 @@ func (s *Server) releaseSlot(r *http.Request) (any, error) {
 		if !s.o.Store.EndsLeases() {
 			remove = "kubectl delete node " + req.ID
 		}
-		return nil, refusal(http.StatusConflict, err.Error(), "to free the slot, delete the Node: `"+remove+"`")
+		return nil, refusal(http.StatusConflict, err.Error(), "try again; if that fails, too, delete the Node to free the slot: `"+remove+"`")
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict):
 		return nil, refusal(http.StatusServiceUnavailable, err.Error(), "try again; `hostler fleet status` shows whether the store answers")
 	}

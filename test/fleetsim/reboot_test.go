@@ -122,9 +122,10 @@ func (r rebooter) Uncordon(ctx context.Context) error {
 // EmptiedByServer implements reboot.Host.
 func (r rebooter) EmptiedByServer() bool { return r.a.h.w.plan.Kubelets }
 
-// HasNode implements reboot.Host.
+// NodeBlocked implements reboot.Host.
 func (r rebooter) NodeBlocked() string { return "" }
 
+// HasNode implements reboot.Host.
 func (r rebooter) HasNode() bool { return r.a.reporter.Left() == nil }
 
 // Left implements reboot.Host.

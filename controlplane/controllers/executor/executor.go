@@ -203,7 +203,7 @@ type hold struct {
 func (r *run[A]) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	last := time.Time{}
+	var last, first time.Time // the last decision, and the first change since then
 	for {
 		r.start()
 		select {
@@ -216,9 +216,12 @@ func (r *run[A]) run(ctx context.Context) error {
 		case done := <-r.done:
 			r.finish(done, time.Now())
 		case <-r.changed:
-			timer.Reset(max(time.Until(last.Add(spacing)), r.apart))
+			if first.IsZero() {
+				first = time.Now()
+			}
+			timer.Reset(max(time.Until(last.Add(spacing)), time.Until(first.Add(r.apart))))
 		case <-timer.C:
-			last = time.Now()
+			last, first = time.Now(), time.Time{}
 			timer.Reset(r.decide(last))
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -343,9 +346,9 @@ func (r *run[A]) finish(done result[A], now time.Time) {
 	}
 	switch {
 	case before.err == nil && h.err != nil:
-		r.log.Warn("cannot change object, retrying", "object", object, "error", h.err)
+		r.lines.to(object, now).Warn("cannot change object, retrying", "object", object, "error", h.err)
 	case before.err != nil && h.err == nil:
-		r.log.Info("object can be changed again", "object", object)
+		r.lines.to(object, now).Info("object can be changed again", "object", object)
 	}
 	r.held[object] = h
 	r.changed.Send()

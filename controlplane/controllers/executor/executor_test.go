@@ -38,6 +38,8 @@ type job struct {
 	now    map[string]int // writes in progress, by object
 	change loop.Signal
 	stays  bool // the cache does not show writes
+
+	decisions int
 }
 
 func newJob(objects int) *job {
@@ -51,6 +53,7 @@ func newJob(objects int) *job {
 func (j *job) decide(now time.Time) (due []action, next time.Time, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.decisions++
 	for object, version := range j.due {
 		due = append(due, action{object, version})
 	}
@@ -131,6 +134,21 @@ func TestEachActionIsDoneOnceAndSeveralAtATime(t *testing.T) {
 		}
 		if r := e.Report(); len(j.calls) != 100 || j.most != 16 || r.Writes.Stored != 100 || !r.OldestDue.IsZero() || len(r.Failing) > 0 {
 			t.Errorf("calls = %d, at most %d at a time, report = %+v, want 100, 16 at a time, all stored", len(j.calls), j.most, r)
+		}
+	})
+}
+
+// TestChangesWithoutAPauseDoNotDelayDecisions has changes that follow one another faster than a decision begins.
+func TestChangesWithoutAPauseDoNotDelayDecisions(t *testing.T) {
+	j := newJob(1)
+	run(t, j, func(*executor.Executor[action]) {
+		for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(10 * time.Microsecond) {
+			j.change.Send()
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if j.decisions < 15 || j.decisions > 25 {
+			t.Errorf("%d decisions in two seconds, want one each 100 ms", j.decisions)
 		}
 	})
 }

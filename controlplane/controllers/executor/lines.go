@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// mostLines bounds how many writes to objects of one writer are logged in a minute. If a service logs 10,000 lines in
+// mostLines bounds how many lines about the objects of one writer are logged in a minute. If a service logs 10,000 lines in
 // half a minute, journald leaves out the next ones, also those about other hosts.
 const mostLines = 1000
 
-// lines counts the logged writes of a minute, by writer.
+// lines counts the lines of a minute, by writer.
 type lines struct {
 	log   *slog.Logger
 	since time.Time
 	count map[string]int
 }
 
-// to returns the log for a write to an object; nothing is logged there if the writer has had its lines.
+// to returns the log for a line about an object; nothing is logged there if the writer has had its lines.
 func (l *lines) to(object string, now time.Time) *slog.Logger {
 	l.expire(now)
 	writer := writerOf(object)

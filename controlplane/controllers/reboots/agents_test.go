@@ -261,22 +261,21 @@ func TestANewLeaderReadsTheGroupsFirst(t *testing.T) {
 }
 
 // TestHostsThatRebootWithoutASlotAreReported has one whose slot is released, and one whose reboot is requested
-// for now. The server runs for longer than a restored record may lack a slot.
+// for now.
 func TestHostsThatRebootWithoutASlotAreReported(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.node("n1", at("r1", controlplane.RebootWaiting))
-		c.node("n2", at("r2", controlplane.RebootDone))
+		c.node("n2", at("r2", controlplane.RebootRebooting))
 		c.node("n3", at("r3", controlplane.RebootDone))
 		c.node("n4")
 		c.serve()
-		time.Sleep(time.Hour)
-		edit(c.Store, "n2", at("r2", controlplane.RebootRebooting))
 		names := func() (list []string) {
 			for _, h := range c.Report().Groups[0].WithoutSlot {
 				list = append(list, h.Name+" "+h.WhyWithout())
 			}
 			return list
 		}
+		time.Sleep(time.Hour) // for so long, the server gives no slot beside n2
 		edit(c.Store, "n1", at("r1", controlplane.RebootVerifying))
 		time.Sleep(soon)
 		now := "n2 it holds no slot: the reboot was requested with --now"

@@ -243,8 +243,11 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	}
 	held := f.held()
 	awaited := f.awaited(group, held)
-	restored := fmt.Errorf("%w: %s", errRestored, few.Names(awaited, mostNamed))
-	if f.Restored && len(f.adopted(group, held)) > 0 {
+	restored := errRestored
+	if len(awaited) > 0 {
+		restored = fmt.Errorf("%w: %s", errRestored, few.Names(awaited, mostNamed))
+	}
+	if len(f.adopted(group, held)) > 0 {
 		return nil, restored
 	}
 	had, nodes := false, f.nodes()

@@ -28,7 +28,7 @@ type Facts struct {
 	Blocked map[string]Blocked // by name of the pod
 	// Restored reports that the store went back to an earlier state. A host that reboots may have had a slot
 	// that the record does not have any more. Started reports that this server has just started, and would not know
-	// of that.
+	// of that: it gives no slot beside such a host.
 	Restored, Started bool
 	// Confirmed is the moment up to which all changes of Nodes are known. Due is from the decision before. A request
 	// gets a slot if it was due before Confirmed, or if Due is nil.
@@ -41,7 +41,9 @@ type Facts struct {
 func (f Facts) nodes() slots.Nodes {
 	nodes := make(slots.Nodes, len(f.Hosts))
 	for name, h := range f.Hosts {
-		nodes[name] = h.Node
+		n := h.Node
+		n.Unrecorded = f.Started && h.reboots()
+		nodes[name] = n
 	}
 	return nodes
 }
@@ -215,10 +217,11 @@ func (change *Change) free(h Host, o *holding, now time.Time) {
 	}
 }
 
-// adopted returns the hosts of a group that reboot, and hold no slot in a record that may be a restored one. A host whose slot a
-// person has released, or whose reboot a person requested for now, may be among them: it then only makes others wait.
+// adopted returns the hosts of a group that reboot, and hold no slot in a restored record. A host whose release the
+// restored Node does not show, or whose reboot a person requested for now, may be among them: it then only makes others
+// wait.
 func (f Facts) adopted(group string, held map[string]*holding) (clients []slots.Client) {
-	if !f.Restored && !f.Started || f.unsure() {
+	if !f.Restored || f.unsure() {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
@@ -246,7 +249,7 @@ func (f Facts) awaited(group string, held map[string]*holding) (names []string) 
 		names = append(names, c.ID)
 	}
 	for name, h := range f.Hosts {
-		if h.Group == group && h.Unseen {
+		if h.Group == group && h.Unseen && held[name] == nil {
 			names = append(names, name)
 		}
 	}
@@ -306,7 +309,7 @@ func (change *Change) note(before, after slots.State, granted []slots.Client) {
 		add("free the slot of "+o.ID, "a person has released it on a server that has stopped")
 	}
 	for _, a := range change.Adopted {
-		add("give a slot to "+a.ID+", request "+a.Request, "it reboots already, and the record does not have its slot")
+		add("give a slot to "+a.ID+", request "+a.Request, "it reboots already, and the restored record does not have its slot")
 	}
 	for _, g := range granted {
 		add("give a slot to "+g.ID+", request "+g.Request, g.Reason)

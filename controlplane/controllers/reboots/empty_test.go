@@ -143,7 +143,6 @@ func TestWhatANodeSays(t *testing.T) {
 		f.Groups["default"] = k
 	}
 	restored := func(f *reboots.Facts) { f.Restored = true }
-	started := func(f *reboots.Facts) { f.Started = true }
 	slow := with(pod("slow"), func(p *podcache.Pod) { p.Grace = time.Hour })
 	const says = "The disruption budget web needs 2 healthy pods and has 2 currently"
 	for name, c := range map[string]struct {
@@ -196,7 +195,6 @@ func TestWhatANodeSays(t *testing.T) {
 		"one of an earlier request":                   {scene{step: rebooting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r0", Why: "lost"}}, "r1 granted ; unschedulable false"},
 		"one that an old server has not ended":        {scene{step: rebooting, holds: "r1", slot: &controlplane.RebootSlot{ID: "r1", Why: "turn"}}, "r1 granted ; unschedulable false"},
 		"a host that reboots, in a restored record":   {scene{step: rebooting, slot: slot(named), change: restored}, "r1 the slot was released; unschedulable false; adopt n1"},
-		"or one of which a server knows nothing yet":  {scene{step: rebooting, slot: slot(named), change: started}, "r1 the slot was released; unschedulable false; adopt n1"},
 		"one that drains":                             {scene{step: draining, slot: slot(named), byHost: true, change: restored}, "r1 the slot was released; unschedulable false; adopt n1"},
 		"one that waits":                              {scene{step: waiting, full: true, change: restored}, "r1 all slots of the group are held: x since 0001-01-01T00:00:00Z; unschedulable false"},
 		"one whose slot is in the record":             {scene{step: rebooting, holds: "r1", slot: slot(named), change: restored}, "-"},

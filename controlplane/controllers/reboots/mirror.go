@@ -16,7 +16,8 @@ import (
 //
 //   - Granted is written for a slot only if the record had the holder after the Node was read.
 //   - It is never written over the answer that this slot has ended.
-//   - The record loses the holder only after the Node had that answer, or is gone, or after the host is done.
+//   - The record loses the holder only after the Node had that answer, or is gone, or after the host is done; for a
+//     person, also if the Node cannot be read.
 //   - That answer is replaced only if the record had no such holder after the Node was read.
 //
 // docs/explanation/reboot-slots.md has all steps.

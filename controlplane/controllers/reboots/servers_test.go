@@ -223,8 +223,8 @@ func TestARestoredStore(t *testing.T) {
 		}
 		edit(r.store, "n1", at("r1", controlplane.RebootRebooting)) // it writes that again
 		r.want("adopted", "x", "n1")
-		if wait, err := c.Request(r.Context(), "default", "x"); err == nil {
-			t.Errorf("Request() beside n1 = %+v, want an error", wait)
+		if wait, err := c.Request(r.Context(), "default", "x"); err == nil || strings.HasSuffix(err.Error(), ": ") {
+			t.Errorf("Request() beside n1 = %+v, %v, want an error", wait, err)
 		}
 		r.store.Remove(store.Nodes, "n1")
 		r.want("without n1", "x")
