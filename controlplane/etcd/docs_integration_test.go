@@ -210,10 +210,10 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	}
 }
 
-// weaknesses checks that Diagnose finds the weaknesses of this version of etcd, by using them with the rights of a host.
-func weaknesses(t *testing.T, c *bed.Cluster, host string) {
+// clientOf returns a client of etcd with the credentials of a user, until the test ends.
+func clientOf(t *testing.T, c *bed.Cluster, user string) (*clientv3.Client, bed.Credentials) {
 	t.Helper()
-	files, err := c.Client(host, time.Hour)
+	files, err := c.Client(user, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,14 @@ func weaknesses(t *testing.T, c *bed.Cluster, host string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
+	return client, files
+}
+
+// weaknesses checks that Diagnose finds the weaknesses of this version of etcd, by using them with the rights of a host.
+func weaknesses(t *testing.T, c *bed.Cluster, host string) {
+	t.Helper()
+	client, files := clientOf(t, c, host)
 	var want []string
 	nested := clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("/hostler/nodes/another", "{}")}, nil)
 	if _, err := client.Txn(t.Context()).Then(nested).Commit(); err == nil {

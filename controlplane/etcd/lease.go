@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -64,7 +65,8 @@ func (l *leases) bind(ctx context.Context, c *conn, key objects.Key, ttl time.Du
 	g, granted := l.own[key]
 	l.mu.Unlock()
 	if granted && g.ttl == ttl {
-		if alive, err := keepAlive(ctx, c, g.id); alive || err != nil {
+		alive, err := keepAlive(ctx, c, g.id)
+		if alive || err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 			return g.id, err
 		}
 	}
@@ -136,7 +138,7 @@ func (l *leases) forget(id clientv3.LeaseID) {
 
 // newGrant requests an etcd lease. A server may grant a longer TTL: the minimum is about two
 // seconds. Its ID is random, so that nobody guesses it. Some versions of etcd list all IDs, and everybody can keep an
-// etcd lease alive: that it lasts proves nothing.
+// etcd lease alive: that it lasts proves nothing. Whoever lists it before its first put can attach an object.
 func newGrant(ctx context.Context, c *conn, ttl time.Duration) (clientv3.LeaseID, error) {
 	request := &etcdserverpb.LeaseGrantRequest{ID: 1 + rand.Int64N(math.MaxInt64), TTL: int64((ttl + time.Second - 1) / time.Second)}
 	answer, err := c.leases.LeaseGrant(ctx, request)

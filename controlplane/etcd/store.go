@@ -153,7 +153,8 @@ func (s *Store) Put(ctx context.Context, key objects.Key, put objects.Put) (obje
 	return stored, err
 }
 
-// put is one attempt of Put. It fails if the object's etcd lease has just ended.
+// put is one attempt of Put. If the object's etcd lease has ended, or another host has attached an object to it so that
+// this one may not use it, it gets another one. A Lease is then stored without: servers judge renewals only.
 func (s *Store) put(ctx context.Context, c *conn, key objects.Key, put objects.Put, before version) (objects.Version, error) {
 	for again := true; ; again = false {
 		lease, err := s.leases.bind(ctx, c, key, put.TTL)
@@ -162,8 +163,11 @@ func (s *Store) put(ctx context.Context, c *conn, key objects.Key, put objects.P
 		}
 		then := clientv3.OpPut(s.path(key), string(put.Value), clientv3.WithLease(lease))
 		answer, err := s.swap(ctx, c, key, &before, then)
-		if errors.Is(err, rpctypes.ErrLeaseNotFound) && again {
+		if taken := errors.Is(err, rpctypes.ErrPermissionDenied) && lease != clientv3.NoLease; again && (taken || errors.Is(err, rpctypes.ErrLeaseNotFound)) {
 			s.leases.forget(lease)
+			if taken && key.Kind == objects.Lease {
+				put.TTL = 0
+			}
 			continue
 		}
 		if err != nil {

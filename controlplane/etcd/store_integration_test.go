@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/etcd"
@@ -199,6 +202,48 @@ func TestALeaseEndsByItselfUnlessItIsRenewed(t *testing.T) {
 	put(t, s, lease, objects.Put{Value: []byte("l"), TTL: time.Hour})
 	if now := attached(t, c, "/hostler/leases/n"); now == id || now == "0" {
 		t.Errorf("etcd lease of what was put again = %s, want a new one", now)
+	}
+}
+
+// TestAnEtcdLeaseThatAnotherHostTakesIsReplaced has a host that attaches an object of its own to the etcd leases of
+// another one while they have no key, so that the other one may not use them any more.
+func TestAnEtcdLeaseThatAnotherHostTakesIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := bed.For(t, bed.Options{TLS: true})
+	for _, host := range []string{"n", "mallory"} {
+		if err := c.Grant(t.Context(), host, "", "readwrite", "/hostler/leases/"+host, "/hostler/events/"+host+"/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.EnableAuth(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mallory, _ := clientOf(t, c, "mallory")
+	_, files := clientOf(t, c, "n")
+	s := at(t, c, func(o *etcd.Options) { o.Certificate, o.Key, o.Insecure = files.Certificate, files.Key, false })
+	for _, o := range []struct{ first, next objects.Key }{
+		{lease, lease},
+		{objects.Key{Kind: objects.Event, Node: "n", Name: "a"}, objects.Key{Kind: objects.Event, Node: "n", Name: "b"}},
+	} {
+		put(t, s, o.first, objects.Put{Value: []byte("{}"), TTL: time.Hour})
+		path := "/hostler/leases/n"
+		if o.first.Kind == objects.Event {
+			path = "/hostler/events/n/a"
+		}
+		taken := attached(t, c, path)
+		ctl(t, c, "del", path)
+		id, err := strconv.ParseInt(taken, 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mallory.Put(t.Context(), "/hostler/events/mallory/"+string(o.first.Kind), "{}", clientv3.WithLease(clientv3.LeaseID(id))); err != nil {
+			t.Fatalf("mallory takes an etcd lease: %v", err)
+		}
+		put(t, s, o.next, objects.Put{Value: []byte("{}"), TTL: time.Hour})
+		path = strings.TrimSuffix(path, "a") + o.next.Name
+		if now := attached(t, c, path); now == taken || now == "0" {
+			t.Errorf("etcd lease of %s = %s, want one, but not that of mallory, %s", path, now, taken)
+		}
 	}
 }
 

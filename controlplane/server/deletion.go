@@ -72,7 +72,11 @@ func (s *Server) planDeletion(o *reader) func(r *http.Request) (any, error) {
 			d.Warnings = append(d.Warnings, clean(warning))
 		}
 		if key.Kind == store.Nodes.Name {
-			d.Warnings = append(d.Warnings, s.slotsOf(r.Context(), key.Name)...)
+			held, err := s.slotsOf(r.Context(), o, key.Name)
+			if err != nil {
+				return nil, err
+			}
+			d.Warnings = append(d.Warnings, held...)
 		}
 		if len(tree.Unreadable) > 0 {
 			d.Warnings = append(d.Warnings, clean(unread(tree.Unreadable, req.Cascade)))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/systemd/notify"
 )
@@ -49,3 +50,9 @@ var NewReader = newReader
 func InTurn(next func(*http.Request) (any, error)) http.Handler {
 	return inTurn(listen.NewTurns(), next)
 }
+
+// Shared is shared.
+type Shared = shared
+
+// Get is get.
+func (s *shared) Get(compute func(now time.Time) answer.Status) answer.Status { return s.get(compute) }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -625,4 +626,34 @@ func othersAreAnsweredOneAtATime(t *testing.T) {
 	close(goOn)
 	<-ended
 	<-ended
+}
+
+// TestManyScrapesComputeOneStatus has many callers at once, who must not keep the controllers from their work.
+func TestManyScrapesComputeOneStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shared server.Shared
+		computed := 0
+		ask := func() {
+			shared.Get(func(time.Time) answer.Status {
+				computed++
+				return answer.Status{}
+			})
+		}
+		var callers sync.WaitGroup
+		for range 32 {
+			callers.Go(func() {
+				for range 10 {
+					ask()
+				}
+			})
+		}
+		callers.Wait()
+		if computed != 1 {
+			t.Errorf("the status was computed %d times at once, want once", computed)
+		}
+		time.Sleep(time.Second)
+		if ask(); computed != 2 {
+			t.Errorf("the status was computed %d times after a second, want twice", computed)
+		}
+	})
 }

@@ -61,6 +61,8 @@ type Server struct {
 
 	reloads chan chan<- reloaded // requests to reload, with the channel for the result
 
+	scraped shared // of all metrics
+
 	mu     sync.Mutex // guards config
 	config config.Config
 }

@@ -148,14 +148,20 @@ func (s *Server) slotGroups(now time.Time) []answer.SlotGroup {
 	return list
 }
 
-// slotsOf warns that a Node holds reboot slots, which become free with its deletion.
-func (s *Server) slotsOf(ctx context.Context, node string) (warnings []string) {
+// slotsOf warns that a Node holds reboot slots, which become free with its deletion. It computes that in the caller's
+// turn.
+func (s *Server) slotsOf(ctx context.Context, o *reader, node string) (warnings []string, err error) {
+	release, err := o.turns.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	for _, g := range s.freshGroups(ctx) {
 		if slices.ContainsFunc(g.Holders, func(h answer.SlotHolder) bool { return h.Node == node }) {
 			warnings = append(warnings, "the host holds a reboot slot of group "+g.Name+": with the deletion, the slot becomes free, and another host may reboot")
 		}
 	}
-	return warnings
+	return warnings, nil
 }
 
 // freshGroups reads the groups, because other servers also change them.
