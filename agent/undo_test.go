@@ -42,22 +42,33 @@ func TestADrainForARebootIsUndoneWhereRebootsAreDisabled(t *testing.T) {
 
 // The reboot was disabled while the host had a slot of a lock server.
 func TestASlotIsGivenBackWhereRebootsAreDisabled(t *testing.T) {
-	for name, request := range map[string]*reboot.Request{
-		"the host has a slot": {ID: "a", Step: controlplane.RebootDraining, Attempt: reboot.Attempt{Locked: true, Lock: reboot.LockID{FleetLock: "https://locks.example", Group: "default"}}},
-		"nothing has begun":   nil,
+	slot := &reboot.Request{ID: "a", Step: controlplane.RebootDraining, Attempt: reboot.Attempt{Locked: true, Lock: reboot.LockID{FleetLock: "https://locks.example", Group: "default"}}}
+	for name, tt := range map[string]struct {
+		request    *reboot.Request
+		unreadable bool // the file is a loop of links
+		ends       bool
+	}{
+		"the host has a slot":                     {request: slot, ends: true},
+		"nothing has begun":                       {},
+		"it cannot be read whether one has begun": {request: slot, unreadable: true, ends: true},
 	} {
 		rig := newRig(t)
 		folder, err := statefile.Open(rig.cfg.State.Directory, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		folder.File("reboot").SaveNow(func() any { return reboot.Memory{Request: request} })
+		folder.File("reboot").SaveNow(func() any { return reboot.Memory{Request: tt.request} })
 		if err := folder.Close(); err != nil {
 			t.Fatal(err)
 		}
+		if file := filepath.Join(rig.cfg.State.Directory, "reboot.state"); tt.unreadable {
+			if err := errors.Join(os.Remove(file), os.Symlink(file, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		a := rig.build(t)
 		ends := slices.ContainsFunc(a.loops, func(l *loop.Loop) bool { return l.Name() == "reboot" })
-		if ends != (request != nil) || a.shutdown.rebooter != nil {
+		if ends != tt.ends || a.shutdown.rebooter != nil {
 			t.Errorf("%s: the loop that ends a reboot runs: %t, reboots are enabled: %t", name, ends, a.shutdown.rebooter != nil)
 		}
 	}

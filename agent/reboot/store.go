@@ -107,6 +107,9 @@ func (m Memory) changed(change func(*Memory)) Memory {
 	return m
 }
 
+// Unread reports whether it is not known if there is a reboot, because the memory cannot be read yet.
+func (c *Controller) Unread() bool { return c.o.Store.Unread() }
+
 // unread reads the memory again if it could not be read. It reports whether it still cannot: a reboot may be in
 // progress, so nothing is decided, and nothing is written.
 func (c *Controller) unread() bool {
