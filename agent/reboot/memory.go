@@ -137,8 +137,8 @@ func (m *Memory) over(r Request, now time.Time) {
 	m.Past = append([]Past{p}, m.Past[:min(len(m.Past), mostPast-1)]...)
 }
 
-// unread stands for all files and checks until they are known.
-const unread = "reboot.sentinels, reboot.checks"
+// all stands for all files and checks until they are known.
+const all = "reboot.sentinels, reboot.checks"
 
 // waive ignores the files and checks that request a reboot in this boot, and those whose result is not known.
 func (m *Memory) waive(boot string, f found) {
