@@ -33,7 +33,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		return
 	}
 	now := time.Now()
-	clients, err := unitclient.Find(r.procRoot, r.path, func(pid int) string {
+	clients, err := unitclient.Find(ctx, r.files, r.procRoot, r.path, func(pid int) string {
 		service, err := r.units.MainOf(ctx, pid)
 		if err != nil {
 			return ""
