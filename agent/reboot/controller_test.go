@@ -682,6 +682,14 @@ func TestACancelCountsForWhatIsNotKnownYet(t *testing.T) {
 			m.agent()
 			return err
 		},
+		"checks whose folder hangs at the start": func(m *machine) error {
+			m.locked(func() { m.undecided = []reboot.Finding{{Source: "reboot.checks", Pending: true}} })
+			m.restart()
+			_, err := m.Cancel("anna")
+			m.passes(15 * time.Second)
+			m.locked(func() { m.undecided = []reboot.Finding{{Source: "needrestart", Pending: true}} })
+			return err
+		},
 	} {
 		inMachine(t, func(m *machine) {
 			m.turn = reboot.Turn{Message: "all slots are held: b"}
