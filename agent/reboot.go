@@ -218,9 +218,6 @@ func (h rebootHost) Left() bool {
 
 // NotStarted implements reboot.Host.
 func (h rebootHost) NotStarted() (names []string) {
-	if _, read := h.a.kept.journal.Found(); !read {
-		return []string{"not known while the record of shutdowns cannot be read"}
-	}
 	for _, r := range h.a.kept.journal.Restarts() {
 		if r.Outcome == "" || r.Outcome == journal.RestartFailed {
 			names = append(names, r.Name)
@@ -228,6 +225,9 @@ func (h rebootHost) NotStarted() (names []string) {
 	}
 	return names
 }
+
+// Unknown implements reboot.Host.
+func (h rebootHost) Unknown() string { return h.a.unreadJournal() }
 
 // GoingDown implements reboot.Host.
 func (h rebootHost) GoingDown() bool {

@@ -62,6 +62,8 @@ type Host interface {
 	Left() bool
 	// NotStarted returns the containers that should be running again after the reboot, and are not.
 	NotStarted() []string
+	// Unknown says why it is not known which containers these are; empty if it is.
+	Unknown() string
 	// GoingDown reports whether the host is shutting down.
 	GoingDown() bool
 	// ShutdownPending describes a shutdown that is in progress or scheduled; empty if there is none. It asks

@@ -362,6 +362,8 @@ func (m *machine) NotStarted() []string {
 	return nil
 }
 
+func (m *machine) Unknown() string { return "" }
+
 // announced checks that a step is on the Node before the host carries it out.
 func (m *machine) announced(step controlplane.RebootStep) {
 	node, err := m.plane.Node(context.Background(), "n")
