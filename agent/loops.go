@@ -74,7 +74,7 @@ func (a *Agent) fillLoops(cfg config.Config) {
 			return s.rebootChecks.Run(ctx, func() { l.Heartbeat(nil) })
 		}))
 	}
-	if end := a.shutdown.rebootEnd; end != nil && end.Report().Request != nil {
+	if end := a.shutdown.rebootEnd; end != nil && (end.Unread() || end.Report().Request != nil) {
 		add("reboot", plain(end.Run))
 	}
 	if a.plane.Certificate != nil && !a.naming.nameInvalid() { // the certificate is for the Node's name

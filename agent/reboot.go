@@ -82,7 +82,7 @@ func (a *Agent) rebootOptions(cfg config.Config) (reboot.Options, error) {
 		return reboot.Sentinels(a.config().Reboot.Sentinels, time.Now().Add(-uptime()))
 	}}
 	return reboot.Options{
-		Node: a.node(), Group: group, Boot: a.host.machine.BootID, Policy: func() reboot.Policy { return a.settings.Policies().Reboot }, Host: rebootHost{a, files}, Lock: lock,
+		Node: a.node(), Group: group, Boot: a.host.machine.BootID, Policy: func() reboot.Policy { return a.settings.Policies().Reboot }, Host: rebootHost{a, files, time.Now()}, Lock: lock,
 		Change: reboot.Change{ID: id, Open: a.rebootLock},
 		Client: a.plane.Client, Machine: identity(a.host.machine),
 		Store: file, Flush: file.Flush, Now: time.Now,
@@ -125,6 +125,7 @@ func (a *Agent) rebootLock(id reboot.LockID) (reboot.Lock, error) {
 type rebootHost struct {
 	a     *Agent
 	files *reboot.Bounded
+	built time.Time // start of the agent
 }
 
 // errFilesHang is why files were not checked.
@@ -143,7 +144,7 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 			unread = append(unread, reboot.Finding{Source: path, Message: err.Error(), Hint: "check the file systems of reboot.sentinels", Pending: h.files.Pending()})
 		}
 	}
-	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks.Checks(), h.a.shutdown.rebootChecks.Faults())
+	wanted, undecided = reboot.Judge(h.a.shutdown.rebootChecks, time.Since(h.built))
 	return append(files, wanted...), append(unread, undecided...)
 }
 
@@ -217,9 +218,6 @@ func (h rebootHost) Left() bool {
 
 // NotStarted implements reboot.Host.
 func (h rebootHost) NotStarted() (names []string) {
-	if _, read := h.a.kept.journal.Found(); !read {
-		return []string{"not known while the record of shutdowns cannot be read"}
-	}
 	for _, r := range h.a.kept.journal.Restarts() {
 		if r.Outcome == "" || r.Outcome == journal.RestartFailed {
 			names = append(names, r.Name)
@@ -227,6 +225,9 @@ func (h rebootHost) NotStarted() (names []string) {
 	}
 	return names
 }
+
+// Unknown implements reboot.Host.
+func (h rebootHost) Unknown() string { return h.a.unreadJournal() }
 
 // GoingDown implements reboot.Host.
 func (h rebootHost) GoingDown() bool {

@@ -62,6 +62,8 @@ type Host interface {
 	Left() bool
 	// NotStarted returns the containers that should be running again after the reboot, and are not.
 	NotStarted() []string
+	// Unknown says why it is not known which containers these are; empty if it is.
+	Unknown() string
 	// GoingDown reports whether the host is shutting down.
 	GoingDown() bool
 	// ShutdownPending describes a shutdown that is in progress or scheduled; empty if there is none. It asks
@@ -129,14 +131,16 @@ type Controller struct {
 
 	mu         sync.Mutex // guards the fields below
 	memory     Memory
+	unread     bool      // the stored memory could not be read yet
 	found      found     // findings of the last round
 	unanswered time.Time // since when the request for a slot has no answer, by the monotonic clock; zero if it has one
 	stray      string    // ID of a request on the Node that the host does not have; empty for none
 	unstored   error     // why the memory is not on the disk; nil if it is
 	command    command   // progress of `reboot.command`
 
-	disk  *bounded.Serial // waits until the stored memory is on the disk
-	round round           // owned by Run's goroutine
+	disk    *bounded.Serial // waits until the stored memory is on the disk
+	loading *bounded.Serial // reads the stored memory
+	round   round           // owned by Run's goroutine
 }
 
 // found has the findings of one round.
@@ -145,8 +149,9 @@ type found struct{ wanted, undecided, held []Finding }
 // New returns a Controller that continues with the stored Memory.
 func New(o Options) *Controller {
 	c := &Controller{o: o, log: o.Log.With("component", "reboot"), wake: loop.NewSignal(), disk: bounded.NewSerial(o.Flush)}
-	c.found.undecided = []Finding{{Source: unread, Message: "files and checks have not run since the agent started", Pending: true}}
-	o.Store.Load(&c.memory)
+	c.found.undecided = []Finding{{Source: all, Message: "files and checks have not run since the agent started", Pending: true}}
+	c.loading = bounded.NewSerial(c.load)
+	_ = c.load()
 	c.round.node = node{client: o.Client, name: o.Node, machine: o.Machine, seen: make(chan *corev1.Node)}
 	return c
 }
@@ -189,6 +194,9 @@ func (c *Controller) Report() Report {
 func (c *Controller) report() Report {
 	r := Report{Undecided: c.found.undecided, Held: c.found.held, Past: c.memory.Past, Longest: metav1.Duration{Duration: c.memory.longest()}}
 	r.Wanting, r.Ignored = c.memory.unwaived(c.o.Boot, c.found.wanted)
+	if c.unknown() {
+		r.Problem = unreadMemory + ", so no reboot begins or continues; " + unreadFix
+	}
 	if c.memory.Request != nil {
 		copied := *c.memory.Request
 		r.Request = &copied

@@ -33,14 +33,15 @@ type machine struct {
 	t     *testing.T
 	plane *controlplanetest.Fake
 
-	mu        sync.Mutex   // guards the fields below
-	stored    []byte       // the memory on disk
-	unsaved   func() any   // the memory that a fault of the disk keeps from it; nil if there is none
-	unread    bool         // the memory on disk cannot be read
-	disk      func() error // fault of the disk; nil if it works
-	uncordon  error        // error of Uncordon
-	left      bool         // a person has deregistered the host
-	unnamed   string       // why the host must not use its Node yet
+	mu        sync.Mutex    // guards the fields below
+	stored    []byte        // the memory on disk
+	unsaved   func() any    // the memory that a fault of the disk keeps from it; nil if there is none
+	unread    bool          // the memory on disk cannot be read
+	answers   chan struct{} // closed when the disk answers again to reads; nil if it does
+	disk      func() error  // fault of the disk; nil if it works
+	uncordon  error         // error of Uncordon
+	left      bool          // a person has deregistered the host
+	unnamed   string        // why the host must not use its Node yet
 	held      []reboot.Finding
 	pending   string // a shutdown that systemd has scheduled
 	change    reboot.Change
@@ -127,6 +128,11 @@ func (m *machine) edit(change func(*corev1.Node)) {
 // agent starts an agent in the current boot.
 func (m *machine) agent() {
 	m.creates()
+	m.runs()
+}
+
+// runs runs the controller until stop is called.
+func (m *machine) runs() {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error)
 	go func() { over <- m.Run(ctx) }()
@@ -191,6 +197,10 @@ func (m *machine) Unread() (unread bool) {
 }
 
 func (m *machine) Load(into any) {
+	var answers chan struct{}
+	if m.locked(func() { answers = m.answers }); answers != nil {
+		<-answers
+	}
 	m.locked(func() {
 		if m.stored != nil && !m.unread {
 			if err := json.Unmarshal(m.stored, into); err != nil {
@@ -351,6 +361,8 @@ func (m *machine) NotStarted() []string {
 	m.locked(func() { m.early = m.early || verifies && !m.running })
 	return nil
 }
+
+func (m *machine) Unknown() string { return "" }
 
 // announced checks that a step is on the Node before the host carries it out.
 func (m *machine) announced(step controlplane.RebootStep) {
@@ -672,6 +684,14 @@ func TestACancelCountsForWhatIsNotKnownYet(t *testing.T) {
 			m.agent()
 			return err
 		},
+		"checks whose folder hangs at the start": func(m *machine) error {
+			m.locked(func() { m.undecided = []reboot.Finding{{Source: "reboot.checks", Pending: true}} })
+			m.restart()
+			_, err := m.Cancel("anna")
+			m.passes(15 * time.Second)
+			m.locked(func() { m.undecided = []reboot.Finding{{Source: "needrestart", Pending: true}} })
+			return err
+		},
 	} {
 		inMachine(t, func(m *machine) {
 			m.turn = reboot.Turn{Message: "all slots are held: b"}
@@ -894,6 +914,12 @@ func TestAMemoryThatCannotBeReadEndsNoReboot(t *testing.T) {
 		}
 		m.Stored(node)
 		m.passes(time.Minute)
+		if r := m.Report(); !strings.Contains(r.Problem, "reboot.state") {
+			t.Errorf("problem %q, want that its state cannot be read", r.Problem)
+		}
+		if _, err := m.Cancel("root"); err == nil || !strings.Contains(err.Error(), "not known") {
+			t.Errorf("Cancel() = %v, want that it is not known if there is a reboot", err)
+		}
 		node, err = m.plane.Node(m.t.Context(), "n")
 		if err != nil {
 			t.Fatal(err)
@@ -902,6 +928,39 @@ func TestAMemoryThatCannotBeReadEndsNoReboot(t *testing.T) {
 			t.Errorf("annotation = %+v, %v, want that the host changes nothing of the reboot", on, err)
 		}
 		m.locked(func() { m.unread = false })
+		m.passes(10 * time.Minute)
+		m.want(controlplane.RebootDone, "")
+		if r := m.Report(); r.Problem != "" {
+			t.Errorf("problem %q of a reboot that is over", r.Problem)
+		}
+		m.clean()
+	})
+}
+
+// TestAReadThatHangsDoesNotHangTheAgent has a disk that does not answer after the start of the agent. What it returns
+// at last is not lost.
+func TestAReadThatHangsDoesNotHangTheAgent(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.asked()
+		m.want(controlplane.RebootDraining, "")
+		m.stop()
+		m.locked(func() { m.unread = true })
+		m.creates()
+		answers := make(chan struct{})
+		m.locked(func() { m.answers = answers })
+		m.runs()
+		time.Sleep(time.Hour)
+		stopped := make(chan struct{})
+		go func() { m.stop(); close(stopped) }()
+		select {
+		case <-stopped:
+		case <-time.After(time.Hour):
+			t.Error("Run() does not end while a read hangs")
+		}
+		m.locked(func() { m.unread, m.answers = false, nil })
+		close(answers)
+		<-stopped
+		m.runs()
 		m.passes(10 * time.Minute)
 		m.want(controlplane.RebootDone, "")
 		m.clean()

@@ -81,6 +81,8 @@ type Facts struct {
 	NotReady  string        // why the Node is not Ready; empty if it is
 	// NotStarted are the containers that should be running again, and are not.
 	NotStarted []string
+	// Unknown says why it is not known which containers these are; empty if it is.
+	Unknown string
 }
 
 // Decision is the next step of a request.
@@ -310,6 +312,8 @@ func verifying(r Request, f Facts, p Policy) Decision {
 		return Decision{Step: controlplane.RebootDone, Message: disabled}
 	case f.GoingDown:
 		return stay("the host is shutting down again")
+	case f.Unknown != "":
+		return stay("%s", f.Unknown)
 	case len(f.NotStarted) > 0:
 		return stay("containers that ran before the reboot do not run yet: %s", strings.Join(f.NotStarted, ", "))
 	case len(still) > 0:

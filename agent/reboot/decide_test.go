@@ -150,6 +150,9 @@ func TestDecide(t *testing.T) {
 		"containers that do not run yet": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted, f.NotStarted = nil, []string{"db"}
 		}, want: verifying, message: "db"},
+		"containers that are not known yet": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Wanted, f.Unknown = nil, "the record cannot be read yet"
+		}, want: verifying, message: "the record cannot be read yet"},
 		"a reboot that is still wanted": {at: verifying, want: verifying, message: "a reboot is still wanted after the reboot"},
 		"several reasons for another reboot": {at: verifying, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
 			f.Wanted = []reboot.Finding{{Source: "new", New: true}, {Source: "a"}, {Source: "b"}}

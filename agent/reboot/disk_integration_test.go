@@ -40,6 +40,7 @@ func (calm) NodeBlocked() string                                       { return 
 func (calm) HasNode() bool                                             { return false }
 func (calm) Left() bool                                                { return false }
 func (calm) NotStarted() []string                                      { return nil }
+func (calm) Unknown() string                                           { return "" }
 func (calm) GoingDown() bool                                           { return false }
 func (calm) ShutdownPending(context.Context) (pending string, _ error) { return "", nil }
 

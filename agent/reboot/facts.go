@@ -15,7 +15,7 @@ func (c *Controller) facts(ctx context.Context, r Request) Facts {
 	f := Facts{
 		Now: c.o.Now(), Boot: c.o.Boot, Drain: c.round.drain.progress(), Command: c.round.command.progress(),
 		Last: c.round.last.progress(), LastTook: c.round.last.took(),
-		GoingDown: host.GoingDown(), NotStarted: host.NotStarted(), Disabled: c.o.Change.Disabled,
+		GoingDown: host.GoingDown(), NotStarted: host.NotStarted(), Unknown: host.Unknown(), Disabled: c.o.Change.Disabled,
 	}
 	f.Unannounced = c.announce(ctx, r)
 	f.OtherGroup, f.Gone = c.otherGroup(), c.gone()

@@ -238,16 +238,37 @@ func TestACheckThatHangsIsNotRepeated(t *testing.T) {
 	})
 }
 
+// folder is a folder of checks.
+type folder struct {
+	unscanned bool
+	checks    []conditions.Check
+	faults    []conditions.Fault
+}
+
+func (f folder) Scanned() bool              { return !f.unscanned }
+func (f folder) Checks() []conditions.Check { return f.checks }
+func (f folder) Faults() []conditions.Fault { return f.faults }
+
+// Nobody loses a slot because the disk is slow while the agent starts.
+func TestChecksAreNotKnownUntilTheirFolderIsScanned(t *testing.T) {
+	slow := folder{unscanned: true, faults: []conditions.Fault{{Path: "/etc/hostler/reboot.d", Problem: "does not answer"}}}
+	for age, pending := range map[time.Duration]bool{time.Second: true, time.Hour: false} {
+		if wanted, undecided := reboot.Judge(slow, age); len(wanted) > 0 || len(undecided) != 1 || undecided[0].Source != "reboot.checks" || undecided[0].Pending != pending {
+			t.Errorf("Judge() %v after the start of the agent = %+v, %+v, want one result that is not known, pending: %t", age, wanted, undecided, pending)
+		}
+	}
+}
+
 func TestWhatChecksSay(t *testing.T) {
 	ran := time.Now()
 	check := func(name string, answer status.Answer, at *time.Time) conditions.Check {
 		return conditions.Check{Path: "/etc/hostler/reboot.d/" + name, Answer: answer, Message: "says " + name, User: "root", LastRun: at}
 	}
-	wanted, undecided := reboot.Judge([]conditions.Check{
+	wanted, undecided := reboot.Judge(folder{checks: []conditions.Check{
 		check("fine", status.Passed, &ran), check("kernel", status.Problem, &ran), check("hangs", status.TimedOut, &ran), check("new", status.NotRunYet, nil),
 		check("denied", status.NotRun, nil),
 		{Path: "/etc/hostler/reboot.d/open", Answer: status.NotRun, Faulty: true},
-	}, []conditions.Fault{{Path: "/etc/hostler/reboot.d/open", Problem: "users other than root can change it", Fix: "chmod"}})
+	}, faults: []conditions.Fault{{Path: "/etc/hostler/reboot.d/open", Problem: "users other than root can change it", Fix: "chmod"}}}, 0)
 	if len(wanted) != 1 || wanted[0].String() != "says kernel (kernel)" {
 		t.Errorf("wanted = %+v, want the check with code 1", wanted)
 	}

@@ -102,7 +102,7 @@ type Bounded struct {
 	since time.Time    // of the first check without a result since the last one with a result; zero if there is none
 }
 
-// lateTime is how long the result of files is not known yet while their file system does not answer.
+// lateTime is how long the result of files and checks is not known yet while their file system does not answer.
 const lateTime = time.Minute
 
 // Pending reports whether checks have failed for a short time only.
@@ -155,10 +155,23 @@ func packages(path string) string {
 	return sanitize.Text(strings.Join(strings.Fields(string(text)), ", "), mostReason)
 }
 
+// Checks are the checks in a folder, such as a *conditions.Runner.
+type Checks interface {
+	Scanned() bool
+	Checks() []conditions.Check
+	Faults() []conditions.Fault
+}
+
 // Judge returns the results of checks. Exit code 0 means no reboot, 1 requests a reboot, and any other code
-// means not now.
-func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undecided []Finding) {
-	for _, c := range checks {
+// means not now. age is the time since the agent started.
+func Judge(checks Checks, age time.Duration) (wanted, undecided []Finding) {
+	if !checks.Scanned() {
+		return nil, []Finding{{
+			Source: allChecks, Message: "the folder has not answered since the agent started",
+			Hint: "check the file system of the folder reboot.checks", Pending: age < lateTime,
+		}}
+	}
+	for _, c := range checks.Checks() {
 		f := Finding{Source: filepath.Base(c.Path), Message: c.Message}
 		switch {
 		case c.Faulty: // reported below, from faults
@@ -172,7 +185,7 @@ func Judge(checks []conditions.Check, faults []conditions.Fault) (wanted, undeci
 			undecided = append(undecided, f)
 		}
 	}
-	for _, f := range faults {
+	for _, f := range checks.Faults() {
 		undecided = append(undecided, Finding{Source: filepath.Base(f.Path), Message: f.Problem, Hint: f.Path + ": " + f.Fix})
 	}
 	return wanted, undecided

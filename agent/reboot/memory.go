@@ -137,15 +137,28 @@ func (m *Memory) over(r Request, now time.Time) {
 	m.Past = append([]Past{p}, m.Past[:min(len(m.Past), mostPast-1)]...)
 }
 
-// unread stands for all files and checks until they are known.
-const unread = "reboot.sentinels, reboot.checks"
+// Sources that stand for others until these are known.
+const (
+	all       = "reboot.sentinels, reboot.checks" // all files and checks
+	allChecks = "reboot.checks"
+)
 
 // waive ignores the files and checks that request a reboot in this boot, and those whose result is not known.
 func (m *Memory) waive(boot string, f found) {
 	m.WaivedBoot, m.Waived = boot, nil
+	m.waiveAlso(f)
+}
+
+// waiveAlso ignores more files and checks. It reports whether that has changed anything.
+func (m *Memory) waiveAlso(f found) (changed bool) {
+	before := m.Waived
+	m.Waived = slices.DeleteFunc(slices.Clone(before), func(source string) bool { return source == all || source == allChecks })
 	for _, f := range slices.Concat(f.wanted, f.undecided) {
-		m.Waived = append(m.Waived, f.Source)
+		if !slices.Contains(m.Waived, f.Source) {
+			m.Waived = append(m.Waived, f.Source)
+		}
 	}
+	return !slices.Equal(before, m.Waived)
 }
 
 // waives reports whether a file or check is ignored in this boot.

@@ -134,6 +134,8 @@ func (c *Controller) cancel(before *Request, ran command, who string, f found) b
 // mayCancel refuses to cancel a reboot whose command runs or has already started a shutdown.
 func (c *Controller) mayCancel(r *Request, ran command) error {
 	switch {
+	case r == nil && c.Unread():
+		return &hint.Error{Message: "it is not known if there is a reboot to cancel: " + unreadMemory, Hint: unreadFix}
 	case !r.active():
 		return &hint.Error{Message: "no reboot is wanted", Hint: "`hostler reboot --dry-run` shows what would request one"}
 	case r.Step != controlplane.RebootRebooting || r.Boot != c.o.Boot:

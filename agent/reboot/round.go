@@ -114,7 +114,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // once carries out all steps that are due, and returns the time until the next round.
 func (c *Controller) once(ctx context.Context) time.Duration {
-	if c.unread() {
+	if c.reread(ctx) {
 		return interval
 	}
 	for range mostSteps {
@@ -188,8 +188,8 @@ func (c *Controller) find(wanted, undecided []Finding) (r *Request, isNew bool) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found.wanted, c.found.undecided = wanted, undecided
-	if c.memory.waives(c.o.Boot, unread) { // a person has cancelled before they were known
-		c.memory.waive(c.o.Boot, c.found)
+	// A person may have cancelled before they were known.
+	if (c.memory.waives(c.o.Boot, all) || c.memory.waives(c.o.Boot, allChecks)) && c.memory.waiveAlso(c.found) {
 		c.save()
 	}
 	r = c.memory.Request

@@ -7,8 +7,14 @@ import (
 	"time"
 )
 
-// diskTime bounds a write to the disk.
+// diskTime bounds a read or write of the disk.
 const diskTime = 5 * time.Second
+
+// What a person reads about a memory that cannot be read.
+const (
+	unreadMemory = "reboot.state in `state.directory` cannot be read"
+	unreadFix    = "if that does not end, rename the file: hostler then forgets an earlier reboot"
+)
 
 var (
 	// errChanged reports that the request is not the one from which a change was decided.
@@ -107,12 +113,30 @@ func (m Memory) changed(change func(*Memory)) Memory {
 	return m
 }
 
-// unread reads the memory again if it could not be read. It reports whether it still cannot: a reboot may be in
+// Unread reports whether it is not known if there is a reboot, because the memory cannot be read yet.
+func (c *Controller) Unread() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unknown()
+}
+
+// unknown is Unread for a caller that holds mu. A person may have requested a reboot since.
+func (c *Controller) unknown() bool { return c.unread && c.memory.Request == nil }
+
+// reread reads the memory again if it could not be read. It reports whether it still cannot: a reboot may be in
 // progress, so nothing is decided, and nothing is written.
-func (c *Controller) unread() bool {
-	if !c.o.Store.Unread() {
+func (c *Controller) reread(ctx context.Context) bool {
+	if !c.Unread() {
 		return false
 	}
+	bound, cancel := context.WithTimeout(ctx, diskTime)
+	defer cancel()
+	_ = c.loading.Call(bound) // the store logs the error
+	return c.Unread()
+}
+
+// load reads the memory.
+func (c *Controller) load() error {
 	var stored Memory
 	c.o.Store.Load(&stored)
 	c.mu.Lock()
@@ -120,7 +144,8 @@ func (c *Controller) unread() bool {
 	if c.memory.Request == nil { // a person has requested no reboot since
 		c.memory = stored
 	}
-	return c.memory.Request == nil && c.o.Store.Unread()
+	c.unread = c.o.Store.Unread()
+	return nil
 }
 
 // save stores the memory. The caller holds mu.

@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
+	"hostler.io/hostler/runtime/unitclient"
 )
 
 // Type is the type of this adapter's candidates.
@@ -33,6 +34,7 @@ type Runtime struct {
 	procRoot string
 	conn     *engine.Conn
 	units    local.Units // nil if there is no service manager
+	files    *unitclient.Files
 
 	aboutMu sync.Mutex
 	about   about
@@ -56,7 +58,7 @@ func New(o Options) (*Runtime, error) {
 	}
 	return &Runtime{
 		name: o.Name, path: path, log: o.Logger, timeouts: o.Timeouts, procRoot: o.ProcRoot,
-		conn: engine.New(path, o.Observe), units: o.Units,
+		conn: engine.New(path, o.Observe), units: o.Units, files: unitclient.NewFiles(),
 		facts: facts{byID: map[string]fact{}}, sizes: sizes{turn: make(chan struct{}, 1)},
 	}, nil
 }

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/runtime"
-	"hostler.io/hostler/runtime/docker/compose"
 	"hostler.io/hostler/runtime/docker/engine"
 	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/runtime/unitclient"
@@ -33,7 +32,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		return
 	}
 	now := time.Now()
-	clients, err := unitclient.Find(r.procRoot, r.path, func(pid int) string {
+	clients, err := unitclient.Find(ctx, r.files, r.procRoot, r.path, func(pid int) string {
 		service, err := r.units.MainOf(ctx, pid)
 		if err != nil {
 			return ""
@@ -44,11 +43,20 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		r.log.Debug("cannot list processes, services of containers unknown", "error", err)
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query) // for all images
+	defer cancel()
+	images := map[string]map[string]string{} // the labels of each
 	for _, c := range lacking {
 		f := known[c.ID]
 		f.client, f.searchedAt = unitclient.Client{}, now
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
-			if compose.Project(c.Labels) == "" || !clients[i].Runs("", "", r.imageLabels(ctx, c.ImageID)) {
+			labels, asked := images[c.ImageID]
+			if !asked && clients[i].Runs("", "", c.Labels) { // by its labels
+				labels = r.imageLabels(ctx, c.ImageID)
+				images[c.ImageID] = labels
+			}
+			// If the labels of the image alone name the client's project, Compose has not created the container.
+			if !clients[i].Runs("", "", labels) {
 				f.client = clients[i]
 			}
 		}
@@ -56,8 +64,7 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 	}
 }
 
-// imageLabels returns the labels of an image. If these alone name the client's project, Compose has not
-// created the container. It returns none if Docker does not answer.
+// imageLabels returns the labels of an image. It returns none if Docker does not answer.
 func (r *Runtime) imageLabels(ctx context.Context, id string) map[string]string {
 	image, err := r.images().Inspect(ctx, "get labels of image "+id, id)
 	if err != nil || image.Config == nil {

@@ -241,6 +241,21 @@ func TestLabelsOfAnImageAttachNoContainerToAService(t *testing.T) {
 	}
 }
 
+// Docker may answer slowly just after a boot, when the clients of all containers are searched.
+func TestEachImageIsQueriedOnceForItsLabels(t *testing.T) {
+	project := object{"com.docker.compose.project": "shop", "com.docker.compose.project.working_dir": "/"}
+	for command, want := range map[string]int{"docker compose up": 1, "docker attach shop web": 0} {
+		s := newOne(t, project, true)
+		r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, runBy(t, command) })
+		if pods, err := r.Pods(t.Context()); err != nil || pods[0].Containers[0].Unit != shopUnit {
+			t.Errorf("Pods() with %q = %+v, %v, want the unit %q", command, pods, err, shopUnit)
+		}
+		if got := strings.Count(strings.Join(s.asked(), "\n"), "GET /images/"); got != want {
+			t.Errorf("%q of two containers: %d queries of their image, want %d", command, got, want)
+		}
+	}
+}
+
 // A client that has ended, as after a restart of the service, does not count.
 func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
 	s := newOne(t, nil, false)

@@ -1,13 +1,16 @@
 package unitclient
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/internal/trust"
 )
@@ -18,13 +21,49 @@ const maxText = 64 << 10
 // mostAsked bounds the calls of mainOf.
 const mostAsked = 64
 
+// filesBound bounds all reads of files that the commands of clients name or search for.
+const filesBound = 2 * time.Second
+
+// Files reads files in the working directories of clients, whose file system may not answer. At most one read runs at
+// a time, so that reads that hang do not add up. Safe for concurrent use.
+type Files struct {
+	free chan struct{} // holds one token while no read runs
+}
+
+// NewFiles returns a reader of files.
+func NewFiles() *Files {
+	f := &Files{free: make(chan struct{}, 1)}
+	f.free <- struct{}{}
+	return f
+}
+
+// read returns the beginning of a file, or "" if it does not exist, or cannot be read before ctx ends.
+func (f *Files) read(ctx context.Context, path string) string {
+	select {
+	case <-f.free:
+	case <-ctx.Done():
+		return ""
+	}
+	text := ""
+	if bounded.Call(ctx, func() error {
+		defer func() { f.free <- struct{}{} }()
+		text = read(path)
+		return nil
+	}) != nil {
+		return ""
+	}
+	return text
+}
+
 // Find returns the clients among the processes of the proc filesystem procRoot. It accepts only
 // processes of services that only root controls. Such a process runs as root on the host, or may
 // write to the socket of the runtime and is the main process of a service, which mainOf returns. Any
 // user may control other processes of a service, such as jobs of cron.service or processes in a
 // container. A client that does not run as root is not trusted to pass on signals.
-func Find(procRoot, socket string, mainOf func(pid int) (service string)) ([]Client, error) {
-	s := search{procRoot: procRoot, socket: socket, mainOf: mainOf}
+func Find(ctx context.Context, files *Files, procRoot, socket string, mainOf func(pid int) (service string)) ([]Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, filesBound)
+	defer cancel()
+	s := search{procRoot: procRoot, read: func(path string) string { return files.read(ctx, path) }, socket: socket, mainOf: mainOf}
 	var pids []int
 	for name, err := range tree.Names(procRoot) {
 		if err != nil {
@@ -37,14 +76,16 @@ func Find(procRoot, socket string, mainOf func(pid int) (service string)) ([]Cli
 	return s.among(pids), nil
 }
 
-// Among returns the clients among these processes, as Find does. It accepts only processes of root.
+// Among returns the clients among these processes, as Find does. It accepts only processes of root, and reads no
+// files that their commands name.
 func Among(procRoot string, pids []int) []Client {
-	s := search{procRoot: procRoot}
+	s := search{procRoot: procRoot, read: func(string) string { return "" }}
 	return s.among(pids)
 }
 
 type search struct {
-	procRoot, socket string // socket is empty if only processes of root are accepted
+	procRoot, socket string                   // socket is empty if only processes of root are accepted
+	read             func(path string) string // of a file that a command names
 	mainOf           func(pid int) (service string)
 	asked            int // calls of mainOf
 }
@@ -84,7 +125,7 @@ func (s *search) client(pid int) (client Client, ok bool) {
 	}
 	dir, _ := os.Readlink(filepath.Join(folder, "cwd"))
 	client, ok = parse(process{
-		args: args, dir: dir, read: read,
+		args: args, dir: dir, read: s.read,
 		env: func(name string) string { return variable(fields(read(filepath.Join(folder, "environ"))), name) },
 	})
 	client.PID, client.Service, client.command = pid, inspected.Service, command

@@ -70,7 +70,7 @@ type process struct {
 	args []string
 	dir  string // working directory
 	env  func(name string) string
-	read func(path string) string // returns the content of a file, or ""
+	read func(path string) string // returns the content of a file; "" if it has none or cannot be read
 }
 
 // reader returns the parser for a program's arguments, or nil if the program is never a client.
@@ -191,10 +191,10 @@ func composeUp(c *Client, p process, args []string) bool {
 }
 
 // composeFiles are the names of the file for which Compose and podman-compose search.
-var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml", "container-compose.yml", "container-compose.yaml"}
+var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml", "podman-compose.yaml", "podman-compose.yml", "container-compose.yml", "container-compose.yaml"}
 
 // searched returns the nearest folder with a Compose file, from the working directory upwards. If there
-// is none, it returns the working directory.
+// is none, or the file system does not answer, it returns the working directory.
 func searched(p process) string {
 	for dir := p.dir; ; dir = filepath.Dir(dir) {
 		if slices.ContainsFunc(composeFiles, func(name string) bool { return p.read(filepath.Join(dir, name)) != "" }) {

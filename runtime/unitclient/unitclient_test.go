@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -148,7 +149,7 @@ func TestFind(t *testing.T) {
 		}
 		defer writer.Close()
 	}
-	clients, err := Find(root, socket, func(pid int) string {
+	clients, err := Find(t.Context(), NewFiles(), root, socket, func(pid int) string {
 		return map[int]string{8: "shop.service", 12: "cron.service"}[pid]
 	})
 	if err != nil || len(clients) != 2 {
@@ -174,6 +175,38 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// A read of a Compose file that does not return stands for a file system that does not answer.
+func TestAWorkingDirectoryThatHangsDoesNotHangLists(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	folder, hangs := filepath.Join(root, "7"), filepath.Join(dir, composeFiles[0])
+	if err := errors.Join(os.Mkdir(folder, 0o755), unix.Mkfifo(hangs, 0o600), os.Symlink(dir, filepath.Join(folder, "cwd")), os.Symlink("/bin/sh", filepath.Join(folder, "exe"))); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{"cmdline": "docker\x00compose\x00up", "cgroup": "0::/system.slice/shop.service\n", "status": "Uid:\t0\t0\t0\t0\n", "comm": "docker\n"} {
+		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writer, err := os.OpenFile(hangs, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, before := NewFiles(), goruntime.NumGoroutine()
+	for range 2 {
+		clients, err := Find(t.Context(), files, root, "", nil)
+		if err != nil || len(clients) != 1 || !clients[0].Runs("web", id, map[string]string{labelProject: "shop", labelDir: dir}) {
+			t.Errorf("Find() = %+v, %v, want the client of the project in its working directory", clients, err)
+		}
+	}
+	if more := goruntime.NumGoroutine() - before; more > 1 {
+		t.Errorf("%d reads hang, want one", more)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-files.free // its end lets others read
+}
+
 // Any user may have many processes, which each list of containers would inspect.
 func TestProcessesOutsideOfServicesAreNotInspected(t *testing.T) {
 	const count = 200
@@ -196,7 +229,7 @@ func TestProcessesOutsideOfServicesAreNotInspected(t *testing.T) {
 			}
 		}
 		return testing.AllocsPerRun(1, func() {
-			if _, err := Find(root, "", nil); err != nil {
+			if _, err := Find(t.Context(), NewFiles(), root, "", nil); err != nil {
 				t.Error(err)
 			}
 		})

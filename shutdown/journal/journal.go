@@ -350,9 +350,6 @@ func (j *Journal) Run(ctx context.Context) {
 	defer pause.Stop()
 	var next time.Time // when the next change that is not urgent may be written
 	patience := time.Now().Add(readBound)
-	if _, read := j.Found(); !read {
-		next = time.Now().Add(retry)
-	}
 	failing := false
 	for {
 		select {
@@ -365,10 +362,12 @@ func (j *Journal) Run(ctx context.Context) {
 		dirty, urgent := j.dirty, j.urgent
 		j.urgent = false
 		j.mu.Unlock()
+		// Only an urgent change overwrites a file that may still become readable.
+		if !urgent && j.reread(time.Now().After(patience)) != nil {
+			pause.Reset(retry)
+			continue
+		}
 		if !dirty {
-			if j.reread(time.Now().After(patience)) != nil {
-				pause.Reset(retry)
-			}
 			continue
 		}
 		if wait := time.Until(next); wait > 0 && !urgent {

@@ -133,14 +133,7 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 			r.noteTry(d)
 		}
 	}
-	for from := 0; from < len(decisions); {
-		to := from + 1
-		for to < len(decisions) && decisions[to].Restart.Priority == decisions[from].Restart.Priority {
-			to++
-		}
-		r.startAll(ctx, decisions, from, to)
-		from = to
-	}
+	r.startAll(ctx, decisions)
 	return r.nextDue(time.Now())
 }
 
@@ -206,32 +199,44 @@ func (r *Restarter) unable(name string) bool {
 	})
 }
 
-// startAll starts the containers of a part of the decisions in parallel. A container starts after
-// those that it needs have been tried.
-func (r *Restarter) startAll(ctx context.Context, decisions []Decision, from, to int) {
-	tried := make(map[int]chan struct{})
-	for i := from; i < to; i++ {
-		tried[i] = make(chan struct{})
-	}
-	slots := make(chan struct{}, atOnce)
+// startAll starts containers in parallel, and returns when all have been tried. A container starts after those that it
+// needs have been tried. A priority does not wait for starts of higher ones that take longer than busyBound.
+func (r *Restarter) startAll(ctx context.Context, decisions []Decision) {
+	type attempt struct{ tried, passed chan struct{} } // passed is closed when lower priorities need not wait for it
+	attempts, slots := make([]attempt, len(decisions)), make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
-	for i := from; i < to; i++ {
+	defer wg.Wait()
+	for i, d := range decisions { // what a container needs comes before it
+		if i > 0 && d.Restart.Priority != decisions[i-1].Restart.Priority {
+			for _, higher := range attempts[:i] {
+				<-higher.passed
+			}
+		}
+		a := attempt{make(chan struct{}), make(chan struct{})}
+		attempts[i] = a
 		wg.Go(func() {
-			defer close(tried[i])
-			if decisions[i].Action != Start {
+			pass := sync.OnceFunc(func() { close(a.passed) })
+			defer pass()
+			defer close(a.tried)
+			if d.Action != Start {
 				return
 			}
-			for _, n := range decisions[i].After {
-				<-tried[n]
+			for _, n := range d.After {
+				<-attempts[n].passed
+				select {
+				case <-attempts[n].tried:
+				default:
+					pass()
+					<-attempts[n].tried
+				}
 			}
 			slots <- struct{}{}
 			release := sync.OnceFunc(func() { <-slots })
 			defer release()
-			defer time.AfterFunc(busyBound, release).Stop()
-			r.start(ctx, decisions[i])
+			defer time.AfterFunc(busyBound, func() { release(); pass() }).Stop()
+			r.start(ctx, d)
 		})
 	}
-	wg.Wait()
 }
 
 // start starts one container. The attempt is on disk before, so that a later process checks whether the

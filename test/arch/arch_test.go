@@ -27,7 +27,7 @@ var ours = map[string][]string{
 	"runtime/runc":           {"internal/sanitize", "internal/tree", "internal/trust", "runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
 	"runtime/runc/program":   {"internal/oom", "internal/trust"},
 	"runtime/runc/root":      {},
-	"runtime/unitclient":     {"internal/tree", "internal/trust"},
+	"runtime/unitclient":     {"internal/bounded", "internal/tree", "internal/trust"},
 	"runtime/cri/containerd": {"runtime", "runtime/local"},
 	"runtime/orphans":        {"runtime", "runtime/local", "runtime/runc"},
 	"runtime/runtimetest":    {"internal/sanitize", "runtime", "test/kept"},

@@ -142,6 +142,9 @@ func (r rebooter) ShutdownPending(context.Context) (string, error) {
 // NotStarted implements reboot.Host.
 func (rebooter) NotStarted() []string { return nil }
 
+// Unknown implements reboot.Host.
+func (rebooter) Unknown() string { return "" }
+
 // GoingDown implements reboot.Host.
 func (r rebooter) GoingDown() bool {
 	r.a.mu.Lock()

@@ -28,6 +28,10 @@ const (
 // wanted are members that lists need: labels are chosen by importance, and only operators add names.
 var wanted = []string{`"Labels":`, `"HostConfig":`, `"Names":`, `"RepoTags":`, `"RepoDigests":`}
 
+// imageMount marks a mounted image in a list of mounts. Only operators mount images, and no mounted image may be
+// removed.
+var imageMount = []byte(`"Type":"image"`)
+
 // elements bounds each element of a JSON list, or of a sequence of JSON objects, while it is read.
 type elements struct {
 	io.ReadCloser
@@ -36,7 +40,7 @@ type elements struct {
 	err   error  // returned by Read after out
 
 	element       []byte
-	until         int // length of element beyond which entries of the current member are dropped
+	member        member
 	started, list bool
 	between       int  // bytes since the last element
 	depth         int  // of nested objects and arrays
@@ -44,6 +48,13 @@ type elements struct {
 	length        int  // of the current string
 	escape        int  // remaining bytes of the escape sequence
 	skip          int  // depth of the object or array whose further entries are dropped, or 0
+}
+
+// member is the current member of an element.
+type member struct {
+	until  int  // length of the element beyond which entries of the member are dropped
+	mounts bool // mounted images are kept beyond that
+	entry  int  // of mounts: where the current entry begins
 }
 
 // Read implements io.Reader.
@@ -150,17 +161,24 @@ func (e *elements) structure(c byte) {
 		e.quoted, e.length = true, 0
 	case '{', '[':
 		if e.depth++; e.depth == nested+1 {
-			e.until = len(e.element) + maxMemberBytes
+			e.member = member{until: len(e.element) + maxMemberBytes, mounts: bytes.HasSuffix(e.element, []byte(`"Mounts":`))}
 			if !e.list || slices.ContainsFunc(wanted, func(name string) bool { return bytes.HasSuffix(e.element, []byte(name)) }) {
-				e.until = len(e.element) + maxWantedBytes
+				e.member.until = len(e.element) + maxWantedBytes
 			}
 		}
 	case '}', ']':
 		if e.depth--; e.depth < e.skip {
 			e.skip = 0
 		}
+		if e.member.mounts && e.depth == nested+1 && len(e.element) > e.member.until && !bytes.Contains(e.element[e.member.entry:], imageMount) {
+			e.element = e.element[:e.member.entry]
+			return
+		}
 	case ',':
-		if e.skip == 0 && e.depth > nested && len(e.element) > e.until {
+		switch {
+		case e.member.mounts && e.depth == nested+1:
+			e.member.entry = len(e.element)
+		case !e.member.mounts && e.skip == 0 && e.depth > nested && len(e.element) > e.member.until:
 			e.skip = e.depth
 		}
 	}

@@ -85,7 +85,7 @@ func TestElementsWithManyMembersDoNotEndAList(t *testing.T) {
 	for name, member := range map[string]string{
 		"ports":         `"Ports":[` + strings.Repeat(`{"IP":"0.0.0.0","PrivatePort":65535,"PublicPort":65535,"Type":"sctp"},`, 196_605) + `{}]`,
 		"exposed ports": `"ExposedPorts":{` + strings.Join(exposed, ",") + `}`,
-		"volumes":       `"Mounts":[` + strings.Repeat(`{"Type":"volume","Name":"`+strings.Repeat("0", 64)+`"},`, 50_000) + `{}]`,
+		"volumes":       `"Mounts":[` + strings.Repeat(`{"Type":"volume","Name":"`+strings.Repeat("0", 64)+`"},`, 50_000) + `{"Type":"image","Name":"mounted"}]`,
 		"platforms":     `"Manifests":[` + strings.Repeat(`{"ID":"`+strings.Repeat("0", 64)+`","ImageData":{"Identity":{}}},`, 50_000) + `{}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,16 +98,20 @@ func TestElementsWithManyMembersDoNotEndAList(t *testing.T) {
 				State    string
 				Labels   map[string]string
 				RepoTags []string
+				Mounts   []struct{ Type, Name string }
 			}
 			if err := json.Unmarshal([]byte(text), &list); err != nil || len(list) != count {
 				t.Fatalf("passed on is a list of %d, %v, want %d", len(list), err, count)
 			}
 			for _, c := range list {
+				if n := len(c.Mounts); name == "volumes" && (n < 100 || c.Mounts[n-1].Name != "mounted") {
+					t.Errorf("passed on are %d mounts, want the one of an image among them", n)
+				}
 				if c.State != "running" || c.Labels["hostler.io/keep"] != "true" || len(c.RepoTags) != 10_001 {
 					t.Errorf("passed on is %q, labels %v, %d tags, want all that hostler reads", c.State, c.Labels, len(c.RepoTags))
 				}
 			}
-			if len(text) > len(list)*4*maxUncleanedBytes {
+			if len(text) > len(list)*4*maxMemberBytes {
 				t.Errorf("passed on are %d bytes", len(text))
 			}
 		})
