@@ -32,8 +32,9 @@ type graph struct {
 	depends map[schema.GroupKind]map[string]int
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
 	orphaned map[identity]struct{}
-	dirty    map[*Object]struct{} // to be decided again
-	verdicts map[Key]Verdict      // of objects that are to be decided again when a kind can be seen
+	dirty    map[*Object]struct{}  // to be decided again
+	touched  map[identity]struct{} // by Object.indexes: owners that have changed, whose dependents are to be decided again
+	verdicts map[Key]Verdict       // of objects that are to be decided again when a kind can be seen
 	// deleted are owners that were seen to be deleted, as long as they have dependents: Nodes, by nodeIndex,
 	// whose Events are deleted, but not those of a host that could never register; and others, by Object.index.
 	// Their type may be deleted before their dependents.
@@ -64,7 +65,7 @@ func newGraph(changed loop.Signal, finishes bool) *graph {
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
 		owners: map[identity][]*Object{}, owning: map[identity]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[identity]struct{}{},
-		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[identity]bool{},
+		dirty: map[*Object]struct{}{}, touched: map[identity]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[identity]bool{},
 		refusals: map[Key]refusal{},
 	}
 }
@@ -152,11 +153,16 @@ func (g *graph) put(o *Object, list int) {
 		g.remove(o.Key)
 		before = nil
 	}
-	g.objects[o.Key] = entry{o, list}
-	if before != nil && before.Version == o.Version {
+	if before != nil && before.same(o) { // such as a heartbeat, which must cost little
 		g.objects[o.Key] = entry{before, list}
+		if before.Version != o.Version {
+			before.Version = o.Version
+			g.mark(before)
+			g.changed.Send()
+		}
 		return
 	}
+	g.objects[o.Key] = entry{o, list}
 	g.unlink(before)
 	g.share(o)
 	for _, index := range o.indexes() {
@@ -306,11 +312,12 @@ func (g *graph) unlink(o *Object) {
 	}
 }
 
-// touch marks the dependents of an object that has changed, and its owners. The caller holds mu.
+// touch marks the owners of an object that has changed, and notes that its dependents are to be marked: they may be
+// many, and followers wait meanwhile. The caller holds mu.
 func (g *graph) touch(o *Object) {
 	for _, index := range o.indexes() {
-		for dependent := range g.owning[index] {
-			g.mark(dependent)
+		if len(g.owning[index]) > 0 {
+			g.touched[index] = struct{}{}
 		}
 	}
 	for _, ref := range o.Owners {
@@ -356,6 +363,12 @@ func (g *graph) decide() []Step {
 func (g *graph) takeDirty() (todo []*Object, due []Step) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for index := range g.touched {
+		for dependent := range g.owning[index] {
+			g.mark(dependent)
+		}
+	}
+	clear(g.touched)
 	positions, complete := g.positions()
 	for key, v := range g.verdicts {
 		if _, dirty := g.dirty[g.objects[key].Object]; !dirty && v.due(complete) {
