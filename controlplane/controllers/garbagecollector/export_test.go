@@ -43,7 +43,7 @@ func (c *Controller) Decide() int { return len(c.graph.decide()) }
 func (c *Controller) Marked() int {
 	c.graph.mu.Lock()
 	defer c.graph.mu.Unlock()
-	return len(c.graph.dirty)
+	return len(c.graph.marks.objects)
 }
 
 // Candidates counts the objects that decisions about all objects compare: as owners of references, and as dependents.

@@ -95,6 +95,25 @@ func TestAWriteOfANodeMarksNoDependents(t *testing.T) {
 	}
 }
 
+// TestAnUnreadableObjectMarksNoVerdicts has a host with many objects about which there is something to do. Then one of
+// its Events can be read, and cannot be, in turn.
+func TestAnUnreadableObjectMarksNoVerdicts(t *testing.T) {
+	c, to := hostile(manyUIDs)
+	due := c.Decide()
+	to[store.Events.Name].Unreadable("m/o0", errors.New("broken"))
+	if marked := c.Marked(); marked > 0 {
+		t.Errorf("an object that cannot be read marks %d objects at once, want none", marked)
+	}
+	to[store.Events.Name].Delete("m/o0")
+	if marked := c.Marked(); marked > 0 {
+		t.Errorf("its deletion marks %d objects at once, want none", marked)
+	}
+	decided := 0
+	if again := c.DecideInParts(func(work int) { decided += work }); again != due || decided < due {
+		t.Errorf("%d steps are due after %d decisions, want the %d of before", again, decided, due)
+	}
+}
+
 // TestDecisionsLetRenewalsThrough counts what is decided while followers wait.
 func TestDecisionsLetRenewalsThrough(t *testing.T) {
 	c, _ := hostile(manyUIDs)
