@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
@@ -96,21 +97,25 @@ const mostUndecided = 20
 // undecided returns the kinds that cannot be read, and the objects that the collector cannot decide
 // about.
 func undecided(r garbagecollector.Report) []answer.Problem {
-	list, more := unlisted(r), 0
-	kinds := len(list)
-	for _, fact := range r.Facts {
-		switch {
-		case fact.Undecided == "":
-		case len(list) == kinds+mostUndecided:
-			more++
-		default:
-			list = append(list, answer.Problem{Object: clean(fact.String()), Message: clean(fact.Undecided), Hint: hintUndecided})
-		}
+	list := unlisted(r)
+	facts := slices.DeleteFunc(slices.Clone(r.Facts), func(f garbagecollector.Fact) bool { return f.Undecided == "" })
+	facts = executor.InTurn(facts, func(f garbagecollector.Fact) string { return partOf(f.String()) })
+	for _, fact := range facts[:min(len(facts), mostUndecided)] {
+		list = append(list, answer.Problem{Object: clean(fact.String()), Message: clean(fact.Undecided), Hint: hintUndecided})
 	}
-	if more > 0 {
+	if more := len(facts) - mostUndecided; more > 0 {
 		list[len(list)-1].Message += fmt.Sprintf("; the owners of %d more objects cannot be seen", more)
 	}
 	return list
+}
+
+// partOf returns the host or namespace that an object belongs to, as its name shows: n of nodes/n, events/n/e and
+// pods/n/shop/web. One with many objects must not hide the others.
+func partOf(object string) string {
+	if parts := strings.SplitN(object, "/", 3); len(parts) > 1 {
+		return parts[1]
+	}
+	return object
 }
 
 // recordRefusal records an Event about an object with an impossible owner, as Kubernetes' collector

@@ -339,6 +339,28 @@ func TestTheGarbagePlanSaysWhatHoldsObjectsUp(t *testing.T) {
 	}
 }
 
+// TestOneHostHidesNoProblemsOfOthers has a host with many Events that cannot be read, or whose owner is not known.
+func TestOneHostHidesNoProblemsOfOthers(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for i := range 30 {
+		s.PutRaw(store.Events, fmt.Sprintf("mallory/a%d", i), []byte("{"))
+		owned := fmt.Appendf(nil, `{"metadata":{"namespace":"default","name":"b%d","uid":"b%d"%s},"involvedObject":{}}`, i, i, ownedBy("Node", "mallory", ""))
+		s.PutRaw(store.Events, fmt.Sprintf("mallory/b%d", i), owned)
+	}
+	s.PutRaw(store.Objects, "tickets/n/a", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"namespace":"n","name":"a","uid":"a"}}`))
+	ticket(s, "undecided", ownedBy("Ticket", "a", "a"))
+	s.PutRaw(store.Objects, "tickets/broken", []byte("{"))
+	r := start(t, s)
+	status := r.eventually("the collector decides", func(s answer.Status) bool { return len(s.Problems) >= 30+20+1 })
+	var first []string
+	for _, p := range status.Problems[:3] {
+		first = append(first, p.Object)
+	}
+	if want := "[events/mallory/a0 tickets/broken tickets/undecided]"; fmt.Sprint(first) != want {
+		t.Errorf("the first problems are %v, want %s", first, want)
+	}
+}
+
 // discovering is a store with kinds that are known at run time only: one that can be read, one that
 // cannot, and two that the server has no right to read.
 type discovering struct{ *memory.Store }
