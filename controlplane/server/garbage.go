@@ -46,6 +46,9 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 		default:
 			f.State, f.Reason, f.Hint = answer.Undecided, clean(fact.Undecided), hintUndecided
 		}
+		if s.o.Store.EndsLeases() && heldByHost(fact) {
+			f.Hint = "if its host delays this by writing all the time: `hostler fleet delete " + f.Object + " --cascade=background`"
+		}
 		if err := r.Failing[fact.String()]; err != nil {
 			f.Reason, f.Hint = clean(fmt.Sprintf("%s; cannot be written: %v", f.Reason, err)), s.hintUnwritten(garbagecollector.Name, err)
 		}
@@ -56,6 +59,11 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 		p.Unreadable = append(p.Unreadable, answer.Problem{Object: clean(object), Message: clean(whyUnreadable(r.Unreadable[object])), Hint: hintUnreadable})
 	}
 	return p
+}
+
+// heldByHost reports whether a host can hold up the end of the deletion: that of its own Node, which waits for its writes.
+func heldByHost(f garbagecollector.Fact) bool {
+	return f.Kind == store.Nodes.Name && (f.Waits != "" || f.Step != nil && f.Step.Do == garbagecollector.Release)
 }
 
 // whyUnreadable returns the cause of an error of an unreadable object, without the parts that are

@@ -570,6 +570,46 @@ func TestAHostThatChangesItsNodeAllTheTimeIsDeleted(t *testing.T) {
 	}
 }
 
+// busy is a store in which a host changes its Node before each change of a server.
+type busy struct{ *memory.Store }
+
+// Update implements store.Store.
+func (s busy) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	if kind.Name == store.Nodes.Name {
+		return nil, controlplane.ErrConflict
+	}
+	return s.Store.Update(ctx, kind, name, pre, edit)
+}
+
+// TestANodeThatItsHostKeepsIsDeletedInTheBackground has deletions of a Node that never end, as its host changes it.
+func TestANodeThatItsHostKeepsIsDeletedInTheBackground(t *testing.T) {
+	for cascade, policy := range map[string]metav1.DeletionPropagation{
+		answer.Foreground: metav1.DeletePropagationForeground, answer.Orphan: metav1.DeletePropagationOrphan,
+	} {
+		s := memory.New(memory.Options{EndsLeases: true})
+		ready(s, "mallory", "a", corev1.ConditionTrue)
+		if err := s.Delete(t.Context(), store.Nodes, "mallory", store.Preconditions{}, policy); err != nil {
+			t.Fatal(err)
+		}
+		r := startOn(t, busy{s}, s)
+		var p answer.GarbagePlan
+		r.eventually("the collector tries", func(s answer.Status) bool {
+			p = decoded[answer.GarbagePlan](r, "/v1/fleet/gc/plan")
+			return len(p.Facts) == 1 && controller(s, garbagecollector.Name).Conflicts > 0
+		})
+		if want := "`hostler fleet delete nodes/mallory --cascade=background`"; !strings.Contains(p.Facts[0].Hint, want) {
+			t.Errorf("hint of the %s deletion = %q, want %s", cascade, p.Facts[0].Hint, want)
+		}
+		request := `{"object":"nodes/mallory","cascade":"background","uid":"another","version":"1"}`
+		if code, text := r.ask("POST", "/v1/fleet/delete", request); code != http.StatusOK {
+			t.Errorf("deletion in the background = %d %s, want 200", code, text)
+		}
+		if _, err := s.Get(t.Context(), store.Nodes, "mallory"); !errors.Is(err, controlplane.ErrNotFound) {
+			t.Errorf("Get() = %v after the %s deletion, want that the Node was removed", err, cascade)
+		}
+	}
+}
+
 // replaced is a store in which a host stores another Node before each of the first deletions: one with another UID, or
 // one that cannot be read.
 type replaced struct {
