@@ -46,9 +46,9 @@ type RecorderStats struct {
 	LastError error  // of the last attempt; nil if that succeeded
 }
 
-// Recorder publishes Events about an object in their order; objects take turns. Recording never
-// blocks. While the control plane is unreachable, up to 1,000 Events wait; then the oldest of the object
-// with the most are dropped. If the same Event occurs again within 10 minutes, the count of the first
+// Recorder publishes Events about an object in their order; Nodes and namespaces take turns. Recording never
+// blocks. While the control plane is unreachable, up to 1,000 Events wait; then the oldest of the Node or
+// namespace with the most are dropped. If the same Event occurs again within 10 minutes, the count of the first
 // one is increased.
 type Recorder struct {
 	client Publisher
@@ -70,6 +70,7 @@ type Recorder struct {
 // record is one Event with its repetitions.
 type record struct {
 	event  corev1.Event
+	turn   corev1.ObjectReference // see turns
 	queued bool
 }
 
@@ -95,6 +96,11 @@ func NodeReference(name string) corev1.ObjectReference {
 // Record queues an Event about object and returns at once. The type is corev1.EventTypeNormal or
 // corev1.EventTypeWarning; the reason is in CamelCase.
 func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, message string) {
+	r.RecordFor(turnOf(object), object, eventType, reason, message)
+}
+
+// RecordFor is Record of an Event that takes the turn of another object, such as the Node of a pod.
+func (r *Recorder) RecordFor(turn, object corev1.ObjectReference, eventType, reason, message string) {
 	if r.paused() {
 		return
 	}
@@ -103,7 +109,7 @@ func (r *Recorder) Record(object corev1.ObjectReference, eventType, reason, mess
 	now, message := r.now(), truncate(sanitize.Text(message, sanitize.MaxText))
 	rec := r.repeated(object, eventType, reason, message, now)
 	if rec == nil {
-		rec = &record{event: r.newEvent(object, eventType, reason, message, now)}
+		rec = &record{event: r.newEvent(object, eventType, reason, message, now), turn: turn}
 		r.recent = append(r.recent, rec)
 		if len(r.recent) > maxRecentEvents {
 			r.recent = slices.Delete(r.recent, 0, 1)
@@ -309,7 +315,7 @@ func (r *Recorder) Restore(events []corev1.Event) {
 	defer r.mu.Unlock()
 	for i := range slices.Backward(events) {
 		name := events[i].Name
-		r.queue.putBack(&record{event: *events[i].DeepCopy(), queued: true})
+		r.queue.putBack(&record{event: *events[i].DeepCopy(), turn: turnOf(events[i].InvolvedObject), queued: true})
 		// Names must be unique, even if the clock was set back.
 		if id, err := strconv.ParseInt(name[strings.LastIndexByte(name, '.')+1:], 16, 64); err == nil {
 			r.lastID = max(r.lastID, id)

@@ -205,6 +205,51 @@ func TestEventsAboutOneHostReplaceNoOthers(t *testing.T) {
 	})
 }
 
+// TestEventsAboutPodsOfOneNodeReplaceNoOthers records Events about many pods of one Node, and about objects of one
+// namespace.
+func TestEventsAboutPodsOfOneNodeReplaceNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &published{}
+		recorder := controlplane.NewRecorder(client, "host", nil, nil, quiet())
+		record(recorder, "a")
+		for i := range maxQueued {
+			pod := corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: fmt.Sprint("ns", i), Name: "web"}
+			recorder.RecordFor(controlplane.NodeReference("mallory"), pod, corev1.EventTypeNormal, "Test", "flood")
+			ticket := corev1.ObjectReference{Kind: "Ticket", APIVersion: "v1", Namespace: "mallory", Name: fmt.Sprint("t", i)}
+			recorder.Record(ticket, corev1.EventTypeWarning, "Test", "flood")
+		}
+		record(recorder, "b")
+		run(t, recorder.Run)
+		synctest.Wait()
+		others := map[int]string{}
+		for i, e := range client.events {
+			if e.Message != "flood" {
+				others[i] = e.Message
+			}
+		}
+		if len(client.events) != maxQueued || others[0] != "a" || others[3] != "b" {
+			t.Errorf("of %d events, those of n are %v, want %d with a at 0 and b at 3", len(client.events), others, maxQueued)
+		}
+	})
+}
+
+// TestTheNextEventIsNotTheFirstToBeDropped records one Event about each of many Nodes.
+func TestTheNextEventIsNotTheFirstToBeDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &published{}
+		recorder := controlplane.NewRecorder(client, "host", nil, nil, quiet())
+		record(recorder, "a")
+		for i := range maxQueued {
+			recorder.Record(controlplane.NodeReference(fmt.Sprint("n", i)), corev1.EventTypeNormal, "Test", "flood")
+		}
+		run(t, recorder.Run)
+		synctest.Wait()
+		if n, first := len(client.events), client.events[0].Message; n != maxQueued || first != "a" {
+			t.Errorf("%d events begin with %s, want %d with a", n, first, maxQueued)
+		}
+	})
+}
+
 func TestAnEventThatIsRefusedDoesNotBlockOthers(t *testing.T) {
 	for _, class := range []error{controlplane.ErrForbidden, controlplane.ErrInvalid} {
 		t.Run(class.Error(), func(t *testing.T) {

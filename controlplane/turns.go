@@ -1,13 +1,22 @@
 package controlplane
 
 import (
-	"cmp"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
-// turns are queues of records: one for each object, the oldest first. The objects take turns, the first is next. So
-// many Events about one host do not delay those about others, or replace them.
+// turns are queues of records: one for each record.turn, the oldest record first. The first queue is next. So many
+// Events that one host or namespace causes do not delay others, or replace them.
 type turns [][]*record
+
+// turnOf returns the turn of Events about an object: that of its namespace, if it has one.
+func turnOf(object corev1.ObjectReference) corev1.ObjectReference {
+	if object.Namespace != "" {
+		return corev1.ObjectReference{Namespace: object.Namespace}
+	}
+	return object
+}
 
 // len returns the number of records.
 func (t turns) len() (n int) {
@@ -17,12 +26,12 @@ func (t turns) len() (n int) {
 	return n
 }
 
-// of returns the index of the queue of a record's object; -1 if there is none.
+// of returns the index of the queue of a record; -1 if there is none.
 func (t turns) of(rec *record) int {
-	return slices.IndexFunc(t, func(queue []*record) bool { return queue[0].event.InvolvedObject == rec.event.InvolvedObject })
+	return slices.IndexFunc(t, func(queue []*record) bool { return queue[0].turn == rec.turn })
 }
 
-// add appends a record to the queue of its object.
+// add appends a record to its queue.
 func (t *turns) add(rec *record) {
 	if i := t.of(rec); i >= 0 {
 		(*t)[i] = append((*t)[i], rec)
@@ -41,7 +50,7 @@ func (t *turns) putBack(rec *record) {
 	*t = slices.Insert(*t, 0, queue)
 }
 
-// take removes the next record. Other objects are next then.
+// take removes the next record. Other queues are next then.
 func (t *turns) take() *record {
 	queue := (*t)[0]
 	*t = slices.Delete(*t, 0, 1)
@@ -51,14 +60,19 @@ func (t *turns) take() *record {
 	return queue[0]
 }
 
-// drop removes the oldest record of the object with the most.
+// drop removes the oldest record of the longest queue; of equal queues, that of the last, not the record that is next.
 func (t *turns) drop() *record {
-	longest := slices.MaxFunc(*t, func(a, b []*record) int { return cmp.Compare(len(a), len(b)) })
-	i := t.of(longest[0])
-	if len(longest) > 1 {
-		(*t)[i] = longest[1:]
-	} else {
-		*t = slices.Delete(*t, i, i+1)
+	longest := 0
+	for i, queue := range *t {
+		if len(queue) >= len((*t)[longest]) {
+			longest = i
+		}
 	}
-	return longest[0]
+	queue := (*t)[longest]
+	if len(queue) > 1 {
+		(*t)[longest] = queue[1:]
+	} else {
+		*t = slices.Delete(*t, longest, longest+1)
+	}
+	return queue[0]
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
@@ -234,7 +235,8 @@ func (c *controlled) state() string {
 	return answer.Starting
 }
 
-// problems returns the objects that controllers do not change. reports has one for each controller.
+// problems returns the objects that controllers do not change; hosts and namespaces take turns. reports has one for
+// each controller.
 func (s *Server) problems(reports []report) []answer.Problem {
 	list, unreadable := []answer.Problem{}, map[string]error{}
 	for _, r := range reports {
@@ -252,7 +254,7 @@ func (s *Server) problems(reports []report) []answer.Problem {
 	for _, r := range reports {
 		list = append(list, r.problems...)
 	}
-	return list
+	return executor.InTurn(list, func(p answer.Problem) string { return partOf(p.Object) })
 }
 
 // plan returns what the controllers do now and later.

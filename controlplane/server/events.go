@@ -84,9 +84,10 @@ func (s *Controllers) recordEviction(e eviction.Eviction) {
 	if e.Taint == nil { // its Node does not exist any more
 		return
 	}
-	about, message := controlplane.NodeReference(e.Node), fmt.Sprintf("pod %s evicted: %s", e.Pod, e.Reason)
+	node, message := controlplane.NodeReference(e.Node), fmt.Sprintf("pod %s evicted: %s", e.Pod, e.Reason)
+	about := node
 	if namespace, name, found := strings.Cut(e.Pod, "/"); found && !s.o.Store.EndsLeases() {
 		about = corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: namespace, Name: name, UID: e.UID}
 	}
-	s.events.Record(about, corev1.EventTypeNormal, "TaintManagerEviction", message)
+	s.events.RecordFor(node, about, corev1.EventTypeNormal, "TaintManagerEviction", message)
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/executor"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/store"
@@ -45,6 +46,9 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 		default:
 			f.State, f.Reason, f.Hint = answer.Undecided, clean(fact.Undecided), hintUndecided
 		}
+		if s.o.Store.EndsLeases() && heldByHost(fact) {
+			f.Hint = "if its host delays this by writing all the time: `hostler fleet delete " + f.Object + " --cascade=background`"
+		}
 		if err := r.Failing[fact.String()]; err != nil {
 			f.Reason, f.Hint = clean(fmt.Sprintf("%s; cannot be written: %v", f.Reason, err)), s.hintUnwritten(garbagecollector.Name, err)
 		}
@@ -55,6 +59,11 @@ func (s *Server) garbagePlan() answer.GarbagePlan {
 		p.Unreadable = append(p.Unreadable, answer.Problem{Object: clean(object), Message: clean(whyUnreadable(r.Unreadable[object])), Hint: hintUnreadable})
 	}
 	return p
+}
+
+// heldByHost reports whether a host can hold up the end of the deletion: that of its own Node, which waits for its writes.
+func heldByHost(f garbagecollector.Fact) bool {
+	return f.Kind == store.Nodes.Name && (f.Waits != "" || f.Step != nil && f.Step.Do == garbagecollector.Release)
 }
 
 // whyUnreadable returns the cause of an error of an unreadable object, without the parts that are
@@ -96,21 +105,25 @@ const mostUndecided = 20
 // undecided returns the kinds that cannot be read, and the objects that the collector cannot decide
 // about.
 func undecided(r garbagecollector.Report) []answer.Problem {
-	list, more := unlisted(r), 0
-	kinds := len(list)
-	for _, fact := range r.Facts {
-		switch {
-		case fact.Undecided == "":
-		case len(list) == kinds+mostUndecided:
-			more++
-		default:
-			list = append(list, answer.Problem{Object: clean(fact.String()), Message: clean(fact.Undecided), Hint: hintUndecided})
-		}
+	list := unlisted(r)
+	facts := slices.DeleteFunc(slices.Clone(r.Facts), func(f garbagecollector.Fact) bool { return f.Undecided == "" })
+	facts = executor.InTurn(facts, func(f garbagecollector.Fact) string { return partOf(f.String()) })
+	for _, fact := range facts[:min(len(facts), mostUndecided)] {
+		list = append(list, answer.Problem{Object: clean(fact.String()), Message: clean(fact.Undecided), Hint: hintUndecided})
 	}
-	if more > 0 {
+	if more := len(facts) - mostUndecided; more > 0 {
 		list[len(list)-1].Message += fmt.Sprintf("; the owners of %d more objects cannot be seen", more)
 	}
 	return list
+}
+
+// partOf returns the host or namespace that an object belongs to, as its name shows: n of nodes/n, events/n/e and
+// pods/n/shop/web. One with many objects must not hide the others.
+func partOf(object string) string {
+	if parts := strings.SplitN(object, "/", 3); len(parts) > 1 {
+		return parts[1]
+	}
+	return object
 }
 
 // recordRefusal records an Event about an object with an impossible owner, as Kubernetes' collector

@@ -340,6 +340,28 @@ func TestTheGarbagePlanSaysWhatHoldsObjectsUp(t *testing.T) {
 	}
 }
 
+// TestOneHostHidesNoProblemsOfOthers has a host with many Events that cannot be read, or whose owner is not known.
+func TestOneHostHidesNoProblemsOfOthers(t *testing.T) {
+	s := memory.New(memory.Options{EndsLeases: true})
+	for i := range 30 {
+		s.PutRaw(store.Events, fmt.Sprintf("mallory/a%d", i), []byte("{"))
+		owned := fmt.Appendf(nil, `{"metadata":{"namespace":"default","name":"b%d","uid":"b%d"%s},"involvedObject":{}}`, i, i, ownedBy("Node", "mallory", ""))
+		s.PutRaw(store.Events, fmt.Sprintf("mallory/b%d", i), owned)
+	}
+	s.PutRaw(store.Objects, "tickets/n/a", []byte(`{"apiVersion":"example.com/v1","kind":"Ticket","metadata":{"namespace":"n","name":"a","uid":"a"}}`))
+	ticket(s, "undecided", ownedBy("Ticket", "a", "a"))
+	s.PutRaw(store.Objects, "tickets/broken", []byte("{"))
+	r := start(t, s)
+	status := r.eventually("the collector decides", func(s answer.Status) bool { return len(s.Problems) >= 30+20+1 })
+	var first []string
+	for _, p := range status.Problems[:3] {
+		first = append(first, p.Object)
+	}
+	if want := "[events/mallory/a0 tickets/broken tickets/undecided]"; fmt.Sprint(first) != want {
+		t.Errorf("the first problems are %v, want %s", first, want)
+	}
+}
+
 // discovering is a store with kinds that are known at run time only: one that can be read, one that
 // cannot, and two that the server has no right to read.
 type discovering struct{ *memory.Store }
@@ -546,6 +568,46 @@ func TestAHostThatChangesItsNodeAllTheTimeIsDeleted(t *testing.T) {
 	s.conflicts.Store(20)
 	if code, text := r.ask("POST", "/v1/fleet/delete", `{"object":"nodes/mallory","cascade":"background","unreadable":true}`); code != http.StatusOK {
 		t.Errorf("deletion of a Node that cannot be read = %d %s, want 200", code, text)
+	}
+}
+
+// busy is a store in which a host changes its Node before each change of a server.
+type busy struct{ *memory.Store }
+
+// Update implements store.Store.
+func (s busy) Update(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, edit func(store.Object) error) (store.Object, error) {
+	if kind.Name == store.Nodes.Name {
+		return nil, controlplane.ErrConflict
+	}
+	return s.Store.Update(ctx, kind, name, pre, edit)
+}
+
+// TestANodeThatItsHostKeepsIsDeletedInTheBackground has deletions of a Node that never end, as its host changes it.
+func TestANodeThatItsHostKeepsIsDeletedInTheBackground(t *testing.T) {
+	for cascade, policy := range map[string]metav1.DeletionPropagation{
+		answer.Foreground: metav1.DeletePropagationForeground, answer.Orphan: metav1.DeletePropagationOrphan,
+	} {
+		s := memory.New(memory.Options{EndsLeases: true})
+		ready(s, "mallory", "a", corev1.ConditionTrue)
+		if err := s.Delete(t.Context(), store.Nodes, "mallory", store.Preconditions{}, policy); err != nil {
+			t.Fatal(err)
+		}
+		r := startOn(t, busy{s}, s)
+		var p answer.GarbagePlan
+		r.eventually("the collector tries", func(s answer.Status) bool {
+			p = decoded[answer.GarbagePlan](r, "/v1/fleet/gc/plan")
+			return len(p.Facts) == 1 && controller(s, garbagecollector.Name).Conflicts > 0
+		})
+		if want := "`hostler fleet delete nodes/mallory --cascade=background`"; !strings.Contains(p.Facts[0].Hint, want) {
+			t.Errorf("hint of the %s deletion = %q, want %s", cascade, p.Facts[0].Hint, want)
+		}
+		request := `{"object":"nodes/mallory","cascade":"background","uid":"another","version":"1"}`
+		if code, text := r.ask("POST", "/v1/fleet/delete", request); code != http.StatusOK {
+			t.Errorf("deletion in the background = %d %s, want 200", code, text)
+		}
+		if _, err := s.Get(t.Context(), store.Nodes, "mallory"); !errors.Is(err, controlplane.ErrNotFound) {
+			t.Errorf("Get() = %v after the %s deletion, want that the Node was removed", err, cascade)
+		}
 	}
 }
 

@@ -273,7 +273,7 @@ func (r *run[A]) decide(now time.Time) time.Duration {
 			r.waiting = append(r.waiting, action)
 		}
 	}
-	r.waiting = inTurn(r.waiting)
+	r.waiting = InTurn(r.waiting, func(action A) string { return writerOf(action.Object()) })
 	r.publish(Report{At: now, OldestDue: r.oldestDue(due, now)})
 	return max(next.Sub(now), spacing)
 }
@@ -286,19 +286,19 @@ func writerOf(object string) string {
 	return kind + "/" + name
 }
 
-// inTurn orders actions so that those who write the objects take turns: a host that stores objects again and again
-// delays no other.
-func inTurn[A Action](list []A) []A {
-	var turns [][]A
+// InTurn orders a list so that those who write the objects take turns: a host that stores objects again and again
+// delays and hides no other.
+func InTurn[E any](list []E, writer func(E) string) []E {
+	var turns [][]E
 	taken := map[string]int{}
-	for _, action := range list {
-		writer := writerOf(action.Object())
-		turn := taken[writer]
-		taken[writer]++
+	for _, e := range list {
+		by := writer(e)
+		turn := taken[by]
+		taken[by]++
 		if turn == len(turns) {
 			turns = append(turns, nil)
 		}
-		turns[turn] = append(turns[turn], action)
+		turns[turn] = append(turns[turn], e)
 	}
 	return slices.Concat(turns...)
 }

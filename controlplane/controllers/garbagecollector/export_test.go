@@ -39,6 +39,13 @@ func (c *Controller) Add(k store.Kind) store.Tracker { return c.graph.add(k, sto
 // Decide decides for all objects that have changed.
 func (c *Controller) Decide() int { return len(c.graph.decide()) }
 
+// Marked counts the objects that are to be decided again.
+func (c *Controller) Marked() int {
+	c.graph.mu.Lock()
+	defer c.graph.mu.Unlock()
+	return len(c.graph.marks.objects)
+}
+
 // Candidates counts the objects that decisions about all objects compare: as owners of references, and as dependents.
 func (c *Controller) Candidates() (owners, dependents int) {
 	c.graph.mu.Lock()

@@ -32,8 +32,8 @@ type graph struct {
 	depends map[schema.GroupKind]map[string]int
 	// orphaned are owners whose dependents were to stay, and who are gone. One that is seen late stays too.
 	orphaned map[identity]struct{}
-	dirty    map[*Object]struct{} // to be decided again
-	verdicts map[Key]Verdict      // of objects that are to be decided again when a kind can be seen
+	marks    marks
+	verdicts map[Key]Verdict // of objects that are to be decided again when a kind can be seen
 	// deleted are owners that were seen to be deleted, as long as they have dependents: Nodes, by nodeIndex,
 	// whose Events are deleted, but not those of a host that could never register; and others, by Object.index.
 	// Their type may be deleted before their dependents.
@@ -53,6 +53,18 @@ type identity struct {
 
 func (o *Object) identity() identity { return identity{o.Type, o.Namespace, o.Own, o.UID} }
 
+// marks are what is to be decided again. Followers of all controllers wait while something is marked, so dependents and
+// verdicts, which may be many, are marked one by one only by the next decision.
+type marks struct {
+	objects  map[*Object]struct{}
+	owners   map[identity]struct{} // by Object.indexes: those that have changed. Their dependents are to be decided again
+	verdicts bool                  // whether all objects with a verdict are
+}
+
+func newMarks() marks {
+	return marks{objects: map[*Object]struct{}{}, owners: map[identity]struct{}{}}
+}
+
 // entry is an object, and the last list that it was in.
 type entry struct {
 	*Object
@@ -64,7 +76,7 @@ func newGraph(changed loop.Signal, finishes bool) *graph {
 		changed: changed, unseen: loop.NewSignal(), lookups: map[Key]struct{}{}, finishes: finishes, kinds: map[string]*kind{}, objects: map[Key]entry{},
 		owners: map[identity][]*Object{}, owning: map[identity]map[*Object]struct{}{},
 		depends: map[schema.GroupKind]map[string]int{}, orphaned: map[identity]struct{}{},
-		dirty: map[*Object]struct{}{}, verdicts: map[Key]Verdict{}, deleted: map[identity]bool{},
+		marks: newMarks(), verdicts: map[Key]Verdict{}, deleted: map[identity]bool{},
 		refusals: map[Key]refusal{},
 	}
 }
@@ -125,12 +137,10 @@ func (g *graph) failed(name string, err error) {
 	}
 }
 
-// decideAgain marks the objects with a verdict: whether a kind can be seen changes nothing for an object all
-// of whose owners are known. The caller holds mu.
+// decideAgain notes that the objects with a verdict are to be marked: whether a kind can be seen changes nothing for an
+// object all of whose owners are known. The caller holds mu.
 func (g *graph) decideAgain() {
-	for key := range g.verdicts {
-		g.mark(g.objects[key].Object)
-	}
+	g.marks.verdicts = true
 	g.changed.Send()
 }
 
@@ -138,7 +148,7 @@ func (g *graph) decideAgain() {
 // mu.
 func (g *graph) mark(o *Object) {
 	if len(o.Owners) > 0 || o.Deleting {
-		g.dirty[o] = struct{}{}
+		g.marks.objects[o] = struct{}{}
 	} else {
 		delete(g.verdicts, o.Key)
 		delete(g.refusals, o.Key)
@@ -152,11 +162,16 @@ func (g *graph) put(o *Object, list int) {
 		g.remove(o.Key)
 		before = nil
 	}
-	g.objects[o.Key] = entry{o, list}
-	if before != nil && before.Version == o.Version {
+	if before != nil && before.same(o) { // such as a heartbeat, which must cost little
 		g.objects[o.Key] = entry{before, list}
+		if before.Version != o.Version {
+			before.Version = o.Version
+			g.mark(before)
+			g.changed.Send()
+		}
 		return
 	}
+	g.objects[o.Key] = entry{o, list}
 	g.unlink(before)
 	g.share(o)
 	for _, index := range o.indexes() {
@@ -284,7 +299,7 @@ func (g *graph) unlink(o *Object) {
 		return
 	}
 	g.touch(o)
-	delete(g.dirty, o)
+	delete(g.marks.objects, o)
 	for _, index := range o.indexes() {
 		if left := slices.DeleteFunc(g.owners[index], func(other *Object) bool { return other == o }); len(left) > 0 {
 			g.owners[index] = left
@@ -306,11 +321,11 @@ func (g *graph) unlink(o *Object) {
 	}
 }
 
-// touch marks the dependents of an object that has changed, and its owners. The caller holds mu.
+// touch marks the owners of an object that has changed, and its dependents. The caller holds mu.
 func (g *graph) touch(o *Object) {
 	for _, index := range o.indexes() {
-		for dependent := range g.owning[index] {
-			g.mark(dependent)
+		if len(g.owning[index]) > 0 {
+			g.marks.owners[index] = struct{}{}
 		}
 	}
 	for _, ref := range o.Owners {
@@ -356,14 +371,24 @@ func (g *graph) decide() []Step {
 func (g *graph) takeDirty() (todo []*Object, due []Step) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for index := range g.marks.owners {
+		for dependent := range g.owning[index] {
+			g.mark(dependent)
+		}
+	}
+	if g.marks.verdicts {
+		for key := range g.verdicts {
+			g.mark(g.objects[key].Object)
+		}
+	}
 	positions, complete := g.positions()
 	for key, v := range g.verdicts {
-		if _, dirty := g.dirty[g.objects[key].Object]; !dirty && v.due(complete) {
+		if _, dirty := g.marks.objects[g.objects[key].Object]; !dirty && v.due(complete) {
 			due = append(due, g.bind(*v.Step, positions))
 		}
 	}
-	todo = slices.Collect(maps.Keys(g.dirty))
-	g.dirty = map[*Object]struct{}{} // which was as large as the graph, after a list
+	todo = slices.Collect(maps.Keys(g.marks.objects))
+	g.marks = newMarks() // it was as large as the graph, after a list
 	return todo, due
 }
 
@@ -378,7 +403,7 @@ func (g *graph) decideSome(todo []*Object) (left []*Object, due []Step) {
 		if g.objects[o.Key].Object != o { // it has been replaced or deleted
 			continue
 		}
-		delete(g.dirty, o)
+		delete(g.marks.objects, o)
 		owners := g.ownersOf(o)
 		g.refuse(o, owners)
 		v := g.verdict(o, owners)

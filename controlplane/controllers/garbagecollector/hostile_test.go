@@ -64,6 +64,56 @@ func TestObjectsWithOneUIDAreFoundByName(t *testing.T) {
 	}
 }
 
+// TestAWriteOfANodeMarksNoDependents has a host that writes its Node while it has many dependents. Followers of all
+// controllers wait while objects are marked.
+func TestAWriteOfANodeMarksNoDependents(t *testing.T) {
+	c, to := hostile(oneUID)
+	c.Decide()
+	write := func(version string, uid types.UID, finalizers ...string) {
+		o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+		o.Name, o.UID, o.ResourceVersion, o.Finalizers = "m", uid, version, finalizers
+		to[store.Nodes.Name].Set("m", o)
+	}
+	decided := func() (n int) {
+		c.DecideInParts(func(work int) { n += work })
+		return n
+	}
+	write("2", "x")
+	if marked, n := c.Marked(), decided(); marked > 0 || n > 0 {
+		t.Errorf("a heartbeat marks %d objects at once, and %d are decided again, want none", marked, n)
+	}
+	write("3", "x", "example.com/a")
+	if marked := c.Marked(); marked > 0 {
+		t.Errorf("a finalizer marks %d objects at once, want none", marked)
+	}
+	write("4", "y")
+	if marked := c.Marked(); marked > 0 {
+		t.Errorf("another UID marks %d objects at once, want none", marked)
+	}
+	if due, want := c.Decide(), 2*190; due != want {
+		t.Errorf("%d steps are due once the Node has another UID, want %d", due, want)
+	}
+}
+
+// TestAnUnreadableObjectMarksNoVerdicts has a host with many objects about which there is something to do. Then one of
+// its Events can be read, and cannot be, in turn.
+func TestAnUnreadableObjectMarksNoVerdicts(t *testing.T) {
+	c, to := hostile(manyUIDs)
+	due := c.Decide()
+	to[store.Events.Name].Unreadable("m/o0", errors.New("broken"))
+	if marked := c.Marked(); marked > 0 {
+		t.Errorf("an object that cannot be read marks %d objects at once, want none", marked)
+	}
+	to[store.Events.Name].Delete("m/o0")
+	if marked := c.Marked(); marked > 0 {
+		t.Errorf("its deletion marks %d objects at once, want none", marked)
+	}
+	decided := 0
+	if again := c.DecideInParts(func(work int) { decided += work }); again != due || decided < due {
+		t.Errorf("%d steps are due after %d decisions, want the %d of before", again, decided, due)
+	}
+}
+
 // TestDecisionsLetRenewalsThrough counts what is decided while followers wait.
 func TestDecisionsLetRenewalsThrough(t *testing.T) {
 	c, _ := hostile(manyUIDs)

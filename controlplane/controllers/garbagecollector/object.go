@@ -46,7 +46,7 @@ type Owner struct {
 // String is KIND/NAME, as people write it.
 func (o Owner) String() string { return store.Resource(o.Type.Kind) + "/" + o.Name }
 
-// Object is what is kept of an object. It does not change.
+// Object is what is kept of an object. Only its Version changes.
 type Object struct {
 	Key
 	Type       schema.GroupKind
@@ -154,6 +154,12 @@ func (o *Object) is(ref Owner, namespace string) bool {
 		return true
 	}
 	return o.Namespace == namespace
+}
+
+// same reports whether all is equal that decisions depend on.
+func (o *Object) same(other *Object) bool {
+	return o.identity() == other.identity() && o.Deleting == other.Deleting &&
+		slices.Equal(o.Owners, other.Owners) && slices.Equal(o.Finalizers, other.Finalizers)
 }
 
 // indexes are the keys by which its dependents find an object.

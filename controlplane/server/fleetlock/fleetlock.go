@@ -113,7 +113,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) reply {
 	known, err := s.knows(r)
 	switch {
 	case err != nil:
-		s.note(err)
+		s.note(r.Context(), err)
 		return fail(err)
 	case !known:
 		w.Header().Set("WWW-Authenticate", `Basic realm="hostler"`)
@@ -201,11 +201,15 @@ func read(body io.Reader) (params, error) {
 	}
 }
 
-// note logs when requests start to fail, and when they succeed again.
-func (s *Server) note(err error) {
+// note logs when requests start to fail, and when they succeed again. A client that has disconnected, or whose
+// group does not exist, shows neither.
+func (s *Server) note(ctx context.Context, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, reboots.ErrNoGroup) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch fails := err != nil && !errors.Is(err, reboots.ErrNoGroup); {
+	switch fails := err != nil; {
 	case fails && !s.failing:
 		s.log.Warn("cannot answer clients", "error", err)
 	case !fails && s.failing:
@@ -219,7 +223,7 @@ func (s *Server) note(err error) {
 // lock answers pre-reboot.
 func (s *Server) lock(ctx context.Context, p params) reply {
 	wait, err := s.locker.Request(ctx, p.Group, p.ID)
-	s.note(err)
+	s.note(ctx, err)
 	switch {
 	case err != nil:
 		return fail(err)
@@ -232,7 +236,7 @@ func (s *Server) lock(ctx context.Context, p params) reply {
 // unlock answers steady-state.
 func (s *Server) unlock(ctx context.Context, p params) reply {
 	err := s.locker.GiveBack(ctx, p.Group, p.ID)
-	s.note(err)
+	s.note(ctx, err)
 	if err != nil {
 		return fail(err)
 	}

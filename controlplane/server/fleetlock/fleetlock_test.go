@@ -201,6 +201,33 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	})
 }
 
+// TestAClientMakesNoRequestsFail has clients that disconnect while they wait, and clients of a group that does not exist.
+func TestAClientMakesNoRequestsFail(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.store.Inject(memory.Get, memory.Fault{Hang: true})
+		r.post(lock, body("x", "default"), func(request *http.Request) {
+			ctx, disconnect := context.WithCancel(request.Context())
+			time.AfterFunc(100*time.Millisecond, disconnect)
+			*request = *request.WithContext(ctx)
+		})
+		r.store.Heal()
+		if code, kind := r.post(lock, body("x", "default")); code != 200 {
+			t.Errorf("the next client = %d %s, want 200", code, kind)
+		}
+		if log := r.log.String(); log != "" {
+			t.Errorf("a client that disconnects is logged as a failure:\n%s", log)
+		}
+		r.store.Inject(memory.Any, memory.Fault{Err: controlplane.ErrForbidden})
+		for range 3 {
+			r.post(lock, body("x", "default"))
+			r.post(lock, body("x", "absent"))
+		}
+		if warned, again := r.log.Count("cannot answer clients"), r.log.Count("answering clients again"); warned != 1 || again != 0 {
+			t.Errorf("logged failures %d times, and their end %d times, want one failure:\n%s", warned, again, &r.log)
+		}
+	})
+}
+
 func TestAStoreThatFails(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.store.Inject(memory.Any, memory.Fault{Err: controlplane.ErrForbidden})
