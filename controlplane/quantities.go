@@ -1,7 +1,7 @@
 package controlplane
 
 import (
-	"fmt"
+	"errors"
 
 	"sigs.k8s.io/json"
 )
@@ -23,20 +23,22 @@ var isWord = func() (is [256]bool) {
 	return is
 }()
 
+// MostDigits is the limit of a Quantity, for messages.
+const MostDigits = "64 digits in a quantity, or 2 in its exponent"
+
 // CheckQuantities returns an error if JSON text has a Quantity that takes long to decode into a new object of a type.
 // Other values may look like one, such as a short hash in a label: so the type decides, by decoding the text without
 // them.
 func CheckQuantities(text []byte, into any) error {
-	masked := maskHuge(text)
+	masked := MaskHuge(text)
 	if masked == nil || json.UnmarshalCaseSensitivePreserveInts(masked, into) == nil { // masked names may be the same
 		return nil
 	}
-	return fmt.Errorf("it has a quantity of more than %d digits, or with an exponent of more than %d, or is not valid",
-		longestMantissa, longestExponent)
+	return errors.New("it has more than " + MostDigits + ", or is not valid")
 }
 
-// maskHuge returns text with ? instead of each word that begins with a huge number; nil if there is none.
-func maskHuge(text []byte) (masked []byte) {
+// MaskHuge returns JSON text with ? instead of each word that begins with a huge number; nil if there is none.
+func MaskHuge(text []byte) (masked []byte) {
 	copied, inWord, skip := 0, false, false
 	for i, b := range text {
 		if isWord[b] == inWord {
@@ -44,7 +46,7 @@ func maskHuge(text []byte) (masked []byte) {
 		}
 		inWord = !inWord
 		switch {
-		case inWord && b <= '9' && isHuge(text[i:]):
+		case inWord && b <= '9' && IsHuge(text[i:]):
 			masked = append(append(masked, text[copied:i]...), '?')
 			skip = true
 		case skip:
@@ -57,8 +59,8 @@ func maskHuge(text []byte) (masked []byte) {
 	return append(masked, text[copied:]...)
 }
 
-// isHuge reports whether text begins with a number that has a long mantissa or a long exponent.
-func isHuge(text []byte) bool {
+// IsHuge reports whether text begins with a number that has a long mantissa or a long exponent.
+func IsHuge(text []byte) bool {
 	rest := skipSign(text)
 	mantissa, rest := digits(rest, '.')
 	if mantissa > longestMantissa || len(rest) == 0 || rest[0]|0x20 != 'e' {

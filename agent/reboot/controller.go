@@ -141,6 +141,8 @@ type Controller struct {
 	disk    *bounded.Serial // waits until the stored memory is on the disk
 	loading *bounded.Serial // reads the stored memory
 	round   round           // owned by Run's goroutine
+
+	withdrawn withdrawal // the last one, which is not logged again; owned by Run's goroutine
 }
 
 // found has the findings of one round.

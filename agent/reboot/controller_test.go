@@ -20,6 +20,7 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/logtest"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -70,6 +71,7 @@ type machine struct {
 	events    []string
 	down      chan struct{} // receives a value when the reboot command has run
 
+	log logtest.Book
 	*reboot.Controller
 	stop func()
 }
@@ -153,7 +155,7 @@ func (m *machine) creates() {
 		Announce: func(_, reason, message string) {
 			m.locked(func() { m.events = append(m.events, reason+" "+message) })
 		},
-		Log: slog.New(slog.DiscardHandler),
+		Log: m.log.Logger(),
 	})
 }
 

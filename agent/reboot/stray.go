@@ -26,8 +26,7 @@ func (c *Controller) Stored(node *corev1.Node) {
 	if r.active() || on.Step == controlplane.RebootDone || r != nil && r.ID == on.ID && r.Step == on.Step {
 		return // each round of an active request writes the Node if it differs
 	}
-	c.stray = on.ID
-	c.wake.Send()
+	c.stray = on.ID // without a wake: a control plane must not set the pace of writes
 }
 
 // withdraw writes on the Node that a request is over that the host does not have. The last request of the host does
@@ -46,12 +45,25 @@ func (c *Controller) withdraw(ctx context.Context, last *Request) {
 	}
 	now := c.o.Now()
 	over := Request{ID: id, Step: controlplane.RebootDone, Since: now, Wanted: now, Reason: "the host does not know of this request"}
-	if why := c.announce(ctx, over); why != "" {
-		c.log.Warn("cannot withdraw a request to reboot that the host does not have, retrying", "error", why)
+	why := c.announce(ctx, over)
+	if why != "" {
 		c.mu.Lock()
 		c.stray = cmp.Or(c.stray, id)
 		c.mu.Unlock()
-		return
 	}
-	c.log.Info("withdrew a request to reboot that the host does not have", "id", id)
+	end := withdrawal{id, why == ""}
+	switch {
+	case end == c.withdrawn: // a control plane must not fill the log
+	case end.written:
+		c.log.Info("withdrew a request to reboot that the host does not have", "id", id)
+	default:
+		c.log.Warn("cannot withdraw a request to reboot that the host does not have, retrying", "id", id, "error", why)
+	}
+	c.withdrawn = end
+}
+
+// withdrawal is the end of an attempt to withdraw a request.
+type withdrawal struct {
+	id      string
+	written bool
 }

@@ -2,9 +2,11 @@ package kubernetes_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -215,13 +217,18 @@ func field(number protowire.Number, content string) string {
 	return string(protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), content))
 }
 
+// envelope returns an object of the API in protobuf.
+func envelope(kind, content string) string {
+	return "k8s\x00" + field(1, field(1, "v1")+field(2, kind)) + field(2, content)
+}
+
+// oddTag is a field with a number that only the API's decoders accept.
+var oddTag = string(binary.AppendUvarint(nil, (1<<32+100)<<3)) + "\x00"
+
 // An answer of a few MiB may have values that take many times as much when they are decoded.
 func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 	const node, list = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"1"`, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`
 	many := strings.Repeat("{},", 1_300_000) + "{}"
-	envelope := func(kind, content string) string {
-		return "k8s\x00" + field(1, field(1, "v1")+field(2, kind)) + field(2, content)
-	}
 	get := func(ctx context.Context, c controlplane.Client) error { _, err := c.Node(ctx, "n"); return err }
 	fleet := func(ctx context.Context, c controlplane.Client) error {
 		return c.(controlplane.FleetLister).Fleet(ctx, func(*corev1.Node, *coordinationv1.Lease) error { return nil })
@@ -241,6 +248,7 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 		"an event":               {watch, json, `{"type":"MODIFIED","object":` + node + `},"status":{"conditions":[` + many + `]}}}`},
 		"conditions in protobuf": {get, protobuf, envelope("Node", field(1, field(1, "n"))+field(3, strings.Repeat(field(4, ""), 1_900_000)))},
 		"those cut off":          {get, protobuf, envelope("Node", field(1, field(1, "n"))+field(3, strings.Repeat(field(4, ""), 1_900_000)+"\x07"))},
+		"those behind a tag":     {get, protobuf, envelope("Node", oddTag+field(1, field(1, "n"))+field(3, strings.Repeat(field(4, ""), 1_900_000)))},
 		"a list in protobuf":     {fleet, protobuf, envelope("NodeList", field(1, field(2, "7"))+strings.Repeat(field(2, ""), 1_900_000))},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,6 +264,78 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 				t.Errorf("the call = %v, want it unavailable, with what to do", err)
 			}
 		})
+	}
+}
+
+// A quantity with a large exponent takes hours to decode. The one here does not. Other texts may look like one.
+func TestAServersHugeQuantityIsNotDecoded(t *testing.T) {
+	const json, protobuf = "application/json", "application/vnd.kubernetes.protobuf"
+	const huge = "1234567890123456789e999"
+	amount := func(quantity string) string { return field(1, "cpu") + field(2, quantity) }
+	node := func(more string) string {
+		return envelope("Node", field(1, field(1, "n")+field(5, "u")+field(6, "1")+field(12, field(1, "a")+field(2, huge)))+more)
+	}
+	text := func(capacity string) string {
+		return strings.TrimSuffix(strings.Replace(nodeText, `"uid"`, `"annotations":{"a":"`+huge+`"},"uid"`, 1), "}") + `,"status":{"capacity":{"cpu":` + capacity + `}}}`
+	}
+	for name, c := range map[string]struct {
+		kind, answer string
+		readable     bool
+	}{
+		"text":                        {json, text(`"` + huge + `"`), false},
+		"number":                      {json, text(huge), false},
+		"honest text":                 {json, text(`"1"`), true},
+		"protobuf":                    {protobuf, node(field(3, field(1, amount(field(1, huge))))), false},
+		"long":                        {protobuf, node(field(3, field(1, amount(field(1, strings.Repeat("1", 65)))))), false},
+		"second of two":               {protobuf, node(field(3, field(1, amount(field(1, "1")+field(1, huge))))), false},
+		"behind a tag":                {protobuf, node(field(3, field(1, amount(oddTag+field(1, huge))))), false},
+		"behind a group":              {protobuf, node(field(3, field(1, amount("\x7b\x8c\x01"+field(1, huge))))), false},
+		"with a length of more bytes": {protobuf, node(field(3, field(1, amount("\x0a"+string([]byte{byte(len(huge)) | 0x80, 0})+huge)))), false},
+		"honest protobuf":             {protobuf, node(field(3, field(1, amount(field(1, "1"))))), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				_, _ = w.Write([]byte(c.answer)) // fails if the client has disconnected
+			}))
+			n, err := client.Node(t.Context(), "n")
+			if !c.readable && (!errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "64 digits in a quantity")) {
+				t.Errorf("Node() = %v, want it unavailable because of its quantity", err)
+			}
+			if c.readable && (err != nil || n.Annotations["a"] != huge || n.Status.Capacity.Cpu().Value() != 1) {
+				t.Errorf("Node() = %v, %v, want a Node with 1 cpu", n, err)
+			}
+		})
+	}
+}
+
+// A list contains the quantities of all Nodes: one Node must not hide the others.
+func TestAHugeQuantityHidesNoOtherNode(t *testing.T) {
+	const first, second = `{"metadata":{"name":"a"},"status":{"capacity":{"cpu":"1e999"}}}`, `{"metadata":{"name":"b"}}`
+	list := func(kind, version, next, items string) string {
+		return fmt.Sprintf(`{"kind":"%sList","apiVersion":%q,"metadata":{"resourceVersion":"7","continue":%q},"items":[%s]}`, kind, version, next, items)
+	}
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/leases"):
+			respond(w, list("Lease", "coordination.k8s.io/v1", "", ""))
+		case strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList"):
+			respond(w, list("PartialObjectMetadata", "meta.k8s.io/v1", "b", `{"metadata":{"name":"a"}}`))
+		case r.FormValue("continue") == "b":
+			respond(w, list("Node", "v1", "", second))
+		case r.FormValue("limit") == "1":
+			respond(w, list("Node", "v1", "b", first))
+		default:
+			respond(w, list("Node", "v1", "", first+","+second))
+		}
+	}))
+	var names []string
+	err := client.Fleet(t.Context(), func(n *corev1.Node, _ *coordinationv1.Lease) error {
+		names = append(names, n.Name)
+		return nil
+	})
+	if !errors.Is(err, controlplane.ErrIncomplete) || !strings.Contains(err.Error(), `"a" has more than 64 digits in a quantity`) || !slices.Equal(names, []string{"b"}) {
+		t.Errorf("Fleet() = %v after %q, want b, and a as left out", err, names)
 	}
 }
 

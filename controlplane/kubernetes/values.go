@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -17,28 +18,33 @@ const (
 	// mostItems limits the objects in a list. Each takes 1 kB in memory, however small it is in an
 	// answer. A server may return more than was requested.
 	mostItems = 10 * pageOfNodes
-	// mostNested is the depth to which nested messages are counted. Messages in lists of Nodes are not
-	// nested deeper.
-	mostNested = 10
+	// mostNested is the depth to which nested messages are read. Quantities in lists of pods have a depth
+	// of 11.
+	mostNested = 20
 )
 
-// boundedDecoder refuses an answer that would take many times its own size in memory. It replaces
-// times that JSON cannot have: protobuf can have them.
+// boundedDecoder refuses an answer that would take many times its own size in memory, or minutes to
+// decode. It replaces times that JSON cannot have: protobuf can have them.
 type boundedDecoder struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
 func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	var values, items int
+	var masked []byte // without what may be huge quantities
 	if begin := bytes.TrimLeft(data, " \t\r\n"); len(begin) > 0 && begin[0] == '{' {
 		values, items = controlplane.CountValues(data)
+		masked = controlplane.MaskHuge(data)
 	} else {
-		values, _, items = countFields(data, 0)
+		masked = bytes.Clone(data)
+		values, _, items = countFields(masked, 0)
 	}
 	switch {
 	case items > mostItems:
 		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d objects in a list", mostItems)}
 	case values > controlplane.MostValues:
 		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)}
+	case masked != nil && !bytes.Equal(masked, data) && !d.decodes(masked, defaults, into):
+		return nil, nil, &sizeError{"the server", controlplane.MostDigits}
 	}
 	decoded, kind, err := d.Serializer.Decode(data, defaults, into)
 	if err != nil {
@@ -54,6 +60,15 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	return decoded, kind, nil
 }
 
+// decodes reports whether data can be decoded. It leaves into as it is.
+func (d boundedDecoder) decodes(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) bool {
+	if into != nil {
+		into = into.DeepCopyObject()
+	}
+	_, _, err := d.Serializer.Decode(data, defaults, into)
+	return err == nil
+}
+
 func boundTimes(decoded runtime.Object) {
 	if o, ok := decoded.(metav1.Object); ok {
 		controlplane.BoundTimes(o)
@@ -66,26 +81,66 @@ var envelope = []byte("k8s\x00")
 // countFields counts the fields of a message that may be messages themselves. values includes
 // nested fields; own does not. items is the highest own of the direct fields: the number of objects
 // in a list. Text that is mistaken for a message adds few fields: a letter that begins such a field
-// is followed by a length of 32 or more.
+// is followed by a length of 32 or more. In fields that begin with a huge number, ? replaces the
+// first byte.
 func countFields(message []byte, depth int) (values, own, items int) {
 	message = bytes.TrimPrefix(message, envelope)
 	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
+		content, rest, ok := cutField(message)
+		if !ok {
 			break
 		}
-		message = message[n:]
-		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-			break
+		message = rest
+		if content == nil {
+			continue
 		}
-		if kind == protowire.BytesType {
-			own++
-			if content, _ := protowire.ConsumeBytes(message); depth < mostNested {
-				below, direct, _ := countFields(content, depth+1)
-				values, items = values+below, max(items, direct)
-			}
+		own++
+		if controlplane.IsHuge(content) {
+			content[0] = '?'
 		}
-		message = message[n:]
+		if depth < mostNested {
+			below, direct, _ := countFields(content, depth+1)
+			values, items = values+below, max(items, direct)
+		}
 	}
 	return values + own, own, items
+}
+
+// cutField returns the content of a message's first field, nil if it has no bytes, and what follows.
+// As the decoders of the API do, it accepts varints that are too long or too large. A group is a
+// field without bytes, followed by those in it.
+func cutField(message []byte) (content, rest []byte, ok bool) {
+	tag, rest, ok := cutVarint(message)
+	size := uint64(0)
+	switch protowire.Type(tag & 7) {
+	case protowire.VarintType:
+		_, rest, ok = cutVarint(rest)
+	case protowire.Fixed64Type:
+		size = 8
+	case protowire.Fixed32Type:
+		size = 4
+	case protowire.BytesType:
+		size, rest, ok = cutVarint(rest)
+	case protowire.StartGroupType, protowire.EndGroupType:
+	default:
+		return nil, nil, false
+	}
+	if !ok || size > uint64(len(rest)) {
+		return nil, nil, false
+	}
+	if protowire.Type(tag&7) == protowire.BytesType {
+		content = rest[:size:size]
+	}
+	return content, rest[size:], true
+}
+
+// cutVarint returns the number that data begins with, and what follows.
+func cutVarint(data []byte) (number uint64, rest []byte, ok bool) {
+	for i := range min(len(data), binary.MaxVarintLen64) {
+		number |= uint64(data[i]&0x7f) << (7 * i)
+		if data[i] < 0x80 {
+			return number, data[i+1:], true
+		}
+	}
+	return 0, nil, false
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -81,14 +80,7 @@ func storedLayers(runtimeName, folder string, ids []string) ([]runtime.Layer, er
 		}
 	}
 	for _, id := range ids {
-		top, err := topLayer(filepath.Join(folder, "imagedb", "content", strings.Replace(id, ":", "/", 1)))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list layers of image %s: %w", id, err)
-		}
-		tree.HoldByImage(top, id)
+		tree.HoldByImage(topLayer(filepath.Join(folder, "imagedb", "content", strings.Replace(id, ":", "/", 1))), id)
 	}
 	containers, err := os.ReadDir(filepath.Join(layers, "mounts"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -133,20 +125,16 @@ func smallFile(path string) string {
 	return string(bytes.TrimSpace(text))
 }
 
-// topLayer returns the chain ID of an image's top layer:
+// topLayer returns the chain ID of an image's top layer; "" if its configuration cannot be read:
 // https://github.com/opencontainers/image-spec/blob/main/config.md#layer-chainid.
-func topLayer(config string) (string, error) {
-	text, err := os.ReadFile(config)
-	if err != nil {
-		return "", err
-	}
+func topLayer(config string) string {
 	var image struct {
 		RootFS struct {
 			DiffIDs []string `json:"diff_ids"`
 		} `json:"rootfs"`
 	}
-	if err := json.Unmarshal(text, &image); err != nil {
-		return "", err
+	if !local.ReadRecord(config, &image) {
+		return ""
 	}
 	chain := ""
 	for _, diff := range image.RootFS.DiffIDs {
@@ -157,5 +145,5 @@ func topLayer(config string) (string, error) {
 		sum := sha256.Sum256([]byte(chain + " " + diff))
 		chain = "sha256:" + hex.EncodeToString(sum[:])
 	}
-	return chain, nil
+	return chain
 }

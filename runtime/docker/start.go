@@ -36,12 +36,13 @@ func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs ru
 	if err != nil {
 		return needs, err
 	}
+	var anonymous local.Anonymous
 	for _, m := range resp.Container.Mounts {
 		if m.Type == mount.TypeBind {
 			needs.Paths = append(needs.Paths, m.Source)
 			continue
 		}
-		if m.Type != mount.TypeVolume || m.Name == "" || !local.IsLocalVolume(m.Driver) {
+		if m.Type != mount.TypeVolume || !anonymous.Inspect(m.Driver, m.Name) {
 			continue
 		}
 		volume, err := engine.Get(ctx, r.conn, "VolumeInspect", what, r.timeouts.Query, func(ctx context.Context, cl *client.Client) (client.VolumeInspectResult, error) {

@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -235,5 +236,27 @@ func TestStartNeedsOfAContainer(t *testing.T) {
 	got, err := s.client(t).StartNeeds(t.Context(), runtime.Container{ID: "a"})
 	if want := []string{"/mnt/nas/db", "/mnt/disk/db", "/dev/ttyUSB0"}; err != nil || !slices.Equal(got.Paths, want) {
 		t.Errorf("StartNeeds() = %q, %v, want %q", got.Paths, err, want)
+	}
+}
+
+// An image declares any number of volumes. They have no name, and the options of the container may have one.
+func TestTheVolumesOfAnImageAreInspectedUpToALimit(t *testing.T) {
+	about := ended("unless-stopped")
+	var mounts []any
+	answers := object{"/volumes/disk": object{"Name": "disk", "Driver": "local", "Options": object{"o": "bind", "device": "/mnt/disk"}}}
+	for i := range 200 {
+		id := fmt.Sprintf("%064x", i)
+		mounts = append(mounts, object{"Type": "volume", "Name": id, "Driver": "local"})
+		answers["/volumes/"+id] = object{"Name": id, "Driver": "local"}
+	}
+	about["Mounts"] = append(mounts, object{"Type": "bind", "Source": "/mnt/nas"}, object{"Type": "volume", "Name": "disk"})
+	answers["/containers/a/json"] = about
+	s := newServer(t, "1.45", answers)
+	got, err := s.client(t).StartNeeds(t.Context(), runtime.Container{ID: "a"})
+	if want := []string{"/mnt/nas", "/mnt/disk"}; err != nil || !slices.Equal(got.Paths, want) {
+		t.Errorf("StartNeeds() = %q, %v, want %q", got.Paths, err, want)
+	}
+	if calls := len(s.asked()); calls > 110 {
+		t.Errorf("StartNeeds() made %d calls, want one for the container, one for the volume with a name, and 100 for others", calls)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/docker/engine"
+	"hostler.io/hostler/runtime/local"
 )
 
 // labelPrefix begins the labels of images that are kept. Others are dropped.
@@ -126,7 +127,7 @@ func wasPulled(folder, id string) bool {
 	// containers/storage encodes the names of big data that are not valid file names this way, see
 	// its images.go.
 	configFile := "=" + base64.StdEncoding.EncodeToString([]byte(digestPrefix+id))
-	if !read(filepath.Join(folder, "manifest"), &manifest) || !read(filepath.Join(folder, configFile), &config) {
+	if !local.ReadRecord(filepath.Join(folder, "manifest"), &manifest) || !local.ReadRecord(filepath.Join(folder, configFile), &config) {
 		return false
 	}
 	compressed := slices.ContainsFunc(manifest.Layers, func(layer struct{ Digest string }) bool {
@@ -146,20 +147,9 @@ func fromList(folder string) bool {
 		encoded, _ := strings.CutPrefix(e.Name(), "=")
 		var list struct{ Manifests []json.RawMessage }
 		if name, err := base64.StdEncoding.DecodeString(encoded); err == nil && strings.HasPrefix(string(name), "manifest-") &&
-			read(filepath.Join(folder, e.Name()), &list) && len(list.Manifests) > 0 {
+			local.ReadRecord(filepath.Join(folder, e.Name()), &list) && len(list.Manifests) > 0 {
 			return true
 		}
 	}
 	return false
-}
-
-// maxRecordBytes bounds the files of an image that are read; manifests have at most 4 MiB.
-const maxRecordBytes = 8 << 20
-
-func read(path string, into any) bool {
-	if info, err := os.Stat(path); err != nil || info.Size() > maxRecordBytes {
-		return false
-	}
-	text, err := os.ReadFile(path)
-	return err == nil && json.Unmarshal(text, into) == nil
 }

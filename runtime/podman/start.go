@@ -76,12 +76,13 @@ func (r *Runtime) StartNeeds(ctx context.Context, c runtime.Container) (needs ru
 	if err != nil {
 		return needs, err
 	}
+	var anonymous local.Anonymous
 	for _, m := range about.Mounts {
 		if m.Type == "bind" {
 			needs.Paths = append(needs.Paths, m.Source)
 			continue
 		}
-		if m.Type != "volume" || m.Name == "" || !local.IsLocalVolume(m.Driver) {
+		if m.Type != "volume" || !anonymous.Inspect(m.Driver, m.Name) {
 			continue
 		}
 		var volume struct {

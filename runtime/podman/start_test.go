@@ -178,18 +178,26 @@ func TestStartContainer(t *testing.T) {
 
 func TestStartNeedsOfAContainer(t *testing.T) {
 	about := inspected("exited", nil)
-	about["Mounts"] = []any{
+	mounts := []any{
 		object{"Type": "bind", "Source": "/mnt/nas/db"},
 		object{"Type": "volume", "Name": "disk", "Source": "/var/lib/containers/storage/volumes/disk/_data"},
 		object{"Type": "volume", "Name": "share"},
 		object{"Type": "volume", "Name": "cloud", "Driver": "plugin"}, // a plugin, which does not answer
 	}
+	for i := range 101 { // an image declares any number of volumes; not all are inspected
+		mounts = append(mounts, object{"Type": "volume", "Name": fmt.Sprintf("%064x", i)})
+	}
+	about["Mounts"] = mounts
 	about["HostConfig"] = object{"Devices": []any{object{"PathOnHost": "/dev/ttyUSB0"}}}
-	s := newServer(t, map[string]any{
+	answers := map[string]any{
 		"/libpod/containers/web/json": about,
 		"/libpod/volumes/disk/json":   object{"Driver": "local", "Options": object{"o": "bind", "device": "/mnt/disk/db"}},
 		"/libpod/volumes/share/json":  object{"Driver": "local", "Options": object{"type": "nfs", "device": "nas:/share"}},
-	})
+	}
+	for i := range 100 {
+		answers[fmt.Sprintf("/libpod/volumes/%064x/json", i)] = object{"Driver": "local"}
+	}
+	s := newServer(t, answers)
 	for restart, units := range map[runtime.Restart][]string{runtime.RestartUnlessStopped: nil, runtime.RestartByRuntime: {"podman-restart.service"}} {
 		got, err := s.open(t, nil).StartNeeds(t.Context(), runtime.Container{ID: "web", Restart: restart})
 		want := []string{"/mnt/nas/db", "/mnt/disk/db", "/dev/ttyUSB0"}

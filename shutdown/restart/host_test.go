@@ -3,6 +3,7 @@ package restart_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,8 +75,12 @@ type needing struct {
 	paths map[string][]string // by container
 }
 
-func (n needing) StartNeeds(_ context.Context, c runtime.Container) (runtime.StartNeeds, error) {
-	return runtime.StartNeeds{Paths: n.paths[c.ID]}, nil
+func (n needing) StartNeeds(ctx context.Context, c runtime.Container) (runtime.StartNeeds, error) {
+	if strings.HasPrefix(c.ID, "a-hangs") {
+		<-ctx.Done()
+		return runtime.StartNeeds{}, ctx.Err()
+	}
+	return runtime.StartNeeds{Paths: n.paths[c.ID]}, ctx.Err()
 }
 
 // files creates a proc filesystem in which process 1 has files. Containers of h depend on paths.
@@ -147,6 +152,24 @@ func TestAMountThatComesIsFollowed(t *testing.T) {
 			t.Errorf("db was started after %v, want it when the mount came, after 20 minutes", took)
 		}
 	})
+}
+
+// The author of an image can make it take long to read what its container depends on.
+func TestDependenciesThatAreReadSlowlyHideNoOthers(t *testing.T) {
+	var slow []string
+	for i := range 40 {
+		slow = append(slow, fmt.Sprint("a-hangs-", i))
+	}
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.files(map[string][]string{"db": {"/mnt/nas/db"}, "dns": {"/mnt/nas"}, "api": {"/mnt/nas"}, "web": {"/mnt/nas"}})
+		h.brings(restart.PendingUnit{Unit: "mnt-nas.mount", Path: "/mnt/nas"})
+		h.run("two", 9*time.Minute)
+		for _, c := range h.fake.Calls(runtimetest.StartContainer) {
+			if !strings.HasPrefix(c.Subject, "a-hangs") {
+				t.Errorf("%s was started, want it to wait for its mount", c.Subject)
+			}
+		}
+	}, slow...)
 }
 
 func TestTheNetworkIsAwaited(t *testing.T) {

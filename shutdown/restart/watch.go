@@ -4,7 +4,10 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
@@ -12,6 +15,9 @@ import (
 
 // hostPoll is how often the state of the host is read while containers wait for it.
 const hostPoll = time.Second
+
+// needsAtOnce is the maximum number of containers whose dependencies are read in parallel.
+const needsAtOnce = 16
 
 // pendingUnitsBound bounds a request to systemd.
 const pendingUnitsBound = 2 * time.Second
@@ -37,25 +43,22 @@ func (w watched) queued() bool {
 // readHost adds the dependencies on the host to the facts. It reads those of containers that are
 // due or tried again, even if they wait for other containers.
 func (r *Restarter) readHost(ctx context.Context, f *Facts) {
-	asking, cancel := context.WithTimeout(ctx, listBound) // for all containers together, because a runtime may hang
-	defer cancel()
-	needs, unresolved := map[pending]need{}, map[pending]need{}
-	var now watched
+	needs, unread := map[pending]need{}, map[pending]runtime.Container{}
 	for _, d := range f.judgeAll(time.Now()) {
 		if d.Action != Start && d.Due.IsZero() {
 			continue
 		}
 		id := pendingFor(d.Restart)
-		n, known := r.needs[id]
-		if !known {
-			var err error
-			if n.StartNeeds, err = r.o.Set.StartNeeds(asking, d.Container); err != nil {
-				r.log.Debug("cannot read dependencies of container", "container", d.Restart.Name, "id", d.Restart.ID, "error", err)
-				continue
-			}
-			unresolved[id] = n
+		if n, known := r.needs[id]; known {
+			needs[id] = n
+		} else {
+			unread[id] = d.Container
 		}
-		needs[id] = n
+	}
+	unresolved := r.readNeeds(ctx, unread)
+	maps.Copy(needs, unresolved)
+	var now watched
+	for _, n := range needs {
 		now.units = append(now.units, n.Units...)
 	}
 	resolved := r.host.resolve(ctx, unresolved)
@@ -87,6 +90,33 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 		n := needs[pendingFor(o)]
 		return n.seen != "" && differs(n.seen, now.pictures[pendingFor(o)])
 	}
+}
+
+// readNeeds reads dependencies from the runtimes, and returns those that it got in time. Each container
+// has a share of the time: a runtime may hang, and containers may have many volumes.
+func (r *Restarter) readNeeds(ctx context.Context, of map[pending]runtime.Container) map[pending]need {
+	rounds := (len(of) + needsAtOnce - 1) / needsAtOnce
+	var mu sync.Mutex
+	got := map[pending]need{}
+	var group errgroup.Group
+	group.SetLimit(needsAtOnce)
+	for id, c := range of {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, listBound/time.Duration(rounds))
+			defer cancel()
+			n, err := r.o.Set.StartNeeds(ctx, c)
+			if err != nil {
+				r.log.Debug("cannot read dependencies of container", "container", c.Name, "id", c.ID, "error", err)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got[id] = need{StartNeeds: n}
+			return nil
+		})
+	}
+	_ = group.Wait() // no read returns an error
+	return got
 }
 
 // coming queries systemd, if there is one.

@@ -30,6 +30,7 @@ type Reporter struct {
 	o Options
 
 	watched chan *corev1.Node // has the last Node that the watch saw; nil if it was deleted
+	news    time.Time         // advances by newsInterval with each round for such a Node; owned by Run's goroutine
 
 	view
 	cordons *cordons
@@ -108,13 +109,23 @@ func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 	}
 }
 
+// newsInterval and newsBurst limit rounds for Nodes that the watch saw, because the control plane sets
+// its pace.
+const (
+	newsInterval = time.Second
+	newsBurst    = 10
+)
+
 // pause waits until the next round is due. Meanwhile it judges Nodes that the watch saw.
 func (r *Reporter) pause(ctx context.Context, tick <-chan time.Time) error {
+	var due <-chan time.Time // nil without news
 	for {
 		select {
 		case <-tick:
 			return nil
 		case <-r.o.Changed:
+			return nil
+		case <-due:
 			return nil
 		case seen := <-r.watched:
 			_, release, err := r.turn.take(ctx, false)
@@ -123,9 +134,18 @@ func (r *Reporter) pause(ctx context.Context, tick <-chan time.Time) error {
 			}
 			news := r.judge(seen)
 			release()
-			if news {
+			if !news || due != nil {
+				continue
+			}
+			if oldest := time.Now().Add(-newsBurst * newsInterval); r.news.Before(oldest) {
+				r.news = oldest
+			}
+			r.news = r.news.Add(newsInterval)
+			delay := time.Until(r.news)
+			if delay <= 0 {
 				return nil
 			}
+			due = time.After(delay)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -89,6 +89,30 @@ func (d *desk) opponent(t *testing.T, content func(*corev1.Node) bool, change fu
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
+// A control plane sets the pace of the watch, but not of the rounds.
+func TestAControlPlaneDoesNotSetThePaceOfRounds(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		d.watch(t)
+		time.Sleep(2 * time.Second)
+		reads := d.client.Calls(controlplanetest.Node)
+		flip := func() {
+			d.edit(t, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
+			synctest.Wait()
+		}
+		if flip(); d.client.Calls(controlplanetest.Node) != reads+1 {
+			t.Errorf("read the Node %d times after a change, want it at once", d.client.Calls(controlplanetest.Node)-reads)
+		}
+		for range 100 {
+			flip()
+			time.Sleep(50 * time.Millisecond)
+		}
+		if got := d.client.Calls(controlplanetest.Node) - reads; got > 20 {
+			t.Errorf("read the Node %d times in 5 seconds, want 10 times, and then at most once a second", got)
+		}
+	})
+}
+
 func TestChangesOfOthersAreNotRevertedInATightLoop(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
