@@ -52,7 +52,10 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
 			labels, asked := images[c.ImageID]
 			if !asked && clients[i].Runs("", "", c.Labels) { // by its labels
-				labels = r.imageLabels(ctx, c.ImageID)
+				if labels, err = r.imageLabels(ctx, c.ImageID); err != nil {
+					r.log.Debug("cannot read the labels of an image, services of its containers unknown", "image", c.ImageID, "error", err)
+					continue // the next list searches again
+				}
 				images[c.ImageID] = labels
 			}
 			// If the labels of the image alone name the client's project, Compose has not created the container.
@@ -64,13 +67,16 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 	}
 }
 
-// imageLabels returns the labels of an image. It returns none if Docker does not answer.
-func (r *Runtime) imageLabels(ctx context.Context, id string) map[string]string {
+// imageLabels returns the labels of an image; none if it was removed.
+func (r *Runtime) imageLabels(ctx context.Context, id string) (map[string]string, error) {
 	image, err := r.images().Inspect(ctx, "get labels of image "+id, id)
-	if err != nil || image.Config == nil {
-		return nil
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		return nil, nil
+	case err != nil || image.Config == nil:
+		return nil, err
 	}
-	return image.Config.Labels
+	return image.Config.Labels, nil
 }
 
 // lacksClient reports whether to search for the client of a container.

@@ -228,6 +228,7 @@ func TestLabelsOfAnImageAttachNoContainerToAService(t *testing.T) {
 		"of Compose":               {nil, project, shopUnit},
 		"of an image it has built": {built, project, shopUnit},
 		"of the image":             {project, project, ""},
+		"of an unknown image":      {object{"a": 1}, project, ""}, // its answer cannot be read
 	} {
 		for _, command := range []string{"docker compose up", "docker compose -p shop up"} {
 			s := newOne(t, test.container, false)

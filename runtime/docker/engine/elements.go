@@ -151,10 +151,9 @@ func (e *elements) outside(c byte) bool {
 
 // structure parses the next byte of an element, if it is not in a string.
 func (e *elements) structure(c byte) {
-	nested := 1 // depth of an element's own members
-	if e.list {
-		nested = 2
-	}
+	// Depth of the members that are bounded each: those of an element of a list, or of a member of an inspected object,
+	// such as Config, whose Env must not end its Labels.
+	const nested = 2
 	e.started = true
 	switch c {
 	case '"':

@@ -118,6 +118,24 @@ func TestElementsWithManyMembersDoNotEndAList(t *testing.T) {
 	}
 }
 
+// TestMembersOfAnInspectedObjectHideNoOthers has an image whose variables are as large as its author could make them.
+func TestMembersOfAnInspectedObjectHideNoOthers(t *testing.T) {
+	variable := `"A=` + strings.Repeat(`\u0001`, 128<<10) + `"`
+	text, err := passed(`{"Id":"a","Config":{"Env":[` + strings.Repeat(variable+",", 5) + variable + `],"Labels":{"a":"b"}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var image struct {
+		Config struct {
+			Env    []string
+			Labels map[string]string
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &image); err != nil || image.Config.Labels["a"] != "b" || len(image.Config.Env) == 6 {
+		t.Errorf("passed on are %d variables and labels %v, %v, want fewer variables, and all labels", len(image.Config.Env), image.Config.Labels, err)
+	}
+}
+
 func TestAnElementThatCannotBeCutIsTooLarge(t *testing.T) {
 	for _, filling := range []string{"[", "1"} {
 		if _, err := passed(`{"a":` + strings.Repeat(filling, MaxAnswerBytes)); !errors.Is(err, errTooLarge) {
