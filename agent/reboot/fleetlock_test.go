@@ -182,8 +182,12 @@ func TestAFileFromTheFutureIsNotNew(t *testing.T) {
 // up a reboot for a minute only without giving its slot back.
 func TestAFileSystemThatIsSlowIsPendingForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		takes := 3 * time.Second
-		files := reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) { time.Sleep(takes); return nil, nil }}
+		var takes atomic.Int64 // also read by checks that are late
+		takes.Store(int64(3 * time.Second))
+		files := reboot.Bounded{Find: func() (wanted, undecided []reboot.Finding) {
+			time.Sleep(time.Duration(takes.Load()))
+			return nil, nil
+		}}
 		for round, want := range []bool{true, true, true, true, true, true, false, false} {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			_, _, err := files.Check(ctx)
@@ -193,18 +197,18 @@ func TestAFileSystemThatIsSlowIsPendingForAMinute(t *testing.T) {
 			}
 			time.Sleep(8 * time.Second)
 		}
-		takes = 0
+		takes.Store(0)
 		if _, _, err := files.Check(t.Context()); err != nil || files.Pending() {
 			t.Errorf("Check() of a quick file system = %v, pending: %t", err, files.Pending())
 		}
-		takes = time.Minute
+		takes.Store(int64(time.Minute))
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if _, _, err := files.Check(ctx); err == nil || !files.Pending() {
 			t.Errorf("Check() = %v, pending: %t, want that a new fault is pending", err, files.Pending())
 		}
 		synctest.Wait()
-		time.Sleep(takes)
+		time.Sleep(time.Minute)
 	})
 }
 
