@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -92,6 +93,8 @@ func (d *desk) opponent(t *testing.T, content func(*corev1.Node) bool, change fu
 // A control plane sets the pace of the watch, but not of the rounds.
 func TestAControlPlaneDoesNotSetThePaceOfRounds(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
+		taints := 0
+		d.o.Taints = func([]corev1.Taint) { taints++ }
 		d.start(t)
 		d.watch(t)
 		time.Sleep(2 * time.Second)
@@ -109,6 +112,17 @@ func TestAControlPlaneDoesNotSetThePaceOfRounds(t *testing.T) {
 		}
 		if got := d.client.Calls(controlplanetest.Node) - reads; got > 20 {
 			t.Errorf("read the Node %d times in 5 seconds, want 10 times, and then at most once a second", got)
+		}
+		time.Sleep(time.Minute)
+		taints = 0
+		for i := range 100 {
+			d.edit(t, func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, Value: fmt.Sprint(i)}}
+			})
+			time.Sleep(50 * time.Millisecond)
+		}
+		if taints == 0 || taints > 20 {
+			t.Errorf("reported taints %d times in 5 seconds, want 10 times, and then at most once a second", taints)
 		}
 	})
 }
