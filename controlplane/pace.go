@@ -204,6 +204,10 @@ func (p *Pacing) Follow(ctx context.Context, pacer Pacer, heartbeat func(error))
 	}
 }
 
+// paceInterval is the shortest time between two values, because the control plane sets the pace of the
+// watch.
+const paceInterval = time.Second
+
 // follow runs one watch and returns why it ended. It calls answered for each value.
 func (p *Pacing) follow(ctx context.Context, pacer Pacer, answered func()) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -215,6 +219,9 @@ func (p *Pacing) follow(ctx context.Context, pacer Pacer, answered func()) error
 		case text := <-seen:
 			answered()
 			p.Request(RequestedForAll, text)
+			if err := bounded.Sleep(ctx, paceInterval); err != nil {
+				return err
+			}
 		case err := <-ended:
 			return err
 		}

@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -366,6 +367,36 @@ func TestALongLeaseIsTriedAgainLessOften(t *testing.T) {
 		after(5 * time.Minute)
 		if err := keeper.Stats().Expired(40 * time.Second); err != nil {
 			t.Errorf("Expired() = %v five minutes after the outage, want it renewed", err)
+		}
+	})
+}
+
+// flicker is a control plane that requests another duration all the time.
+type flicker struct{ sent int }
+
+func (f *flicker) WatchPace(ctx context.Context, seen chan<- string) error {
+	for {
+		select {
+		case seen <- fmt.Sprintf("%ds", 60+f.sent):
+			if f.sent++; f.sent == 1000 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func TestAControlPlaneDoesNotSetThePaceOfItsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var to applied
+		p := controlplane.NewPacing(controlplane.DefaultLease, "", to.apply, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Millisecond)
+		defer cancel()
+		_ = p.Follow(ctx, &flicker{}, func(error) {}) // returns when ctx ends
+		if n := len(to.list()); n != 6 {
+			t.Errorf("applied %d durations in 5 seconds, want one a second", n)
 		}
 	})
 }

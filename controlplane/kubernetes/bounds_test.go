@@ -267,6 +267,17 @@ func TestAnswersOfManySmallValuesAreNotDecoded(t *testing.T) {
 	}
 }
 
+func TestAListOfKindsWithManySmallValuesIsNotDecoded(t *testing.T) {
+	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, `{"kind":"APIGroupDiscoveryList","items":[`+strings.Repeat("{},", 1_300_000)+`{}]}`)
+	}))
+	var err error
+	allocated := flood.Allocated(func() { _, _, err = fleet.Kinds(t.Context()) })
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "check whether the server's address") || allocated > mostAllocated {
+		t.Errorf("Kinds() = %v with %d MiB, want it unavailable, with what to do", err, allocated>>20)
+	}
+}
+
 // A quantity with a large exponent takes hours to decode. The one here does not. Other texts may look like one.
 func TestAServersHugeQuantityIsNotDecoded(t *testing.T) {
 	const json, protobuf = "application/json", "application/vnd.kubernetes.protobuf"

@@ -29,8 +29,8 @@ const slowAnswer = 20 * time.Millisecond
 type Reporter struct {
 	o Options
 
-	watched chan *corev1.Node // has the last Node that the watch saw; nil if it was deleted
-	news    time.Time         // advances by newsInterval with each round for such a Node; owned by Run's goroutine
+	watched     chan *corev1.Node // has the last Node that the watch saw; nil if it was deleted
+	nextWatched time.Time         // when the next of them is judged; owned by Run's goroutine
 
 	view
 	cordons *cordons
@@ -109,43 +109,41 @@ func (r *Reporter) Run(ctx context.Context, heartbeat func(error)) error {
 	}
 }
 
-// newsInterval and newsBurst limit rounds for Nodes that the watch saw, because the control plane sets
-// its pace.
+// watchInterval and watchBurst limit how many Nodes of the watch are judged, because the control plane
+// sets its pace. The last one replaces those before.
 const (
-	newsInterval = time.Second
-	newsBurst    = 10
+	watchInterval = time.Second
+	watchBurst    = 10
 )
 
 // pause waits until the next round is due. Meanwhile it judges Nodes that the watch saw.
 func (r *Reporter) pause(ctx context.Context, tick <-chan time.Time) error {
-	var due <-chan time.Time // nil without news
 	for {
+		watched := r.watched
+		var due <-chan time.Time
+		if delay := time.Until(r.nextWatched); delay > 0 {
+			watched, due = nil, time.After(delay)
+		}
 		select {
 		case <-tick:
 			return nil
 		case <-r.o.Changed:
 			return nil
 		case <-due:
-			return nil
-		case seen := <-r.watched:
+		case seen := <-watched:
+			if oldest := time.Now().Add(-watchBurst * watchInterval); r.nextWatched.Before(oldest) {
+				r.nextWatched = oldest
+			}
+			r.nextWatched = r.nextWatched.Add(watchInterval)
 			_, release, err := r.turn.take(ctx, false)
 			if err != nil {
 				return err
 			}
 			news := r.judge(seen)
 			release()
-			if !news || due != nil {
-				continue
-			}
-			if oldest := time.Now().Add(-newsBurst * newsInterval); r.news.Before(oldest) {
-				r.news = oldest
-			}
-			r.news = r.news.Add(newsInterval)
-			delay := time.Until(r.news)
-			if delay <= 0 {
+			if news {
 				return nil
 			}
-			due = time.After(delay)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -2,9 +2,11 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +94,8 @@ func (d *desk) opponent(t *testing.T, content func(*corev1.Node) bool, change fu
 // A control plane sets the pace of the watch, but not of the rounds.
 func TestAControlPlaneDoesNotSetThePaceOfRounds(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
+		var taints atomic.Int64
+		d.o.Taints = func([]corev1.Taint) { taints.Add(1) }
 		d.start(t)
 		d.watch(t)
 		time.Sleep(2 * time.Second)
@@ -109,6 +113,17 @@ func TestAControlPlaneDoesNotSetThePaceOfRounds(t *testing.T) {
 		}
 		if got := d.client.Calls(controlplanetest.Node) - reads; got > 20 {
 			t.Errorf("read the Node %d times in 5 seconds, want 10 times, and then at most once a second", got)
+		}
+		time.Sleep(time.Minute)
+		taints.Store(0)
+		for i := range 100 {
+			d.edit(t, func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, Value: fmt.Sprint(i)}}
+			})
+			time.Sleep(50 * time.Millisecond)
+		}
+		if n := taints.Load(); n == 0 || n > 20 {
+			t.Errorf("reported taints %d times in 5 seconds, want 10 times, and then at most once a second", n)
 		}
 	})
 }
