@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"time"
 
 	"hostler.io/hostler/controlplane/store/memory"
 )
@@ -32,12 +33,45 @@ func (f file) Load(into any) {
 // Unread reports that the disk can be read.
 func (file) Unread() bool { return false }
 
-// SaveNow writes the file. What was not flushed is lost with the process.
+// saved is the content of a state file, and when it was saved.
+type saved struct {
+	text []byte
+	at   time.Time
+}
+
+// writeTime is how long a write may take that nobody waits for.
+const writeTime = time.Second
+
+// writesBehind writes what was saved some time before the agent was killed. The rest is lost with the process.
+func (a *agent) writesBehind() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.unflushed, func(_ string, s saved) bool { return time.Since(s.at) < writeTime })
+	a.h.disk.write(a.unflushed)
+}
+
+// write writes state files, if there is space. It returns whether there is.
+func (d *disk) write(files map[string]saved) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full {
+		return false
+	}
+	if d.files == nil {
+		d.files = map[string][]byte{}
+	}
+	for name, s := range files {
+		d.files[name] = s.text
+	}
+	return true
+}
+
+// SaveNow writes the file.
 func (f file) SaveNow(snapshot func() any) {
 	text := encoded(snapshot())
 	f.a.mu.Lock()
 	defer f.a.mu.Unlock()
-	f.a.unflushed[f.name] = text
+	f.a.unflushed[f.name] = saved{text, time.Now()}
 }
 
 // flush waits until the state files are on the disk.
@@ -45,16 +79,9 @@ func (a *agent) flush() error {
 	return a.command(context.Background(), commandFlush, func() error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		d := &a.h.disk
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.full {
+		if !a.h.disk.write(a.unflushed) {
 			return errFull
 		}
-		if d.files == nil {
-			d.files = map[string][]byte{}
-		}
-		maps.Copy(d.files, a.unflushed)
 		return nil
 	})
 }

@@ -91,6 +91,7 @@ func (h *host) start() {
 // dies stops the host at once.
 func (h *host) dies() {
 	h.process.kill()
+	h.agent.writesBehind()
 	h.w.truth.lives(h.name, false)
 }
 
@@ -175,8 +176,8 @@ type agent struct {
 	selfDrain *selfdrain.Controller
 	loops     loop.Set
 
-	mu        sync.Mutex        // guards the fields below
-	unflushed map[string][]byte // state files that are not on the disk
+	mu        sync.Mutex       // guards the fields below
+	unflushed map[string]saved // state files that nobody has waited for
 	goingDown bool
 }
 
@@ -184,7 +185,7 @@ func newAgent(h *host) *agent {
 	h.disk.mu.Lock()
 	h.disk.pending = nil
 	h.disk.mu.Unlock()
-	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate(""), unflushed: map[string][]byte{}}
+	a := &agent{h: h, existence: loop.NewGate(""), member: loop.NewGate(""), unflushed: map[string]saved{}}
 	log := h.w.journal.logger(h.name)
 	view := h.w.store.Over(h.process)
 	a.client = objects.New(hostStore{view.Objects(), h.process}, objects.Options{KeepTaints: h.w.plan.Engine == kubernetes})
