@@ -48,6 +48,7 @@ type elements struct {
 	length        int  // of the current string
 	escape        int  // remaining bytes of the escape sequence
 	skip          int  // depth of the object or array whose further entries are dropped, or 0
+	most          int  // length of an inspected object beyond which entries of its current list are dropped, or 0
 }
 
 // member is the current member of an element.
@@ -159,29 +160,46 @@ func (e *elements) structure(c byte) {
 	case '"':
 		e.quoted, e.length = true, 0
 	case '{', '[':
-		if e.depth++; e.depth == nested+1 {
+		e.depth++
+		if e.depth == nested {
+			e.most = 0
+			if c == '[' && !e.list { // such as the mounts of an inspected container
+				e.most = len(e.element) + maxWantedBytes
+			}
+		}
+		if e.depth == nested+1 {
 			e.member = member{until: len(e.element) + maxMemberBytes, mounts: bytes.HasSuffix(e.element, []byte(`"Mounts":`))}
 			if !e.list || slices.ContainsFunc(wanted, func(name string) bool { return bytes.HasSuffix(e.element, []byte(name)) }) {
 				e.member.until = len(e.element) + maxWantedBytes
 			}
 		}
 	case '}', ']':
+		if c == ']' && e.depth == nested+1 {
+			e.dropMount()
+		}
 		if e.depth--; e.depth < e.skip {
 			e.skip = 0
-		}
-		if e.member.mounts && e.depth == nested+1 && len(e.element) > e.member.until && !bytes.Contains(e.element[e.member.entry:], imageMount) {
-			e.element = e.element[:e.member.entry]
-			return
 		}
 	case ',':
 		switch {
 		case e.member.mounts && e.depth == nested+1:
+			e.dropMount()
 			e.member.entry = len(e.element)
-		case !e.member.mounts && e.skip == 0 && e.depth > nested && len(e.element) > e.member.until:
+		case e.skip > 0:
+		case e.depth > nested && !e.member.mounts && len(e.element) > e.member.until,
+			e.depth == nested && e.most > 0 && len(e.element) > e.most:
 			e.skip = e.depth
 		}
 	}
 	e.keep(c)
+}
+
+// dropMount removes the current mount of a long list, unless it is the first one or an image. Docker lists objects,
+// Podman texts.
+func (e *elements) dropMount() {
+	if m := e.member; m.mounts && m.entry > 0 && len(e.element) > m.until && !bytes.Contains(e.element[m.entry:], imageMount) {
+		e.element = e.element[:m.entry]
+	}
 }
 
 // text parses the next byte of a string.

@@ -118,6 +118,23 @@ func TestElementsWithManyMembersDoNotEndAList(t *testing.T) {
 	}
 }
 
+// TestManyMountsOfPodmanDoNotEndAList has the mounts of a list of Podman, which are texts.
+func TestManyMountsOfPodmanDoNotEndAList(t *testing.T) {
+	text, err := passed(`[{"Id":"c","Mounts":["` + strings.Repeat("<", 2*maxMemberBytes) + `",` + strings.Repeat(`"/a",`, 200_000) + `"/b"],"State":"running"}]`)
+	if err != nil || len(text) > 4*maxMemberBytes || !strings.Contains(text, `"State":"running"`) {
+		t.Errorf("passed on are %d bytes, %v, want fewer mounts", len(text), err)
+	}
+}
+
+// TestManyMountsOfAnInspectedContainerAreCut has more than fit into an answer.
+func TestManyMountsOfAnInspectedContainerAreCut(t *testing.T) {
+	mount := `{"Type":"volume","Name":"` + strings.Repeat("0", 64) + `","Source":"` + strings.Repeat("a", 200) + `"}`
+	text, err := passed(`{"Id":"c","Mounts":[` + strings.Repeat(mount+",", 80_000) + mount + `],"Config":{"StopSignal":"SIGINT"}}`)
+	if err != nil || len(text) > 2*maxWantedBytes || !strings.Contains(text, `"StopSignal":"SIGINT"`) {
+		t.Errorf("passed on are %d bytes, %v, want fewer mounts", len(text), err)
+	}
+}
+
 // TestMembersOfAnInspectedObjectHideNoOthers has an image whose variables are as large as its author could make them.
 func TestMembersOfAnInspectedObjectHideNoOthers(t *testing.T) {
 	variable := `"A=` + strings.Repeat(`\u0001`, 128<<10) + `"`
