@@ -52,4 +52,4 @@ func reboot(f Facts) Check {
 }
 
 // RebootFix is what to do about a reboot that does not end.
-const RebootFix = "remove the cause; `hostler reboot --cancel` ends the reboot and gives the slot back"
+const RebootFix = "remove the cause; if a reboot is requested, `hostler reboot --cancel` ends it and gives the slot back"

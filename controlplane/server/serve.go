@@ -27,7 +27,7 @@ type shared struct {
 func (s *shared) get(compute func(now time.Time) answer.Status) answer.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := time.Now(); s.at.IsZero() || now.Sub(s.at) >= statusTime {
+	if now := time.Now(); now.Sub(s.at) >= statusTime {
 		s.status, s.at = compute(now), now
 	}
 	return s.status

@@ -43,9 +43,9 @@ type Node struct {
 	// Unseen reports that the host has given no sign of life since the store was away, so that its Ready
 	// may be old.
 	Unseen bool
-	// Unrecorded reports that the host reboots, and that a slot of it may have been lost in a restore that this server
-	// did not see.
-	Unrecorded bool
+	// Slotless reports that the host reboots without a slot in the record. It may have been lost in a restore that this
+	// server did not see.
+	Slotless bool
 }
 
 // Nodes are all Nodes by name.
@@ -190,7 +190,7 @@ type decision struct {
 	members     int   // number of Nodes in the group
 	notReady    []string
 	unseen      []string // Nodes of the group without a slot whose hosts gave no sign of life yet
-	unrecorded  []string // Nodes of the group without a slot whose hosts reboot
+	slotless    []string // Nodes of the group without a slot whose hosts reboot
 	held        []Holder
 	reserved    []string // IDs of the older requests for which a slot is kept free
 	zoneHolder  *Holder  // first holder with a Node, or the first request with a slot kept free; nil if there is none
@@ -203,7 +203,7 @@ func (s *State) decision(p Policy, nodes Nodes) *decision {
 	d := &decision{policy: p, nodes: nodes, held: s.Holders, requests: s.Requests, turn: s.Turn, elsewhere: s.elsewhere}
 	d.members, d.notReady = s.Members(p.Group, nodes)
 	d.unseen = s.without(p.Group, nodes, func(n Node) bool { return n.Unseen })
-	d.unrecorded = s.without(p.Group, nodes, func(n Node) bool { return n.Unrecorded })
+	d.slotless = s.without(p.Group, nodes, func(n Node) bool { return n.Slotless })
 	for i, h := range s.Holders {
 		if h.Node != "" && d.zoneHolder == nil {
 			d.zoneHolder = &s.Holders[i]
@@ -244,14 +244,14 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{OtherClient, fmt.Sprintf("the host holds a slot of group %s, and gets no second one", d.elsewhere[r.ID].group)}
 	case len(d.held) >= d.policy.Slots:
 		return &Wait{Full, "all slots of the group are held: " + names(d.held)}
-	case len(d.held)+len(d.reserved) >= d.policy.Slots:
+	case len(d.held)+len(d.slotless) >= d.policy.Slots:
+		return &Wait{Full, "hosts reboot without a slot, perhaps since the store was restored before this server started: " + few.Names(d.slotless, mostNamed)}
+	case len(d.held)+len(d.slotless)+len(d.reserved) >= d.policy.Slots:
 		return &Wait{Queued, "a slot is kept free for an older request: " + few.Names(d.reserved, mostNamed)}
 	case d.zoneBlocked != "" && r.Number > d.turn:
 		return &Wait{Queued, "an older request waits for another zone: " + d.zoneBlocked}
 	case len(d.unseen) > 0:
 		return &Wait{Unseen, "no sign of life since this server follows the store, or since the store was away: " + few.Names(d.unseen, mostNamed)}
-	case len(d.unrecorded) > 0:
-		return &Wait{Unseen, "hosts reboot without a slot, perhaps since the store was restored before this server started: " + few.Names(d.unrecorded, mostNamed)}
 	case len(others) > d.policy.MaxUnavailable.Of(d.members):
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready, or give no sign of life: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode:

@@ -105,7 +105,7 @@ func (f *File) Load(into any) {
 	case errors.Is(err, fs.ErrNotExist):
 		f.setUnread(nil)
 	case first:
-		f.folder.log.Warn("cannot read state file yet", "path", f.path(), "error", err)
+		f.folder.log.Warn("cannot read state file, its content is unknown", "path", f.path(), "error", err)
 		f.setUnread(err)
 	}
 }

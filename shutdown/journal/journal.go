@@ -362,8 +362,8 @@ func (j *Journal) Run(ctx context.Context) {
 		dirty, urgent := j.dirty, j.urgent
 		j.urgent = false
 		j.mu.Unlock()
-		// Only an urgent change overwrites a file that may still become readable.
-		if !urgent && j.reread(time.Now().After(patience)) != nil {
+		// Only an urgent change, also after it has failed, overwrites a file that may still become readable.
+		if !urgent && !failing && j.reread(time.Now().After(patience)) != nil {
 			pause.Reset(retry)
 			continue
 		}

@@ -275,7 +275,14 @@ func TestHostsThatRebootWithoutASlotAreReported(t *testing.T) {
 			}
 			return list
 		}
-		time.Sleep(time.Hour) // for so long, the server gives no slot beside n2
+		time.Sleep(time.Hour / 2)
+		if _, slot := read(t, c.Store, "n1"); slot != nil && slot.Granted != nil {
+			t.Errorf("slot of n1 = %s beside n2 in the first hour of the server, want none", describe(slot))
+		}
+		time.Sleep(time.Hour/2 + soon)
+		if _, slot := read(t, c.Store, "n1"); slot == nil || slot.Granted == nil {
+			t.Errorf("slot of n1 = %s after the first hour of the server, want one", describe(slot))
+		}
 		edit(c.Store, "n1", at("r1", controlplane.RebootVerifying))
 		time.Sleep(soon)
 		now := "n2 it holds no slot: the reboot was requested with --now"

@@ -28,7 +28,7 @@ type Facts struct {
 	Blocked map[string]Blocked // by name of the pod
 	// Restored reports that the store went back to an earlier state. A host that reboots may have had a slot
 	// that the record does not have any more. Started reports that this server has just started, and would not know
-	// of that: it gives no slot beside such a host.
+	// of that: such a host counts as one that has a slot.
 	Restored, Started bool
 	// Confirmed is the moment up to which all changes of Nodes are known. Due is from the decision before. A request
 	// gets a slot if it was due before Confirmed, or if Due is nil.
@@ -39,10 +39,10 @@ type Facts struct {
 
 // nodes returns the Nodes in the format of package slots.
 func (f Facts) nodes() slots.Nodes {
-	nodes := make(slots.Nodes, len(f.Hosts))
+	nodes, held := make(slots.Nodes, len(f.Hosts)), f.held() // a slot may be in another group
 	for name, h := range f.Hosts {
 		n := h.Node
-		n.Unrecorded = f.Started && h.reboots()
+		n.Slotless = f.Started && h.reboots() && held[name] == nil && f.holder(h.Group, name) == nil
 		nodes[name] = n
 	}
 	return nodes
