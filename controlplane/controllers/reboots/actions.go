@@ -46,7 +46,7 @@ func (change Change) write(ctx context.Context, c *Controller, term store.Term) 
 	if err != nil {
 		return err
 	}
-	nodes := f.nodes()
+	nodes := f.nodes(f.held())
 	confirmed := Change{Group: change.Group, Requests: change.Requests}
 	for _, o := range slices.Concat(change.Deleted, change.Done, change.Released) {
 		if err := c.confirm(ctx, &confirmed, o); err != nil {

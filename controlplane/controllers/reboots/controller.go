@@ -250,7 +250,7 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	if len(f.adopted(group, held)) > 0 {
 		return nil, restored
 	}
-	had, nodes := false, f.nodes()
+	had, nodes := false, f.nodes(held)
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
 		had = s.Holder(id) != nil
 		// The client may have given back the slot that the restored record has again.

@@ -38,11 +38,11 @@ type Facts struct {
 }
 
 // nodes returns the Nodes in the format of package slots.
-func (f Facts) nodes() slots.Nodes {
-	nodes, held := make(slots.Nodes, len(f.Hosts)), f.held() // a slot may be in another group
+func (f Facts) nodes(held map[string]*holding) slots.Nodes {
+	nodes := make(slots.Nodes, len(f.Hosts))
 	for name, h := range f.Hosts {
 		n := h.Node
-		n.Slotless = f.Started && h.reboots() && held[name] == nil && f.holder(h.Group, name) == nil
+		n.Slotless = f.Started && f.slotless(h, held)
 		nodes[name] = n
 	}
 	return nodes
@@ -80,7 +80,8 @@ type Step struct{ Action, Reason string }
 // Decide returns the actions that are due now.
 func Decide(f Facts, now time.Time) Decision {
 	d := Decision{Verdicts: map[string][]slots.Verdict{}, Due: map[string]Due{}, Emptying: map[string]Emptying{}}
-	nodes, held, ahead := f.nodes(), f.held(), outlook{waits: map[string]*slots.Wait{}, groups: map[string]slots.State{}}
+	held := f.held()
+	nodes, ahead := f.nodes(held), outlook{waits: map[string]*slots.Wait{}, groups: map[string]slots.State{}}
 	for _, group := range slices.Sorted(maps.Keys(f.Policies)) {
 		k, p := f.Groups[group], f.Policies[group]
 		k.State = k.Beside(f.others(group))
@@ -226,18 +227,18 @@ func (f Facts) adopted(group string, held map[string]*holding) (clients []slots.
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Hosts)) {
 		h := f.Hosts[name]
-		// If a FleetLock client has the slot of the host's name, there is none to adopt.
-		if h.Group == group && h.reboots() && held[name] == nil && f.holder(group, name) == nil && !h.Unseen {
+		if h.Group == group && f.slotless(h, held) && !h.Unseen {
 			clients = append(clients, slots.Client{ID: name, Type: slots.Agent, Reason: h.Request.Reason, Request: h.Request.ID})
 		}
 	}
 	return clients
 }
 
-// holder returns the holder of a slot of a group; nil if there is none.
-func (f Facts) holder(group, id string) *slots.Holder {
-	state := f.Groups[group].State
-	return state.Holder(id)
+// slotless reports whether a host reboots without a slot of any group. If a FleetLock client has the slot of the host's
+// name, the host does not lack one.
+func (f Facts) slotless(h Host, held map[string]*holding) bool {
+	state := f.Groups[h.Group].State
+	return h.reboots() && held[h.Name] == nil && state.Holder(h.Name) == nil
 }
 
 // awaited returns the hosts of a group that may reboot without a slot in a restored record, by name.

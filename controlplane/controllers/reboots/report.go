@@ -56,7 +56,8 @@ func (c *Controller) Report() Report {
 	if f.Hosts == nil {
 		r.Unread = err
 	}
-	nodes, held := f.nodes(), f.held()
+	held := f.held()
+	nodes := f.nodes(held)
 	for _, name := range slices.Sorted(maps.Keys(f.Policies)) {
 		k := f.Groups[name]
 		g := Group{Policy: f.Policies[name], State: k.State, Object: c.groups.Object(name), Err: k.Err, Verdicts: r.Verdicts[name], Awaited: f.awaited(name, held), hosts: f.Hosts, emptying: r.Emptying}
