@@ -35,15 +35,19 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 		values, items = controlplane.CountValues(data)
 		masked = controlplane.MaskHuge(data)
 	} else {
-		masked = bytes.Clone(data)
-		values, _, items = countFields(masked, 0)
+		huge := false
+		values, _, items = countFields(data, 0, func([]byte) { huge = true })
+		if huge {
+			masked = bytes.Clone(data)
+			countFields(masked, 0, func(field []byte) { field[0] = '?' })
+		}
 	}
 	switch {
 	case items > mostItems:
 		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d objects in a list", mostItems)}
 	case values > controlplane.MostValues:
 		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)}
-	case masked != nil && !bytes.Equal(masked, data) && !d.decodes(masked, defaults, into):
+	case masked != nil && !d.decodes(masked, defaults, into):
 		return nil, nil, &sizeError{"the server", controlplane.MostDigits}
 	}
 	decoded, kind, err := d.Serializer.Decode(data, defaults, into)
@@ -81,9 +85,8 @@ var envelope = []byte("k8s\x00")
 // countFields counts the fields of a message that may be messages themselves. values includes
 // nested fields; own does not. items is the highest own of the direct fields: the number of objects
 // in a list. Text that is mistaken for a message adds few fields: a letter that begins such a field
-// is followed by a length of 32 or more. In fields that begin with a huge number, ? replaces the
-// first byte.
-func countFields(message []byte, depth int) (values, own, items int) {
+// is followed by a length of 32 or more. It calls huge with each field that begins with a huge number.
+func countFields(message []byte, depth int, huge func(field []byte)) (values, own, items int) {
 	message = bytes.TrimPrefix(message, envelope)
 	for len(message) > 0 {
 		content, rest, ok := cutField(message)
@@ -96,10 +99,9 @@ func countFields(message []byte, depth int) (values, own, items int) {
 		}
 		own++
 		if controlplane.IsHuge(content) {
-			content[0] = '?'
-		}
-		if depth < mostNested {
-			below, direct, _ := countFields(content, depth+1)
+			huge(content)
+		} else if depth < mostNested {
+			below, direct, _ := countFields(content, depth+1, huge)
 			values, items = values+below, max(items, direct)
 		}
 	}
