@@ -23,6 +23,7 @@ import (
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
 )
 
 // collectors remove images and dead containers.
@@ -98,7 +99,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 // unreadJournal says why it is not known which pods a shutdown has stopped; empty if it is.
 func (a *Agent) unreadJournal() string {
 	if _, read := a.kept.journal.Found(); !read {
-		return "the record of shutdowns cannot be read yet"
+		return journal.ErrUnread.Error()
 	}
 	return ""
 }

@@ -148,7 +148,7 @@ func (h rebootHost) Wanted() (wanted, undecided []reboot.Finding) {
 	return append(files, wanted...), append(unread, undecided...)
 }
 
-// errUnqueried is why a drain has not begun.
+// errUnqueried is why a drain has not started.
 var errUnqueried = errors.New("the runtimes have not been queried since the agent started")
 
 // Drain implements reboot.Host. A kubelet would start its pods again, and stops them at the shutdown. If the command

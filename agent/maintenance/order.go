@@ -86,15 +86,12 @@ func (d *Drainer) cordonToReboot(ctx context.Context, want report.Decision) erro
 	return d.onDisk(ctx)
 }
 
-// errUnread is why it is not known what a drain has stopped.
-var errUnread = errors.New("the record of shutdowns and drains cannot be read yet")
-
 // Undo starts the containers again that a drain has stopped, as after a cancelled shutdown. It
 // returns whether there is a record of the drain. After an error, the caller must not forget the drain: it may not
 // be undone, or that is not on the disk.
 func (d *Drainer) Undo(ctx context.Context, o Order) (undone bool, err error) {
 	if _, read := d.o.Journal.Found(); !read {
-		return false, errUnread
+		return false, journal.ErrUnread
 	}
 	undone = d.o.Guard.UndoDrain(ctx, o.Began)
 	if err := ctx.Err(); err != nil {

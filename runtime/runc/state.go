@@ -140,8 +140,9 @@ const Containerd = "containerd"
 
 // manager returns the manager of a container, or "". Tools such as umoci copy an image's labels to
 // annotations, so only an annotation together with the manager's folder counts. Podman and CRI-O have
-// bundles in ID/userdata. Build steps have no annotation, so their bundles identify them. BuildKit, also in Docker, has them in executor/ID. Buildah, also in
-// Podman, has them in a temporary folder named after the ID.
+// bundles in ID/userdata. Build steps have no annotation, so their bundles identify them. BuildKit, also
+// in Docker, has them in executor/ID. Buildah, also in Podman, has them in a temporary folder named
+// after the ID.
 func (s state) manager(id string) string {
 	folder, name := filepath.Split(s.bundle)
 	stored := name == "userdata" && filepath.Base(folder) == id

@@ -208,7 +208,7 @@ func (c *calls) stopContainer(ctx context.Context, t target, end time.Time) (kil
 		case ctx.Err() != nil || c.life.isCancelled():
 			return false, stopError(ctx, t.Name, err)
 		}
-		// Until the runtime answers, the grace period has not begun. If it refuses, as for a stop
+		// The grace period starts when the runtime answers. If it refuses, as for a stop
 		// signal that does not exist, the container is killed at the end of its grace period.
 		unsent := !asked && (errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded))
 		if unsent && time.Since(made) < max(grace, pause+retryPause) {

@@ -178,6 +178,10 @@ func (j *Journal) LastBoot() *Record {
 	return nil
 }
 
+// ErrUnread is why it is not known what a shutdown or drain has stopped, while Found does not report that the file was
+// read.
+var ErrUnread = errors.New("the record of shutdowns and drains cannot be read yet")
+
 // Found reports whether the file was of another boot when this process read it, so that this is the
 // boot's first process. read reports whether the file could be read. An unreadable file may become
 // readable later.
