@@ -23,7 +23,7 @@ const (
 	soakSlots   = 3
 	// soakPace is that of a default fleet.
 	soakPace = "lease: {duration: 40s, renewInterval: 10s}\nstatus: {updateInterval: 10s}\n"
-	soakRule = "nodeLifecycle: {evictionRate: 1}\nreboots: {groups: {default: {slots: 3, oneZoneAtATime: true, maxUnavailable: 10%}}}\ncontrollers: [node-lifecycle, eviction, garbage-collector, heartbeats, reboots]\n"
+	soakRule = "nodeLifecycle: {evictionRate: 1}\nreboots: {groups: {default: {slots: 3, oneZoneAtATime: true, maxUnavailable: 4%}}}\ncontrollers: [node-lifecycle, eviction, garbage-collector, heartbeats, reboots]\n"
 	// soakQuota is small, so that a fault can fill it.
 	soakQuota = "--quota-backend-bytes=67108864"
 )
