@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -151,5 +152,43 @@ func TestAFleetInTrouble(t *testing.T) {
 	}
 	if !errors.Is(err, controlplane.ErrUnavailable) || took > patience/2 {
 		t.Errorf("Ping() while etcd hangs = %v after %v, want it unavailable after 2 s", err, took)
+	}
+}
+
+// Whoever may create pods in one namespace must not hide the pods of others, or stop their evictions.
+func TestAnObjectThatIsTooLargeHidesNoOther(t *testing.T) {
+	t.Parallel()
+	cluster := kube.For(t, kube.Options{})
+	kubectl(t, cluster, "create", "serviceaccount", "default")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for name, arguments := range map[string]int{"a": 0, "b": controlplane.MostValues, "c": 0} {
+		pod := fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"default"},"spec":{"containers":[{"name":"c","image":"x","args":[""%s]}]}}`, name, strings.Repeat(`,""`, arguments))
+		create := cluster.KubectlCommand(ctx, "create", "--raw", "/api/v1/namespaces/default/pods", "-f", "-")
+		create.Stdin = strings.NewReader(pod)
+		if text, err := create.CombinedOutput(); err != nil {
+			t.Fatalf("create %s: %v: %.300s", name, err, text)
+		}
+	}
+	var calls []string
+	seen := &reports{last: func(call string) {
+		words := strings.Fields(call)
+		calls = append(calls, strings.Join(words[:min(2, len(words))], " "))
+		change := func(name string) { kubectl(t, cluster, "label", "pod", name, "x=y") }
+		switch len(calls) {
+		case 5: // all were listed
+			change("b")
+		case 6:
+			change("a")
+		case 7:
+			cancel()
+		}
+	}}
+	if err := openFleet(t, cluster.AdminKubeconfig(), "fleet").Follow(ctx, store.Pods(false), store.AllChanges, seen); !errors.Is(err, context.Canceled) {
+		t.Errorf("Follow() = %v, want that its context has ended", err)
+	}
+	want := []string{"begin", "set default/a", "unreadable default/b", "set default/c", "synced", "unreadable default/b", "set default/a"}
+	if !slices.Equal(calls, want) {
+		t.Errorf("calls = %q, want %q", calls, want)
 	}
 }

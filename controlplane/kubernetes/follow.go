@@ -19,11 +19,7 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
-// undecodable is client-go's cause of an event that it cannot decode.
-const undecodable = "ClientWatchDecoding"
-
-// mostRelists is how often a list may follow a watch that ended at once. An object that is too
-// large ends the watch at each of its changes.
+// mostRelists is how often a list may follow a watch that ended at once.
 const mostRelists = 5
 
 // Follow lists all objects of a kind page by page, and then watches from the version of the list.
@@ -45,7 +41,7 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 		if (version != "" || streams) && err == nil {
 			list := version == ""
 			version, err = fo.watch(ctx, version, progress)
-			streams = streams && (!list || version != "") // otherwise the server is too old, or an object is too large
+			streams = streams && (!list || version != "") // otherwise the server is too old
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", operation, context.Cause(ctx))
@@ -222,26 +218,32 @@ func (w *watching) run(ctx context.Context, changes <-chan watch.Event) (again b
 func (w *watching) report(ctx context.Context, change watch.Event) (again bool, err error) {
 	if change.Type == watch.Error {
 		err := apierrors.FromObject(change.Object)
-		if outdated(err) || apierrors.HasStatusCause(err, undecodable) { // a list names the object that is too large
+		if outdated(err) {
 			return true, nil
 		}
 		return false, w.client.fault(ctx, w.operation, err)
 	}
-	o, err := w.object(change.Object)
-	if err != nil {
-		return false, err
+	large, isLarge := change.Object.(*oversized)
+	o := store.Object(large)
+	if !isLarge {
+		var err error
+		if o, err = w.object(change.Object); err != nil {
+			return false, err
+		}
 	}
 	w.version = o.GetResourceVersion()
-	switch change.Type {
-	case watch.Bookmark: // has only a version
+	switch name := w.kind.StoredName(o); {
+	case change.Type == watch.Bookmark: // has only a version
 		if w.listing && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 			w.to.Synced()
 			w.listing = false
 		}
-	case watch.Deleted:
-		w.to.Delete(w.kind.StoredName(o))
+	case change.Type == watch.Deleted:
+		w.to.Delete(name)
+	case isLarge:
+		w.to.Unreadable(name, unreadable(large.cause.most))
 	default:
-		w.to.Set(w.kind.StoredName(o), o)
+		w.to.Set(name, o)
 	}
 	if !w.listing {
 		store.Reached(w.to, w.version)

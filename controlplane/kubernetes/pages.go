@@ -84,7 +84,7 @@ func (c *Client) page(ctx context.Context, operation string, to *apiGroup, from 
 		if most > 1 {
 			continue
 		}
-		names := &metav1.PartialObjectMetadataList{}
+		names := &identities{}
 		if c.pageOf(ctx, operation, to, from, most, names, func(r rest.Interface) *rest.Request {
 			return read(r).SetHeader("Accept", partialMetadata)
 		}) != nil || len(names.Items) != 1 {

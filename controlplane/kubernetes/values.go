@@ -17,7 +17,8 @@ import (
 const (
 	// mostItems limits the objects in a list. Each takes 1 kB in memory, however small it is in an
 	// answer. A server may return more than was requested.
-	mostItems = 10 * pageOfNodes
+	mostItems   = 1000
+	mostObjects = "1000 objects in a list"
 	// mostNested is the depth to which nested messages are read. Quantities in lists of pods have a depth
 	// of 11.
 	mostNested = 20
@@ -27,28 +28,24 @@ const (
 // decode. It replaces times that JSON cannot have: protobuf can have them.
 type boundedDecoder struct{ runtime.Serializer }
 
-// Decode implements runtime.Decoder.
+// Decode implements runtime.Decoder. The object of an event that exceeds a limit is an oversized, so that the watch goes on.
 func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	var values, items int
-	var masked []byte // without what may be huge quantities
-	if begin := bytes.TrimLeft(data, " \t\r\n"); len(begin) > 0 && begin[0] == '{' {
-		values, items = controlplane.CountValues(data)
-		masked = controlplane.MaskHuge(data)
-	} else {
-		huge := false
-		values, _, items = countFields(data, 0, func([]byte) { huge = true })
-		if huge {
-			masked = bytes.Clone(data)
-			countFields(masked, 0, func(field []byte) { field[0] = '?' })
-		}
+	if _, event := into.(*metav1.WatchEvent); event { // its object is decoded afterwards
+		return d.Serializer.Decode(data, defaults, into)
 	}
+	cause := d.exceeds(data, defaults, into)
+	list, identified := into.(*identities)
 	switch {
-	case items > mostItems:
-		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d objects in a list", mostItems)}
-	case values > controlplane.MostValues:
-		return nil, nil, &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)}
-	case masked != nil && !d.decodes(masked, defaults, into):
-		return nil, nil, &sizeError{"the server", controlplane.MostDigits}
+	case cause != nil && cause.most == mostObjects:
+		return nil, nil, cause
+	case identified:
+		return list, nil, list.decode(data)
+	case cause != nil:
+		own, _, err := identify(data)
+		if event := into == nil && defaults == nil; !event || err != nil || own.Name == "" {
+			return nil, nil, cause
+		}
+		return &oversized{own.object(), cause}, nil, nil
 	}
 	decoded, kind, err := d.Serializer.Decode(data, defaults, into)
 	if err != nil {
@@ -62,6 +59,32 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	}
 	boundTimes(decoded)
 	return decoded, kind, nil
+}
+
+// exceeds returns the limit that an answer exceeds; nil if it exceeds none.
+func (d boundedDecoder) exceeds(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) *sizeError {
+	var values, items int
+	var masked []byte // without what may be huge quantities
+	if inJSON(data) {
+		values, items = controlplane.CountValues(data)
+		masked = controlplane.MaskHuge(data)
+	} else {
+		huge := false
+		values, _, items = countFields(data, 0, func([]byte) { huge = true })
+		if huge {
+			masked = bytes.Clone(data)
+			countFields(masked, 0, func(field []byte) { field[0] = '?' })
+		}
+	}
+	switch {
+	case items > mostItems:
+		return &sizeError{"the server", mostObjects}
+	case values > controlplane.MostValues:
+		return &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)}
+	case masked != nil && !d.decodes(masked, defaults, into):
+		return &sizeError{"the server", controlplane.MostDigits}
+	}
+	return nil
 }
 
 // decodes reports whether data can be decoded. It leaves into as it is.

@@ -92,6 +92,9 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 				return "", c.fault(ctx, operation, err)
 			}
 		}
+		if large, is := change.Object.(*oversized); is {
+			return "", c.fault(ctx, operation, large.cause)
+		}
 		node, ok := change.Object.(*corev1.Node)
 		if !ok {
 			return "", fmt.Errorf("%s: %w: the server sent a %T", operation, controlplane.ErrUnavailable, change.Object)
