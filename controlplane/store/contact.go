@@ -38,7 +38,6 @@ type Contact struct {
 	mu          sync.Mutex // guards the fields below
 	since, last time.Time
 	earlier     span // of the process before this one
-	lost        bool // there was a gap
 	restoring   bool // the store went back to an earlier state, and has not answered since
 	restored    time.Time
 	refused     bool // the last answer refused this server
@@ -52,7 +51,7 @@ func (c *Contact) Answered(at time.Time) {
 	case c.last.IsZero():
 		c.since = c.earlier.until(at, longestGap)
 	case at.Sub(c.last) > longestGap:
-		c.since, c.lost = at, true
+		c.since = at
 	}
 	if c.restoring {
 		c.restoring, c.restored = false, at
@@ -109,17 +108,6 @@ func (c *Contact) Since(now time.Time) (time.Time, error) {
 		return time.Time{}, ErrRefused
 	}
 	return time.Time{}, ErrSilent
-}
-
-// Regained returns when the store answered again after the last gap; zero if there was no gap since
-// the start.
-func (c *Contact) Regained() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.lost {
-		return time.Time{}
-	}
-	return c.since
 }
 
 // restoredAt returns when the store answered again after it went back to an earlier state; zero if it

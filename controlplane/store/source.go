@@ -97,7 +97,6 @@ type record struct {
 	objects            int        // of the list in progress so far
 	since, confirmedAt time.Time
 	earlier            span // of the process before this one
-	lost               bool // there was a gap
 }
 
 func (r *record) begin() {
@@ -129,7 +128,7 @@ func (r *record) Confirmed(at time.Time) {
 	case r.confirmedAt.IsZero():
 		r.since = r.earlier.until(at, longestSilence)
 	case at.Sub(r.confirmedAt) > longestSilence:
-		r.since, r.lost = at, true
+		r.since = at
 	}
 	if at.After(r.confirmedAt) {
 		r.confirmedAt = at
@@ -155,8 +154,6 @@ func (r *record) ConfirmedAt() time.Time {
 type Fresh struct {
 	// Since is since when the store has answered, and has reported all changes, without a gap.
 	Since time.Time
-	// Regained is when the last gap ended; zero if there was none since the start of this process.
-	Regained time.Time
 	// Restored is when the store answered again after it went back to an earlier state; zero if it did
 	// not since the start of this process.
 	Restored time.Time
@@ -177,11 +174,7 @@ func (r *record) fresh(now, contact time.Time) (Fresh, error) {
 	case now.Sub(r.confirmedAt) > longestSilence:
 		return Fresh{}, fmt.Errorf("%s: %w for %v", r.kind, ErrUnconfirmed, now.Sub(r.confirmedAt).Round(time.Second))
 	}
-	f := Fresh{Since: r.since, Confirmed: r.confirmedAt}
-	if r.lost {
-		f.Regained = r.since
-	}
-	return f, nil
+	return Fresh{Since: r.since, Confirmed: r.confirmedAt}, nil
 }
 
 // listed returns an error that says how far the list is while the objects are listed.
@@ -218,7 +211,7 @@ func (c *Contact) Fresh(now time.Time, sources ...Origin) (Fresh, error) {
 	if err != nil {
 		return Fresh{}, err
 	}
-	all := Fresh{Since: since, Regained: c.Regained(), Restored: c.restoredAt(), Confirmed: now}
+	all := Fresh{Since: since, Restored: c.restoredAt(), Confirmed: now}
 	for _, s := range sources {
 		f, err := s.fresh(now, since)
 		if err != nil {
@@ -226,9 +219,6 @@ func (c *Contact) Fresh(now time.Time, sources ...Origin) (Fresh, error) {
 		}
 		if f.Since.After(all.Since) {
 			all.Since = f.Since
-		}
-		if f.Regained.After(all.Regained) {
-			all.Regained = f.Regained
 		}
 		if f.Confirmed.Before(all.Confirmed) {
 			all.Confirmed = f.Confirmed

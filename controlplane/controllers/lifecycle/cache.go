@@ -66,10 +66,6 @@ type Clock struct {
 	// Since is since when the store has answered and reported changes without a gap. Silence before it
 	// does not count.
 	Since time.Time
-	// Again is when counting last started again for hosts that are Unknown as well; zero if it did
-	// not. It starts again after a gap, or when not all zones are down any more. A restart of the
-	// server does not count: these hosts were judged before it.
-	Again time.Time
 }
 
 // Hosts returns all hosts by name.

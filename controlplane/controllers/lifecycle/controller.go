@@ -185,7 +185,7 @@ func (c *Controller) plan(policy Policy, now time.Time) (Decision, []string, Clo
 	term := c.term
 	c.mu.Unlock()
 	restart := c.decider.restart
-	clock := Clock{Now: now, Since: latest(fresh.Since, restart), Again: latest(fresh.Regained, restart)}
+	clock := Clock{Now: now, Since: latest(fresh.Since, restart)}
 	hosts, suspects := c.cache.Hosts(policy, clock)
 	c.decider.turns(hosts, policy, term, fresh.Confirmed, now)
 	facts := Facts{Hosts: hosts, LastTainted: c.decider.lastTainted, Checking: c.checks.unchecked(suspects), Confirmed: fresh.Confirmed}

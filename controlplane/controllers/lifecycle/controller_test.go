@@ -665,22 +665,57 @@ func TestAfterAllZonesWereDownEveryHostHasItsGracePeriod(t *testing.T) {
 
 // TestAHostThatWasCutOffWithAllOthersHasItsGracePeriod has a host in a zone of its own. Its zone does not say that it is
 // alive, when another zone is up again.
+// It does not matter whether the server starts again meanwhile, or soon afterwards.
 func TestAHostThatWasCutOffWithAllOthersHasItsGracePeriod(t *testing.T) {
-	inBubble(t, true, func(t *testing.T, f fakes) {
-		kills := []func(){f.agent("h0", "a"), f.agent("h1", "b")}
-		f.serve("s", lifecycle.DefaultPolicy())
-		pass(time.Minute)
-		for _, kill := range kills {
-			kill()
-		}
-		pass(10 * time.Minute)
-		f.want("h1", "Unknown unreachable:NoSchedule")
-		f.agent("h0", "a")
-		pass(leaseDuration - 5*time.Second)
-		f.want("h1", "Unknown unreachable:NoSchedule")
-		pass(20 * time.Second)
-		f.want("h1", stateGone)
-	})
+	for name, starts := range map[string][2]bool{"one server": {}, "another one meanwhile": {true, false}, "another one afterwards": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, true, func(t *testing.T, f fakes) {
+				kills := []func(){f.agent("h0", "a"), f.agent("h1", "b")}
+				s := f.after(nil, 0, func() {})
+				pass(time.Minute)
+				for _, kill := range kills {
+					kill()
+				}
+				pass(10 * time.Minute)
+				f.want("h1", "Unknown unreachable:NoSchedule")
+				back := func() { f.agent("h0", "a") }
+				if starts[0] {
+					s = f.after(s, time.Second, back)
+				} else {
+					back()
+				}
+				pass(5 * time.Second)
+				if starts[1] {
+					f.after(s, time.Second, func() {})
+				}
+				pass(leaseDuration - 10*time.Second)
+				f.want("h1", "Unknown unreachable:NoSchedule")
+				pass(40 * time.Second)
+				f.want("h1", stateGone)
+			})
+		})
+	}
+}
+
+// TestAHostThatRenewsIsAliveAfterAStart has a host whose Node is Unknown, although it renews its Lease: it has just
+// returned, or its status is refused.
+func TestAHostThatRenewsIsAliveAfterAStart(t *testing.T) {
+	for _, endsLeases := range []bool{true, false} {
+		t.Run(fmt.Sprintf("endsLeases=%t", endsLeases), func(t *testing.T) {
+			inBubble(t, endsLeases, func(t *testing.T, f fakes) {
+				f.agent("other", "a")
+				f.agent("h", "a")
+				f.report("h", "a", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
+				pass(time.Second)
+				s := f.after(nil, 0, func() {})
+				for range 10 {
+					s = f.after(s, time.Second, func() {})
+					pass(17 * time.Second)
+					f.want("h", "Unknown unreachable:NoSchedule")
+				}
+			})
+		})
+	}
 }
 
 // TestAnIdleServerDecidesNowAndThen has a fleet in which nothing happens for a minute.

@@ -45,12 +45,8 @@ func (f nodeFollower) Set(_ string, object store.Object) {
 // moment confirmed.
 func (n *nodeEntry) follow(before nodeEntry, known bool, now, confirmed time.Time) {
 	n.listed = true
-	unknown := n.host.Conditions.Ready == corev1.ConditionUnknown
-	if !known || before.host.UID != n.host.UID { // the host did not write the Unknown of this Node
-		n.seenAt, n.changedAt = now, now
-		if !unknown {
-			n.reportAt = now
-		}
+	if !known || before.host.UID != n.host.UID {
+		n.seenAt, n.changedAt, n.reportAt = now, now, now
 		return
 	}
 	n.seenAt, n.changedAt, n.reportAt, n.heardAt = before.seenAt, before.changedAt, before.reportAt, before.heardAt

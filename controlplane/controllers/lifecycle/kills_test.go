@@ -42,14 +42,14 @@ func killServers(t *testing.T, seed uint64) (kills int) {
 				doomed, dead[name] = append(doomed, kill), zone
 			}
 		}
-		start := func() (*server, *memory.Process) {
+		start := func(left *left) (*server, *memory.Process) {
 			m := f.store.Process()
 			f := f
-			f.seen = m
+			f.seen, f.left = m, left
 			return f.serve(fmt.Sprint("s", random.Uint64()), lifecycle.DefaultPolicy()), m
 		}
-		first, firstStore := start()
-		second, secondStore := start()
+		first, firstStore := start(nil)
+		second, secondStore := start(nil)
 		pass(time.Minute)
 		for _, kill := range doomed {
 			kill()
@@ -65,6 +65,7 @@ func killServers(t *testing.T, seed uint64) (kills int) {
 			if first.election.Status().Leading {
 				first, second, firstStore, secondStore = second, first, secondStore, firstStore
 			}
+			left := second.leaves(nil)
 			secondStore.Kill()
 			second.stop()
 			kills++
@@ -80,7 +81,7 @@ func killServers(t *testing.T, seed uint64) (kills int) {
 				}
 			}
 			pass(time.Duration(random.IntN(3000)) * time.Millisecond)
-			second, secondStore = start()
+			second, secondStore = start(left)
 		}
 		for _, zone := range []string{"z0", "z1"} {
 			checkPace(t, seed, zone, dead, f, interval)

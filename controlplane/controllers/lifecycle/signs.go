@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"hostler.io/hostler/controlplane"
 )
 
@@ -45,23 +43,17 @@ func durationOf(seconds *int32) time.Duration {
 	return time.Duration(*seconds) * time.Second
 }
 
-// deadAt returns when a host counts as dead.
+// deadAt returns when a host counts as dead. It does not matter whether its Node is Unknown already: the host may have
+// returned since, and its status may be refused.
 func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) time.Time {
-	from, renewed := clock.Since, l.signAt
-	if n.host.Conditions.Ready == corev1.ConditionUnknown {
-		from, renewed = clock.Again, l.renewed
-	}
 	if n.heartbeat.IsZero() && l.signAt.IsZero() {
-		if n.host.Conditions.Ready != corev1.ConditionUnknown {
-			from = latest(from, n.seenAt)
-		}
-		return from.Add(policy.StartupGracePeriod)
+		return latest(clock.Since, n.seenAt).Add(policy.StartupGracePeriod)
 	}
 	grace := max(policy.GracePeriod, l.duration)
 	if c.exact && l.duration > 0 {
 		grace = l.duration
 	}
-	return latest(from, renewed, n.reportAt).Add(grace)
+	return latest(clock.Since, l.signAt, n.reportAt).Add(grace)
 }
 
 // digest returns a text of fixed length for a text that a host has written.

@@ -49,9 +49,9 @@ type SilentHost struct {
 // Silence returns which hosts are silent; an error if the server does not know that at present.
 func (c *Controller) Silence(now time.Time) (Silence, error) {
 	c.mu.Lock()
-	since := c.since
+	since, allDown := c.since, c.decision.AllDown
 	c.mu.Unlock()
-	if since.IsZero() {
+	if since.IsZero() || allDown {
 		return Silence{}, errors.New("the server does not know which hosts are alive")
 	}
 	fresh, err := c.cache.Fresh(c.contact, now)
@@ -83,8 +83,7 @@ func (c *Cache) silent(now time.Time) []SilentHost {
 	var hosts []SilentHost
 	for name, n := range c.hosts {
 		l := c.lives[name]
-		// An Unknown host was judged already; a restart gives it no new grace period.
-		if n.host.Conditions.Ready == corev1.ConditionUnknown || !l.renewed.IsZero() && now.Sub(l.renewed) < recently {
+		if !l.renewed.IsZero() && now.Sub(l.renewed) < recently {
 			continue
 		}
 		if len(name)+len(n.host.UID)+len(n.host.Conditions.Ready) > mostText {

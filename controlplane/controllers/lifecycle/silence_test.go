@@ -14,15 +14,20 @@ import (
 	"hostler.io/hostler/controlplane/store"
 )
 
+// leaves returns what a server leaves to the next one: what the one before it has left, if it does not know better.
+func (s *server) leaves(before *left) *left {
+	silence, err := s.Silence(time.Now())
+	if err != nil {
+		return before
+	}
+	return &left{silence, time.Now()}
+}
+
 // after starts a server after another one, which it ends after d. The first one is nil.
 func (f fakes) after(before *server, d time.Duration, then func()) *server {
 	f.t.Helper()
 	if before != nil {
-		silence, err := before.Silence(time.Now())
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		f.left = &left{silence, time.Now()}
+		f.left = before.leaves(f.left)
 		before.stop()
 	}
 	then()
