@@ -3,8 +3,11 @@ package controlplane
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/json"
+
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // MostValues is the maximum number of values in one decoded text, such as a page of a list. An
@@ -38,10 +41,17 @@ func ValidUID(uid string) bool {
 }
 
 // Decode decodes JSON text as an API server does: the case of names counts, and no field of the type may be there twice.
-// So readers with the same type agree about it. Of another name that is there twice, an edit keeps the last.
+// So readers with the same type agree about it. Of another name that is there twice, an edit keeps the last. The text of
+// an error is bounded: errors of decoders quote what they have found, and may be many times as long.
 func Decode(text []byte, into any) error {
 	strict, err := json.UnmarshalStrict(text, into, json.DisallowDuplicateFields)
-	return errors.Join(append(strict, err)...)
+	if _, is := errors.AsType[*time.ParseError](err); is { // its text has the value twice, with four bytes for each byte
+		return errors.New("a time is not in the format of RFC 3339")
+	}
+	if err := errors.Join(append(strict, err)...); err != nil {
+		return errors.New(sanitize.Text(err.Error(), sanitize.MaxText))
+	}
+	return nil
 }
 
 // CountValues counts the commas in JSON text. values counts all commas; items counts those between

@@ -46,7 +46,7 @@ func (r *Reader) Fleet(ctx context.Context, each func(Member) error) (Fleet, err
 	case eachErr != nil:
 		return Fleet{}, eachErr
 	case errors.Is(err, controlplane.ErrIncomplete):
-		answer.Message = err.Error()
+		answer.Message = sanitize.Text(err.Error(), sanitize.MaxText)
 	case err != nil:
 		return Fleet{}, r.explain("list the nodes", err)
 	}

@@ -370,3 +370,15 @@ func TestWhatAServerSaysIsCutAndHarmless(t *testing.T) {
 		t.Errorf("Node() answered with another = %.100q of %d bytes, want its name cut", err, len(err.Error()))
 	}
 }
+
+// TestAnAnswerInYAMLIsNotDecoded has a server that answers in a type that was not requested, and that client-go knows.
+// No bound of this package knows it.
+func TestAnAnswerInYAMLIsNotDecoded(t *testing.T) {
+	client := dial(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write([]byte("kind: Node\napiVersion: v1\nmetadata: {name: n, uid: u, resourceVersion: '1'}\n")) // fails if the client has disconnected
+	}))
+	if n, err := client.Node(t.Context(), "n"); !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("Node() = %v, %v, want it unavailable", n, err)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/internal/sanitize"
 )
 
 // ErrUnreadable means that a stored value is not an object of its kind. It stays unreadable until
@@ -45,7 +46,7 @@ func (k Kind) Encode(o Object) ([]byte, error) {
 func (k Kind) Decode(name string, value []byte, version string, left *int) (Object, error) {
 	o, err := k.decode(name, value, left)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w: fix or delete it in the store", ErrUnreadable, err)
+		return nil, fmt.Errorf("%w: %s: fix or delete it in the store", ErrUnreadable, sanitize.Text(err.Error(), sanitize.MaxText))
 	}
 	if !k.GVK.Empty() {
 		o.GetObjectKind().SetGroupVersionKind(k.GVK)

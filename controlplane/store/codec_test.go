@@ -3,11 +3,14 @@ package store_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
 
@@ -119,5 +122,23 @@ func TestAllReadersOfATextAgree(t *testing.T) {
 				t.Errorf("after an edit, Decode() of %s = %v, %v", edited, o, err)
 			}
 		})
+	}
+}
+
+// TestAnUnreadableObjectHasAShortError has objects of which a decoder quotes all that it has found. Servers keep the errors
+// of all objects.
+func TestAnUnreadableObjectHasAShortError(t *testing.T) {
+	long := strings.Repeat("é", 1<<18)
+	for name, text := range map[string]string{
+		"a time":       `{"metadata":{"name":"n","creationTimestamp":"` + long + `"}}`,
+		"a number":     `{"metadata":{"name":` + strings.Repeat("1", 1<<19) + `}}`,
+		"another name": `{"metadata":{"name":"` + long + `"}}`,
+		"a label":      `{"metadata":{"name":"n","labels":{"` + long + `":{}}}}`,
+	} {
+		left := controlplane.MostValues
+		_, err := store.Nodes.Decode("n", []byte(text), "1", &left)
+		if !errors.Is(err, store.ErrUnreadable) || len(err.Error()) > 5000 {
+			t.Errorf("%s: Decode() = %.200v, of %d bytes, want a short error", name, err, len(fmt.Sprint(err)))
+		}
 	}
 }

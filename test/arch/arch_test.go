@@ -89,7 +89,7 @@ var ours = map[string][]string{
 	"agent/config":             {"agent/reboot", "controlplane", "controlplane/etcd/endpoint", "gc", "internal/calendar", "internal/configfile", "internal/field", "internal/listen", "internal/trust", "runtime/runc/root", "shutdown/plan", "status", "status/conditions"},
 	"internal/configfile":      {"internal/field", "internal/sanitize", "internal/trust"},
 	"controlplane":             {"internal/bounded", "internal/sanitize"},
-	"controlplane/store":       {"controlplane", "internal/bounded"},
+	"controlplane/store":       {"controlplane", "internal/bounded", "internal/sanitize"},
 	"controlplane/slots":       {"controlplane", "controlplane/store", "internal/bounded", "internal/few", "internal/sanitize"},
 	"controlplane/election":    {"controlplane/store", "internal/bounded"},
 

@@ -35,16 +35,25 @@ func entryOf(node *corev1.Node, zoneLabels []string) nodeEntry {
 	for _, c := range slices.Backward(node.Status.Conditions) { // the first of a type counts, as in Kubernetes
 		switch c.Type {
 		case corev1.NodeReady:
-			n.host.Conditions.Ready, n.host.ReadySince, n.heartbeat = c.Status, c.LastTransitionTime.Time, controlplane.JSONTime(c.LastHeartbeatTime.Time)
+			n.host.Conditions.Ready, n.host.ReadySince, n.heartbeat = statusOf(c), c.LastTransitionTime.Time, controlplane.JSONTime(c.LastHeartbeatTime.Time)
 		case corev1.NodeMemoryPressure:
-			n.host.Conditions.MemoryPressure = c.Status
+			n.host.Conditions.MemoryPressure = statusOf(c)
 		case corev1.NodeDiskPressure:
-			n.host.Conditions.DiskPressure = c.Status
+			n.host.Conditions.DiskPressure = statusOf(c)
 		case corev1.NodePIDPressure:
-			n.host.Conditions.PIDPressure = c.Status
+			n.host.Conditions.PIDPressure = statusOf(c)
 		case corev1.NodeNetworkUnavailable:
-			n.host.Conditions.NetworkUnavailable = c.Status
+			n.host.Conditions.NetworkUnavailable = statusOf(c)
 		}
 	}
 	return n
+}
+
+// statusOf returns the status of a condition; empty if it is another text, which a host may have written.
+func statusOf(c corev1.NodeCondition) corev1.ConditionStatus {
+	switch c.Status {
+	case corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown:
+		return c.Status
+	}
+	return ""
 }

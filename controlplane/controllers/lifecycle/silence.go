@@ -15,9 +15,6 @@ const (
 	recently = 15 * time.Second
 	// mostSilent bounds a Silence. Those that are silent for the longest time are in it.
 	mostSilent = 1000
-	// mostText bounds what a host has written of a SilentHost. Others have no place in a Silence: one host could make
-	// it too large to be kept.
-	mostText = 512
 )
 
 // Silence is what a process of a server leaves to the next one on the same machine: for how long hosts have been
@@ -84,9 +81,6 @@ func (c *Cache) silent(now time.Time) []SilentHost {
 	for name, n := range c.hosts {
 		l := c.lives[name]
 		if !l.renewed.IsZero() && now.Sub(l.renewed) < recently {
-			continue
-		}
-		if len(name)+len(n.host.UID)+len(n.host.Conditions.Ready) > mostText {
 			continue
 		}
 		h := SilentHost{
