@@ -141,8 +141,8 @@ func (k Kind) CheckCall(ctx context.Context, operation, name string) error {
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s %q: %w", operation, name, context.Cause(ctx))
-	case k.parts() && !strings.Contains(name, "/"):
-		fault = "it is not NAMESPACE/NAME"
+	case fault == "" && k.parts() && !strings.Contains(name, "/"):
+		fault = "it is not " + k.form()
 	}
 	if fault != "" {
 		return fmt.Errorf("%s %q: %w: %s", operation, name, controlplane.ErrInvalid, fault)
@@ -158,10 +158,13 @@ func (k Kind) nameFault(name string) string {
 		}
 		return ""
 	}
+	if k.NameOf != nil && strings.Count(name, "/") != strings.Count(k.form(), "/") {
+		return "it is not " + k.form()
+	}
 	for part := range strings.SplitSeq(name, "/") {
 		switch faults := content.IsPathSegmentName(part); {
 		case part == "":
-			return "it is not NAMESPACE/NAME"
+			return "it is not " + k.form()
 		case len(part) > validation.DNS1123SubdomainMaxLength:
 			return validation.MaxLenError(validation.DNS1123SubdomainMaxLength)
 		case len(faults) > 0:

@@ -142,3 +142,15 @@ func TestAnUnreadableObjectHasAShortError(t *testing.T) {
 		}
 	}
 }
+
+// TestAPodHasANameOfThreeParts has a host that stores a pod below its name as that of a Node that cannot exist.
+func TestAPodHasANameOfThreeParts(t *testing.T) {
+	for name, readable := range map[string]bool{"n/shop/web": true, "n/x/shop/web": false, "n/shop": false} {
+		parts := strings.Split(name, "/")
+		text := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"shop"},"spec":{"nodeName":%q}}`, parts[len(parts)-1], strings.Join(parts[:max(1, len(parts)-2)], "/"))
+		left := controlplane.MostValues
+		if _, err := store.Pods(true).Decode(name, []byte(text), "1", &left); readable != (err == nil) {
+			t.Errorf("Decode(%q) = %v, want it readable: %t", name, err, readable)
+		}
+	}
+}

@@ -96,6 +96,14 @@ func (k Kind) Folder() string {
 // parts reports whether names have several parts.
 func (k Kind) parts() bool { return k.NameOf != nil || k.Nested }
 
+// form is how names with several parts are written. If NameOf is nil, they may have more.
+func (k Kind) form() string {
+	if k.Nested && k.NameOf != nil {
+		return "NODE/NAMESPACE/NAME"
+	}
+	return "NAMESPACE/NAME"
+}
+
 // Is reports whether a name can be one of this kind: other keys below its folder are ignored.
 func (k Kind) Is(name string) bool { return name != "" && (k.parts() || !strings.Contains(name, "/")) }
 

@@ -383,6 +383,25 @@ func TestADependentMayBeListedBeforeItsOwner(t *testing.T) {
 	})
 }
 
+// TestAPodThatIsBeingDeletedMayBeListedBeforeAnotherOne has a host that stores the pod of another host as deleted. A
+// person's object that belongs to the pod, and that copy, are listed before the pod.
+func TestAPodThatIsBeingDeletedMayBeListedBeforeAnotherOne(t *testing.T) {
+	for _, finalizer := range []string{metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents} {
+		synctest.Test(t, func(t *testing.T) {
+			r := rig{t, memory.New(memory.Options{EndsLeases: true})}
+			r.raw(store.Objects, "backups/shop/b", `"apiVersion":"example.com/v1","kind":"Backup"`, owned("b", "shop", reference("v1", "Pod", "p")))
+			r.raw(store.Objects, "pods/mallory/shop/p", pod, owned("p", "shop", "")+fmt.Sprintf(`,"finalizers":[%q],"deletionTimestamp":"2026-01-01T00:00:00Z"`, finalizer))
+			r.raw(store.Objects, "pods/n/shop/p", pod, owned("p", "shop", ""))
+			collect(t, slowList{r.store}, "a")
+			r.settle()
+			stored, err := r.store.Get(t.Context(), store.Objects, "backups/shop/b")
+			if err != nil || len(stored.GetOwnerReferences()) != 1 {
+				t.Errorf("%s: Get() = %v, %v, want the object with its owner", finalizer, stored, err)
+			}
+		})
+	}
+}
+
 // want compares the stored things.
 func (r rig) want(want string) {
 	r.Helper()

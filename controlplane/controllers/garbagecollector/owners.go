@@ -41,10 +41,8 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 		}
 	}
 	switch {
-	case deleted != nil && deleted.orphans():
-		return owner{state: orphaning, others: g.deletionOf(deleted, metav1.DeletePropagationOrphan)}
 	case deleted != nil:
-		return owner{state: waiting, others: g.deletionOf(deleted, metav1.DeletePropagationForeground)}
+		return g.ending(o, ref, deleted)
 	case elsewhere != nil && o.Namespace == "":
 		return owner{state: unknown, why: fmt.Sprintf("it is in namespace %s; an object without a namespace cannot have such an owner", elsewhere.Namespace), refused: true, elsewhere: elsewhere}
 	case g.wasOrphaned(ref, o.Namespace):
@@ -55,6 +53,23 @@ func (g *graph) owner(o *Object, ref Owner) owner {
 	own := g.missing(o, ref)
 	if elsewhere != nil {
 		own.why, own.refused, own.elsewhere = fmt.Sprintf("it is in namespace %s; an owner in another namespace counts as absent", elsewhere.Namespace), true, elsewhere
+	}
+	return own
+}
+
+// ending is the state of an owner that is being deleted. If several hosts can store an owner of that name, the deletion
+// of one counts only if there is no other one. The caller holds mu.
+func (g *graph) ending(o *Object, ref Owner, deleted *Object) owner {
+	own := owner{state: waiting, others: g.deletionOf(deleted, metav1.DeletePropagationForeground)}
+	if deleted.orphans() {
+		own = owner{state: orphaning, others: g.deletionOf(deleted, metav1.DeletePropagationOrphan)}
+	}
+	if _, _, within := g.locate(ref, o.Namespace); within != nil {
+		other := g.missing(o, ref)
+		if other.state == unknown {
+			return other
+		}
+		own.within = other.within
 	}
 	return own
 }
