@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
@@ -50,14 +49,7 @@ func NewControllers(o Options, candidate string) *Controllers {
 	s.garbage = garbagecollector.New(o.Store, s.contact, o.Log)
 	groups := slots.NewGroups(o.Store, o.Config.Store.Kubernetes.Namespace)
 	s.reboots = reboots.New(o.Store, groups, s.contact, pods, emptying, o.Config.Reboots.Groups.Policies(), o.Config.NodeLifecycle.ZoneLabels, candidate, o.Log)
-	if runs, _ := o.Config.Runs(lifecycle.Name); runs {
-		s.reboots.Alive = s.nodes.Alive
-	} else { // another program judges the hosts, and needs this time after an outage
-		s.reboots.Alive = func(_ string, _ types.UID, since, now time.Time) (alive bool, known time.Time) {
-			contact, err := s.contact.Since(now)
-			return err == nil && min(now.Sub(contact), now.Sub(since)) >= time.Minute, contact
-		}
-	}
+	s.reboots.Alive = s.nodes.Alive
 	s.recordEvents(evicter)
 	readsPods := follow{store.Pods(o.Store.EndsLeases()), store.AllChanges, pods.Follower()}
 	s.controllers = []*controlled{

@@ -352,7 +352,9 @@ func TestOneHostHidesNoProblemsOfOthers(t *testing.T) {
 	ticket(s, "undecided", ownedBy("Ticket", "a", "a"))
 	s.PutRaw(store.Objects, "tickets/broken", []byte("{"))
 	r := start(t, s)
-	status := r.eventually("the collector decides", func(s answer.Status) bool { return len(s.Problems) >= 30+20+1 })
+	status := r.eventually("the collector decides about all", func(s answer.Status) bool {
+		return len(s.Problems) >= 30+20+1 && slices.ContainsFunc(s.Problems, func(p answer.Problem) bool { return p.Object == "tickets/undecided" })
+	})
 	var first []string
 	for _, p := range status.Problems[:3] {
 		first = append(first, p.Object)

@@ -14,6 +14,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/podcache"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/controlplane/slots"
@@ -38,6 +39,10 @@ func (s *Controllers) controlReboots(readsPods follow) *controlled {
 	}
 	if _, able := s.o.Store.(store.Evicter); able {
 		c.follows = append(c.follows, readsPods)
+	}
+	if runs, _ := s.o.Config.Runs(lifecycle.Name); !runs { // it judges the hosts nevertheless, and writes nothing
+		c.follows = append(c.follows, follow{store.Nodes, store.AllChanges, s.nodes.Nodes()}, follow{store.Leases, store.AllChanges, s.nodes.Leases()})
+		c.loops = append(c.loops, timed{"signs of life", time.Minute + 3*time.Duration(s.o.Config.NodeLifecycle.MonitorPeriod), s.nodes.Run})
 	}
 	return c
 }

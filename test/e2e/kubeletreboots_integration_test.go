@@ -104,8 +104,8 @@ func TestAKubeletsHostRebootsInTurn(t *testing.T) {
 		slotBecomes(t, c, name, "nothing any more", none)
 	}
 
-	newNodes(c, nil, "n2")
-	newNodes(c, map[string]string{controlplane.LabelRebootGroup: "workers"}, "w1", "w2")
+	newNodes(t, c, nil, "n2")
+	newNodes(t, c, map[string]string{controlplane.LabelRebootGroup: "workers"}, "w1", "w2")
 	run := func(pod *corev1.Pod) {
 		t.Helper()
 		c.createPod(pod)

@@ -5,18 +5,21 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
 	etcdclient "hostler.io/hostler/controlplane/etcd"
+	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/controlplane/objects"
 	fleetanswer "hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/test/etcd"
@@ -26,12 +29,28 @@ import (
 // annotate sets an annotation of a Node as its host does.
 func (f etcdFleet) annotate(name, key, value string) {
 	f.t.Helper()
-	s, err := etcdclient.New(etcdclient.Options{Endpoints: f.Endpoints(), Prefix: "/hostler"})
-	check(f.t, err)
-	client := objects.New(s, objects.Options{})
-	_, err = client.Annotate(within(f.t), name, f.node(name).UID, key, value)
+	client := f.host()
+	_, err := client.Annotate(within(f.t), name, f.node(name).UID, key, value)
 	check(f.t, err)
 	check(f.t, client.Close())
+}
+
+// asHost returns a client as hosts have it.
+func (f etcdFleet) asHost() controlplane.Client { return f.host() }
+
+// host is asHost.
+func (f etcdFleet) host() *objects.Client {
+	f.t.Helper()
+	s, err := etcdclient.New(etcdclient.Options{Endpoints: f.Endpoints(), Prefix: "/hostler"})
+	check(f.t, err)
+	return objects.New(s, objects.Options{})
+}
+
+func (c cluster) asHost() controlplane.Client {
+	c.t.Helper()
+	client, err := kubernetes.New(kubernetes.Options{Kubeconfig: c.AdminKubeconfig(), Log: slog.New(slog.DiscardHandler)})
+	check(c.t, err)
+	return client
 }
 
 func (c cluster) annotate(name, key, value string) {
@@ -43,6 +62,7 @@ func (c cluster) annotate(name, key, value string) {
 type rebooters interface {
 	engine
 	annotate(name, key, value string)
+	asHost() controlplane.Client
 }
 
 // reboot sets the step of a host's request.
@@ -113,8 +133,8 @@ func leader(t testing.TB, a, b *server) (leads, other *server) {
 	return leads, other
 }
 
-// newNodes stores Nodes that are Ready.
-func newNodes(f rebooters, labels map[string]string, names ...string) {
+// newNodes stores Nodes that are Ready, and renews their Leases until the test ends.
+func newNodes(t *testing.T, f rebooters, labels map[string]string, names ...string) {
 	for _, name := range names {
 		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: readyIs(corev1.ConditionTrue)}
 		if _, is := f.(etcdFleet); is { // there, hosts set the UIDs of their Nodes
@@ -122,6 +142,32 @@ func newNodes(f rebooters, labels map[string]string, names ...string) {
 		}
 		f.create(node)
 	}
+	client := f.asHost()
+	var leases []*coordinationv1.Lease
+	for _, name := range names {
+		lease, err := controlplane.NewLease(name, controlplane.Identity{MachineID: "m"}, 40*time.Second)
+		check(t, err)
+		leases = append(leases, lease)
+	}
+	renew := func() {
+		for i, lease := range leases {
+			if stored, err := client.RenewLease(t.Context(), controlplane.Renew(lease, time.Now())); err == nil { // the next one repeats it
+				leases[i] = stored
+			}
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for t.Context().Err() == nil {
+			renew()
+			time.Sleep(time.Second)
+		}
+	}()
+	t.Cleanup(func() {
+		<-ended
+		check(t, client.Close())
+	})
 }
 
 const rebootSettings = "reboots: {groups: {default: {slots: 1, maxUnavailable: 100%}, workers: {slots: 2}}}\ncontrollers: [reboots]\n"
@@ -138,7 +184,7 @@ func TestHostsRebootInTurn(t *testing.T) {
 			t.Parallel()
 			f := open(t)
 			names := []string{"n1", "n2", "n3"}
-			newNodes(f, nil, names...)
+			newNodes(t, f, nil, names...)
 			first, second := startServer(t, f.served(rebootSettings)), startServer(t, f.served(rebootSettings))
 			for i, name := range names {
 				reboot(t, f, name, "r-"+name, controlplane.RebootWaiting)
@@ -208,8 +254,8 @@ const budget = `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata
 func TestANodeIsEmptiedBeforeItsReboot(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--controllers=disruption,serviceaccount,serviceaccount-token"}})
-	newNodes(c, nil, "n1", "n2")
-	newNodes(c, map[string]string{controlplane.LabelRebootGroup: "workers"}, "w1")
+	newNodes(t, c, nil, "n1", "n2")
+	newNodes(t, c, map[string]string{controlplane.LabelRebootGroup: "workers"}, "w1")
 	create := func(node, name string, change func(*corev1.Pod)) {
 		t.Helper()
 		pod := newPod(node, name, -1)

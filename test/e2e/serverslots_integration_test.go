@@ -16,8 +16,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	fleetanswer "hostler.io/hostler/controlplane/server/answer"
 	"hostler.io/hostler/test/etcd"
@@ -98,12 +96,12 @@ func (l locker) holders(group string) string {
 // deleted, and a person releases a slot.
 func TestRebootSlots(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) (engine, func(name string)){
-		"etcd": func(t *testing.T) (engine, func(string)) {
+	for name, open := range map[string]func(t *testing.T) (rebooters, func(name string)){
+		"etcd": func(t *testing.T) (rebooters, func(string)) {
 			f := newFleet(t, etcd.Options{})
 			return f, func(name string) { f.ctl("del", "/hostler/nodes/"+name) }
 		},
-		"Kubernetes": func(t *testing.T) (engine, func(string)) {
+		"Kubernetes": func(t *testing.T) (rebooters, func(string)) {
 			c := newCluster(t, kube.Options{})
 			return c, func(name string) { c.kubectl("delete", "node", name) }
 		},
@@ -111,13 +109,8 @@ func TestRebootSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fleet, remove := open(t)
-			for name, zone := range map[string]string{"n1": "a", "n2": "a", "n3": "b"} {
-				node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}, Status: readyIs(corev1.ConditionTrue)}
-				if _, is := fleet.(etcdFleet); is { // there, hosts set the UIDs of their Nodes
-					node.UID = types.UID("uid-" + name)
-				}
-				fleet.create(node)
-			}
+			newNodes(t, fleet, map[string]string{corev1.LabelTopologyZone: "a"}, "n1", "n2")
+			newNodes(t, fleet, map[string]string{corev1.LabelTopologyZone: "b"}, "n3")
 			first, second := startLocker(t, fleet, ""), startLocker(t, fleet, "")
 			steps := func(what string, steps ...[4]any) {
 				t.Helper()
