@@ -99,6 +99,9 @@ func TestStateThatCannotBeReadDoesNotCountAsEmpty(t *testing.T) {
 	})
 	fake.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})
 	r.eventually(t, "that an existing Node is used", func(s api.Status) bool { return s.ControlPlane.Paused == "" && s.Lease != nil })
+	if _, err := api.NewClient(r.cfg.API.Socket).Collect(t.Context(), api.CollectRequest{}, func(api.Step) {}); err == nil || !strings.Contains(err.Error(), "nothing is removed: drained.state") {
+		t.Errorf("a requested collection = %v, want that it removes nothing either", err)
+	}
 	if err := os.Remove(filepath.Join(folder, "drained.state")); err != nil {
 		t.Fatal(err)
 	}
