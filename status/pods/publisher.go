@@ -17,6 +17,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/few"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
 )
@@ -30,6 +31,8 @@ const (
 	passTimeout = 2 * time.Minute
 	// tries bounds the attempts of a write that conflicts with others.
 	tries = 5
+	// mostNamed is how many objects a message names.
+	mostNamed = 5
 	// mostKnown bounds the memory for stored objects, in bytes. 500 of our own need about 50 MB.
 	mostKnown = 128 << 20
 )
@@ -266,7 +269,12 @@ func skippedError(all []Skipped, objects int) error {
 // compare reads all objects, and corrects them.
 func (s *session) compare(ctx context.Context, d Desired) error {
 	s.known, s.size, s.connection, s.compared = map[string]Stored{}, 0, 0, time.Now()
-	var errs []error
+	var errs, unreadable []error
+	defer func() {
+		if err := few.Errors(unreadable, mostNamed); err != nil {
+			s.o.Log.Warn("found unreadable pod objects", "error", err)
+		}
+	}()
 	seen := map[string]bool{}
 	for page, first := "", true; page != "" || first; first = false {
 		list, err := s.o.Store.List(ctx, page)
@@ -280,7 +288,7 @@ func (s *session) compare(ctx context.Context, d Desired) error {
 			seen[stored.Path] = d.Running[stored.Path] != nil
 			have, err := read(stored)
 			if err != nil {
-				s.o.Log.Warn("replacing unreadable pod object", "path", stored.Path, "error", err)
+				unreadable = append(unreadable, fmt.Errorf("%.100q: %w", stored.Path, err))
 			}
 			if err := s.change(ctx, d, stored.Path, have); err != nil {
 				if !errors.Is(err, controlplane.ErrInvalid) {
@@ -302,7 +310,7 @@ func (s *session) compare(ctx context.Context, d Desired) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return few.Errors(errs, mostNamed)
 }
 
 // update changes objects that differ from the desired ones, judging by what is known of the stored
@@ -324,7 +332,7 @@ func (s *session) update(ctx context.Context, d Desired) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return few.Errors(errs, mostNamed)
 }
 
 // change carries out Decide for one object, and repeats it after a conflict.

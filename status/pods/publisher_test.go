@@ -359,6 +359,9 @@ func TestObjectsWithoutAPodAreRemoved(t *testing.T) {
 			s.set(path, []byte(`{"apiVersion":"v1","kind":"Pod"`))
 		}
 		d := run(t, s, web())
+		if log := d.log.String(); d.log.Count("found unreadable pod objects") != 1 || strings.Count(log, "unexpected end of JSON input") != 5 || !strings.Contains(log, "and 1 more") {
+			t.Errorf("log = %s, want one message that names 5 of 6 objects", log)
+		}
 		if len(s.objects) != 1 || d.get(t, "shop/web").UID != "u1" {
 			t.Errorf("objects = %v, want that of the pod", slices.Collect(maps.Keys(s.objects)))
 		}
