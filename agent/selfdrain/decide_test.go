@@ -38,8 +38,8 @@ func TestDecide(t *testing.T) {
 	}{
 		"without a cause there is nothing to do":  {selfdrain.Facts{}, both, 20 * min, "", 0},
 		"a taint is tolerated for the toleration": {taints(maintenance), both, 14 * min, "taint example.com/maintenance=yes:NoExecute: Scheduled at 15m0s", 15 * min},
-		"and not longer":                      {taints(maintenance), both, 15 * min, "taint example.com/maintenance=yes:NoExecute: Due at 15m0s", 0},
-		"a toleration of zero drains at once": {taints(maintenance), selfdrain.Policy{OnTaint: true}, 10 * min, "taint example.com/maintenance=yes:NoExecute: Due at 10m0s", 0},
+		"and not longer":                                               {taints(maintenance), both, 15 * min, "taint example.com/maintenance=yes:NoExecute: Due at 15m0s", 0},
+		"a toleration of zero drains at once":                          {taints(maintenance), selfdrain.Policy{OnTaint: true}, 10 * min, "taint example.com/maintenance=yes:NoExecute: Due at 10m0s", 0},
 		"a taint that is older than the agent counts from when it was": {taints(old), both, 10 * min, "taint old:NoExecute: Due at -15m0s", 0},
 		"one of the node lifecycle controller may go at once":          {taints(unreachable), both, 10 * min, "taint node.kubernetes.io/unreachable:NoExecute: Scheduled at 11m0s", 11 * min},
 		"but is not waited for longer than the toleration":             {taints(unreachable), selfdrain.Policy{OnTaint: true, Toleration: time.Second}, 10 * min, "taint node.kubernetes.io/unreachable:NoExecute: Scheduled at 10m1s", 10*min + time.Second},
