@@ -64,7 +64,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 			return maintenance.Protected(a.kept.drained, a.kept.journal, time.Now(), uptime())
 		},
 		Logs:   podlogs.New("/"),
-		Unseen: func() string { return cmp.Or(a.unreadJournal(), runtimes.Unseen()) },
+		Unseen: func() string { return cmp.Or(a.unreadStops(), runtimes.Unseen()) },
 		Kubelet: func() bool {
 			_, found := a.owners.Other(owner.ContainerGC)
 			return found
@@ -78,7 +78,7 @@ func (a *Agent) buildCollectors(cfg config.Config) (err error) {
 			Turn:     turn,
 			Interval: time.Duration(interval),
 			LeaveAlone: func() []string {
-				if a.unreadJournal() != "" {
+				if a.unreadStops() != "" {
 					return members(runtimes.Set(), runtime.Runtime.Name)
 				}
 				return runtimes.LeftAlone(enabled == config.On)
@@ -102,6 +102,15 @@ func (a *Agent) unreadJournal() string {
 		return journal.ErrUnread.Error()
 	}
 	return ""
+}
+
+// unreadStops says why it is not known which pods a shutdown or a drain has stopped, whose
+// containers are kept; empty if it is.
+func (a *Agent) unreadStops() string {
+	if why := a.unreadJournal(); why != "" || !a.kept.drained.Unread() {
+		return why
+	}
+	return "drained.state in `state.directory` cannot be read; if that does not end, rename the file: hostler then forgets which pods a drain has stopped"
 }
 
 // members converts each runtime of a set to the interface that a package declares.

@@ -101,6 +101,14 @@ func newKept(cfg config.Config, h host, log *slog.Logger) (k kept, err error) {
 	return k, nil
 }
 
+// unknown says why it is not known what a person has decided about the Node; empty if it is.
+func (k kept) unknown() string {
+	if k.notes.Unread() {
+		return "node.json in `state.directory` cannot be read, so that `hostler leave` and `hostler cordon` may be forgotten; once the file can be read, restart hostler"
+	}
+	return ""
+}
+
 // flush writes the state files. The health of the state reports the same error.
 func (k kept) flush() error { return k.folder.Flush() }
 

@@ -4,10 +4,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
+	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane/controlplanetest"
+	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/status/report"
 )
 
@@ -55,4 +65,49 @@ func TestNotesOfAnEarlierVersionAreKeptWithoutStateFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Even root cannot read a loop of links.
+func TestStateThatCannotBeReadDoesNotCountAsEmpty(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	folder := r.cfg.State.Directory
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"node.json", "drained.state"} {
+		if err := os.Symlink(name, filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fake := controlplanetest.NewFake(nil)
+	a, signals, ended := r.over(t, fake), make(chan os.Signal, 1), make(chan error, 1)
+	host := rebootHost{a: a}
+	if why := host.Unknown(); !strings.Contains(why, "node.json") {
+		t.Errorf("Unknown() = %q, want that the notes cannot be read", why)
+	}
+	if held := host.Held(); !slices.ContainsFunc(held, func(f reboot.Finding) bool { return strings.Contains(f.Message, "node.json") }) {
+		t.Errorf("Held() = %v, want that no reboot begins", held)
+	}
+	if got := a.gc.dead.ExcludedRuntimes(runs.NewReport("interval")); !slices.Contains(got, "containerd") {
+		t.Errorf("an automatic run excludes %v, want all runtimes: a drain may have stopped containers", got)
+	}
+	go func() { ended <- a.Run(signals) }()
+	r.manager.expects(t, "READY=1")
+	r.eventually(t, "that no Node is created, because the host may have left", func(s api.Status) bool {
+		return strings.Contains(s.ControlPlane.Paused, "no Node node-a exists yet") && s.ControlPlane.Connected
+	})
+	fake.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})
+	r.eventually(t, "that an existing Node is used", func(s api.Status) bool { return s.ControlPlane.Paused == "" && s.Lease != nil })
+	if _, err := api.NewClient(r.cfg.API.Socket).Collect(t.Context(), api.CollectRequest{}, func(api.Step) {}); err == nil || !strings.Contains(err.Error(), "nothing is removed: drained.state") {
+		t.Errorf("a requested collection = %v, want that it removes nothing either", err)
+	}
+	if err := os.Remove(filepath.Join(folder, "drained.state")); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.gc.dead.ExcludedRuntimes(runs.NewReport("interval")); len(got) > 0 {
+		t.Errorf("an automatic run excludes %v once the file can be read, want none", got)
+	}
+	signals <- syscall.SIGTERM
+	within(t, "after SIGTERM", ended)
 }

@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/embedded"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/status/probe"
@@ -53,6 +54,12 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 	return a.joins(cfg, opened, a.host.machine)
 }
 
+// mayRegister reports whether hostler may create the Node. If it is not known whether a person has
+// deregistered the host, it only uses an existing one.
+func (a *Agent) mayRegister(n config.Node) bool {
+	return n.Register && (a.kept.unknown() == "" || a.plane.Type() == embedded.Type)
+}
+
 // joins creates the parts that represent this machine on a control plane.
 func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine probe.Machine) (err error) {
 	client := opened.Client
@@ -66,7 +73,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		leases:       controlplane.NewLeaseWatch(nil),
 		existence:    loop.NewGate(""), member: loop.NewGate(""),
 	}
-	if !cfg.Node.Register {
+	if !a.mayRegister(cfg.Node) {
 		a.plane.existence.Set("not known yet whether the Node exists")
 	}
 	a.plane.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{client, a.metrics.Renewal}, controlplane.LeasePolicy{

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,7 +228,7 @@ func (h rebootHost) NotStarted() (names []string) {
 }
 
 // Unknown implements reboot.Host.
-func (h rebootHost) Unknown() string { return h.a.unreadJournal() }
+func (h rebootHost) Unknown() string { return cmp.Or(h.a.unreadJournal(), h.a.kept.unknown()) }
 
 // GoingDown implements reboot.Host.
 func (h rebootHost) GoingDown() bool {
@@ -260,7 +261,7 @@ const refusalTime = time.Second
 func (h rebootHost) Held() []reboot.Finding {
 	guard := h.a.shutdown.guard.Status()
 	states, queried := h.a.host.runtimes.Current()
-	v := reboot.Verdicts{Unstored: h.a.kept.folder.Health().Message, Unqueried: !queried, NotReady: map[string]string{}, KeepsPods: h.kubelet()}
+	v := reboot.Verdicts{Unstored: cmp.Or(h.a.kept.folder.Health().Message, h.a.kept.unknown()), Unqueried: !queried, NotReady: map[string]string{}, KeepsPods: h.kubelet()}
 	for _, r := range slices.Concat(states, h.a.host.runtimes.Unreachable()) {
 		if !r.Ready {
 			v.NotReady[r.Name] = r.Message

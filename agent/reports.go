@@ -76,7 +76,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			Update:    time.Duration(cfg.Status.UpdateInterval),
 			Rewrite:   time.Duration(cfg.Status.ReportInterval),
 			Takeover:  cfg.Node.Takeover,
-			AdoptOnly: !cfg.Node.Register,
+			AdoptOnly: !a.mayRegister(cfg.Node),
 		},
 		Watch:   a.plane.leases,
 		Twin:    a.plane.leaseClone,

@@ -39,6 +39,7 @@ func (a *Agent) buildSelfDrain() {
 			return selfdrain.Instant{Boot: uptime(), Wall: time.Now(), Unset: !a.host.reader.ClockSet()}
 		},
 		Fix:      a.selfDrainFix,
+		Unknown:  a.kept.unknown,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },
 		Log:      a.log,
 	})

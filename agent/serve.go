@@ -52,7 +52,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	}
 	collections := &backend.Collections{
 		Survey: a.gc.survey, Unused: a.gc.images, Dead: a.gc.dead, History: a.gc.history,
-		Runtimes: a.host.runtimes, Owners: owners, Settings: a.settings, Held: a.kept.journal.HeldRestarts,
+		Runtimes: a.host.runtimes, Owners: owners, Settings: a.settings, Held: a.kept.journal.HeldRestarts, Unread: a.unreadStops,
 	}
 	answers := &backend.Host{
 		Version: a.version, Settings: a.settings, Registers: registration, Collects: collections,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,22 +42,31 @@ func EndsLeases(client Client) bool {
 type Pages[T any] func(ctx context.Context, page string) (objects []T, next string, err error)
 
 // Skipped collects the reasons why objects of a fleet were skipped. It keeps the first ten
-// reasons.
-type Skipped []error
+// reasons, and counts the others.
+type Skipped struct {
+	first []error
+	more  int
+}
 
 // Add adds the reason of one object.
 func (l *Skipped) Add(why error) {
-	if len(*l) < 10 {
-		*l = append(*l, why)
+	if len(l.first) < 10 {
+		l.first = append(l.first, why)
+	} else {
+		l.more++
 	}
 }
 
 // Err returns ErrIncomplete with the reasons; nil if nothing was skipped.
 func (l Skipped) Err() error {
-	if len(l) == 0 {
+	if len(l.first) == 0 {
 		return nil
 	}
-	return fmt.Errorf("list nodes: %w: %w", ErrIncomplete, errors.Join(l...))
+	reasons := l.first
+	if l.more > 0 {
+		reasons = append(slices.Clip(reasons), fmt.Errorf("and %d more", l.more))
+	}
+	return fmt.Errorf("list nodes: %w: %w", ErrIncomplete, errors.Join(reasons...))
 }
 
 // JoinFleet calls each for every Node with the Lease of the same name. It reads both lists in

@@ -110,3 +110,17 @@ func TestAPageThatIsNotReadEndsAFleet(t *testing.T) {
 		t.Errorf("JoinFleet() = %v where all are, want no error", err)
 	}
 }
+
+func TestFewSkippedObjectsAreNamed(t *testing.T) {
+	var skipped controlplane.Skipped
+	if err := skipped.Err(); err != nil {
+		t.Errorf("Err() of none = %v, want nil", err)
+	}
+	for i := range 1000 {
+		skipped.Add(fmt.Errorf("node %d", i))
+	}
+	err := skipped.Err()
+	if !errors.Is(err, controlplane.ErrIncomplete) || !strings.HasSuffix(err.Error(), "\nnode 9\nand 990 more") {
+		t.Errorf("Err() of 1,000 = %v, want ten names, and the number of the others", err)
+	}
+}

@@ -29,6 +29,13 @@ func Frees(lacking FilesystemDecision, estimate, freed Gain) bool {
 	return enough(lacking.BytesToFree, estimate.Bytes, freed.Bytes) || enough(lacking.InodesToFree, estimate.Inodes, freed.Inodes)
 }
 
+// Measurable reports whether the estimate is at least a hundredth of what was lacking. The writes of
+// other programs can hide the removal of small images.
+func Measurable(lacking FilesystemDecision, estimate Gain) bool {
+	enough := func(lacks, estimate uint64) bool { return lacks > 0 && estimate >= lacks/100 }
+	return enough(lacking.BytesToFree, estimate.Bytes) || enough(lacking.InodesToFree, estimate.Inodes)
+}
+
 // Fruitless returns the record of a filesystem on which these decisions have freed nothing. gone
 // reports images that no longer exist.
 func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) bool) Fruitless {
@@ -49,9 +56,16 @@ func (d *Decisions) Fruitless(usage Usage, at time.Time, gone func(ImageKey) boo
 	return record
 }
 
-// valid reports whether removals would still free nothing. That is so if all images that were in
-// use still are, and neither the size nor the free space of the filesystem has grown.
-func (r Fruitless) valid(usage Usage, answered map[string]bool, held map[ImageKey]bool) bool {
+// retryAfter is how long a record is valid: the removed images may have been special, and whoever may
+// load images chooses them.
+const retryAfter = 24 * time.Hour
+
+// valid reports whether removals would still free nothing. That is so for a day if all images that
+// were in use still are, and neither the size nor the free space of the filesystem has grown.
+func (r Fruitless) valid(usage Usage, answered map[string]bool, held map[ImageKey]bool, now time.Time) bool {
+	if now.Sub(r.At).Abs() >= retryAfter { // also if the clock was corrected
+		return false
+	}
 	for _, key := range r.Held {
 		if answered[key.Runtime] && !held[key] {
 			return false
@@ -68,7 +82,7 @@ func similar(a, b, whole uint64) bool { return max(a, b)-min(a, b) <= whole/100 
 
 // fruitless returns the images whose removal would free nothing, and since when that is known. It
 // also returns the filesystems whose record is no longer valid.
-func fruitless(f *Facts, queue []queued) (images map[ImageKey]time.Time, outdated []string) {
+func fruitless(f *Facts, queue []queued, now time.Time) (images map[ImageKey]time.Time, outdated []string) {
 	if len(f.Fruitless) == 0 {
 		return nil, nil
 	}
@@ -89,7 +103,7 @@ func fruitless(f *Facts, queue []queued) (images map[ImageKey]time.Time, outdate
 			continue
 		}
 		seen[u.Name()] = true
-		if !record.valid(u, answered, held) {
+		if !record.valid(u, answered, held, now) {
 			outdated = append(outdated, u.Name())
 			continue
 		}

@@ -36,7 +36,7 @@ func planImages(f *Facts, p ImagePolicy, now time.Time, o Options, l *ledger, le
 	slices.SortFunc(order, compareQueued)
 	r := releaser{policy: p, options: o, ledger: l, sharing: newSharing(f.Layers, leavers(leaving))}
 	var outdated []string
-	r.fruitless, outdated = fruitless(f, queue)
+	r.fruitless, outdated = fruitless(f, queue, now)
 	for _, q := range order {
 		if q.reason != "" || !o.AllUnused && !r.knownSince(q).IsZero() {
 			r.sharing.keep(q.img)

@@ -42,6 +42,10 @@ type Pod struct {
 	Containers []Container
 }
 
+// ProjectPrefix begins the ID of a pod that is a Compose project. Other IDs have no colon. A project
+// may have the name of a container.
+const ProjectPrefix = "compose:"
+
 // Container is a container as the runtime last reported it. It is a flat record: each field is a
 // property that runtimes report.
 type Container struct {

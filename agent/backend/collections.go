@@ -32,6 +32,7 @@ type Collections struct {
 	Owners   *owner.Owners
 	Settings *settings.Settings
 	Held     func() []journal.Restart // the restarts that the undo of a drain makes pending
+	Unread   func() string            // why it is not known which containers must be kept; empty if it is
 }
 
 // policy is the effective policy.
@@ -77,6 +78,9 @@ func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (
 		}
 		p.Message = err.Error()
 	}
+	if why := c.Unread(); why != "" {
+		p.Message = strings.TrimPrefix(p.Message+"; "+why, "; ")
+	}
 	if facts.LogsErr != nil {
 		p.Message = strings.TrimPrefix(p.Message+"; scan logs: "+facts.LogsErr.Error(), "; ")
 	}
@@ -84,7 +88,11 @@ func (c *Collections) CollectPlan(ctx context.Context, req api.CollectRequest) (
 }
 
 // Collect runs a requested collection. Dead containers come first, because they keep images in use.
+// Like a periodic one, it removes nothing while it is not known which containers must be kept.
 func (c *Collections) Collect(ctx context.Context, req api.CollectRequest, progress func(runs.Progress)) (runs.Report, error) {
+	if why := c.Unread(); why != "" {
+		return runs.Report{}, errors.New("nothing is removed: " + why)
+	}
 	o := c.options(req)
 	var report runs.Report
 	both := req.Images == req.Containers

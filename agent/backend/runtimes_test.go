@@ -3,9 +3,11 @@ package backend
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/config"
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/agent/settings"
@@ -16,6 +18,7 @@ import (
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/shutdown/journal"
 )
 
 // factsOf has the facts of a Docker or Podman on an almost full filesystem: a used image, an unused
@@ -61,7 +64,7 @@ func configured(t *testing.T, r config.Runtime, images, containers config.Switch
 		Survey:   &survey.Survey{Runtimes: func() []survey.Runtime { return nil }, Meter: &meter.Statfs{}, Uses: &lastused.Tracker{}},
 		Interval: time.Minute, Log: log,
 	}
-	c := &Collections{Runtimes: runtimes, Settings: settings.New(cfg, policies, settings.Source{})}
+	c := &Collections{Survey: o.Survey, Runtimes: runtimes, Settings: settings.New(cfg, policies, settings.Source{}), Unread: func() string { return "" }}
 	if c.Unused, err = collect.NewImages(policies.GC.Images, collect.First{}, o); err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +72,21 @@ func configured(t *testing.T, r config.Runtime, images, containers config.Switch
 		t.Fatal(err)
 	}
 	return c
+}
+
+func TestNothingIsCollectedOnRequestWhileItIsUnknownWhatMustBeKept(t *testing.T) {
+	c := configured(t, config.Runtime{Type: "docker", Endpoint: "/run/docker.sock"}, config.On, config.On)
+	for _, why := range []string{"", journal.ErrUnread.Error()} {
+		c.Unread = func() string { return why }
+		for _, req := range []api.CollectRequest{{}, {Images: true}, {Containers: true}} {
+			if _, err := c.Collect(t.Context(), req, nil); (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+				t.Errorf("Collect(%+v) = %v, want that it is refused because %q", req, err, why)
+			}
+		}
+		if plan, err := c.CollectPlan(t.Context(), api.CollectRequest{}); err != nil || plan.Message != why {
+			t.Errorf("CollectPlan() has message %q, %v, want %q", plan.Message, err, why)
+		}
+	}
 }
 
 func TestNothingThatPeopleBuildGoesByItselfUnlessAsked(t *testing.T) {

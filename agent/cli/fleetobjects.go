@@ -257,8 +257,5 @@ func printGarbagePlan(t *table, out *output, p answer.GarbagePlan) {
 }
 
 func printUnread(t *table, head string, problems []answer.Problem) {
-	row := t.section(head, "CANNOT BE READ")
-	for _, p := range problems {
-		row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
-	}
+	printFew(t, t.section(head, "CANNOT BE READ"), problems)
 }

@@ -204,7 +204,7 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 			t.row(zoneName(z.Name), z.State, fmt.Sprint(z.Nodes), fmt.Sprint(z.NotReady), rate, t.below(z.Paused))
 		}
 	}
-	printServerProblems(t, s.Problems)
+	printFew(t, t.section("OBJECT", "PROBLEM"), s.Problems)
 	printServerLoops(t, out, s)
 	t.printCommands()
 }
@@ -212,23 +212,19 @@ func printFleetStatus(t *table, out *output, s answer.Status) {
 // mostProblems is the maximum number of listed problems with the same hint.
 const mostProblems = 20
 
-// printServerProblems lists objects with problems. Of further objects it prints only the names.
-func printServerProblems(t *table, problems []answer.Problem) {
-	if len(problems) == 0 {
-		return
-	}
-	t.line("")
-	t.row("OBJECT", "PROBLEM")
+// printFew lists objects with problems. Of further objects it prints only the number and a few
+// names.
+func printFew(t *table, row func(cells ...string), problems []answer.Problem) {
 	listed, more := map[string]int{}, map[string][]string{}
 	for _, p := range problems {
 		if listed[p.Hint]++; listed[p.Hint] <= mostProblems {
-			t.row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
+			row(p.Object, strings.TrimSuffix(t.below(p.Message)+": "+p.Hint, ": "))
 		} else {
 			more[p.Hint] = append(more[p.Hint], p.Object)
 		}
 	}
 	for _, hint := range slices.Sorted(maps.Keys(more)) {
-		t.row(fmt.Sprint(len(more[hint]), " more"), strings.TrimSuffix(few.Names(more[hint], 3)+": "+hint, ": "))
+		row(fmt.Sprint(len(more[hint]), " more"), strings.TrimSuffix(few.Names(more[hint], 3)+": "+hint, ": "))
 	}
 }
 

@@ -136,7 +136,12 @@ func TestFleetStatusNamesSomeOfManyProblems(t *testing.T) {
 }
 
 func TestFleetGCPlan(t *testing.T) {
+	var many []serveranswer.Problem
+	for i := range 1000 {
+		many = append(many, serveranswer.Problem{Object: fmt.Sprintf("tickets/broken-%03d", i), Message: "unexpected end of JSON input", Hint: "fix or delete it in the store"})
+	}
 	for name, p := range map[string]serveranswer.GarbagePlan{
+		"many":  {State: serveranswer.Leading, Objects: 12, Unreadable: many},
 		"idle":  {State: serveranswer.Leading, Objects: 12},
 		"lists": {State: serveranswer.Leading, Objects: 12000, Waits: "listing pods: 12000 so far"},
 		"unread": {

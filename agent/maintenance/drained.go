@@ -1,10 +1,12 @@
 package maintenance
 
 import (
+	"context"
 	"maps"
 	"sync"
 	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/shutdown/journal"
 )
 
@@ -16,6 +18,8 @@ const keepDrained = 24 * time.Hour
 type Store interface {
 	// Load reads the saved value, if there is one.
 	Load(into any)
+	// Unread reports whether Load could not read a value that may be intact.
+	Unread() bool
 	// Save calls snapshot later and writes its result.
 	Save(snapshot func() any)
 }
@@ -31,7 +35,8 @@ type DrainedPod struct {
 // Drained has the pods that drains have stopped. It persists across restarts and boots. It is safe
 // for concurrent use.
 type Drained struct {
-	store Store
+	store   Store
+	loading *bounded.Serial // reads the store
 
 	mu   sync.Mutex
 	pods map[string]DrainedPod // by runtime and ID
@@ -39,12 +44,36 @@ type Drained struct {
 
 // OpenDrained loads the stored pods.
 func OpenDrained(store Store) *Drained {
-	d := &Drained{store: store}
-	store.Load(&d.pods)
-	if d.pods == nil {
-		d.pods = map[string]DrainedPod{}
-	}
+	d := &Drained{store: store, pods: map[string]DrainedPod{}}
+	d.loading = bounded.NewSerial(d.load)
+	_ = d.load() // no error
 	return d
+}
+
+// load adds the stored pods to those that were recorded since.
+func (d *Drained) load() error {
+	var stored map[string]DrainedPod
+	d.store.Load(&stored)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, p := range stored {
+		if _, newer := d.pods[id]; !newer {
+			d.pods[id] = p
+		}
+	}
+	return nil
+}
+
+// Unread reports whether the stored pods cannot be read, so that Kept may lack some. It tries again,
+// for a bounded time.
+func (d *Drained) Unread() bool {
+	if !d.store.Unread() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), diskTimeout)
+	defer cancel()
+	_ = d.loading.Call(ctx) // the store logs the error
+	return d.store.Unread()
 }
 
 // Take records the pods that a running or finished drain has stopped.

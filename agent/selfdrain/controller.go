@@ -56,8 +56,13 @@ type Drainer interface {
 // Store persists the Memory: a *statefile.File.
 type Store interface {
 	Load(into any)
+	// Unread reports whether Load could not read a Memory that may be intact.
+	Unread() bool
 	SaveNow(snapshot func() any)
 }
+
+// unreadMemory is why no drain begins while the Memory cannot be read: the host may have been drained.
+const unreadMemory = "self-drain.state in `state.directory` cannot be read; if that does not end, rename the file: hostler then forgets an earlier drain"
 
 // Jobs says which jobs hostler owns on this host.
 type Jobs struct {
@@ -78,6 +83,8 @@ type Options struct {
 	Of      string                                        // identifies the control plane and the Node
 	Now     func() Instant
 	Fix     func(Cause) string // returns how a user prevents the drain
+	// Unknown returns why the Jobs are not known, so that no drain begins; empty if they are.
+	Unknown func() string
 	// Announce records an Event.
 	Announce func(kind, reason, message string)
 	Log      *slog.Logger
@@ -88,34 +95,90 @@ type Controller struct {
 	o    Options
 	log  *slog.Logger
 	wake loop.Signal
-	disk *bounded.Serial // waits until the stored memory is on the disk
+	disk disk
 
 	mu       sync.Mutex // guards the fields below
 	memory   Memory
-	saved    Memory        // last value written to the store
-	start    time.Duration // start time of this agent
-	seen     bool          // this agent has read the Node
-	tried    bool          // this agent has tried a renewal
-	waits    bool          // the Lease waits for the Node
-	member   bool          // hostler must renew the Lease
-	contact  time.Duration // last renewal, or the time since which renewals are expected
+	file     file
+	start    time.Duration  // start time of this agent
+	seen     bool           // this agent has read the Node
+	taints   []corev1.Taint // of the Node, as this agent has read them last
+	tried    bool           // this agent has tried a renewal
+	waits    bool           // the Lease waits for the Node
+	member   bool           // hostler must renew the Lease
+	contact  time.Duration  // last renewal, or the time since which renewals are expected
 	draining bool
 	trouble  string // why the last drain that was due did not begin; empty if it did
 }
 
+// disk bounds the waits for the disk.
+type disk struct {
+	flush *bounded.Serial // waits until the stored memory is on the disk
+	load  *bounded.Serial // reads the stored memory
+}
+
+// file is the state of the stored memory.
+type file struct {
+	saved  Memory // last value written to the store
+	unread bool   // the memory of an earlier process could not be read yet: nothing is written
+}
+
 // New returns a Controller with the memory of an earlier process.
 func New(o Options) *Controller {
-	e := &Controller{o: o, log: o.Log.With("component", "self-drain"), wake: loop.NewSignal(), disk: bounded.NewSerial(o.Flush)}
+	at := o.Now().Boot
+	e := &Controller{
+		o: o, log: o.Log.With("component", "self-drain"), wake: loop.NewSignal(),
+		memory: Memory{Boot: o.Boot}, file: file{unread: true}, start: at, contact: at,
+	}
+	e.disk = disk{bounded.NewSerial(o.Flush), bounded.NewSerial(e.load)}
+	_ = e.load() // no error
+	return e
+}
+
+// load reads the memory of an earlier process, and adds what this process has seen since.
+func (e *Controller) load() error {
 	var stored Memory
-	o.Store.Load(&stored)
-	at := o.Now()
-	e.start, e.contact, e.saved, e.memory = at.Boot, at.Boot, stored, Memory{Boot: o.Boot}
-	restored := restore(stored, o.Boot, o.Of, at)
-	if e.memory.Drain = restored.Drain; o.Policy().on() { // without a policy, the rest of the memory is outdated
+	e.o.Store.Load(&stored)
+	unread := e.o.Store.Unread()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.file.unread || unread {
+		return nil
+	}
+	at, since := e.o.Now(), e.memory
+	restored := restore(stored, e.o.Boot, e.o.Of, at)
+	e.file, e.memory = file{saved: stored}, Memory{Boot: e.o.Boot, Drain: restored.Drain}
+	if e.o.Policy().on() { // without a policy, the rest of the memory is outdated
 		e.memory = restored
 	}
+	if e.seen {
+		e.memory.see(e.taints, at, true)
+	}
+	if since.Lease != nil {
+		e.memory.Lease, e.memory.Loss = since.Lease, since.Loss
+	}
 	e.persist()
-	return e
+	return nil
+}
+
+// reread reads the memory again if it could not be read.
+func (e *Controller) reread(ctx context.Context) {
+	e.mu.Lock()
+	unread := e.file.unread
+	e.mu.Unlock()
+	if unread {
+		ctx, cancel := context.WithTimeout(ctx, diskBound)
+		defer cancel()
+		_ = e.disk.load.Call(ctx) // the store logs the error
+	}
+}
+
+// unknown returns why no drain may begin; empty if one may. The caller holds mu.
+func (e *Controller) unknown() string {
+	if e.file.unread {
+		return unreadMemory
+	}
+	return e.o.Unknown()
 }
 
 // Taints records the current taints of the Node on the control plane; nil if there is no Node.
@@ -123,7 +186,7 @@ func (e *Controller) Taints(taints []corev1.Taint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first := !e.seen
-	e.seen = true
+	e.seen, e.taints = true, taints
 	if e.memory.see(taints, e.o.Now(), first) || first {
 		e.changed()
 	}
@@ -188,14 +251,17 @@ func (e *Controller) changed() {
 // persist stores the memory if it has changed. Without a policy it stores only the drain, until it is
 // undone. The caller holds mu.
 func (e *Controller) persist() {
+	if e.file.unread {
+		return
+	}
 	now := Memory{}
 	if e.o.Policy().on() {
 		now = e.memory
 	} else if e.memory.Drain != nil {
 		now = Memory{Boot: e.memory.Boot, Drain: e.memory.Drain}
 	}
-	if !now.equal(e.saved) {
-		e.saved = now
+	if !now.equal(e.file.saved) {
+		e.file.saved = now
 		e.o.Store.SaveNow(func() any { return now })
 	}
 }
@@ -219,6 +285,9 @@ func (e *Controller) decide() (d Decision, now time.Duration) {
 		f.LeaseHeldUntil = e.start + hearBound
 	}
 	d = Decide(f, policy, now)
+	if e.unknown() != "" {
+		d.hold(now + recheck)
+	}
 	if l := e.memory.Lease; policy.OnLost && e.member && l != nil && e.memory.Loss == nil {
 		if at := e.contact + l.Duration; d.Next == 0 || at < d.Next {
 			d.Next = at
@@ -235,6 +304,7 @@ func (e *Controller) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		e.reread(ctx)
 		d, now := e.decide()
 		r.announce(d, now)
 		next := r.act(ctx, d, now)
@@ -308,7 +378,7 @@ func (e *Controller) remember(ctx context.Context, o maintenance.Order, at time.
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, diskBound, fmt.Errorf("the disk did not answer within %v", diskBound))
 	defer cancel()
-	if err := e.disk.Call(ctx); err != nil {
+	if err := e.disk.flush.Call(ctx); err != nil {
 		e.forget()
 		return fmt.Errorf("cannot store the start of the drain: %w", err)
 	}
@@ -372,7 +442,7 @@ const Draining State = "Draining"
 func (e *Controller) Upcoming() []Upcoming {
 	d, now := e.decide()
 	e.mu.Lock()
-	draining, trouble, wall := e.draining, e.trouble, e.o.Now().Wall.Round(0)
+	draining, trouble, unknown, wall := e.draining, e.trouble, e.unknown(), e.o.Now().Wall.Round(0)
 	e.mu.Unlock()
 	list := make([]Upcoming, 0, len(d.Causes))
 	for _, c := range d.Causes {
@@ -386,7 +456,7 @@ func (e *Controller) Upcoming() []Upcoming {
 		case c.State == Due:
 			u.State, u.Message = Scheduled, trouble
 		case c.State == Held:
-			u.State = Scheduled
+			u.State, u.Message = Scheduled, unknown
 		}
 		list = append(list, u)
 	}

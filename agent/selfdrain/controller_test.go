@@ -23,15 +23,28 @@ import (
 
 // disk stores the memory of a Controller.
 type disk struct {
-	mu     sync.Mutex
-	text   []byte
-	writes int
+	mu       sync.Mutex
+	text     []byte
+	writes   int
+	unstable bool // the file cannot be read
+}
+
+func (d *disk) Unread() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.unstable
+}
+
+func (d *disk) breaks(unstable bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unstable = unstable
 }
 
 func (d *disk) Load(into any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.text != nil {
+	if d.text != nil && !d.unstable {
 		if err := json.Unmarshal(d.text, into); err != nil {
 			panic(err)
 		}
@@ -64,6 +77,7 @@ type host struct {
 	refusal    error          // error of a drain
 	full       error          // error of the disk
 	incomplete bool           // a drain leaves a pod running
+	unknown    string         // why the jobs are not known
 	steps      []string
 
 	*selfdrain.Controller
@@ -112,6 +126,7 @@ func (h *host) boots() {
 			return selfdrain.Instant{Boot: time.Since(h.began), Wall: time.Now().Add(h.step)}
 		},
 		Fix:      func(selfdrain.Cause) string { return "fix it" },
+		Unknown:  func() string { defer h.locked()(); return h.unknown },
 		Announce: func(_, reason, message string) { h.note("%s (%s)", reason, message) },
 		Log:      slog.New(slog.DiscardHandler),
 	})
@@ -232,6 +247,67 @@ func TestATaintDrainsTheHost(t *testing.T) {
 		h.Taints([]corev1.Taint{person, noExecute("b", time.Time{})})
 		h.after(6 * time.Minute)
 		h.want("2h6m1s DrainScheduled", "2h11m1s drain for taint b:NoExecute", "2h12m1s drained")
+	})
+}
+
+// A memory that cannot be read is not empty: the host may have been drained already.
+func TestNothingIsDrainedWhileTheMemoryCannotBeRead(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.Taints([]corev1.Taint{person})
+		h.after(time.Hour)
+		h.want("0s DrainScheduled", "5m0s drain for taint a:NoExecute", "6m0s drained")
+		h.stop()
+		h.breaks(true)
+		h.boots()
+		writes := h.writes
+		b := noExecute("b", time.Time{})
+		h.Taints([]corev1.Taint{person, b})
+		h.renews(time.Hour)
+		h.want()
+		if up := h.Upcoming(); len(up) != 2 || up[0].State != selfdrain.Scheduled || !strings.Contains(up[0].Message, "self-drain.state in `state.directory` cannot be read") {
+			h.t.Errorf("Upcoming() = %+v, want two drains, and why they do not begin", up)
+		}
+		if h.writes != writes {
+			h.t.Errorf("the memory was written %d times, want that it is kept", h.writes-writes)
+		}
+		h.breaks(false)
+		h.renews(10 * time.Minute)
+		h.want("2h0m30s DrainScheduled", "2h5m30s drain for taint b:NoExecute", "2h6m30s drained")
+		h.fails(time.Minute)
+		h.want("2h10m30s DrainScheduled")
+		h.renews(10 * time.Second)
+		h.want("2h11m0s DrainWithdrawn (lease not renewed: ended before it began)")
+	})
+}
+
+func TestADrainIsUndoneOnceTheMemoryCanBeRead(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.Taints([]corev1.Taint{person})
+		h.after(5*time.Minute + 30*time.Second)
+		h.stop()
+		h.breaks(true)
+		h.boots()
+		h.Taints(nil)
+		h.after(time.Hour)
+		h.want("0s DrainScheduled", "5m0s drain for taint a:NoExecute")
+		h.breaks(false)
+		h.after(time.Minute)
+		h.want("1h6m30s undo", "1h6m30s DrainWithdrawn (taint a:NoExecute: ended during the drain)")
+	})
+}
+
+func TestNothingIsDrainedWhileTheJobsAreUnknown(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.set(func() { h.unknown = "node.json cannot be read" })
+		h.Taints([]corev1.Taint{person})
+		h.after(time.Hour - time.Second)
+		h.want()
+		if up := h.Upcoming(); len(up) != 1 || up[0].Message != "node.json cannot be read" {
+			h.t.Errorf("Upcoming() = %+v, want why the drain does not begin", up)
+		}
+		h.set(func() { h.unknown = "" })
+		h.after(time.Minute)
+		h.want("1h0m0s drain for taint a:NoExecute")
 	})
 }
 

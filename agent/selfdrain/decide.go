@@ -92,6 +92,18 @@ func (d Decision) in(states ...State) (list []Cause) {
 	return list
 }
 
+// hold lets no cause be due, until another decision at that time or before.
+func (d *Decision) hold(until time.Duration) {
+	for i := range d.Causes {
+		if s := &d.Causes[i].State; *s != Drained {
+			*s = Held
+		}
+	}
+	if d.Next == 0 || until < d.Next {
+		d.Next = until
+	}
+}
+
 // Decide returns why and when the host must be drained.
 func Decide(f Facts, p Policy, now time.Duration) Decision {
 	var d Decision

@@ -68,6 +68,7 @@ func TestCollectRemembersThatRemovalsFreedNothing(t *testing.T) {
 			h.fake.TakePod(podID)
 			time.Sleep(time.Hour) // its image was used just now
 		}, []string{"i2 lru", "i3 lru"}},
+		{"a day passes", func(*host, string) { time.Sleep(24 * time.Hour) }, []string{"i2 lru", "i3 lru"}},
 		{"space was freed and is full again", func(h *host, _ string) {
 			h.fill(50)
 			h.collect(h.images(), gc.Options{})
@@ -118,6 +119,28 @@ func TestCollectEndsWhereFreeingDoesNotShow(t *testing.T) {
 		h.meter.change = func(u *gc.Usage) { u.AvailableBytes += 20 * mib }
 		if r := h.collect(images, gc.Options{}); len(r.Removed) == 0 {
 			t.Errorf("Collect() after space became free removed %v, want some again; kept %v", removed(r), r.Kept)
+		}
+	})
+}
+
+// Whoever may load images can load small ones, and other programs write more than these free.
+func TestSmallImagesDoNotEndARun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{ReportsLayers: true})
+		h.survey.Fruitless = fruitless.New(statefile.NewMemory().File("gc-fruitless"))
+		for i := range 4 {
+			h.pull(fmt.Sprintf("small%d", i), runtimetest.Layer{ID: fmt.Sprint("small ", i), Bytes: 10 << 10, Inodes: 1})
+		}
+		h.pull("large")
+		h.fill(90)
+		full := h.fake.Usage()
+		h.meter.change = func(u *gc.Usage) { // others write 1 MiB
+			u.AvailableBytes -= min(u.AvailableBytes-full.AvailableBytes, mib)
+			u.InodesFree -= min(u.InodesFree-full.InodesFree, 10)
+		}
+		r := h.collect(h.images(), gc.Options{})
+		if got := removed(r); !slices.Contains(got, "large lru") {
+			t.Errorf("Collect() removed %v, ended %q, want the large image too", got, r.Ended)
 		}
 	})
 }

@@ -260,9 +260,9 @@ func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	case gc.Frees(lacking, p.estimate, p.freed):
 		fs.idle, fs.pending, r.pace[pace] = 0, pending{}, faster
 		r.survey.Fruitless.Forget(first.Filesystem)
-	case p.estimate.Bytes < p.wholeBytes/10:
-		// The estimate of these images is near zero: they share layers with images that are removed
-		// after them.
+	case p.estimate.Bytes < p.wholeBytes/10 || !gc.Measurable(lacking, p.estimate):
+		// The estimate of these images is near zero: they are small, or share layers with images that
+		// are removed after them.
 	default:
 		fs.idle, fs.pending, r.pace[pace] = fs.idle+p.images, pending{}, 1
 	}

@@ -74,6 +74,10 @@ func (v *Values) WriteNow(put map[string][]byte, remove []string) error {
 	return v.change(put, remove, v.file.SaveNow)
 }
 
+// Unread is File.Unread for the file with the values. They are read only once: the process must be restarted
+// to get them.
+func (v *Values) Unread() bool { return v.file.Unread() }
+
 // Flush is File.Flush for the file with the values.
 func (v *Values) Flush() error { return v.file.Flush() }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,7 @@ type fact struct {
 	exitCode   int32
 
 	failedAt time.Time // of the last request, if it failed
+	hungAt   time.Time // when a request was last not answered
 }
 
 // facts has the facts about the containers of the last list.
@@ -77,10 +79,12 @@ func (k fact) isIncomplete(c *criapi.Container) bool {
 }
 
 // ask requests missing facts and stores them in known. It gives up as soon as the runtime stops
-// answering, because every further container would cost a deadline.
+// answering, because every further container would cost a deadline. Containers whose last request
+// was not answered come last: they may hang alone.
 func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, known map[string]fact) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
+	slices.SortStableFunc(ask, func(a, b *criapi.Container) int { return known[a.GetId()].hungAt.Compare(known[b.GetId()].hungAt) })
 	answers := make([]fact, len(ask))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(factsAtOnce)
@@ -98,6 +102,7 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 				}
 				answers[i].failedAt = time.Time{}
 			case errors.Is(err, runtime.ErrUnavailable) || ctx.Err() != nil:
+				answers[i].hungAt = time.Now()
 				return err
 			default:
 				if answers[i].failedAt.IsZero() {

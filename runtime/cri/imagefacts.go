@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,7 @@ type imageFact struct {
 	read         bool              // labels are known
 	seen         bool              // the image is in the list that is being completed
 	failed       uint8             // consecutive lists for which the labels could not be read
+	hungAt       time.Time         // when a request for the labels was last not answered
 }
 
 // imageFacts has the facts about the images of the last list.
@@ -115,7 +117,8 @@ func (f *imageFacts) fill(list []runtime.Image) {
 }
 
 // queryLabels reads the configuration of new images. It gives up as soon as the runtime stops
-// answering. An image that cannot be read for several lists counts as having no labels.
+// answering. Images whose last request was not answered come last. An image that cannot be read for
+// several lists counts as having no labels.
 func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime.Image) {
 	limit := r.timeouts.Query
 	if end, bounded := ctx.Deadline(); bounded {
@@ -126,17 +129,23 @@ func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(factsAtOnce)
 	answers := make([]*imageFact, len(list))
+	var ask []int // indexes
 	for i := range list {
-		fact := f.byID[list[i].ID]
-		if fact.read {
-			continue
+		if !f.byID[list[i].ID].read {
+			ask = append(ask, i)
 		}
+	}
+	slices.SortStableFunc(ask, func(a, b int) int { return f.byID[list[a].ID].hungAt.Compare(f.byID[list[b].ID].hungAt) })
+	for _, i := range ask {
+		fact := f.byID[list[i].ID]
 		if ctx.Err() != nil {
 			break
 		}
 		group.Go(func() error {
+			answers[i] = &fact
 			labels, err := r.imageLabels(ctx, &list[i])
 			if err != nil && (errors.Is(err, runtime.ErrUnavailable) || ctx.Err() != nil) {
+				fact.hungAt = time.Now()
 				return err
 			}
 			if err != nil {
@@ -144,7 +153,6 @@ func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime
 				fact.failed++
 			}
 			fact.labels, fact.read = labels, err == nil || fact.failed >= labelAttempts
-			answers[i] = &fact
 			return nil
 		})
 	}

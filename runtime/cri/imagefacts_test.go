@@ -249,3 +249,31 @@ func TestAnUnreadableImageEndsUpWithoutLabels(t *testing.T) {
 		t.Errorf("DetailedImages() the tenth time = %+v, want it without labels", img)
 	}
 }
+
+func TestImagesThatHangAreAskedLast(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, containerd16)
+	hang := map[string]bool{}
+	for i := range 20 {
+		img := s.fake.AddImage(runtimetest.ImageSpec{})
+		hang[img.ID] = i < 8
+	}
+	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = time.Second })
+	s.set(func() {
+		s.before = func(ctx context.Context, method, subject string) error {
+			if method == "ImageStatus" && hang[subject] {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+	})
+	known := 0
+	for range 100 { // on a busy machine, a list completes less
+		list, _ := r.DetailedImages(t.Context()) // none if it is too late
+		if known = len(slices.DeleteFunc(list, func(img runtime.Image) bool { return img.LabelsUnknown })); known == 12 {
+			return
+		}
+	}
+	t.Errorf("the labels of %d images are known, want of all 12 that do not hang", known)
+}

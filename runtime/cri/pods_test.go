@@ -148,6 +148,33 @@ func TestAHangDuringQueriesCostsOneDeadline(t *testing.T) {
 	}
 }
 
+func TestContainersThatHangAreAskedLast(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, containerd16)
+	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = time.Second })
+	containers := dead(s, 20, time.Now()).Containers
+	s.set(func() {
+		s.before = func(ctx context.Context, method, subject string) error {
+			if i := slices.IndexFunc(containers, func(c runtime.Container) bool { return c.ID == subject }); method == "ContainerStatus" && i < 8 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+	})
+	known := 0
+	for range 100 { // on a busy machine, a list completes less
+		list, _ := r.Pods(t.Context()) // none if it is too late
+		if len(list) == 0 {
+			continue
+		}
+		if known = len(slices.DeleteFunc(list[0].Containers, func(c runtime.Container) bool { return c.FinishedAt.IsZero() })); known == 12 {
+			return
+		}
+	}
+	t.Errorf("the end of %d containers is known, want of all 12 that do not hang", known)
+}
+
 func TestConcurrentQueriesAreBounded(t *testing.T) {
 	s := newServer(t, containerd16)
 	r := s.client(t, nil)

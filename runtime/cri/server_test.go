@@ -106,6 +106,9 @@ func (s *server) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	if r, ok := req.(interface{ GetContainerId() string }); ok {
 		subject = r.GetContainerId()
 	}
+	if r, ok := req.(*criapi.ImageStatusRequest); ok {
+		subject = r.GetImage().GetImage()
+	}
 	s.mu.Lock()
 	s.calls[method]++
 	if r, ok := req.(*criapi.StopContainerRequest); ok {

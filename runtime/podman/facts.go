@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,6 +88,7 @@ func (f fact) times(c *container) (began, ended time.Time) {
 type facts struct {
 	mu   sync.Mutex
 	byID map[string]fact
+	hung map[string]time.Time // when a request was last not answered, by ID
 }
 
 func (f *facts) get(id string) (fact, bool) {
@@ -98,23 +100,34 @@ func (f *facts) get(id string) (fact, bool) {
 
 // complete returns the facts about each container, and queries Podman for new containers and new
 // runs. Facts that Podman does not return stay unknown until a later list, so that no single
-// container makes a list fail.
+// container makes a list fail. Containers whose last request was not answered come last: they may
+// hang alone.
 func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map[string]fact {
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query)
 	defer cancel()
-	answers, reported := make([]fact, len(list)), make([]bool, len(list))
+	f.mu.Lock()
+	before := f.hung
+	f.mu.Unlock()
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b *container) int { return before[a.ID].Compare(before[b.ID]) })
+	answers, reported, hungAt := make([]fact, len(list)), make([]bool, len(list)), make([]time.Time, len(list))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(factsAtOnce)
 	for i, c := range list {
 		if answers[i], reported[i] = f.get(c.ID); reported[i] && answers[i].of == c.run() && time.Since(answers[i].askedAt) < reinspectAfter {
 			continue
 		}
+		hungAt[i] = before[c.ID]
+		if ctx.Err() != nil {
+			continue // a call that is not made does not count as hung
+		}
 		group.Go(func() error {
 			about, err := r.inspect(ctx, "get status of "+local.Named("container", c.name(), c.ID), c.ID)
 			switch {
 			case err == nil:
-				answers[i], reported[i] = about.fact(c.run()), true
+				answers[i], reported[i], hungAt[i] = about.fact(c.run()), true, time.Time{}
 			case errors.Is(err, runtime.ErrUnavailable): // the other requests will fail, too
+				hungAt[i] = time.Now()
 				return err
 			case !errors.Is(err, engine.ErrNotFound): // removed: it will not be in the next list
 				r.log.Debug("cannot inspect container", "container", c.name(), "id", c.ID, "error", err)
@@ -125,8 +138,11 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 	if err := group.Wait(); err != nil {
 		r.log.Debug("stopped inspecting containers", "error", err)
 	}
-	known := make(map[string]fact, len(list))
+	known, hung := make(map[string]fact, len(list)), map[string]time.Time{}
 	for i, c := range list {
+		if !hungAt[i].IsZero() {
+			hung[c.ID] = hungAt[i]
+		}
 		if reported[i] {
 			known[c.ID] = answers[i]
 		}
@@ -136,7 +152,7 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 	}
 	// Containers that are not in the list were removed.
 	f.mu.Lock()
-	f.byID = known
+	f.byID, f.hung = known, hung
 	f.mu.Unlock()
 	return known
 }

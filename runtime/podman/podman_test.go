@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,6 +111,30 @@ func TestPodsProjectsAndLoneContainersArePods(t *testing.T) {
 	if want := []runtime.ImageUser{{Image: "pause", By: "container name-infra"}, {Image: "pause", By: "container name-holds"}, {Image: "base", By: "container name-build"}}; !slices.Equal(users, want) {
 		t.Errorf("OtherImageUsers() = %v, want %v", users, want)
 	}
+}
+
+func TestContainersThatHangAreAskedLast(t *testing.T) {
+	t.Parallel()
+	var all []any
+	answers := map[string]any{}
+	for i := range 20 {
+		id := fmt.Sprint("c", i)
+		all = append(all, listed(id, "running", i, nil))
+		answers["/libpod/containers/"+id+"/json"] = inspected("running", object{"StopTimeout": 60})
+		if i < 8 {
+			answers["/libpod/containers/"+id+"/json"] = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
+		}
+	}
+	answers["/libpod/containers/json"] = all
+	r := newServer(t, answers).openWith(t, podman.Options{Timeouts: local.Timeouts{Query: time.Second}})
+	known := 0
+	for range 100 { // on a busy machine, a list completes less
+		pods, _ := r.Pods(t.Context()) // none if the list is too late
+		if known = len(slices.DeleteFunc(pods, func(p runtime.Pod) bool { return p.Containers[0].StopTimeout == nil })); known == 12 {
+			return
+		}
+	}
+	t.Errorf("%d containers could be inspected, want all 12 that do not hang", known)
 }
 
 // Podman has one for each `podman kube play` of a unit (Quadlet's .kube): when it ends, the unit

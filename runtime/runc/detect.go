@@ -42,7 +42,7 @@ func (f *Finder) HasContainers(path string) bool {
 	found := false
 	// A root that cannot be read counts as empty.
 	_ = s.each(func(c container) bool {
-		found = c.err == nil
+		found = c.state.identified()
 		return !found
 	})
 	return found

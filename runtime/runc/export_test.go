@@ -12,6 +12,11 @@ var (
 	ParseCrun = func(status, config []byte) string { return sound(parseCrun(status, config, "/sys/fs/cgroup")) }
 )
 
+// ForeignProcesses returns the processes that do not belong to a container.
+func (r *Runtime) ForeignProcesses(id string) (map[int]bool, error) {
+	return r.foreignProcesses(&target{id: id})
+}
+
 // Ancestors are for tests of who is a stranger.
 var Ancestors = ancestors
 

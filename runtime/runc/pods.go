@@ -11,7 +11,7 @@ import (
 )
 
 // Pods lists the containers of the root by creation time, each as its own pod. A container with
-// invalid files has an unknown state, and does not affect others.
+// invalid files does not affect others. Its state is unknown if its process is.
 func (r *Runtime) Pods(ctx context.Context) ([]runtime.Pod, error) {
 	var pods []runtime.Pod
 	err := r.call(ctx, "List", "list containers", func() error {
@@ -39,7 +39,7 @@ func (r *Runtime) pod(c container) runtime.Pod {
 		Runtime: r.name, ID: c.id, PodID: c.id, Name: c.id,
 		Image: c.state.annotations[annotationReference], CreatedAt: c.state.created, Labels: c.state.annotations, Restart: runtime.RestartElsewhere,
 	}
-	if c.err == nil {
+	if c.state.identified() {
 		converted.State, _ = c.phase(r.procRoot) // unknown if it cannot be read
 	} else if info, err := c.folder.Stat(filepath.Clean(c.id)); err == nil && c.state.created.IsZero() {
 		converted.CreatedAt = info.ModTime()

@@ -137,6 +137,51 @@ func TestInvalidFilesDoNotAffectOtherContainers(t *testing.T) {
 	}
 }
 
+// Whoever creates a container chooses how much its files contain.
+func TestAContainerWhoseFilesAreTooLargeIsStopped(t *testing.T) {
+	for program, write := range writers {
+		for name, bundle := range map[string]string{"own": "/b", "of a manager": "/run/x/large/userdata"} {
+			t.Run(program+", "+name, func(t *testing.T) {
+				root, large, other := stateRoot(t), newSleeper(t), newSleeper(t)
+				write(t, root, "large", large.cmd.Process.Pid, large.start)
+				write(t, root, "other", other.cmd.Process.Pid, other.start)
+				for file, replace := range map[string]*strings.Replacer{
+					"state.json":  strings.NewReplacer(`"config":{`, `"config":{"mounts":["`+strings.Repeat("m", 5<<20)+`"],`),
+					"config.json": strings.NewReplacer(`"annotations":{`, `"annotations":{"a":"`+strings.Repeat("m", 5<<20)+`",`),
+					"status":      strings.NewReplacer(`"/b"`, `"`+bundle+`"`),
+				} {
+					path := filepath.Join(root, "large", file)
+					if text, err := os.ReadFile(path); err == nil { // a file of this program
+						put(t, path, replace.Replace(strings.ReplaceAll(string(text), ",\n\t\t", ",")))
+					}
+				}
+				r := open(t, root)
+				others, err := r.ForeignProcesses("other")
+				if err != nil || !others[large.cmd.Process.Pid] {
+					t.Errorf("foreign processes of another container = %v, %v, want the large one's among them", others, err)
+				}
+				c, there := listed(t, r)["large"]
+				if program == "crun" && name == "of a manager" { // runc's file shows the bundle at its end
+					if there {
+						t.Errorf("Pods() has %+v, want it left to its manager", c)
+					}
+					return
+				}
+				if c.State != runtime.Running {
+					t.Errorf("container is %v, want %v", c.State, runtime.Running)
+				}
+				must(t, r.StopContainer(t.Context(), c, long))
+				if err := large.ended(); err == nil || err.Error() != "signal: terminated" {
+					t.Errorf("it ended with %v, want by SIGTERM", err)
+				}
+				if err := r.RemoveContainer(t.Context(), c); !errors.Is(err, runtime.ErrTooLarge) {
+					t.Errorf("RemoveContainer() = %v, want that it may have a manager", err)
+				}
+			})
+		}
+	}
+}
+
 // An image may contain the annotations of managers, but it does not choose the folder.
 func TestContainersOfManagersAreFoundByTheirFolder(t *testing.T) {
 	const libpod, crio, containerd = "io.container.manager", "io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri.container-type"

@@ -1,6 +1,7 @@
 package runc
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -75,8 +76,16 @@ func parseRunc(text []byte) (state, error) {
 	return s, s.check(runcState)
 }
 
+// runcHead returns what a state.json contains before the configuration: runc writes the process
+// first. An ID, which is before it, has no quotes.
+func runcHead(text []byte) []byte {
+	head, _, _ := bytes.Cut(text, []byte(`,"config":`))
+	return append(slices.Clip(head), '}')
+}
+
 // parseCrun parses crun's status and config.json. The cgroup path in it applies to each hierarchy
-// that is mounted at cgroupRoot, or below it.
+// that is mounted at cgroupRoot, or below it. If only the config.json is invalid, the returned state
+// has the content of status.
 func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 	var raw struct {
 		PID     int    `json:"pid"`
@@ -88,6 +97,14 @@ func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 	if err := json.Unmarshal(status, &raw); err != nil {
 		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, crunStatus, err)
 	}
+	s := state{program: "crun", pid: raw.PID, start: raw.Start, bundle: raw.Bundle}
+	s.created, _ = time.Parse(time.RFC3339Nano, raw.Created) // check reports errors
+	if raw.Cgroup != "" {
+		s.freezer = filepath.Join(cgroupRoot, "freezer", raw.Cgroup)
+		for _, hierarchy := range []string{"", "unified", "freezer", "pids", "systemd"} {
+			s.cgroups = append(s.cgroups, filepath.Join(cgroupRoot, hierarchy, raw.Cgroup))
+		}
+	}
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
 		Linux       struct {
@@ -95,21 +112,17 @@ func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 		} `json:"linux"`
 	}
 	if err := json.Unmarshal(config, &spec); err != nil {
-		return state{}, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, crunConfig, err)
+		return s, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, crunConfig, err)
 	}
-	s := state{program: "crun", pid: raw.PID, start: raw.Start, annotations: spec.Annotations, bundle: raw.Bundle}
-	s.created, _ = time.Parse(time.RFC3339Nano, raw.Created) // check reports errors
+	s.annotations = spec.Annotations
 	for _, ns := range spec.Linux.Namespaces {
 		s.ownPIDs = s.ownPIDs || ns.Type == specs.PIDNamespace && ns.Path == ""
 	}
-	if raw.Cgroup != "" {
-		s.freezer = filepath.Join(cgroupRoot, "freezer", raw.Cgroup)
-		for _, hierarchy := range []string{"", "unified", "freezer", "pids", "systemd"} {
-			s.cgroups = append(s.cgroups, filepath.Join(cgroupRoot, hierarchy, raw.Cgroup))
-		}
-	}
 	return s, s.check(crunStatus)
 }
+
+// identified reports whether the state identifies a process, even if other parts are invalid.
+func (s state) identified() bool { return s.check("") == nil }
 
 // check refuses values that could lead to a wrong process.
 func (s state) check(file string) error {
@@ -153,6 +166,8 @@ func (s state) manager(id string) string {
 		return Containerd
 	case stored && s.annotations[annotationCRIO] != "":
 		return "cri-o"
+	case stored && s.annotations == nil: // they cannot be read
+		return "unknown"
 	case name == id && filepath.Base(folder) == "executor":
 		return "buildkit"
 	case strings.HasPrefix(name, "buildah") && id == "buildah-"+name:

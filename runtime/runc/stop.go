@@ -73,7 +73,7 @@ func (r *Runtime) foreignProcesses(t *target) (map[int]bool, error) {
 	err := r.store.all(func(c container) bool {
 		switch {
 		case c.id == t.id:
-		case c.err == nil:
+		case c.state.identified():
 			if alive, err := isAlive(r.procRoot, c.state.pid, c.state.start); alive || err != nil {
 				others[c.state.pid] = true
 			}
@@ -267,6 +267,9 @@ func (r *Runtime) delete(ctx context.Context, listed runtime.Container) error {
 	err := r.store.one(listed.ID, func(c container) error {
 		if !c.is(listed) {
 			return errNotFound
+		}
+		if c.err != nil { // it may have a manager, which removes it
+			return c.err
 		}
 		phase, err := c.phase(r.procRoot)
 		// A created container is about to be started, unless the list already showed it as created.

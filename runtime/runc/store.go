@@ -1,6 +1,7 @@
 package runc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,8 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// stateBytes bounds a container's file. runc's files have about 30 kB.
+// stateBytes bounds a container's file. runc's files have about 30 kB, but whoever creates a container
+// chooses its mounts and annotations. Of a larger file, only what identifies its process is read.
 const stateBytes = 4 << 20
 
 // errNotFound: the container does not exist.
@@ -75,7 +77,14 @@ type container struct {
 
 // each calls visit for each container of the store's manager, until visit returns false.
 func (s *store) each(visit func(container) bool) error {
-	return s.all(func(c container) bool { return c.manager() != s.manager || visit(c) })
+	return s.all(func(c container) bool { return !s.manages(c) || visit(c) })
+}
+
+// manages reports whether a container is of the store's manager, or may be because its files do not
+// show the manager.
+func (s *store) manages(c container) bool {
+	manager := c.manager()
+	return manager == s.manager || manager == "" && c.err != nil
 }
 
 // all calls visit for each container of the root, until visit returns false.
@@ -104,8 +113,8 @@ func (s *store) all(visit func(container) bool) error {
 	return nil
 }
 
-// one calls visit with one container. It returns errNotFound if the container does not exist or has
-// another manager.
+// one calls visit with one container whose process is known. It returns errNotFound if the container
+// does not exist or has another manager.
 func (s *store) one(id string, visit func(container) error) error {
 	root, err := s.open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,9 +127,9 @@ func (s *store) one(id string, visit func(container) error) error {
 	c := container{id: id, folder: root}
 	c.state, c.err = s.load(root, id)
 	switch {
-	case c.manager() != s.manager:
+	case errors.Is(c.err, errNotFound) || !s.manages(c):
 		return errNotFound
-	case c.err != nil:
+	case !c.state.identified():
 		return c.err
 	}
 	return visit(c)
@@ -227,6 +236,10 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 
 func (s *store) read(root *os.Root, id, file string) (state, error) {
 	text, err := readFile(root, filepath.Join(id, file))
+	if file == runcState && errors.Is(err, runtime.ErrTooLarge) {
+		known, _ := parseRunc(runcHead(text)) // it stays empty if the head is invalid
+		return known, err
+	}
 	if err != nil {
 		return state{}, err
 	}
@@ -234,12 +247,14 @@ func (s *store) read(root *os.Root, id, file string) (state, error) {
 		return parseRunc(text)
 	}
 	config, err := readFile(root, filepath.Join(id, crunConfig))
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return state{}, err
 	}
-	return parseCrun(text, config, s.cgroupRoot)
+	known, invalid := parseCrun(text, config, s.cgroupRoot)
+	return known, cmp.Or(err, invalid)
 }
 
+// readFile reads a file. With runtime.ErrTooLarge, it returns the beginning.
 func readFile(root *os.Root, name string) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {

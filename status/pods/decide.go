@@ -40,13 +40,18 @@ type Stored struct {
 	Version controlplane.PodVersion
 	Pod     *corev1.Pod // nil if it does not exist, or cannot be read
 	text    []byte      // of Pod
+	size    int         // estimated memory, in bytes
 }
 
 // exists reports whether the object exists.
 func (s Stored) exists() bool { return s.Version != controlplane.PodVersion{} }
 
-// mostStored bounds an object that others may have modified, in bytes: eight times the limit of our own. It is kept in memory.
-const mostStored = 512 << 10
+const (
+	// mostStored bounds an object that others may have modified, in bytes: eight times the limit of our own.
+	mostStored = 512 << 10
+	// valueBytes is the memory of a decoded value. The largest are containers and their statuses.
+	valueBytes = 512
+)
 
 // read decodes an object. If it fails, only Version is valid.
 func read(o controlplane.StoredPod) (Stored, error) {
@@ -57,7 +62,8 @@ func read(o controlplane.StoredPod) (Stored, error) {
 	if len(o.Value) > mostStored {
 		return s, fmt.Errorf("it has %d bytes, more than %d", len(o.Value), mostStored)
 	}
-	if values, _ := controlplane.CountValues(o.Value); values > controlplane.MostHostValues {
+	values, _ := controlplane.CountValues(o.Value)
+	if values > controlplane.MostHostValues {
 		return s, fmt.Errorf("it has more than %d values", controlplane.MostHostValues)
 	}
 	if err := controlplane.CheckQuantities(o.Value, new(corev1.Pod)); err != nil {
@@ -77,7 +83,7 @@ func read(o controlplane.StoredPod) (Stored, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Pod, s.text = pod, text
+	s.Pod, s.text, s.size = pod, text, len(o.Value)+len(text)+values*valueBytes
 	return s, nil
 }
 

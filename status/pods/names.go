@@ -14,13 +14,18 @@ import (
 )
 
 // names returns namespace and name of a pod's object. Without a namespace, it is the name of the
-// runtime, so that pods of two runtimes do not share an object. Without a name, it is the ID.
+// runtime, so that pods of two runtimes do not share an object. Without a name, it is the ID. The
+// name of a Compose project is mapped from its ID, so that it does not share an object with a
+// container.
 func names(p runtime.Pod) (namespace, name string) {
 	namespace, name = cmp.Or(p.Namespace, p.Runtime), cmp.Or(p.Name, p.ID)
+	if strings.HasPrefix(p.ID, runtime.ProjectPrefix) {
+		name = p.ID
+	}
 	if len(validation.IsDNS1123Label(namespace)) > 0 {
 		namespace = mapped(namespace, validation.DNS1123LabelMaxLength)
 	}
-	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 || p.Namespace == "" && looksMapped(name) {
 		name = mapped(name, validation.DNS1123SubdomainMaxLength)
 	}
 	return namespace, name
@@ -38,6 +43,13 @@ func uidOf(p runtime.Pod) types.UID {
 
 // hashLength is the length of the hash at the end of a mapped name.
 const hashLength = 8
+
+// looksMapped reports whether a name could be the mapped one of another pod.
+func looksMapped(name string) bool {
+	hash := name[strings.LastIndexByte(name, '-')+1:]
+	_, err := hex.DecodeString(hash)
+	return len(hash) == hashLength && err == nil
+}
 
 // mapped returns a valid name for one that Kubernetes does not allow: in lowercase, with hyphens
 // for other characters, and with a hash that distinguishes similar names.

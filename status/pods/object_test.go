@@ -209,6 +209,26 @@ func TestNamesAreValidAndDistinct(t *testing.T) {
 	}
 }
 
+// Whoever creates a container or a project chooses its name.
+func TestANameIsNotThatOfAnObjectOfAnotherPod(t *testing.T) {
+	project := runtime.Pod{Runtime: "docker", ID: "compose:web", Name: "web"}
+	_, ofProject := pods.Names(project)
+	_, ofInvalid := pods.Names(runtime.Pod{Runtime: "docker", ID: "c1", Name: "My_Web"})
+	_, ofSymbols := pods.Names(runtime.Pod{Runtime: "docker", ID: "c2", Name: "__"})
+	for _, taken := range []string{ofProject, ofInvalid, ofSymbols, "web"} {
+		_, name := pods.Names(runtime.Pod{Runtime: "docker", ID: "c3", Name: taken})
+		if (name == taken) != (taken == "web") {
+			t.Errorf("the object of container %q is named %q, which is the name of another pod's object", taken, name)
+		}
+		if taken == "web" && name == ofProject {
+			t.Errorf("a container and a project named web share object %q", name)
+		}
+	}
+	if _, name := pods.Names(runtime.Pod{Runtime: "containerd", ID: "c4", Namespace: "shop", Name: "web-1a2b3c4d"}); name != "web-1a2b3c4d" {
+		t.Errorf("the object of a pod with a namespace is named %q, want its own name", name)
+	}
+}
+
 func TestAHostHasABoundedNumberOfObjects(t *testing.T) {
 	numbered := func(i int, edits ...func(*runtime.Pod)) runtime.Pod {
 		return web(append(edits, func(p *runtime.Pod) {

@@ -17,6 +17,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/few"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
 )
@@ -30,6 +31,10 @@ const (
 	passTimeout = 2 * time.Minute
 	// tries bounds the attempts of a write that conflicts with others.
 	tries = 5
+	// mostNamed is how many objects a message names.
+	mostNamed = 5
+	// mostKnown bounds the memory for stored objects, in bytes. 500 of our own need about 50 MB.
+	mostKnown = 128 << 20
 )
 
 // Store has the objects of one Node. Each call sets a deadline. The error classes are those of
@@ -189,6 +194,7 @@ func (p *Publisher) repeat(ctx context.Context, do func(context.Context) (time.D
 type session struct {
 	o          Options
 	known      map[string]Stored // nil if all objects must be compared
+	size       int               // memory of known, in bytes
 	connection int64             // over which they were read
 	compared   time.Time
 	networks   map[PodKey]runtime.PodNetwork
@@ -262,8 +268,13 @@ func skippedError(all []Skipped, objects int) error {
 
 // compare reads all objects, and corrects them.
 func (s *session) compare(ctx context.Context, d Desired) error {
-	s.known, s.connection, s.compared = map[string]Stored{}, 0, time.Now()
-	var errs []error
+	s.known, s.size, s.connection, s.compared = map[string]Stored{}, 0, 0, time.Now()
+	var errs, unreadable []error
+	defer func() {
+		if err := few.Errors(unreadable, mostNamed); err != nil {
+			s.o.Log.Warn("found unreadable pod objects", "error", err)
+		}
+	}()
 	seen := map[string]bool{}
 	for page, first := "", true; page != "" || first; first = false {
 		list, err := s.o.Store.List(ctx, page)
@@ -277,7 +288,7 @@ func (s *session) compare(ctx context.Context, d Desired) error {
 			seen[stored.Path] = d.Running[stored.Path] != nil
 			have, err := read(stored)
 			if err != nil {
-				s.o.Log.Warn("replacing unreadable pod object", "path", stored.Path, "error", err)
+				unreadable = append(unreadable, fmt.Errorf("%.100q: %w", stored.Path, err))
 			}
 			if err := s.change(ctx, d, stored.Path, have); err != nil {
 				if !errors.Is(err, controlplane.ErrInvalid) {
@@ -299,7 +310,7 @@ func (s *session) compare(ctx context.Context, d Desired) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return few.Errors(errs, mostNamed)
 }
 
 // update changes objects that differ from the desired ones, judging by what is known of the stored
@@ -321,7 +332,7 @@ func (s *session) update(ctx context.Context, d Desired) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return few.Errors(errs, mostNamed)
 }
 
 // change carries out Decide for one object, and repeats it after a conflict.
@@ -341,7 +352,7 @@ func (s *session) change(ctx context.Context, d Desired, path string, have Store
 		var err error
 		switch c.Action {
 		case Keep:
-			s.learn(path, have, c.Waits)
+			s.learn(path, have, running, c.Waits)
 			return nil
 		case Delete:
 			stored, err = s.o.Store.Delete(ctx, path, have.Version)
@@ -360,20 +371,26 @@ func (s *session) change(ctx context.Context, d Desired, path string, have Store
 			return err
 		}
 		if have, _ = read(stored); err == nil { // an unreadable object is replaced
-			s.learn(path, have, c.Waits)
+			s.learn(path, have, running, c.Waits)
 			return nil
 		}
 	}
 }
 
-// learn records a stored object. Objects beyond the memory limit are compared later.
-func (s *session) learn(path string, have Stored, waits bool) {
+// learn records a stored object. Objects beyond the memory limit are compared later. Half of it is
+// only for objects of running pods.
+func (s *session) learn(path string, have Stored, running, waits bool) {
 	if waits {
 		s.waiting = append(s.waiting, Skipped{path, "the object of an earlier pod has finalizers"})
 	}
-	if have.exists() && len(s.known) < 2*MostPods {
+	s.size -= s.known[path].size
+	delete(s.known, path)
+	objects, size := MostPods, mostKnown/2
+	if running {
+		objects, size = 2*MostPods, mostKnown
+	}
+	if have.exists() && len(s.known) < objects && s.size+have.size <= size {
 		s.known[path] = have
-	} else {
-		delete(s.known, path)
+		s.size += have.size
 	}
 }

@@ -179,7 +179,14 @@ type desk struct {
 // run starts a Publisher on a host with these pods, and returns it after its first pass.
 func run(t *testing.T, s *store, list ...runtime.Pod) *desk {
 	t.Helper()
-	d := &desk{store: s}
+	d := &desk{}
+	d.start(t, s, list...)
+	return d
+}
+
+func (d *desk) start(t *testing.T, s *store, list ...runtime.Pod) {
+	t.Helper()
+	d.store = s
 	d.Publisher = pods.New(pods.Options{
 		Store:  s,
 		Node:   func() pods.NodeFacts { return facts().Node },
@@ -201,7 +208,6 @@ func run(t *testing.T, s *store, list ...runtime.Pod) *desk {
 	t.Cleanup(func() { cancel(); <-ended })
 	d.Named("node-uid")
 	d.sees(list...)
-	return d
 }
 
 // sees calls Observe, and waits for the resulting pass.
@@ -353,6 +359,9 @@ func TestObjectsWithoutAPodAreRemoved(t *testing.T) {
 			s.set(path, []byte(`{"apiVersion":"v1","kind":"Pod"`))
 		}
 		d := run(t, s, web())
+		if log := d.log.String(); d.log.Count("found unreadable pod objects") != 1 || strings.Count(log, "unexpected end of JSON input") != 5 || !strings.Contains(log, "and 1 more") {
+			t.Errorf("log = %s, want one message that names 5 of 6 objects", log)
+		}
 		if len(s.objects) != 1 || d.get(t, "shop/web").UID != "u1" {
 			t.Errorf("objects = %v, want that of the pod", slices.Collect(maps.Keys(s.objects)))
 		}
@@ -370,6 +379,36 @@ func TestObjectsWithoutAPodAreRemoved(t *testing.T) {
 		d.sees()
 		if len(s.objects) != 0 {
 			t.Error("the object stays, want it gone")
+		}
+	})
+}
+
+// Others may store objects with finalizers, which stay.
+func TestManyLargeObjectsOfOthersAreNotAllKeptInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, large := newStore(), strings.Repeat("x", 500<<10)
+		const others = 100
+		for i := range others {
+			s.set(fmt.Sprintf("a/%d", i), fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"a","name":"%d","finalizers":["x"],"annotations":{"a":%q}}}`, i, large))
+		}
+		d := &desk{unseen: true}
+		d.start(t, s, web())
+		d.took()
+		d.unseen = false
+		d.sees(web(func(p *runtime.Pod) { p.Labels = map[string]string{"app": "v2"} }))
+		calls := d.took()
+		if n := strings.Count(calls, "put a/"); n < others/4 || n > others*3/4 {
+			t.Errorf("%d objects of others were updated from memory, want a part of %d: they have 100 MB in memory", n, others)
+		}
+		if n := strings.Count(calls, "put shop/web"); n != 1 {
+			t.Errorf("the object of the pod was written %d times, want once: it is known", n)
+		}
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		for i := range others {
+			if path := fmt.Sprintf("a/%d", i); d.get(t, path).DeletionTimestamp == nil {
+				t.Errorf("object %s is not marked after all were compared", path)
+			}
 		}
 	})
 }

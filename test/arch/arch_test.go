@@ -83,7 +83,7 @@ var ours = map[string][]string{
 	"status/gather":            {"runtime", "runtime/local", "shutdown", "status", "status/probe", "systemd"},
 	"status/reboots":           {"shutdown/journal"},
 	"status/report":            {"controlplane", "internal/bounded", "internal/loop", "shutdown", "shutdown/journal", "status", "status/probe", "status/reboots"},
-	"status/pods":              {"controlplane", "internal/bounded", "internal/loop", "internal/sanitize", "runtime"},
+	"status/pods":              {"controlplane", "internal/bounded", "internal/few", "internal/loop", "internal/sanitize", "runtime"},
 	"agent/metrics":            {"controlplane", "internal/listen", "internal/loop", "status/reboots", "gc/runs", "shutdown", "status"},
 	"internal/statefile":       {"internal/atomicfile"},
 	"agent/config":             {"agent/reboot", "controlplane", "controlplane/etcd/endpoint", "gc", "internal/calendar", "internal/configfile", "internal/field", "internal/listen", "internal/trust", "runtime/runc/root", "shutdown/plan", "status", "status/conditions"},

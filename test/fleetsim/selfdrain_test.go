@@ -41,7 +41,7 @@ func (a *agent) addSelfDrain() {
 		},
 		Drainer: drainer{a}, Store: file{a, "self-drain"}, Flush: a.flush, Boot: a.h.machine().BootID, Of: a.h.name,
 		Now: func() selfdrain.Instant { return selfdrain.Instant{Boot: time.Since(booted), Wall: time.Now()} },
-		Fix: func(selfdrain.Cause) string { return "" }, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
+		Fix: func(selfdrain.Cause) string { return "" }, Unknown: func() string { return "" }, Announce: func(string, string, string) {}, Log: a.h.w.journal.logger(a.h.name),
 	})
 	a.add("self-drain", func(ctx context.Context, _ *loop.Loop) error { return a.selfDrain.Run(ctx) })
 }

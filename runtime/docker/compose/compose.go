@@ -23,9 +23,6 @@ const (
 	labelPodman    = "io.podman.compose.project"
 )
 
-// projectPrefix distinguishes IDs of projects from IDs of containers.
-const projectPrefix = "compose:"
-
 // Project returns the Compose project in a container's labels, or "".
 func Project(labels map[string]string) string {
 	return cmp.Or(labels[labelProject], labels[labelPodman])
@@ -34,7 +31,7 @@ func Project(labels map[string]string) string {
 // PodID returns the ID of a container's pod: the ID of its project, or the container's own.
 func PodID(labels map[string]string, id string) string {
 	if p := Project(labels); p != "" {
-		return projectPrefix + p
+		return runtime.ProjectPrefix + p
 	}
 	return id
 }
