@@ -79,7 +79,9 @@ type boundedCodecs struct{ runtime.NegotiatedSerializer }
 func (c boundedCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	types := slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes())
 	// The bounds know JSON and protobuf. A server may answer in another type than the requested one.
-	types = slices.DeleteFunc(types, func(t runtime.SerializerInfo) bool { return t.MediaType != runtime.ContentTypeJSON && t.MediaType != runtime.ContentTypeProtobuf })
+	types = slices.DeleteFunc(types, func(t runtime.SerializerInfo) bool {
+		return t.MediaType != runtime.ContentTypeJSON && t.MediaType != runtime.ContentTypeProtobuf
+	})
 	for i := range types {
 		types[i].Serializer = boundedDecoder{types[i].Serializer}
 		if types[i].StreamSerializer != nil {

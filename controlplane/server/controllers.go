@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/clones"
 	"hostler.io/hostler/controlplane/controllers/eviction"
