@@ -31,8 +31,9 @@ const sentinel = "/run/reboot-required"
 
 // machine is a host with a control plane, in a synctest bubble. It outlives restarts of the agent and boots.
 type machine struct {
-	t     *testing.T
-	plane *controlplanetest.Fake
+	t      *testing.T
+	plane  *controlplanetest.Fake
+	client controlplane.Client // of the agent; nil for plane
 
 	mu        sync.Mutex    // guards the fields below
 	stored    []byte        // the memory on disk
@@ -148,8 +149,12 @@ func (m *machine) creates() {
 	if m.lock != nil {
 		lock = m.lock
 	}
+	var client controlplane.Client = m.plane
+	if m.client != nil {
+		client = m.client
+	}
 	m.Controller = reboot.New(reboot.Options{
-		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: lock, Client: m.plane, Machine: identity, Store: m, Flush: m.flush, Change: m.change,
+		Node: "n", Group: m.group, Boot: m.bootID(), Host: m, Lock: lock, Client: client, Machine: identity, Store: m, Flush: m.flush, Change: m.change,
 		Now:    func() (now time.Time) { m.locked(func() { now = time.Now().Add(m.clock) }); return now },
 		Policy: func() (p reboot.Policy) { m.locked(func() { p = m.policy }); return p },
 		Announce: func(_, reason, message string) {

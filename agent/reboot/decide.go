@@ -163,7 +163,7 @@ func beforeDrain(r Request, f Facts, p Policy) Decision {
 		return Decision{Step: controlplane.RebootGranted}
 	case r.Step != controlplane.RebootGranted:
 		return Decision{Step: r.Step, Message: cmp.Or(f.Unannounced, f.Turn.Message)}
-	case !r.Now && f.Turn.Lost:
+	case !r.Now && f.Turn.Lost && since(r, f) >= interval: // a control plane must not set the pace of steps
 		return Decision{Step: controlplane.RebootWaiting, Message: f.Turn.Message}
 	}
 	if why := unconfirmed(r, f); why != "" {
@@ -228,11 +228,13 @@ func held(r Request, f Facts, p Policy) Decision {
 	case f.OtherGroup != "":
 		return wait(time.Time{}, "%s", f.OtherGroup)
 	}
-	why, next := p.closed(f.Now, f.Longest)
-	if why == "" {
-		return Decision{}
+	switch why, next := p.closed(f.Now, f.Longest); {
+	case why != "":
+		return wait(next, "%s", why)
+	case r.Step == controlplane.RebootWanted && r.Since.After(r.Wanted) && since(r, f) < interval: // as for a slot that is lost
+		return wait(r.Since.Add(interval), "%s", r.Message)
 	}
-	return wait(next, "%s", why)
+	return Decision{}
 }
 
 func draining(r Request, f Facts) Decision {

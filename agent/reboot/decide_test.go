@@ -84,7 +84,12 @@ func TestDecide(t *testing.T) {
 		"a host that gets a slot takes its turn": {at: waiting, want: granted},
 		"a step that is not on the Node waits":   {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Unannounced = "no answer" }, want: granted, message: "no answer"},
 		"then pods are stopped":                  {at: granted, want: draining},
-		"a slot that is lost before the drain":   {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) { f.Turn = reboot.Turn{Lost: true} }, want: waiting},
+		"a slot that is lost before the drain": {at: granted, with: func(r *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn, r.Since = reboot.Turn{Lost: true}, noon.Add(-10*time.Second)
+		}, want: waiting},
+		"a slot that is lost within seconds": {at: granted, with: func(_ *reboot.Request, f *reboot.Facts, _ *reboot.Policy) {
+			f.Turn = reboot.Turn{Lost: true, Message: "by anna"}
+		}, want: granted, message: "by anna"},
 		"a person who is in a hurry needs no slot, window or check": {at: wanted, with: func(r *reboot.Request, f *reboot.Facts, p *reboot.Policy) {
 			r.Now, r.By, f.Turn, f.Undecided, p.Windows = true, "anna", reboot.Turn{}, []reboot.Finding{check}, windows(t, "02:00-05:00")
 		}, want: granted},

@@ -37,12 +37,39 @@ func (n *node) follow(ctx context.Context, wanted bool) {
 		n.stop = nil
 	case wanted && able && n.stop == nil:
 		ctx, n.stop = context.WithCancel(ctx)
+		stored := make(chan *corev1.Node)
+		go pace(ctx, stored, n.seen)
 		go func() {
 			for ctx.Err() == nil {
-				_ = watcher.WatchNode(ctx, n.name, n.seen) // the next write reports the error
+				_ = watcher.WatchNode(ctx, n.name, stored) // the next write reports the error
 				_ = bounded.Sleep(ctx, interval)
 			}
 		}()
+	}
+}
+
+// watchInterval is the shortest time between two Nodes of the watch, because the control plane sets its pace.
+const watchInterval = time.Second
+
+// pace forwards Nodes until ctx ends. A Node replaces those before that were not sent yet.
+func pace(ctx context.Context, from <-chan *corev1.Node, to chan<- *corev1.Node) {
+	var newest *corev1.Node
+	var due <-chan time.Time // nil if a Node may be sent
+	for sent := true; ; {
+		var out chan<- *corev1.Node
+		if !sent && due == nil {
+			out = to
+		}
+		select {
+		case newest = <-from:
+			sent = false
+		case <-due:
+			due = nil
+		case out <- newest:
+			sent, due = true, time.After(watchInterval)
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -140,5 +167,8 @@ func (n *node) announce(ctx context.Context, r controlplane.RebootRequest, boot 
 		return fmt.Sprintf("cannot write step %s on the Node: %v", r.Step, err)
 	}
 	n.take(stored, boot)
+	if stored.Annotations[controlplane.AnnotationReboot] != string(text) { // such as because of a webhook
+		return fmt.Sprintf("the control plane has not kept step %s on the Node", r.Step)
+	}
 	return ""
 }

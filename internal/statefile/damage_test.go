@@ -270,3 +270,24 @@ func TestAFileThatCannotBeReadIsTriedAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestAFileThatTurnsOutToBeDamagedIsNotUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir()
+		file := filepath.Join(path, "a.state")
+		if err := os.Symlink("a.state", file); err != nil {
+			t.Fatal(err)
+		}
+		folder := open(t, path)
+		defer closed(t, folder)
+		stored := folder.File("a")
+		want(t, "of what cannot be read", stored, nil)
+		if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte("damaged"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "of a damaged file", stored, nil)
+		if stored.Unread() {
+			t.Error("Unread() = true of a file that was moved aside")
+		}
+	})
+}

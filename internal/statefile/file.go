@@ -101,6 +101,8 @@ func (f *File) Load(into any) {
 	case errors.As(err, &unusable):
 		if err := f.moveAside(unusable.suffix, unusable); err != nil {
 			f.folder.log.Warn("cannot use state file, nor move it aside", "path", f.path(), "reason", unusable, "error", err)
+		} else {
+			f.setUnread(nil)
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		f.setUnread(nil)

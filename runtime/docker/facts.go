@@ -51,8 +51,9 @@ type fact struct {
 	running   bool
 	startedAt time.Time
 
-	client     unitclient.Client // its client, if it is part of a service, at the last list; else zero
-	searchedAt time.Time         // last search for the client; zero if there was none since the request
+	client       unitclient.Client // its client, if it is part of a service, at the last list; else zero
+	searchedAt   time.Time         // last search for the client; zero if there was none since the request
+	unsearchedAt time.Time         // last search, if it failed: the image cannot be read
 
 	failedAt time.Time // of the last request, if it failed
 	changed  int       // number of the last change before the request

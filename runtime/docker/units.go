@@ -45,21 +45,27 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query) // for all images
 	defer cancel()
-	images := map[string]map[string]string{} // the labels of each
+	type answer struct {
+		labels map[string]string
+		err    error
+	}
+	images := map[string]answer{}
 	for _, c := range lacking {
 		f := known[c.ID]
-		f.client, f.searchedAt = unitclient.Client{}, now
+		f.client, f.searchedAt, f.unsearchedAt = unitclient.Client{}, now, time.Time{}
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
-			labels, asked := images[c.ImageID]
+			image, asked := images[c.ImageID]
 			if !asked && clients[i].Runs("", "", c.Labels) { // by its labels
-				if labels, err = r.imageLabels(ctx, c.ImageID); err != nil {
-					r.log.Debug("cannot read the labels of an image, services of its containers unknown", "image", c.ImageID, "error", err)
+				if image.labels, image.err = r.imageLabels(ctx, c.ImageID); ctx.Err() != nil {
 					continue // the next list searches again
 				}
-				images[c.ImageID] = labels
+				images[c.ImageID] = image
 			}
-			// If the labels of the image alone name the client's project, Compose has not created the container.
-			if !clients[i].Runs("", "", labels) {
+			switch {
+			case image.err != nil:
+				r.log.Debug("cannot read the labels of an image, service of its container unknown", "container", c.ID, "image", c.ImageID, "error", image.err)
+				f.searchedAt, f.unsearchedAt = time.Time{}, now
+			case !clients[i].Runs("", "", image.labels): // else Compose has not created the container
 				f.client = clients[i]
 			}
 		}
@@ -69,12 +75,17 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 
 // imageLabels returns the labels of an image; none if it was removed.
 func (r *Runtime) imageLabels(ctx context.Context, id string) (map[string]string, error) {
-	image, err := r.images().Inspect(ctx, "get labels of image "+id, id)
+	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Query/patienceShare)
+	defer cancel()
+	what := "get labels of image " + id
+	image, err := r.images().Inspect(ctx, what, id)
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
 		return nil, nil
-	case err != nil || image.Config == nil:
+	case err != nil:
 		return nil, err
+	case image.Config == nil:
+		return nil, fmt.Errorf("%s: %w: no configuration in it", what, runtime.ErrInvalidAnswer)
 	}
 	return image.Config.Labels, nil
 }
@@ -82,7 +93,7 @@ func (r *Runtime) imageLabels(ctx context.Context, id string) (map[string]string
 // lacksClient reports whether to search for the client of a container.
 func (r *Runtime) lacksClient(f fact) bool {
 	switch {
-	case !f.running:
+	case !f.running || time.Since(f.unsearchedAt) < retryAfter:
 		return false
 	case f.client.Service != "": // its service may have restarted the client
 		return !f.client.Alive(r.procRoot)

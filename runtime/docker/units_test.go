@@ -257,6 +257,31 @@ func TestEachImageIsQueriedOnceForItsLabels(t *testing.T) {
 	}
 }
 
+// An image that cannot be read, or has no configuration, costs one query for its containers, and one search of processes,
+// in each minute. Its containers have no unit.
+func TestAnImageThatCannotBeReadIsNotQueriedForEachList(t *testing.T) {
+	project := object{"com.docker.compose.project": "shop", "com.docker.compose.project.working_dir": "/"}
+	for name, image := range map[string]any{
+		"not readable":            object{"Id": "sha256:a", "Config": object{"Labels": object{"a": 1}}},
+		"without a configuration": object{"Id": "sha256:a"},
+	} {
+		s := newOne(t, project, true)
+		s.set("/images/sha256:a/json", image)
+		r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, runBy(t, "docker compose up") })
+		events := make(chan any)
+		s.set("/events", streamOf(events))
+		_ = watch(t, r, events) // else each list requests all facts
+		for range 3 {
+			if pods, err := r.Pods(t.Context()); err != nil || len(pods) != 1 || pods[0].Containers[0].Unit != "" {
+				t.Errorf("Pods() with an image %s = %+v, %v, want no unit", name, pods, err)
+			}
+		}
+		if got := strings.Count(strings.Join(s.asked(), "\n"), "GET /images/"); got != 1 {
+			t.Errorf("an image %s was queried %d times for three lists, want once", name, got)
+		}
+	}
+}
+
 // A client that has ended, as after a restart of the service, does not count.
 func TestAServiceWhoseClientHasEndedIsNotStopped(t *testing.T) {
 	s := newOne(t, nil, false)

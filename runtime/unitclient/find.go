@@ -15,7 +15,7 @@ import (
 	"hostler.io/hostler/internal/trust"
 )
 
-// maxText bounds how much is read of a process, and of the file with a container's ID.
+// maxText bounds how much is read of a process.
 const maxText = 64 << 10
 
 // mostAsked bounds the calls of mainOf.
@@ -37,8 +37,11 @@ func NewFiles() *Files {
 	return f
 }
 
-// read returns the beginning of a file, or "" if it does not exist, or cannot be read before ctx ends.
-func (f *Files) read(ctx context.Context, path string) string {
+// fileReader is one of the functions of package trust that read a file.
+type fileReader func(path string) ([]byte, error)
+
+// read returns the content of a file, or "" if read refuses it or has not read it before ctx ends.
+func (f *Files) read(ctx context.Context, path string, read fileReader) string {
 	select {
 	case <-f.free:
 	case <-ctx.Done():
@@ -47,8 +50,9 @@ func (f *Files) read(ctx context.Context, path string) string {
 	text := ""
 	if bounded.Call(ctx, func() error {
 		defer func() { f.free <- struct{}{} }()
-		text = read(path)
-		return nil
+		content, err := read(path)
+		text = string(content)
+		return err
 	}) != nil {
 		return ""
 	}
@@ -63,7 +67,7 @@ func (f *Files) read(ctx context.Context, path string) string {
 func Find(ctx context.Context, files *Files, procRoot, socket string, mainOf func(pid int) (service string)) ([]Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, filesBound)
 	defer cancel()
-	s := search{procRoot: procRoot, read: func(path string) string { return files.read(ctx, path) }, socket: socket, mainOf: mainOf}
+	s := search{procRoot: procRoot, read: func(path string, by fileReader) string { return files.read(ctx, path, by) }, socket: socket, mainOf: mainOf}
 	var pids []int
 	for name, err := range tree.Names(procRoot) {
 		if err != nil {
@@ -79,13 +83,13 @@ func Find(ctx context.Context, files *Files, procRoot, socket string, mainOf fun
 // Among returns the clients among these processes, as Find does. It accepts only processes of root, and reads no
 // files that their commands name.
 func Among(procRoot string, pids []int) []Client {
-	s := search{procRoot: procRoot, read: func(string) string { return "" }}
+	s := search{procRoot: procRoot, read: func(string, fileReader) string { return "" }}
 	return s.among(pids)
 }
 
 type search struct {
-	procRoot, socket string                   // socket is empty if only processes of root are accepted
-	read             func(path string) string // of a file that a command names
+	procRoot, socket string                                  // socket is empty if only processes of root are accepted
+	read             func(path string, by fileReader) string // of a file that a command names
 	mainOf           func(pid int) (service string)
 	asked            int // calls of mainOf
 }
@@ -139,7 +143,7 @@ func (c Client) Alive(procRoot string) bool {
 	return c.Service != "" && trust.Service(procRoot, c.PID) == c.Service && read(filepath.Join(procRoot, strconv.Itoa(c.PID), "cmdline")) == c.command
 }
 
-// read returns the beginning of a file, or "" if it does not exist.
+// read returns the beginning of a file of a process, or "" if it does not exist.
 func read(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

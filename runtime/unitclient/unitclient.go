@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hostler.io/hostler/internal/trust"
 )
 
 // Client is a process of a service that runs containers while it lives.
@@ -29,7 +31,7 @@ type Client struct {
 type project struct {
 	name  string   // empty if the command does not contain it
 	files []string // absolute paths; empty if Compose searches for its file
-	dir   string   // absolute; its folder, or that of the file; empty for a client without a project
+	dir   string   // absolute; its folder, which counts without a name or files; empty for a client without a project
 }
 
 // Labels in which Docker Compose records the project of a container.
@@ -70,7 +72,7 @@ type process struct {
 	args []string
 	dir  string // working directory
 	env  func(name string) string
-	read func(path string) string // returns the content of a file; "" if it has none or cannot be read
+	read func(path string, by fileReader) string // returns the content of a file; "" if it has none or cannot be read
 }
 
 // reader returns the parser for a program's arguments, or nil if the program is never a client.
@@ -118,7 +120,7 @@ func engine(c *Client, p process, args []string) bool {
 				c.names = append(c.names, name)
 			}
 			if file := option(rest, "--cidfile"); file != "" {
-				if id := strings.TrimSpace(p.read(absolute(p.dir, file))); id != "" {
+				if id := strings.TrimSpace(p.read(absolute(p.dir, file), trust.ReadRegularFile)); id != "" {
 					c.names = append(c.names, id)
 				}
 			}
@@ -182,9 +184,12 @@ func composeUp(c *Client, p process, args []string) bool {
 	for _, f := range files {
 		c.project.files = append(c.project.files, absolute(p.dir, f))
 	}
-	if dir := option(args, "--project-directory"); dir != "" {
+	switch dir := option(args, "--project-directory"); {
+	case dir != "":
 		c.project.dir = absolute(p.dir, dir)
-	} else {
+	case c.project.name != "", len(c.project.files) > 0:
+		c.project.dir = p.dir
+	default:
 		c.project.dir = searched(p)
 	}
 	return true
@@ -197,7 +202,7 @@ var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yml",
 // is none, or the file system does not answer, it returns the working directory.
 func searched(p process) string {
 	for dir := p.dir; ; dir = filepath.Dir(dir) {
-		if slices.ContainsFunc(composeFiles, func(name string) bool { return p.read(filepath.Join(dir, name)) != "" }) {
+		if slices.ContainsFunc(composeFiles, func(name string) bool { return p.read(filepath.Join(dir, name), trust.ReadUntrusted) != "" }) {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {

@@ -1,14 +1,16 @@
 package unitclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,7 +80,7 @@ func TestRuns(t *testing.T) {
 			client, ok := parse(process{
 				args: strings.Fields(test.command), dir: dir,
 				env: func(name string) string { return test.env[name] },
-				read: func(path string) string {
+				read: func(path string, _ fileReader) string {
 					return map[string]string{
 						"/srv/shop/run/web.cid": id + "\n", "/srv/shop/compose.yml": "name: shop", "/srv/shop/blog/docker-compose.yaml": "name: blog",
 					}[path]
@@ -97,7 +99,7 @@ func TestWhichClientsPassSignalsOn(t *testing.T) {
 		"docker run -it --name web nginx": false, "docker run --tty --name web nginx": false, "docker run --sig-proxy=false --name web nginx": false,
 		"docker start -a web db": false, "docker wait web": false, "docker compose up": false, "runc run web": false,
 	} {
-		if client, ok := parse(process{args: strings.Fields(command), dir: "/", env: func(string) string { return "" }, read: func(string) string { return "" }}); !ok || client.PassesOn != want {
+		if client, ok := parse(process{args: strings.Fields(command), dir: "/", env: func(string) string { return "" }, read: func(string, fileReader) string { return "" }}); !ok || client.PassesOn != want {
 			t.Errorf("%q passes signals on: %t, want %t", command, client.PassesOn, want)
 		}
 	}
@@ -175,36 +177,103 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A read of a Compose file that does not return stands for a file system that does not answer.
-func TestAWorkingDirectoryThatHangsDoesNotHangLists(t *testing.T) {
-	root, dir := t.TempDir(), t.TempDir()
-	folder, hangs := filepath.Join(root, "7"), filepath.Join(dir, composeFiles[0])
-	if err := errors.Join(os.Mkdir(folder, 0o755), unix.Mkfifo(hangs, 0o600), os.Symlink(dir, filepath.Join(folder, "cwd")), os.Symlink("/bin/sh", filepath.Join(folder, "exe"))); err != nil {
+// serviceOf returns a proc file system with process 7 of root's shop.service, which works in dir.
+func serviceOf(t *testing.T, dir, command string) (procRoot string) {
+	t.Helper()
+	procRoot = t.TempDir()
+	folder := filepath.Join(procRoot, "7")
+	if err := errors.Join(os.Mkdir(folder, 0o755), os.Symlink(dir, filepath.Join(folder, "cwd")), os.Symlink("/bin/sh", filepath.Join(folder, "exe"))); err != nil {
 		t.Fatal(err)
 	}
-	for file, text := range map[string]string{"cmdline": "docker\x00compose\x00up", "cgroup": "0::/system.slice/shop.service\n", "status": "Uid:\t0\t0\t0\t0\n", "comm": "docker\n"} {
+	for file, text := range map[string]string{"cmdline": strings.ReplaceAll(command, " ", "\x00"), "cgroup": "0::/system.slice/shop.service\n", "status": "Uid:\t0\t0\t0\t0\n", "comm": "docker\n"} {
 		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	writer, err := os.OpenFile(hangs, os.O_RDWR, 0)
+	return procRoot
+}
+
+// While a read hangs, Find reads no other file, and takes the working directory for that of the project.
+func TestAWorkingDirectoryThatHangsDoesNotHangLists(t *testing.T) {
+	dir, files := t.TempDir(), NewFiles()
+	<-files.free
+	clients, err := Find(t.Context(), files, serviceOf(t, dir, "docker compose up"), "", nil)
+	if err != nil || len(clients) != 1 || !clients[0].Runs("web", id, map[string]string{labelProject: "shop", labelDir: dir}) {
+		t.Errorf("Find() = %+v, %v, want the client of the project in its working directory", clients, err)
+	}
+}
+
+func TestReadsThatHangDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, reads, recovered := NewFiles(), 0, make(chan struct{})
+		hanging := func(string) ([]byte, error) {
+			reads++
+			<-recovered
+			return nil, nil
+		}
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			files.read(ctx, "f", hanging)
+			cancel()
+		}
+		if reads != 1 {
+			t.Errorf("%d reads hang, want one", reads)
+		}
+		close(recovered)
+		<-files.free // its end lets others read
+	})
+}
+
+// Opening a device may have side effects, and a FIFO hangs.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, composeFiles[0])
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(fifo, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, before := NewFiles(), goruntime.NumGoroutine()
-	for range 2 {
-		clients, err := Find(t.Context(), files, root, "", nil)
-		if err != nil || len(clients) != 1 || !clients[0].Runs("web", id, map[string]string{labelProject: "shop", labelDir: dir}) {
-			t.Errorf("Find() = %+v, %v, want the client of the project in its working directory", clients, err)
+	defer writer.Close()
+	files := NewFiles()
+	if clients, err := Find(t.Context(), files, serviceOf(t, dir, "docker compose up"), "", nil); err != nil || len(clients) != 1 {
+		t.Errorf("Find() = %+v, %v, want a client", clients, err)
+	}
+	select {
+	case <-files.free:
+	default:
+		t.Error("a read of a FIFO hangs, want none")
+	}
+}
+
+// A command that names its project or its files needs no search for a file.
+func TestComposeFilesAreSearchedOnlyIfNecessary(t *testing.T) {
+	for command, want := range map[string]bool{"docker compose up": true, "docker compose -p shop up": false, "docker compose -f a.yaml up": false} {
+		searched := false
+		parse(process{args: strings.Fields(command), dir: "/srv", env: func(string) string { return "" }, read: func(string, fileReader) string {
+			searched = true
+			return ""
+		}})
+		if searched != want {
+			t.Errorf("%q reads files: %t, want %t", command, searched, want)
 		}
 	}
-	if more := goruntime.NumGoroutine() - before; more > 1 {
-		t.Errorf("%d reads hang, want one", more)
+}
+
+// Another user could have hostler stop the service instead of the container.
+func TestAFileWithAnIDThatOthersCanChangeIsNotBelieved(t *testing.T) {
+	for mode, want := range map[os.FileMode]int{0o600: 1, 0o666: 0} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "web.cid")
+		if err := errors.Join(os.WriteFile(file, []byte(id), 0o600), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+		clients, err := Find(t.Context(), NewFiles(), serviceOf(t, dir, "docker run --cidfile web.cid nginx"), "", nil)
+		if err != nil || len(clients) != want {
+			t.Errorf("Find() with a file of mode %v = %+v, %v, want %d clients", mode, clients, err, want)
+		}
 	}
-	if err := writer.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-files.free // its end lets others read
 }
 
 // Any user may have many processes, which each list of containers would inspect.
@@ -246,7 +315,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("runc\x00run")
 	f.Fuzz(func(_ *testing.T, command string) {
 		same := func(string) string { return command }
-		if client, ok := parse(process{args: strings.Split(command, "\x00"), dir: "/", env: same, read: same}); ok {
+		if client, ok := parse(process{args: strings.Split(command, "\x00"), dir: "/", env: same, read: func(string, fileReader) string { return command }}); ok {
 			client.Runs("web", id, shop)
 		}
 	})

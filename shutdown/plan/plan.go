@@ -277,7 +277,7 @@ func (p Plan) Bound() time.Duration {
 		var longest time.Duration
 		for _, pod := range phase.Pods {
 			for _, c := range pod.Containers {
-				longest = max(longest, c.Own+c.Reserve)
+				longest = max(longest, min(c.Own, latest)+c.Reserve) // avoids an overflow
 			}
 		}
 		bound = min(bound+longest, latest)

@@ -32,6 +32,11 @@ func running(name, grace string) runtime.Container {
 	return c
 }
 
+func needing(c runtime.Container, others ...string) runtime.Container {
+	c.StopsBefore = others
+	return c
+}
+
 func TestNewSortsPodsIntoPhases(t *testing.T) {
 	phases := make([]plan.PhaseSpec, 0, 5)
 	for i := range 5 {
@@ -66,6 +71,8 @@ func TestTheBoundIsWhatThePodsOfAPlanTake(t *testing.T) {
 		"a pod that ended":                         {[]runtime.Pod{pod("a", "", runtime.Container{State: runtime.Exited})}, 0},
 		"the first phase alone":                    {[]runtime.Pod{pod("a", "", running("c", "60s"))}, 20 * time.Second},
 		"less than the phase has":                  {[]runtime.Pod{pod("a", "", running("c", "3s"), running("d", "5s"))}, 5 * time.Second},
+		"the longest duration in a label":          {[]runtime.Pod{pod("a", "", running("c", "2s")), pod("b", critical, running("c", "2562047h47m16s"))}, 30 * time.Second},
+		"that of a container that needs another":   {[]runtime.Pod{pod("a", "", needing(running("c", "2562047h47m16s"), "id-d"), running("d", "1s"))}, 20 * time.Second},
 		"both phases":                              {[]runtime.Pod{pod("a", "", running("c", "60s")), pod("b", critical, running("c", "60s"))}, 30 * time.Second},
 		"the second phase with the first one's":    {[]runtime.Pod{pod("b", critical, running("c", "60s"))}, 30 * time.Second},
 		"the second phase needs less than it has":  {[]runtime.Pod{pod("b", critical, running("c", "12s"))}, 12 * time.Second},

@@ -26,7 +26,7 @@ type PendingUnit struct {
 // HostFacts are the dependencies of containers on the host, and which of them are not ready.
 type HostFacts struct {
 	// Needs returns the dependencies of a container. Their Paths include the targets of symbolic
-	// links. It returns false if the runtime did not report them.
+	// links. It returns false if the runtime did not report them, or these links cannot be read.
 	Needs        func(journal.Restart) (runtime.StartNeeds, bool)
 	PendingUnits []PendingUnit
 	NoAnswer     bool // systemd has not answered
@@ -51,7 +51,7 @@ func (h *HostFacts) waitsFor(r journal.Restart, waited time.Duration) (reason st
 	needs, known := h.Needs(r)
 	switch {
 	case !known && waited < holdBound:
-		return "waits for its runtime to report its dependencies", true
+		return "waits until its dependencies on the host can be read", true
 	case h.NoAnswer && waited < holdBound:
 		return "waits for systemd to report its queued units", true
 	}

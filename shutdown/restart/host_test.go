@@ -48,7 +48,7 @@ func TestAContainerWaitsForItsMounts(t *testing.T) {
 		"the network takes long":                     {coming: network, waited: minutes(10), want: "start"},
 		"who starts others":                          {coming: others, want: "start"},
 		"who may start it":                           {coming: others, units: []string{"podman-restart.service"}, want: "wait waits for podman-restart.service"},
-		"its runtime is slow":                        {silent: true, want: "wait waits for its runtime"},
+		"its runtime is slow":                        {silent: true, want: "wait waits until its dependencies"},
 		"systemd hangs":                              {hangs: true, want: "wait waits for systemd"},
 		"systemd hangs for long":                     {hangs: true, waited: minutes(2), want: "start"},
 		"its runtime is slow for long":               {silent: true, waited: minutes(2), want: "start"},

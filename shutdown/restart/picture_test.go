@@ -1,13 +1,19 @@
 package restart
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"hostler.io/hostler/runtime"
+	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/journal"
 )
 
 // emptyHost returns a host with the folder /srv.
@@ -75,6 +81,53 @@ func TestAPathThatHangsHidesNoOther(t *testing.T) {
 		synctest.Wait()
 		if got := h.resolve(t.Context(), needs); len(got) != 2 {
 			t.Errorf("resolve() = %v after the read has returned, want both", got)
+		}
+	})
+}
+
+// onData is a runtime whose containers depend on /data.
+type onData struct{ *runtimetest.Fake }
+
+func (onData) StartNeeds(context.Context, runtime.Container) (runtime.StartNeeds, error) {
+	return runtime.StartNeeds{Paths: []string{"/data"}}, nil
+}
+
+// If many reads hang, the links in the paths of other containers cannot be read.
+func TestPathsWhoseLinksAreNotReadYetAreNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, err := runtime.NewSet(onData{runtimetest.NewFake(runtimetest.Options{Name: "docker"})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = set.Close() }()
+		h, _ := emptyHost(t)
+		r := New(Options{Set: set, Log: slog.New(slog.DiscardHandler), Proc: h.proc})
+		db := journal.Restart{Runtime: "docker", ID: "db", AskedAt: time.Now()}
+		facts := func() *Facts {
+			return &Facts{
+				Restarts: []journal.Restart{db}, Unreachable: func(string) bool { return false },
+				Pods: []runtime.Pod{{Runtime: "docker", Containers: []runtime.Container{{
+					Runtime: "docker", ID: "db", State: runtime.Exited, Restart: runtime.RestartUnlessStopped, StartedAt: time.Now().Add(-time.Hour), FinishedAt: time.Now(),
+				}}}},
+			}
+		}
+		for i := range maxReads {
+			r.host.begin(t.Context(), named(fmt.Sprint("hangs-", i)))
+		}
+		f := facts()
+		r.readHost(t.Context(), f)
+		if needs, known := f.Host.Needs(db); known || len(needs.Paths) != 1 {
+			t.Errorf("while reads hang, db needs %v, known %t; want its path, not known", needs.Paths, known)
+		}
+		for i := range maxReads {
+			r.host.end(named(fmt.Sprint("hangs-", i)))
+		}
+		for range 2 {
+			f = facts()
+			r.readHost(t.Context(), f)
+			if needs, known := f.Host.Needs(db); !known || len(needs.Paths) != 1 {
+				t.Errorf("when the reads have returned, db needs %v, known %t; want its path, known", needs.Paths, known)
+			}
 		}
 	})
 }

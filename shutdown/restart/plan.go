@@ -46,6 +46,8 @@ type Facts struct {
 	// Changed reports whether the dependencies of a container on the host have changed since the
 	// last attempt to start it; nil if none have.
 	Changed func(journal.Restart) bool
+	// Starting reports whether a start of the container is running; nil if none is.
+	Starting func(journal.Restart) bool
 	// Never disables all starts.
 	Never bool
 }
@@ -202,6 +204,10 @@ func (f Facts) judge(r journal.Restart, c runtime.Container, there bool, now tim
 	switch {
 	case f.Never:
 		return leave(journal.LeftStopped, "shutdown.restartAfterBoot is never")
+	case f.Starting != nil && f.Starting(r):
+		d := wait(r.Reason)
+		d.holds = r.Tries <= 1 // this attempt counts
+		return d
 	case f.Unreachable(r.Runtime) && waited >= goneAfter:
 		return leave(journal.LeftStopped, "its runtime has not answered for a day")
 	case f.Unreachable(r.Runtime):

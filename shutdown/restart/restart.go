@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -58,6 +60,10 @@ type Restarter struct {
 	host    *host
 	needs   map[pending]need // of containers that are due or tried again; likewise
 	watched watched          // likewise
+
+	starts  sync.WaitGroup
+	running map[pending]chan struct{} // starts, until a pass after their end, which closes the channel; likewise
+	ended   loop.Signal               // a start has ended after its pass
 }
 
 // pending identifies a container that a shutdown has stopped.
@@ -72,11 +78,12 @@ func pendingFor(o journal.Restart) pending {
 
 // New returns a Restarter. Call Run to start it.
 func New(o Options) *Restarter {
-	return &Restarter{o: o, log: o.Log.With("component", "restart"), host: newHost(cmp.Or(o.Proc, "/proc"))}
+	return &Restarter{o: o, log: o.Log.With("component", "restart"), host: newHost(cmp.Or(o.Proc, "/proc")), running: map[pending]chan struct{}{}, ended: loop.NewSignal()}
 }
 
 // Run starts pending containers until ctx ends. While none are pending, it only waits.
 func (r *Restarter) Run(ctx context.Context) error {
+	defer r.starts.Wait()
 	pause := firstPause
 	for {
 		var again, check <-chan time.Time
@@ -96,6 +103,8 @@ func (r *Restarter) Run(ctx context.Context) error {
 				if check = time.After(hostPoll); r.hostChanged(ctx) {
 					waits, pause = false, firstPause
 				}
+			case <-r.ended:
+				waits = false
 			case <-r.o.Wake:
 				waits, pause = false, firstPause
 			case <-ctx.Done():
@@ -111,6 +120,7 @@ func (r *Restarter) pending() bool {
 
 // pass checks all pending containers, and returns the time until the next attempt is due.
 func (r *Restarter) pass(ctx context.Context) time.Duration {
+	maps.DeleteFunc(r.running, func(_ pending, ended chan struct{}) bool { return isClosed(ended) })
 	f := Facts{Restarts: r.o.Journal.Restarts(), Never: r.o.Never}
 	if !f.Never {
 		if r.o.Held() {
@@ -118,6 +128,7 @@ func (r *Restarter) pass(ctx context.Context) time.Duration {
 		}
 		f.Pods, f.Unreachable = r.list(ctx)
 		f.Unable = r.unable
+		f.Starting = func(o journal.Restart) bool { return r.running[pendingFor(o)] != nil }
 		f.Waited = r.known.follow(f.Restarts, func(journal.Restart) bool { return true })
 		f.AnsweringFor = r.answering.follow(f.Restarts, func(o journal.Restart) bool { return !f.Unreachable(o.Runtime) })
 		r.readHost(ctx, &f)
@@ -199,43 +210,65 @@ func (r *Restarter) unable(name string) bool {
 	})
 }
 
-// startAll starts containers in parallel, and returns when all have been tried. A container starts after those that it
-// needs have been tried. A priority does not wait for starts of higher ones that take longer than busyBound.
+// attempt is the attempt to start a container.
+type attempt struct {
+	passed chan struct{} // closed when others need not wait for it
+	ended  chan struct{}
+	tried  bool // valid after ended is closed
+}
+
+// startAll starts containers in parallel, and returns when all have ended or take longer than busyBound. A container
+// starts after those that it needs have been tried. If the first attempt for one of them takes longer, a later pass
+// starts it.
 func (r *Restarter) startAll(ctx context.Context, decisions []Decision) {
-	type attempt struct{ tried, passed chan struct{} } // passed is closed when lower priorities need not wait for it
-	attempts, slots := make([]attempt, len(decisions)), make(chan struct{}, atOnce)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	attempts, slots := make([]*attempt, len(decisions)), make(chan struct{}, atOnce)
+	passed := func(attempts []*attempt) {
+		for _, a := range attempts {
+			<-a.passed
+		}
+	}
 	for i, d := range decisions { // what a container needs comes before it
 		if i > 0 && d.Restart.Priority != decisions[i-1].Restart.Priority {
-			for _, higher := range attempts[:i] {
-				<-higher.passed
-			}
+			passed(attempts[:i])
 		}
-		a := attempt{make(chan struct{}), make(chan struct{})}
+		a := &attempt{passed: make(chan struct{}), ended: make(chan struct{})}
 		attempts[i] = a
-		wg.Go(func() {
+		if d.Action == Start {
+			r.running[pendingFor(d.Restart)] = a.ended
+		}
+		r.starts.Go(func() {
 			pass := sync.OnceFunc(func() { close(a.passed) })
 			defer pass()
-			defer close(a.tried)
+			defer close(a.ended)
 			if d.Action != Start {
+				a.tried = true
 				return
 			}
 			for _, n := range d.After {
 				<-attempts[n].passed
-				select {
-				case <-attempts[n].tried:
-				default:
-					pass()
-					<-attempts[n].tried
+				if first := decisions[n].Restart.Tries == 0; first && !(isClosed(attempts[n].ended) && attempts[n].tried) {
+					return
 				}
 			}
 			slots <- struct{}{}
 			release := sync.OnceFunc(func() { <-slots })
 			defer release()
-			defer time.AfterFunc(busyBound, func() { release(); pass() }).Stop()
+			late := time.AfterFunc(busyBound, func() { release(); pass() })
 			r.start(ctx, d)
+			if a.tried = true; !late.Stop() {
+				defer r.ended.Send()
+			}
 		})
+	}
+	passed(attempts)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

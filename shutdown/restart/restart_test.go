@@ -270,6 +270,20 @@ func TestWhatNeedsAStartThatHangsWaitsForIt(t *testing.T) {
 	}, "low")
 }
 
+// While db hangs, another container is tried again, and what needs db starts as soon as db has failed.
+func TestAStartThatHangsDelaysNoLaterPass(t *testing.T) {
+	afterBoot(t, func(t *testing.T, h *host) {
+		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Delay: time.Hour, Subject: "db"})
+		h.fake.Inject(runtimetest.StartContainer, runtimetest.Fault{Err: errors.New("address in use"), Subject: "dns", Times: 1})
+		time.AfterFunc(time.Minute, func() {
+			h.expectStarts("dns db dns")
+			h.expectOutcomes("api= db= dns=started web=")
+		})
+		h.run("two", 3*time.Minute+30*time.Second)
+		h.expectStarts("dns db dns db api web")
+	})
+}
+
 // Otherwise a container that a person has repaired would hold the slot of a reboot forever.
 func TestAFailureEndsWhenSomebodyStartsOrRemovesTheContainer(t *testing.T) {
 	afterBoot(t, func(t *testing.T, h *host) {

@@ -82,9 +82,10 @@ func (r *Restarter) readHost(ctx context.Context, f *Facts) {
 			delete(r.needs, id) // the next pass reads its paths again
 		}
 	}
+	known := r.needs
 	f.Host = &HostFacts{PendingUnits: now.coming, NoAnswer: err != nil, Needs: func(o journal.Restart) (runtime.StartNeeds, bool) {
-		n, known := needs[pendingFor(o)]
-		return n.StartNeeds, known
+		_, known := known[pendingFor(o)]
+		return needs[pendingFor(o)].StartNeeds, known
 	}}
 	f.Changed = func(o journal.Restart) bool {
 		n := needs[pendingFor(o)]

@@ -48,7 +48,7 @@ var ours = map[string][]string{
 	"shutdown/plan":     {"internal/field", "internal/sanitize", "runtime"},
 	"shutdown/journal":  {"internal/atomicfile", "internal/sanitize"},
 	"shutdown/timeline": {"shutdown/journal"},
-	"shutdown/restart":  {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
+	"shutdown/restart":  {"internal/bounded", "internal/loop", "runtime", "shutdown/journal", "shutdown/plan"},
 	"shutdown/drain":    {"internal/bounded", "runtime", "shutdown/journal", "shutdown/plan"},
 
 	"gc":          {"runtime"},

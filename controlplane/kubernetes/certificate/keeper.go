@@ -90,8 +90,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 			k.note(err)
 			switch {
 			case err == nil:
-				doubted, backoff = false, retry()
-				pause = max(k.due(), backoff.Step()) // a certificate that is due again at once must not cause a tight loop
+				doubted = false
+				if due, again := k.due(), backoff.Step(); due > again {
+					pause, backoff = due, retry()
+				} else { // a certificate that is due again at once is renewed less and less often
+					pause, doubts = again, nil
+				}
 			case errors.Is(err, ErrDenied):
 				pause = wait.Jitter(deniedPause, backoff.Jitter)
 			default:

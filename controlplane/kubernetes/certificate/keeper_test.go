@@ -251,6 +251,29 @@ func TestACertificateThatIsOldWhenItIsMadeCausesNoFlood(t *testing.T) {
 	})
 }
 
+// The clients doubt a certificate that has ended when the server rejects it.
+func TestCertificatesWithoutALifeAreRequestedLessAndLessOften(t *testing.T) {
+	for _, life := range []time.Duration{0, -time.Hour, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, life)
+			k, stop := keep(t, t.TempDir(), c, c, c)
+			for range 600 {
+				after(time.Second)
+				k.Doubt()
+			}
+			if n := len(c.times()); n < 20 || n > 40 {
+				t.Errorf("%d requests in ten minutes for certificates of %v, want one each 30 seconds in the end", n, life)
+			}
+			c.set(func(c *cluster) { c.life = 100 * time.Hour })
+			after(time.Minute)
+			if certificate, err := k.Certificate(); err != nil || time.Until(certificate.Leaf.NotAfter) < 99*time.Hour {
+				t.Errorf("Certificate() = %v, %v, want one with a life", certificate, err)
+			}
+			stop()
+		})
+	}
+}
+
 func TestDamagedFilesAreNotFatal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, directory := newCluster(t, 24*time.Hour), t.TempDir()
