@@ -90,7 +90,7 @@ func (w *world) release(q *request) {
 		err = fmt.Errorf("%w: try again later", controlplane.ErrUnavailable)
 	}
 	if err == nil {
-		w.serving = q
+		w.serving, w.truth.deposed = q, !w.store.Leads(q.Term)
 		err = q.serve()
 		w.serving = nil
 	}

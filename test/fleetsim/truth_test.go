@@ -2,6 +2,8 @@ package fleetsim
 
 import (
 	"encoding/json"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +29,9 @@ type truth struct {
 	hosts map[string]*life
 	nodes map[string]types.UID // of the stored Nodes
 	slots slotTruth
+	// deposed reports that the term of the request that is served has ended, or that it has none.
+	deposed bool
+	written map[string]time.Time // when an object was last written, by path
 	// wasRestored reports that the store went back to an earlier state.
 	wasRestored bool
 }
@@ -49,7 +54,7 @@ type life struct {
 }
 
 func newTruth(w *world) *truth {
-	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, slots: newSlotTruth()}
+	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, written: map[string]time.Time{}, slots: newSlotTruth()}
 }
 
 func (t *truth) of(host string) *life {
@@ -89,6 +94,10 @@ func (t *truth) wrote(path string, before, after []byte) {
 		return
 	}
 	byServer := t.w.server(q.of.name) != nil
+	if byServer && t.deposed {
+		t.writesDeposed(q, path, before, after)
+	}
+	t.written[path] = time.Now()
 	switch {
 	case (kind == "nodes" || kind == "leases") && t.of(name).hostile: // it may suffer
 	case kind == "nodes" && after != nil && q.of.name == name:
@@ -106,6 +115,23 @@ func (t *truth) wrote(path string, before, after []byte) {
 	if q.Term.Controller == garbagecollector.Name && after == nil {
 		t.deleted(q, path, before)
 	}
+}
+
+// writesDeposed checks a write of a server that does not lead. On Kubernetes, a write cannot compare its term, so it compares
+// the version of the object. Without a term, a server only changes the slots, and says on a Node that a slot has ended.
+func (t *truth) writesDeposed(q *request, path string, before, after []byte) {
+	was, is := decodeNode(before), decodeNode(after)
+	switch {
+	case q.Term != (store.Term{}) && t.w.plan.Engine == kubernetes && !t.written[path].After(q.asked), q.Term == (store.Term{}) && path == t.w.plan.group():
+		return
+	case q.Term == (store.Term{}) && strings.HasPrefix(path, "nodes/") && was != nil && is != nil:
+		delete(was.Annotations, controlplane.AnnotationRebootSlot)
+		delete(is.Annotations, controlplane.AnnotationRebootSlot)
+		if maps.Equal(was.Annotations, is.Annotations) && reflect.DeepEqual(was.Spec, is.Spec) && reflect.DeepEqual(was.Status, is.Status) {
+			return
+		}
+	}
+	t.w.fail("a server that does not lead writes nothing", "%s made request %s in the term %+v, which has ended", q.of.name, q.key, q.Term)
 }
 
 // exists records which Node is stored under a name, and since when it is Ready.
