@@ -127,6 +127,14 @@ func catalogue(e engine) []drawn {
 			}
 			return all
 		},
+		func(p plan, r *rand.Rand) []fault { // of before, amid or after a reboot
+			all := wanted(p, r, 2)
+			for _, w := range all {
+				from := between(r, 0, 2*time.Minute)
+				all = append(all, fault{diskBack, w.On, "", from, from + between(r, 20*time.Second, 3*time.Minute)})
+			}
+			return all
+		},
 		func(p plan, r *rand.Rand) []fault {
 			return append(wanted(p, r, 2), fault{checkFlaps, p.anyHost(r), "", 0, between(r, time.Minute, 3*time.Minute)})
 		},

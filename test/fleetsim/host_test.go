@@ -103,6 +103,7 @@ type disk struct {
 	cordoned bool              // the reboot has cordoned the Node
 	full     bool
 	pending  []func() // what the present agent writes when there is space
+	saved    *disk    // a copy of values and files
 	required bool     // the host has to reboot
 }
 
