@@ -153,6 +153,14 @@ func catalogue(e engine) []drawn {
 		},
 	)
 	all = append(all, func(p plan, r *rand.Rand) []fault {
+		all := wanted(p, r, 2)
+		for range 4 {
+			from := between(r, 0, 2*time.Minute)
+			all = append(all, fault{personCordons, p.anyHost(r), []string{"", kubectl}[r.IntN(2)], from, from + between(r, 10*time.Second, 3*time.Minute)})
+		}
+		return all
+	})
+	all = append(all, func(p plan, r *rand.Rand) []fault {
 		return []fault{{hostDies, p.anyHost(r), forGood, 0, time.Millisecond}}
 	})
 	for range 2 { // the race is won rarely

@@ -71,7 +71,7 @@ func (d *disk) write(files map[string]saved) bool {
 func (d *disk) save() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.saved = &disk{values: maps.Clone(d.values), files: maps.Clone(d.files), cordoned: d.cordoned}
+	d.saved = &disk{values: maps.Clone(d.values), files: maps.Clone(d.files)}
 }
 
 // bootsFromSaved makes the host boot from the copy of its disk. A person lets it return if it had left then.
@@ -82,8 +82,9 @@ func (h *host) bootsFromSaved() {
 	h.dies()
 	d := &h.disk
 	d.mu.Lock()
-	d.values, d.files, d.cordoned, d.saved = d.saved.values, d.saved.files, d.saved.cordoned, nil
+	d.values, d.files, d.saved = d.saved.values, d.saved.files, nil
 	d.mu.Unlock()
+	delete(h.w.truth.cordons, h.name)
 	delete(h.w.truth.slots.amid, h.name) // it does not know its reboot, and ends none
 	if h.w.active[fmt.Sprint(hostDies, "/", h.name, "/")] == 0 {
 		h.bootsAgain()

@@ -43,6 +43,7 @@ const (
 	personAsks    kind = "person requests reboot"
 	personForces  kind = "person requests reboot --now"
 	personStops   kind = "person cancels reboot"
+	personCordons kind = "person cordons"          // until the end; What says how
 	personLeaves  kind = "person lets host leave"  // until the end
 	policyChanges kind = "policy changes"          // of a server; at the end, it is that of the plan again
 	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
@@ -160,7 +161,7 @@ func (w *world) single(f fault) (begin, end func()) {
 	case clientDies:
 		c := w.clients[slices.IndexFunc(w.clients, func(c *client) bool { return c.name == f.On })]
 		return func() { c.process.kill() }, c.died
-	case checkFlaps, personAsks, personForces, personStops, personLeaves:
+	case checkFlaps, personCordons, personAsks, personForces, personStops, personLeaves:
 		return w.host(f.On).person(f)
 	case slotReleased:
 		return func() { w.freeSlot(w.server(f.On)) }, nil

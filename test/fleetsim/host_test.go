@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
@@ -100,7 +101,6 @@ type disk struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string][]byte
 	files    map[string][]byte // state files, by name
-	cordoned bool              // the reboot has cordoned the Node
 	full     bool
 	pending  []func() // what the present agent writes when there is space
 	saved    *disk    // a copy of values and files
@@ -175,6 +175,7 @@ type agent struct {
 	pods      *pods
 	reboot    *reboot.Controller
 	selfDrain *selfdrain.Controller
+	cordoner  *maintenance.Drainer // only cordons and uncordons
 	loops     loop.Set
 
 	mu        sync.Mutex       // guards the fields below
@@ -203,8 +204,9 @@ func newAgent(h *host) *agent {
 	}
 	a.pods = &pods{store: view, host: h}
 	options := status.Options{Name: h.name, Version: "1.2.3", MaxPods: 110, MaxImages: -1, Labels: map[string]string{corev1.LabelTopologyZone: h.zone}, Pressure: status.DefaultPolicy()}
+	recorder := controlplane.NewRecorder(a.client, h.name, time.Now, nil, log)
 	a.reporter = report.New(report.Options{
-		Client: a.client, Recorder: controlplane.NewRecorder(a.client, h.name, time.Now, nil, log), Facts: a,
+		Client: a.client, Recorder: recorder, Facts: a,
 		Node: func() status.Options { return options }, Policy: report.Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
 		Watch: watch, Mine: func() bool { return true }, Boot: machine.BootID,
 		Storage: report.Storage{Store: &h.disk, Notes: &h.disk, Departures: report.OpenDepartures(&h.disk, h.name, a.client.Type(), log)},
@@ -216,13 +218,11 @@ func newAgent(h *host) *agent {
 		},
 		Log: log,
 	})
+	a.cordoner = maintenance.New(maintenance.Options{Node: h.name, Reporter: a.reporter, Recorder: recorder, Member: a.member, Flush: a.flush, Log: log})
 	a.addMember("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
 	a.add("status", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Run(ctx, l.Heartbeat) })
 	a.addMember("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
 	a.addMember("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
-	if a.reporter.Left() != nil {
-		a.member.Set("left")
-	}
 	a.addSelfDrain()
 	a.addReboots()
 	return a

@@ -19,11 +19,12 @@ const (
 	commandDrain  memory.Call = "Drain"
 	commandReboot memory.Call = "Reboot"
 	commandFlush  memory.Call = "Flush"
+	commandCordon memory.Call = "Cordon"
 )
 
 // local reports whether a request does not leave the host.
 func local(c memory.Call) bool {
-	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandStart || c == commandSelfDrain
+	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandCordon || c == commandStart || c == commandSelfDrain
 }
 
 // rebooter is the host that the reboot controller of an agent sees.
@@ -93,30 +94,18 @@ func (r rebooter) Undo(context.Context, time.Time) error { return nil }
 
 // Cordon implements reboot.Host.
 func (r rebooter) Cordon(ctx context.Context) error {
-	d := &r.a.h.disk
-	d.mu.Lock()
-	d.cordoned = true
-	d.mu.Unlock()
-	_, err := r.a.client.Cordon(ctx, r.a.h.name, true)
-	return err
+	if r.EmptiedByServer() {
+		return nil
+	}
+	return r.a.cordoner.CordonToReboot(ctx)
 }
 
 // Uncordon implements reboot.Host.
 func (r rebooter) Uncordon(ctx context.Context) error {
-	d := &r.a.h.disk
-	d.mu.Lock()
-	cordoned := d.cordoned
-	d.mu.Unlock()
-	if !cordoned {
+	if r.EmptiedByServer() {
 		return nil
 	}
-	_, err := r.a.client.Cordon(ctx, r.a.h.name, false)
-	if err == nil {
-		d.mu.Lock()
-		d.cordoned = false
-		d.mu.Unlock()
-	}
-	return err
+	return r.a.cordoner.UncordonAfterReboot(ctx)
 }
 
 // EmptiedByServer implements reboot.Host.

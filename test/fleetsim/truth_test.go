@@ -31,6 +31,7 @@ type truth struct {
 	slots slotTruth
 	// deposed reports that the term of the request that is served has ended, or that it has none.
 	deposed bool
+	cordons map[string]bool      // what persons have decided about Nodes: true to cordon them
 	written map[string]time.Time // when an object was last written, by path
 	// wasRestored reports that the store went back to an earlier state.
 	wasRestored bool
@@ -54,7 +55,7 @@ type life struct {
 }
 
 func newTruth(w *world) *truth {
-	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, written: map[string]time.Time{}, slots: newSlotTruth()}
+	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, cordons: map[string]bool{}, written: map[string]time.Time{}, slots: newSlotTruth()}
 }
 
 func (t *truth) of(host string) *life {
@@ -92,6 +93,9 @@ func (t *truth) wrote(path string, before, after []byte) {
 	t.mirrored()
 	if q == nil {
 		return
+	}
+	if kind == "nodes" {
+		t.cordoned(q, name, decodeNode(before), decodeNode(after))
 	}
 	byServer := t.w.server(q.of.name) != nil
 	if byServer && t.deposed {
@@ -271,6 +275,7 @@ func tainted(n *corev1.Node) bool {
 func (t *truth) restored(w *world) {
 	t.slots.outage, t.wasRestored = time.Now(), true
 	clear(t.slots.granted)
+	clear(t.cordons)
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
 	for _, c := range w.clients { // nobody knows which of them reboot
 		t.forced(c.id)
