@@ -127,6 +127,17 @@ func catalogue(e engine) []drawn {
 			}
 			return all
 		},
+		func(p plan, r *rand.Rand) []fault { // a host lives again, its Node stays Unknown, and servers start again
+			host, dies := p.anyHost(r), between(r, 45*time.Second, 2*time.Minute)
+			all := []fault{{hostDies, host, "", 0, dies}, {statusRefused, host, "", 0, dies + between(r, time.Minute, 3*time.Minute)}}
+			for range 2 {
+				from := between(r, dies, all[1].To)
+				for i := range p.Servers {
+					all = append(all, fault{serverStops, serverName(i), "", from, from + between(r, time.Second, 20*time.Second)})
+				}
+			}
+			return all
+		},
 		func(p plan, r *rand.Rand) []fault { // of before, amid or after a reboot
 			all := wanted(p, r, 2)
 			for _, w := range all {

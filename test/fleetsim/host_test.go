@@ -84,6 +84,7 @@ func (h *host) restarts() {
 func (h *host) start() {
 	h.starts++
 	h.process = newProcess(h.w.carrier, h.name)
+	h.process.network.refused[string(statusRefused)] = h.w.active[fmt.Sprint(statusRefused, "/", h.name, "/")] > 0
 	h.w.truth.lives(h.name, true)
 	h.agent = newAgent(h)
 	go h.agent.run(h.process.ctx)

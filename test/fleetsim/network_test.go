@@ -89,7 +89,7 @@ type network struct {
 	suspended bool            // nothing goes in or out
 	cut       bool            // no request reaches the store
 	hangs     bool            // a cut does not answer
-	refused   map[string]bool // kinds of objects that may not be listed or watched
+	refused   map[string]bool // kinds of objects that may not be listed or watched, and statusRefused
 	silent    map[string]bool // kinds of objects whose watches report nothing
 	lag       time.Duration   // see applied
 }
@@ -316,6 +316,8 @@ func (p *process) obstacle(r memory.Request) error {
 	case local(r.Call):
 	case p.network.cut:
 		return fmt.Errorf("%w: connection refused", controlplane.ErrUnavailable)
+	case r.Call == memory.Update && r.Object == "nodes/"+p.name && p.network.refused[string(statusRefused)]:
+		return fmt.Errorf("%w: it may not be written", controlplane.ErrForbidden)
 	case r.Call == memory.List && p.network.refused[kindOf(r.Object)]:
 		return fmt.Errorf("%w: it may not be listed", controlplane.ErrForbidden)
 	}

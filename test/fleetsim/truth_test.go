@@ -39,19 +39,19 @@ type truth struct {
 
 // life is what really happens to a host.
 type life struct {
-	alive     bool
-	since     time.Time   // since when it is alive or dead
-	renewals  []time.Time // when its renewals were stored
-	contacts  []time.Time // when it got the answers to its renewals
-	sign      time.Time   // when the store last got anything from it
-	tainted   time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
-	untainted time.Time   // since when it has not
-	ready     time.Time   // since when its Node says Ready; zero if it does not
-	reboots   bool        // its Node says that it is amid a reboot
-	hostile   bool        // it writes anything
-	repaired  bool        // it was hostile
-	stops     time.Time   // when it last began to stop the critical pods, before its reboot command
-	ended     time.Time   // when its Node last said that its reboot was over, or given up
+	alive      bool
+	since      time.Time   // since when it is alive or dead
+	renewals   []time.Time // when its renewals were stored
+	contacts   []time.Time // when it got the answers to its renewals
+	sign       time.Time   // when the store last got anything from it
+	tainted    time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
+	untainted  time.Time   // since when it has not
+	registered time.Time   // since when its Node exists
+	reboots    bool        // its Node says that it is amid a reboot
+	hostile    bool        // it writes anything
+	repaired   bool        // it was hostile
+	stops      time.Time   // when it last began to stop the critical pods, before its reboot command
+	ended      time.Time   // when its Node last said that its reboot was over, or given up
 }
 
 func newTruth(w *world) *truth {
@@ -138,7 +138,7 @@ func (t *truth) writesDeposed(q *request, path string, before, after []byte) {
 	t.w.fail("a server that does not lead writes nothing", "%s made request %s in the term %+v, which has ended", q.of.name, q.key, q.Term)
 }
 
-// exists records which Node is stored under a name, and since when it is Ready.
+// exists records which Node is stored under a name.
 func (t *truth) exists(name string, after []byte) {
 	t.record(name, decodeNode(after))
 }
@@ -147,7 +147,7 @@ func (t *truth) exists(name string, after []byte) {
 func (t *truth) record(name string, is *corev1.Node) {
 	f := t.of(name)
 	if is == nil || t.nodes[name] != is.UID {
-		t.slots.members = time.Now()
+		t.slots.members, f.registered = time.Now(), time.Now()
 	}
 	delete(t.nodes, name)
 	delete(t.slots.granted, name)
@@ -156,11 +156,6 @@ func (t *truth) record(name string, is *corev1.Node) {
 		if slot, err := controlplane.RebootSlotOf(is.Annotations); err == nil && slot != nil && slot.Granted != nil {
 			t.slots.granted[name] = slot.Slot
 		}
-	}
-	if is == nil || readyOf(is) != corev1.ConditionTrue {
-		f.ready = time.Time{}
-	} else if f.ready.IsZero() {
-		f.ready = time.Now()
 	}
 	if is == nil || !tainted(is) {
 		if !f.tainted.IsZero() {
@@ -179,7 +174,7 @@ func (t *truth) node(q *request, name string, before, after []byte, byServer boo
 		return
 	}
 	f := t.of(name)
-	renewed := within(f.renewals, q.asked, leaseDuration)
+	renewed := within(f.renewals, q.asked, t.w.plan.grace())
 	if renewed.IsZero() || !f.alive && renewed.Before(t.w.storage.ended) { // it is down, and its Lease was ended early
 		return
 	}
@@ -206,10 +201,10 @@ func (t *truth) pod(q *request, before, after []byte) {
 	if f.hostile {
 		return
 	}
-	renewed := within(f.renewals, q.asked, leaseDuration)
-	if !f.ready.IsZero() && q.asked.Sub(f.ready) > slack && !renewed.IsZero() {
-		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Node is Ready for %v, and whose Lease was renewed %v before",
-			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(f.ready).Round(time.Millisecond), q.asked.Sub(renewed).Round(time.Millisecond))
+	renewed := within(f.renewals, q.asked, t.w.plan.grace())
+	if t.nodes[was.Spec.NodeName] != "" && q.asked.Sub(f.registered) > slack && !renewed.IsZero() {
+		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Lease was renewed %v before",
+			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(renewed).Round(time.Millisecond))
 	}
 }
 
@@ -284,7 +279,7 @@ func (t *truth) restored(w *world) {
 		o, err := w.store.Peek(store.Nodes, h.name)
 		f := t.of(h.name)
 		delete(t.nodes, h.name)
-		f.ready, f.tainted = time.Time{}, time.Time{}
+		f.tainted = time.Time{}
 		if f.repaired { // a person deletes what it has written, if that is back
 			w.store.Remove(store.Nodes, h.name)
 			w.store.Remove(store.Leases, h.name)
