@@ -2,6 +2,8 @@ package fleetsim
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/fnv"
 	"maps"
 	"reflect"
 	"slices"
@@ -32,6 +34,7 @@ type truth struct {
 	// deposed reports that the term of the request that is served has ended, or that it has none.
 	deposed bool
 	cordons map[string]bool      // what persons have decided about Nodes: true to cordon them
+	content uint64               // hash of all that was written
 	written map[string]time.Time // when an object was last written, by path
 	// wasRestored reports that the store went back to an earlier state.
 	wasRestored bool
@@ -82,6 +85,10 @@ func (t *truth) answered(q *request) {
 // wrote checks a write. It is called before the write is visible.
 func (t *truth) wrote(path string, before, after []byte) {
 	t.w.slept.Load()
+	h := fnv.New64a()
+	fmt.Fprintln(h, t.content, path)
+	h.Write(after)
+	t.content = h.Sum64()
 	kind, name, _ := strings.Cut(path, "/")
 	if kind == "nodes" {
 		t.exists(name, after)
