@@ -127,6 +127,28 @@ func catalogue(e engine) []drawn {
 			}
 			return all
 		},
+		func(p plan, r *rand.Rand) []fault { // a host lives again, its Node stays Unknown, and servers start again
+			host, dies := p.anyHost(r), between(r, 45*time.Second, 2*time.Minute)
+			all := []fault{{hostDies, host, "", 0, dies}, {statusRefused, host, "", 0, dies + between(r, time.Minute, 3*time.Minute)}}
+			for range 2 {
+				from := between(r, dies, all[1].To)
+				for i := range p.Servers {
+					all = append(all, fault{serverStops, serverName(i), "", from, from + between(r, time.Second, 20*time.Second)})
+				}
+			}
+			return all
+		},
+		func(p plan, r *rand.Rand) []fault {
+			return []fault{{twinStarts, p.anyHost(r), []string{"", sameMachine}[r.IntN(2)], 0, between(r, time.Minute, 4*time.Minute)}}
+		},
+		func(p plan, r *rand.Rand) []fault { // of before, amid or after a reboot
+			all := wanted(p, r, 2)
+			for _, w := range all {
+				from := between(r, 0, 2*time.Minute)
+				all = append(all, fault{diskBack, w.On, "", from, from + between(r, 20*time.Second, 3*time.Minute)})
+			}
+			return all
+		},
 		func(p plan, r *rand.Rand) []fault {
 			return append(wanted(p, r, 2), fault{checkFlaps, p.anyHost(r), "", 0, between(r, time.Minute, 3*time.Minute)})
 		},
@@ -144,6 +166,14 @@ func catalogue(e engine) []drawn {
 			return all
 		},
 	)
+	all = append(all, func(p plan, r *rand.Rand) []fault {
+		all := wanted(p, r, 2)
+		for range 4 {
+			from := between(r, 0, 2*time.Minute)
+			all = append(all, fault{personCordons, p.anyHost(r), []string{"", kubectl}[r.IntN(2)], from, from + between(r, 10*time.Second, 3*time.Minute)})
+		}
+		return all
+	})
 	all = append(all, func(p plan, r *rand.Rand) []fault {
 		return []fault{{hostDies, p.anyHost(r), forGood, 0, time.Millisecond}}
 	})

@@ -148,6 +148,9 @@ func (w *world) setClock(name string, by time.Duration) {
 func (d *disk) shift(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.saved != nil {
+		d.saved.shift(by)
+	}
 	for _, values := range []map[string][]byte{d.files, d.values} {
 		for key, value := range values {
 			values[key] = shift(value, by)

@@ -3,6 +3,7 @@ package fleetsim
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"time"
 
@@ -64,6 +65,31 @@ func (d *disk) write(files map[string]saved) bool {
 		d.files[name] = s.text
 	}
 	return true
+}
+
+// save copies the files.
+func (d *disk) save() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.saved = &disk{values: maps.Clone(d.values), files: maps.Clone(d.files)}
+}
+
+// bootsFromSaved makes the host boot from the copy of its disk. A person lets it return if it had left then.
+func (h *host) bootsFromSaved() {
+	if h.gone || h.w.truth.of(h.name).hostile {
+		return
+	}
+	h.dies()
+	d := &h.disk
+	d.mu.Lock()
+	d.values, d.files, d.saved = d.saved.values, d.saved.files, nil
+	d.mu.Unlock()
+	delete(h.w.truth.cordons, h.name)
+	delete(h.w.truth.slots.amid, h.name) // it does not know its reboot, and ends none
+	if h.w.active[fmt.Sprint(hostDies, "/", h.name, "/")] == 0 {
+		h.bootsAgain()
+	}
+	h.w.at(time.Since(h.w.start)+10*time.Second, "a person checks whether "+h.name+" has returned", h.returns)
 }
 
 // SaveNow writes the file.

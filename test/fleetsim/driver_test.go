@@ -10,7 +10,7 @@ import (
 	"hostler.io/hostler/controlplane/store/memory"
 )
 
-// step is one release of the driver, and the state of the store after it.
+// step is one release of the driver, and what was written before it.
 type step struct {
 	at   time.Duration // since the start
 	text string
@@ -90,7 +90,7 @@ func (w *world) release(q *request) {
 		err = fmt.Errorf("%w: try again later", controlplane.ErrUnavailable)
 	}
 	if err == nil {
-		w.serving = q
+		w.serving, w.truth.deposed = q, !w.store.Leads(q.Term)
 		err = q.serve()
 		w.serving = nil
 	}
@@ -122,7 +122,7 @@ func atOnce(c memory.Call) bool {
 func (w *world) trace(text string) {
 	h := fnv.New64a()
 	at := time.Since(w.start)
-	fmt.Fprintln(h, w.last, text, w.store.Revision(), at)
+	fmt.Fprintln(h, w.last, text, w.store.Revision(), w.truth.content, at)
 	w.last = h.Sum64()
 	w.steps = append(w.steps, step{at, text, w.last})
 }

@@ -1,6 +1,7 @@
 package fleetsim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,35 +14,40 @@ import (
 
 // The kinds of faults.
 const (
-	roughCalls   kind = "calls fail"     // a share of the requests of a process is lost, late or refused
-	cut          kind = "cut off"        // no request reaches the store; What says whether there is an answer
-	watchRefused kind = "watch refused"  // a kind of objects can be neither listed nor watched
-	watchSilent  kind = "watch silent"   // watches of a kind of objects report nothing
-	watchBroken  kind = "watch broken"   // watches end
-	memberLags   kind = "member lags"    // watches of a process report changes late: once in each time that What says
-	storeAway    kind = "store away"     // the store has no leader
-	storeFull    kind = "store full"     // the store accepts no writes
-	storeBack    kind = "store restored" // at the end, it has the content of the start again
-	storeSaved   kind = "store saved"    // storeReset restores that
-	storeReset   kind = "saved store restored"
-	callLate     kind = "call late"           // only the request of its moment
-	compacted    kind = "history compacted"   // all watches list again
-	hostDies     kind = "host dies"           // it boots again at the end
-	serverDies   kind = "server killed"       // it starts again at the end
-	suspended    kind = "suspended"           // nothing goes in or out of a process
-	nodeDeleted  kind = "person deletes Node" // by a person
+	roughCalls    kind = "calls fail"     // a share of the requests of a process is lost, late or refused
+	cut           kind = "cut off"        // no request reaches the store; What says whether there is an answer
+	watchRefused  kind = "watch refused"  // a kind of objects can be neither listed nor watched
+	statusRefused kind = "status refused" // a host can renew its Lease, and cannot write its Node
+	watchSilent   kind = "watch silent"   // watches of a kind of objects report nothing
+	watchBroken   kind = "watch broken"   // watches end
+	memberLags    kind = "member lags"    // watches of a process report changes late: once in each time that What says
+	storeAway     kind = "store away"     // the store has no leader
+	storeFull     kind = "store full"     // the store accepts no writes
+	storeBack     kind = "store restored" // at the end, it has the content of the start again
+	storeSaved    kind = "store saved"    // storeReset restores that
+	storeReset    kind = "saved store restored"
+	callLate      kind = "call late"           // only the request of its moment
+	compacted     kind = "history compacted"   // all watches list again
+	hostDies      kind = "host dies"           // it boots again at the end
+	serverDies    kind = "server killed"       // it starts again at the end
+	serverStops   kind = "server stopped"      // it resigns, and starts again at the end
+	suspended     kind = "suspended"           // nothing goes in or out of a process
+	nodeDeleted   kind = "person deletes Node" // by a person
 )
 
 // More kinds of faults, and what makes hosts reboot.
 const (
 	rebootWanted  kind = "reboot wanted" // until the next boot
 	diskFull      kind = "disk full"
+	twinStarts    kind = "another machine has the name"
+	diskBack      kind = "disk set back"        // a host boots from the disk that it had at the start
 	slotReleased  kind = "person releases slot" // of the host that holds one, on a server
 	agentDies     kind = "agent killed"         // it starts again at the end, and the host stays
 	checkFlaps    kind = "check flaps"          // a host wants a reboot, and then not, until the end
 	personAsks    kind = "person requests reboot"
 	personForces  kind = "person requests reboot --now"
 	personStops   kind = "person cancels reboot"
+	personCordons kind = "person cordons"          // until the end; What says how
 	personLeaves  kind = "person lets host leave"  // until the end
 	policyChanges kind = "policy changes"          // of a server; at the end, it is that of the plan again
 	clockStepped  kind = "clock stepped"           // of a host or a server, by What; it is right again at the end
@@ -73,6 +79,9 @@ func (w *world) schedule(f fault) {
 	}
 }
 
+// errStopped is why a server ends that was stopped, as systemd does it.
+var errStopped = errors.New("the process was stopped")
+
 var errBroken = fmt.Errorf("%w: connection broken", controlplane.ErrUnavailable)
 
 // effect returns what a fault does at its start and at its end. Of several equal faults at a time, the
@@ -101,7 +110,7 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.rough = append(w.rough, f) }, func() {
 			w.rough = slices.DeleteFunc(w.rough, func(other fault) bool { return other.Kind == f.Kind && other.On == f.On && other.What == f.What })
 		}
-	case cut, watchRefused, watchSilent, watchBroken, memberLags, suspended:
+	case cut, watchRefused, statusRefused, watchSilent, watchBroken, memberLags, suspended:
 		return w.ofProcess(f)
 	case storeAway:
 		return func() { w.away(true) }, func() { w.away(false) }
@@ -139,10 +148,17 @@ func (w *world) single(f fault) (begin, end func()) {
 	case serverDies:
 		s := w.server(f.On)
 		return func() { s.process.kill() }, s.boots
+	case serverStops:
+		s := w.server(f.On)
+		return func() { s.process.cancel(errStopped) }, s.boots
 	case rebootWanted:
 		return func() { w.host(f.On).require(true) }, nil
 	case diskFull:
 		return func() { w.host(f.On).fill(true) }, func() { w.host(f.On).fill(false) }
+	case twinStarts:
+		return w.host(f.On).twin(f.What)
+	case diskBack:
+		return w.host(f.On).disk.save, w.host(f.On).bootsFromSaved
 	case agentDies:
 		h := w.host(f.On)
 		return h.dies, h.restarts
@@ -157,7 +173,7 @@ func (w *world) single(f fault) (begin, end func()) {
 	case clientDies:
 		c := w.clients[slices.IndexFunc(w.clients, func(c *client) bool { return c.name == f.On })]
 		return func() { c.process.kill() }, c.died
-	case checkFlaps, personAsks, personForces, personStops, personLeaves:
+	case checkFlaps, personCordons, personAsks, personForces, personStops, personLeaves:
 		return w.host(f.On).person(f)
 	case slotReleased:
 		return func() { w.freeSlot(w.server(f.On)) }, nil
@@ -209,6 +225,8 @@ func (w *world) ofProcess(f fault) (begin, end func()) {
 					n.cut, n.hangs = on, on && f.What == hangs
 				case watchRefused:
 					n.refused[f.What] = on
+				case statusRefused:
+					n.refused[string(statusRefused)] = on
 				case watchSilent:
 					n.silent[f.What] = on
 				case memberLags:

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/agent/selfdrain"
 	"hostler.io/hostler/controlplane"
@@ -27,17 +28,19 @@ import (
 
 // host is a host of the fleet. It outlives its agents and its boots.
 type host struct {
-	w       *world
-	name    string
-	zone    string
-	boot    int // number of boots
-	starts  int // number of agents
-	booted  time.Time
-	disk    disk
-	wishes  wishes
-	gone    bool // it does not boot again
-	process *process
-	agent   *agent
+	w      *world
+	name   string
+	zone   string
+	boot   int // number of boots
+	starts int // number of agents
+	booted time.Time
+	disk   disk
+	wishes wishes
+	gone   bool // it does not boot again
+	// machineID is also its system UUID.
+	machineID string
+	process   *process
+	agent     *agent
 }
 
 // leaseDuration and renewInterval are the defaults of the agent.
@@ -47,12 +50,12 @@ const (
 )
 
 func newHost(w *world, name, zone string) *host {
-	return &host{w: w, name: name, zone: zone, process: newProcess(w.carrier, name)}
+	return &host{w: w, name: name, zone: zone, machineID: "machine-of-" + name, process: newProcess(w.carrier, name)}
 }
 
 func (h *host) machine() probe.Machine {
 	return probe.Machine{
-		HostName: h.name, MachineID: "machine-of-" + h.name, SystemUUID: "uuid-of-" + h.name, BootID: fmt.Sprintf("%s-boot-%d", h.name, h.boot),
+		HostName: h.name, MachineID: h.machineID, SystemUUID: h.machineID, BootID: fmt.Sprintf("%s-boot-%d", h.name, h.boot),
 		CPUs: 2, MemoryBytes: 4 << 30, Architecture: "amd64", CgroupVersion: 2,
 	}
 }
@@ -83,6 +86,7 @@ func (h *host) restarts() {
 func (h *host) start() {
 	h.starts++
 	h.process = newProcess(h.w.carrier, h.name)
+	h.process.network.refused[string(statusRefused)] = h.w.active[fmt.Sprint(statusRefused, "/", h.name, "/")] > 0
 	h.w.truth.lives(h.name, true)
 	h.agent = newAgent(h)
 	go h.agent.run(h.process.ctx)
@@ -100,9 +104,9 @@ type disk struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string][]byte
 	files    map[string][]byte // state files, by name
-	cordoned bool              // the reboot has cordoned the Node
 	full     bool
 	pending  []func() // what the present agent writes when there is space
+	saved    *disk    // a copy of values and files
 	required bool     // the host has to reboot
 }
 
@@ -174,6 +178,7 @@ type agent struct {
 	pods      *pods
 	reboot    *reboot.Controller
 	selfDrain *selfdrain.Controller
+	cordoner  *maintenance.Drainer // only cordons and uncordons
 	loops     loop.Set
 
 	mu        sync.Mutex       // guards the fields below
@@ -202,8 +207,9 @@ func newAgent(h *host) *agent {
 	}
 	a.pods = &pods{store: view, host: h}
 	options := status.Options{Name: h.name, Version: "1.2.3", MaxPods: 110, MaxImages: -1, Labels: map[string]string{corev1.LabelTopologyZone: h.zone}, Pressure: status.DefaultPolicy()}
+	recorder := controlplane.NewRecorder(a.client, h.name, time.Now, nil, log)
 	a.reporter = report.New(report.Options{
-		Client: a.client, Recorder: controlplane.NewRecorder(a.client, h.name, time.Now, nil, log), Facts: a,
+		Client: a.client, Recorder: recorder, Facts: a,
 		Node: func() status.Options { return options }, Policy: report.Policy{Update: 10 * time.Second, Rewrite: 5 * time.Minute},
 		Watch: watch, Mine: func() bool { return true }, Boot: machine.BootID,
 		Storage: report.Storage{Store: &h.disk, Notes: &h.disk, Departures: report.OpenDepartures(&h.disk, h.name, a.client.Type(), log)},
@@ -215,13 +221,11 @@ func newAgent(h *host) *agent {
 		},
 		Log: log,
 	})
+	a.cordoner = maintenance.New(maintenance.Options{Node: h.name, Reporter: a.reporter, Recorder: recorder, Member: a.member, Flush: a.flush, Log: log})
 	a.addMember("lease", func(ctx context.Context, l *loop.Loop) error { return a.existence.While(ctx, l, a.keeper.Run) })
 	a.add("status", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Run(ctx, l.Heartbeat) })
 	a.addMember("node-watch", func(ctx context.Context, l *loop.Loop) error { return a.reporter.Watch(ctx, a.client, l.Heartbeat) })
 	a.addMember("pods", func(ctx context.Context, _ *loop.Loop) error { return a.pods.run(ctx) })
-	if a.reporter.Left() != nil {
-		a.member.Set("left")
-	}
 	a.addSelfDrain()
 	a.addReboots()
 	return a

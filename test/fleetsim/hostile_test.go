@@ -62,6 +62,7 @@ func (h *host) isRepaired() {
 func (t *truth) suspect(name string, hostile bool) {
 	f := t.of(name)
 	f.hostile, f.repaired, f.renewals = hostile, !hostile, nil
+	delete(t.cordons, name)
 }
 
 // run writes until ctx ends.

@@ -89,7 +89,7 @@ type network struct {
 	suspended bool            // nothing goes in or out
 	cut       bool            // no request reaches the store
 	hangs     bool            // a cut does not answer
-	refused   map[string]bool // kinds of objects that may not be listed or watched
+	refused   map[string]bool // kinds of objects that may not be listed or watched, and statusRefused
 	silent    map[string]bool // kinds of objects whose watches report nothing
 	lag       time.Duration   // see applied
 }
@@ -214,7 +214,7 @@ func decider(of stack) string {
 func (c *carrier) decide(q *request, rough float64) {
 	q.decided = true
 	if q.Call == memory.Event {
-		q.due = q.of.applied(q.due)
+		q.due = q.of.applied(q.due, kindOf(q.Object))
 	}
 	r := c.plan.draw("fate", q.key)
 	if local(q.Call) || r.Float64() >= rough {
@@ -234,12 +234,17 @@ func (c *carrier) decide(q *request, rough float64) {
 }
 
 // applied returns when the member of the store that a process watches reports what happens at a time. A member that lags
-// reports changes for a second, and then nothing until its lag is over. All reads of objects are linearizable.
-func (p *process) applied(at time.Time) time.Time {
+// reports changes of a kind for a second, and then nothing until its lag is over. All reads of objects are linearizable.
+func (p *process) applied(at time.Time, kind string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if lag := p.network.lag; lag > 0 && at.Sub(at.Truncate(lag)) > time.Second {
-		return at.Truncate(lag).Add(lag)
+	lag := p.network.lag
+	if lag == 0 {
+		return at
+	}
+	late := time.Duration(p.carrier.plan.draw("lag", p.name, kind).Int64N(int64(lag)))
+	if began := at.Add(-late).Truncate(lag).Add(late); at.Sub(began) > time.Second {
+		return began.Add(lag)
 	}
 	return at
 }
@@ -316,6 +321,8 @@ func (p *process) obstacle(r memory.Request) error {
 	case local(r.Call):
 	case p.network.cut:
 		return fmt.Errorf("%w: connection refused", controlplane.ErrUnavailable)
+	case r.Call == memory.Update && r.Object == "nodes/"+p.name && p.network.refused[string(statusRefused)]:
+		return fmt.Errorf("%w: it may not be written", controlplane.ErrForbidden)
 	case r.Call == memory.List && p.network.refused[kindOf(r.Object)]:
 		return fmt.Errorf("%w: it may not be listed", controlplane.ErrForbidden)
 	}

@@ -5,7 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // wishes are the requests of persons for reboots of a host that were accepted.
@@ -40,6 +44,8 @@ func (h *host) person(f fault) (begin, end func()) {
 		return func() { h.ask(reboot.Ask{Reason: "hung task", Now: true}) }, nil
 	case personStops:
 		return h.cancel, nil
+	case personCordons:
+		return func() { h.cordon(true, f.What) }, func() { h.cordon(false, f.What) }
 	case personLeaves:
 		return h.leave, h.returns
 	}
@@ -74,6 +80,56 @@ func (h *host) cancel() {
 			h.wishes.cancelled = cancelled{report.Request.ID, starts}
 		}
 	}()
+}
+
+// kubectl is the What of a person who changes the Node on the control plane, and not with a command of its host.
+const kubectl = "with kubectl"
+
+// cordon makes a person cordon or uncordon the Node. A command counts when it is done. What a person changes on the control
+// plane counts unless the Node is cordoned for a reboot, or a command is not done: then nobody can see which one is the last.
+func (h *host) cordon(on bool, how string) {
+	t := h.w.truth
+	if delete(t.cordons, h.name); t.of(h.name).hostile {
+		return
+	}
+	agent, ctx := h.agent, h.process.ctx
+	if how != kubectl && !h.w.plan.Kubelets {
+		if !t.of(h.name).alive {
+			return
+		}
+		go func() {
+			if r, err := agent.cordoner.Cordon(ctx, on); err == nil && !r.Pending {
+				_ = agent.command(ctx, commandCordon, func() error { t.cordons[h.name] = on; return nil })
+			}
+		}()
+		return
+	}
+	h.w.store.Edit(store.Nodes, h.name, func(o store.Object) {
+		node := o.(*corev1.Node)
+		slot, err := controlplane.RebootSlotOf(node.Annotations)
+		own := agent.reporter.Decided()
+		if node.Spec.Unschedulable != on && err == nil && (slot == nil || !slot.Cordoned) && (own == nil || own.Delivered && !own.Own) {
+			t.cordons[h.name] = on
+		}
+		node.Spec.Unschedulable = on
+	})
+}
+
+// cordoned checks that nothing undoes what a person has decided about the pods that a Node takes. A reboot may cordon it.
+func (t *truth) cordoned(q *request, name string, was, is *corev1.Node) {
+	on, decided := t.cordons[name]
+	if was == nil || is == nil || was.UID != is.UID {
+		delete(t.cordons, name)
+		return
+	}
+	if !decided || was.Spec.Unschedulable == is.Spec.Unschedulable || is.Spec.Unschedulable == on {
+		return
+	}
+	r := t.w.host(name).agent.reboot.Report().Request
+	if _, holds := t.slots.holders[name]; !on && (holds || r != nil && r.Now) {
+		return
+	}
+	t.w.fail("what a person cordons or uncordons stays so", "%s set unschedulable=%v on Node %s by %s, and a person has decided otherwise", q.of.name, is.Spec.Unschedulable, name, q.key)
 }
 
 // leave deregisters the host.

@@ -96,6 +96,14 @@ func newPlan(seed uint64) plan {
 	return p
 }
 
+// grace is how long a host may not renew its Lease.
+func (p plan) grace() time.Duration {
+	if p.Engine == kubernetes {
+		return 50 * time.Second
+	}
+	return leaseDuration
+}
+
 // newFaults draws a fault, or several that belong together.
 func (p plan) newFaults(r *rand.Rand) []fault {
 	all := catalogue(p.Engine)

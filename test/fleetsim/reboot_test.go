@@ -19,19 +19,28 @@ const (
 	commandDrain  memory.Call = "Drain"
 	commandReboot memory.Call = "Reboot"
 	commandFlush  memory.Call = "Flush"
+	commandCordon memory.Call = "Cordon"
 )
 
 // local reports whether a request does not leave the host.
 func local(c memory.Call) bool {
-	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandStart || c == commandSelfDrain
+	return c == commandDrain || c == commandReboot || c == commandFlush || c == commandCordon || c == commandStart || c == commandSelfDrain
 }
 
 // rebooter is the host that the reboot controller of an agent sees.
-type rebooter struct{ a *agent }
+type rebooter struct {
+	a *agent
+	// Until then, a reboot would harm, and containers do not run again after the last one.
+	held, starting time.Time
+}
 
 // addReboots adds the controller that reboots the host.
 func (a *agent) addReboots() {
-	r, memory := rebooter{a}, file{a, "reboot"}
+	random, memory := a.h.w.plan.draw("after boot", a.h.name, a.h.boot), file{a, "reboot"}
+	after := func() time.Time {
+		return a.h.booted.Add(time.Duration(random.IntN(4)/3) * between(random, 10*time.Second, 90*time.Second))
+	}
+	r := rebooter{a, after(), after()} // both in every fourth boot
 	machine := a.h.machine()
 	a.reboot = reboot.New(reboot.Options{
 		Node: a.h.name, Boot: machine.BootID, Policy: func() reboot.Policy { return reboot.Policy{ReadyFor: 20 * time.Second} },
@@ -50,7 +59,12 @@ func (r rebooter) Wanted() (wanted, undecided []reboot.Finding) {
 }
 
 // Held implements reboot.Host.
-func (rebooter) Held() []reboot.Finding { return nil }
+func (r rebooter) Held() (all []reboot.Finding) {
+	if time.Now().Before(r.held) {
+		all = append(all, reboot.Finding{Source: "runtime containerd", Message: "it is not ready"})
+	}
+	return all
+}
 
 // Drain implements reboot.Host.
 func (r rebooter) Drain(ctx context.Context, _ string, began time.Time, all bool, note func(time.Time) error) (record.Record, error) {
@@ -93,30 +107,18 @@ func (r rebooter) Undo(context.Context, time.Time) error { return nil }
 
 // Cordon implements reboot.Host.
 func (r rebooter) Cordon(ctx context.Context) error {
-	d := &r.a.h.disk
-	d.mu.Lock()
-	d.cordoned = true
-	d.mu.Unlock()
-	_, err := r.a.client.Cordon(ctx, r.a.h.name, true)
-	return err
+	if r.EmptiedByServer() {
+		return nil
+	}
+	return r.a.cordoner.CordonToReboot(ctx)
 }
 
 // Uncordon implements reboot.Host.
 func (r rebooter) Uncordon(ctx context.Context) error {
-	d := &r.a.h.disk
-	d.mu.Lock()
-	cordoned := d.cordoned
-	d.mu.Unlock()
-	if !cordoned {
+	if r.EmptiedByServer() {
 		return nil
 	}
-	_, err := r.a.client.Cordon(ctx, r.a.h.name, false)
-	if err == nil {
-		d.mu.Lock()
-		d.cordoned = false
-		d.mu.Unlock()
-	}
-	return err
+	return r.a.cordoner.UncordonAfterReboot(ctx)
 }
 
 // EmptiedByServer implements reboot.Host.
@@ -140,7 +142,12 @@ func (r rebooter) ShutdownPending(context.Context) (string, error) {
 }
 
 // NotStarted implements reboot.Host.
-func (rebooter) NotStarted() []string { return nil }
+func (r rebooter) NotStarted() (names []string) {
+	if time.Now().Before(r.starting) {
+		names = append(names, "web")
+	}
+	return names
+}
 
 // Unknown implements reboot.Host.
 func (rebooter) Unknown() string { return "" }

@@ -2,6 +2,10 @@ package fleetsim
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -27,29 +31,35 @@ type truth struct {
 	hosts map[string]*life
 	nodes map[string]types.UID // of the stored Nodes
 	slots slotTruth
+	// deposed reports that the term of the request that is served has ended, or that it has none.
+	deposed bool
+	cordons map[string]bool      // what persons have decided about Nodes: true to cordon them
+	content uint64               // hash of all that was written
+	written map[string]time.Time // when an object was last written, by path
 	// wasRestored reports that the store went back to an earlier state.
 	wasRestored bool
 }
 
 // life is what really happens to a host.
 type life struct {
-	alive     bool
-	since     time.Time   // since when it is alive or dead
-	renewals  []time.Time // when its renewals were stored
-	contacts  []time.Time // when it got the answers to its renewals
-	sign      time.Time   // when the store last got anything from it
-	tainted   time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
-	untainted time.Time   // since when it has not
-	ready     time.Time   // since when its Node says Ready; zero if it does not
-	reboots   bool        // its Node says that it is amid a reboot
-	hostile   bool        // it writes anything
-	repaired  bool        // it was hostile
-	stops     time.Time   // when it last began to stop the critical pods, before its reboot command
-	ended     time.Time   // when its Node last said that its reboot was over, or given up
+	alive      bool
+	since      time.Time   // since when it is alive or dead
+	renewals   []time.Time // when its renewals were stored
+	contacts   []time.Time // when it got the answers to its renewals
+	sign       time.Time   // when the store last got anything from it
+	tainted    time.Time   // since when its Node has the taint of an unreachable host; zero if it has not
+	untainted  time.Time   // since when it has not
+	registered time.Time   // since when its Node exists
+	reboots    bool        // its Node says that it is amid a reboot
+	taken      bool        // its Node is another machine's
+	hostile    bool        // it writes anything
+	repaired   bool        // it was hostile
+	stops      time.Time   // when it last began to stop the critical pods, before its reboot command
+	ended      time.Time   // when its Node last said that its reboot was over, or given up
 }
 
 func newTruth(w *world) *truth {
-	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, slots: newSlotTruth()}
+	return &truth{w: w, hosts: map[string]*life{}, nodes: map[string]types.UID{}, cordons: map[string]bool{}, written: map[string]time.Time{}, slots: newSlotTruth()}
 }
 
 func (t *truth) of(host string) *life {
@@ -76,6 +86,10 @@ func (t *truth) answered(q *request) {
 // wrote checks a write. It is called before the write is visible.
 func (t *truth) wrote(path string, before, after []byte) {
 	t.w.slept.Load()
+	h := fnv.New64a()
+	fmt.Fprintln(h, t.content, path)
+	h.Write(after)
+	t.content = h.Sum64()
 	kind, name, _ := strings.Cut(path, "/")
 	if kind == "nodes" {
 		t.exists(name, after)
@@ -88,7 +102,15 @@ func (t *truth) wrote(path string, before, after []byte) {
 	if q == nil {
 		return
 	}
+	if kind == "nodes" {
+		t.cordoned(q, name, decodeNode(before), decodeNode(after))
+		t.replaced(q, name, before, after)
+	}
 	byServer := t.w.server(q.of.name) != nil
+	if byServer && t.deposed {
+		t.writesDeposed(q, path, before, after)
+	}
+	t.written[path] = time.Now()
 	switch {
 	case (kind == "nodes" || kind == "leases") && t.of(name).hostile: // it may suffer
 	case kind == "nodes" && after != nil && q.of.name == name:
@@ -108,7 +130,24 @@ func (t *truth) wrote(path string, before, after []byte) {
 	}
 }
 
-// exists records which Node is stored under a name, and since when it is Ready.
+// writesDeposed checks a write of a server that does not lead. On Kubernetes, a write cannot compare its term, so it compares
+// the version of the object. Without a term, a server only changes the slots, and says on a Node that a slot has ended.
+func (t *truth) writesDeposed(q *request, path string, before, after []byte) {
+	was, is := decodeNode(before), decodeNode(after)
+	switch {
+	case q.Term != (store.Term{}) && t.w.plan.Engine == kubernetes && !t.written[path].After(q.asked), q.Term == (store.Term{}) && path == t.w.plan.group():
+		return
+	case q.Term == (store.Term{}) && strings.HasPrefix(path, "nodes/") && was != nil && is != nil:
+		delete(was.Annotations, controlplane.AnnotationRebootSlot)
+		delete(is.Annotations, controlplane.AnnotationRebootSlot)
+		if maps.Equal(was.Annotations, is.Annotations) && reflect.DeepEqual(was.Spec, is.Spec) && reflect.DeepEqual(was.Status, is.Status) {
+			return
+		}
+	}
+	t.w.fail("a server that does not lead writes nothing", "%s made request %s in the term %+v, which has ended", q.of.name, q.key, q.Term)
+}
+
+// exists records which Node is stored under a name.
 func (t *truth) exists(name string, after []byte) {
 	t.record(name, decodeNode(after))
 }
@@ -117,8 +156,10 @@ func (t *truth) exists(name string, after []byte) {
 func (t *truth) record(name string, is *corev1.Node) {
 	f := t.of(name)
 	if is == nil || t.nodes[name] != is.UID {
-		t.slots.members = time.Now()
+		t.slots.members, f.registered = time.Now(), time.Now()
 	}
+	h := t.w.host(name)
+	f.taken = is != nil && h != nil && controlplane.IdentityOf(is).Differs(h.identity())
 	delete(t.nodes, name)
 	delete(t.slots.granted, name)
 	if is != nil {
@@ -126,11 +167,6 @@ func (t *truth) record(name string, is *corev1.Node) {
 		if slot, err := controlplane.RebootSlotOf(is.Annotations); err == nil && slot != nil && slot.Granted != nil {
 			t.slots.granted[name] = slot.Slot
 		}
-	}
-	if is == nil || readyOf(is) != corev1.ConditionTrue {
-		f.ready = time.Time{}
-	} else if f.ready.IsZero() {
-		f.ready = time.Now()
 	}
 	if is == nil || !tainted(is) {
 		if !f.tainted.IsZero() {
@@ -149,7 +185,7 @@ func (t *truth) node(q *request, name string, before, after []byte, byServer boo
 		return
 	}
 	f := t.of(name)
-	renewed := within(f.renewals, q.asked, leaseDuration)
+	renewed := within(f.renewals, q.asked, t.w.plan.grace())
 	if renewed.IsZero() || !f.alive && renewed.Before(t.w.storage.ended) { // it is down, and its Lease was ended early
 		return
 	}
@@ -176,10 +212,10 @@ func (t *truth) pod(q *request, before, after []byte) {
 	if f.hostile {
 		return
 	}
-	renewed := within(f.renewals, q.asked, leaseDuration)
-	if !f.ready.IsZero() && q.asked.Sub(f.ready) > slack && !renewed.IsZero() {
-		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Node is Ready for %v, and whose Lease was renewed %v before",
-			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(f.ready).Round(time.Millisecond), q.asked.Sub(renewed).Round(time.Millisecond))
+	renewed := within(f.renewals, q.asked, t.w.plan.grace())
+	if t.nodes[was.Spec.NodeName] != "" && q.asked.Sub(f.registered) > slack && !renewed.IsZero() {
+		t.w.fail("no pod of a live host is evicted", "%s evicted pod %s of host %s, whose Lease was renewed %v before",
+			q.of.name, was.Name, was.Spec.NodeName, q.asked.Sub(renewed).Round(time.Millisecond))
 	}
 }
 
@@ -245,6 +281,7 @@ func tainted(n *corev1.Node) bool {
 func (t *truth) restored(w *world) {
 	t.slots.outage, t.wasRestored = time.Now(), true
 	clear(t.slots.granted)
+	clear(t.cordons)
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
 	for _, c := range w.clients { // nobody knows which of them reboot
 		t.forced(c.id)
@@ -253,7 +290,7 @@ func (t *truth) restored(w *world) {
 		o, err := w.store.Peek(store.Nodes, h.name)
 		f := t.of(h.name)
 		delete(t.nodes, h.name)
-		f.ready, f.tainted = time.Time{}, time.Time{}
+		f.tainted = time.Time{}
 		if f.repaired { // a person deletes what it has written, if that is back
 			w.store.Remove(store.Nodes, h.name)
 			w.store.Remove(store.Leases, h.name)

@@ -79,7 +79,7 @@ func TestFleet(t *testing.T) {
 		all.Go(func() { startWorker(t, n, first, limit, results) })
 	}
 	go func() { all.Wait(); close(results) }()
-	summarize(t, results)
+	summarize(t, results, limit)
 }
 
 // work simulates seeds, and reports each.
@@ -172,8 +172,15 @@ func sum(times map[int]time.Duration) (all time.Duration) {
 	return all
 }
 
-// summarize reports all results.
-func summarize(t *testing.T, results <-chan result) {
+// In a run of longTime or more, at least leastSame percent of its replays must agree. Fewer than leastReplays say nothing.
+const (
+	longTime     = 10 * time.Minute
+	leastSame    = 95
+	leastReplays = 20
+)
+
+// summarize reports all results of a run of a time.
+func summarize(t *testing.T, results <-chan result, limit time.Duration) {
 	began := time.Now()
 	runs, replayed, differs, hours := 0, 0, 0, 0.0
 	classes, first, last := map[string]int{}, map[string]time.Duration{}, map[int]time.Duration{}
@@ -203,6 +210,9 @@ func summarize(t *testing.T, results <-chan result) {
 	t.Logf("%d seeds, %.1f fleet-hours in %v, of which %v with replays were CPU time, %d of %d replays agree", runs, hours, time.Since(began).Round(time.Second), sum(last).Round(time.Second), replayed-differs, replayed)
 	for _, class := range slices.Sorted(maps.Keys(classes)) {
 		t.Logf("%4d seeds, the first after %v of CPU time: %s", classes[class], first[class].Round(time.Second), class)
+	}
+	if limit >= longTime && replayed >= leastReplays && (replayed-differs)*100 < replayed*leastSame {
+		t.Errorf("%d of %d replays agree, want %d %%", replayed-differs, replayed, leastSame)
 	}
 	if runs == 0 {
 		t.Error("no seed was simulated")

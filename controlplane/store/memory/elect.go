@@ -19,6 +19,13 @@ func (s *fleet) holds(term store.Term) *election {
 	return nil
 }
 
+// Leads reports whether a term has not ended. It has no faults.
+func (s *fleet) Leads(term store.Term) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holds(term) != nil
+}
+
 // callElection makes a call on a controller or a setting, with its fault.
 func (s *Store) callElection(ctx context.Context, c Call, name string, serve func() error) error {
 	err := s.do(ctx, c, name, func(Fault) error {
