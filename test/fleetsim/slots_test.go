@@ -23,6 +23,7 @@ type slotTruth struct {
 	amid     map[string]time.Time    // since when hosts are amid a reboot
 	adopted  map[string]bool         // holders whose zone does not count: a restored record did not have them, or they are hostile
 	outage   time.Time               // when the store last answered again, or was restored
+	restored time.Time               // when the store was last restored
 	most     int                     // slots of any policy so far
 	changed  time.Time               // when a client last got or lost a slot
 	members  time.Time               // when a Node was last created or deleted
@@ -94,6 +95,7 @@ func (t *truth) granted(q *request, name string) {
 	}
 	members, dead, unseen := 0, []string(nil), []string(nil)
 	s := t.w.server(q.of.name)
+	t.excuse(s)
 	for _, h := range t.w.hosts {
 		if t.nodes[h.name] == "" {
 			continue
@@ -126,6 +128,16 @@ func (t *truth) granted(q *request, name string) {
 	}
 	if t.slots.adopted[name] = hostile; oneZone && !hostile { // its zone is what it says
 		t.zones(q, name)
+	}
+}
+
+// excuse lets hosts not count as amid a reboot that went down for it before the store was restored, and have not
+// returned: a server that has started since then cannot know that. They count as not ready.
+func (t *truth) excuse(s *server) {
+	for name, since := range t.slots.amid {
+		if _, holds := t.slots.holders[name]; t.w.host(name) != nil && !holds && !t.of(name).alive && since.Before(t.slots.restored) && s.since.After(t.slots.restored) {
+			t.forced(name)
+		}
 	}
 }
 

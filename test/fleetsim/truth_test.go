@@ -279,7 +279,7 @@ func tainted(n *corev1.Node) bool {
 
 // restored records that the store has an earlier content.
 func (t *truth) restored(w *world) {
-	t.slots.outage, t.wasRestored = time.Now(), true
+	t.slots.outage, t.slots.restored, t.wasRestored = time.Now(), time.Now(), true
 	clear(t.slots.granted)
 	clear(t.cordons)
 	t.group(nil, w.plan.group(), w.store.Raw(w.plan.group()))
