@@ -106,8 +106,9 @@ type EventLister interface {
 
 // Cordoner is a Client that can mark a Node as closed to new work.
 type Cordoner interface {
-	// Cordon sets spec.unschedulable and returns the stored Node. Error: ErrNotFound.
-	Cordon(ctx context.Context, nodeName string, unschedulable bool) (*corev1.Node, error)
+	// Cordon sets spec.unschedulable and returns the stored Node. own marks a cordon as one of hostler, for a reboot:
+	// see OwnCordon. Error: ErrNotFound.
+	Cordon(ctx context.Context, nodeName string, unschedulable, own bool) (*corev1.Node, error)
 }
 
 // Annotator is a Client that can write an annotation on this host's Node, even if a kubelet owns

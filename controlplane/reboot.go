@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -87,6 +88,27 @@ type RebootSlot struct {
 	// Cordoned reports that the server has cordoned the Node, and will uncordon it. It is false if the Node
 	// was cordoned before.
 	Cordoned bool `json:"cordoned,omitempty"`
+}
+
+// AnnotationCordoned is on a Node that its host has cordoned for a reboot. It is written together with the cordon, so
+// that the host finds its own cordon again in a store that went back to an earlier state.
+const AnnotationCordoned = "hostler.io/cordoned"
+
+// cordonedForReboot is the value of AnnotationCordoned.
+const cordonedForReboot = "reboot"
+
+// SetCordon sets whether a Node is unschedulable, and whether its host has cordoned it for a reboot.
+func SetCordon(node *corev1.Node, unschedulable, own bool) {
+	node.Spec.Unschedulable = unschedulable
+	delete(node.Annotations, AnnotationCordoned)
+	if unschedulable && own {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, AnnotationCordoned, cordonedForReboot)
+	}
+}
+
+// OwnCordon reports whether the host of a Node has cordoned it for a reboot.
+func OwnCordon(node *corev1.Node) bool {
+	return node.Spec.Unschedulable && node.Annotations[AnnotationCordoned] == cordonedForReboot
 }
 
 // RebootOf reads the request in the annotations of a Node; nil if there is none.

@@ -183,13 +183,13 @@ type hanging struct {
 	calls int
 }
 
-func (h *hanging) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+func (h *hanging) Cordon(ctx context.Context, name string, unschedulable, own bool) (*corev1.Node, error) {
 	if h.calls > 0 {
 		h.calls--
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return h.Fake.Cordon(ctx, name, unschedulable)
+	return h.Fake.Cordon(ctx, name, unschedulable, own)
 }
 
 // plain is a control plane that cannot cordon.

@@ -228,8 +228,8 @@ func (f *Fake) UpdateConditions(ctx context.Context, node *corev1.Node, gone []c
 }
 
 // Cordon implements controlplane.Cordoner.
-func (f *Fake) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
-	err := f.Edit(ctx, name, func(node *corev1.Node) { node.Spec.Unschedulable = unschedulable })
+func (f *Fake) Cordon(ctx context.Context, name string, unschedulable, own bool) (*corev1.Node, error) {
+	err := f.Edit(ctx, name, func(node *corev1.Node) { controlplane.SetCordon(node, unschedulable, own) })
 	if err != nil {
 		return nil, fmt.Errorf("cordon node %q: %w", name, err)
 	}

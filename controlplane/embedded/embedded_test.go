@@ -265,14 +265,14 @@ func TestWorksWhereNothingCanBeWritten(t *testing.T) {
 
 func TestCordon(t *testing.T) {
 	client := inMemory()
-	if _, err := client.Cordon(t.Context(), "n", true); err == nil {
+	if _, err := client.Cordon(t.Context(), "n", true, false); err == nil {
 		t.Error("Cordon() of no node = nil, want an error")
 	}
 	if _, err := client.Register(t.Context(), node("n"), controlplane.RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []bool{true, true, false} {
-		n, err := client.Cordon(t.Context(), "n", want)
+		n, err := client.Cordon(t.Context(), "n", want, want)
 		if err != nil || n.Spec.Unschedulable != want {
 			t.Errorf("Cordon(%v) = %v, %v, want it so", want, n, err)
 		}
@@ -290,7 +290,7 @@ func TestANodeThatIsCreatedCordonedHasTheTaint(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTaint(t, n, true)
-	if n, err = client.Cordon(t.Context(), "n", false); err != nil || len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "ours" {
+	if n, err = client.Cordon(t.Context(), "n", false, false); err != nil || len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "ours" {
 		t.Errorf("Cordon(false) = %v, %v, want the other taint alone", n, err)
 	}
 }

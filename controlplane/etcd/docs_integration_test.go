@@ -163,7 +163,7 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	host := as(member)
 	client := objects.New(host, objects.Options{})
 	join(t, client, member)
-	if _, err := client.Cordon(t.Context(), member, true); err != nil {
+	if _, err := client.Cordon(t.Context(), member, true, false); err != nil {
 		t.Errorf("Cordon() with a host's rights = %v, want no error", err)
 	}
 	asks(t, client, "")
@@ -188,7 +188,7 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	if nodes, err := reader.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].Name != member {
 		t.Errorf("Nodes() with a reader's rights = %v, %v, want the one host", nodes, err)
 	}
-	if _, err := reader.Cordon(t.Context(), member, true); !errors.Is(err, controlplane.ErrForbidden) {
+	if _, err := reader.Cordon(t.Context(), member, true, false); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Cordon() with a reader's rights = %v, want it forbidden", err)
 	}
 	types(t, c, commands[last])

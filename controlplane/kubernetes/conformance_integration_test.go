@@ -183,8 +183,8 @@ func (f *fleet) UpdateConditions(ctx context.Context, node *corev1.Node, gone []
 	return f.of(node.Name).UpdateConditions(ctx, node, gone)
 }
 
-func (f *fleet) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
-	return f.of(name).Cordon(ctx, name, unschedulable)
+func (f *fleet) Cordon(ctx context.Context, name string, unschedulable, own bool) (*corev1.Node, error) {
+	return f.of(name).Cordon(ctx, name, unschedulable, own)
 }
 
 func (f *fleet) Lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
@@ -240,7 +240,7 @@ func TestRights(t *testing.T) {
 	refused("Register() of another node", err, "other")
 
 	for _, want := range []bool{true, false} {
-		cordoned, err := client.Cordon(ctx, "n", want)
+		cordoned, err := client.Cordon(ctx, "n", want, want)
 		if err != nil || cordoned.Spec.Unschedulable != want {
 			t.Errorf("Cordon(%t) = %v, %v, want a node to be allowed to", want, cordoned, err)
 		}

@@ -120,8 +120,18 @@ func (c *Client) post(ctx context.Context, wanted *corev1.Node) (*corev1.Node, e
 }
 
 // Cordon sets spec.unschedulable. A node may do that with its own Node.
-func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
-	return c.edit(ctx, "cordon node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
+func (c *Client) Cordon(ctx context.Context, name string, unschedulable, own bool) (*corev1.Node, error) {
+	var want corev1.Node
+	controlplane.SetCordon(&want, unschedulable, own)
+	annotations := map[string]*string{controlplane.AnnotationCordoned: nil}
+	if value, is := want.Annotations[controlplane.AnnotationCordoned]; is {
+		annotations[controlplane.AnnotationCordoned] = &value
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": map[string]any{"unschedulable": unschedulable}})
+	if err != nil {
+		return nil, fmt.Errorf("cordon node %q: %w", name, err)
+	}
+	return c.edit(ctx, "cordon node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, patch)
 }
 
 // Annotate sets an annotation, or removes it if value is empty. A node may do that with its own Node.

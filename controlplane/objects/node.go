@@ -81,9 +81,9 @@ func versionOf(node *corev1.Node) Version {
 }
 
 // Cordon sets spec.unschedulable and its taint.
-func (c *Client) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+func (c *Client) Cordon(ctx context.Context, name string, unschedulable, own bool) (*corev1.Node, error) {
 	return c.edit(ctx, "cordon node", name, func(node *corev1.Node) error {
-		node.Spec.Unschedulable = unschedulable
+		controlplane.SetCordon(node, unschedulable, own)
 		controlplane.TaintCordon(node, c.o.Now())
 		return nil
 	})

@@ -160,7 +160,7 @@ func TestEveryCallIsBounded(t *testing.T) {
 			"RenewLease()":   func() error { _, err := a.RenewLease(t.Context(), newLease(t, "n", here)); return err },
 			"PublishEvent()": func() error { return a.PublishEvent(t.Context(), newEvent("n", "n.1", 1)) },
 			"Leave()":        func() error { return a.Leave(t.Context(), "n", here) },
-			"Cordon()":       func() error { _, err := a.Cordon(t.Context(), "n", true); return err },
+			"Cordon()":       func() error { _, err := a.Cordon(t.Context(), "n", true, false); return err },
 			"Nodes()":        func() error { _, err := a.Nodes(t.Context()); return err },
 		} {
 			began := time.Now()

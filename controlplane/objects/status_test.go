@@ -69,7 +69,7 @@ func TestACordonHasItsTaint(t *testing.T) {
 	a.registered()
 	for _, want := range []bool{true, true, false} {
 		store.Inject(objectstest.Put, objectstest.Fault{Conflict: true, Times: 1})
-		n, err := a.Cordon(t.Context(), "n", want)
+		n, err := a.Cordon(t.Context(), "n", want, false)
 		tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
 		if err != nil || n.Spec.Unschedulable != want || tainted != want {
 			t.Errorf("Cordon(%v) = %v, %v, want it so, and the taint", want, n, err)

@@ -44,7 +44,7 @@ func TestAnUnreadableNodeIsNamedAndLeftAsItIs(t *testing.T) {
 		"Node()":         func() error { _, err := a.Node(t.Context(), "n"); return err },
 		"Register()":     func() error { _, err := a.register(controlplane.RegisterOptions{}); return err },
 		"UpdateStatus()": func() error { _, err := a.UpdateStatus(t.Context(), newNode("n", here)); return err },
-		"Cordon()":       func() error { _, err := a.Cordon(t.Context(), "n", true); return err },
+		"Cordon()":       func() error { _, err := a.Cordon(t.Context(), "n", true, false); return err },
 		"Leave()":        func() error { return a.Leave(t.Context(), "n", here) },
 		"WatchNode()":    func() error { return a.WatchNode(t.Context(), "n", make(chan *corev1.Node)) },
 		"Nodes()":        func() error { _, err := a.Nodes(t.Context()); return err },

@@ -103,7 +103,7 @@ func (r *Reporter) Cordon(ctx context.Context, want Decision) (changed bool, err
 		r.Changed()
 		return changed, errNoNode // written when the Node is registered
 	}
-	stored, err := cordoner.Cordon(work, r.options().Name, want.Unschedulable)
+	stored, err := cordoner.Cordon(work, r.options().Name, want.Unschedulable, want.Own)
 	if err != nil {
 		r.Changed()
 		return changed, preempted(work, err)
@@ -146,6 +146,11 @@ func (r *Reporter) reportCordon(stored *corev1.Node) {
 func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
 	d := r.cordons.decided()
 	switch {
+	case controlplane.OwnCordon(stored) && (d == nil || !d.Unschedulable): // the store went back to a reboot that is over
+		over := Decision{By: "hostler, after a reboot", At: time.Now().UTC()}
+		r.o.Log.Info("uncordoning the node again, as after its reboot", "node", stored.Name)
+		r.cordons.set(&over)
+		d = &over
 	case d == nil || d.Delivered && d.Unschedulable == stored.Spec.Unschedulable:
 		return stored, nil
 	case d.Delivered:
@@ -159,7 +164,7 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 			r.cordons.replace(d, nil)
 			return stored, nil
 		}
-		reported, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable)
+		reported, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable, d.Own)
 		if err != nil {
 			return stored, err
 		}

@@ -131,6 +131,44 @@ func TestACordonOutlivesTheNode(t *testing.T) {
 	}
 }
 
+// TestARestoredCordonOfARebootThatIsOverIsUndone has a store that goes back to a moment in which the Node was cordoned.
+func TestARestoredCordonOfARebootThatIsOverIsUndone(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, amid, want bool
+		forgotten       bool // the host does not know its last decision
+	}{
+		"by hostler":                {own: true},
+		"by hostler, and forgotten": {own: true, forgotten: true},
+		"by hostler, in the reboot": {own: true, amid: true, want: true},
+		"by a person":               {want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *desk) {
+				d.start(t)
+				for _, cordon := range []bool{true, c.amid} {
+					if _, err := d.Cordon(t.Context(), Decision{Unschedulable: cordon, Own: cordon, By: "hostler"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				d.wantCordoned(t, "before,", c.amid)
+				if c.forgotten {
+					d.cordons.set(nil)
+				}
+				if err := d.client.Edit(t.Context(), nodeName, func(n *corev1.Node) { controlplane.SetCordon(n, true, c.own) }); err != nil {
+					t.Fatal(err)
+				}
+				d.set(func() { d.guard.Reason = "something to write" })
+				d.Changed()
+				time.Sleep(time.Minute)
+				d.wantCordoned(t, "after the restore,", c.want)
+				if n := d.stored(t); controlplane.OwnCordon(n) != (c.own && c.want) {
+					t.Errorf("%s is on the Node: %t", controlplane.AnnotationCordoned, controlplane.OwnCordon(n))
+				}
+			})
+		})
+	}
+}
+
 func TestACordonBeforeTheNodeIsRegisteredCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d = d.again(t, "one")
@@ -161,7 +199,7 @@ type cordoner struct {
 	hangs int // how many calls hang
 }
 
-func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable bool) (*corev1.Node, error) {
+func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable, own bool) (*corev1.Node, error) {
 	c.calls++
 	if c.hangs > 0 {
 		c.hangs--
@@ -171,7 +209,7 @@ func (c *cordoner) Cordon(ctx context.Context, name string, unschedulable bool) 
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.Fake.Cordon(ctx, name, unschedulable)
+	return c.Fake.Cordon(ctx, name, unschedulable, own)
 }
 
 func TestACordonReachesAControlPlaneThatIsUnreachableLater(t *testing.T) {
