@@ -1,15 +1,12 @@
 package controlplane
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // NewNode returns the Node that a client creates: desired, with its status, its taints and hostler's
@@ -33,48 +30,24 @@ func Disputed(stored, desired *corev1.Node) bool {
 // Claim reports whether the stored Node belongs to another machine that yields to this one. If so,
 // TakeOver or Replace follows, otherwise Adopt.
 //
-// storedLease is the Node's Lease; nil if there is none. Claim returns an *IdentityError if the other
-// machine may be alive and takeover is false. A machine without a Lease counts as dead if the Node was
-// not written for the duration of a Lease: a living machine also creates its Lease again.
+// storedLease is the Node's Lease; nil if there is none, or if the control plane knows that the
+// holder is dead. Claim returns an *IdentityError if the other machine may be alive and takeover is
+// false. A machine without a Lease counts as dead, unless it took the Node from this process.
 func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
-	leaseless := storedLease == nil
-	if leaseless {
-		storedLease = standIn(stored, o.Lost)
-	}
 	theirs, ours := holderOf(stored, storedLease), IdentityOf(desired)
 	if !theirs.Differs(ours) {
 		return false, nil
 	}
-	if o.Takeover || holds(ours, storedLease) {
+	switch {
+	case o.Takeover, storedLease == nil && !o.Lost, storedLease != nil && holds(ours, storedLease):
 		return true, nil
+	case storedLease == nil:
+		return true, &IdentityError{Name: stored.Name, Theirs: theirs, Ours: ours}
 	}
 	if observed := o.Watch.See(storedLease); !observed.Dead {
-		identity := refusal(stored.Name, theirs, ours, storedLease, observed)
-		if leaseless {
-			identity.LeaseRenewed = time.Time{}
-		}
-		return true, identity
+		return true, refusal(stored.Name, theirs, ours, storedLease, observed)
 	}
 	return true, nil
-}
-
-// leaselessFor is how long a Node without a Lease is watched whose machine took it from this process.
-// That machine may have no Lease. By default, hostler writes the Node every 5 minutes even without a
-// change. Without a limit, no machine could get the Node back.
-const leaselessFor = 15 * time.Minute
-
-// standIn returns a Lease that replaces a missing one: each change of the Node counts as a renewal. lost
-// reports that the Node's machine took it from this process.
-func standIn(node *corev1.Node, lost bool) *coordinationv1.Lease {
-	lease := &coordinationv1.Lease{}
-	// It is watched beside the real one, which may have been there before.
-	lease.Name, lease.UID = "node/"+node.Name, types.UID(fmt.Sprintf("%s/%s", node.UID, node.ResourceVersion))
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: node.CreationTimestamp.Time}
-	if lost {
-		IdentityOf(node).mark(&lease.ObjectMeta)
-		lease.Spec.LeaseDurationSeconds = new(int32(leaselessFor / time.Second))
-	}
-	return lease
 }
 
 // Adopt returns what the client stores when this machine registers on its own Node. The client writes

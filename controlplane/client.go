@@ -72,8 +72,8 @@ type Client interface {
 type RegisterOptions struct {
 	// Takeover takes another machine's Node over even if its Lease is alive.
 	Takeover bool
-	// Lost reports that this process had the Node before. Then a machine without a Lease is watched for
-	// longer: otherwise two such machines would take the Node from each other in turns.
+	// Lost reports that this process had the Node before. Then a machine without a Lease does not
+	// count as dead: otherwise two such machines would take the Node from each other in turns.
 	Lost bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool

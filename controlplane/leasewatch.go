@@ -59,13 +59,13 @@ func NewLeaseWatch(clock func() time.Time) *LeaseWatch {
 	return &LeaseWatch{clock: clock, seen: map[string]observation{}}
 }
 
-// See records a Lease that was just read, nil if there is none, and judges its holder. Without a Lease,
-// nothing is known of it. If the Lease was never renewed, its holder counts as dead.
+// See records a Lease that was just read, nil if there is none, and judges its holder. If the Lease
+// was never renewed, its holder counts as dead.
 func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
-	switch {
-	case lease != nil && lease.Spec.RenewTime == nil:
+	if lease == nil || lease.Spec.RenewTime == nil {
 		return Observation{Dead: true}
-	case lease == nil || w == nil:
+	}
+	if w == nil {
 		return Observation{}
 	}
 	w.mu.Lock()

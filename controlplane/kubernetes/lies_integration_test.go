@@ -138,7 +138,10 @@ var calls = map[string]func(context.Context, tampered) error{
 		_, err := l.UpdateConditions(ctx, l.changed(), nil)
 		return err
 	},
-	"Cordon()": func(ctx context.Context, l tampered) error { _, err := l.Cordon(ctx, l.node.Name, true, false); return err },
+	"Cordon()": func(ctx context.Context, l tampered) error {
+		_, err := l.Cordon(ctx, l.node.Name, true, false)
+		return err
+	},
 	"RenewLease()": func(ctx context.Context, l tampered) error {
 		lease, err := controlplane.NewLease(l.node.Name+"-new", controlplane.Identity{MachineID: "m"}, 40*time.Second)
 		if err == nil {
