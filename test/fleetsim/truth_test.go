@@ -51,7 +51,6 @@ type life struct {
 	untainted  time.Time   // since when it has not
 	registered time.Time   // since when its Node exists
 	reboots    bool        // its Node says that it is amid a reboot
-	taken      bool        // its Node is another machine's
 	hostile    bool        // it writes anything
 	repaired   bool        // it was hostile
 	stops      time.Time   // when it last began to stop the critical pods, before its reboot command
@@ -104,7 +103,6 @@ func (t *truth) wrote(path string, before, after []byte) {
 	}
 	if kind == "nodes" {
 		t.cordoned(q, name, decodeNode(before), decodeNode(after))
-		t.replaced(q, name, before, after)
 	}
 	byServer := t.w.server(q.of.name) != nil
 	if byServer && t.deposed {
@@ -158,8 +156,6 @@ func (t *truth) record(name string, is *corev1.Node) {
 	if is == nil || t.nodes[name] != is.UID {
 		t.slots.members, f.registered = time.Now(), time.Now()
 	}
-	h := t.w.host(name)
-	f.taken = is != nil && h != nil && controlplane.IdentityOf(is).Differs(h.identity())
 	delete(t.nodes, name)
 	delete(t.slots.granted, name)
 	if is != nil {
