@@ -56,7 +56,7 @@ check: ## unit tests: fast, no root
 # A failure prints the command that replays it.
 SIMTIME ?= 1h
 sim: ## simulated fleets with new seeds, for SIMTIME
-	HOSTLER_SIM_TIME=$(SIMTIME) HOSTLER_SIM_SEED=$$(date +%s) $(GO) test -count=1 -timeout 0 -v -run TestFleet ./test/fleetsim
+	HOSTLER_SIM_TIME=$(SIMTIME) HOSTLER_SIM_SAME=1 HOSTLER_SIM_SEED=$$(date +%s) $(GO) test -count=1 -timeout 0 -v -run TestFleet ./test/fleetsim
 
 # A real etcd of three members, three servers and 50 agents.
 SOAKTIME ?= 1h

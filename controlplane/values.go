@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -45,8 +46,8 @@ func ValidUID(uid string) bool {
 // an error is bounded: errors of decoders quote what they have found, and may be many times as long.
 func Decode(text []byte, into any) error {
 	strict, err := json.UnmarshalStrict(text, into, json.DisallowDuplicateFields)
-	if _, is := errors.AsType[*time.ParseError](err); is { // its text has the value twice, with four bytes for each byte
-		return errors.New("a time is not in the format of RFC 3339")
+	if parse, is := errors.AsType[*time.ParseError](err); is { // its text has the value twice, with four bytes for each byte
+		return fmt.Errorf("time %.40q is not in the format of RFC 3339", parse.Value)
 	}
 	if err := errors.Join(append(strict, err)...); err != nil {
 		return errors.New(sanitize.Text(err.Error(), sanitize.MaxText))

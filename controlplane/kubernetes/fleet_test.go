@@ -127,39 +127,35 @@ func TestAFollowContinuesAfterAnEventThatIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestAFollowListsAgain(t *testing.T) {
-	for name, end := range map[string]string{"after a version that is too old": tooOld} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			var mu sync.Mutex
-			watches := 0
-			fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
-				mu.Lock()
-				defer mu.Unlock()
-				switch query := r.URL.Query(); {
-				case !query.Has("watch"):
-					listed(w, r, "Node", "v1", "a")
-				default:
-					if watches++; watches == 1 {
-						respond(w, end)
-						return
-					}
-					respond(w, event("MODIFIED", "a", "9"))
-				}
-			}))
-			seen := &reports{last: func(call string) {
-				if call == "set a 9" {
-					cancel()
-				}
-			}}
-			if err := fleet.Follow(ctx, store.Nodes, store.AllChanges, seen); !errors.Is(err, context.Canceled) {
-				t.Errorf("Follow() = %v, want that its context has ended", err)
+func TestAFollowListsAgainAfterAVersionThatIsTooOld(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var mu sync.Mutex
+	watches := 0
+	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch query := r.URL.Query(); {
+		case !query.Has("watch"):
+			listed(w, r, "Node", "v1", "a")
+		default:
+			if watches++; watches == 1 {
+				respond(w, tooOld)
+				return
 			}
-			if want := []string{"begin", "set a ", "synced", "begin", "set a ", "synced", "set a 9"}; !slices.Equal(seen.made, want) {
-				t.Errorf("calls = %q, want %q", seen.made, want)
-			}
-		})
+			respond(w, event("MODIFIED", "a", "9"))
+		}
+	}))
+	seen := &reports{last: func(call string) {
+		if call == "set a 9" {
+			cancel()
+		}
+	}}
+	if err := fleet.Follow(ctx, store.Nodes, store.AllChanges, seen); !errors.Is(err, context.Canceled) {
+		t.Errorf("Follow() = %v, want that its context has ended", err)
+	}
+	if want := []string{"begin", "set a ", "synced", "begin", "set a ", "synced", "set a 9"}; !slices.Equal(seen.made, want) {
+		t.Errorf("calls = %q, want %q", seen.made, want)
 	}
 }
 

@@ -70,7 +70,7 @@ func reportOfReboots(r reboots.Report) report {
 	for _, e := range r.Emptying {
 		out.pending += len(e.Blocked)
 	}
-	out.watches = "Nodes and the slots of " + strings.Join(names, ", ")
+	out.watches = "Nodes, their Leases, and the slots of " + strings.Join(names, ", ")
 	for _, node := range slices.Sorted(maps.Keys(r.Broken)) {
 		out.problems = append(out.problems, answer.Problem{
 			Object: clean(store.Nodes.Key(node)), Message: clean(r.Broken[node].Error()),

@@ -145,7 +145,7 @@ func newNodes(t *testing.T, f rebooters, labels map[string]string, names ...stri
 	client := f.asHost()
 	var leases []*coordinationv1.Lease
 	for _, name := range names {
-		lease, err := controlplane.NewLease(name, controlplane.Identity{MachineID: "m"}, 40*time.Second)
+		lease, err := controlplane.NewLease(name, controlplane.Identity{MachineID: "m"}, time.Hour)
 		check(t, err)
 		leases = append(leases, lease)
 	}

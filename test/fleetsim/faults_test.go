@@ -146,10 +146,10 @@ func (w *world) single(f fault) (begin, end func()) {
 		return h.dies, h.bootsAgain
 	case serverDies:
 		s := w.server(f.On)
-		return func() { s.process.kill() }, s.boots
+		return func() { s.process.kill() }, s.bootsAgain
 	case serverStops:
 		s := w.server(f.On)
-		return func() { s.process.cancel(errStopped) }, s.boots
+		return func() { s.process.cancel(errStopped) }, s.bootsAgain
 	case rebootWanted:
 		return func() { w.host(f.On).require(true) }, nil
 	case diskFull:

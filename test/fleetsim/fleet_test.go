@@ -19,6 +19,7 @@ const (
 	variableSeed   = "HOSTLER_SIM_SEED"   // the first seed; 1 by default
 	variablePlan   = "HOSTLER_SIM_PLAN"   // a plan to replay
 	variableSteps  = "HOSTLER_SIM_STEPS"  // a file for the steps of a replayed plan
+	variableSame   = "HOSTLER_SIM_SAME"   // not empty if most replays must agree: on a busy machine they differ more often
 	variableWorker = "HOSTLER_SIM_WORKER" // set by TestFleet for its workers: the number of one
 )
 

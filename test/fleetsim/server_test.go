@@ -59,6 +59,13 @@ func newServer(w *world, name string) *server {
 }
 
 // boots starts a process of the server.
+// bootsAgain starts the server again after its process has ended, unless another fault has done that.
+func (s *server) bootsAgain() {
+	if s.process.ctx.Err() != nil {
+		s.boots()
+	}
+}
+
 func (s *server) boots() {
 	s.starts++
 	s.since = time.Now()

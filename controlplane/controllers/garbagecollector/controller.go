@@ -257,7 +257,7 @@ func (c *Controller) lookUp(ctx context.Context, heartbeat func(error)) error {
 		kind, _ := c.graph.storeKind(key.Kind)
 		o, err := c.store.Get(ctx, kind, key.Name)
 		switch {
-		case errors.Is(err, controlplane.ErrNotFound), errors.Is(err, controlplane.ErrInvalid): // of such a name
+		case errors.Is(err, controlplane.ErrNotFound), errors.Is(err, controlplane.ErrInvalid): // no object can have such a name
 			c.graph.lookedUp(key, nil)
 		case err != nil && !errors.Is(err, store.ErrUnreadable):
 			for _, left := range keys[i:] {

@@ -13,7 +13,7 @@ import (
 const (
 	// recently is how long a renewal proves that a host is not among those that are silent.
 	recently = 15 * time.Second
-	// mostSilent bounds a Silence. Those that are silent for the longest time are in it.
+	// mostSilent bounds a Silence. Hosts that are not Unknown yet, and those that are silent for the longest time, are in it.
 	mostSilent = 1000
 )
 
@@ -93,10 +93,18 @@ func (c *Cache) silent(now time.Time) []SilentHost {
 		}
 		hosts = append(hosts, h)
 	}
-	slices.SortFunc(hosts, func(a, b SilentHost) int {
-		return cmp.Or(cmp.Compare(b.silence(), a.silence()), cmp.Compare(a.Name, b.Name))
+	slices.SortFunc(hosts, func(a, b SilentHost) int { // those that are not Unknown yet are first
+		return cmp.Or(a.unknown()-b.unknown(), cmp.Compare(b.silence(), a.silence()), cmp.Compare(a.Name, b.Name))
 	})
 	return hosts[:min(len(hosts), mostSilent)]
+}
+
+// unknown returns 1 for a host whose Node is Unknown, otherwise 0.
+func (h SilentHost) unknown() int {
+	if h.Ready == corev1.ConditionUnknown {
+		return 1
+	}
+	return 0
 }
 
 // silence returns for how long the host has given no sign of life.
