@@ -83,7 +83,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 		Mine:    func() bool { return a.owners.Has(owner.Node) },
 		Beside:  a.owners.Beside,
 		Boot:    a.host.boot,
-		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush, Departures: a.plane.left},
+		Storage: report.Storage{Store: a.kept.values, Notes: a.kept.notes, Flush: a.kept.flush, Unread: a.kept.notes.Unread(), Departures: a.plane.left},
 		Listeners: report.Listeners{
 			Named:     a.named,
 			Lost:      a.lost,

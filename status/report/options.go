@@ -50,6 +50,8 @@ type Storage struct {
 	Store Store        // for a final status that was not sent
 	Notes Store        // for an operator's cordon, even if the Store is lost
 	Flush func() error // writes both to the disk; may be nil
+	// Unread means that the Notes could not be read, so that an earlier decision may be unknown.
+	Unread bool
 	// Departures stores an operator's departure in the same Notes.
 	Departures *Departures
 }
