@@ -76,7 +76,7 @@ func (a *Agent) reportOptions(cfg config.Config) report.Options {
 			Update:    time.Duration(cfg.Status.UpdateInterval),
 			Rewrite:   time.Duration(cfg.Status.ReportInterval),
 			Takeover:  cfg.Node.Takeover,
-			AdoptOnly: !a.mayRegister(cfg.Node),
+			AdoptOnly: a.adoptOnly(cfg.Node),
 		},
 		Watch:   a.plane.leases,
 		Twin:    a.plane.leaseClone,

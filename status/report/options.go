@@ -41,8 +41,8 @@ type Policy struct {
 	Update   time.Duration // interval of checks of the host
 	Rewrite  time.Duration // interval of writes if nothing changed
 	Takeover bool          // take over a Node of another machine
-	// AdoptOnly never creates the Node: another client must create it.
-	AdoptOnly bool
+	// AdoptOnly says why the Reporter never creates the Node; empty if it creates it.
+	AdoptOnly string
 }
 
 // Storage is where state is stored.
