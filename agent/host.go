@@ -104,7 +104,7 @@ func newKept(cfg config.Config, h host, log *slog.Logger) (k kept, err error) {
 // unknown says why it is not known what a person has decided about the Node; empty if it is.
 func (k kept) unknown() string {
 	if k.notes.Unread() {
-		return "node.json in `state.directory` cannot be read, so that `hostler leave` and `hostler cordon` may be forgotten; once the file can be read, restart hostler"
+		return "node.json in `state.directory` could not be read at the start, so that `hostler leave` and `hostler cordon` may be unknown. Once the file can be read, restart hostler. If it stays unreadable, rename the file and restart hostler: it then forgets both"
 	}
 	return ""
 }

@@ -16,6 +16,7 @@ import (
 	"hostler.io/hostler/agent/api"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/reboot"
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controlplanetest"
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/status/report"
@@ -86,7 +87,9 @@ func TestStateThatCannotBeReadDoesNotCountAsEmpty(t *testing.T) {
 	if why := host.Unknown(); !strings.Contains(why, "node.json") {
 		t.Errorf("Unknown() = %q, want that the notes cannot be read", why)
 	}
-	if held := host.Held(); !slices.ContainsFunc(held, func(f reboot.Finding) bool { return strings.Contains(f.Message, "node.json") }) {
+	if held := host.Held(); !slices.ContainsFunc(held, func(f reboot.Finding) bool {
+		return strings.Contains(f.Message, "node.json") && f.Source == "state" && f.Hint == ""
+	}) {
 		t.Errorf("Held() = %v, want that no reboot begins", held)
 	}
 	if got := a.gc.dead.ExcludedRuntimes(runs.NewReport("interval")); !slices.Contains(got, "containerd") {
@@ -95,9 +98,11 @@ func TestStateThatCannotBeReadDoesNotCountAsEmpty(t *testing.T) {
 	go func() { ended <- a.Run(signals) }()
 	r.manager.expects(t, "READY=1")
 	r.eventually(t, "that no Node is created, because the host may have left", func(s api.Status) bool {
-		return strings.Contains(s.ControlPlane.Paused, "no Node node-a exists yet") && s.ControlPlane.Connected
+		return strings.Contains(s.ControlPlane.Paused, "no Node node-a exists yet: node.json") && s.ControlPlane.Connected
 	})
-	fake.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	controlplane.SetCordon(node, true, true)
+	fake.Create(node)
 	r.eventually(t, "that an existing Node is used", func(s api.Status) bool { return s.ControlPlane.Paused == "" && s.Lease != nil })
 	if _, err := api.NewClient(r.cfg.API.Socket).Collect(t.Context(), api.CollectRequest{}, func(api.Step) {}); err == nil || !strings.Contains(err.Error(), "nothing is removed: drained.state") {
 		t.Errorf("a requested collection = %v, want that it removes nothing either", err)
@@ -110,4 +115,10 @@ func TestStateThatCannotBeReadDoesNotCountAsEmpty(t *testing.T) {
 	}
 	signals <- syscall.SIGTERM
 	within(t, "after SIGTERM", ended)
+	if stored, err := fake.Node(t.Context(), nodeName); err != nil || !controlplane.OwnCordon(stored) {
+		t.Errorf("the cordon of the Node is undone (%v), want it left alone: the notes may explain it", err)
+	}
+	if to, err := os.Readlink(filepath.Join(folder, "node.json")); err != nil || to != "node.json" {
+		t.Errorf("node.json is a link to %q, %v, want the file that could not be read", to, err)
+	}
 }

@@ -54,10 +54,16 @@ func (a *Agent) buildControlPlane(cfg config.Config) error {
 	return a.joins(cfg, opened, a.host.machine)
 }
 
-// mayRegister reports whether hostler may create the Node. If it is not known whether a person has
+// adoptOnly says why hostler must not create the Node; empty if it may. If it is not known whether a person has
 // deregistered the host, it only uses an existing one.
-func (a *Agent) mayRegister(n config.Node) bool {
-	return n.Register && (a.kept.unknown() == "" || a.plane.Type() == embedded.Type)
+func (a *Agent) adoptOnly(n config.Node) string {
+	switch {
+	case !n.Register:
+		return "node.register is false, so another client has to create it"
+	case a.plane.Type() == embedded.Type:
+		return ""
+	}
+	return a.kept.unknown()
 }
 
 // joins creates the parts that represent this machine on a control plane.
@@ -73,7 +79,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		leases:       controlplane.NewLeaseWatch(nil),
 		existence:    loop.NewGate(""), member: loop.NewGate(""),
 	}
-	if !a.mayRegister(cfg.Node) {
+	if a.adoptOnly(cfg.Node) != "" {
 		a.plane.existence.Set("not known yet whether the Node exists")
 	}
 	a.plane.keeper, err = controlplane.NewLeaseKeeper(observedRenewer{client, a.metrics.Renewal}, controlplane.LeasePolicy{

@@ -261,7 +261,7 @@ const refusalTime = time.Second
 func (h rebootHost) Held() []reboot.Finding {
 	guard := h.a.shutdown.guard.Status()
 	states, queried := h.a.host.runtimes.Current()
-	v := reboot.Verdicts{Unstored: cmp.Or(h.a.kept.folder.Health().Message, h.a.kept.unknown()), Unqueried: !queried, NotReady: map[string]string{}, KeepsPods: h.kubelet()}
+	v := reboot.Verdicts{Unstored: h.a.kept.folder.Health().Message, Unqueried: !queried, NotReady: map[string]string{}, KeepsPods: h.kubelet()}
 	for _, r := range slices.Concat(states, h.a.host.runtimes.Unreachable()) {
 		if !r.Ready {
 			v.NotReady[r.Name] = r.Message
@@ -286,7 +286,11 @@ func (h rebootHost) Held() []reboot.Finding {
 	case err != nil:
 		v.Refusal = err.Error()
 	}
-	return v.Held()
+	held := v.Held()
+	if why := h.a.kept.unknown(); why != "" {
+		held = append(held, reboot.Finding{Source: "state", Message: why})
+	}
+	return held
 }
 
 // Reboot implements reboot.Host.

@@ -50,16 +50,20 @@ func OpenDrained(store Store) *Drained {
 	return d
 }
 
-// load adds the stored pods to those that were recorded since.
+// load adds the stored pods to those that were recorded while they could not be read.
 func (d *Drained) load() error {
 	var stored map[string]DrainedPod
 	d.store.Load(&stored)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	unsaved := len(d.pods) > 0
 	for id, p := range stored {
 		if _, newer := d.pods[id]; !newer {
 			d.pods[id] = p
 		}
+	}
+	if unsaved {
+		d.save()
 	}
 	return nil
 }
@@ -93,7 +97,14 @@ func (d *Drained) Take(r *journal.Record, now time.Time) {
 		return
 	}
 	maps.DeleteFunc(d.pods, func(_ string, p DrainedPod) bool { return !p.kept(now) })
-	d.store.Save(d.snapshot)
+	d.save()
+}
+
+// save stores the pods. A file that may be intact is read first: a write would replace it. The caller holds mu.
+func (d *Drained) save() {
+	if !d.store.Unread() {
+		d.store.Save(d.snapshot)
+	}
 }
 
 func (d *Drained) snapshot() any {

@@ -1,12 +1,18 @@
 package maintenance_test
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"hostler.io/hostler/agent/maintenance"
+	"hostler.io/hostler/internal/statefile"
 	"hostler.io/hostler/runtime/runtimetest"
+	"hostler.io/hostler/shutdown/journal"
 )
 
 func TestWhatADrainStopsIsKeptForADay(t *testing.T) {
@@ -41,6 +47,54 @@ func TestWhatADrainStopsIsKeptForADay(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		if got := kept(d.Drained); len(got) != 0 {
 			t.Errorf("Kept() 25 h later = %q, want none", got)
+		}
+	})
+}
+
+// Even root cannot read a loop of links.
+func TestAFileOfDrainedPodsThatCannotBeReadIsReadBeforeItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, intact := t.TempDir(), t.TempDir()
+		open := func(path string) (*statefile.Folder, *maintenance.Drained) {
+			folder, err := statefile.Open(path, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return folder, maintenance.OpenDrained(folder.File("drained"))
+		}
+		stops := func(d *maintenance.Drained, id string) {
+			d.Take(&journal.Record{Pods: []journal.PodRecord{{Runtime: "docker", ID: id, StartedAt: time.Now()}}}, time.Now())
+		}
+		folder, drained := open(intact)
+		stops(drained, "a")
+		if err := folder.Close(); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(path, "drained.state")
+		if err := os.Symlink("drained.state", file); err != nil {
+			t.Fatal(err)
+		}
+		folder, drained = open(path)
+		stops(drained, "b")
+		if err := folder.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if to, err := os.Readlink(file); err != nil || to != "drained.state" {
+			t.Errorf("the file is a link to %q, %v, want it as it was", to, err)
+		}
+		if err := os.Rename(filepath.Join(intact, "drained.state"), file); err != nil {
+			t.Fatal(err)
+		}
+		if drained.Unread() {
+			t.Error("Unread() = true of a file that can be read again")
+		}
+		if err := folder.Close(); err != nil {
+			t.Fatal(err)
+		}
+		folder, drained = open(path)
+		defer folder.Close()
+		if got := drained.Kept(time.Now()); len(got) != 2 {
+			t.Errorf("Kept() after a restart = %v, want a and b", got)
 		}
 	})
 }

@@ -56,6 +56,8 @@ func (r *ran) after(found bool, boot string, nodeOn bool, scanned time.Duration)
 type Notes interface {
 	Load() (map[string][]byte, error)
 	Write(put map[string][]byte, remove []string) error
+	// Unread reports whether earlier values could not be read.
+	Unread() bool
 }
 
 // PastOptions are the options of OpenPast.
@@ -152,8 +154,11 @@ func (p *Past) noteRan(r *ran) {
 	}
 }
 
-// write persists a note, or removes it.
+// write persists a note, or removes it. Notes that could not be read stay as they are: a write would replace them.
 func (p *Past) write(key string, value any, remove bool) {
+	if p.o.Notes.Unread() {
+		return
+	}
 	put, gone := map[string][]byte{}, []string{key}
 	text, err := json.Marshal(value)
 	if !remove {

@@ -111,6 +111,23 @@ func TestAKubeletKeepsItsJobsWhileItDoesNotRun(t *testing.T) {
 	}
 }
 
+// unread are notes that could not be read.
+type unread struct{ Notes }
+
+func (unread) Unread() bool { return true }
+
+func TestNotesThatCouldNotBeReadAreNotReplaced(t *testing.T) {
+	notes := statefile.NewMemory().Notes("node")
+	past := OpenPast(PastOptions{Notes: unread{notes}, Boot: "b1", Node: nodeName, Shared: true, Log: discard()})
+	past.NodeShows(true)
+	if jobs := past.Update("process kubelet, pid 7", true); jobs[Node].Name != Kubelet {
+		t.Errorf("Update() = %v, want the jobs of the kubelet that runs", jobs)
+	}
+	if values, err := notes.Load(); err != nil || len(values) > 0 {
+		t.Errorf("the notes are %q, %v, want none written", values, err)
+	}
+}
+
 // A process with the name of a kubelet does not decide for later boots.
 func TestANodeWithAKubeletsStatusStaysTheKubelets(t *testing.T) {
 	notes := statefile.NewMemory().Notes("node")

@@ -11,7 +11,8 @@ import (
 // Values are a few small values by key, kept in memory and in one file. All methods are safe for
 // concurrent use, and do not wait for the disk.
 type Values struct {
-	file *File
+	file   *File
+	unread bool // see Unread
 
 	mu     sync.Mutex // guards the fields below
 	values map[string]json.RawMessage
@@ -33,6 +34,7 @@ func (f *Folder) Notes(name string) *Values {
 func open(file *File) *Values {
 	v := &Values{file: file}
 	file.Load(&v.values)
+	v.unread = file.Unread()
 	if v.values == nil {
 		v.values = map[string]json.RawMessage{}
 	}
@@ -74,9 +76,9 @@ func (v *Values) WriteNow(put map[string][]byte, remove []string) error {
 	return v.change(put, remove, v.file.SaveNow)
 }
 
-// Unread is File.Unread for the file with the values. They are read only once: the process must be restarted
-// to get them.
-func (v *Values) Unread() bool { return v.file.Unread() }
+// Unread reports whether the file may be intact, but could not be read. The values are read only once, so this stays
+// true until the process is restarted, even after a write has renamed the file.
+func (v *Values) Unread() bool { return v.unread }
 
 // Flush is File.Flush for the file with the values.
 func (v *Values) Flush() error { return v.file.Flush() }

@@ -167,6 +167,31 @@ func TestInvalidNotesAreSetAside(t *testing.T) {
 	}
 }
 
+// Even root cannot read a loop of links.
+func TestNotesThatCouldNotBeReadStayUnreadUntilTheNextStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir()
+		if err := os.Symlink("node.json", filepath.Join(path, "node.json")); err != nil {
+			t.Fatal(err)
+		}
+		folder := open(t, path)
+		n := folder.Notes("node")
+		if !n.Unread() {
+			t.Error("Unread() = false of what cannot be read")
+		}
+		note(t, n, map[string]string{"cordon": "1"})
+		closed(t, folder)
+		if !strings.Contains(folder.Health().SetAside, "unreadable") || !n.Unread() {
+			t.Errorf("after a write, SetAside = %q and Unread() = %v, want the file set aside, and true", folder.Health().SetAside, n.Unread())
+		}
+		folder = open(t, path)
+		defer closed(t, folder)
+		if n := folder.Notes("node"); n.Unread() {
+			t.Error("Unread() = true of what was read at the next start")
+		}
+	})
+}
+
 func TestNotesOfALaterVersionStay(t *testing.T) {
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "node.json"), []byte(`{"later": {"b": [1, 2], "a": null}, "cordon": 1, "taken out": null}`), 0o600); err != nil {

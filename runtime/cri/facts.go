@@ -90,10 +90,10 @@ func (f *facts) ask(ctx context.Context, r *Runtime, ask []*criapi.Container, kn
 	group.SetLimit(factsAtOnce)
 	for i, c := range ask {
 		answers[i] = known[c.GetId()]
-		if ctx.Err() != nil {
-			continue // a call that is not made does not count as failed
-		}
 		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil // a call that is not made does not count as hung
+			}
 			err := answers[i].ask(ctx, r, c)
 			switch {
 			case err == nil:

@@ -138,10 +138,10 @@ func (f *imageFacts) queryLabels(ctx context.Context, r *Runtime, list []runtime
 	slices.SortStableFunc(ask, func(a, b int) int { return f.byID[list[a].ID].hungAt.Compare(f.byID[list[b].ID].hungAt) })
 	for _, i := range ask {
 		fact := f.byID[list[i].ID]
-		if ctx.Err() != nil {
-			break
-		}
 		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil // a call that is not made does not count as hung
+			}
 			answers[i] = &fact
 			labels, err := r.imageLabels(ctx, &list[i])
 			if err != nil && (errors.Is(err, runtime.ErrUnavailable) || ctx.Err() != nil) {

@@ -8,6 +8,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,11 +212,22 @@ func TestLabelsThatTakeTooLongStayUnknown(t *testing.T) {
 		return nil
 	}
 	s.set(func() { s.before = slow })
-	r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = time.Second })
+	var observed atomic.Int32
+	r := s.client(t, func(o *cri.Options) {
+		o.Timeouts.Query = time.Second
+		o.Observe = func(method string, _ time.Duration, _ error) {
+			if method == "ImageStatus" {
+				observed.Add(1)
+			}
+		}
+	})
 	for name, img := range detailed(t, r) {
 		if !img.LabelsUnknown {
 			t.Errorf("DetailedImages() of a slow runtime has %s as %+v, want its labels unknown", name, img)
 		}
+	}
+	if got := observed.Load(); got > 4 { // another image would count as hung
+		t.Errorf("DetailedImages() made %d calls to a slow runtime, want at most 4", got)
 	}
 	s.set(func() { s.before = nil })
 	r = s.client(t, nil)

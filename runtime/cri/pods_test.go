@@ -136,11 +136,11 @@ func TestAHangDuringQueriesCostsOneDeadline(t *testing.T) {
 		}
 	})
 	pods(t, r, 1)
-	if got := s.count()["ContainerStatus"]; got > 8 {
+	if got := s.count()["ContainerStatus"]; got > 4 {
 		t.Errorf("Pods() asked %d of 100 containers of a runtime that hangs, want a few, at the same time", got)
 	}
-	if got := observed.Load(); got > 8 {
-		t.Errorf("Pods() made %d calls to a runtime that hangs, want at most 8", got)
+	if got := observed.Load(); got > 4 { // another container would count as hung
+		t.Errorf("Pods() made %d calls to a runtime that hangs, want at most 4", got)
 	}
 	s.set(func() { s.before = nil })
 	if c := pods(t, r, 1)[0].Containers[0]; c.FinishedAt.IsZero() {

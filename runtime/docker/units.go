@@ -54,18 +54,19 @@ func (r *Runtime) findClients(ctx context.Context, list []container.Summary, kno
 		f := known[c.ID]
 		f.client, f.searchedAt, f.unsearchedAt = unitclient.Client{}, now, time.Time{}
 		if i := slices.IndexFunc(clients, func(client unitclient.Client) bool { return client.Runs(name(c), c.ID, c.Labels) }); i >= 0 {
+			byLabels := clients[i].Runs("", "", c.Labels)
 			image, asked := images[c.ImageID]
-			if !asked && clients[i].Runs("", "", c.Labels) { // by its labels
+			if byLabels && !asked {
 				if image.labels, image.err = r.imageLabels(ctx, c.ImageID); ctx.Err() != nil {
 					continue // the next list searches again
 				}
 				images[c.ImageID] = image
 			}
 			switch {
-			case image.err != nil:
+			case byLabels && image.err != nil:
 				r.log.Debug("cannot read the labels of an image, service of its container unknown", "container", c.ID, "image", c.ImageID, "error", image.err)
 				f.searchedAt, f.unsearchedAt = time.Time{}, now
-			case !clients[i].Runs("", "", image.labels): // else Compose has not created the container
+			case !byLabels || !clients[i].Runs("", "", image.labels): // else Compose has not created the container
 				f.client = clients[i]
 			}
 		}

@@ -62,7 +62,14 @@ func (m *manager) Units(context.Context, ...string) (map[string]local.Unit, erro
 func runBy(t *testing.T, command string) (procRoot string) {
 	t.Helper()
 	procRoot = t.TempDir()
-	folder := filepath.Join(procRoot, "7")
+	addProcess(t, procRoot, "7", command)
+	return procRoot
+}
+
+// addProcess adds a process of the service.
+func addProcess(t *testing.T, procRoot, pid, command string) {
+	t.Helper()
+	folder := filepath.Join(procRoot, pid)
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +83,6 @@ func runBy(t *testing.T, command string) (procRoot string) {
 			t.Fatal(err)
 		}
 	}
-	return procRoot
 }
 
 // one is a Docker with one container, shop, that ends when end is called, or after a signal.
@@ -238,6 +244,25 @@ func TestLabelsOfAnImageAttachNoContainerToAService(t *testing.T) {
 			if err != nil || len(pods) != 1 || pods[0].Containers[0].Unit != test.unit {
 				t.Errorf("Pods() with labels %s and %q = %+v, %v, want its unit %q", name, command, pods, err, test.unit)
 			}
+		}
+	}
+}
+
+func TestAContainerThatIsFoundByItsNameNeedsNoLabelsOfItsImage(t *testing.T) {
+	project := object{"com.docker.compose.project": "shop", "com.docker.compose.project.working_dir": "/"}
+	s := newOne(t, project, false)
+	s.set("/containers/json", []any{listed("shop", "running", project), listed("web", "running", nil)})
+	s.set("/images/sha256:a/json", object{"Id": "sha256:a"}) // its labels cannot be read
+	procRoot := runBy(t, "docker compose up")
+	addProcess(t, procRoot, "8", "docker run --name web nginx")
+	r := s.client(t, func(o *docker.Options) { o.Units, o.ProcRoot = &manager{}, procRoot })
+	pods, err := r.Pods(t.Context())
+	if err != nil || len(pods) != 2 {
+		t.Fatalf("Pods() = %+v, %v, want two", pods, err)
+	}
+	for _, p := range pods {
+		if c := p.Containers[0]; c.Unit != map[string]string{"shop": "", "web": shopUnit}[c.ID] {
+			t.Errorf("Pods() has %s of unit %q, want web alone of %s", c.ID, c.Unit, shopUnit)
 		}
 	}
 }

@@ -118,10 +118,10 @@ func (f *facts) complete(ctx context.Context, r *Runtime, list []*container) map
 			continue
 		}
 		hungAt[i] = before[c.ID]
-		if ctx.Err() != nil {
-			continue // a call that is not made does not count as hung
-		}
 		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil // a call that is not made does not count as hung
+			}
 			about, err := r.inspect(ctx, "get status of "+local.Named("container", c.name(), c.ID), c.ID)
 			switch {
 			case err == nil:

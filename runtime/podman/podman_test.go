@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,6 +136,37 @@ func TestContainersThatHangAreAskedLast(t *testing.T) {
 		}
 	}
 	t.Errorf("%d containers could be inspected, want all 12 that do not hang", known)
+}
+
+// A container that waits for a free slot while others hang must not count as hung.
+func TestAHangDuringInspectionCostsOneDeadline(t *testing.T) {
+	t.Parallel()
+	var all []any
+	answers := map[string]any{}
+	for i := range 20 {
+		id := fmt.Sprint("c", i)
+		all = append(all, listed(id, "running", i, nil))
+		answers["/libpod/containers/"+id+"/json"] = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
+	}
+	answers["/libpod/containers/json"] = all
+	var late atomic.Int32
+	r := newServer(t, answers).openWith(t, podman.Options{Timeouts: local.Timeouts{Query: time.Second}, Observe: func(_ string, _ time.Duration, err error) {
+		if err != nil {
+			late.Add(1)
+		}
+	}})
+	_, err := r.Pods(t.Context())
+	for range 100 { // on a busy machine, the list may be too late
+		if err == nil {
+			break
+		}
+		late.Store(0)
+		_, err = r.Pods(t.Context())
+	}
+	check(t, err)
+	if got := late.Load(); got > 4 {
+		t.Errorf("Pods() made %d calls to a runtime that hangs, want at most 4", got)
+	}
 }
 
 // Podman has one for each `podman kube play` of a unit (Quadlet's .kube): when it ends, the unit

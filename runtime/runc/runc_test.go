@@ -217,6 +217,19 @@ func TestContainersOfManagersAreFoundByTheirFolder(t *testing.T) {
 	}
 }
 
+// A file without annotations says that its container has none.
+func TestAContainerWithoutAnnotationsHasNoManager(t *testing.T) {
+	root, s := stateRoot(t), newSleeper(t)
+	writeCrun(t, root, "web", s.cmd.Process.Pid, s.start)
+	status, err := os.ReadFile(filepath.Join(root, "web", "status"))
+	must(t, err)
+	put(t, filepath.Join(root, "web", "status"), strings.Replace(string(status), `"/b"`, `"/srv/web/userdata"`, 1))
+	put(t, filepath.Join(root, "web", "config.json"), `{"ociVersion":"1.0.0"}`)
+	if list := listed(t, open(t, root)); len(list) != 1 {
+		t.Errorf("Pods() = %v, want the container, which no manager has created", list)
+	}
+}
+
 // Only its folder shows that a build step belongs to the builder.
 func TestBuildStepsBelongToTheBuilder(t *testing.T) {
 	for _, c := range []struct {

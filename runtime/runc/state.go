@@ -114,7 +114,9 @@ func parseCrun(status, config []byte, cgroupRoot string) (state, error) {
 	if err := json.Unmarshal(config, &spec); err != nil {
 		return s, fmt.Errorf("%w: %s: %w", runtime.ErrInvalidAnswer, crunConfig, err)
 	}
-	s.annotations = spec.Annotations
+	if s.annotations = spec.Annotations; s.annotations == nil {
+		s.annotations = map[string]string{} // readable, and without any
+	}
 	for _, ns := range spec.Linux.Namespaces {
 		s.ownPIDs = s.ownPIDs || ns.Type == specs.PIDNamespace && ns.Path == ""
 	}

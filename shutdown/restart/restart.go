@@ -237,9 +237,14 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision) {
 			r.running[pendingFor(d.Restart)] = a.ended
 		}
 		r.starts.Go(func() {
-			pass := sync.OnceFunc(func() { close(a.passed) })
-			defer pass()
-			defer close(a.ended)
+			pass, late := sync.OnceFunc(func() { close(a.passed) }), false
+			defer func() { // in this order: a pass that is woken must see that the start has ended
+				close(a.ended)
+				pass()
+				if late {
+					r.ended.Send()
+				}
+			}()
 			if d.Action != Start {
 				a.tried = true
 				return
@@ -253,11 +258,9 @@ func (r *Restarter) startAll(ctx context.Context, decisions []Decision) {
 			slots <- struct{}{}
 			release := sync.OnceFunc(func() { <-slots })
 			defer release()
-			late := time.AfterFunc(busyBound, func() { release(); pass() })
+			bound := time.AfterFunc(busyBound, func() { release(); pass() })
 			r.start(ctx, d)
-			if a.tried = true; !late.Stop() {
-				defer r.ended.Send()
-			}
+			a.tried, late = true, !bound.Stop()
 		})
 	}
 	passed(attempts)

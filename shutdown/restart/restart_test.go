@@ -279,7 +279,7 @@ func TestAStartThatHangsDelaysNoLaterPass(t *testing.T) {
 			h.expectStarts("dns db dns")
 			h.expectOutcomes("api= db= dns=started web=")
 		})
-		h.run("two", 3*time.Minute+30*time.Second)
+		h.run("two", 3*time.Minute+15*time.Second)
 		h.expectStarts("dns db dns db api web")
 	})
 }

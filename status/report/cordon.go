@@ -146,6 +146,8 @@ func (r *Reporter) reportCordon(stored *corev1.Node) {
 func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
 	d := r.cordons.decided()
 	switch {
+	case d == nil && r.o.Unread: // the cordon may be the decision that could not be read
+		return stored, nil
 	case controlplane.OwnCordon(stored) && (d == nil || !d.Unschedulable): // the store went back to a reboot that is over
 		over := Decision{By: "hostler, after a reboot", At: time.Now().UTC()}
 		r.o.Log.Info("uncordoning the node again, as after its reboot", "node", stored.Name)

@@ -136,14 +136,17 @@ func TestARestoredCordonOfARebootThatIsOverIsUndone(t *testing.T) {
 	for name, c := range map[string]struct {
 		own, amid, want bool
 		forgotten       bool // the host does not know its last decision
+		unread          bool // it could not be read
 	}{
 		"by hostler":                {own: true},
 		"by hostler, and forgotten": {own: true, forgotten: true},
+		"by hostler, and unread":    {own: true, forgotten: true, unread: true, want: true},
 		"by hostler, in the reboot": {own: true, amid: true, want: true},
 		"by a person":               {want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
+				d.o.Unread = c.unread
 				d.start(t)
 				for _, cordon := range []bool{true, c.amid} {
 					if _, err := d.Cordon(t.Context(), Decision{Unschedulable: cordon, Own: cordon, By: "hostler"}); err != nil {

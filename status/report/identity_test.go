@@ -193,7 +193,7 @@ func TestAnAdoptedNodeAlsoWaitsForTheOtherMachine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		d.registerOther(t)()
 		before, lease := d.stored(t).UID, "not known yet"
-		d.o.Watch, d.o.AdoptOnly, d.o.Waits = controlplane.NewLeaseWatch(nil), true, func(why string) { lease = why }
+		d.o.Watch, d.o.AdoptOnly, d.o.Waits = controlplane.NewLeaseWatch(nil), "nobody may", func(why string) { lease = why }
 		d.start(t)
 		time.Sleep(leaseDuration - time.Second)
 		if d.machineOf(t) != "another" || lease == "" || !strings.Contains(d.NodeState().Waits, "does not renew its lease before") {

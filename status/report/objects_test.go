@@ -222,7 +222,7 @@ func TestRemainsInAStoreAreFixedFromTheHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
-		a.o.AdoptOnly = true
+		a.o.AdoptOnly = "nobody may"
 		a.runs(t, true)
 		drift := a.NodeState().Drift
 		if len(drift) != 1 || !strings.Contains(drift[0].Message, "10.1.0.0/24") || strings.Contains(drift[0].Fix, "kubectl") || !strings.Contains(drift[0].Fix, "hostler leave") {

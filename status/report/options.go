@@ -41,8 +41,8 @@ type Policy struct {
 	Update   time.Duration // interval of checks of the host
 	Rewrite  time.Duration // interval of writes if nothing changed
 	Takeover bool          // take over a Node of another machine
-	// AdoptOnly never creates the Node: another client must create it.
-	AdoptOnly bool
+	// AdoptOnly says why the Reporter never creates the Node; empty if it creates it.
+	AdoptOnly string
 }
 
 // Storage is where state is stored.
@@ -50,6 +50,8 @@ type Storage struct {
 	Store Store        // for a final status that was not sent
 	Notes Store        // for an operator's cordon, even if the Store is lost
 	Flush func() error // writes both to the disk; may be nil
+	// Unread means that the Notes could not be read, so that an earlier decision may be unknown.
+	Unread bool
 	// Departures stores an operator's departure in the same Notes.
 	Departures *Departures
 }

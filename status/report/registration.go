@@ -106,13 +106,13 @@ func (r *Reporter) register(ctx context.Context, node *corev1.Node) error {
 	g := &r.registration
 	takeover := r.o.Takeover && !g.entered
 	stored, err := r.o.Client.Register(ctx, node, controlplane.RegisterOptions{
-		Takeover: takeover, Lost: g.entered, AdoptOnly: r.o.AdoptOnly, Watch: r.o.Watch,
+		Takeover: takeover, Lost: g.entered, AdoptOnly: r.o.AdoptOnly != "", Watch: r.o.Watch,
 		Replaces: func(before *corev1.Node) { g.replaced = before },
 	})
 	r.o.Watch.NoteAnswer(err)
 	other, taken := errors.AsType[*controlplane.IdentityError](err)
 	switch {
-	case r.o.AdoptOnly && errors.Is(err, controlplane.ErrNotFound):
+	case r.o.AdoptOnly != "" && errors.Is(err, controlplane.ErrNotFound):
 		r.await(node.Name)
 		return errAwaited
 	case taken && other.Watching():
@@ -172,11 +172,11 @@ func (r *Reporter) await(name string) {
 		r.gone(name)
 	}
 	if r.registration.state != Awaited {
-		r.o.Log.Info("node does not exist and node.register is false, waiting until it is created", "node", name, "controlPlane", r.o.Client.Type())
+		r.o.Log.Info("node does not exist, waiting until it is created", "reason", r.o.AdoptOnly, "node", name, "controlPlane", r.o.Client.Type())
 	}
 	r.registration.to(Awaited)
 	r.view.contact(nil)
-	r.wait("no Node " + name + " exists yet: node.register is false, so another client has to create it")
+	r.wait("no Node " + name + " exists yet: " + r.o.AdoptOnly)
 }
 
 // wait records why the Node, and with it the Lease, must wait; "" if it need not.
@@ -192,7 +192,7 @@ func (r *Reporter) gone(name string) {
 	r.drop()
 	next := "hostler registers it again"
 	switch {
-	case r.o.AdoptOnly:
+	case r.o.AdoptOnly != "":
 		next = "hostler waits until it is created again"
 	case r.o.Waits != nil: // a Lease without a Node protects nobody, and a cluster deletes it at once
 		r.o.Waits("the Node was deleted and has to be registered first")

@@ -50,16 +50,16 @@ func TestANodeThatAnotherClientMustCreateIsAwaited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, d *desk) {
 				var waits []string
-				d.o.AdoptOnly, d.o.Waits = true, func(why string) { waits = append(waits, why) }
+				d.o.AdoptOnly, d.o.Waits = "nobody may", func(why string) { waits = append(waits, why) }
 				d.start(t)
 				if watched {
 					d.watch(t)
 				}
 				d.after(t, time.Hour, "as long as nobody creates it", 361, 0)
-				if d.stored(t) != nil || len(d.named) > 0 || d.log.Count("waiting until it is created") != 1 {
+				if d.stored(t) != nil || len(d.named) > 0 || d.log.Count(`waiting until it is created" component=status reason="nobody may"`) != 1 {
 					t.Errorf("stored %v, log %s, want no Node, and that reported once", d.stored(t), d.log)
 				}
-				if s := d.NodeState(); !strings.Contains(s.Waits, "no Node node-a exists yet: node.register is false") || waits[len(waits)-1] != s.Waits {
+				if s := d.NodeState(); !strings.Contains(s.Waits, "no Node node-a exists yet: nobody may") || waits[len(waits)-1] != s.Waits {
 					t.Errorf("NodeState() = %+v, the lease waits for %q, want what is waited for", s, waits)
 				}
 				if _, _, connected, err := d.Current(); !connected || err != nil {
@@ -119,7 +119,7 @@ func TestTheLeaseOfANodeThatIsGoneWaitsForTheNextOne(t *testing.T) {
 func TestTheLeaseOfAForeignNodeDoesNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		waits := "whether there is a Node is not known yet"
-		d.o.AdoptOnly, d.o.Waits, d.mine = true, func(why string) { waits = why }, false
+		d.o.AdoptOnly, d.o.Waits, d.mine = "nobody may", func(why string) { waits = why }, false
 		if err := d.once(t.Context(), nil); err != nil || waits != "" {
 			t.Errorf("a round = %v, the lease waits for %q, want it to continue", err, waits)
 		}

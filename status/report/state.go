@@ -27,13 +27,13 @@ type Transition struct {
 func Transitions() []Transition {
 	return []Transition{
 		{Unregistered, Registered, "Register succeeds"},
-		{Unregistered, Awaited, "node.register is false"},
+		{Unregistered, Awaited, "there is no Node, and hostler may not create it"},
 		{Unregistered, Watching, "another machine may still hold the lease"},
 		{Awaited, Registered, "Register succeeds"},
 		{Awaited, Watching, "another machine may still hold the lease"},
 		{Awaited, Unregistered, "the host is deregistered"},
 		{Watching, Registered, "Register succeeds"},
-		{Watching, Awaited, "node.register is false"},
+		{Watching, Awaited, "there is no Node, and hostler may not create it"},
 		{Watching, Unregistered, "another error, or the host is deregistered"},
 		{Registered, Outdated, "the watch reports a change, or the control plane did not answer"},
 		{Registered, Unregistered, "the Node was deleted or taken over"},

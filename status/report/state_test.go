@@ -27,7 +27,7 @@ func TestTransitionsReachEachStateAndAreUnique(t *testing.T) {
 
 func TestAnAwaitedNodeMayBelongToAnotherMachine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
-		d.o.Watch, d.o.AdoptOnly = controlplane.NewLeaseWatch(nil), true
+		d.o.Watch, d.o.AdoptOnly = controlplane.NewLeaseWatch(nil), "nobody may"
 		d.start(t)
 		for _, step := range []struct {
 			what string
