@@ -216,6 +216,7 @@ func TestReadsThatHangDoNotAddUp(t *testing.T) {
 			files.read(ctx, "f", hanging)
 			cancel()
 		}
+		synctest.Wait()
 		if reads != 1 {
 			t.Errorf("%d reads hang, want one", reads)
 		}
