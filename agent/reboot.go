@@ -176,6 +176,19 @@ func (h rebootHost) Undo(ctx context.Context, began time.Time) error {
 	return err
 }
 
+// rebooting reports whether a reboot by hostler is in progress, or whether that is not known.
+func (s *stopping) rebooting() bool {
+	for _, c := range []*reboot.Controller{s.rebooter, s.rebootEnd} {
+		if c == nil {
+			continue
+		}
+		if r := c.Report(); r.Request == nil && r.Problem != "" || r.Request != nil && r.Step.NeedsSlot() {
+			return true
+		}
+	}
+	return false
+}
+
 // Cordon implements reboot.Host.
 func (h rebootHost) Cordon(ctx context.Context) error {
 	return h.a.shutdown.drainer.CordonToReboot(ctx)

@@ -106,6 +106,12 @@ func SetCordon(node *corev1.Node, unschedulable, own bool) {
 	}
 }
 
+// MarkedInVain reports whether a Node has the mark of its host's cordon without a cordon: another client has uncordoned it.
+func MarkedInVain(node *corev1.Node) bool {
+	_, marked := node.Annotations[AnnotationCordoned]
+	return marked && !node.Spec.Unschedulable
+}
+
 // OwnCordon reports whether the host of a Node has cordoned it for a reboot.
 func OwnCordon(node *corev1.Node) bool {
 	return node.Spec.Unschedulable && node.Annotations[AnnotationCordoned] == cordonedForReboot

@@ -63,15 +63,16 @@ func TakeOver(stored, desired *corev1.Node) (*corev1.Node, error) {
 }
 
 // Replace returns the Node that this machine creates after it has deleted another machine's Node of
-// that name. Only the cordon is kept: a person who cordoned the Node meant the host of that name,
-// perhaps for its reinstallation.
+// that name. Only the cordon of a person is kept: it meant the host of that name, perhaps for its
+// reinstallation.
 func Replace(stored, desired *corev1.Node) (*corev1.Node, error) {
 	node, err := NewNode(desired)
 	if err != nil {
 		return nil, err
 	}
-	left := Remains{Machine: IdentityOf(stored), Unschedulable: stored.Spec.Unschedulable && !desired.Spec.Unschedulable}
-	node.Spec.Unschedulable = stored.Spec.Unschedulable || desired.Spec.Unschedulable
+	cordoned := stored.Spec.Unschedulable && !OwnCordon(stored)
+	left := Remains{Machine: IdentityOf(stored), Unschedulable: cordoned && !desired.Spec.Unschedulable}
+	node.Spec.Unschedulable = cordoned || desired.Spec.Unschedulable
 	return node, left.note(node)
 }
 

@@ -235,15 +235,20 @@ func (s *Controllers) follow(f follow) *loop.Loop {
 	})
 }
 
-// merged returns one follow for each kind that controllers read, with all their Followers.
+// merged returns one follow for each kind that controllers read, with all their Followers, and all changes if one of
+// them needs those.
 func merged(controllers []*controlled) []follow {
 	var all []follow
 	receivers := map[string]store.Followers{}
 	for _, c := range controllers {
 		for _, f := range c.follows {
 			known := receivers[f.kind.Name]
-			if known == nil {
+			i := slices.IndexFunc(all, func(other follow) bool { return other.kind.Name == f.kind.Name })
+			switch {
+			case i < 0:
 				all = append(all, f)
+			case f.scope == store.AllChanges:
+				all[i].scope = f.scope
 			}
 			if !slices.Contains(known, f.to) {
 				receivers[f.kind.Name] = append(known, f.to)

@@ -148,7 +148,10 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 	switch {
 	case d == nil && r.o.Unread: // the cordon may be the decision that could not be read
 		return stored, nil
-	case controlplane.OwnCordon(stored) && (d == nil || !d.Unschedulable): // the store went back to a reboot that is over
+	case controlplane.MarkedInVain(stored) && (d == nil || d.Delivered): // a later cordon would count as one of hostler
+		r.cordons.set(nil)
+		return r.unmark(ctx, stored)
+	case controlplane.OwnCordon(stored) && (d == nil || !d.Unschedulable) && !r.o.Rebooting(): // the store went back
 		over := Decision{By: "hostler, after a reboot", At: time.Now().UTC()}
 		r.o.Log.Info("uncordoning the node again, as after its reboot", "node", stored.Name)
 		r.cordons.set(&over)
@@ -160,13 +163,14 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 		r.cordons.replace(d, nil)
 		return stored, nil
 	}
-	if d.Unschedulable != stored.Spec.Unschedulable {
+	own := d.Unschedulable && d.Own
+	if d.Unschedulable != stored.Spec.Unschedulable || own != controlplane.OwnCordon(stored) {
 		cordoner, able := r.o.Client.(controlplane.Cordoner)
 		if !able { // decided with another control plane
 			r.cordons.replace(d, nil)
 			return stored, nil
 		}
-		reported, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable, d.Own)
+		reported, err := cordoner.Cordon(ctx, stored.Name, d.Unschedulable, own)
 		if err != nil {
 			return stored, err
 		}
@@ -176,4 +180,17 @@ func (r *Reporter) settle(ctx context.Context, stored *corev1.Node) (*corev1.Nod
 	delivered.Delivered = true
 	r.cordons.replace(d, &delivered)
 	return stored, nil
+}
+
+// unmark removes the mark of a cordon from a Node that is not cordoned.
+func (r *Reporter) unmark(ctx context.Context, stored *corev1.Node) (*corev1.Node, error) {
+	cordoner, able := r.o.Client.(controlplane.Cordoner)
+	if !able {
+		return stored, nil
+	}
+	unmarked, err := cordoner.Cordon(ctx, stored.Name, false, false)
+	if err != nil {
+		return stored, err
+	}
+	return unmarked, nil
 }

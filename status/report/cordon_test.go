@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +171,29 @@ func TestARestoredCordonOfARebootThatIsOverIsUndone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnUncordonByAnotherClientTakesTheMarkAlong has a person who uncordons the Node in a reboot, as kubectl does, and
+// cordons it later.
+func TestAnUncordonByAnotherClientTakesTheMarkAlong(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		d.start(t)
+		if _, err := d.Cordon(t.Context(), Decision{Unschedulable: true, Own: true, By: "hostler"}); err != nil {
+			t.Fatal(err)
+		}
+		for i, cordon := range []bool{false, true} {
+			if err := d.client.Edit(t.Context(), nodeName, func(n *corev1.Node) { n.Spec.Unschedulable = cordon }); err != nil {
+				t.Fatal(err)
+			}
+			d.set(func() { d.guard.Reason = fmt.Sprint("something to write ", i) })
+			d.Changed()
+			time.Sleep(time.Minute)
+			d.wantCordoned(t, "after a person,", cordon)
+			if n := d.stored(t); n.Annotations[controlplane.AnnotationCordoned] != "" {
+				t.Errorf("the mark of hostler's cordon is still there, cordoned: %t", cordon)
+			}
+		}
+	})
 }
 
 func TestACordonBeforeTheNodeIsRegisteredCounts(t *testing.T) {

@@ -26,7 +26,9 @@ type Options struct {
 	Twin   func() *controlplane.Clone // another machine that renews the Lease of this name; none if nil
 	Mine   func() bool                // whether the Node belongs to hostler
 	Beside func() bool                // whether it belongs to a kubelet on this host; never if nil
-	Boot   string                     // the current boot
+	// Rebooting reports whether a reboot by hostler is in progress, which may need its cordon; never if nil.
+	Rebooting func() bool
+	Boot      string // the current boot
 	Storage
 	Listeners
 	// Changed triggers an immediate check, because the host has changed. The default is a new

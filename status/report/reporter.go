@@ -53,8 +53,12 @@ func New(o Options) *Reporter {
 	if o.Changed == nil {
 		o.Changed = loop.NewSignal()
 	}
+	never := func() bool { return false }
 	if o.Beside == nil {
-		o.Beside = func() bool { return false }
+		o.Beside = never
+	}
+	if o.Rebooting == nil {
+		o.Rebooting = never
 	}
 	r := &Reporter{
 		o: o, cordons: cordons, published: newPublished(o.Store, o.Log),

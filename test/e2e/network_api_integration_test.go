@@ -116,7 +116,7 @@ func TestALogIsReadOverTheNetwork(t *testing.T) {
 	})
 	check(t, err)
 	a := newAgent(t, quick+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\n")
-	r := a.overNetwork("127.0.0.1:9756")
+	r := a.overNetwork("127.0.0.1:9759")
 	a.start()
 	a.await("the API is served over the network", func(s api.Status) bool { return loopOf(t, s, "api").LastSuccess != nil })
 	pods := answers[api.PodList](a, "ps")

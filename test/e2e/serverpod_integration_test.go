@@ -40,7 +40,7 @@ func TestAServerWithTheManifests(t *testing.T) {
 	check(t, c.ApplyFiles(within(t), manifests+"server-rbac.yaml"))
 	check(t, c.ApplyFiles(within(t), manifests+"server.yaml"))
 	c.fitsItsNamespace("deployment/hostler-server")
-	newNodes(t, c, nil, "n1", "n2")
+	storeNodes(c, nil, "n1", "n2") // of hosts that give no sign of life, so that their Leases are read
 
 	// The files that kubelet creates for the pod.
 	authority, err := os.ReadFile(c.CAFile)

@@ -135,6 +135,12 @@ func leader(t testing.TB, a, b *server) (leads, other *server) {
 
 // newNodes stores Nodes that are Ready, and renews their Leases until the test ends.
 func newNodes(t *testing.T, f rebooters, labels map[string]string, names ...string) {
+	storeNodes(f, labels, names...)
+	renewLeases(t, f, names...)
+}
+
+// storeNodes stores Nodes that are Ready.
+func storeNodes(f rebooters, labels map[string]string, names ...string) {
 	for _, name := range names {
 		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: readyIs(corev1.ConditionTrue)}
 		if _, is := f.(etcdFleet); is { // there, hosts set the UIDs of their Nodes
@@ -142,6 +148,10 @@ func newNodes(t *testing.T, f rebooters, labels map[string]string, names ...stri
 		}
 		f.create(node)
 	}
+}
+
+// renewLeases renews Leases until the test ends.
+func renewLeases(t *testing.T, f rebooters, names ...string) {
 	client := f.asHost()
 	var leases []*coordinationv1.Lease
 	for _, name := range names {

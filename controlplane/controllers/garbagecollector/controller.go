@@ -257,14 +257,15 @@ func (c *Controller) lookUp(ctx context.Context, heartbeat func(error)) error {
 		kind, _ := c.graph.storeKind(key.Kind)
 		o, err := c.store.Get(ctx, kind, key.Name)
 		switch {
+		case errors.Is(err, store.ErrUnreadable): // it is also an ErrInvalid
 		case errors.Is(err, controlplane.ErrNotFound), errors.Is(err, controlplane.ErrInvalid): // no object can have such a name
 			c.graph.lookedUp(key, nil)
-		case err != nil && !errors.Is(err, store.ErrUnreadable):
+		case err != nil:
 			for _, left := range keys[i:] {
 				c.graph.again(left)
 			}
 			return err
-		case err == nil:
+		default:
 			c.graph.lookedUp(key, o)
 		}
 		heartbeat(nil)

@@ -95,6 +95,7 @@ func TestOddObjects(t *testing.T) {
 			r.raw(store.Leases, "mallory", lease, owned("mallory", "kube-node-lease", foreign)+`,"finalizers":["mallory/forever"]`)
 			ofPeople := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","name":"d","uid":%q,"blockOwnerDeletion":true}`, uid("d"))
 			r.raw(store.Nodes, "mallory", `"apiVersion":"v1","kind":"Node"`, owned("mallory", "", foreign+","+ofPeople)+`,"finalizers":["mallory/forever"]`)
+			r.store.PutRaw(store.Nodes, "mallory2", []byte("{"))
 			r.store.PutRaw(store.Objects, "pods/mallory/shop/thing", []byte("{"))
 			r.store.PutRaw(store.Objects, "pods/mallory/n", []byte("{"))
 			r.store.PutRaw(store.Events, "mallory/broken", []byte("{"))

@@ -197,6 +197,9 @@ func (g *graph) unseenKind(o *Object, likely bool) (name string, within []store.
 // caller holds mu.
 func (g *graph) anyUnreadable(owner *Object) (Key, error) {
 	for _, k := range g.kinds {
+		if k.Name == store.Nodes.Name && g.finishes { // there, a Node belongs to nothing
+			continue
+		}
 		for name, err := range k.mayBelongTo(owner) {
 			key := Key{k.Name, name}
 			if host := key.writer(); host == "" || owner.Type == nodeType && owner.Own == host {
