@@ -56,14 +56,14 @@ func TestAControlPlaneDoesNotSetThePaceOfSteps(t *testing.T) {
 				m.turn = reboot.Turn{Lost: true}
 				m.restart()
 				m.asked()
-				begun := m.log.Count("msg=reboot component=reboot step")
+				before := m.log.Count("msg=reboot component=reboot step")
 				for i := range 60 {
 					m.edit(func(n *corev1.Node) {
 						n.Labels = map[string]string{controlplane.LabelRebootGroup: []string{"web", "db"}[i%2]}
 					})
 					m.passes(time.Second)
 				}
-				if n := m.log.Count("msg=reboot component=reboot step") - begun; n < 6 || n > 14 {
+				if n := m.log.Count("msg=reboot component=reboot step") - before; n < 6 || n > 14 {
 					t.Errorf("took %d steps in a minute, want two each 10 seconds:\n%s", n, &m.log)
 				}
 			})
