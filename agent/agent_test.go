@@ -72,14 +72,14 @@ func TestAChangeOfContainersHasThePodsListedAgain(t *testing.T) {
 	}
 }
 
-// slow is a control plane that returns the Node only after the Lease exists.
+// slow is a control plane that registers the Node only after the Lease exists.
 type slow struct {
 	controlplane.Client
 	keeper  func() *controlplane.LeaseKeeper
 	renewed chan bool // whether it was renewed; sent once
 }
 
-func (s *slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
+func (s *slow) Register(ctx context.Context, node *corev1.Node, o controlplane.RegisterOptions) (*corev1.Node, error) {
 	for s.keeper().Stats().Renewals == 0 && ctx.Err() == nil {
 		goruntime.Gosched()
 	}
@@ -87,7 +87,7 @@ func (s *slow) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	case s.renewed <- s.keeper().Stats().Renewals > 0:
 	default: // already sent
 	}
-	return s.Client.Node(ctx, name)
+	return s.Client.Register(ctx, node, o)
 }
 
 func TestTheLeaseDoesNotWaitForTheNode(t *testing.T) {
@@ -99,7 +99,7 @@ func TestTheLeaseDoesNotWaitForTheNode(t *testing.T) {
 	signals, ended := make(chan os.Signal, 1), make(chan error, 1)
 	go func() { ended <- a.Run(signals) }()
 	if !<-plane.renewed {
-		t.Error("the Lease was not renewed while the Node was waited for")
+		t.Error("the Lease was not renewed while the Node was registered")
 	}
 	signals <- syscall.SIGTERM
 	within(t, "after SIGTERM", ended)

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"maps"
 	"slices"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,24 +31,57 @@ func Disputed(stored, desired *corev1.Node) bool {
 // Claim reports whether the stored Node belongs to another machine that yields to this one. If so,
 // TakeOver or Replace follows, otherwise Adopt.
 //
-// storedLease is the Node's Lease; nil if there is none, or if the control plane knows that the
-// holder is dead. Claim returns an *IdentityError if the other machine may be alive and takeover is
-// false. A machine without a Lease counts as dead, unless it took the Node from this process.
+// storedLease is the Node's Lease; nil if there is none. Claim returns an *IdentityError if the other
+// machine may be alive and takeover is false. A machine without a Lease counts as dead if no condition
+// got a heartbeat for the duration of a Lease: a living machine also creates its Lease again.
 func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
+	leaseless := storedLease == nil
+	if leaseless {
+		storedLease = standIn(stored, o)
+	}
 	theirs, ours := holderOf(stored, storedLease), IdentityOf(desired)
 	if !theirs.Differs(ours) {
 		return false, nil
 	}
-	switch {
-	case o.Takeover, storedLease == nil && !o.Lost, storedLease != nil && holds(ours, storedLease):
+	if o.Takeover || holds(ours, storedLease) {
 		return true, nil
-	case storedLease == nil:
-		return true, &IdentityError{Name: stored.Name, Theirs: theirs, Ours: ours}
 	}
 	if observed := o.Watch.See(storedLease); !observed.Dead {
-		return true, refusal(stored.Name, theirs, ours, storedLease, observed)
+		identity := refusal(stored.Name, theirs, ours, storedLease, observed)
+		if leaseless {
+			identity.LeaseRenewed = time.Time{}
+		}
+		return true, identity
 	}
 	return true, nil
+}
+
+// leaselessFor is how long a Node without a Lease is watched whose machine took it from this process.
+// That machine may have no Lease. By default, hostler writes the Node every 5 minutes even without a
+// change. Without a limit, no machine could get the Node back.
+const leaselessFor = 15 * time.Minute
+
+// standIn returns a Lease that replaces a missing one: each heartbeat in the Node counts as a renewal.
+func standIn(node *corev1.Node, o RegisterOptions) *coordinationv1.Lease {
+	var beat time.Time
+	for _, condition := range node.Status.Conditions {
+		if condition.LastHeartbeatTime.After(beat) {
+			beat = condition.LastHeartbeatTime.Time
+		}
+	}
+	duration := o.Watch.missing()
+	if requested, err := usable(node.Annotations[AnnotationLeaseDuration], duration, RequestedForNode); err == nil {
+		duration = requested
+	}
+	lease := &coordinationv1.Lease{}
+	lease.Name, lease.UID = "node/"+node.Name, node.UID // the watch of a Lease that was there before ends
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: beat}
+	if o.Lost {
+		IdentityOf(node).mark(&lease.ObjectMeta)
+		duration = leaselessFor
+	}
+	lease.Spec.LeaseDurationSeconds = new(int32(duration / time.Second))
+	return lease
 }
 
 // Adopt returns what the client stores when this machine registers on its own Node. The client writes

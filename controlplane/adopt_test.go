@@ -68,7 +68,9 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 		"another machine, with takeover":                    {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), takeover: true, others: true},
 		"another machine that was watched":                  {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start), watch: true, others: true},
 		"another machine, watched, whose clock is ahead":    {stored: registered(t, nodeOf(there, nil)), ours: here, lease: leaseOf(t, there, start.Add(time.Hour)), watch: true, others: true},
-		"another machine that has no lease":                 {stored: registered(t, nodeOf(there, nil)), ours: here, others: true},
+		"another machine that has no lease":                 {stored: registered(t, nodeOf(there, nil)), ours: here, others: true, refused: true},
+		"another machine without a lease, with takeover":    {stored: registered(t, nodeOf(there, nil)), ours: here, takeover: true, others: true},
+		"this machine's kubelet, and no lease":              {stored: byKubelet(here, there), ours: here},
 		"another machine known by a kubelet":                {stored: nodeOf(there, nil), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
 		"another machine's kubelet on a node once ours":     {stored: byKubelet(there, here), ours: here, lease: leaseOf(t, unknown, start), others: true, refused: true},
 		"this machine's kubelet on a node once another's":   {stored: byKubelet(here, there), ours: here, lease: leaseOf(t, unknown, start)},
@@ -91,12 +93,48 @@ func TestClaimDecidesWhoseTheNodeIs(t *testing.T) {
 			if refused := errors.As(err, &identity); others != tc.others || refused != tc.refused || !refused && err != nil {
 				t.Fatalf("Claim() = %v, %v, want another's = %v, refused = %v", others, err, tc.others, tc.refused)
 			}
-			if tc.refused && (identity.Ours != tc.ours || identity.LeaseRenewed.IsZero() || identity.Name != "n" || !identity.Watching() || !identity.Until.Equal(start.Add(40*time.Second))) {
+			if tc.refused && (identity.Ours != tc.ours || identity.LeaseRenewed.IsZero() != (tc.lease == nil) || identity.Name != "n" || !identity.Watching() || !identity.Until.Equal(start.Add(40*time.Second))) {
 				t.Errorf("Claim() = %+v, want name, both machines, the lease's time and until when it is watched", identity)
 			}
 			if others && !controlplane.Disputed(tc.stored, nodeOf(tc.ours, nil)) {
 				t.Error("Disputed() = false, want true, so that the lease is read")
 			}
+		})
+	}
+}
+
+// A living machine creates its Lease again, or writes its Node.
+func TestAMachineWithoutALeaseIsWatched(t *testing.T) {
+	stored, desired := registered(t, nodeOf(there, nil)), nodeOf(here, nil)
+	for name, tc := range map[string]struct {
+		lost bool
+		long time.Duration
+	}{
+		"another machine":          {false, controlplane.DefaultLease},
+		"one that took it from us": {true, 15 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start
+			watch := controlplane.NewLeaseWatch(func() time.Time { return now })
+			watch.See(leaseOf(t, there, start)) // it was there before, and does not count as another renewal
+			claim := func(stored *corev1.Node, after time.Duration, want *controlplane.IdentityError) {
+				t.Helper()
+				now = now.Add(after)
+				_, err := controlplane.Claim(stored, desired, nil, controlplane.RegisterOptions{Watch: watch, Lost: tc.lost})
+				identity, refused := errors.AsType[*controlplane.IdentityError](err)
+				if refused != (want != nil) || refused && (identity.Renewed != want.Renewed || !identity.Until.Equal(now.Add(tc.long-want.Until.Sub(time.Time{})))) {
+					t.Errorf("Claim() = %+v, %v, want refused %+v", identity, err, want)
+				}
+			}
+			left := func(d time.Duration) time.Time { return time.Time{}.Add(tc.long - d) }
+			claim(stored, 0, &controlplane.IdentityError{Until: left(tc.long)})
+			claim(stored, tc.long-time.Second, &controlplane.IdentityError{Until: left(time.Second)})
+			written := stored.DeepCopy()
+			written.ResourceVersion = "2" // by another client
+			claim(written, 0, &controlplane.IdentityError{Until: left(time.Second)})
+			written.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, LastHeartbeatTime: metav1.Time{Time: start}}}
+			claim(written, 0, &controlplane.IdentityError{Renewed: true, Until: left(tc.long)})
+			claim(written, tc.long, nil)
 		})
 	}
 }

@@ -50,8 +50,8 @@ type Client interface {
 	Lease(ctx context.Context, nodeName string) (*coordinationv1.Lease, error)
 
 	// RenewLease stores the Lease and returns the stored one, for the next call. It never reads
-	// first. A missing Lease is created, whatever its resourceVersion. A stored one is replaced only
-	// if the resourceVersion matches; otherwise ErrConflict.
+	// first. Without a resourceVersion it creates the Lease, otherwise it replaces only that version;
+	// ErrConflict.
 	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 
 	// PublishEvent stores an Event. It replaces an earlier one of the same namespace and name. The
@@ -72,8 +72,8 @@ type Client interface {
 type RegisterOptions struct {
 	// Takeover takes another machine's Node over even if its Lease is alive.
 	Takeover bool
-	// Lost reports that this process had the Node before. Then a machine without a Lease does not
-	// count as dead: otherwise two such machines would take the Node from each other in turns.
+	// Lost reports that this process had the Node before. Then a machine without a Lease is watched for
+	// longer: otherwise two such machines would take the Node from each other in turns.
 	Lost bool
 	// AdoptOnly never creates a Node.
 	AdoptOnly bool

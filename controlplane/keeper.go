@@ -131,6 +131,7 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	}
 	k.owner.Store(new(types.UID))
 	k.wanted.Store(new(policy.pace()))
+	policy.Watch.setPace(policy.Duration)
 	k.publish()
 	return k, nil
 }
@@ -148,6 +149,7 @@ func (k *LeaseKeeper) SetPace(duration time.Duration) {
 		wants = k.policy.pace()
 	}
 	k.wanted.Store(&wants)
+	k.policy.Watch.setPace(duration)
 	select {
 	case k.repaced <- struct{}{}:
 	default: // Run has not read the earlier token yet

@@ -120,8 +120,8 @@ func TestTheLeaseIsRenewedAtOnceAndThenAtIntervals(t *testing.T) {
 		if renewals < 3600*100/(10*104) || renewals > 361 {
 			t.Errorf("renewals in an hour = %d, want every 10 to 10.4 s", renewals)
 		}
-		if all != renewals {
-			t.Errorf("calls beside renewals = %d, want none", all-renewals)
+		if all != renewals+1 {
+			t.Errorf("calls beside renewals = %d, want a read of the Node before the Lease was created", all-renewals)
 		}
 		lease := stored(t, fake)
 		if len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != "node-uid" {
@@ -388,6 +388,67 @@ func TestALeaseOfAnotherMachinesKubeletIsNotTaken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever has the Lease gets the Node. A living machine whose Lease was deleted creates it again.
+func TestALeaseIsNotCreatedWhileTheNodeIsAnotherMachines(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takeover bool
+		pace     time.Duration
+		waits    time.Duration
+	}{
+		"by default":                         {waits: 40 * time.Second},
+		"while hosts renew every 30 seconds": {pace: 2 * time.Minute, waits: 2 * time.Minute},
+		"with takeover":                      {takeover: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fake := controlplanetest.NewFake(nil)
+				if _, err := fake.Register(t.Context(), nodeOf(there, nil), controlplane.RegisterOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				p := policy(here)
+				p.Takeover = tc.takeover
+				keeper, err := controlplane.NewLeaseKeeper(fake, p, quiet())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tc.pace > 0 {
+					keeper.SetPace(tc.pace)
+				}
+				run(t, keeper.Run)
+				if tc.waits > 0 {
+					after(tc.waits - time.Second)
+					if stats := keeper.Stats(); stats.Renewals > 0 || !strings.Contains(stats.LastError.Error(), "another machine") {
+						t.Errorf("Stats() = %+v, want the Lease not created", stats)
+					}
+				}
+				after(2 * time.Second)
+				if stats := keeper.Stats(); stats.Renewals != 1 {
+					t.Errorf("Stats() = %+v, want the Lease created", stats)
+				}
+			})
+		})
+	}
+}
+
+// A machine that was suspended does not renew a Lease that it lost meanwhile, even if that has ended.
+func TestALostLeaseIsNotCreatedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		keeper, _ := keep(t, fake, policy(here), quiet())
+		after(time.Second)
+		if err := fake.Leave(t.Context(), "n", here); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fake.Register(t.Context(), nodeOf(there, nil), controlplane.RegisterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		after(30 * time.Second)
+		if stats := keeper.Stats(); stats.Renewals != 1 || !strings.Contains(stats.LastError.Error(), "another machine") {
+			t.Errorf("Stats() = %+v, want the Lease not created again", stats)
+		}
+	})
 }
 
 func TestALeasePolicyThatCannotWorkIsRefused(t *testing.T) {

@@ -31,8 +31,9 @@ const (
 type LeaseWatch struct {
 	clock func() time.Time
 
-	mu   sync.Mutex // guards seen
+	mu   sync.Mutex // guards the fields below
 	seen map[string]observation
+	pace time.Duration // of this host's Lease, if a keeper uses the watch
 }
 
 // observation records a Lease since its last renewal.
@@ -59,13 +60,13 @@ func NewLeaseWatch(clock func() time.Time) *LeaseWatch {
 	return &LeaseWatch{clock: clock, seen: map[string]observation{}}
 }
 
-// See records a Lease that was just read, nil if there is none, and judges its holder. If the Lease
-// was never renewed, its holder counts as dead.
+// See records a Lease that was just read, nil if there is none, and judges its holder. Without a Lease,
+// nothing is known of it. If the Lease was never renewed, its holder counts as dead.
 func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
-	if lease == nil || lease.Spec.RenewTime == nil {
+	switch {
+	case lease != nil && lease.Spec.RenewTime == nil:
 		return Observation{Dead: true}
-	}
-	if w == nil {
+	case lease == nil || w == nil:
 		return Observation{}
 	}
 	w.mu.Lock()
@@ -88,6 +89,24 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
 		return Observation{Dead: true, Renewed: s.renewed}
 	}
 	return Observation{Renewed: s.renewed, Until: s.since.Add(good)}
+}
+
+// setPace sets the duration of this host's Lease.
+func (w *LeaseWatch) setPace(pace time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pace = pace
+}
+
+// missing returns the duration of a Lease that is missing: that of this host's, since a control plane
+// can request one duration from all hosts.
+func (w *LeaseWatch) missing() time.Duration {
+	if w == nil {
+		return DefaultLease
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(DefaultLease, w.pace)
 }
 
 // NoteAnswer records the result of any request to the control plane: nil if it was answered.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // clock returns times that never decrease, even if the wall clock is set back.
@@ -42,6 +43,11 @@ func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 }
 
 func (k *LeaseKeeper) renew(ctx context.Context) error {
+	if k.lease.ResourceVersion == "" && !k.takeover {
+		if err := k.mayCreate(ctx); err != nil {
+			return err
+		}
+	}
 	lease := Renew(k.lease, k.clock.now())
 	SetOwner(lease, k.policy.Node, *k.owner.Load())
 	wants := *k.wanted.Load()
@@ -64,11 +70,28 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	return nil
 }
 
+// mayCreate returns an *IdentityError if the Node belongs to another machine that may be alive. Whoever
+// has the Lease gets the Node.
+func (k *LeaseKeeper) mayCreate(ctx context.Context) error {
+	node, err := k.client.Node(ctx, k.policy.Node)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ours := &corev1.Node{}
+	k.policy.Holder.mark(&ours.ObjectMeta)
+	_, err = Claim(node, ours, nil, RegisterOptions{Watch: k.policy.Watch})
+	return err
+}
+
 // reread reads the stored Lease and keeps it if this machine may renew it.
 func (k *LeaseKeeper) reread(ctx context.Context) error {
 	stored, err := k.client.Lease(ctx, k.policy.Node)
 	if errors.Is(err, ErrNotFound) {
-		return nil // the next renewal creates it
+		k.lease.ResourceVersion, k.lease.UID = "", "" // the next renewal creates it
+		return nil
 	}
 	if err != nil {
 		return err

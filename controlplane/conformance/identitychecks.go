@@ -216,9 +216,22 @@ func checkNoLease(ctx context.Context, b *Backend) error {
 	if _, err := register(ctx, b, b.Name("leaseless"), there); err != nil {
 		return err
 	}
-	node, replaced, err := registerWatching(ctx, b, newNode(b.Name("leaseless"), here), newWatch(), controlplane.RegisterOptions{})
+	return wantLeaselessWatched(ctx, b, b.Name("leaseless"))
+}
+
+// wantLeaselessWatched returns an error unless another machine's Node without a Lease becomes this machine's
+// after the duration of a Lease.
+func wantLeaselessWatched(ctx context.Context, b *Backend, name string) error {
+	w := newWatch()
+	const call = "Register() of a node without a lease"
+	_, _, err := registerWatching(ctx, b, newNode(name, here), w, controlplane.RegisterOptions{})
+	if err := wantOwner(call, err, there, here); err != nil {
+		return err
+	}
+	w.now = w.now.Add(controlplane.DefaultLease)
+	node, replaced, err := registerWatching(ctx, b, newNode(name, here), w, controlplane.RegisterOptions{})
 	if err != nil || len(replaced) != 1 || controlplane.IdentityOf(node) != here {
-		return fmt.Errorf("Register() of a node without a lease = %v, %w, want it this machine's at once", node, orNone(err))
+		return fmt.Errorf("%s, %v later = %v, %w, want it this machine's", call, controlplane.DefaultLease, node, orNone(err))
 	}
 	return nil
 }

@@ -21,12 +21,17 @@ func checkLease(ctx context.Context, b *Backend) error {
 	if err != nil {
 		return err
 	}
-	orphan := newLease(b.Name("leased"), here, time.Now())
-	orphan.ResourceVersion = "12345" // of a deleted Lease
-	controlplane.SetOwner(orphan, node.Name, node.UID)
-	first, err := b.Client.RenewLease(ctx, orphan)
+	lease := newLease(b.Name("leased"), here, time.Now())
+	controlplane.SetOwner(lease, node.Name, node.UID)
+	deleted := lease.DeepCopy()
+	deleted.ResourceVersion, deleted.UID = "12345", "deleted"
+	_, err = b.Client.RenewLease(ctx, deleted)
+	if err := wantError("RenewLease() of a lease that was deleted", err, controlplane.ErrConflict); err != nil {
+		return err
+	}
+	first, err := b.Client.RenewLease(ctx, lease)
 	if err != nil {
-		return fmt.Errorf("RenewLease() of a missing lease = %w, want it created", err)
+		return fmt.Errorf("RenewLease() of a new lease = %w, want it created", err)
 	}
 	if first.ResourceVersion == "" || first.UID == "" {
 		return fmt.Errorf("RenewLease() = resourceVersion %q, uid %q, want both set", first.ResourceVersion, first.UID)

@@ -55,7 +55,7 @@ func Checks() []Check {
 		{"a lease expires only after it was watched, by no other clock", replaces, checkWatched},
 		{"a node with this machine's status is not deleted because of its annotations", replaces, checkAnnotationsChanged},
 		{"a machine that is deregistered deletes no other machine's node", leaves, checkLeaveOwn},
-		{"a node without a lease belongs to no running machine", replaces, checkNoLease},
+		{"a node without a lease is replaced after 40 seconds", replaces, checkNoLease},
 		{"a node that may only be adopted is taken over with its uid", replaces, checkAdoptOnlyTakenOver},
 		{"a machine with a valid lease gets its own node again", registers, checkOwnNode},
 		{"a status is stored and changes nothing else", reports, checkStatus},

@@ -226,9 +226,5 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 			return err
 		}
 	}
-	node, replaced, err := registerWatching(ctx, b, newNode(name, here), newWatch(), controlplane.RegisterOptions{})
-	if err != nil || len(replaced) != 1 || controlplane.IdentityOf(node) != here {
-		return fmt.Errorf("Register() where the other's lease has gone = %v, %w, want it this machine's at once", node, orNone(err))
-	}
-	return nil
+	return wantLeaselessWatched(ctx, b, name)
 }

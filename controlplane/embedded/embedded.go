@@ -9,6 +9,7 @@ package embedded
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -51,9 +52,10 @@ type Client struct {
 	controlplane.EventLister
 	controlplane.Cordoner
 
-	client *objects.Client
-	store  *memory.Store
-	log    *slog.Logger
+	client  *objects.Client
+	store   *memory.Store
+	machine controlplane.Identity
+	log     *slog.Logger
 }
 
 // New returns the control plane with the objects that an earlier run of the agent left in the
@@ -82,7 +84,7 @@ func New(o Options) *Client {
 		files[kind].Save(snapshot)
 	})
 	c := objects.New(store, objects.Options{Now: o.Now, KeepTaints: true, SoleWriter: true})
-	return &Client{c, c, c, c, c, c, store, o.Log.With("component", "controlplane")}
+	return &Client{c, c, c, c, c, c, store, o.Machine, o.Log.With("component", "controlplane")}
 }
 
 // ended reports whether the object is a Lease of another machine, or unreadable.
@@ -92,8 +94,11 @@ func ended(o memory.Object, machine controlplane.Identity) bool {
 }
 
 // Register creates or adopts the Node. It deletes a Node and Lease of another name: a renamed host
-// is still one host.
+// is still one host. Without a Lease, a Node of another machine is of an earlier run.
 func (c *Client) Register(ctx context.Context, node *corev1.Node, opts controlplane.RegisterOptions) (*corev1.Node, error) {
+	if _, err := c.Lease(ctx, node.Name); errors.Is(err, controlplane.ErrNotFound) && controlplane.IdentityOf(node) == c.machine {
+		opts.Takeover = true
+	}
 	stored, err := c.client.Register(ctx, node, opts)
 	if err != nil {
 		return nil, err

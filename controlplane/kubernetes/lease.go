@@ -23,7 +23,7 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 	})
 }
 
-// RenewLease updates the Lease if it was stored before, else creates it.
+// RenewLease updates the Lease if it has a resourceVersion, else creates it.
 func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if err := controlplane.CheckCall(ctx, "renew lease", lease.Name); err != nil {
 		return nil, err
@@ -31,23 +31,21 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	ctx, cancel := controlplane.Bound(ctx, leaseTimeout)
 	defer cancel()
 	operation := fmt.Sprintf("renew lease %q", lease.Name)
-	next := lease.DeepCopy()
-	// The resourceVersion alone identifies the Lease. With a UID, the server could not create a new
-	// one if it was deleted.
-	next.UID = ""
-	if next.ResourceVersion != "" {
-		// A PUT creates the Lease if it does not exist.
-		stored, err := c.lease(ctx, operation, next.Name, func(r rest.Interface) *rest.Request {
-			return r.Put().Namespace(next.Namespace).Resource("leases").Name(next.Name).Body(next)
+	if lease.ResourceVersion == "" {
+		next := lease.DeepCopy()
+		next.UID = ""
+		return c.lease(ctx, operation, next.Name, func(r rest.Interface) *rest.Request {
+			return r.Post().Namespace(next.Namespace).Resource("leases").Body(next)
 		})
-		if !errors.Is(err, controlplane.ErrNotFound) {
-			return stored, err
-		}
-		next.ResourceVersion = ""
 	}
-	return c.lease(ctx, operation, next.Name, func(r rest.Interface) *rest.Request {
-		return r.Post().Namespace(next.Namespace).Resource("leases").Body(next)
+	// The UID keeps the server from creating a Lease that does not exist.
+	stored, err := c.lease(ctx, operation, lease.Name, func(r rest.Interface) *rest.Request {
+		return r.Put().Namespace(lease.Namespace).Resource("leases").Name(lease.Name).Body(lease)
 	})
+	if errors.Is(err, controlplane.ErrNotFound) {
+		err = fmt.Errorf("%w: %w", controlplane.ErrConflict, err)
+	}
+	return stored, err
 }
 
 // lease makes a request that returns the Lease of that name.

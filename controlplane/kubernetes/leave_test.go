@@ -64,7 +64,7 @@ func TestACordonOutlivesAServerThatDiesBetweenDeletingAndCreating(t *testing.T) 
 				}
 			}))
 			var replaced int
-			options := controlplane.RegisterOptions{Replaces: func(*corev1.Node) { replaced++ }}
+			options := controlplane.RegisterOptions{Takeover: true, Replaces: func(*corev1.Node) { replaced++ }}
 			if _, err := client.Register(t.Context(), newNode("n"), options); err == nil || !down {
 				t.Fatalf("Register() while the server dies = %v, want an error after the Node is deleted", err)
 			}

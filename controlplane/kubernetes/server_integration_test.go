@@ -233,7 +233,7 @@ func TestANodeOfAnotherMachineNow(t *testing.T) {
 	}
 }
 
-func TestALeaseThatIsDeletedIsCreatedAgain(t *testing.T) {
+func TestALeaseThatIsDeletedIsNotCreatedByARenewal(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	client := asNode(t, cluster, "n")
@@ -244,9 +244,11 @@ func TestALeaseThatIsDeletedIsCreatedAgain(t *testing.T) {
 	if _, err := cluster.Kubectl(t.Context(), "delete", "lease", "n", "-n", controlplane.LeaseNamespace); err != nil {
 		t.Fatal(err)
 	}
-	next, err := client.RenewLease(t.Context(), controlplane.Renew(first, time.Now()))
-	if err != nil || next.UID == first.UID {
-		t.Errorf("RenewLease() of a lease that was deleted = %v, %v, want a new one", next, err)
+	if _, err := client.RenewLease(t.Context(), controlplane.Renew(first, time.Now())); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("RenewLease() of a lease that was deleted = %v, want %v", err, controlplane.ErrConflict)
+	}
+	if next, err := client.RenewLease(t.Context(), newLease(t, "n")); err != nil || next.UID == first.UID {
+		t.Errorf("RenewLease() of a new lease = %v, %v, want it created", next, err)
 	}
 }
 

@@ -34,8 +34,7 @@ func (c *Client) Lease(ctx context.Context, name string) (*coordinationv1.Lease,
 	return lease, nil
 }
 
-// RenewLease stores the Lease with its duration as the TTL. It needs one write, unless the Lease
-// does not exist any more.
+// RenewLease stores the Lease with its duration as the TTL, with one write.
 func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if err := controlplane.CheckCall(ctx, "renew lease", lease.Name); err != nil {
 		return nil, err
@@ -50,7 +49,7 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 		c.initialize(next)
 	}
 	stored, err := c.putLease(ctx, next, before)
-	if there, conflict := storedIn(err); conflict && c.replaceable(lease, there) {
+	if there, conflict := storedIn(err); conflict && c.unreadable(lease, there) {
 		c.initialize(next)
 		stored, err = c.putLease(ctx, next, there.Version)
 	}
@@ -60,12 +59,11 @@ func (c *Client) RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*
 	return stored, nil
 }
 
-// replaceable reports whether the Lease may replace the stored object: there is none, or it is
-// unreadable and has the name of this client's Node. An unreadable Lease has no duration to wait
-// for.
-func (c *Client) replaceable(lease *coordinationv1.Lease, there Object) bool {
+// unreadable reports whether the Lease may replace the stored object, which is unreadable and has the
+// name of this client's Node. Such a Lease has no duration to wait for.
+func (c *Client) unreadable(lease *coordinationv1.Lease, there Object) bool {
 	if there.Version == None {
-		return true
+		return false
 	}
 	_, err := decode[coordinationv1.Lease](Key{Kind: Lease, Node: lease.Name}, there.Value, there.Version)
 	node := c.last(lease.Name)

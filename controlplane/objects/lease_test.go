@@ -35,7 +35,11 @@ func TestALeaseIsOneWriteAndEndsByItself(t *testing.T) {
 		if _, err := a.Lease(t.Context(), "n"); !errors.Is(err, controlplane.ErrNotFound) {
 			t.Errorf("Lease() 40 s after its last renewal = %v, want %v", err, controlplane.ErrNotFound)
 		}
-		counted(t, store, "the lease has ended", 0, 2, renew)
+		if _, err := a.RenewLease(t.Context(), controlplane.Renew(lease, time.Now())); !errors.Is(err, controlplane.ErrConflict) {
+			t.Errorf("RenewLease() of a lease that has ended = %v, want %v", err, controlplane.ErrConflict)
+		}
+		lease = newLease(t, "n", here)
+		counted(t, store, "the lease has ended", 0, 1, renew)
 		if lease.UID == uid {
 			t.Errorf("uid of a lease that was created again = %s as before, want another", uid)
 		}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
@@ -95,44 +93,18 @@ func (c *Client) nextNode(ctx context.Context, stored, desired *corev1.Node, opt
 	return next, others, nil
 }
 
-// claim reports whether the stored Node belongs to another machine that yields. The store deletes
-// the Lease of a dead machine by its own clock; an existing Lease is watched.
+// claim reports whether the stored Node belongs to another machine that yields.
 func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
 	if !controlplane.Disputed(stored, desired) {
 		return controlplane.Claim(stored, desired, nil, opts)
 	}
 	lease, err := c.Lease(ctx, stored.Name)
-	switch ended := errors.Is(err, controlplane.ErrNotFound); {
-	case err != nil && !ended:
+	if ended := errors.Is(err, controlplane.ErrNotFound); ended {
+		opts.Lost = opts.Lost && !c.heldLease(stored)
+	} else if err != nil {
 		return false, err
-	case ended && opts.Lost && c.heldLease(stored):
-		opts.Lost = false
-	case ended && opts.Lost:
-		return claimLeaseless(stored, desired, opts)
 	}
 	return controlplane.Claim(stored, desired, lease, opts)
-}
-
-// leaselessFor is how long a Node without a Lease is watched. By default, hostler writes the Node
-// every 5 minutes even without a change.
-const leaselessFor = 15 * time.Minute
-
-// claimLeaseless is claim for a machine that took the Node from this process and was not seen to
-// have a Lease. It may have none, or it died while this host could not check. Then the Node
-// replaces the Lease: each of its changes counts as a renewal. Otherwise no machine could get the
-// Node back.
-func claimLeaseless(stored, desired *corev1.Node, opts controlplane.RegisterOptions) (bool, error) {
-	lease, err := controlplane.NewLease(stored.Name, controlplane.IdentityOf(stored), leaselessFor)
-	if err != nil {
-		return false, err
-	}
-	lease.UID = types.UID(fmt.Sprintf("%s/%s", stored.UID, stored.ResourceVersion))
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: stored.CreationTimestamp.Time}
-	others, err := controlplane.Claim(stored, desired, lease, opts)
-	if identity, taken := errors.AsType[*controlplane.IdentityError](err); taken {
-		identity.LeaseRenewed = time.Time{} // there is no Lease
-	}
-	return others, err
 }
 
 // pendingReport is another machine's Node that the Node with that UID replaces. If the store's

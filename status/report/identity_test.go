@@ -24,7 +24,7 @@ func (d *desk) registerOther(t *testing.T) (dies func()) {
 	t.Helper()
 	node := bare()
 	node.Status.NodeInfo = corev1.NodeSystemInfo{MachineID: otherMachine.MachineID, SystemUUID: otherMachine.SystemUUID}
-	if _, err := d.client.Register(t.Context(), node, controlplane.RegisterOptions{}); err != nil {
+	if _, err := d.client.Register(t.Context(), node, controlplane.RegisterOptions{Takeover: true}); err != nil {
 		t.Fatal(err)
 	}
 	d.edit(t, func(n *corev1.Node) { n.Labels, n.Spec.Unschedulable = map[string]string{"theirs": "1"}, true })

@@ -224,6 +224,8 @@ func TestRemainsInAStoreAreFixedFromTheHost(t *testing.T) {
 		a.configure(func(o *status.Options) { o.Labels = map[string]string{"rack": "r1"} })
 		a.o.AdoptOnly = "nobody may"
 		a.runs(t, true)
+		time.Sleep(leaseDuration) // the other machine may be alive
+		synctest.Wait()
 		drift := a.NodeState().Drift
 		if len(drift) != 1 || !strings.Contains(drift[0].Message, "10.1.0.0/24") || strings.Contains(drift[0].Fix, "kubectl") || !strings.Contains(drift[0].Fix, "hostler leave") {
 			t.Errorf("NodeState() has drift %+v, want what remains, and a fix on this host", drift)
