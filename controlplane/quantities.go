@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"errors"
 
 	"sigs.k8s.io/json"
@@ -50,7 +51,7 @@ func MaskHuge(text []byte) (masked []byte) {
 			masked = append(append(masked, text[copied:i]...), '?')
 			skip = true
 		case skip:
-			copied, skip = i, false
+			copied, skip = len(bytes.TrimRight(text[:i], `\`)), false // a backslash escapes what follows
 		}
 	}
 	if masked == nil || skip {

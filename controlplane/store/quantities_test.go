@@ -44,6 +44,8 @@ func TestAHugeQuantityIsNotRead(t *testing.T) {
 		"short hash in a label":       {store.Nodes, `{"metadata":{"name":"n","labels":{"commit":%}}}`, `"123456e78901"`, true},
 		"digest of digits":            {store.Nodes, `{"metadata":{"name":"n","labels":{"commit":%}}}`, `"` + strings.Repeat("1", 65) + `"`, true},
 		"escape":                      {store.Nodes, `{"metadata":{"name":"n","annotations":{"a":%}}}`, `"\u0e105"`, true},
+		"hash in JSON in a text":      {store.Nodes, `{"metadata":{"name":"n","annotations":{"a":%}}}`, `"{\"id\":\"123456e78901\",\"b\":\"7e1000\\\"}"`, true},
+		"quantity with an escape":     {store.Nodes, capacity, `"1e\u0039999999"`, false},
 		"two hashes as names":         {store.Nodes, `{"metadata":{"name":"n","labels":{"5e100ab":"","7e200cd":%}}}`, `""`, true},
 		"hash as the name of a label": {store.Nodes, `{"metadata":{"name":"n","labels":{%:""}}}`, `"123456e78901"`, true},
 		"name of a pod":               {store.Pods(true), `{"metadata":{"name":%,"namespace":"a"},"spec":{"nodeName":"h"}}`, `"123456e78901"`, true},

@@ -84,7 +84,11 @@ func (w *world) finishReboots() {
 		case due == "" || w.truth.slots.changed.After(since):
 			since = time.Now()
 		case time.Since(since) > turnTime:
-			w.fail("who may get a slot gets it in time", "%s has or may get a slot, and nobody has got one or lost one for %v", due, time.Since(since).Round(time.Second))
+			message := ""
+			if h := w.host(due); h != nil {
+				message = ": " + h.agent.reboot.Report().Message
+			}
+			w.fail("who may get a slot gets it in time", "%s has or may get a slot, and nobody has got one or lost one for %v%s", due, time.Since(since).Round(time.Second), message)
 		}
 		w.drive(time.Now().Add(30 * time.Second))
 	}
