@@ -189,6 +189,16 @@ func (s *stopping) rebooting() bool {
 	return false
 }
 
+// amidReboot reports whether the host has its turn to reboot, or may have it.
+func (a *Agent) amidReboot() bool {
+	for _, c := range []*reboot.Controller{a.shutdown.rebooter, a.shutdown.rebootEnd} {
+		if c != nil && c.Rebooting() {
+			return true
+		}
+	}
+	return false
+}
+
 // Cordon implements reboot.Host.
 func (h rebootHost) Cordon(ctx context.Context) error {
 	return h.a.shutdown.drainer.CordonToReboot(ctx)

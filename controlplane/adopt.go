@@ -61,6 +61,9 @@ func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o Re
 // change. Without a limit, no machine could get the Node back.
 const leaselessFor = 15 * time.Minute
 
+// standInOf returns the name of the Lease that replaces a missing one. It is watched beside that one.
+func standInOf(node string) string { return "node/" + node }
+
 // standIn returns a Lease that replaces a missing one: each heartbeat in the Node counts as a renewal.
 func standIn(node *corev1.Node, o RegisterOptions) *coordinationv1.Lease {
 	var beat time.Time
@@ -74,7 +77,7 @@ func standIn(node *corev1.Node, o RegisterOptions) *coordinationv1.Lease {
 		duration = requested
 	}
 	lease := &coordinationv1.Lease{}
-	lease.Name, lease.UID = "node/"+node.Name, node.UID // the watch of a Lease that was there before ends
+	lease.Name, lease.UID = standInOf(node.Name), node.UID
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: beat}
 	if o.Lost {
 		IdentityOf(node).mark(&lease.ObjectMeta)

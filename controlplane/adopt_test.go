@@ -134,6 +134,11 @@ func TestAMachineWithoutALeaseIsWatched(t *testing.T) {
 			claim(written, 0, &controlplane.IdentityError{Until: left(time.Second)})
 			written.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, LastHeartbeatTime: metav1.Time{Time: start}}}
 			claim(written, 0, &controlplane.IdentityError{Renewed: true, Until: left(tc.long)})
+			now = now.Add(tc.long - time.Second)
+			if _, err := controlplane.Claim(written, desired, leaseOf(t, there, now), controlplane.RegisterOptions{Watch: watch, Lost: tc.lost}); err == nil {
+				t.Error("Claim() with a renewed Lease = no error, want refused")
+			}
+			claim(written, time.Second, &controlplane.IdentityError{Until: left(tc.long)}) // it is missing again
 			claim(written, tc.long, nil)
 		})
 	}

@@ -43,6 +43,8 @@ type LeasePolicy struct {
 	Interval time.Duration
 	// Instance names this boot and process, in the Lease.
 	Instance string
+	// Rebooting reports whether this host is amid a reboot, or may be; nil if it never is.
+	Rebooting func() bool
 	// Takeover takes over the Lease of another live machine, once.
 	Takeover bool
 	// Watch reports whether another machine is alive; the keeper's own if nil.
@@ -110,6 +112,9 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	}
 	if policy.Now == nil {
 		policy.Now = time.Now
+	}
+	if policy.Rebooting == nil {
+		policy.Rebooting = func() bool { return false }
 	}
 	if policy.Heartbeat == nil {
 		policy.Heartbeat = func(error) {}

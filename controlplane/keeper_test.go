@@ -8,6 +8,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -447,6 +448,23 @@ func TestALostLeaseIsNotCreatedAgain(t *testing.T) {
 		after(30 * time.Second)
 		if stats := keeper.Stats(); stats.Renewals != 1 || !strings.Contains(stats.LastError.Error(), "another machine") {
 			t.Errorf("Stats() = %+v, want the Lease not created again", stats)
+		}
+	})
+}
+
+func TestEachRenewalSaysWhetherTheHostReboots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		var reboots atomic.Bool
+		p := policy(here)
+		p.Rebooting = reboots.Load
+		keep(t, fake, p, quiet())
+		for _, want := range []bool{false, true, false} {
+			reboots.Store(want)
+			after(11 * time.Second)
+			if _, is := stored(t, fake).Annotations[controlplane.AnnotationRebooting]; is != want {
+				t.Errorf("annotation on the Lease = %t, want %t", is, want)
+			}
 		}
 	})
 }

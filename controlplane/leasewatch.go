@@ -72,6 +72,7 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, renewal := w.clock(), Renewal(lease)
+	delete(w.seen, standInOf(lease.Name)) // the Lease is not missing
 	s, known := w.seen[lease.Name]
 	if !known || s.renewal != renewal {
 		s = observation{renewal: renewal, since: now, renewed: known}

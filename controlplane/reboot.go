@@ -14,6 +14,9 @@ const (
 	AnnotationReboot = "hostler.io/reboot"
 	// AnnotationRebootSlot contains a RebootSlot as JSON. Only servers write it.
 	AnnotationRebootSlot = "hostler.io/reboot-slot"
+	// AnnotationRebooting is on the Lease of a host that has its turn, or does not know yet. Each renewal says it
+	// again, also to a store that went back to an earlier state.
+	AnnotationRebooting = "hostler.io/rebooting"
 )
 
 // LabelRebootGroup names the group of hosts that a Node is in.

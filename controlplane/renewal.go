@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // clock returns times that never decrease, even if the wall clock is set back.
@@ -50,6 +51,10 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	}
 	lease := Renew(k.lease, k.clock.now())
 	SetOwner(lease, k.policy.Node, *k.owner.Load())
+	delete(lease.Annotations, AnnotationRebooting)
+	if k.policy.Rebooting() {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationRebooting, "true")
+	}
 	wants := *k.wanted.Load()
 	lease.Spec.LeaseDurationSeconds = new(int32(wants.duration / time.Second))
 	k.clock.returned = lease.Spec.RenewTime.Time

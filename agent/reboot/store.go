@@ -120,6 +120,13 @@ func (c *Controller) Unread() bool {
 	return c.unknown()
 }
 
+// Rebooting reports whether the host is amid a reboot, or may be, because that is not known yet.
+func (c *Controller) Rebooting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unknown() || c.memory.Request != nil && c.memory.Request.Step.Running()
+}
+
 // unknown is Unread for a caller that holds mu. A person may have requested a reboot since.
 func (c *Controller) unknown() bool { return c.unread && c.memory.Request == nil }
 

@@ -25,7 +25,7 @@ func elsewhere() map[string]string {
 	const read, written = "is read on the Node, not on pods", "is written by hostler, not read on pods"
 	return map[string]string{
 		domain + "lease-duration": read, domain + "reboot-group": read,
-		domain + "cordoned": written, domain + "instance": written, domain + "machine-id": written, domain + "no-execute-added": written, domain + "owned": written,
+		domain + "cordoned": written, domain + "instance": written, domain + "machine-id": written, domain + "no-execute-added": written, domain + "owned": written, domain + "rebooting": written,
 		domain + "reboot": written, domain + "reboot-slot": written, domain + "replaced": written, domain + "same-machine-id": written,
 		domain + "slots": written, domain + "system-uuid": written,
 	}

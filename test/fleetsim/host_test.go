@@ -28,17 +28,19 @@ import (
 
 // host is a host of the fleet. It outlives its agents and its boots.
 type host struct {
-	w       *world
-	name    string
-	zone    string
-	boot    int // number of boots
-	starts  int // number of agents
-	booted  time.Time
-	disk    disk
-	wishes  wishes
-	gone    bool // it does not boot again
-	process *process
-	agent   *agent
+	w      *world
+	name   string
+	zone   string
+	boot   int // number of boots
+	starts int // number of agents
+	booted time.Time
+	disk   disk
+	wishes wishes
+	gone   bool // it does not boot again
+	// machineID is also its system UUID.
+	machineID string
+	process   *process
+	agent     *agent
 }
 
 // leaseDuration and renewInterval are the defaults of the agent.
@@ -48,12 +50,12 @@ const (
 )
 
 func newHost(w *world, name, zone string) *host {
-	return &host{w: w, name: name, zone: zone, process: newProcess(w.carrier, name)}
+	return &host{w: w, name: name, zone: zone, machineID: "machine-of-" + name, process: newProcess(w.carrier, name)}
 }
 
 func (h *host) machine() probe.Machine {
 	return probe.Machine{
-		HostName: h.name, MachineID: "machine-of-" + h.name, SystemUUID: "uuid-of-" + h.name, BootID: fmt.Sprintf("%s-boot-%d", h.name, h.boot),
+		HostName: h.name, MachineID: h.machineID, SystemUUID: h.machineID, BootID: fmt.Sprintf("%s-boot-%d", h.name, h.boot),
 		CPUs: 2, MemoryBytes: 4 << 30, Architecture: "amd64", CgroupVersion: 2,
 	}
 }
@@ -198,6 +200,7 @@ func newAgent(h *host) *agent {
 	a.keeper, err = controlplane.NewLeaseKeeper(a.client, controlplane.LeasePolicy{
 		Node: h.name, Holder: controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
 		Duration: leaseDuration, Interval: renewInterval, Instance: fmt.Sprintf("%s/%d", machine.BootID, h.starts), Watch: watch,
+		Rebooting: func() bool { return a.reboot.Rebooting() },
 		Heartbeat: func(err error) { a.selfDrain.Renewal(err, leaseDuration) },
 	}, log)
 	if err != nil {

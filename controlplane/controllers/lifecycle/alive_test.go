@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/store"
 )
@@ -20,6 +21,7 @@ func TestWhatProvesThatAHostIsAlive(t *testing.T) {
 		host   string                                              // n by default
 		uid    types.UID                                           // uid-1 by default
 		alive  bool
+		busy   bool // it has not said that it is not amid a reboot
 	}{
 		"its Lease exists":      {},
 		"its Lease was renewed": {alive: true, change: func(_ *lifecycle.Cache, put func(string)) { put("n") }},
@@ -34,8 +36,20 @@ func TestWhatProvesThatAHostIsAlive(t *testing.T) {
 		"a read that may be older has found a renewal": {change: func(cache *lifecycle.Cache, _ func(string)) {
 			cache.Checked("n", time.Now(), leaseOf("n", time.Now()), nil)
 		}},
+		"its Lease was renewed amid a reboot": {alive: true, busy: true, change: func(cache *lifecycle.Cache, _ func(string)) {
+			lease := leaseOf("n", time.Now())
+			lease.Annotations = map[string]string{controlplane.AnnotationRebooting: "true"}
+			cache.Leases().Set("n", lease)
+		}},
 		"another host renewed": {change: func(_ *lifecycle.Cache, put func(string)) { put("other") }},
-		"it reported": {alive: true, change: func(cache *lifecycle.Cache, _ func(string)) {
+		"it reported without a Lease": {alive: true, change: func(cache *lifecycle.Cache, _ func(string)) {
+			cache.Leases().Delete("n")
+			node := readyNode("n", "a")
+			node.UID = "uid-1"
+			node.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+			cache.Nodes().Set("n", node)
+		}},
+		"it reported": {alive: true, busy: true, change: func(cache *lifecycle.Cache, _ func(string)) {
 			node := readyNode("n", "a")
 			node.UID = "uid-1"
 			node.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
@@ -71,10 +85,10 @@ func TestWhatProvesThatAHostIsAlive(t *testing.T) {
 				if uid == "" {
 					uid = "uid-1"
 				}
-				if alive := cache.Alive(host, uid, since); alive != c.alive {
-					t.Errorf("Alive() = %t, want %t", alive, c.alive)
+				if alive, idle := cache.Alive(host, uid, since); alive != c.alive || idle != (c.alive && !c.busy) {
+					t.Errorf("Alive() = %t, idle = %t, want %t and that it is busy = %t", alive, idle, c.alive, c.busy)
 				}
-				if cache.Alive(host, uid, since.Add(time.Nanosecond)) {
+				if alive, idle := cache.Alive(host, uid, since.Add(time.Nanosecond)); alive || idle {
 					t.Error("Alive() = true, want that what was stored before the store answered again is no proof")
 				}
 			})

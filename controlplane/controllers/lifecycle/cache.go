@@ -129,15 +129,18 @@ func (c *Cache) Recheck(name string) {
 }
 
 // Alive reports whether a host has given a sign of life since a moment. It does not take the Ready of its
-// Node for one, which may have been stored before that.
-func (c *Cache) Alive(name string, uid types.UID, since time.Time) bool {
+// Node for one, which may have been stored before that. idle reports whether it has said that it is not amid a reboot.
+func (c *Cache) Alive(name string, uid types.UID, since time.Time) (alive, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, known := c.hosts[name]
 	if !known || n.host.UID != uid {
-		return false
+		return false, false
 	}
-	return !n.heardAt.Before(since) || !c.lives[name].heardAt.Before(since)
+	lease := c.lives[name]
+	renewed := !lease.heardAt.Before(since)
+	alive = renewed || !n.heardAt.Before(since)
+	return alive, alive && (renewed || !lease.present) && !lease.rebooting
 }
 
 // unready returns the Nodes that are not ready, in no order, but no Node without a status.

@@ -216,18 +216,20 @@ func (c *Controller) Holds(node string, uid types.UID, key string) ([]store.Refe
 
 // Alive reports whether a host has given a sign of life since a moment, and is not dead by the last decision. A sign
 // counts if the store has answered since then without a gap, and if not all zones were down since then. It does not
-// count the Ready of its Node: that may be from before the gap, and the store may refuse to store another one. known
-// is since when signs of life count; zero while they do not.
-func (c *Controller) Alive(node string, uid types.UID, since, now time.Time) (alive bool, known time.Time) {
+// count the Ready of its Node: that may be from before the gap, and the store may refuse to store another one.
+func (c *Controller) Alive(node string, uid types.UID, since, now time.Time) (s Sign) {
 	fresh, err := c.cache.Fresh(c.contact, now)
 	if err != nil {
-		return false, time.Time{}
+		return s
 	}
 	c.mu.Lock()
-	known = latest(fresh.Since, c.since)
+	s.Known = latest(fresh.Since, c.since)
 	dead, is := c.decision.Dead[node]
 	c.mu.Unlock()
-	return c.cache.Alive(node, uid, latest(known, since)) && !(is && dead.UID == uid), known
+	if !is || dead.UID != uid {
+		s.Alive, s.Idle = c.cache.Alive(node, uid, latest(s.Known, since))
+	}
+	return s
 }
 
 // proofOf returns the state of a host's Lease that proves its silence: the version, or none.

@@ -124,6 +124,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 		present: true, listed: true, version: lease.ResourceVersion, renewal: digest(controlplane.Renewal(lease)), renewed: before.renewed,
 		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt, heardAt: before.heardAt,
 	}
+	_, now.rebooting = lease.Annotations[controlplane.AnnotationRebooting]
 	if !before.present || before.renewal != now.renewal {
 		now.signAt, now.checkedAt = time.Now(), time.Time{}
 		if known || c.synced[1] {

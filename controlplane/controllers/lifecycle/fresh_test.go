@@ -290,8 +290,8 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		holds(corev1.TaintNodeUnreachable, "may be alive")
 		alive := f.node("alive0").UID
 		lives := func(uid types.UID) bool {
-			lives, known := s.Alive("alive0", uid, time.Time{}, time.Now())
-			return lives && !known.IsZero()
+			sign := s.Alive("alive0", uid, time.Time{}, time.Now())
+			return sign.Alive && !sign.Known.IsZero()
 		}
 		if !lives(alive) || lives("another") {
 			t.Error("Alive() is not true of the Node alone whose host renews its Lease")
@@ -299,7 +299,7 @@ func TestACauseOfATaintHoldsOnlyWhileItIsKnown(t *testing.T) {
 		kill()
 		pass(leaseDuration + 5*time.Second)
 		f.want("h", stateGone)
-		if lives, _ := s.Alive("h", uid, time.Time{}, time.Now()); lives {
+		if s.Alive("h", uid, time.Time{}, time.Now()).Alive {
 			t.Error("Alive() of a host that is dead = true")
 		}
 		if refs := holds(corev1.TaintNodeUnreachable, ""); len(refs) != 1 || refs[0].Name != "h" || refs[0].Version != "" {
@@ -385,8 +385,8 @@ func TestAHostIsDeadAlsoIfThatCannotBeStored(t *testing.T) {
 		kill()
 		pass(leaseDuration + 10*time.Second)
 		f.want("h", stateReady)
-		if lives, known := s.Alive("h", uid, time.Time{}, time.Now()); lives || known.IsZero() {
-			t.Errorf("Alive() = %t since %v, want that the host is known to be dead", lives, known)
+		if sign := s.Alive("h", uid, time.Time{}, time.Now()); sign.Alive || sign.Known.IsZero() {
+			t.Errorf("Alive() = %+v, want that the host is known to be dead", sign)
 		}
 	})
 }
@@ -410,11 +410,11 @@ func TestAHostHasToBeSeenAfterAllZonesWereDown(t *testing.T) {
 		f.agent("b", "z")
 		for range 10 {
 			pass(3 * time.Second)
-			if lives, _ := s.Alive("h", f.node("h").UID, time.Time{}, time.Now()); lives {
+			if s.Alive("h", f.node("h").UID, time.Time{}, time.Now()).Alive {
 				t.Fatal("Alive() of the host that has not returned = true")
 			}
 		}
-		if lives, _ := s.Alive("a", f.node("a").UID, time.Time{}, time.Now()); !lives {
+		if !s.Alive("a", f.node("a").UID, time.Time{}, time.Now()).Alive {
 			t.Error("Alive() of a host that has returned = false")
 		}
 	})

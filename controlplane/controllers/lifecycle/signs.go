@@ -32,7 +32,16 @@ type leaseEntry struct {
 	renewed   time.Time     // last renewal after the Lease was first seen; zero if there was none
 	heardAt   time.Time     // after which it was last renewed; zero if that is not known
 	duration  time.Duration // 0 if unknown, or longer than a Lease may last
+	rebooting bool          // its host is amid a reboot
 	listed    bool
+}
+
+// Sign is what a server knows of the signs of life of one host.
+type Sign struct {
+	Alive bool // there was one
+	// Idle reports that one said that the host is not amid a reboot. Each renewal of a Lease by hostler says it.
+	Idle  bool
+	Known time.Time // since when signs count; zero while they do not
 }
 
 // durationOf returns the duration of a Lease; 0 if it is not known, or longer than any may last.

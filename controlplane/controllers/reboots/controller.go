@@ -23,6 +23,7 @@ import (
 
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/controllers/executor"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/podcache"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
@@ -68,9 +69,8 @@ type Policies map[string]slots.Policy
 type Controller struct {
 	OnEvent func(Event) // called for each Event about a Node; may be nil; set it before Run
 	// Alive reports whether a host has given a sign of life since a moment, since the store was away, and since this
-	// server started; and since when such signs are known, which is zero while they are not. It is nil if nothing
-	// follows the Leases. Set it before Run.
-	Alive func(node string, uid types.UID, since, now time.Time) (alive bool, known time.Time)
+	// server started. It is nil if nothing follows the Leases. Set it before Run.
+	Alive func(node string, uid types.UID, since, now time.Time) lifecycle.Sign
 
 	*executor.Executor[Action]
 	store   store.Store
@@ -179,17 +179,17 @@ func (c *Controller) facts(now time.Time) (Facts, error) {
 }
 
 // see sets whether a host has given no sign of life since the store was away. A restored store does not know which
-// hosts were about to reboot, or down for that. So they must also have had time to report it, since the store answered
-// again at a moment, and since their boot.
+// hosts were about to reboot, or down for that. So each must also have said that it does not, and have had time to
+// report it, since the store answered again at a moment, and since its boot.
 func (c *Controller) see(h *Host, restored bool, at, now time.Time) {
 	switch {
 	case restored:
-		alive, _ := c.Alive(h.Name, h.UID, at.Add(announceTime), now)
-		h.Unseen = !alive || now.Sub(h.BootSince) < announceTime
+		sign := c.Alive(h.Name, h.UID, at.Add(announceTime), now)
+		h.Unseen = !sign.Alive || !sign.Idle && !h.reboots() || now.Sub(h.BootSince) < announceTime
 	case h.Ready:
-		alive, known := c.Alive(h.Name, h.UID, time.Time{}, now)
-		h.Unseen = !alive
-		if !alive && !known.IsZero() && now.Sub(known) > unseenTime {
+		sign := c.Alive(h.Name, h.UID, time.Time{}, now)
+		h.Unseen = !sign.Alive
+		if !sign.Alive && !sign.Known.IsZero() && now.Sub(sign.Known) > unseenTime {
 			h.Unseen, h.Ready = false, false
 		}
 	}

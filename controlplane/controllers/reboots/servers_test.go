@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/slots"
 	"hostler.io/hostler/controlplane/store"
@@ -185,10 +186,10 @@ func TestASlotThatIsNewIsNotReleased(t *testing.T) {
 // TestARestoredStore goes back to a moment before n1 got the slot that x had given back.
 func TestARestoredStore(t *testing.T) {
 	inBubble(t, func(r rig) {
-		var silent atomic.Pointer[string] // the host that gives no sign of life
-		alive := func(node string, _ types.UID, _, _ time.Time) (bool, time.Time) {
-			s := silent.Load()
-			return s == nil || *s != node, time.Time{}
+		var silent, busy atomic.Pointer[string] // the host that gives no sign of life, or says that it is amid a reboot
+		is := func(p *atomic.Pointer[string], node string) bool { s := p.Load(); return s != nil && *s == node }
+		alive := func(node string, _ types.UID, _, _ time.Time) lifecycle.Sign {
+			return lifecycle.Sign{Alive: !is(&silent, node), Idle: !is(&silent, node) && !is(&busy, node)}
 		}
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue, at("r1", controlplane.RebootWanted))
@@ -218,6 +219,16 @@ func TestARestoredStore(t *testing.T) {
 			t.Errorf("Report() awaits %q, want n2", g.Awaited)
 		}
 		silent.Store(nil)
+		busy.Store(&n2)
+		if wait, err := c.Request(r.Context(), "default", "x"); err == nil || !strings.HasSuffix(err.Error(), ": n2") {
+			t.Errorf("Request() while n2 says that it reboots = %+v, %v, want an error that names it", wait, err)
+		}
+		busy.Store(&n1) // then its Node says that, too
+		edit(r.store, "n1", at("r1", controlplane.RebootRebooting))
+		r.want("adopted", "x", "n1")
+		busy.Store(nil)
+		edit(r.store, "n1", at("r1", controlplane.RebootWanted))
+		r.want("ended", "x")
 		if wait, err := c.Request(r.Context(), "default", "x"); err != nil || wait != nil {
 			t.Errorf("Request() while no host reboots = %+v, %v, want the slot", wait, err)
 		}
@@ -237,7 +248,7 @@ func TestARestoredStore(t *testing.T) {
 // TestARestoredStoreWaitsForNoHostThatHasItsSlot has a host that reboots with the slot of a FleetLock client of its name.
 func TestARestoredStoreWaitsForNoHostThatHasItsSlot(t *testing.T) {
 	inBubble(t, func(r rig) {
-		alive := func(string, types.UID, time.Time, time.Time) (bool, time.Time) { return true, time.Time{} }
+		alive := func(string, types.UID, time.Time, time.Time) lifecycle.Sign { return lifecycle.Sign{Alive: true, Idle: true} }
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
 		if why := r.asks(c, "n1"); why != "" {
@@ -260,8 +271,9 @@ func TestAHostThatRebootsRightAfterARestoreHasNotReportedIt(t *testing.T) {
 	inBubble(t, func(r rig) {
 		var heard atomic.Pointer[time.Time]
 		heard.Store(new(time.Now()))
-		alive := func(_ string, _ types.UID, since, _ time.Time) (bool, time.Time) {
-			return !heard.Load().Before(since), time.Time{}
+		alive := func(_ string, _ types.UID, since, _ time.Time) lifecycle.Sign {
+			alive := !heard.Load().Before(since)
+			return lifecycle.Sign{Alive: alive, Idle: alive}
 		}
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
@@ -284,7 +296,7 @@ func TestAHostThatRebootsRightAfterARestoreHasNotReportedIt(t *testing.T) {
 // reboots.
 func TestAHostThatHasJustBootedMayStillReboot(t *testing.T) {
 	inBubble(t, func(r rig) {
-		alive := func(string, types.UID, time.Time, time.Time) (bool, time.Time) { return true, time.Time{} }
+		alive := func(string, types.UID, time.Time, time.Time) lifecycle.Sign { return lifecycle.Sign{Alive: true, Idle: true} }
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
 		r.store.Restore(r.store.Snapshot())
@@ -325,7 +337,7 @@ func TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes(t *testing.T)
 				if err != nil {
 					t.Fatal(err)
 				}
-				alive := func(name string, _ types.UID, _, _ time.Time) (bool, time.Time) { return name != "n1", known() }
+				alive := func(name string, _ types.UID, _, _ time.Time) lifecycle.Sign { return lifecycle.Sign{Alive: name != "n1", Known: known()} }
 				policies := reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: allowed}}
 				s := r.serveAs("s", r.store, policies, slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 				r.node("n1", "a", corev1.ConditionTrue)
