@@ -138,6 +138,9 @@ func catalogue(e engine) []drawn {
 			}
 			return all
 		},
+		func(p plan, r *rand.Rand) []fault {
+			return []fault{{twinStarts, p.anyHost(r), []string{"", sameMachine}[r.IntN(2)], 0, between(r, time.Minute, 4*time.Minute)}}
+		},
 		func(p plan, r *rand.Rand) []fault { // of before, amid or after a reboot
 			all := wanted(p, r, 2)
 			for _, w := range all {

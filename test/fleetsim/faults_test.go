@@ -39,6 +39,7 @@ const (
 const (
 	rebootWanted  kind = "reboot wanted" // until the next boot
 	diskFull      kind = "disk full"
+	twinStarts    kind = "another machine has the name"
 	diskBack      kind = "disk set back"        // a host boots from the disk that it had at the start
 	slotReleased  kind = "person releases slot" // of the host that holds one, on a server
 	agentDies     kind = "agent killed"         // it starts again at the end, and the host stays
@@ -154,6 +155,8 @@ func (w *world) single(f fault) (begin, end func()) {
 		return func() { w.host(f.On).require(true) }, nil
 	case diskFull:
 		return func() { w.host(f.On).fill(true) }, func() { w.host(f.On).fill(false) }
+	case twinStarts:
+		return w.host(f.On).twin(f.What)
 	case diskBack:
 		return w.host(f.On).disk.save, w.host(f.On).bootsFromSaved
 	case agentDies:
@@ -268,6 +271,9 @@ func (w *world) breakAll() {
 	}
 	for _, h := range w.hosts {
 		h.process.breaks("", errBroken)
+	}
+	for _, p := range w.twins {
+		p.breaks("", errBroken)
 	}
 }
 

@@ -51,6 +51,7 @@ type life struct {
 	untainted  time.Time   // since when it has not
 	registered time.Time   // since when its Node exists
 	reboots    bool        // its Node says that it is amid a reboot
+	taken      bool        // its Node is another machine's
 	hostile    bool        // it writes anything
 	repaired   bool        // it was hostile
 	stops      time.Time   // when it last began to stop the critical pods, before its reboot command
@@ -90,10 +91,13 @@ func (t *truth) wrote(path string, before, after []byte) {
 	h.Write(after)
 	t.content = h.Sum64()
 	kind, name, _ := strings.Cut(path, "/")
+	q := t.w.serving
+	if kind == "nodes" && q != nil {
+		t.replaced(q, name, before, after)
+	}
 	if kind == "nodes" {
 		t.exists(name, after)
 	}
-	q := t.w.serving
 	if path == t.w.plan.group() {
 		t.group(q, path, after)
 	}
@@ -156,6 +160,8 @@ func (t *truth) record(name string, is *corev1.Node) {
 	if is == nil || t.nodes[name] != is.UID {
 		t.slots.members, f.registered = time.Now(), time.Now()
 	}
+	h := t.w.host(name)
+	f.taken = is != nil && h != nil && controlplane.IdentityOf(is).Differs(h.identity())
 	delete(t.nodes, name)
 	delete(t.slots.granted, name)
 	if is != nil {

@@ -26,6 +26,7 @@ type world struct {
 	servers []*server
 	hosts   []*host
 	clients []*client
+	twins   []*process
 	truth   *truth
 	storage storage
 	events  []event        // by time
@@ -136,6 +137,9 @@ func (w *world) stop() {
 	}
 	for _, c := range w.clients {
 		c.process.kill()
+	}
+	for _, p := range w.twins {
+		p.kill()
 	}
 	time.Sleep(callTime) // the write to a disk does not end with its process
 	synctest.Wait()
