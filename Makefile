@@ -101,7 +101,7 @@ test-long: prepare ## the long forms of tests that make test shortens; as root
 	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 10m -run TestServersThatAreKilled ./controlplane/controllers/lifecycle ./controlplane/controllers/eviction
 	HOSTLER_TEST_LONG=1 $(GO) test -tags integration -count=1 -timeout 90m -v -run TestRandomOperations ./controlplane/controllers/garbagecollector
 	$(MAKE) sim SIMTIME=10m
-	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 60m -run TestRandomHistories ./controlplane/slots ./controlplane/controllers/reboots
+	HOSTLER_TEST_LONG=1 $(GO) test -count=1 -timeout 60m -run 'TestRandomHistories|TestEveryOrder' ./controlplane/slots ./controlplane/controllers/reboots
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -run 'TestTwoBuildsOfOneCommitAreTheSame|TestCollectionBreaksNoConcurrentUse|^Test(Docker|Podman)Conforms$$' ./test/packages ./test/e2e ./runtime/docker ./runtime/podman
 	HOSTLER_TEST_LONG=1 $(GO) test -race -tags integration -count=1 -timeout 60m -v -parallel $(PARALLEL) ./test/machine
 

@@ -312,11 +312,17 @@ func (w *world) freeSlot(s *server) {
 	}
 }
 
-// freeSlotOf makes a person release the slot of a client on a server.
+// freeSlotOf makes a person release the slot of a client on a server. Without an error, the client does not have that slot
+// any more, unless a restored store has it again.
 func (w *world) freeSlotOf(s *server, name string) {
 	w.truth.forced(name)
-	ctx, controllers := s.process.ctx, s.controllers
+	ctx, controllers, at, before := s.process.ctx, s.controllers, time.Now(), w.truth.slots.holders[name]
 	go func() {
-		_ = controllers.Reboots().Release(ctx, controlplane.DefaultRebootGroup, name, "person", "simulated")
+		if controllers.Reboots().Release(ctx, controlplane.DefaultRebootGroup, name, "person", "simulated") != nil {
+			return
+		}
+		if now, holds := w.truth.slots.holders[name]; holds && now.Number == before.Number && w.truth.slots.restored.Before(at) {
+			w.fail("a wish of a person is carried out, refused or dropped with a word", "a person has released the slot of %s, which still has it", name)
+		}
 	}()
 }
