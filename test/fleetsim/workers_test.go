@@ -64,6 +64,10 @@ func TestFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if text := os.Getenv(variableUntil); text != "" {
+		until(t, first, text)
+		return
+	}
 	workers := runtime.NumCPU()
 	if number := os.Getenv(variableWorker); number != "" {
 		n, err := strconv.ParseUint(number, 10, 64)
@@ -100,6 +104,17 @@ func work(t *testing.T, seed, step uint64, limit time.Duration) {
 		}
 		tell(r)
 		seed += step
+	}
+}
+
+// until simulates seeds until a violation has a text, and reports the CPU time for that. It neither repeats a run nor makes a
+// plan smaller.
+func until(t *testing.T, seed uint64, text string) {
+	for ; ; seed++ {
+		if o := simulateSeeded(t, newPlan(seed)); strings.Contains(o.failure, text) {
+			fmt.Printf("%s%.1f seed %d: %s\n", marker, cpu().Seconds(), seed, o.failure)
+			return
+		}
 	}
 }
 
