@@ -94,11 +94,11 @@ func aimed(e engine) []drawn {
 		}
 		return all
 	}
+	full := each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault { // before a drain, the cordon needs the disk too
+		return fault{Kind: diskFull, On: host, What: step(r, controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootDraining, controlplane.RebootDraining)}
+	})
 	all := []drawn{
-		ended, ended, requested, requested, renewed, renewed,
-		each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
-			return fault{Kind: diskFull, On: host, What: step(r, controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining)}
-		}),
+		ended, ended, requested, requested, renewed, renewed, full, full,
 		each(1, 4*time.Minute, func(p plan, r *rand.Rand, _ string) fault {
 			return fault{Kind: slotReleased, On: p.anyServer(r), What: whenGiven}
 		}),

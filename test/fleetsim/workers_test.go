@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -65,7 +66,7 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	if text := os.Getenv(variableUntil); text != "" {
-		until(t, first, text)
+		until(t, first, regexp.MustCompile(text))
 		return
 	}
 	workers := runtime.NumCPU()
@@ -107,11 +108,11 @@ func work(t *testing.T, seed, step uint64, limit time.Duration) {
 	}
 }
 
-// until simulates seeds until a violation has a text, and reports the CPU time for that. It neither repeats a run nor makes a
+// until simulates seeds until a violation matches, and reports the CPU time for that. It neither repeats a run nor makes a
 // plan smaller.
-func until(t *testing.T, seed uint64, text string) {
+func until(t *testing.T, seed uint64, text *regexp.Regexp) {
 	for ; ; seed++ {
-		if o := simulateSeeded(t, newPlan(seed)); strings.Contains(o.failure, text) {
+		if o := simulateSeeded(t, newPlan(seed)); text.MatchString(o.failure) {
 			fmt.Printf("%s%.1f seed %d: %s\n", marker, cpu().Seconds(), seed, o.failure)
 			return
 		}
