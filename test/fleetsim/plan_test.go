@@ -88,7 +88,7 @@ func newPlan(seed uint64) plan {
 	}
 	p.Clients = max(0, p.draw("clients").IntN(5)-2) // most fleets have none
 	p.Policy = newPolicy(p.draw("policy"))
-	p.Kubelets = p.Engine == kubernetes && p.draw("kubelets").IntN(2) == 0
+	p.Kubelets = p.Engine == kubernetes && p.draw("kubelets").IntN(3) > 0
 	for range 2 + r.IntN(4) {
 		p.Faults = append(p.Faults, p.newFaults(r, catalogue(p.Engine))...)
 	}
