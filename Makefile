@@ -23,7 +23,7 @@ RELEASE      ?= 12
 BED          ?= container
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo demo-fleet machine transcript check sim test test-machine test-long test-all test-upstream generate fuzz bench bench-fleet package image fmt lint words vulncheck prepare prerequisites clean
+.PHONY: help build demo demo-fleet machine transcript check sim sim-faults test test-machine test-long test-all test-upstream generate fuzz bench bench-fleet package image fmt lint words vulncheck prepare prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ check: ## unit tests: fast, no root
 SIMTIME ?= 1h
 sim: ## simulated fleets with new seeds, for SIMTIME
 	HOSTLER_SIM_TIME=$(SIMTIME) HOSTLER_SIM_SAME=1 HOSTLER_SIM_SEED=$$(date +%s) $(GO) test -count=1 -timeout 0 -v -run TestFleet ./test/fleetsim
+
+# The faults are test/fleetsim/known/*.patch. FAULTS are texts of which one is in the name of each fault that is run.
+TRIES ?= 5
+FAULTS ?=
+sim-faults: ## put known faults back, and count how often the simulation finds each; TRIES=5, FAULTS=NAME
+	TRIES=$(TRIES) nice test/fleetsim/known/run $(FAULTS)
 
 # A real etcd of three members, three servers and 50 agents.
 SOAKTIME ?= 1h

@@ -20,6 +20,7 @@ const (
 	variablePlan   = "HOSTLER_SIM_PLAN"   // a plan to replay
 	variableSteps  = "HOSTLER_SIM_STEPS"  // a file for the steps of a replayed plan
 	variableSame   = "HOSTLER_SIM_SAME"   // not empty if most replays must agree: on a busy machine they differ more often
+	variableUntil  = "HOSTLER_SIM_UNTIL"  // a regular expression: one process simulates seeds until a violation matches, without an end
 	variableWorker = "HOSTLER_SIM_WORKER" // set by TestFleet for its workers: the number of one
 )
 

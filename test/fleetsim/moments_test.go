@@ -70,7 +70,7 @@ func aimed(e engine) []drawn {
 			for _, w := range all {
 				for range n {
 					f := make(p, r, w.On)
-					f.From, f.To = between(r, 0, 90*time.Second), between(r, 2*time.Minute, most)
+					f.From, f.To = between(r, 0, 30*time.Second), between(r, 2*time.Minute, most)
 					all = append(all, f)
 				}
 			}
@@ -94,11 +94,11 @@ func aimed(e engine) []drawn {
 		}
 		return all
 	}
+	full := each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault { // before a drain, the cordon needs the disk too
+		return fault{Kind: diskFull, On: host, What: step(r, controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootDraining, controlplane.RebootDraining)}
+	})
 	all := []drawn{
-		ended, ended, requested, requested, renewed, renewed,
-		each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
-			return fault{Kind: diskFull, On: host, What: step(r, controlplane.RebootWanted, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining)}
-		}),
+		ended, ended, requested, requested, renewed, renewed, full, full,
 		each(1, 4*time.Minute, func(p plan, r *rand.Rand, _ string) fault {
 			return fault{Kind: slotReleased, On: p.anyServer(r), What: whenGiven}
 		}),
@@ -113,7 +113,7 @@ func aimed(e engine) []drawn {
 		forbidden := each(1, 4*time.Minute, func(_ plan, r *rand.Rand, host string) fault {
 			return fault{Kind: budgetForbids, On: host, What: step(r, controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining)}
 		})
-		return append(all, forbidden, forbidden)
+		return append(all, forbidden, forbidden, forbidden)
 	}
 	forgotten := func(p plan, r *rand.Rand) []fault { // the restored store does not know the slot of a host that reboots
 		all := wanted(p, r, 2)

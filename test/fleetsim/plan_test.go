@@ -88,10 +88,11 @@ func newPlan(seed uint64) plan {
 	}
 	p.Clients = max(0, p.draw("clients").IntN(5)-2) // most fleets have none
 	p.Policy = newPolicy(p.draw("policy"))
-	p.Kubelets = p.Engine == kubernetes && p.draw("kubelets").IntN(2) == 0
-	for range 2 + r.IntN(5) {
-		p.Faults = append(p.Faults, p.newFaults(r)...)
+	p.Kubelets = p.Engine == kubernetes && p.draw("kubelets").IntN(3) > 0
+	for range 2 + r.IntN(4) {
+		p.Faults = append(p.Faults, p.newFaults(r, catalogue(p.Engine))...)
 	}
+	p.Faults = append(p.Faults, p.newFaults(r, aimed(p.Engine))...) // of those, most others matter rarely
 	slices.SortStableFunc(p.Faults, func(a, b fault) int { return int(a.From - b.From) })
 	return p
 }
@@ -104,9 +105,8 @@ func (p plan) grace() time.Duration {
 	return leaseDuration
 }
 
-// newFaults draws a fault, or several that belong together.
-func (p plan) newFaults(r *rand.Rand) []fault {
-	all := catalogue(p.Engine)
+// newFaults draws one of all faults, or several that belong together.
+func (p plan) newFaults(r *rand.Rand, all []drawn) []fault {
 	make := all[r.IntN(len(all))]
 	from := warmup + time.Duration(r.Int64N(int64(p.Length-warmup)/2)).Round(time.Millisecond)
 	faults := make(p, r)

@@ -169,7 +169,7 @@ func (t *truth) drains(h *host, all bool) {
 
 // stored checks that the step of a reboot that begins is on the disk.
 func (t *truth) stored(h *host, r *reboot.Request) {
-	if on := h.disk.request(); r != nil && r.Step.Running() && (on == nil || on.ID != r.ID || !on.Step.Running()) {
+	if on := h.disk.request(); r != nil && r.Step.Running() && (on == nil || on.ID != r.ID || on.Step != r.Step) {
 		t.w.fail("no step begins that is not on the disk", "%s is at step %s of request %s, and its disk has %+v", h.name, r.Step, r.ID, on)
 	}
 }

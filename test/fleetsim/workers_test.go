@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -64,6 +65,10 @@ func TestFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if text := os.Getenv(variableUntil); text != "" {
+		until(t, first, regexp.MustCompile(text))
+		return
+	}
 	workers := runtime.NumCPU()
 	if number := os.Getenv(variableWorker); number != "" {
 		n, err := strconv.ParseUint(number, 10, 64)
@@ -100,6 +105,17 @@ func work(t *testing.T, seed, step uint64, limit time.Duration) {
 		}
 		tell(r)
 		seed += step
+	}
+}
+
+// until simulates seeds until a violation matches, and reports the CPU time for that. It neither repeats a run nor makes a
+// plan smaller.
+func until(t *testing.T, seed uint64, text *regexp.Regexp) {
+	for ; ; seed++ {
+		if o := simulateSeeded(t, newPlan(seed)); text.MatchString(o.failure) {
+			fmt.Printf("%s%.1f seed %d: %s\n", marker, cpu().Seconds(), seed, o.failure)
+			return
+		}
 	}
 }
 
