@@ -24,12 +24,14 @@ func (h *host) twin(what string) (begin, end func()) {
 	}, twin.process.kill
 }
 
-// replaced checks that no other machine takes the Node of a host that renews its Lease.
+// replaced checks that no other machine takes the Node of a host that renews its Lease. The slot of a machine without a Node
+// becomes free.
 func (t *truth) replaced(q *request, name string, before, after []byte) {
 	was, is, f := decodeNode(before), decodeNode(after), t.of(name)
 	if q.of.name != "twin-of-"+name || was == nil || f.hostile || controlplane.IdentityOf(was).Differs(t.w.host(name).identity()) || is != nil && !controlplane.IdentityOf(is).Differs(t.w.host(name).identity()) {
 		return
 	}
+	t.forced(name)
 	if at := within(f.renewals, q.asked, leaseDuration); at.After(f.registered) {
 		t.w.fail("no Node of a living host is replaced", "%s takes Node %s by %s, whose Lease was renewed %v before", q.of.name, name, q.key, q.asked.Sub(at).Round(time.Millisecond))
 	}
