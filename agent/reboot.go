@@ -282,7 +282,6 @@ const refusalTime = time.Second
 
 // Held implements reboot.Host.
 func (h rebootHost) Held() []reboot.Finding {
-	guard := h.a.shutdown.guard.Status()
 	states, queried := h.a.host.runtimes.Current()
 	v := reboot.Verdicts{Unstored: h.a.kept.folder.Health().Message, Unqueried: !queried, NotReady: map[string]string{}, KeepsPods: h.kubelet()}
 	for _, r := range slices.Concat(states, h.a.host.runtimes.Unreachable()) {
@@ -295,12 +294,7 @@ func (h rebootHost) Held() []reboot.Finding {
 			v.Twin = c.Message(h.a.node())
 		}
 	}
-	switch protected, reason, message := h.a.host.facts.Protected(guard); {
-	case reason == status.ReasonStarting, reason == status.ReasonNotMeasured:
-		v.Unguarded = message
-	case !protected:
-		v.Unprotected = message
-	}
+	v.Unprotected, v.Unguarded = h.protection()
 	ctx, cancel := context.WithTimeout(context.Background(), refusalTime)
 	defer cancel()
 	switch err := h.a.shutdown.guard.Refusal(ctx); {
@@ -314,6 +308,26 @@ func (h rebootHost) Held() []reboot.Finding {
 		held = append(held, reboot.Finding{Source: "state", Message: why})
 	}
 	return held
+}
+
+// protection returns why a shutdown would not wait for pods, or why that is not known yet; empty if it would.
+func (h rebootHost) protection() (unprotected, unguarded string) {
+	switch protected, reason, message := h.a.host.facts.Protected(h.a.shutdown.guard.Status()); {
+	case reason == status.ReasonStarting, reason == status.ReasonNotMeasured:
+		return "", message
+	case !protected:
+		return message, ""
+	}
+	return "", ""
+}
+
+// unprotected returns why a shutdown would not wait for pods, if a reboot in turn does not wait for the end of that.
+func (h rebootHost) unprotected() string {
+	if h.kubelet() {
+		return ""
+	}
+	why, _ := h.protection()
+	return why
 }
 
 // Reboot implements reboot.Host.

@@ -66,7 +66,7 @@ func (a *Agent) buildBackend(level *slog.LevelVar) {
 	}
 	a.serving.backend = &backend.Backend{
 		Drainer:       a.shutdown.drainer,
-		Reboots:       &backend.Reboots{Controller: a.shutdown.rebooter, Drainer: a.shutdown.drainer, Settings: a.settings},
+		Reboots:       &backend.Reboots{Controller: a.shutdown.rebooter, Drainer: a.shutdown.drainer, Settings: a.settings, Unprotected: rebootHost{a: a}.unprotected},
 		Reader:        fleet.New(a.plane.Client, a.node()),
 		Reloader:      a.serving.reloader,
 		Host:          answers,

@@ -39,14 +39,15 @@ func TestAUnitIsOnDiskBeforeItIsStopped(t *testing.T) {
 	reported := 0
 	stop := func(ctx context.Context, pid int, pending bool) {
 		before := reported
-		stopping, err := open.Units{Manager: systemd.NewManager(systemdFake.ManagerSocket())}.StopUnit(ctx, "web.service", pid, func(ctx context.Context, names []string) {
-			runtime.ReportUnitStops(ctx, names) // as runtimes do
+		stopping, err := open.Units{Manager: systemd.NewManager(systemdFake.ManagerSocket())}.StopUnit(ctx, "web.service", pid, func(ctx context.Context, names []string) error {
+			err := runtime.ReportUnitStops(ctx, names) // as runtimes do
 			name := names[0]
 			reported++
-			data, err := os.ReadFile(path)
-			if err != nil && pending || strings.Contains(string(data), name) != pending || len(systemdFake.StoppedUnits()) > reported-1 {
-				t.Errorf("on disk is %s, %v when %s is requested to stop, want it on disk if the host shuts down (%t)", data, err, name, pending)
+			data, unread := os.ReadFile(path)
+			if unread != nil && pending || strings.Contains(string(data), name) != pending || len(systemdFake.StoppedUnits()) > reported-1 {
+				t.Errorf("on disk is %s, %v when %s is requested to stop, want it on disk if the host shuts down (%t)", data, unread, name, pending)
 			}
+			return err
 		})
 		if got := len(a.kept.journal.PendingServices()) == 1; stopping != (pid == 10) || err != nil || got != pending || reported > before != stopping {
 			t.Errorf("StopUnit(%d) = %t, %v, and PendingServices() = %+v, want it pending: %t", pid, stopping, err, a.kept.journal.PendingServices(), pending)

@@ -156,7 +156,7 @@ func (g *Guard) drainOnDemand(ctx context.Context, demand Demand, progress func(
 	var store func(context.Context) error
 	if trigger.ByHost() {
 		store = g.stored
-		units = func(ctx context.Context, names []string) { g.holdUnits(ctx, record, names) }
+		units = func(ctx context.Context, names []string) error { return g.holdUnits(ctx, record, names) }
 	}
 	run := g.ctx
 	var shown *journal.Record // the value in the status, unless another drain has replaced it

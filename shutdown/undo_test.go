@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ const taint = "taint a:NoExecute"
 func drainedHost(t *testing.T, r *rig, duration time.Duration) (*units, journal.Record) {
 	t.Helper()
 	u := &units{}
-	r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
+	r.options.Runtime, r.options.Starter = ofUnits{Fake: r.fake, r: r}, u
 	r.pod("web", 0, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
 	r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second, Restart: runtime.RestartUnlessStopped})
 	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{Restart: runtime.RestartUnlessStopped})
@@ -170,7 +171,7 @@ func TestAShutdownTakesOverFromADrainByTheHost(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		time.AfterFunc(2*time.Second, func() { r.logind.shutdown("reboot") })
 		u := &units{}
-		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
+		r.options.Runtime, r.options.Starter = ofUnits{Fake: r.fake, r: r}, u
 		r.pod("slow", 0, runtimetest.ContainerSpec{EndsAfter: 10 * time.Second})
 		r.start()
 		_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: journal.TriggerLeaseLost, Cause: "lease not renewed"}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
@@ -210,15 +211,10 @@ func TestADrainByTheHostStopsOnlyWhatIsStored(t *testing.T) {
 				r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second, Restart: runtime.RestartUnlessStopped})
 				r.start()
 				time.Sleep(time.Minute) // what the start wrote is on disk
-				breaks := func() {      // no file can be written where the folder was
-					if err := errors.Join(os.RemoveAll(filepath.Dir(r.path)), os.WriteFile(filepath.Dir(r.path), nil, 0o600)); err != nil {
-						t.Error(err)
-					}
-				}
 				if c.fails == 0 {
-					breaks()
+					r.breakDisk()
 				} else {
-					defer time.AfterFunc(c.fails, breaks).Stop()
+					defer time.AfterFunc(c.fails, r.breakDisk).Stop()
 				}
 				_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: c.trigger, Cause: "a test", All: c.all}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
 				if fails := c.trigger.ByHost() && c.fails != never; errors.Is(err, shutdown.ErrUnstored) != fails {
@@ -230,6 +226,48 @@ func TestADrainByTheHostStopsOnlyWhatIsStored(t *testing.T) {
 				}
 				if got := strings.Join(stopped, " "); got != c.stopped {
 					t.Errorf("stopped = %q, want %q", got, c.stopped)
+				}
+			})
+		})
+	}
+}
+
+// breakDisk removes the folder of the journal. Nothing can be written there any more.
+func (r *rig) breakDisk() {
+	for os.WriteFile(filepath.Dir(r.path), nil, 0o600) != nil {
+		_ = os.RemoveAll(filepath.Dir(r.path)) // it fails while the journal writes there
+	}
+}
+
+// TestADrainByTheHostStopsOnlyUnitsThatAreStored has a disk that fails after the stop of a pod was stored, and before
+// its unit is. A shutdown stops the unit all the same: it would be killed otherwise.
+func TestADrainByTheHostStopsOnlyUnitsThatAreStored(t *testing.T) {
+	for name, c := range map[string]struct {
+		trigger journal.Trigger // empty for a shutdown
+		stopped int
+	}{
+		"a drain for a reboot": {journal.TriggerReboot, 0},
+		"a drain for a taint":  {journal.TriggerTaint, 0},
+		"a drain by a person":  {journal.TriggerManualAll, 1},
+		"a shutdown":           {"", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onHost(t, func(t *testing.T, r *rig) {
+				r.options.Runtime = ofUnits{Fake: r.fake, r: r, before: sync.OnceFunc(r.breakDisk)}
+				r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: time.Second})
+				r.start()
+				time.Sleep(time.Minute) // what the start wrote is on disk
+				if c.trigger == "" {
+					r.logind.shutdown("reboot")
+					time.Sleep(time.Minute)
+				} else {
+					_, err := r.guard.DrainOnDemand(t.Context(), shutdown.Demand{Trigger: c.trigger, Cause: "a test", All: true}, func(record *journal.Record) { r.options.Journal.PutDrained(record) })
+					if errors.Is(err, shutdown.ErrUnstored) != c.trigger.ByHost() {
+						t.Errorf("DrainOnDemand() = %v, want that it cannot be stored: %t", err, c.trigger.ByHost())
+					}
+				}
+				if got := len(r.fake.Signals()); got != c.stopped {
+					t.Errorf("stopped = %d, want %d", got, c.stopped)
 				}
 			})
 		})

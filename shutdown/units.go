@@ -8,36 +8,39 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-// unitBound is how long the stop of a unit waits until it is recorded on disk.
+// unitBound is how long a shutdown waits until a unit is recorded on disk.
 const unitBound = time.Second
 
 // recordStoppedUnits records units before they are stopped because they run a container. If the
-// shutdown is cancelled, they are started again, even by a later process.
-func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) {
+// shutdown is cancelled, they are started again, even by a later process. If the disk fails, the
+// unit is stopped all the same: the shutdown would kill it, out of its order.
+func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) error {
 	for _, name := range names {
 		g.options.Journal.AddPendingUnit(name, time.Now())
 	}
 	ctx, cancel := context.WithTimeout(ctx, unitBound)
 	defer cancel()
 	g.options.Journal.Flush(ctx)
+	return nil
 }
 
 // holdUnits records units before an automatic drain stops them. If that drain is undone, they are
-// started again.
-func (g *Guard) holdUnits(ctx context.Context, drain *journal.Record, names []string) {
-	g.waiveUnits(ctx, names)
+// started again. A unit that cannot be recorded is not stopped, unless a shutdown has taken over.
+func (g *Guard) holdUnits(ctx context.Context, drain *journal.Record, names []string) error {
+	err := g.waiveUnits(ctx, names)
 	g.options.Journal.HoldUnits(drain, names)
-	ctx, cancel := context.WithTimeout(ctx, unitBound)
-	defer cancel()
-	g.options.Journal.Flush(ctx)
+	if err == nil && g.options.Board.Status().State != Draining {
+		err = g.stored(ctx)
+	}
+	return err
 }
 
 // waiveUnits removes units from the journal before a manual drain stops them, so that they stay
 // stopped. If a shutdown takes over from the drain, it still starts them again.
-func (g *Guard) waiveUnits(ctx context.Context, names []string) {
+func (g *Guard) waiveUnits(ctx context.Context, names []string) error {
 	if g.options.Board.Status().State == Draining {
-		g.recordStoppedUnits(ctx, names)
-		return
+		return g.recordStoppedUnits(ctx, names)
 	}
 	g.options.Journal.WaiveUnits(func(pending string) bool { return slices.Contains(names, pending) })
+	return nil
 }

@@ -21,12 +21,19 @@ import (
 type ofUnits struct {
 	*runtimetest.Fake
 	r *rig
+	// before, if not nil, is called before the unit of a container is reported.
+	before func()
 }
 
 func (u ofUnits) StopContainer(ctx context.Context, c runtime.Container, grace time.Duration) error {
 	name := c.ID + ".service"
-	runtime.ReportUnitStops(ctx, []string{name})
-	if data, err := os.ReadFile(u.r.path); u.r.guard.Status().State == shutdown.Draining && (err != nil || !strings.Contains(string(data), name)) {
+	if u.before != nil {
+		u.before()
+	}
+	if err := runtime.ReportUnitStops(ctx, []string{name}); err != nil {
+		return err
+	}
+	if data, err := os.ReadFile(u.r.path); u.before == nil && u.r.guard.Status().State == shutdown.Draining && (err != nil || !strings.Contains(string(data), name)) {
 		u.r.t.Errorf("on disk is %s, %v when %s is about to be stopped, want it there", data, err, name)
 	}
 	return u.Fake.StopContainer(ctx, c, grace)
@@ -82,7 +89,7 @@ func (u *units) expect(t *testing.T, when string, want ...string) {
 // stop has not begun.
 func unitsHost(r *rig) *units {
 	u := &units{}
-	r.options.Runtime = ofUnits{r.fake, r}
+	r.options.Runtime = ofUnits{Fake: r.fake, r: r}
 	r.options.Starter = u
 	r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 	r.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{})
@@ -233,7 +240,7 @@ func TestAUnitThatStillStopsIsStartedOnceItHas(t *testing.T) {
 // Units that a manual drain stops stay stopped, whatever a shutdown before had stopped.
 func TestAUnitThatAManualDrainStopsIsNotStartedAgain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
-		r.options.Runtime, r.options.Inhibitor = ofUnits{r.fake, r}, nil
+		r.options.Runtime, r.options.Inhibitor = ofUnits{Fake: r.fake, r: r}, nil
 		r.pod("web", 0, runtimetest.ContainerSpec{})
 		r.pod("other", 0, runtimetest.ContainerSpec{})
 		r.start()
@@ -254,7 +261,7 @@ func TestAUnitThatAManualDrainStopsIsNotStartedAgain(t *testing.T) {
 func TestAUnitIsStartedAgainIfAShutdownTookOverFromAManualDrain(t *testing.T) {
 	onHost(t, func(t *testing.T, r *rig) {
 		u := &units{}
-		r.options.Runtime, r.options.Starter = ofUnits{r.fake, r}, u
+		r.options.Runtime, r.options.Starter = ofUnits{Fake: r.fake, r: r}, u
 		r.pod("web", 0, runtimetest.ContainerSpec{EndsAfter: 5 * time.Second})
 		r.start()
 		go func() { _, _ = r.guard.Drain(t.Context(), journal.TriggerManualAll) }()

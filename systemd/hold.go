@@ -36,7 +36,7 @@ type Hold struct {
 //
 // The hold is a transient unit, ordered after the held unit, so that it stops first. Its ExecStop
 // takes time.
-func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (*Hold, error) {
+func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string) error) (*Hold, error) {
 	h := &Hold{manager: m, unit: name, holder: "hostler-hold-" + name}
 	return orAbsent[*Hold](nil)(ask(ctx, m, "delay stop of "+name, func(ctx context.Context, conn *dbus.Conn) (*Hold, error) {
 		switch _, active, err := unitState(ctx, conn, name); {
@@ -50,7 +50,9 @@ func (m *Manager) HoldStop(ctx context.Context, name string, atMost time.Duratio
 			err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, h.holder, "replace")
 		}
 		if err == nil {
-			before(ctx, units)
+			err = before(ctx, units)
+		}
+		if err == nil {
 			err = bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &h.job, name, "replace")
 		}
 		if err != nil {

@@ -20,13 +20,13 @@ const stoppedWithBound = 500 * time.Millisecond
 // the check fails, or if there is no systemd. If the unit is stopping already, another call has no
 // effect. Just before the request to systemd, it calls before with the names of that unit and of
 // those that systemd stops with it.
-func (m *Manager) StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error) {
+func (m *Manager) StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string) error) (stopping bool, err error) {
 	return orAbsent(false)(ask(ctx, m, "stop "+name, func(ctx context.Context, conn *dbus.Conn) (bool, error) {
 		return stopUnit(ctx, conn, name, pid, before)
 	}))
 }
 
-func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before func(context.Context, []string)) (bool, error) {
+func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before func(context.Context, []string) error) (bool, error) {
 	unit, active, err := unitState(ctx, conn, name)
 	if err != nil || over(active) {
 		return false, err
@@ -36,7 +36,9 @@ func stopUnit(ctx context.Context, conn *dbus.Conn, name string, pid int, before
 			return false, err
 		}
 	}
-	before(ctx, append([]string{name}, stoppedWith(ctx, conn, name)...))
+	if err := before(ctx, append([]string{name}, stoppedWith(ctx, conn, name)...)); err != nil {
+		return false, err
+	}
 	var job dbus.ObjectPath
 	return true, bus.Call(ctx, conn, bus.Systemd, bus.SystemdPath, systemdManager+".StopUnit", &job, name, "replace")
 }

@@ -2,6 +2,7 @@ package systemd_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -37,10 +38,11 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 			fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: c.service})
 			reported := 0
-			got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", c.pid, func(_ context.Context, names []string) {
+			got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", c.pid, func(_ context.Context, names []string) error {
 				if reported++; names[0] != "web.service" || len(fake.StoppedUnits()) > 0 {
 					t.Errorf("StopUnit() reported %v with %v stopped, want web.service before that", names, fake.StoppedUnits())
 				}
+				return nil
 			})
 			if got != c.want || err != nil || reported > 0 != c.want {
 				t.Errorf("StopUnit() = %t, %v, and reported %d, want %t", got, err, reported, c.want)
@@ -59,8 +61,19 @@ func TestAUnitIsStoppedForItsOwnProcesses(t *testing.T) {
 	}
 }
 
+// TestAUnitThatCannotBeReportedIsNotStopped has a disk that fails.
+func TestAUnitThatCannotBeReportedIsNotStopped(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{SystemState: "running", Service: systemdtest.ServiceState{Name: "web.service", ActiveState: "active", MainPID: 10}})
+	full := errors.New("disk full")
+	got, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", 10, func(context.Context, []string) error { return full })
+	if stopped := fake.StoppedUnits(); got || !errors.Is(err, full) || len(stopped) > 0 {
+		t.Errorf("StopUnit() = %t, %v with %v stopped, want no stop, and why", got, err, stopped)
+	}
+}
+
 // unreported is for stops that need not be reported.
-func unreported(context.Context, []string) {}
+func unreported(context.Context, []string) error { return nil }
 
 // queuedJob returns a unit's property Job with a job.
 func queuedJob() any {
@@ -97,7 +110,7 @@ func TestUnitsStoppedTogether(t *testing.T) {
 		},
 	})
 	var reported []string
-	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", 0, func(_ context.Context, names []string) { reported = names })
+	stopping, err := systemd.NewManager(fake.ManagerSocket()).StopUnit(t.Context(), "web.service", 0, func(_ context.Context, names []string) error { reported = names; return nil })
 	if want := []string{"web.service", "needs.service", "bound.service", "through.service", "part.service"}; !stopping || err != nil || len(reported) == 0 || reported[0] != want[0] || !slices.Equal(slices.Sorted(slices.Values(reported)), slices.Sorted(slices.Values(want))) {
 		t.Errorf("StopUnit() = %t, %v, and reported %v, want %v", stopping, err, reported, want)
 	}

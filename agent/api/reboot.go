@@ -24,7 +24,10 @@ type Rebooter interface {
 // RebootPlan is the answer of `hostler reboot --dry-run -o json`.
 type RebootPlan struct {
 	reboot.Report
-	Node string `json:"node"`
+	// Unprotected says why a shutdown would not wait for pods. The reboot begins all the same, since it stops them
+	// before. Empty if a shutdown would wait, or if Held has the reason.
+	Unprotected string `json:"unprotected,omitempty"`
+	Node        string `json:"node"`
 	// Slots says what grants the reboot slot; empty if the host needs none.
 	Slots string `json:"slots"`
 	Group string `json:"group"`

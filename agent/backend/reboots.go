@@ -22,6 +22,8 @@ type Reboots struct {
 	Controller *reboot.Controller // nil unless reboots are enabled
 	Drainer    *maintenance.Drainer
 	Settings   *settings.Settings
+	// Unprotected returns api.RebootPlan.Unprotected.
+	Unprotected func() string
 }
 
 // enabled returns an error unless reboots are enabled.
@@ -82,7 +84,7 @@ func (b *Reboots) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	report := b.Controller.Report()
 	report.Held = b.Controller.Held()
 	p := api.RebootPlan{
-		Report: report, Node: drain.Node, Group: cfg.Reboot.Group, Drain: drain,
+		Report: report, Unprotected: b.Unprotected(), Node: drain.Node, Group: cfg.Reboot.Group, Drain: drain,
 		RestartAfterBoot: cfg.Shutdown.RestartAfterBoot, Command: cfg.Reboot.Command, Window: b.Settings.Policies().Reboot.Window(time.Now(), report.Longest.Duration),
 		ReadyFor: metav1.Duration{Duration: time.Duration(cfg.Reboot.ReadyFor)},
 	}

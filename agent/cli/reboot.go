@@ -93,6 +93,9 @@ func showReboot(ctx context.Context, c *api.Client, out *output, now bool) error
 			}
 			t.line("%s   %s", verb, withHint(f))
 		}
+		if p.Unprotected != "" {
+			t.line("despite:      %s (protection): the reboot stops all pods before", p.Unprotected)
+		}
 		slot := "none is needed: no other host shares this control plane"
 		switch {
 		case now:

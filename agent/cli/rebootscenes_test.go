@@ -91,8 +91,8 @@ func (b *backend) RebootPlan(ctx context.Context) (api.RebootPlan, error) {
 	r.Undecided = []reboot.Finding{{Source: "new-kernel", Message: "linux-version is not installed", Hint: "to run it manually: /etc/hostler/reboot.d/new-kernel"}}
 	r.Held = []reboot.Finding{{Source: "runtime docker", Message: "no answer", Hint: "see check runtimes of `hostler doctor`"}}
 	return api.RebootPlan{
-		Report: r,
-		Node:   drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",
+		Report: r, Unprotected: "logind grants 1s, the pods need 1m10s",
+		Node: drain.Node, Slots: "hostler server, through etcd", Group: "default", Window: "the window is open until 2026-11-20 05:00:00 UTC",
 		Drain: drain, RestartAfterBoot: "auto", Command: "systemctl reboot", ReadyFor: seconds(60),
 	}, err
 }

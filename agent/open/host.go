@@ -41,7 +41,7 @@ func (u Units) Units(ctx context.Context, names ...string) (map[string]local.Uni
 }
 
 // HoldStop queues the stop of a unit.
-func (u Units) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (local.Hold, error) {
+func (u Units) HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string) error) (local.Hold, error) {
 	hold, err := u.Manager.HoldStop(ctx, name, atMost, before)
 	if hold == nil {
 		return nil, err

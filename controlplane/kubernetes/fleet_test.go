@@ -223,6 +223,56 @@ func TestAnAbsentOwnerIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestAnAbsentOwnerIsReadAgainAfterAnOutage deletes dependents of an owner that is absent. A restored backup brings it
+// back, with its dependents as they were.
+func TestAnAbsentOwnerIsReadAgainAfterAnOutage(t *testing.T) {
+	for name, c := range map[string]struct {
+		version string // of the Nodes afterwards; empty if the server does not answer
+		want    error  // of Ping
+	}{
+		"the store does not answer": {"", controlplane.ErrUnavailable},
+		"its revision goes back":    {"50", store.ErrRestored},
+		"its revision jumps":        {"200000100", store.ErrRestored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var version atomic.Pointer[string]
+			version.Store(new("100"))
+			var exists atomic.Bool
+			fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodDelete:
+					respond(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+				case strings.HasSuffix(r.URL.Path, "/owner") && exists.Load():
+					respond(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"owner","uid":"u","resourceVersion":"7"}}`)
+				case strings.HasSuffix(r.URL.Path, "/owner"):
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusNotFound)
+					respond(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+				case *version.Load() == "":
+					w.WriteHeader(http.StatusServiceUnavailable)
+				default:
+					respond(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`+*version.Load()+`"},"items":[]}`)
+				}
+			}))
+			remove := func() error {
+				owner := store.Reference{Kind: store.Nodes, Name: "owner", UID: "u"}
+				return fleet.Delete(t.Context(), store.Nodes, "n", store.Preconditions{Others: []store.Reference{owner}}, "")
+			}
+			if err := errors.Join(fleet.Ping(t.Context()), remove()); err != nil {
+				t.Fatal(err)
+			}
+			version.Store(&c.version)
+			if err := fleet.Ping(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("Ping() = %v, want %v", err, c.want)
+			}
+			exists.Store(true)
+			if err := remove(); !errors.Is(err, controlplane.ErrConflict) {
+				t.Errorf("Delete() = %v, want that the owner is read again", err)
+			}
+		})
+	}
+}
+
 // TestAnOwnerIsReadOnceForAllItsDependents deletes dependents of one owner at the same time.
 func TestAnOwnerIsReadOnceForAllItsDependents(t *testing.T) {
 	var reads atomic.Int64

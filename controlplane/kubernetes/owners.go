@@ -27,8 +27,8 @@ const (
 	// confirmedFor is how long an object that was read counts as unchanged: the dependents of one owner
 	// are written one after the other.
 	confirmedFor = 500 * time.Millisecond
-	// absentFor is how long a UID that was absent counts as absent. The server gives none twice, but a
-	// backup that is restored brings objects back.
+	// absentFor is how long a UID that was absent counts as absent, if all pings were answered meanwhile. The server
+	// gives none twice. A backup that is restored brings objects back, but API servers do not answer meanwhile.
 	absentFor = 10 * time.Second
 	// mostChecked is the maximum number of objects of a kind that are listed to see whether one has
 	// changed.
@@ -37,14 +37,13 @@ const (
 
 // readCache is the memory of reads that are still valid.
 type readCache struct {
-	mu     sync.Mutex              // guards others and merges
-	others map[reference]time.Time // when they were read
-	merges map[string]bool         // kinds without a strategic merge patch
+	mu      sync.Mutex              // guards others, merges and checked
+	others  map[reference]time.Time // when they were read
+	merges  map[string]bool         // kinds without a strategic merge patch
+	checked map[string]check        // by kind
 
-	reading singleflight.Group // of others
-	// checking has one element while a kind is read. It guards checked.
-	checking chan struct{}
-	checked  map[string]check // by kind
+	reading  singleflight.Group // of others
+	checking chan struct{}      // has one element while a kind is read
 }
 
 // reference is a store.Reference as a key.
@@ -148,6 +147,14 @@ func (s *readCache) recently(key reference) bool {
 	return known && time.Since(last) < counts
 }
 
+// forget makes each object and each kind be read again.
+func (s *readCache) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.others)
+	clear(s.checked)
+}
+
 // record records that an object had that state at that time.
 func (s *readCache) record(key reference, at time.Time) {
 	s.mu.Lock()
@@ -168,7 +175,10 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	case <-ctx.Done():
 		return fmt.Errorf("list %s: %w: %w", p.Kind.Name, controlplane.ErrUnavailable, context.Cause(ctx))
 	}
-	if done, known := f.reads.checked[p.Kind.Name]; known && !newer(done.from, p.Version) && !newer(version, done.to) {
+	f.reads.mu.Lock()
+	done, known := f.reads.checked[p.Kind.Name]
+	f.reads.mu.Unlock()
+	if known && !newer(done.from, p.Version) && !newer(version, done.to) {
 		return nil
 	}
 	operation, page := "list "+p.Kind.Name, &metav1.PartialObjectMetadataList{}
@@ -189,7 +199,9 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	if page.Continue != "" {
 		return fmt.Errorf("%s: %w: there are more than %d; the watch has not reached version %s yet", operation, controlplane.ErrConflict, mostChecked, version)
 	}
+	f.reads.mu.Lock()
 	f.reads.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
+	f.reads.mu.Unlock()
 	return nil
 }
 

@@ -27,8 +27,16 @@ const (
 )
 
 // Ping reads the current version of Nodes, which the server has to confirm with the majority of its
-// etcd.
+// etcd. After an error, what was read before counts no more: a backup may be restored.
 func (f *Fleet) Ping(ctx context.Context) error {
+	err := f.ping(ctx)
+	if err != nil {
+		f.reads.forget()
+	}
+	return err
+}
+
+func (f *Fleet) ping(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ping %s: %w", f.Endpoint(), context.Cause(ctx))
 	}

@@ -201,7 +201,7 @@ func (s *Controllers) fillLoops() {
 		}
 	}
 	for _, f := range merged(running) {
-		s.loops = append(s.loops, s.follow(f).Eager(followRetry))
+		s.loops = append(s.loops, s.follow(f).Eager(store.FollowRetry))
 	}
 	for _, c := range running {
 		for _, l := range c.loops {
@@ -223,10 +223,6 @@ func (s *Controllers) fillLoops() {
 		}})
 	}
 }
-
-// followRetry is the longest pause before a Follow that has ended starts again: no decision is made
-// without it.
-const followRetry = 5 * time.Second
 
 // follow returns the loop of a Follow.
 func (s *Controllers) follow(f follow) *loop.Loop {

@@ -14,6 +14,9 @@ const (
 	// repeatTime is how long a slot is kept free for the oldest request until the client repeats it.
 	// Zincati repeats it every 5 minutes. For a client with a longer interval, it is twice that interval.
 	repeatTime = 15 * time.Minute
+	// longestInterval is the longest interval that counts, enough for an hourly timer. The interval is learned from two
+	// requests of one client: while a slot is kept free for it, nobody else reboots.
+	longestInterval = time.Hour
 	// forgetTime is the time after which a request that is not repeated loses its place.
 	forgetTime = 24 * time.Hour
 	// refreshTime is how old Request.Asked may become, so that not every repetition causes a write.
@@ -141,7 +144,8 @@ func (s *State) forget(now time.Time) {
 
 // overdue reports whether a request was not repeated in time. No slot is kept free for it then.
 func (r Request) overdue(now time.Time) bool {
-	return r.Type == FleetLock && now.Sub(r.Asked.Time) > max(repeatTime, 2*time.Duration(r.EverySeconds)*time.Second)
+	every := time.Duration(min(r.EverySeconds, int64(longestInterval/time.Second))) * time.Second
+	return r.Type == FleetLock && now.Sub(r.Asked.Time) > max(repeatTime, 2*every)
 }
 
 // grant gives a slot to a waiting request.

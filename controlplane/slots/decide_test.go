@@ -3,6 +3,7 @@ package slots_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -154,10 +155,12 @@ func TestHowLongARequestKeepsASlotFree(t *testing.T) {
 		keeps   time.Duration // longest age of a request that keeps the slot free
 		forever bool          // it keeps its place after a day
 	}{
-		"it was made once":              {by: slots.FleetLock, keeps: 15 * time.Minute},
-		"it is repeated every minute":   {by: slots.FleetLock, every: time.Minute, keeps: 15 * time.Minute},
-		"it is repeated every hour":     {by: slots.FleetLock, every: time.Hour, keeps: 2 * time.Hour},
-		"an agent does not repeat hers": {by: slots.Agent, keeps: 2 * day, forever: true},
+		"it was made once":                               {by: slots.FleetLock, keeps: 15 * time.Minute},
+		"it is repeated every minute":                    {by: slots.FleetLock, every: time.Minute, keeps: 15 * time.Minute},
+		"it is repeated every hour":                      {by: slots.FleetLock, every: time.Hour, keeps: 2 * time.Hour},
+		"it was repeated once, a day later":              {by: slots.FleetLock, every: 23 * time.Hour, keeps: 2 * time.Hour},
+		"it has an interval that no duration can double": {by: slots.FleetLock, every: math.MaxInt64, keeps: 2 * time.Hour},
+		"an agent does not repeat hers":                  {by: slots.Agent, keeps: 2 * day, forever: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asks := func(age time.Duration) (wait *slots.Wait, waits bool) {

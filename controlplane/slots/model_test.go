@@ -217,7 +217,7 @@ func (h *history) judge(before, after slots.State, id string, now time.Time) {
 	}
 	oldest := true
 	for _, older := range before.Waiting {
-		overdue := older.Type == slots.FleetLock && now.Sub(older.Asked.Time) > max(15*time.Minute, 2*time.Duration(older.EverySeconds)*time.Second)
+		overdue := older.Type == slots.FleetLock && now.Sub(older.Asked.Time) > max(15*time.Minute, 2*min(time.Hour, time.Duration(older.EverySeconds)*time.Second))
 		if older.ID == id {
 			break
 		}

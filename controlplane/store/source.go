@@ -14,6 +14,9 @@ const (
 	// longestSilence is how long a Follow may confirm nothing. Kubernetes reports progress every ten
 	// seconds.
 	longestSilence = 30 * time.Second
+	// FollowRetry is the longest pause before a Follow that has ended starts again, apart from jitter: no decision is
+	// made without it, and a store may be back.
+	FollowRetry = 5 * time.Second
 )
 
 // ErrUnconfirmed is why no decisions are made from objects that may have changed since they were

@@ -174,7 +174,9 @@ func (r *Runtime) stopOfUnit(ctx context.Context, what string, c runtime.Contain
 			grace = left
 		}
 	}
-	runtime.ReportUnitStops(ctx, []string{client.Service}) // the service may end with its container
+	if err := runtime.ReportUnitStops(ctx, []string{client.Service}); err != nil { // the service may end with its container
+		return fmt.Errorf("%s: %w", what, err)
+	}
 	killed := false
 	held, err := r.unitStops.Stop(ctx, r.stopOf(client.Service), c.ID, grace, r.runningOf(client.Service), func() (err error) {
 		killed, err = r.stop(ctx, what, c, grace)

@@ -33,11 +33,13 @@ type manager struct {
 
 const shopUnit = "shop.service"
 
-func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string)) (bool, error) {
+func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string) error) (bool, error) {
 	if m.fails != nil || name != shopUnit || pid != 0 && pid != 7 {
 		return false, m.fails
 	}
-	before(ctx, []string{name})
+	if err := before(ctx, []string{name}); err != nil {
+		return false, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped++; m.stopped == 1 && m.stop != nil {
@@ -46,7 +48,7 @@ func (m *manager) StopUnit(ctx context.Context, name string, pid int, before fun
 	return true, nil
 }
 
-func (m *manager) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
+func (m *manager) HoldStop(context.Context, string, time.Duration, func(context.Context, []string) error) (local.Hold, error) {
 	return nil, nil
 }
 
@@ -204,10 +206,11 @@ func TestAServiceIsStoppedOnceItsContainersHaveEnded(t *testing.T) {
 			units.mu.Unlock()
 			s.asked()
 			var reported []string
-			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) {
+			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) error {
 				if state, _ := s.state(); state == "running" {
 					reported = append(reported, names...)
 				}
+				return nil
 			})
 			switch err := r.StopContainer(ctx, c, test.grace); {
 			case test.want == nil && err != nil, test.want != nil && (err == nil || !errors.Is(err, test.want) && !strings.Contains(err.Error(), test.want.Error())):

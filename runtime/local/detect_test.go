@@ -16,11 +16,11 @@ import (
 // downing is a service manager that reports whether the host is shutting down.
 type downing bool
 
-func (d downing) StopUnit(context.Context, string, int, func(context.Context, []string)) (bool, error) {
+func (d downing) StopUnit(context.Context, string, int, func(context.Context, []string) error) (bool, error) {
 	return false, nil
 }
 
-func (d downing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
+func (d downing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string) error) (local.Hold, error) {
 	return nil, nil
 }
 func (d downing) MainOf(context.Context, int) (string, error)     { return "", nil }

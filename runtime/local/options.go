@@ -40,12 +40,12 @@ type Units interface {
 	// process pid belongs to the unit; pid 0 skips this check. stopping is false if the unit does
 	// not run or the check fails. If the unit is stopping already, another call has no effect. Just
 	// before the request to systemd, it calls before with the names of that unit and of those that
-	// systemd stops with it.
-	StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string)) (stopping bool, err error)
+	// systemd stops with it. After an error of before, it stops nothing.
+	StopUnit(ctx context.Context, name string, pid int, before func(ctx context.Context, names []string) error) (stopping bool, err error)
 	// HoldStop queues the stop of a unit, which systemd begins after Release, or once atMost has
 	// passed. Until then systemd sends the unit no signal, and does not restart it if it ends.
 	// HoldStop returns nil if there is nothing to stop. It calls before as StopUnit does.
-	HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string)) (Hold, error)
+	HoldStop(ctx context.Context, name string, atMost time.Duration, before func(ctx context.Context, names []string) error) (Hold, error)
 	// MainOf returns the service whose main process is pid, or "".
 	MainOf(ctx context.Context, pid int) (name string, err error)
 	// UnitStops reports whether the stop of a unit has begun or is over. It is false while units

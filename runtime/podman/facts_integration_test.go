@@ -262,7 +262,7 @@ type slowUnit struct {
 	stopped chan string
 }
 
-func (u slowUnit) StopUnit(ctx context.Context, name string, pid int, _ func(context.Context, []string)) (bool, error) {
+func (u slowUnit) StopUnit(ctx context.Context, name string, pid int, _ func(context.Context, []string) error) (bool, error) {
 	go func() { // like its ExecStop=
 		_, _ = u.Command(context.WithoutCancel(ctx), "stop", "--time", "3600", "web")
 	}()

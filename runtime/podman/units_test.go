@@ -47,7 +47,7 @@ type manager struct {
 // units.
 type holdsNothing struct{}
 
-func (holdsNothing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string)) (local.Hold, error) {
+func (holdsNothing) HoldStop(context.Context, string, time.Duration, func(context.Context, []string) error) (local.Hold, error) {
 	return nil, nil
 }
 
@@ -71,14 +71,16 @@ func (m *manager) UnitStops(context.Context, string) (bool, error) {
 	return true, nil
 }
 
-func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string)) (bool, error) {
+func (m *manager) StopUnit(ctx context.Context, name string, pid int, before func(context.Context, []string) error) (bool, error) {
 	own, there := m.units[name]
 	if m.fails != nil || !there || pid != 0 && pid != own {
 		return false, m.fails
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before(ctx, []string{name})
+	if err := before(ctx, []string{name}); err != nil {
+		return false, err
+	}
 	m.stopped = append(m.stopped, fmt.Sprint(name, " ", pid))
 	if m.stop != nil {
 		m.stop()
@@ -200,7 +202,7 @@ func TestAContainerOfAUnitIsStoppedByIt(t *testing.T) {
 			check(t, err)
 			listed := pods[0].Containers[0]
 			var reported []string
-			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) { reported = append(reported, names...) })
+			ctx := runtime.WithUnitStops(t.Context(), func(_ context.Context, names []string) error { reported = append(reported, names...); return nil })
 			err = r.StopContainer(ctx, listed, c.grace)
 			sent := sent(s.asked())
 			if killed := slices.Contains(sent, "SIGKILL") && listed.Unit != ""; errors.Is(err, runtime.ErrKilled) != killed || err != nil && !killed {
@@ -299,7 +301,7 @@ func TestAnInfraContainerOfAUnitIsLeftToTheUnit(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // half of it is for the unit
 			defer cancel()
 			var reported []string
-			ctx = runtime.WithUnitStops(ctx, func(_ context.Context, names []string) { reported = append(reported, names...) })
+			ctx = runtime.WithUnitStops(ctx, func(_ context.Context, names []string) error { reported = append(reported, names...); return nil })
 			check(t, r.StopPod(ctx, pods[0]))
 			if !slices.Equal(reported, []string{"pod.service"}) {
 				t.Errorf("StopPod() reported %v before it stopped units, want pod.service", reported)

@@ -135,7 +135,9 @@ func (r *Runtime) stopContainer(ctx context.Context, c runtime.Container, grace 
 			_, err := r.end(ctx, t, grace, ask)
 			return err
 		}
-		runtime.ReportUnitStops(ctx, []string{unit}) // the unit may end with its container
+		if err := runtime.ReportUnitStops(ctx, []string{unit}); err != nil { // the unit may end with its container
+			return fmt.Errorf("%s: %w", t.what, err)
+		}
 		killed := false
 		held, err := r.unitStops.Stop(ctx, r.stopOf(unit), t.id, grace, nil, func() (err error) {
 			killed, err = r.end(ctx, t, grace, ask)

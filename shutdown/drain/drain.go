@@ -72,9 +72,9 @@ type Options struct {
 	// between, a stopped container is not started again after the boot.
 	Publish func(*journal.Record)
 	// UnitStops, if not nil, is called before a systemd unit is stopped because it runs a
-	// container. It receives the names of all units that stop with it. The stop waits for it. Calls
-	// may be concurrent.
-	UnitStops func(ctx context.Context, names []string)
+	// container. It receives the names of all units that stop with it. The stop waits for it. After
+	// an error, the drain stops nothing more, as after one of Store. Calls may be concurrent.
+	UnitStops func(ctx context.Context, names []string) error
 	// Flush, if not nil, waits until the published record is on disk, or ctx ends.
 	Flush func(ctx context.Context)
 	// Store, if not nil, is called before each stop of a pod, and returns nil once the published

@@ -214,7 +214,8 @@ func (d *Drain) service(name string) *journal.Service {
 	return &d.record.StoppedFirst[i]
 }
 
-// flush waits, within a limit, until the published record is on disk.
+// flush waits, within a limit, until the published record is on disk. Only a shutdown stops services
+// first. It goes on whatever the disk does: they would start the pods again, and be killed anyway.
 func (d *Drain) flush(ctx context.Context) {
 	if d.options.Flush == nil {
 		return

@@ -120,7 +120,10 @@ func (c *calls) stopService(services Services, name string, after []<-chan struc
 		}
 	}
 	began := time.Now()
-	runtime.ReportUnitStops(c.ctx, []string{name})
+	if err := runtime.ReportUnitStops(c.ctx, []string{name}); err != nil {
+		c.log.Warn("cannot record service, not stopping it", "unit", name, "error", err)
+		return
+	}
 	switch ran, err := services.StopAlone(ctx, name); {
 	case err != nil && !c.life.isCancelled():
 		c.log.Warn("cannot stop service in time, stopping the containers that it is ordered after", "unit", name, "error", err)

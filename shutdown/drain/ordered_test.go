@@ -23,7 +23,7 @@ func (w *world) ordered(order map[string][]string, takes time.Duration) (stops f
 		defer w.mu.Unlock()
 		noted = append(noted, fmt.Sprint(what, "@", time.Since(w.began)))
 	}
-	w.options.UnitStops = func(_ context.Context, names []string) { note("report " + strings.Join(names, " ")) }
+	w.options.UnitStops = func(_ context.Context, names []string) error { note("report " + strings.Join(names, " ")); return nil }
 	w.options.First.Services = &services{
 		order: func(_ context.Context, units []string) (map[string][]string, error) { return order, nil },
 		stop: func(ctx context.Context, name string) (bool, error) {

@@ -61,14 +61,14 @@ type calls struct {
 	giveUp func()          // cancels ctx
 	group  sync.WaitGroup
 
-	unstored atomic.Pointer[error] // error of store; nil if it has returned none
+	unstored atomic.Pointer[error] // error of store or Options.UnitStops; nil if they have returned none
 }
 
 // begin allows calls until ctx ends. report, if not nil, is called before a unit stops.
-func (c *calls) begin(ctx context.Context, report func(ctx context.Context, names []string)) {
+func (c *calls) begin(ctx context.Context, report func(ctx context.Context, names []string) error) {
 	c.ctx, c.giveUp = context.WithCancel(ctx)
 	if report != nil {
-		c.ctx = runtime.WithUnitStops(c.ctx, report)
+		c.ctx = runtime.WithUnitStops(c.ctx, func(ctx context.Context, names []string) error { return c.failed(report(ctx, names)) })
 	}
 }
 
@@ -124,7 +124,11 @@ func (c *calls) stored() error {
 	if c.store == nil {
 		return nil
 	}
-	err := c.store(c.ctx)
+	return c.failed(c.store(c.ctx))
+}
+
+// failed cancels the drain if something could not be stored, and returns err.
+func (c *calls) failed(err error) error {
 	if err != nil && c.ctx.Err() == nil {
 		c.unstored.CompareAndSwap(nil, &err)
 		c.life.cancel()

@@ -303,8 +303,8 @@ func (c *Cluster) Backup(ctx context.Context, file string) error {
 }
 
 // Restore ends all members and starts them from a backup, as an operator does after the loss of a
-// cluster: with the same names, addresses and token.
-func (c *Cluster) Restore(ctx context.Context, file string) error {
+// cluster: with the same names, addresses and token. flags are more flags of etcdutl.
+func (c *Cluster) Restore(ctx context.Context, file string, flags ...string) error {
 	for _, m := range c.Members {
 		if err := m.Kill(); err != nil {
 			return err
@@ -312,10 +312,10 @@ func (c *Cluster) Restore(ctx context.Context, file string) error {
 		if err := os.RemoveAll(m.dir); err != nil {
 			return err
 		}
-		_, err := c.run(ctx, kube.Etcdutl, nil, "", []string{
+		_, err := c.run(ctx, kube.Etcdutl, nil, "", append([]string{
 			"snapshot", "restore", file, "--name=" + m.Name, "--data-dir=" + m.dir,
 			"--initial-cluster=" + c.initial(), "--initial-cluster-token=etcd-test", "--initial-advertise-peer-urls=" + m.peer,
-		})
+		}, flags...))
 		if err != nil {
 			return err
 		}

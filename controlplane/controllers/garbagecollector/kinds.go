@@ -163,7 +163,7 @@ func (r *kindsRun) follow(ctx context.Context, versions []store.Kind, to *follow
 				r.log.Warn("no right to list and watch a kind, keeping objects that such objects own", "kind", kind.Name, "error", err)
 			})
 		}
-		_ = bounded.Sleep(ctx, failed.Pause()) // which ends with ctx
+		_ = bounded.Sleep(ctx, min(failed.Pause(), store.FollowRetry)) // which ends with ctx
 	}
 }
 

@@ -220,6 +220,31 @@ func TestAnOwnerIsReleasedOnceItsDependentsAreSeen(t *testing.T) {
 	})
 }
 
+// TestASilentWatchDeletesNothingThatHasAnOwner has a watch of disks that reports nothing any more. What is decided from
+// the disks that it has reported is compared with the stored ones.
+func TestASilentWatchDeletesNothingThatHasAnOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := discover(t)
+		d.put(things, "a", things, "")
+		d.put(things, "e", things, "")
+		d.put(disks, "c", things, "a")
+		d.settle()
+		d.mu.Lock()
+		d.late = make(chan struct{})
+		d.mu.Unlock()
+		d.put(disks, "o", things, "")  // an owner that is not seen
+		d.put(things, "b", disks, "o") // its dependent is
+		d.put(disks, "c", things, "e") // a dependent that gets another owner before the first one is deleted
+		d.put(things, "f", disks, "none")
+		d.Remove(things, "a")
+		d.settle()
+		d.want("while the watch is silent", "b <- o; e; c <- e; o")
+		close(d.late)
+		d.settle()
+		d.want("once it reports", "b <- o; e; c <- e; o")
+	})
+}
+
 // TestAKindThatFailsAfterItWasListedHoldsUpDeletions has disks be created that the collector does not see.
 func TestAKindThatFailsAfterItWasListedHoldsUpDeletions(t *testing.T) {
 	for name, c := range map[string]struct{ finalizer, during, after string }{

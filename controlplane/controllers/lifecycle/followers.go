@@ -132,7 +132,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 		}
 	}
 	c.lives[lease.Name] = now
-	if !before.present {
+	if !before.present || before.duration != now.duration {
 		c.send()
 	}
 }

@@ -82,6 +82,9 @@ func TestOnlyWhatMattersIsAChange(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}, true},
 		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, true},
+		"it has a finalizer":  {func(p *corev1.Pod) { p.Finalizers = []string{"example.com/f"} }, true},
+		"it stays":            {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, true},
+		"another grace":       {func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(5)) }, true},
 		"it has ended":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true},
 		"other seconds":       {func(p *corev1.Pod) { *p.Spec.Tolerations[0].TolerationSeconds = 1 }, true},
 		"another toleration":  {func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "l"}) }, true},
@@ -103,6 +106,38 @@ func TestOnlyWhatMattersIsAChange(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTolerationsAreForgottenWithTheirPods has a pod with other tolerations in each list and each change, as a host may
+// write them.
+func TestTolerationsAreForgottenWithTheirPods(t *testing.T) {
+	c := podcache.New()
+	f := c.Follower()
+	set := func(name string, seconds int64) {
+		f.Set(name, newPod("n", "1", func(p *corev1.Pod) { p.Spec.Tolerations[0].TolerationSeconds = &seconds }))
+	}
+	want := func(when string, want int) {
+		t.Helper()
+		if got := c.Tolerations(); got != want {
+			t.Errorf("lists of tolerations %s = %d, want %d", when, got, want)
+		}
+	}
+	for i := range int64(100) {
+		f.Begin()
+		set("ns/a", i)
+		set("ns/b", 0)
+		set("ns/c", 0)
+		f.Synced()
+		set("ns/a", i+1000)
+	}
+	want("after lists", 2)
+	f.Delete("ns/b")
+	want("while a pod has them", 2)
+	f.Unreadable("ns/c", errors.New("broken"))
+	want("after the last pod with them", 1)
+	f.Begin()
+	f.Synced()
+	want("without pods", 0)
 }
 
 func TestAPodThatCannotBeReadIsNamed(t *testing.T) {
