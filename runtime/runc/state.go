@@ -76,11 +76,19 @@ func parseRunc(text []byte) (state, error) {
 	return s, s.check(runcState)
 }
 
-// runcHead returns what a state.json contains before the configuration: runc writes the process
-// first. An ID, which is before it, has no quotes.
-func runcHead(text []byte) []byte {
-	head, _, _ := bytes.Cut(text, []byte(`,"config":`))
-	return append(slices.Clip(head), '}')
+// parseLargeRunc parses the beginning and the end of a state.json. runc writes the process before the
+// configuration. An ID, which is before it, has no quotes. The bundle is the last label, and no other
+// text of the configuration after the labels begins like it.
+func parseLargeRunc(text []byte) state {
+	head, config, _ := bytes.Cut(text, []byte(`,"config":`))
+	s, _ := parseRunc(append(slices.Clip(head), '}')) // it stays empty if the head is invalid
+	s.annotations = nil                               // unknown
+	if i := bytes.LastIndex(config, []byte(`"bundle=`)); i >= 0 {
+		var label string
+		_ = json.NewDecoder(bytes.NewReader(config[i:])).Decode(&label) // it stays empty if it is invalid
+		s.bundle = strings.TrimPrefix(label, "bundle=")
+	}
+	return s
 }
 
 // parseCrun parses crun's status and config.json. The cgroup path in it applies to each hierarchy

@@ -22,9 +22,14 @@ import (
 	"hostler.io/hostler/runtime"
 )
 
-// stateBytes bounds a container's file. runc's files have about 30 kB, but whoever creates a container
-// chooses its mounts and annotations. Of a larger file, only what identifies its process is read.
-const stateBytes = 4 << 20
+const (
+	// stateBytes bounds a container's file. runc's files have about 30 kB, but whoever creates a
+	// container chooses its mounts and annotations. Of a larger file, only what identifies its process
+	// and its bundle is read.
+	stateBytes = 4 << 20
+	// endBytes is how much is read at the end of a larger file: more than runc writes after the bundle.
+	endBytes = 64 << 10
+)
 
 // errNotFound: the container does not exist.
 var errNotFound = errors.New("no such container")
@@ -237,8 +242,7 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 func (s *store) read(root *os.Root, id, file string) (state, error) {
 	text, err := readFile(root, filepath.Join(id, file))
 	if file == runcState && errors.Is(err, runtime.ErrTooLarge) {
-		known, _ := parseRunc(runcHead(text)) // it stays empty if the head is invalid
-		return known, err
+		return parseLargeRunc(text), err
 	}
 	if err != nil {
 		return state{}, err
@@ -254,7 +258,8 @@ func (s *store) read(root *os.Root, id, file string) (state, error) {
 	return known, cmp.Or(err, invalid)
 }
 
-// readFile reads a file. With runtime.ErrTooLarge, it returns the beginning.
+// readFile reads a file. With runtime.ErrTooLarge, it returns the beginning and the end, with a zero
+// byte in between, so that both together are never valid JSON.
 func readFile(root *os.Root, name string) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {
@@ -263,7 +268,12 @@ func readFile(root *os.Root, name string) ([]byte, error) {
 	defer func() { _ = f.Close() }() // opened only to read
 	text, err := io.ReadAll(io.LimitReader(f, stateBytes+1))
 	if err == nil && len(text) > stateBytes {
-		err = fmt.Errorf("%w: %s has more than %d MiB", runtime.ErrTooLarge, filepath.Base(name), stateBytes>>20)
+		end := make([]byte, endBytes)
+		_, err = f.Seek(-endBytes, io.SeekEnd)
+		if err == nil {
+			_, err = io.ReadFull(f, end)
+		}
+		return slices.Concat(text, []byte{0}, end), cmp.Or(err, fmt.Errorf("%w: %s has more than %d MiB", runtime.ErrTooLarge, filepath.Base(name), stateBytes>>20))
 	}
 	return text, err
 }
