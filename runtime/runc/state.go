@@ -29,8 +29,9 @@ type state struct {
 	pid         int    // of the first process
 	start       uint64 // start time of that process, in ticks since boot
 	created     time.Time
-	annotations map[string]string
-	bundle      string // folder from which it was created
+	annotations map[string]string // bounded, and only of containers that the store manages
+	managedBy   string            // as manager returns it
+	bundle      string            // folder from which it was created
 	// cgroups are the possible folders of its cgroup, the best one to kill through first.
 	cgroups []string
 	freezer string // folder of the version 1 freezer, or ""
@@ -67,7 +68,7 @@ func parseRunc(text []byte) (state, error) {
 		case found && key == "bundle": // set by runc
 			s.bundle = value
 		case found:
-			s.annotations[key] = value
+			s.annotations[strings.Clone(key)] = value // else the key keeps the text of a value that is dropped
 		}
 	}
 	for _, ns := range raw.Config.Namespaces {

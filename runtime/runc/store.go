@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 )
@@ -82,14 +83,13 @@ type container struct {
 
 // each calls visit for each container of the store's manager, until visit returns false.
 func (s *store) each(visit func(container) bool) error {
-	return s.all(func(c container) bool { return !s.manages(c) || visit(c) })
+	return s.all(func(c container) bool { return !s.manages(c.state, c.err) || visit(c) })
 }
 
 // manages reports whether a container is of the store's manager, or may be because its files do not
-// show the manager.
-func (s *store) manages(c container) bool {
-	manager := c.manager()
-	return manager == s.manager || manager == "" && c.err != nil
+// show the manager. err is why its files are invalid.
+func (s *store) manages(c state, err error) bool {
+	return c.managedBy == s.manager || c.managedBy == "" && err != nil
 }
 
 // all calls visit for each container of the root, until visit returns false.
@@ -132,16 +132,13 @@ func (s *store) one(id string, visit func(container) error) error {
 	c := container{id: id, folder: root}
 	c.state, c.err = s.load(root, id)
 	switch {
-	case errors.Is(c.err, errNotFound) || !s.manages(c):
+	case errors.Is(c.err, errNotFound) || !s.manages(c.state, c.err):
 		return errNotFound
 	case !c.state.identified():
 		return c.err
 	}
 	return visit(c)
 }
-
-// manager returns the manager of the container, or "".
-func (c container) manager() string { return c.state.manager(c.id) }
 
 // is reports whether the container is the listed one: its ID may have been reused.
 func (c container) is(listed runtime.Container) bool {
@@ -227,7 +224,12 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 	}
 	e := entry{stamp: now}
 	e.state, e.err = s.read(root, id, filepath.Base(file))
-	if errors.Is(e.err, fs.ErrNotExist) { // the container is being deleted or created
+	e.state.managedBy = e.state.manager(id)
+	if !s.manages(e.state, e.err) {
+		e.state.annotations = nil
+	}
+	e.state.annotations = sanitize.Clean(e.state.annotations) // whoever creates a container may set many
+	if errors.Is(e.err, fs.ErrNotExist) {                     // the container is being deleted or created
 		return state{}, errNotFound
 	}
 	if e.err != nil {
