@@ -94,7 +94,8 @@ func NewPacing(configured time.Duration, hint string, apply func(time.Duration),
 
 // Request sets the value of a requester; an empty value requests nothing. An invalid value is
 // reported, and the previous one stays effective: a typo must not shorten the Leases of a whole
-// fleet.
+// fleet at once. It is not stored: an agent that starts uses the configured duration, as a new host
+// does. A shorter Lease only causes more writes.
 func (p *Pacing) Request(by Requester, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

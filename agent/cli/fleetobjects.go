@@ -230,7 +230,7 @@ func printGarbagePlan(t *table, out *output, p answer.GarbagePlan) {
 	switch p.State {
 	case answer.Leading:
 	case answer.Standby, answer.Starting:
-		t.line("garbage-collector is %s on this server: the leader executes this", p.State)
+		t.line("garbage-collector is %s on this server: only the leader executes this", p.State)
 	default:
 		t.line("garbage-collector is %s on this server; see `hostler fleet status`", p.State)
 		return

@@ -314,7 +314,7 @@ func idle(out *output, c answer.ControllerPlan) string {
 
 // planHead names a controller. If another server executes its plan, planHead names that one.
 func planHead(c answer.ControllerPlan) string {
-	executes := "the leader executes this"
+	executes := "only the leader executes this"
 	switch c.State {
 	case answer.Leading:
 		return c.Name

@@ -313,3 +313,34 @@ func TestBytesRemovedBeyondNeed(t *testing.T) {
 		}
 	}
 }
+
+// Small images free less than other programs write meanwhile.
+func TestManySmallImagesDoNotDelayLargeOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, runtimetest.Options{CapacityBytes: 100_000 * mib, Inodes: 100_000_000, ReportsLayers: true})
+		for i := range 1000 {
+			h.fake.AddImage(runtimetest.ImageSpec{
+				ID: fmt.Sprintf("sha256:small%d", i), Digests: []string{fmt.Sprintf("q.io/small@sha256:%d", i)},
+				Layers: []runtimetest.Layer{{ID: fmt.Sprint("small ", i), Bytes: 10 << 10, Inodes: 1}},
+			})
+		}
+		h.observe()
+		time.Sleep(time.Hour)
+		for i := range 5 {
+			h.pull(fmt.Sprintf("large%d", i), runtimetest.Layer{ID: fmt.Sprint("large ", i), Bytes: 4000 * mib, Inodes: 1})
+		}
+		h.fill(90)
+		full := h.fake.Usage()
+		h.meter.change = func(u *gc.Usage) { // others write 20 MiB
+			u.AvailableBytes -= min(u.AvailableBytes-full.AvailableBytes, 20*mib)
+			u.InodesFree -= min(u.InodesFree-full.InodesFree, 10_000)
+		}
+		r := h.collect(h.images(), gc.Options{})
+		if len(r.Removed) != 1003 || r.Ended != "low threshold reached" {
+			t.Errorf("Collect() removed %d images, ended %q, want the 1000 small ones and exactly the 3 large ones that it takes", len(r.Removed), r.Ended)
+		}
+		if h.meter.syncs > 60 {
+			t.Errorf("Collect() measured %d times, want at most 60", h.meter.syncs)
+		}
+	})
+}

@@ -50,7 +50,7 @@ type stride struct {
 func strideOf(d *gc.ImageDecision) stride { return stride{d.Runtime, d.Reason == gc.LRU} }
 
 // batch returns how many images at the start of the queue to remove in parallel. All are of one
-// runtime. The number starts at one and grows as removals free space.
+// runtime. The number starts at one. It grows until removals free nothing.
 func (r *imageRun) batch(queue []*gc.ImageDecision) int {
 	first := queue[0]
 	n := 1
@@ -227,8 +227,8 @@ func (r *imageRun) booked(a *attempt, removal runs.Removal) {
 	r.ofRuntimes.of(a.Runtime).stale = true
 }
 
-// assess measures what a batch freed, if it was removed to free space. It doubles the batch size
-// after a gain, and sets it to one otherwise.
+// assess measures what a batch freed, if it was removed to free space. It sets the batch size to one if
+// the batch freed nothing although it was large enough, and doubles it otherwise.
 func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 	first := taken[0]
 	pace := strideOf(first.ImageDecision)
@@ -262,7 +262,8 @@ func (r *imageRun) assess(ctx context.Context, taken []*attempt) {
 		r.survey.Fruitless.Forget(first.Filesystem)
 	case p.estimate.Bytes < p.wholeBytes/10 || !gc.Measurable(lacking, p.estimate):
 		// The estimate of these images is near zero: they are small, or share layers with images that
-		// are removed after them.
+		// are removed after them. One by one, many of them would delay all others.
+		r.pace[pace] = faster
 	default:
 		fs.idle, fs.pending, r.pace[pace] = fs.idle+p.images, pending{}, 1
 	}

@@ -58,6 +58,9 @@ type File struct {
 	name   string
 	plain  bool  // readable text, without a header
 	unread error // why a file that may be intact could not be read; written with folder.disk and folder.mu
+	// add adds stored values that the owner does not have, because they could not be read before; nil if it
+	// does not apply. It is called with folder.disk.
+	add func(stored map[string]json.RawMessage)
 
 	snapshot func() any // returns the latest value; guarded by folder.mu
 	due      time.Time  // when it must be written; zero if nothing is pending; guarded by folder.mu
@@ -69,6 +72,11 @@ type File struct {
 func (f *File) Load(into any) {
 	f.folder.disk.Lock()
 	defer f.folder.disk.Unlock()
+	f.load(into)
+}
+
+// load is Load for a caller that holds disk.
+func (f *File) load(into any) {
 	f.folder.mu.Lock()
 	snapshot, pending := f.snapshot, !f.due.IsZero()
 	f.folder.mu.Unlock()
@@ -126,7 +134,7 @@ func (f *File) setUnread(err error) {
 }
 
 // Unread reports whether the file may be intact, but could not be read, so that Load may return its value later. It
-// does not wait for the disk. The first write renames the file.
+// does not wait for the disk. If the first write cannot read it either, the file is renamed, except Notes.
 func (f *File) Unread() bool {
 	f.folder.mu.Lock()
 	defer f.folder.mu.Unlock()
@@ -266,11 +274,20 @@ func (f *File) replace(value any) error {
 	return atomicfile.Replace(f.path(), first, []byte("\n"), text)
 }
 
-// clearPath renames a file that could not be read, so that a person can try to read it. The caller
-// holds disk.
+// clearPath reads values again that could not be read, and adds them to those of the owner. A file that
+// still cannot be read is renamed, so that a person can try to read it. It returns an error if the file
+// has decisions of people, which must not be forgotten. The caller holds disk.
 func (f *File) clearPath() error {
-	if f.unread == nil {
+	if f.unread != nil && f.add != nil {
+		var stored map[string]json.RawMessage
+		f.load(&stored)
+		f.add(stored)
+	}
+	switch {
+	case f.unread == nil:
 		return nil
+	case f.plain:
+		return fmt.Errorf("it may be intact, but cannot be read: %v", f.unread)
 	}
 	if err := f.moveAside("unreadable", f.unread); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -14,8 +14,9 @@ type Values struct {
 	file   *File
 	unread bool // see Unread
 
-	mu     sync.Mutex // guards the fields below
-	values map[string]json.RawMessage
+	mu      sync.Mutex // guards the fields below
+	values  map[string]json.RawMessage
+	removed map[string]bool // keys that were removed while they could not be read
 }
 
 // Values returns the values in the state file of that name, which is a constant of their owner.
@@ -32,22 +33,26 @@ func (f *Folder) Notes(name string) *Values {
 }
 
 func open(file *File) *Values {
-	v := &Values{file: file}
-	file.Load(&v.values)
-	v.unread = file.Unread()
-	if v.values == nil {
-		v.values = map[string]json.RawMessage{}
-	}
-	for key, value := range v.values {
-		if isNull(value) { // a person can set null to remove a value
-			delete(v.values, key)
+	v := &Values{file: file, values: map[string]json.RawMessage{}, removed: map[string]bool{}}
+	var stored map[string]json.RawMessage
+	file.Load(&stored)
+	v.add(stored)
+	v.unread, file.add = file.Unread(), v.add
+	return v
+}
+
+// add adds stored values of keys that were not changed since.
+func (v *Values) add(stored map[string]json.RawMessage) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for key, value := range stored {
+		if _, newer := v.values[key]; newer || v.removed[key] || isNull(value) { // a person can set null to remove a value
 			continue
 		}
 		var compact bytes.Buffer
 		_ = json.Compact(&compact, value) // cannot fail: it was parsed as JSON
 		v.values[key] = compact.Bytes()
 	}
-	return v
 }
 
 func isNull(value []byte) bool { return string(bytes.TrimSpace(value)) == "null" }
@@ -77,7 +82,8 @@ func (v *Values) WriteNow(put map[string][]byte, remove []string) error {
 }
 
 // Unread reports whether the file may be intact, but could not be read. The values are read only once, so this stays
-// true until the process is restarted, even after a write has renamed the file.
+// true until the process is restarted. The first write keeps the stored values of other keys. Until it can read them,
+// it fails.
 func (v *Values) Unread() bool { return v.unread }
 
 // Flush is File.Flush for the file with the values.
@@ -93,8 +99,9 @@ func (v *Values) change(put map[string][]byte, remove []string, save func(func()
 	defer v.mu.Unlock()
 	changed := false
 	for _, key := range remove {
-		if _, there := v.values[key]; there {
+		if _, there := v.values[key]; there || v.unread && !v.removed[key] {
 			delete(v.values, key)
+			v.removed[key] = true
 			changed = true
 		}
 	}

@@ -167,29 +167,53 @@ func TestInvalidNotesAreSetAside(t *testing.T) {
 	}
 }
 
-// Even root cannot read a loop of links.
-func TestNotesThatCouldNotBeReadStayUnreadUntilTheNextStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := t.TempDir()
-		if err := os.Symlink("node.json", filepath.Join(path, "node.json")); err != nil {
-			t.Fatal(err)
-		}
-		folder := open(t, path)
-		n := folder.Notes("node")
-		if !n.Unread() {
-			t.Error("Unread() = false of what cannot be read")
-		}
-		note(t, n, map[string]string{"cordon": "1"})
-		closed(t, folder)
-		if !strings.Contains(folder.Health().SetAside, "unreadable") || !n.Unread() {
-			t.Errorf("after a write, SetAside = %q and Unread() = %v, want the file set aside, and true", folder.Health().SetAside, n.Unread())
-		}
-		folder = open(t, path)
-		defer closed(t, folder)
-		if n := folder.Notes("node"); n.Unread() {
-			t.Error("Unread() = true of what was read at the next start")
-		}
-	})
+// A host may have too many open files just when the agent starts. A person then cordons it.
+func TestNotesThatCouldNotBeReadAreNotReplaced(t *testing.T) {
+	for name, c := range map[string]struct {
+		stored string // what can be read later; empty for nothing
+		want   map[string]string
+		aside  bool
+	}{
+		"readable later": {`{"cordon": 1, "left": 2, "undone": 3}`, map[string]string{"cordon": "4", "left": "2"}, false},
+		"damaged":        {`{"cordon`, map[string]string{"cordon": "4"}, true},
+		"removed":        {"", map[string]string{"cordon": "4"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := t.TempDir()
+				file := filepath.Join(path, "node.json")
+				if err := os.Symlink("node.json", file); err != nil { // even root cannot read a loop of links
+					t.Fatal(err)
+				}
+				folder := open(t, path)
+				n := folder.Notes("node")
+				if !n.Unread() {
+					t.Error("Unread() = false of what cannot be read")
+				}
+				if err := n.Write(map[string][]byte{"cordon": []byte("4")}, []string{"undone"}); err != nil {
+					t.Fatal(err)
+				}
+				if err := folder.Flush(); err == nil || folder.Health().SetAside != "" || folder.Health().Persisted {
+					t.Errorf("Flush() = %v, SetAside = %q, want an error, and the file left where it is", err, folder.Health().SetAside)
+				}
+				if err := os.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+				if c.stored != "" {
+					if err := os.WriteFile(file, []byte(c.stored), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				closed(t, folder)
+				if aside := folder.Health().SetAside; (aside != "") != c.aside || !n.Unread() {
+					t.Errorf("after a write, SetAside = %q and Unread() = %v, want it set aside: %v, and true", aside, n.Unread(), c.aside)
+				}
+				folder = open(t, path)
+				defer closed(t, folder)
+				wantValues(t, "written", folder.Notes("node"), c.want)
+			})
+		})
+	}
 }
 
 func TestNotesOfALaterVersionStay(t *testing.T) {

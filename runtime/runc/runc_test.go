@@ -1,10 +1,12 @@
 package runc_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -146,7 +148,7 @@ func TestAContainerWhoseFilesAreTooLargeIsStopped(t *testing.T) {
 				write(t, root, "large", large.cmd.Process.Pid, large.start)
 				write(t, root, "other", other.cmd.Process.Pid, other.start)
 				for file, replace := range map[string]*strings.Replacer{
-					"state.json":  strings.NewReplacer(`"config":{`, `"config":{"mounts":["`+strings.Repeat("m", 5<<20)+`"],`),
+					"state.json":  strings.NewReplacer(`"config":{`, `"config":{"mounts":["bundle=/b","`+strings.Repeat("m", 5<<20)+`"],`, `"bundle=/b"`, `"bundle=`+bundle+`"`),
 					"config.json": strings.NewReplacer(`"annotations":{`, `"annotations":{"a":"`+strings.Repeat("m", 5<<20)+`",`),
 					"status":      strings.NewReplacer(`"/b"`, `"`+bundle+`"`),
 				} {
@@ -161,7 +163,7 @@ func TestAContainerWhoseFilesAreTooLargeIsStopped(t *testing.T) {
 					t.Errorf("foreign processes of another container = %v, %v, want the large one's among them", others, err)
 				}
 				c, there := listed(t, r)["large"]
-				if program == "crun" && name == "of a manager" { // runc's file shows the bundle at its end
+				if name == "of a manager" {
 					if there {
 						t.Errorf("Pods() has %+v, want it left to its manager", c)
 					}
@@ -180,6 +182,65 @@ func TestAContainerWhoseFilesAreTooLargeIsStopped(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Whoever creates a container chooses its annotations, and they stay in memory while it exists.
+func TestAnnotationsInMemoryAreBounded(t *testing.T) {
+	long, many := strings.Repeat("v", 3<<20), make([]string, 10_000)
+	for i := range many {
+		many[i] = fmt.Sprintf("key %d=%0200d", i, i)
+	}
+	for program, write := range writers {
+		for name, labels := range map[string][]string{
+			"one that is long": {"long=" + long}, "many": many, "many of a manager": append(many, "io.container.manager=libpod"),
+		} {
+			t.Run(program+", "+name, func(t *testing.T) {
+				root, s, containers := stateRoot(t), newSleeper(t), 5
+				for i := range containers {
+					id := fmt.Sprint("c", i)
+					write(t, root, id, s.cmd.Process.Pid, s.start)
+					annotations := map[string]string{}
+					for _, l := range labels {
+						key, value, _ := strings.Cut(l, "=")
+						annotations[key] = value
+					}
+					list, err := json.Marshal(labels)
+					must(t, err)
+					object, err := json.Marshal(annotations)
+					must(t, err)
+					bundle := "/run/" + id + "/userdata"
+					for file, replace := range map[string]*strings.Replacer{
+						"state.json":  strings.NewReplacer(`"labels":[`, `"labels":[`+string(list[1:len(list)-1])+",", `"bundle=/b"`, `"bundle=`+bundle+`"`),
+						"config.json": strings.NewReplacer(`"annotations":{`, `"annotations":{`+string(object[1:len(object)-1])+","),
+						"status":      strings.NewReplacer(`"/b"`, `"`+bundle+`"`),
+					} {
+						path := filepath.Join(root, id, file)
+						if text, err := os.ReadFile(path); err == nil { // a file of this program
+							put(t, path, replace.Replace(string(text)))
+						}
+					}
+				}
+				r, before := open(t, root), inUse()
+				list := listed(t, r)
+				if want := name != "many of a manager"; (len(list) == containers) != want || want && list["c0"].Labels["hostler.io/priority"] != "7" {
+					t.Fatalf("Pods() has %d containers, the first with %v, want %d: %t, with a priority", len(list), list["c0"].Labels, containers, want)
+				}
+				clear(list)
+				if after := inUse(); after > before+2<<20 {
+					t.Errorf("a list of %d containers keeps %d MiB in memory, want less than 2", containers, (after-before)>>20)
+				}
+				goruntime.KeepAlive(r)
+			})
+		}
+	}
+}
+
+// inUse returns how many bytes of memory are in use.
+func inUse() uint64 {
+	goruntime.GC()
+	var m goruntime.MemStats
+	goruntime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // An image may contain the annotations of managers, but it does not choose the folder.

@@ -29,8 +29,9 @@ type state struct {
 	pid         int    // of the first process
 	start       uint64 // start time of that process, in ticks since boot
 	created     time.Time
-	annotations map[string]string
-	bundle      string // folder from which it was created
+	annotations map[string]string // bounded, and only of containers that the store manages
+	managedBy   string            // as manager returns it
+	bundle      string            // folder from which it was created
 	// cgroups are the possible folders of its cgroup, the best one to kill through first.
 	cgroups []string
 	freezer string // folder of the version 1 freezer, or ""
@@ -67,7 +68,7 @@ func parseRunc(text []byte) (state, error) {
 		case found && key == "bundle": // set by runc
 			s.bundle = value
 		case found:
-			s.annotations[key] = value
+			s.annotations[strings.Clone(key)] = value // else the key keeps the text of a value that is dropped
 		}
 	}
 	for _, ns := range raw.Config.Namespaces {
@@ -76,11 +77,19 @@ func parseRunc(text []byte) (state, error) {
 	return s, s.check(runcState)
 }
 
-// runcHead returns what a state.json contains before the configuration: runc writes the process
-// first. An ID, which is before it, has no quotes.
-func runcHead(text []byte) []byte {
-	head, _, _ := bytes.Cut(text, []byte(`,"config":`))
-	return append(slices.Clip(head), '}')
+// parseLargeRunc parses the beginning and the end of a state.json. runc writes the process before the
+// configuration. An ID, which is before it, has no quotes. The bundle is the last label, and no other
+// text of the configuration after the labels begins like it.
+func parseLargeRunc(text []byte) state {
+	head, config, _ := bytes.Cut(text, []byte(`,"config":`))
+	s, _ := parseRunc(append(slices.Clip(head), '}')) // it stays empty if the head is invalid
+	s.annotations = nil                               // unknown
+	if i := bytes.LastIndex(config, []byte(`"bundle=`)); i >= 0 {
+		var label string
+		_ = json.NewDecoder(bytes.NewReader(config[i:])).Decode(&label) // it stays empty if it is invalid
+		s.bundle = strings.TrimPrefix(label, "bundle=")
+	}
+	return s
 }
 
 // parseCrun parses crun's status and config.json. The cgroup path in it applies to each hierarchy

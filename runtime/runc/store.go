@@ -18,13 +18,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler.io/hostler/internal/sanitize"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 )
 
-// stateBytes bounds a container's file. runc's files have about 30 kB, but whoever creates a container
-// chooses its mounts and annotations. Of a larger file, only what identifies its process is read.
-const stateBytes = 4 << 20
+const (
+	// stateBytes bounds a container's file. runc's files have about 30 kB, but whoever creates a
+	// container chooses its mounts and annotations. Of a larger file, only what identifies its process
+	// and its bundle is read.
+	stateBytes = 4 << 20
+	// endBytes is how much is read at the end of a larger file: more than runc writes after the bundle.
+	endBytes = 64 << 10
+)
 
 // errNotFound: the container does not exist.
 var errNotFound = errors.New("no such container")
@@ -77,14 +83,13 @@ type container struct {
 
 // each calls visit for each container of the store's manager, until visit returns false.
 func (s *store) each(visit func(container) bool) error {
-	return s.all(func(c container) bool { return !s.manages(c) || visit(c) })
+	return s.all(func(c container) bool { return !s.manages(c.state, c.err) || visit(c) })
 }
 
 // manages reports whether a container is of the store's manager, or may be because its files do not
-// show the manager.
-func (s *store) manages(c container) bool {
-	manager := c.manager()
-	return manager == s.manager || manager == "" && c.err != nil
+// show the manager. err is why its files are invalid.
+func (s *store) manages(c state, err error) bool {
+	return c.managedBy == s.manager || c.managedBy == "" && err != nil
 }
 
 // all calls visit for each container of the root, until visit returns false.
@@ -127,16 +132,13 @@ func (s *store) one(id string, visit func(container) error) error {
 	c := container{id: id, folder: root}
 	c.state, c.err = s.load(root, id)
 	switch {
-	case errors.Is(c.err, errNotFound) || !s.manages(c):
+	case errors.Is(c.err, errNotFound) || !s.manages(c.state, c.err):
 		return errNotFound
 	case !c.state.identified():
 		return c.err
 	}
 	return visit(c)
 }
-
-// manager returns the manager of the container, or "".
-func (c container) manager() string { return c.state.manager(c.id) }
 
 // is reports whether the container is the listed one: its ID may have been reused.
 func (c container) is(listed runtime.Container) bool {
@@ -222,7 +224,12 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 	}
 	e := entry{stamp: now}
 	e.state, e.err = s.read(root, id, filepath.Base(file))
-	if errors.Is(e.err, fs.ErrNotExist) { // the container is being deleted or created
+	e.state.managedBy = e.state.manager(id)
+	if !s.manages(e.state, e.err) {
+		e.state.annotations = nil
+	}
+	e.state.annotations = sanitize.Clean(e.state.annotations) // whoever creates a container may set many
+	if errors.Is(e.err, fs.ErrNotExist) {                     // the container is being deleted or created
 		return state{}, errNotFound
 	}
 	if e.err != nil {
@@ -237,8 +244,7 @@ func (s *store) load(root *os.Root, id string) (state, error) {
 func (s *store) read(root *os.Root, id, file string) (state, error) {
 	text, err := readFile(root, filepath.Join(id, file))
 	if file == runcState && errors.Is(err, runtime.ErrTooLarge) {
-		known, _ := parseRunc(runcHead(text)) // it stays empty if the head is invalid
-		return known, err
+		return parseLargeRunc(text), err
 	}
 	if err != nil {
 		return state{}, err
@@ -254,7 +260,8 @@ func (s *store) read(root *os.Root, id, file string) (state, error) {
 	return known, cmp.Or(err, invalid)
 }
 
-// readFile reads a file. With runtime.ErrTooLarge, it returns the beginning.
+// readFile reads a file. With runtime.ErrTooLarge, it returns the beginning and the end, with a zero
+// byte in between, so that both together are never valid JSON.
 func readFile(root *os.Root, name string) ([]byte, error) {
 	f, err := root.Open(name)
 	if err != nil {
@@ -263,7 +270,12 @@ func readFile(root *os.Root, name string) ([]byte, error) {
 	defer func() { _ = f.Close() }() // opened only to read
 	text, err := io.ReadAll(io.LimitReader(f, stateBytes+1))
 	if err == nil && len(text) > stateBytes {
-		err = fmt.Errorf("%w: %s has more than %d MiB", runtime.ErrTooLarge, filepath.Base(name), stateBytes>>20)
+		end := make([]byte, endBytes)
+		_, err = f.Seek(-endBytes, io.SeekEnd)
+		if err == nil {
+			_, err = io.ReadFull(f, end)
+		}
+		return slices.Concat(text, []byte{0}, end), cmp.Or(err, fmt.Errorf("%w: %s has more than %d MiB", runtime.ErrTooLarge, filepath.Base(name), stateBytes>>20))
 	}
 	return text, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +13,9 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/runtime"
 )
+
+// ofRuntimes are the runtimes whose pods have no namespace.
+var ofRuntimes = [...]string{"docker", "podman", "runc", "crun"}
 
 // names returns namespace and name of a pod's object. Without a namespace, it is the name of the
 // runtime, so that pods of two runtimes do not share an object. Without a name, it is the ID. The
@@ -22,7 +26,7 @@ func names(p runtime.Pod) (namespace, name string) {
 	if strings.HasPrefix(p.ID, runtime.ProjectPrefix) {
 		name = p.ID
 	}
-	if len(validation.IsDNS1123Label(namespace)) > 0 {
+	if len(validation.IsDNS1123Label(namespace)) > 0 || slices.Contains(ofRuntimes[:], p.Namespace) {
 		namespace = mapped(namespace, validation.DNS1123LabelMaxLength)
 	}
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || p.Namespace == "" && looksMapped(name) {
@@ -41,8 +45,9 @@ func uidOf(p runtime.Pod) types.UID {
 	return types.UID(hex.EncodeToString(sum[:]))
 }
 
-// hashLength is the length of the hash at the end of a mapped name.
-const hashLength = 8
+// hashLength is the length of the hash at the end of a mapped name, in hexadecimal digits. Whoever
+// creates a container or a project chooses its name, so the hash must have no collisions.
+const hashLength = 32
 
 // looksMapped reports whether a name could be the mapped one of another pod.
 func looksMapped(name string) bool {

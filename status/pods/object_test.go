@@ -186,12 +186,14 @@ func TestNamesAreValidAndDistinct(t *testing.T) {
 		{"", "web", "docker/web"},
 		{"shop", "", "shop/id"},
 		{"shop", "My_Web", "shop/my-web-f5e0ee76"},
+		{"docker", "web", "docker-"},
+		{"crun", "web", "crun-"},
 		{"shop", "my_web", "shop/my-web-"},
 		{"a/b", "../../x", "a-b-"},
 		{"shop", "//", "shop/"},
 		{"shop", "ü", "shop/"},
 		{"a.b", "web.1", "a-b-"},
-		{strings.Repeat("n", 100), strings.Repeat("w", 300), strings.Repeat("n", 54) + "-"},
+		{strings.Repeat("n", 100), strings.Repeat("w", 300), strings.Repeat("n", 30) + "-"},
 	} {
 		namespace, name := pods.Names(runtime.Pod{Runtime: "docker", ID: "id", Namespace: tt.namespace, Name: tt.name})
 		if got := namespace + "/" + name; !strings.HasPrefix(got, tt.want) && tt.name != "My_Web" {
@@ -200,6 +202,10 @@ func TestNamesAreValidAndDistinct(t *testing.T) {
 		if strings.Contains(namespace+name, "/") || len(namespace) > 63 || len(name) > 253 || namespace == "" || name == "" {
 			t.Errorf("Names(%q, %q) = %q, %q, want valid names", tt.namespace, tt.name, namespace, name)
 		}
+	}
+	_, long := pods.Names(runtime.Pod{Runtime: "docker", ID: "compose:shop"})
+	if hash, found := strings.CutPrefix(long, "compose-shop-"); !found || len(hash) < 32 {
+		t.Errorf("the object of a project is named %q, want a hash of 128 bits: others choose names with the same hash", long)
 	}
 	_, a := pods.Names(runtime.Pod{Runtime: "docker", Name: "My_Web"})
 	_, b := pods.Names(runtime.Pod{Runtime: "docker", Name: "my_web"})
@@ -224,7 +230,10 @@ func TestANameIsNotThatOfAnObjectOfAnotherPod(t *testing.T) {
 			t.Errorf("a container and a project named web share object %q", name)
 		}
 	}
-	if _, name := pods.Names(runtime.Pod{Runtime: "containerd", ID: "c4", Namespace: "shop", Name: "web-1a2b3c4d"}); name != "web-1a2b3c4d" {
+	if _, name := pods.Names(runtime.Pod{Runtime: "docker", ID: "c4", Name: "backup-20240131"}); name != "backup-20240131" {
+		t.Errorf("the object of a container without a namespace is named %q, want its own name", name)
+	}
+	if _, name := pods.Names(runtime.Pod{Runtime: "containerd", ID: "c4", Namespace: "shop", Name: ofInvalid}); name != ofInvalid {
 		t.Errorf("the object of a pod with a namespace is named %q, want its own name", name)
 	}
 }

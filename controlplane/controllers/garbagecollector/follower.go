@@ -24,7 +24,10 @@ func (k *kind) mayDepend(owner *Object) bool {
 
 // mayBelongTo returns the unreadable objects that may belong to an owner: what a host writes belongs to a Node alone.
 func (k *kind) mayBelongTo(owner *Object) map[string]error {
-	if owner.Type == nodeType {
+	switch {
+	case !k.mayDepend(owner):
+		return nil
+	case owner.Type == nodeType:
 		return k.unreadable
 	}
 	return k.ofPeople

@@ -342,6 +342,43 @@ func TestAKindThatFailsHoldsUpDeletionsWhereItsObjectsCannotBeListed(t *testing.
 	}
 }
 
+// TestAnUnreadableObjectHoldsUpOnlyItsPossibleOwners deletes a thing in two namespaces. One has a disk that cannot be
+// read, and so does a kind without namespaces. A thing without a namespace may own both.
+func TestAnUnreadableObjectHoldsUpOnlyItsPossibleOwners(t *testing.T) {
+	for _, c := range []struct {
+		things        store.Kind
+		names         []string
+		during, after string
+	}{
+		{inNamespaces(things), []string{"l/a", "m/a"}, "+m/a", ""},
+		{things, []string{"a"}, "+a", "+a"}, // the rack cannot be read
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, _ := discoverAs(t, c.things, inNamespaces(disks))
+			racks := store.Kind{Name: "racks", GVK: disks.GVK.GroupVersion().WithKind("Rack"), New: things.New}
+			d.serve(racks)
+			for _, name := range c.names {
+				namespace := strings.TrimSuffix(strings.TrimSuffix(name, "a"), "/")
+				d.Put(c.things, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: uid(name)}})
+			}
+			d.PutRaw(d.disks, "m/x", []byte("{"))
+			d.PutRaw(racks, "r", []byte("{"))
+			d.settle()
+			for _, name := range c.names {
+				d.request(name, metav1.FinalizerOrphanDependents)
+			}
+			d.settle()
+			d.want("while two objects cannot be read", c.during)
+			d.Remove(d.disks, "m/x")
+			d.settle()
+			d.want("while one object cannot be read", c.after)
+			d.Remove(racks, "r")
+			d.settle()
+			d.want("once all objects can be read", "")
+		})
+	}
+}
+
 // TestAReferenceIsRemovedOnceItsKindCanBeListed has an object with two owners, of which one is of a kind that
 // fails.
 func TestAReferenceIsRemovedOnceItsKindCanBeListed(t *testing.T) {

@@ -201,6 +201,9 @@ func (g *graph) anyUnreadable(owner *Object) (Key, error) {
 			continue
 		}
 		for name, err := range k.mayBelongTo(owner) {
+			if owner.Namespace != "" && k.Kind.NameOf != nil && !k.Nested && !strings.HasPrefix(name, owner.Namespace+"/") {
+				continue // its owners are in its own namespace, or have none
+			}
 			key := Key{k.Name, name}
 			if host := key.writer(); host == "" || owner.Type == nodeType && owner.Own == host {
 				return key, err

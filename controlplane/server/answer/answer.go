@@ -72,7 +72,7 @@ type Controller struct {
 	// State is Leading, Standby, Yielding (another program does the job), Disabled, NotApplicable (to
 	// this type of store) or Starting.
 	State   string     `json:"state"`
-	Leader  string     `json:"leader"` // its candidate name; empty if unknown
+	Leader  string     `json:"leader"` // candidate that had the last known term, and may be dead; empty if unknown
 	Since   *time.Time `json:"since"`  // when the leader was elected
 	Message string     `json:"message,omitempty"`
 	// Waits is why more may be due than is known, such as "listing pods: 12000 so far"; empty if all is known.
