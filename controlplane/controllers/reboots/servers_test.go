@@ -248,7 +248,9 @@ func TestARestoredStore(t *testing.T) {
 // TestARestoredStoreWaitsForNoHostThatHasItsSlot has a host that reboots with the slot of a FleetLock client of its name.
 func TestARestoredStoreWaitsForNoHostThatHasItsSlot(t *testing.T) {
 	inBubble(t, func(r rig) {
-		alive := func(string, types.UID, time.Time, time.Time) lifecycle.Sign { return lifecycle.Sign{Alive: true, Idle: true} }
+		alive := func(string, types.UID, time.Time, time.Time) lifecycle.Sign {
+			return lifecycle.Sign{Alive: true, Idle: true}
+		}
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
 		if why := r.asks(c, "n1"); why != "" {
@@ -296,7 +298,9 @@ func TestAHostThatRebootsRightAfterARestoreHasNotReportedIt(t *testing.T) {
 // reboots.
 func TestAHostThatHasJustBootedMayStillReboot(t *testing.T) {
 	inBubble(t, func(r rig) {
-		alive := func(string, types.UID, time.Time, time.Time) lifecycle.Sign { return lifecycle.Sign{Alive: true, Idle: true} }
+		alive := func(string, types.UID, time.Time, time.Time) lifecycle.Sign {
+			return lifecycle.Sign{Alive: true, Idle: true}
+		}
 		c := r.serveAs("s", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 		r.node("n1", "a", corev1.ConditionTrue)
 		r.store.Restore(r.store.Snapshot())
@@ -337,7 +341,9 @@ func TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes(t *testing.T)
 				if err != nil {
 					t.Fatal(err)
 				}
-				alive := func(name string, _ types.UID, _, _ time.Time) lifecycle.Sign { return lifecycle.Sign{Alive: name != "n1", Known: known()} }
+				alive := func(name string, _ types.UID, _, _ time.Time) lifecycle.Sign {
+					return lifecycle.Sign{Alive: name != "n1", Known: known()}
+				}
 				policies := reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: allowed}}
 				s := r.serveAs("s", r.store, policies, slog.New(slog.DiscardHandler), func(c *reboots.Controller) { c.Alive = alive })
 				r.node("n1", "a", corev1.ConditionTrue)
