@@ -32,9 +32,15 @@ func Disputed(stored, desired *corev1.Node) bool {
 // TakeOver or Replace follows, otherwise Adopt.
 //
 // storedLease is the Node's Lease; nil if there is none. Claim returns an *IdentityError if the other
-// machine may be alive and takeover is false. A machine without a Lease counts as dead if no condition
-// got a heartbeat for the duration of a Lease: a living machine also creates its Lease again.
+// machine may be alive and takeover is false. A machine without a Lease counts as dead if its Node got no
+// heartbeat for the duration of this host's Lease: a living machine also creates its Lease again.
 func Claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
+	o.Watch.setLost(o.Lost)
+	return claim(stored, desired, storedLease, o)
+}
+
+// claim is Claim for a loop that does not know whether the Node was lost, and sets o.Lost as the last Claim.
+func claim(stored, desired *corev1.Node, storedLease *coordinationv1.Lease, o RegisterOptions) (others bool, err error) {
 	leaseless := storedLease == nil
 	if leaseless {
 		storedLease = standIn(stored, o)
@@ -64,23 +70,19 @@ const leaselessFor = 15 * time.Minute
 // standInOf returns the name of the Lease that replaces a missing one. It is watched beside that one.
 func standInOf(node string) string { return "node/" + node }
 
-// standIn returns a Lease that replaces a missing one: each heartbeat in the Node counts as a renewal.
+// standIn returns a Lease that replaces a missing one: each heartbeat of the Node counts as a renewal.
 func standIn(node *corev1.Node, o RegisterOptions) *coordinationv1.Lease {
-	var beat time.Time
-	for _, condition := range node.Status.Conditions {
-		if condition.LastHeartbeatTime.After(beat) {
-			beat = condition.LastHeartbeatTime.Time
-		}
+	lease := &coordinationv1.Lease{}
+	lease.Name, lease.UID = standInOf(node.Name), node.UID
+	lease.Spec.RenewTime = &metav1.MicroTime{}
+	if ready := ConditionOf(node, corev1.NodeReady); ready != nil {
+		lease.Spec.RenewTime.Time = ready.LastHeartbeatTime.Time
 	}
 	duration := o.Watch.missing()
 	if requested, err := usable(node.Annotations[AnnotationLeaseDuration], duration, RequestedForNode); err == nil {
 		duration = requested
 	}
-	lease := &coordinationv1.Lease{}
-	lease.Name, lease.UID = standInOf(node.Name), node.UID
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: beat}
 	if o.Lost {
-		IdentityOf(node).mark(&lease.ObjectMeta)
 		duration = leaselessFor
 	}
 	lease.Spec.LeaseDurationSeconds = new(int32(duration / time.Second))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controlplanetest"
 )
 
 var (
@@ -142,6 +144,40 @@ func TestAMachineWithoutALeaseIsWatched(t *testing.T) {
 			claim(written, tc.long, nil)
 		})
 	}
+}
+
+// A keeper creates no Lease before the registration may take back a Node that was lost.
+func TestALostNodeIsWatchedTheSameByBothLoops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		if _, err := fake.Register(t.Context(), nodeOf(there, nil), controlplane.RegisterOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p := policy(here)
+		p.Watch = controlplane.NewLeaseWatch(nil)
+		claim := func() error {
+			stored, err := fake.Node(t.Context(), "n")
+			if err == nil {
+				_, err = controlplane.Claim(stored, nodeOf(here, nil), nil, controlplane.RegisterOptions{Watch: p.Watch, Lost: true})
+			}
+			return err
+		}
+		_ = claim()
+		keeper, _ := keep(t, fake, p, quiet())
+		for range 44 {
+			after(20 * time.Second)
+			if err := claim(); err == nil {
+				t.Fatal("Claim() = no error before 15 minutes, want refused")
+			}
+		}
+		if stats := keeper.Stats(); stats.Renewals != 0 {
+			t.Errorf("renewals = %d before 15 minutes, want none", stats.Renewals)
+		}
+		after(30 * time.Second)
+		if err := claim(); err != nil {
+			t.Errorf("Claim() = %v after 15 minutes, want the Node", err)
+		}
+	})
 }
 
 func TestNoMachineCountsAsDeadWithoutAWatch(t *testing.T) {

@@ -136,7 +136,7 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	}
 	k.owner.Store(new(types.UID))
 	k.wanted.Store(new(policy.pace()))
-	policy.Watch.setPace(policy.Duration)
+	policy.Watch.setDuration(policy.Duration)
 	k.publish()
 	return k, nil
 }
@@ -154,7 +154,7 @@ func (k *LeaseKeeper) SetPace(duration time.Duration) {
 		wants = k.policy.pace()
 	}
 	k.wanted.Store(&wants)
-	k.policy.Watch.setPace(duration)
+	k.policy.Watch.setDuration(duration)
 	select {
 	case k.repaced <- struct{}{}:
 	default: // Run has not read the earlier token yet

@@ -121,8 +121,8 @@ func TestTheLeaseIsRenewedAtOnceAndThenAtIntervals(t *testing.T) {
 		if renewals < 3600*100/(10*104) || renewals > 361 {
 			t.Errorf("renewals in an hour = %d, want every 10 to 10.4 s", renewals)
 		}
-		if all != renewals+1 {
-			t.Errorf("calls beside renewals = %d, want a read of the Node before the Lease was created", all-renewals)
+		if all != renewals+2 {
+			t.Errorf("calls beside renewals = %d, want a read of Lease and Node before the Lease was created", all-renewals)
 		}
 		lease := stored(t, fake)
 		if len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != "node-uid" {
@@ -431,6 +431,22 @@ func TestALeaseIsNotCreatedWhileTheNodeIsAnotherMachines(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Node that cannot be read does not hold up a Lease that exists.
+func TestARenewalDoesNotReadTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		_, stop := keep(t, fake, policy(here), quiet())
+		after(time.Second)
+		stop()
+		fake.Inject(controlplanetest.Node, controlplanetest.Fault{Err: controlplane.ErrForbidden})
+		restarted, _ := keep(t, fake, policy(here), quiet())
+		after(time.Second)
+		if stats := restarted.Stats(); stats.Renewals != 1 {
+			t.Errorf("Stats() = %+v, want the Lease renewed", stats)
+		}
+	})
 }
 
 // A machine that was suspended does not renew a Lease that it lost meanwhile, even if that has ended.

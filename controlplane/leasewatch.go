@@ -33,7 +33,8 @@ type LeaseWatch struct {
 
 	mu   sync.Mutex // guards the fields below
 	seen map[string]observation
-	pace time.Duration // of this host's Lease, if a keeper uses the watch
+	duration time.Duration // of this host's Lease, if a keeper uses the watch
+	lost     bool          // another machine took the Node from this process
 }
 
 // observation records a Lease since its last renewal.
@@ -92,11 +93,28 @@ func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
 	return Observation{Renewed: s.renewed, Until: s.since.Add(good)}
 }
 
-// setPace sets the duration of this host's Lease.
-func (w *LeaseWatch) setPace(pace time.Duration) {
+// setDuration sets the duration of this host's Lease.
+func (w *LeaseWatch) setDuration(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pace = pace
+	w.duration = d
+}
+
+// setLost records whether another machine took the Node from this process.
+func (w *LeaseWatch) setLost(lost bool) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = lost
+}
+
+// isLost reports what setLost recorded.
+func (w *LeaseWatch) isLost() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
 }
 
 // missing returns the duration of a Lease that is missing: that of this host's, since a control plane
@@ -107,7 +125,7 @@ func (w *LeaseWatch) missing() time.Duration {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(DefaultLease, w.pace)
+	return max(DefaultLease, w.duration)
 }
 
 // NoteAnswer records the result of any request to the control plane: nil if it was answered.

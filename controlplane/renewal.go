@@ -28,14 +28,16 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// attempt renews the Lease once. If another client has written it, attempt reads it first.
+// attempt renews the Lease once. If no stored Lease is known, or if another client has written it, attempt reads it
+// first.
 func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, k.deadline)
 	defer cancel()
 	defer func() { k.policy.Watch.NoteAnswer(err) }()
-	err = k.renew(ctx)
-	if !errors.Is(err, ErrConflict) {
-		return err
+	if k.lease.ResourceVersion != "" {
+		if err = k.renew(ctx); !errors.Is(err, ErrConflict) {
+			return err
+		}
 	}
 	if err := k.reread(ctx); err != nil {
 		return err
@@ -44,11 +46,6 @@ func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
 }
 
 func (k *LeaseKeeper) renew(ctx context.Context) error {
-	if k.lease.ResourceVersion == "" && !k.takeover {
-		if err := k.mayCreate(ctx); err != nil {
-			return err
-		}
-	}
 	lease := Renew(k.lease, k.clock.now())
 	SetOwner(lease, k.policy.Node, *k.owner.Load())
 	delete(lease.Annotations, AnnotationRebooting)
@@ -87,7 +84,7 @@ func (k *LeaseKeeper) mayCreate(ctx context.Context) error {
 	}
 	ours := &corev1.Node{}
 	k.policy.Holder.mark(&ours.ObjectMeta)
-	_, err = Claim(node, ours, nil, RegisterOptions{Watch: k.policy.Watch})
+	_, err = claim(node, ours, nil, RegisterOptions{Lost: k.policy.Watch.isLost(), Watch: k.policy.Watch, Takeover: k.takeover})
 	return err
 }
 
@@ -96,7 +93,7 @@ func (k *LeaseKeeper) reread(ctx context.Context) error {
 	stored, err := k.client.Lease(ctx, k.policy.Node)
 	if errors.Is(err, ErrNotFound) {
 		k.lease.ResourceVersion, k.lease.UID = "", "" // the next renewal creates it
-		return nil
+		return k.mayCreate(ctx)
 	}
 	if err != nil {
 		return err

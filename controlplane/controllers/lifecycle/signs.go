@@ -39,7 +39,7 @@ type leaseEntry struct {
 // Sign is what a server knows of the signs of life of one host.
 type Sign struct {
 	Alive bool // there was one
-	// Idle reports that one said that the host is not amid a reboot. Each renewal of a Lease by hostler says it.
+	// Idle reports that one came without the mark of a host that reboots. hostler marks each renewal; a kubelet none.
 	Idle  bool
 	Known time.Time // since when signs count; zero while they do not
 }
