@@ -31,8 +31,8 @@ const (
 type LeaseWatch struct {
 	clock func() time.Time
 
-	mu   sync.Mutex // guards the fields below
-	seen map[string]observation
+	mu       sync.Mutex // guards the fields below
+	seen     map[string]observation
 	duration time.Duration // of this host's Lease, if a keeper uses the watch
 	lost     bool          // another machine took the Node from this process
 }
