@@ -29,22 +29,16 @@ func TestTheWatchAndTheStatusLoopShareNothing(t *testing.T) {
 		d.start(t)
 		d.watch(t)
 		const rounds = 100
-		stop := make(chan struct{})
 		var others sync.WaitGroup
 		others.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for i := range 10 * rounds {
 				d.edit(t, func(n *corev1.Node) {
 					n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeMemoryPressure, Value: fmt.Sprint(i), Effect: corev1.TaintEffectNoSchedule}}
 				})
+				goruntime.Gosched() // else a single processor does all edits first
 			}
 		})
 		others.Go(func() {
-			defer close(stop)
 			for i := range rounds {
 				state := []shutdown.State{shutdown.Armed, shutdown.Disarmed}[i%2]
 				err := d.ReportShutdown(t.Context(), shutdown.Status{State: state, Reason: fmt.Sprint(i)})
