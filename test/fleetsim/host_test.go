@@ -37,6 +37,7 @@ type host struct {
 	disk   disk
 	wishes wishes
 	gone   bool // it does not boot again
+	copied bool // a copy of it gives signs of life, or gave them
 	// machineID is also its system UUID.
 	machineID string
 	process   *process

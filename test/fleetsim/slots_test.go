@@ -102,7 +102,7 @@ func (t *truth) granted(q *request, name string) {
 		}
 		members++
 		f := t.of(h.name)
-		if _, holds := t.slots.holders[h.name]; holds || f.alive || f.hostile || f.taken {
+		if _, holds := t.slots.holders[h.name]; holds || f.alive || f.hostile || f.taken || h.copied {
 			continue
 		}
 		if time.Since(f.since) > leaseDuration+t.w.storage.longestAway+30*time.Second {

@@ -16,6 +16,7 @@ func (h *host) twin(what string) (begin, end func()) {
 		twin.machineID = h.machineID
 	}
 	return func() {
+		h.copied = h.copied || what == sameMachine
 		twin.booted, twin.boot = time.Now(), 1000
 		twin.agent = newAgent(twin)
 		twin.agent.loops = twin.agent.loops[:3]
