@@ -8,3 +8,10 @@ const (
 	KeptAside  = keptAside
 	MaxBytes   = maxBytes
 )
+
+// WriteFile writes the values now, also if another write is pending.
+func (v *Values) WriteFile() error {
+	v.file.folder.disk.Lock()
+	defer v.file.folder.disk.Unlock()
+	return v.file.write()
+}

@@ -72,19 +72,22 @@ type File struct {
 func (f *File) Load(into any) {
 	f.folder.disk.Lock()
 	defer f.folder.disk.Unlock()
-	f.load(into)
+	f.folder.mu.Lock()
+	var pending func() any
+	if !f.due.IsZero() {
+		pending = f.snapshot
+	}
+	f.folder.mu.Unlock()
+	f.load(into, pending)
 }
 
-// load is Load for a caller that holds disk.
-func (f *File) load(into any) {
-	f.folder.mu.Lock()
-	snapshot, pending := f.snapshot, !f.due.IsZero()
-	f.folder.mu.Unlock()
+// load is Load for a caller that holds disk. pending is the state to load instead of the stored one, or nil.
+func (f *File) load(into any, pending func() any) {
 	var value []byte
 	var err error
 	switch {
-	case pending:
-		value, err = json.Marshal(snapshot())
+	case pending != nil:
+		value, err = json.Marshal(pending())
 	case f.folder.path != "":
 		value, err = f.read()
 		for unreadable(err) && time.Now().Before(f.folder.patience) {
@@ -280,7 +283,7 @@ func (f *File) replace(value any) error {
 func (f *File) clearPath() error {
 	if f.unread != nil && f.add != nil {
 		var stored map[string]json.RawMessage
-		f.load(&stored)
+		f.load(&stored, nil)
 		f.add(stored)
 	}
 	switch {

@@ -216,6 +216,35 @@ func TestNotesThatCouldNotBeReadAreNotReplaced(t *testing.T) {
 	}
 }
 
+// While a write begins, the owner may already request the next one.
+func TestAChangeDuringAWriteReplacesNoNotes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir()
+		file := filepath.Join(path, "node.json")
+		if err := os.Symlink("node.json", file); err != nil { // even root cannot read a loop of links
+			t.Fatal(err)
+		}
+		folder := open(t, path)
+		n := folder.Notes("node")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(`{"left": 2}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Write(map[string][]byte{"cordon": []byte("4")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.WriteFile(); err != nil {
+			t.Fatal(err)
+		}
+		closed(t, folder)
+		folder = open(t, path)
+		defer closed(t, folder)
+		wantValues(t, "written", folder.Notes("node"), map[string]string{"cordon": "4", "left": "2"})
+	})
+}
+
 func TestNotesOfALaterVersionStay(t *testing.T) {
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "node.json"), []byte(`{"later": {"b": [1, 2], "a": null}, "cordon": 1, "taken out": null}`), 0o600); err != nil {
