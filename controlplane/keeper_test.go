@@ -462,8 +462,12 @@ func TestALostLeaseIsNotCreatedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		after(30 * time.Second)
-		if stats := keeper.Stats(); stats.Renewals != 1 || !strings.Contains(stats.LastError.Error(), "another machine") {
+		stats := keeper.Stats()
+		if stats.Renewals != 1 || !strings.Contains(stats.LastError.Error(), "another machine") {
 			t.Errorf("Stats() = %+v, want the Lease not created again", stats)
+		}
+		if stats.Lease.ResourceVersion == "" {
+			t.Error("Stats().Lease has no resourceVersion, want it as last stored: others read it")
 		}
 	})
 }

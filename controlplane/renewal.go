@@ -92,7 +92,8 @@ func (k *LeaseKeeper) mayCreate(ctx context.Context) error {
 func (k *LeaseKeeper) reread(ctx context.Context) error {
 	stored, err := k.client.Lease(ctx, k.policy.Node)
 	if errors.Is(err, ErrNotFound) {
-		k.lease.ResourceVersion, k.lease.UID = "", "" // the next renewal creates it
+		k.lease = k.lease.DeepCopy() // the last one is in published statistics
+		k.lease.ResourceVersion, k.lease.UID = "", ""
 		return k.mayCreate(ctx)
 	}
 	if err != nil {
