@@ -34,7 +34,7 @@ type LeaseWatch struct {
 	mu       sync.Mutex // guards the fields below
 	seen     map[string]observation
 	duration time.Duration // of this host's Lease, if a keeper uses the watch
-	lost     bool          // another machine took the Node from this process
+	lost     bool          // this process had the Node before, as RegisterOptions.Lost
 }
 
 // observation records a Lease since its last renewal.
@@ -61,13 +61,13 @@ func NewLeaseWatch(clock func() time.Time) *LeaseWatch {
 	return &LeaseWatch{clock: clock, seen: map[string]observation{}}
 }
 
-// See records a Lease that was just read, nil if there is none, and judges its holder. Without a Lease,
-// nothing is known of it. If the Lease was never renewed, its holder counts as dead.
+// See records a Lease that was just read, nil if there is none, and judges its holder. If the Lease
+// was never renewed, its holder counts as dead.
 func (w *LeaseWatch) See(lease *coordinationv1.Lease) Observation {
-	switch {
-	case lease != nil && lease.Spec.RenewTime == nil:
+	if lease == nil || lease.Spec.RenewTime == nil {
 		return Observation{Dead: true}
-	case lease == nil || w == nil:
+	}
+	if w == nil {
 		return Observation{}
 	}
 	w.mu.Lock()
@@ -100,7 +100,7 @@ func (w *LeaseWatch) setDuration(d time.Duration) {
 	w.duration = d
 }
 
-// setLost records whether another machine took the Node from this process.
+// setLost records whether this process had the Node before.
 func (w *LeaseWatch) setLost(lost bool) {
 	if w == nil {
 		return

@@ -72,8 +72,8 @@ func TestAMachineIsDeadOnceItsLeaseWasWatchedNotToBeRenewed(t *testing.T) {
 			}
 		})
 	}
-	if got := controlplane.NewLeaseWatch(nil).See(nil); got != (controlplane.Observation{}) {
-		t.Errorf("See(nil) = %+v, want nothing known", got)
+	if got := controlplane.NewLeaseWatch(nil).See(nil); !got.Dead {
+		t.Errorf("See(nil) = %+v, want it dead", got)
 	}
 }
 
