@@ -158,12 +158,14 @@ func (r *kindsRun) follow(ctx context.Context, versions []store.Kind, to *follow
 		}
 		failed = failed.Next()
 		r.graph.failed(kind.Name, err)
-		if errors.Is(err, controlplane.ErrForbidden) {
+		pause := min(failed.Pause(), store.FollowRetry)
+		if errors.Is(err, controlplane.ErrForbidden) { // the store is not away, and rights are given rarely
+			pause = failed.Pause()
 			r.refused.Do(func() {
 				r.log.Warn("no right to list and watch a kind, keeping objects that such objects own", "kind", kind.Name, "error", err)
 			})
 		}
-		_ = bounded.Sleep(ctx, min(failed.Pause(), store.FollowRetry)) // which ends with ctx
+		_ = bounded.Sleep(ctx, pause) // which ends with ctx
 	}
 }
 
