@@ -90,7 +90,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		Heartbeat: a.renewalTried,
 		Duration:  time.Duration(cfg.Lease.Duration),
 		Interval:  time.Duration(cfg.Lease.RenewInterval),
-		Rebooting: a.amidReboot,
+		Rebooting: a.hasTurn,
 		Takeover:  cfg.Node.Takeover,
 	}, a.log)
 	if err != nil {

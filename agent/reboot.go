@@ -60,10 +60,8 @@ func (a *Agent) buildReboots(cfg config.Config) (err error) {
 
 // nodeStored reports the Node as the control plane has it to the controller of reboots.
 func (a *Agent) nodeStored(node *corev1.Node) {
-	for _, c := range []*reboot.Controller{a.shutdown.rebooter, a.shutdown.rebootEnd} {
-		if c != nil {
-			c.Stored(node)
-		}
+	if c := a.shutdown.rebootController(); c != nil {
+		c.Stored(node)
 	}
 }
 
@@ -178,25 +176,21 @@ func (h rebootHost) Undo(ctx context.Context, began time.Time) error {
 
 // rebooting reports whether a reboot by hostler is in progress, or whether that is not known.
 func (s *stopping) rebooting() bool {
-	for _, c := range []*reboot.Controller{s.rebooter, s.rebootEnd} {
-		if c == nil {
-			continue
-		}
-		if r := c.Report(); r.Request == nil && r.Problem != "" || r.Request != nil && r.Step.NeedsSlot() {
-			return true
-		}
+	c := s.rebootController()
+	if c == nil {
+		return false
 	}
-	return false
+	r := c.Report()
+	return r.Request == nil && r.Problem != "" || r.Request != nil && r.Step.NeedsSlot()
 }
 
-// amidReboot reports whether the host has its turn to reboot, or may have it.
-func (a *Agent) amidReboot() bool {
-	for _, c := range []*reboot.Controller{a.shutdown.rebooter, a.shutdown.rebootEnd} {
-		if c != nil && c.Rebooting() {
-			return true
-		}
-	}
-	return false
+// rebootController returns the controller of reboots, also if its only task is to end one; nil if there is none.
+func (s *stopping) rebootController() *reboot.Controller { return cmp.Or(s.rebooter, s.rebootEnd) }
+
+// hasTurn reports whether the host has its turn to reboot, or may have it.
+func (a *Agent) hasTurn() bool {
+	c := a.shutdown.rebootController()
+	return c != nil && c.HasTurn()
 }
 
 // Cordon implements reboot.Host.

@@ -43,7 +43,7 @@ type LeasePolicy struct {
 	Interval time.Duration
 	// Instance names this boot and process, in the Lease.
 	Instance string
-	// Rebooting reports whether this host is amid a reboot, or may be; nil if it never is.
+	// Rebooting reports whether this host has its turn to reboot, or may have it; nil if it never has.
 	Rebooting func() bool
 	// Takeover takes over the Lease of another live machine, once.
 	Takeover bool

@@ -120,8 +120,8 @@ func (c *Controller) Unread() bool {
 	return c.unknown()
 }
 
-// Rebooting reports whether the host is amid a reboot, or may be, because that is not known yet.
-func (c *Controller) Rebooting() bool {
+// HasTurn reports whether the host has its turn to reboot, or may have it, because that is not known yet.
+func (c *Controller) HasTurn() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unknown() || c.memory.Request != nil && c.memory.Request.Step.Running()

@@ -201,7 +201,7 @@ func newAgent(h *host) *agent {
 	a.keeper, err = controlplane.NewLeaseKeeper(a.client, controlplane.LeasePolicy{
 		Node: h.name, Holder: controlplane.Identity{MachineID: machine.MachineID, SystemUUID: machine.SystemUUID},
 		Duration: leaseDuration, Interval: renewInterval, Instance: fmt.Sprintf("%s/%d", machine.BootID, h.starts), Watch: watch,
-		Rebooting: func() bool { return a.reboot.Rebooting() },
+		Rebooting: func() bool { return a.reboot.HasTurn() },
 		Heartbeat: func(err error) { a.selfDrain.Renewal(err, leaseDuration) },
 	}, log)
 	if err != nil {

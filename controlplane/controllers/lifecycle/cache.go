@@ -129,7 +129,7 @@ func (c *Cache) Recheck(name string) {
 }
 
 // Alive reports whether a host has given a sign of life since a moment. It does not take the Ready of its
-// Node for one, which may have been stored before that. idle reports whether it has said that it is not amid a reboot.
+// Node for one, which may have been stored before that. idle reports whether its Lease says that it does not reboot.
 func (c *Cache) Alive(name string, uid types.UID, since time.Time) (alive, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

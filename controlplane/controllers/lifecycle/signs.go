@@ -32,7 +32,7 @@ type leaseEntry struct {
 	renewed   time.Time     // last renewal after the Lease was first seen; zero if there was none
 	heardAt   time.Time     // after which it was last renewed; zero if that is not known
 	duration  time.Duration // 0 if unknown, or longer than a Lease may last
-	rebooting bool          // its host is amid a reboot
+	rebooting bool          // its host has its turn to reboot
 	listed    bool
 }
 
