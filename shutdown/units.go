@@ -27,12 +27,12 @@ func (g *Guard) recordStoppedUnits(ctx context.Context, names []string) error {
 // holdUnits records units before an automatic drain stops them. If that drain is undone, they are
 // started again. A unit that cannot be recorded is not stopped, unless a shutdown has taken over.
 func (g *Guard) holdUnits(ctx context.Context, drain *journal.Record, names []string) error {
-	err := g.waiveUnits(ctx, names)
+	_ = g.waiveUnits(ctx, names) // returns no error
 	g.options.Journal.HoldUnits(drain, names)
-	if err == nil && g.options.Board.Status().State != Draining {
-		err = g.stored(ctx)
+	if g.options.Board.Status().State == Draining {
+		return nil
 	}
-	return err
+	return g.stored(ctx)
 }
 
 // waiveUnits removes units from the journal before a manual drain stops them, so that they stay
