@@ -81,7 +81,7 @@ func (c cluster) onlyAsked(program string) {
 func TestANodesOwnRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
-	a := startAgent(t, c.asNode("modest", ", labels: {example.com/rack: r1}, taints: [{key: example.com/new, effect: NoSchedule}]")+"lease: {duration: 4s, renewInterval: 1s}\nstatus: {updateInterval: 1s, reportInterval: 2s}\n")
+	a := startAgent(t, c.asNode("modest", ", labels: {example.com/rack: r1}, taints: [{key: example.com/new, effect: NoSchedule}]")+"lease: {duration: 10s, renewInterval: 1s}\nstatus: {updateInterval: 1s, reportInterval: 2s}\n")
 	eventually(t, "the node is Ready", c.ready("modest"))
 	eventually(t, "the agent has published an Event", func() bool {
 		return strings.Contains(c.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}"), "Registered")

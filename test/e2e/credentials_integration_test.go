@@ -36,7 +36,7 @@ users: [{name: node, user: {%s}}],
 contexts: [{name: here, context: {cluster: here, user: node}}]}
 `, c.Server, c.CAFile, credentials), 0o600))
 	return fmt.Sprintf("controlPlane: {type: kubernetes, kubernetes: {kubeconfig: %s}}\nnode: {name: %s}\n"+
-		"lease: {duration: 4s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n", file, name)
+		"lease: {duration: 10s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n", file, name)
 }
 
 // TestATokenIsExchanged replaces a token in its file while the agent runs.

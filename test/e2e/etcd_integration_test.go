@@ -83,7 +83,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 	f := newFleet(t, etcd.Options{})
 	const name = "rack1-node1"
 	a := startAgent(t, f.settings(name, ", labels: {example.com/rack: r1}, taints: [{key: example.com/new, effect: NoSchedule}]")+
-		"lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n")
+		"lease: {duration: 10s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n")
 	wellIn := func(what string) {
 		t.Helper()
 		eventually(t, what, func() bool { return f.ready(name) == "True "+status.ReasonHostReady && f.alive(name) })

@@ -137,7 +137,7 @@ func TestAFleetInEtcdSeenFromOneOfItsHosts(t *testing.T) {
 	if strings.Contains(screen, "with expired lease") {
 		t.Errorf("hostler nodes of two that live = %s, want no word of dead ones", screen)
 	}
-	mentions(t, "hostler nodes of another host", onOneLine(a.prints("nodes", other)), other+" is Ready", "lease renewed ", "valid for 5s", "control plane etcd at ", "hostler "+version)
+	mentions(t, "hostler nodes of another host", onOneLine(a.prints("nodes", other)), other+" is Ready", "lease renewed ", "valid for 10s", "control plane etcd at ", "hostler "+version)
 	if one := answers[fleet.MemberOf](a, "nodes", other); one.Node.Name != other || one.Lease == nil || one.ControlPlane.Node != own {
 		t.Errorf("hostler nodes %s -o json = %+v, want it with its lease, as %s has it", other, one, own)
 	}

@@ -31,7 +31,7 @@ func reinstalled(t *testing.T, id string) {
 	check(t, os.WriteFile(machineID, []byte(id+"\n"), 0o444))
 }
 
-const often = "lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
+const often = "lease: {duration: 10s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
 
 // TestAReinstalledHost replaces the Node of its previous machine, with the rights of a node. No
 // other test that reads the machine ID may run at the same time.

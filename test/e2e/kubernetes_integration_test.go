@@ -68,8 +68,8 @@ func (c cluster) asNode(name, more string) string {
 // TestANodeOfACluster follows a host's life as the cluster sees it.
 func TestANodeOfACluster(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--node-monitor-period=500ms", "--node-monitor-grace-period=6s"}})
-	const lease = "lease: {duration: 4s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
+	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--node-monitor-period=500ms", "--node-monitor-grace-period=20s"}})
+	const lease = "lease: {duration: 10s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
 	a := startAgent(t, c.asNode("rack1-node1", ", labels: {example.com/rack: r1}, taints: [{key: example.com/new, effect: NoSchedule}]")+lease)
 	ready := func(want corev1.ConditionStatus) func() bool {
 		return func() bool {

@@ -142,7 +142,7 @@ func internal(n *corev1.Node) []string {
 func TestAnAgentThatStartsBeforeDHCP(t *testing.T) {
 	t.Parallel()
 	i := newIsland(t)
-	a := newAgent(t, "lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1h, reportInterval: 1h}\n")
+	a := newAgent(t, "lease: {renewInterval: 1s}\nstatus: {updateInterval: 1h, reportInterval: 1h}\n")
 	a.island = &i
 	a.start()
 	follows := func(what, reason string, addresses ...string) api.Status {

@@ -103,7 +103,7 @@ func TestAFleetInEtcdSeesThePodsOfAHost(t *testing.T) {
 	f.ctl("put", "/hostler/objects/pods/"+name+"/nonsense", "[")
 	f.ctl("put", alien, "{}")
 
-	settings := fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s], tls: {ca: %s, certificate: %s, key: %s}}}\nnode: {name: %s}\nlease: {duration: 5s, renewInterval: 1s}\n",
+	settings := fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s], tls: {ca: %s, certificate: %s, key: %s}}}\nnode: {name: %s}\nlease: {renewInterval: 1s}\n",
 		strings.Join(f.Endpoints(), ", "), f.CAFile, files.Certificate, files.Key, name)
 	a := startAgent(t, settings+"status: {updateInterval: 1s, pods: true}\n")
 	well := func(s api.Status) bool { // other tests may run more pods than have objects

@@ -217,7 +217,7 @@ func TestATaintOfAClusterDrainsTheHost(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	polite := pod(t, "polite", nil, 0, lab.ServeFor(0))
 	politeBefore := mainOf(t, polite)
-	settings := c.asNode("tainted", ", onTaint: drain, toleration: 10m") + "lease: {duration: 4s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
+	settings := c.asNode("tainted", ", onTaint: drain, toleration: 10m") + "lease: {renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
 	a := startAgent(t, settings)
 	eventually(t, "the node is Ready", c.ready("tainted"))
 	taint := fmt.Sprintf("%s=%s:NoExecute", maintenanceTaint.Key, maintenanceTaint.Value)

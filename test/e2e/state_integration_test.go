@@ -16,7 +16,7 @@ import (
 )
 
 // quick renews and checks every second.
-const quick = "lease: {duration: 5s, renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
+const quick = "lease: {renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
 
 // awaitLease waits until the Lease is renewed after a status.
 func (a *agent) awaitLease(before api.Status) api.Status {
