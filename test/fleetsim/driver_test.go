@@ -24,11 +24,23 @@ type event struct {
 	do   func()
 }
 
+// most is more steps than a fleet makes at one time, unless something repeats without a pause.
+const most = 100_000
+
 // drive releases requests and lets time pass until then.
 func (w *world) drive(until time.Time) {
+	var last time.Time
+	steps := 0
 	for w.failure == "" {
 		synctest.Wait()
 		now := time.Now()
+		if steps++; now.After(last) {
+			last, steps = now, 0
+		}
+		if steps > most {
+			w.fail("nothing repeats without a pause", "%d steps, the last one: %s", steps, w.steps[len(w.steps)-1].text)
+			return
+		}
 		if len(w.events) > 0 && !w.events[0].at.After(now) {
 			e := w.events[0]
 			w.events = w.events[1:]

@@ -175,7 +175,7 @@ func (h *host) flap(until time.Duration) {
 	}
 	wants := h.wants()
 	h.require(!wants)
-	pause := time.Duration(h.w.plan.draw("flap", h.name, passed).IntN(15000)) * time.Millisecond
+	pause := time.Duration(1+h.w.plan.draw("flap", h.name, passed).IntN(15000)) * time.Millisecond
 	h.w.at(passed+pause, "the check of "+h.name+" flaps", func() { h.flap(until) })
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/eviction"
 	"hostler.io/hostler/controlplane/controllers/garbagecollector"
 	"hostler.io/hostler/controlplane/controllers/reboots"
 	"hostler.io/hostler/controlplane/store"
@@ -207,7 +208,9 @@ func (t *truth) pod(q *request, before, after []byte) {
 		t.emptied(q, was)
 		return
 	}
-	if was == nil || is == nil || was.DeletionTimestamp != nil || is.DeletionTimestamp == nil {
+	// Kubernetes deletes a pod that is evicted. Here, no kubelet has to confirm that.
+	deleted := is == nil && q.Term.Controller == eviction.Name
+	if was == nil || was.DeletionTimestamp != nil || !deleted && (is == nil || is.DeletionTimestamp == nil) {
 		return
 	}
 	f := t.of(was.Spec.NodeName)
