@@ -11,9 +11,13 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/godbus/dbus/v5"
+
+	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
 	"hostler.io/hostler/test/lab"
@@ -173,4 +177,68 @@ func TestManagerReportsUnits(t *testing.T) {
 	if err := nobody.Ask(t.Context(), func(context.Context, *systemd.Talk) { t.Error("nobody is asked") }); !errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("Ask() = %v without systemd, want %v", err, systemd.ErrNotSystemd)
 	}
+}
+
+// TestSignalsOfStrangersHarmNobody lets another client of the bus send signals that the D-Bus library does not survive, or only
+// with much time, memory or descriptors.
+func TestSignalsOfStrangersHarmNobody(t *testing.T) {
+	bed := newRealBed(t)
+	logind := systemd.NewLogind(systemd.LogindOptions{Address: bed.Address(), Root: bed.Root()})
+	t.Cleanup(func() { check(t, logind.Close()) })
+	events := startWatch(t, logind)
+	stranger, err := dbus.Connect(bed.Address())
+	check(t, err)
+	defer stranger.Close()
+	null, err := os.Open(os.DevNull)
+	check(t, err)
+	defer null.Close()
+	fd := dbus.UnixFD(null.Fd())
+	type octets struct{ A, B, C, D, E, F, G, H byte }
+	many := slices.Repeat([]any{fd}, 16)
+	before, err := os.ReadDir("/proc/self/fd")
+	check(t, err)
+
+	others := []string{stranger.Names()[0], ""} // and the manager of this test, which is in this process
+	check(t, stranger.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, "org.freedesktop.systemd1").Store(&others[1]))
+	for _, body := range [][]any{{[]dbus.UnixFD{fd}}, many, {make([]octets, 1<<17)}} {
+		var names []string
+		check(t, stranger.BusObject().Call("org.freedesktop.DBus.ListNames", 0).Store(&names))
+		for range 4 {
+			for _, name := range names {
+				if slices.Contains(others, name) || !strings.HasPrefix(name, ":") {
+					continue
+				}
+				stranger.Send(&dbus.Message{Type: dbus.TypeSignal, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
+					dbus.FieldDestination: dbus.MakeVariant(name),
+					dbus.FieldPath:        dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/login1")),
+					dbus.FieldInterface:   dbus.MakeVariant("org.freedesktop.login1.Manager"),
+					dbus.FieldMember:      dbus.MakeVariant("PrepareForShutdown"),
+					dbus.FieldSignature:   dbus.MakeVariant(dbus.SignatureOf(body...)),
+				}}, nil)
+			}
+		}
+		lock, err := logind.Inhibit(t.Context(), "to see it held")
+		check(t, err)
+		check(t, lock.Close())
+		if _, err := logind.MaxDelay(t.Context()); err != nil {
+			t.Errorf("MaxDelay() after signals of a stranger = %v, want an answer", err)
+		}
+	}
+	after, err := os.ReadDir("/proc/self/fd")
+	check(t, err)
+	if len(after) > len(before) {
+		t.Errorf("%d descriptors are open after the signals, and %d before, want no more", len(after), len(before))
+	}
+	_, err = logind.RaiseMaxDelay(t.Context(), 5*time.Minute)
+	check(t, err)
+	_, err = logind.Inhibit(t.Context(), "to see it held")
+	check(t, err)
+	check(t, stranger.Object("org.freedesktop.login1", "/org/freedesktop/login1").Call("org.freedesktop.login1.Manager.Reboot", 0, false).Err)
+	for {
+		if event := next(t, events); event.Type == shutdown.Prepare {
+			break
+		}
+	}
+	check(t, logind.ReleaseAll())
+	bed.AwaitDown(t)
 }

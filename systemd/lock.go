@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/shutdown"
@@ -55,47 +54,17 @@ func (l *Logind) listed(locks []InhibitorLock) bool {
 	return false
 }
 
-// newLock requests a lock from logind. ctx does not cancel the call: a late answer would contain a
-// descriptor that is never closed, and that delays the shutdown until this process ends.
+// newLock requests a lock from logind.
 func (l *Logind) newLock(ctx context.Context, why string) (*os.File, error) {
-	conn, err := l.bus.Get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answer := make(chan *dbus.Call, 1)
-	conn.Object(loginName, loginPath).Go(loginManager+".Inhibit", dbus.FlagNoAutoStart, answer,
-		"shutdown", l.options.Who, why, "delay")
 	const operation = "take a shutdown lock from logind"
-	select {
-	case reply := <-answer:
-		file, err := lockFile(reply)
-		if bus.ErrorName(err) == "org.freedesktop.login1.OperationInProgress" {
-			return nil, fmt.Errorf("%s: %w", operation, shutdown.ErrShutdownInProgress)
-		}
-		if err != nil {
-			bus.HangUp(conn, err)
-			return nil, fault(operation, err)
-		}
-		return file, nil
-	case <-ctx.Done():
-		go func() { // ends with the answer or the connection
-			if file, err := lockFile(<-answer); err == nil {
-				file.Close()
-			}
-		}()
-		return nil, fmt.Errorf("%s: %w", operation, ctx.Err())
+	file, err := l.bus.CallForFile(ctx, loginName, loginPath, loginManager+".Inhibit", "shutdown", l.options.Who, why, "delay")
+	switch {
+	case bus.ErrorName(err) == "org.freedesktop.login1.OperationInProgress":
+		return nil, fmt.Errorf("%s: %w", operation, shutdown.ErrShutdownInProgress)
+	case err != nil:
+		return nil, fault(operation, err)
 	}
-}
-
-// lockFile immediately wraps the descriptor of an answer in an os.File, so that no code closes a
-// number that was reused meanwhile.
-func lockFile(reply *dbus.Call) (*os.File, error) {
-	var fd dbus.UnixFD
-	if err := reply.Store(&fd); err != nil {
-		return nil, err
-	}
-	unix.CloseOnExec(int(fd))
-	return os.NewFile(uintptr(fd), StoredLock), nil
+	return file, nil
 }
 
 // honoured reports whether file is a lock for which logind still waits: the write end of a fifo

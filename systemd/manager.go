@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"time"
 
@@ -45,9 +46,11 @@ type Manager struct {
 func NewManager(socket string) *Manager {
 	socket = cmp.Or(socket, ManagerSocket)
 	_, err := os.Stat(socket)
-	return &Manager{was: err == nil, dial: func(ctx context.Context) (*dbus.Conn, error) {
-		return bus.Dial(ctx, "unix:path="+dbus.EscapeBusAddressValue(socket), false)
-	}}
+	m := NewManagerOver(func(ctx context.Context) (io.ReadWriteCloser, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	})
+	m.was = err == nil
+	return m
 }
 
 // NewManagerOver returns a Manager that uses streams of dial, one for each query. It is for tests

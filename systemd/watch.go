@@ -120,14 +120,16 @@ func (l *Logind) subscribe(ctx context.Context, w *watch) (*dbus.Conn, chan *dbu
 	}
 	signals := make(chan *dbus.Signal, 16)
 	conn.Signal(signals)
-	for _, rule := range rules() {
-		err = errors.Join(err, conn.AddMatchSignalContext(ctx, rule...))
-	}
+	// Signals of logind are only read once its bus name is known.
+	err = conn.AddMatchSignalContext(ctx, ownerRule()...)
 	if err == nil {
 		err = bus.Call(ctx, conn, bus.Name, bus.Path, bus.Name+".GetNameOwner", &w.owner, loginName)
 		if bus.Absent(err) {
 			err = nil // logind is absent, and may return
 		}
+	}
+	for _, rule := range rules() {
+		err = errors.Join(err, conn.AddMatchSignalContext(ctx, rule...))
 	}
 	if ctx.Err() != nil {
 		conn.Close() // the bus did not answer
@@ -144,17 +146,21 @@ func (l *Logind) unsubscribe(conn *dbus.Conn, signals chan *dbus.Signal) {
 	conn.RemoveSignal(signals)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, rule := range rules() {
+	for _, rule := range append(rules(), ownerRule()) {
 		// A remaining rule only costs messages that nobody reads.
 		_ = conn.RemoveMatchSignalContext(ctx, rule...)
 	}
+}
+
+// ownerRule matches changes of logind's bus name.
+func ownerRule() []dbus.MatchOption {
+	return []dbus.MatchOption{dbus.WithMatchSender(bus.Name), dbus.WithMatchInterface(bus.Name), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)}
 }
 
 // rules returns narrow match rules, because logind's manager object also signals every login. If
 // there are two signals for a change, the one with more information is used.
 func rules() [][]dbus.MatchOption {
 	return [][]dbus.MatchOption{
-		{dbus.WithMatchSender(bus.Name), dbus.WithMatchInterface(bus.Name), dbus.WithMatchMember(ownerChanged), dbus.WithMatchArg(0, loginName)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepareWithMetadata)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(loginManager), dbus.WithMatchMember(prepare)},
 		{dbus.WithMatchSender(loginName), dbus.WithMatchObjectPath(loginPath), dbus.WithMatchInterface(bus.Properties), dbus.WithMatchMember(propertiesChanged), dbus.WithMatchArg(0, loginManager)},
@@ -169,8 +175,7 @@ type watch struct {
 	sent shutdown.EventType
 }
 
-// event returns the event of a signal, if any. The bus lets every user send signals to one
-// connection, so the sender and all types are checked.
+// event returns the event of a signal, if any. The sender and all types are checked.
 func (w *watch) event(signal *dbus.Signal) (shutdown.Event, bool) {
 	switch {
 	case signal.Sender == bus.Name && signal.Name == bus.Name+"."+ownerChanged:

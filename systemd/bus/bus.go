@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -77,9 +78,9 @@ func (b *Connection) Get(ctx context.Context) (*dbus.Conn, error) {
 	if b.conn != nil && b.conn.Connected() {
 		return b.conn, nil
 	}
-	conn, err := Dial(ctx, b.address, true)
+	conn, err := Dial(ctx, b.address)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w: %w", b.address, ErrUnreachable, err)
+		return nil, b.unreachable(err)
 	}
 	b.conn = conn
 	return conn, nil
@@ -95,24 +96,47 @@ func (b *Connection) Close() {
 	}
 }
 
-// Dial connects, authenticates and, on a bus rather than a peer, says hello. All of this ends with
-// ctx: after dbus-daemon has died, its socket, which systemd keeps open, accepts connections and
-// never answers.
-func Dial(ctx context.Context, address string, hello bool) (*dbus.Conn, error) {
-	conn, err := dbus.Dial(address, inOrder())
+// Dial connects to a bus, authenticates and says hello. All of this ends with ctx: after dbus-daemon has died, its socket, which
+// systemd keeps open, accepts connections and never answers.
+func Dial(ctx context.Context, address string) (*dbus.Conn, error) {
+	s, err := connect(address, false)
 	if err != nil {
 		return nil, err
 	}
-	return begin(ctx, conn, hello)
+	return Over(ctx, s, true)
 }
 
-// Over is Dial over an existing stream.
+// Over authenticates over an existing stream and, on a bus rather than a peer, says hello.
 func Over(ctx context.Context, stream io.ReadWriteCloser, hello bool) (*dbus.Conn, error) {
 	conn, err := dbus.NewConn(stream, inOrder())
 	if err != nil {
 		return nil, err
 	}
 	return begin(ctx, conn, hello)
+}
+
+// CallForFile calls a method whose answer is a descriptor. It uses a connection of its own: if the answer is late, the kernel
+// closes the descriptor. If it cannot connect, the error is ErrUnreachable.
+func (b *Connection) CallForFile(ctx context.Context, dest string, path dbus.ObjectPath, method string, args ...any) (*os.File, error) {
+	ctx, cancel := b.Bounded(ctx)
+	defer cancel()
+	s, err := connect(b.address, true)
+	if err != nil {
+		return nil, b.unreachable(err)
+	}
+	conn, err := Over(ctx, s, true)
+	if err != nil {
+		return nil, b.unreachable(err)
+	}
+	defer conn.Close()
+	if err := Call(ctx, conn, dest, path, method, nil, args...); err != nil {
+		return nil, err
+	}
+	return s.only()
+}
+
+func (b *Connection) unreachable(err error) error {
+	return fmt.Errorf("connect to %s: %w: %w", b.address, ErrUnreachable, err)
 }
 
 // inOrder keeps signals in order. The default handler does not: if a signal's channel is full, it
