@@ -293,7 +293,7 @@ func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, se
 	for _, a := range change.Adopted {
 		s.Adopt(a, nodes, now)
 	}
-	s.UpdateQueue(change.Requests, now)
+	s.UpdateQueue(change.Requests, p, nodes, now)
 	return s.Grant(p, nodes, now)
 }
 
