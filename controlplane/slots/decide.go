@@ -223,13 +223,13 @@ func (s *State) Members(group string, nodes Nodes) (all int, notReady []string) 
 			all++
 		}
 	}
-	return all, s.without(group, nodes, func(n Node) bool { return !n.Ready })
+	return all, s.without(group, nodes, func(n Node) bool { return !n.Ready && !n.Excluded })
 }
 
 // without returns the Nodes of a group that hold no slot and match, sorted.
 func (s *State) without(group string, nodes Nodes, match func(Node) bool) (names []string) {
 	for _, n := range nodes {
-		if n.Group == group && !n.Excluded && match(n) && !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node == n.Name }) {
+		if n.Group == group && match(n) && !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node == n.Name }) {
 			names = append(names, n.Name)
 		}
 	}

@@ -42,7 +42,7 @@ func (f Facts) nodes(held map[string]*holding) slots.Nodes {
 	nodes := make(slots.Nodes, len(f.Hosts))
 	for name, h := range f.Hosts {
 		n := h.Node
-		n.Slotless = f.Started && f.slotless(h, held)
+		n.Slotless = (f.Started || f.Restored) && f.slotless(h, held)
 		nodes[name] = n
 	}
 	return nodes
