@@ -117,13 +117,23 @@ func (s *State) enqueue(c Client, now time.Time) *Wait {
 	case r != nil:
 		s.Waiting = slices.Clone(s.Waiting)
 		s.Request(c.ID).repeat(c, now)
-	case s.waiting(FleetLock) >= mostFleetLock:
-		return &Wait{QueueFull, fmt.Sprintf("%d FleetLock clients wait already, no more are recorded", mostFleetLock)}
 	default:
+		if wait := s.QueueFull(c.ID, now); wait != nil {
+			return wait
+		}
 		s.Requests++
 		s.Waiting = append(slices.Clone(s.Waiting), Request{Client: c, Number: s.Requests, Since: stamp(now), Asked: stamp(now)})
 	}
 	return nil
+}
+
+// QueueFull returns why the queue has no place for a FleetLock client; nil if it has one, or if the client is known.
+func (s State) QueueFull(id string, now time.Time) *Wait {
+	s.forget(now)
+	if s.Holder(id) != nil || s.Request(id) != nil || s.waiting(FleetLock) < mostFleetLock {
+		return nil
+	}
+	return &Wait{QueueFull, fmt.Sprintf("%d FleetLock clients wait already, no more are recorded", mostFleetLock)}
 }
 
 // repeat records that the client has repeated its request.
