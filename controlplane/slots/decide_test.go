@@ -298,6 +298,23 @@ func TestTheLastReleasesAreKept(t *testing.T) {
 	}
 }
 
+// TestReleasesByPersonsOutliveOthers has a person who releases slots, and then many clients that give theirs back.
+func TestReleasesByPersonsOutliveOthers(t *testing.T) {
+	var s slots.State
+	for i := range 60 {
+		id := fmt.Sprint("x", i)
+		s.Ask(client(id), slots.Policy{Slots: 1}, nil, noon)
+		if i < 15 {
+			s.Release(id, "anna", "broken", noon)
+		} else {
+			s.GiveBack(id, noon)
+		}
+	}
+	if len(s.Releases) != 20 || s.Releases[0].ID != "x59" || s.Releases[9].ID != "x50" || s.Releases[10].ID != "x14" || s.Releases[19].ID != "x5" {
+		t.Errorf("releases = %+v, want the last ten of each kind, newest first", s.Releases)
+	}
+}
+
 // agents returns requests, such as "a1=r1" for request r1 of Node a1. With a "-" in front, it is paused.
 func agents(texts ...string) []slots.AgentRequest {
 	var requests []slots.AgentRequest
