@@ -270,7 +270,7 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready, or give no sign of life: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode:
 		if other := d.inOtherZone(node); other != nil {
-			return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(other.Zone), other.ID, zone(node.Zone))}
+			return &Wait{OtherZone, fmt.Sprintf("hosts of zone %q reboot, such as %s; this one is in zone %q", other.Zone, other.ID, node.Zone)}
 		}
 	}
 	return nil
@@ -307,13 +307,6 @@ func names(holders []Holder) string {
 		all = append(all, fmt.Sprintf("%s since %s", h.ID, clock(h.Since.Time)))
 	}
 	return few.Names(all, mostNamed)
-}
-
-func zone(name string) string {
-	if name == "" {
-		return `""`
-	}
-	return name
 }
 
 func clock(at time.Time) string { return at.UTC().Format(time.RFC3339) }

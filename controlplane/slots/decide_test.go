@@ -58,7 +58,7 @@ func TestWhoGetsASlot(t *testing.T) {
 		"a slot that is given back":                {slots: 1, ask: []string{"x", "-x", "y"}, want: []slots.WaitReason{yes, yes}},
 		"the older request gets it":                {slots: 1, ask: []string{"x", "y", "z", "-x", "z", "y"}, want: []slots.WaitReason{yes, slots.Full, slots.Full, slots.Queued, yes}},
 		"a request that is withdrawn":              {slots: 1, ask: []string{"x", "y", "z", "-x", "-y", "z"}, want: []slots.WaitReason{yes, slots.Full, slots.Full, yes}},
-		"another zone":                             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, slots.OtherZone}, message: "hosts of zone a reboot, such as a1; this one is in zone b"},
+		"another zone":                             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, slots.OtherZone}, message: `hosts of zone "a" reboot, such as a1; this one is in zone "b"`},
 		"another zone, if that does not matter":    {slots: 2, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, yes}},
 		"the same zone":                            {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "a2"}, want: []slots.WaitReason{yes, yes}},
 		"a client that is no Node":                 {slots: 2, zones: true, nodes: []string{"a1"}, ask: []string{"a1", "x"}, want: []slots.WaitReason{yes, yes}},
