@@ -23,9 +23,9 @@ func TestARestoreHidesNoHostThatReboots(t *testing.T) {
 		excluded bool // n1 is no member of the group
 		broken   bool // the record of another group cannot be read
 	}{
-		"it is down":                              {down: true},
-		"it is down and excluded":                 {down: true, excluded: true},
-		"it says so":                              {},
+		"it is down":              {down: true},
+		"it is down and excluded": {down: true, excluded: true},
+		"it says so":              {},
 		"it says so, another group is unreadable": {broken: true},
 		"it says so, and is excluded":             {excluded: true, broken: true},
 	} {
