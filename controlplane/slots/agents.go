@@ -12,16 +12,23 @@ type AgentRequest struct {
 }
 
 // UpdateQueue updates the queue with the current requests of all agents of a group, oldest first. A request that
-// already waits keeps its place; one that is not current is removed. In a full queue, a new request that is
-// not paused replaces a paused one.
-func (s *State) UpdateQueue(requests []AgentRequest, now time.Time) {
+// already waits keeps its place; one that is not current is removed. One that pauses while a slot is kept free for it
+// goes to the end: else a host could keep others from slots for ever, and never hold one. In a full queue, a new request
+// that is not paused replaces a paused one.
+func (s *State) UpdateQueue(requests []AgentRequest, p Policy, nodes Nodes, now time.Time) {
+	kept := map[string]bool{}
+	for _, v := range s.Plan(p, nodes, now, "") {
+		kept[v.ID] = v.Wait == nil || v.Wait.Reason == Unconfirmed
+	}
 	current := make(map[string]AgentRequest, len(requests))
 	for _, r := range requests {
 		r.Reason = Shorten(r.Reason)
 		current[r.ID] = r
 	}
 	s.forget(now)
-	s.Waiting = slices.DeleteFunc(s.Waiting, func(r Request) bool { return r.Type == Agent && current[r.ID].Request != r.Client.Request })
+	s.Waiting = slices.DeleteFunc(s.Waiting, func(r Request) bool {
+		return r.Type == Agent && (current[r.ID].Request != r.Client.Request || current[r.ID].Paused && kept[r.ID])
+	})
 	for i, r := range s.Waiting {
 		if r.Type == Agent {
 			s.Waiting[i].Client, s.Waiting[i].Paused = current[r.ID].Client, current[r.ID].Paused

@@ -117,13 +117,23 @@ func (s *State) enqueue(c Client, now time.Time) *Wait {
 	case r != nil:
 		s.Waiting = slices.Clone(s.Waiting)
 		s.Request(c.ID).repeat(c, now)
-	case s.waiting(FleetLock) >= mostFleetLock:
-		return &Wait{QueueFull, fmt.Sprintf("%d FleetLock clients wait already, no more are recorded", mostFleetLock)}
 	default:
+		if wait := s.QueueFull(c.ID, now); wait != nil {
+			return wait
+		}
 		s.Requests++
 		s.Waiting = append(slices.Clone(s.Waiting), Request{Client: c, Number: s.Requests, Since: stamp(now), Asked: stamp(now)})
 	}
 	return nil
+}
+
+// QueueFull returns why the queue has no place for a FleetLock client; nil if it has one, or if the client is known.
+func (s State) QueueFull(id string, now time.Time) *Wait {
+	s.forget(now)
+	if s.Holder(id) != nil || s.Request(id) != nil || s.waiting(FleetLock) < mostFleetLock {
+		return nil
+	}
+	return &Wait{QueueFull, fmt.Sprintf("%d FleetLock clients wait already, no more are recorded", mostFleetLock)}
 }
 
 // repeat records that the client has repeated its request.
@@ -223,13 +233,13 @@ func (s *State) Members(group string, nodes Nodes) (all int, notReady []string) 
 			all++
 		}
 	}
-	return all, s.without(group, nodes, func(n Node) bool { return !n.Ready })
+	return all, s.without(group, nodes, func(n Node) bool { return !n.Ready && !n.Excluded })
 }
 
 // without returns the Nodes of a group that hold no slot and match, sorted.
 func (s *State) without(group string, nodes Nodes, match func(Node) bool) (names []string) {
 	for _, n := range nodes {
-		if n.Group == group && !n.Excluded && match(n) && !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node == n.Name }) {
+		if n.Group == group && match(n) && !slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Node == n.Name }) {
 			names = append(names, n.Name)
 		}
 	}
@@ -260,7 +270,7 @@ func (d *decision) judge(r Request) *Wait {
 		return &Wait{Unavailable, fmt.Sprintf("Nodes of the group that are not ready, or give no sign of life: %d of %d, `maxUnavailable` is %s: %s", len(others), d.members, d.policy.MaxUnavailable, few.Names(others, mostNamed))}
 	case d.policy.OneZoneAtATime && isNode:
 		if other := d.inOtherZone(node); other != nil {
-			return &Wait{OtherZone, fmt.Sprintf("hosts of zone %s reboot, such as %s; this one is in zone %s", zone(other.Zone), other.ID, zone(node.Zone))}
+			return &Wait{OtherZone, fmt.Sprintf("hosts of zone %q reboot, such as %s; this one is in zone %q", other.Zone, other.ID, node.Zone)}
 		}
 	}
 	return nil
@@ -297,13 +307,6 @@ func names(holders []Holder) string {
 		all = append(all, fmt.Sprintf("%s since %s", h.ID, clock(h.Since.Time)))
 	}
 	return few.Names(all, mostNamed)
-}
-
-func zone(name string) string {
-	if name == "" {
-		return `""`
-	}
-	return name
 }
 
 func clock(at time.Time) string { return at.UTC().Format(time.RFC3339) }

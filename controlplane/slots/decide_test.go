@@ -58,7 +58,7 @@ func TestWhoGetsASlot(t *testing.T) {
 		"a slot that is given back":                {slots: 1, ask: []string{"x", "-x", "y"}, want: []slots.WaitReason{yes, yes}},
 		"the older request gets it":                {slots: 1, ask: []string{"x", "y", "z", "-x", "z", "y"}, want: []slots.WaitReason{yes, slots.Full, slots.Full, slots.Queued, yes}},
 		"a request that is withdrawn":              {slots: 1, ask: []string{"x", "y", "z", "-x", "-y", "z"}, want: []slots.WaitReason{yes, slots.Full, slots.Full, yes}},
-		"another zone":                             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, slots.OtherZone}, message: "hosts of zone a reboot, such as a1; this one is in zone b"},
+		"another zone":                             {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, slots.OtherZone}, message: `hosts of zone "a" reboot, such as a1; this one is in zone "b"`},
 		"another zone, if that does not matter":    {slots: 2, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "b1"}, want: []slots.WaitReason{yes, yes}},
 		"the same zone":                            {slots: 2, zones: true, nodes: []string{"a1", "a2", "b1"}, ask: []string{"a1", "a2"}, want: []slots.WaitReason{yes, yes}},
 		"a client that is no Node":                 {slots: 2, zones: true, nodes: []string{"a1"}, ask: []string{"a1", "x"}, want: []slots.WaitReason{yes, yes}},
@@ -298,6 +298,23 @@ func TestTheLastReleasesAreKept(t *testing.T) {
 	}
 }
 
+// TestReleasesByPersonsOutliveOthers has a person who releases slots, and then many clients that give theirs back.
+func TestReleasesByPersonsOutliveOthers(t *testing.T) {
+	var s slots.State
+	for i := range 60 {
+		id := fmt.Sprint("x", i)
+		s.Ask(client(id), slots.Policy{Slots: 1}, nil, noon)
+		if i < 15 {
+			s.Release(id, "anna", "broken", noon)
+		} else {
+			s.GiveBack(id, noon)
+		}
+	}
+	if len(s.Releases) != 20 || s.Releases[0].ID != "x59" || s.Releases[9].ID != "x50" || s.Releases[10].ID != "x14" || s.Releases[19].ID != "x5" {
+		t.Errorf("releases = %+v, want the last ten of each kind, newest first", s.Releases)
+	}
+}
+
 // agents returns requests, such as "a1=r1" for request r1 of Node a1. With a "-" in front, it is paused.
 func agents(texts ...string) []slots.AgentRequest {
 	var requests []slots.AgentRequest
@@ -326,8 +343,8 @@ func TestAgentsGetSlotsInOrder(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3", "b1")
 	open := slots.Policy{Slots: 2, OneZoneAtATime: true, MaxUnavailable: part(t, "100%")}
 	var s slots.State
-	s.UpdateQueue(agents("a1=1", "b1=1"), noon)
-	s.UpdateQueue(agents("a2=1", "b1=1", "a1=1", "a3=1"), noon)
+	s.UpdateQueue(agents("a1=1", "b1=1"), slots.Policy{}, nil, noon)
+	s.UpdateQueue(agents("a2=1", "b1=1", "a1=1", "a3=1"), slots.Policy{}, nil, noon)
 	later := noon.AddDate(0, 1, 0)
 	next := func(what string, want ...string) {
 		t.Helper()
@@ -368,6 +385,8 @@ func TestWhichAgentsWait(t *testing.T) {
 	}{
 		"a paused one keeps its place, and bars nobody": {[][]slots.AgentRequest{agents("-b1=1", "a1=1"), agents("a2=1", "a1=1", "-b1=1")}, []string{"b1=1", "a1=1", "a2=1"}, []string{"a1=1"}},
 		"it is first when it is paused no longer":       {[][]slots.AgentRequest{agents("-b1=1", "a1=1"), agents("a1=1", "b1=1")}, []string{"b1=1", "a1=1"}, []string{"b1=1"}},
+		"it is last if it pauses when a slot is kept":   {[][]slots.AgentRequest{agents("b1=1", "a1=1"), agents("-b1=1", "a1=1"), agents("b1=1", "a1=1")}, []string{"a1=1", "b1=1"}, []string{"a1=1"}},
+		"it keeps its place if none is kept for it":     {[][]slots.AgentRequest{agents("a2=1", "b1=1", "a1=1"), agents("a2=1", "-b1=1", "a1=1"), agents("b1=1", "a1=1")}, []string{"b1=1", "a1=1"}, []string{"b1=1"}},
 		"it loses its place when it is withdrawn":       {[][]slots.AgentRequest{agents("b1=1", "a1=1"), agents("a1=1"), agents("b1=1", "a1=1")}, []string{"a1=1", "b1=1"}, []string{"a1=1"}},
 		"a new request of a host is a new one":          {[][]slots.AgentRequest{agents("b1=1", "a1=1"), agents("b1=2", "a1=1")}, []string{"a1=1", "b1=2"}, []string{"a1=1"}},
 		"one without a Node gets none":                  {[][]slots.AgentRequest{agents("x=1", "a1=1")}, []string{"x=1", "a1=1"}, nil},
@@ -375,7 +394,7 @@ func TestWhichAgentsWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var s slots.State
 			for i, requests := range c.requests {
-				s.UpdateQueue(requests, noon.Add(time.Duration(i)*time.Minute))
+				s.UpdateQueue(requests, one, nodes, noon.Add(time.Duration(i)*time.Minute))
 			}
 			if got := ids(s.Waiting, ofRequest); !slices.Equal(got, c.waiting) {
 				t.Errorf("waiting = %v, want %v", got, c.waiting)
@@ -392,7 +411,7 @@ func TestAHostHasOneSlotOfAllGroups(t *testing.T) {
 	nodes := fleet("a1", "a2", "a3")
 	p := slots.Policy{Group: controlplane.DefaultRebootGroup, Slots: 4, MaxUnavailable: part(t, "100%")}
 	var other slots.State
-	other.UpdateQueue(agents("a1=1"), noon)
+	other.UpdateQueue(agents("a1=1"), slots.Policy{}, nil, noon)
 	other.Grant(p, nodes, noon)
 	other.Ask(client("a2"), p, nodes, noon)
 	others := map[string]slots.State{"other": other}
@@ -404,7 +423,7 @@ func TestAHostHasOneSlotOfAllGroups(t *testing.T) {
 		t.Errorf("Ask() by a FleetLock client for another group = %+v, want a slot", wait)
 	}
 	s = slots.State{}.Beside(others)
-	s.UpdateQueue(agents("a1=2", "a2=1", "a3=1"), noon)
+	s.UpdateQueue(agents("a1=2", "a2=1", "a3=1"), slots.Policy{}, nil, noon)
 	if got := ids(s.Grant(p, nodes, noon), self); !slices.Equal(got, []string{"a3=1"}) {
 		t.Errorf("Grant() = %v, want a slot only for the host that has none", got)
 	}
@@ -433,7 +452,7 @@ func TestASlotOfAnAgentIsNamedFirst(t *testing.T) {
 			}
 			for range 20 { // the order of a map is random
 				s := slots.State{}.Beside(others)
-				s.UpdateQueue(agents("a1=1"), noon)
+				s.UpdateQueue(agents("a1=1"), slots.Policy{}, nil, noon)
 				v := s.Plan(p, fleet("a1"), noon, "")
 				if v[0].Wait == nil || v[0].Wait.Reason != slots.OtherClient || !strings.Contains(v[0].Wait.Message, "a slot of group "+c.want+",") {
 					t.Fatalf("wait = %+v, want that the host holds a slot of group %s", v[0].Wait, c.want)
@@ -525,7 +544,7 @@ func TestManyAgentsLeavePlacesForOthers(t *testing.T) {
 	for i := range 1000 {
 		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: fmt.Sprint("n", i), Type: slots.Agent, Request: "r"}, Paused: i < 900})
 	}
-	s.UpdateQueue(requests, noon)
+	s.UpdateQueue(requests, slots.Policy{}, nil, noon)
 	paused := len(slices.DeleteFunc(slices.Clone(s.Waiting), func(r slots.Request) bool { return !r.Paused }))
 	if len(s.Waiting) != 150 || paused != 50 || s.Request("n49") == nil || s.Request("n999") == nil {
 		t.Errorf("%d wait, %d of them paused, want 150 with all 100 that are not paused, and the oldest of the others", len(s.Waiting), paused)
@@ -547,10 +566,10 @@ func TestFleetLockClientsLeavePlacesForAgents(t *testing.T) {
 	for i := range 200 {
 		s.Ask(client(fmt.Sprint("x", i)), slots.Policy{}, nil, noon)
 	}
-	if s.UpdateQueue(agents("a1=1"), noon); len(s.Waiting) != 51 || s.Request("a1") == nil {
+	if s.UpdateQueue(agents("a1=1"), slots.Policy{}, nil, noon); len(s.Waiting) != 51 || s.Request("a1") == nil {
 		t.Errorf("%d wait, want 50 clients and the agent", len(s.Waiting))
 	}
-	if s.UpdateQueue(agents("a1=1"), noon.Add(25*time.Hour)); len(s.Waiting) != 1 {
+	if s.UpdateQueue(agents("a1=1"), slots.Policy{}, nil, noon.Add(25*time.Hour)); len(s.Waiting) != 1 {
 		t.Errorf("%d wait a day later, want the agent", len(s.Waiting))
 	}
 }
@@ -582,9 +601,9 @@ func TestTheLargestGroupFitsIntoAnAnnotation(t *testing.T) {
 		requests = append(requests, slots.AgentRequest{Client: slots.Client{ID: id(i), Type: slots.Agent, Reason: reason, Request: strings.Repeat("r", slots.LongestRequest)}, Paused: i >= 100})
 	}
 	s = slots.State{Releases: s.Releases}
-	s.UpdateQueue(requests, noon)
+	s.UpdateQueue(requests, slots.Policy{}, nil, noon)
 	s.Grant(p, nodes, noon)
-	s.UpdateQueue(requests, noon)
+	s.UpdateQueue(requests, slots.Policy{}, nil, noon)
 	for i := range 400 {
 		s.Ask(slots.Client{ID: "x" + id(i)[1:], Type: slots.FleetLock, Reason: reason}, p, nodes, noon)
 	}

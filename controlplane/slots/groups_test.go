@@ -111,7 +111,7 @@ func TestAnotherServerGivesASlotOfAnotherGroup(t *testing.T) {
 			gives := func(g *slots.Groups, group, other string) (granted int) {
 				t.Helper()
 				if _, err := g.Give(t.Context(), group, []string{other}, store.Term{}, func(s *slots.State) error {
-					s.UpdateQueue(agents("a1=1"), noon)
+					s.UpdateQueue(agents("a1=1"), slots.Policy{}, nil, noon)
 					granted = len(s.Grant(slots.Policy{Group: group, Slots: 1}, fleet("a1"), noon))
 					return nil
 				}); err != nil {
@@ -153,7 +153,7 @@ func TestAGroupIsReadAgainAfterAnError(t *testing.T) {
 	give := func(g *slots.Groups, group string, others ...string) (granted []slots.Client) {
 		t.Helper()
 		if _, err := g.Give(t.Context(), group, others, store.Term{}, func(s *slots.State) error {
-			s.UpdateQueue(agents("a1=1"), noon)
+			s.UpdateQueue(agents("a1=1"), slots.Policy{}, nil, noon)
 			granted = s.Grant(slots.Policy{Group: group, Slots: 1}, fleet("a1"), noon)
 			return nil
 		}); err != nil {

@@ -291,7 +291,7 @@ func (h *history) lead() {
 				s.Free(o, slots.GivenBack, "agent", h.now)
 			}
 		}
-		s.UpdateQueue(requests, h.now)
+		s.UpdateQueue(requests, h.policy, h.nodes, h.now)
 		before := *s
 		for _, c := range s.Grant(h.policy, h.nodes, h.now) {
 			if node := h.nodes[c.ID]; h.policy.OneZoneAtATime && h.otherZone(before, node) || h.tooMany(before, c.ID) || before.Request(c.ID) == nil || before.Request(c.ID).Paused {

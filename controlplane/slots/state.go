@@ -22,7 +22,7 @@ const (
 	MostSlots     = 100
 	mostAgents    = 150 // that wait
 	mostFleetLock = 50  // clients that wait
-	mostReleases  = 10
+	mostReleases  = 10  // by persons, and as many others
 	mostReason    = 100 // in bytes
 	// LongestRequest is the greatest length of the ID of an agent's request, in bytes.
 	LongestRequest = 64
@@ -231,10 +231,17 @@ func (s *State) remove(id string) bool {
 	return len(s.Holders)+len(s.Waiting) < before
 }
 
-// record adds a release, and removes the oldest.
+// record adds a release, and removes the oldest. Those by persons are bounded apart: many short slots do not replace them.
 func (s *State) record(r Release, now time.Time) {
 	r.At = stamp(now)
-	s.Releases = append([]Release{r}, s.Releases[:min(len(s.Releases), mostReleases-1)]...)
+	kept := 0
+	s.Releases = slices.DeleteFunc(append([]Release{r}, s.Releases...), func(o Release) bool {
+		if (o.Cause == Released) != (r.Cause == Released) {
+			return false
+		}
+		kept++
+		return kept > mostReleases
+	})
 }
 
 // stamp converts a time to its stored format.

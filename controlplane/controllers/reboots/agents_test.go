@@ -199,7 +199,7 @@ func TestWhatCannotBeDecidedIsNamed(t *testing.T) {
 		if g := r.Groups[0]; len(g.Holders) != 1 || g.Holders[0].ID != "n1" {
 			t.Errorf("group = %+v, want that n1 keeps its slot", g)
 		}
-		for name, want := range map[string]string{"n1": `"Thinking" is no step of a reboot`, "n2": "group db, which is not in `reboots.groups`"} {
+		for name, want := range map[string]string{"n1": `"Thinking" is no step of a reboot`, "n2": "group \"db\", which is not in `reboots.groups`"} {
 			if err := r.Broken[name]; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %s", name, err, want)
 			}

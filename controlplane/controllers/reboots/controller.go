@@ -79,6 +79,8 @@ type Controller struct {
 	groups  *slots.Groups
 	contact *store.Contact
 	nodes   *store.Table[Host]
+	// turn serializes FleetLock requests: the facts of a large fleet take much memory.
+	turn    chan struct{}
 	changed loop.Signal
 	reread  loop.Signal
 	self    string // name of this server in records
@@ -102,7 +104,7 @@ type Action interface {
 func New(s store.Store, groups *slots.Groups, contact *store.Contact, pods *podcache.Cache, changed loop.Signal, policies Policies, zoneLabels []string, self string, log *slog.Logger) *Controller {
 	evicter, _ := s.(store.Evicter)
 	c := &Controller{
-		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), self: self, began: time.Now(),
+		store: s, evicter: evicter, pods: pods, groups: groups, contact: contact, changed: changed, reread: loop.NewSignal(), turn: make(chan struct{}, 1), self: self, began: time.Now(),
 		log: log.With("component", Name), policies: policies, due: map[string]Due{}, blocked: map[string]Blocked{},
 	}
 	c.nodes = store.NewTable(store.Nodes, taker(zoneLabels), c.changed.Send)
@@ -236,6 +238,17 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	p, err := c.policy(group)
 	if err != nil {
 		return nil, err
+	}
+	if k, _ := c.groups.Known(group); k.Err == nil {
+		if wait := k.QueueFull(id, time.Now()); wait != nil {
+			return wait, nil
+		}
+	}
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("request a slot for %q: %w: %w", id, controlplane.ErrUnavailable, context.Cause(ctx))
 	}
 	f, err := c.all(time.Now())
 	if err != nil {

@@ -42,7 +42,7 @@ func (f Facts) nodes(held map[string]*holding) slots.Nodes {
 	nodes := make(slots.Nodes, len(f.Hosts))
 	for name, h := range f.Hosts {
 		n := h.Node
-		n.Slotless = f.Started && f.slotless(h, held)
+		n.Slotless = (f.Started || f.Restored) && f.slotless(h, held)
 		nodes[name] = n
 	}
 	return nodes
@@ -293,7 +293,7 @@ func (change Change) apply(s *slots.State, p slots.Policy, nodes slots.Nodes, se
 	for _, a := range change.Adopted {
 		s.Adopt(a, nodes, now)
 	}
-	s.UpdateQueue(change.Requests, now)
+	s.UpdateQueue(change.Requests, p, nodes, now)
 	return s.Grant(p, nodes, now)
 }
 

@@ -246,3 +246,51 @@ func TestAHostWhoseNodeCannotBeReadCountsAsNotReady(t *testing.T) {
 		r.want("when it can be read again", "n1")
 	})
 }
+
+// TestAHostThatPausesKeepsNoSlotFromOthers has hosts that asked first, and pause their requests again and again, so that
+// none of them gets the slot that is kept free for it.
+func TestAHostThatPausesKeepsNoSlotFromOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy slots.Policy
+		evil   []string // they take turns
+	}{
+		"one slot":      {slots.Policy{Slots: 1}, []string{"evil1"}},
+		"another zone":  {slots.Policy{Slots: 5, OneZoneAtATime: true}, []string{"evil1"}},
+		"several hosts": {slots.Policy{Slots: 1}, []string{"evil1", "evil2", "evil3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r rig) {
+				part, err := slots.ParsePart("100%")
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.policy.Group, c.policy.MaxUnavailable = "default", part
+				r.serveGroups("server-1", r.store, reboots.Policies{"default": c.policy})
+				for _, evil := range c.evil {
+					r.node(evil, "x", corev1.ConditionTrue, at("e", controlplane.RebootWanted))
+				}
+				r.node("good", "z", corev1.ConditionTrue)
+				for i := range 1000 {
+					for n, evil := range c.evil {
+						step := controlplane.RebootWanted
+						if len(c.evil) == 1 && i%2 == 0 || len(c.evil) > 1 && i%len(c.evil) == n {
+							step = controlplane.RebootWaiting
+						}
+						edit(r.store, evil, at("e", step))
+					}
+					if i == 1 {
+						edit(r.store, "good", at("g", controlplane.RebootWaiting))
+					}
+					time.Sleep(150 * time.Millisecond)
+				}
+				s, err := slots.NewGroups(r.store, "").Get(r.Context(), "default")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.Holder("good") == nil {
+					r.Errorf("holders = %+v, waiting = %+v, want that good holds a slot", s.Holders, s.Waiting)
+				}
+			})
+		})
+	}
+}

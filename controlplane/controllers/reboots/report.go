@@ -78,7 +78,7 @@ func (c *Controller) Report() Report {
 		case h.Err != nil:
 			r.Broken[name] = fmt.Errorf("the request to reboot cannot be read: %w", h.Err)
 		case h.asks() && !configured:
-			r.Broken[name] = fmt.Errorf("the host requests a slot of group %s, which is not in `reboots.groups`", h.Group)
+			r.Broken[name] = fmt.Errorf("the host requests a slot of group %q, which is not in `reboots.groups`", h.Group)
 		}
 	}
 	return r

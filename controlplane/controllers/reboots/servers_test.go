@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -359,4 +361,35 @@ func TestAHostWithoutASignOfLifeKeepsOthersFromSlotsForFiveMinutes(t *testing.T)
 			})
 		})
 	}
+}
+
+// TestOneRequestAtATimeHoldsTheFacts has several FleetLock clients that ask while the store does not answer a write. The
+// facts of a large fleet take much memory.
+func TestOneRequestAtATimeHoldsTheFacts(t *testing.T) {
+	inBubble(t, func(r rig) {
+		var facts atomic.Int64
+		server := r.serveAs("server-1", r.store, oneSlot(t), slog.New(slog.DiscardHandler), func(s *reboots.Controller) {
+			s.Alive = func(string, types.UID, time.Time, time.Time) lifecycle.Sign {
+				facts.Add(1)
+				return lifecycle.Sign{Alive: true, Idle: true, Known: time.Now()}
+			}
+		})
+		r.node("n1", "a", corev1.ConditionTrue)
+		answers := make(chan struct{})
+		r.store.Inject(memory.Any, memory.Fault{Until: answers})
+		synctest.Wait()
+		before := facts.Load()
+		ctx, cancel := context.WithCancel(r.Context())
+		var asked sync.WaitGroup
+		for i := range 5 {
+			asked.Go(func() { _, _ = server.Request(ctx, "default", fmt.Sprint("x", i)) })
+		}
+		synctest.Wait()
+		if got := facts.Load() - before; got != 1 {
+			r.Errorf("%d requests hold facts, want 1", got)
+		}
+		cancel()
+		close(answers)
+		asked.Wait()
+	})
 }

@@ -1,0 +1,65 @@
+package reboots_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/controllers/reboots"
+	"hostler.io/hostler/controlplane/store"
+)
+
+// TestARestoreHidesNoHostThatReboots has a server that runs for long, and a restore that loses the slot of n1. n1 is down
+// for its reboot, or says that it reboots.
+func TestARestoreHidesNoHostThatReboots(t *testing.T) {
+	for name, c := range map[string]struct {
+		down     bool
+		excluded bool // n1 is no member of the group
+		broken   bool // the record of another group cannot be read
+	}{
+		"it is down":              {down: true},
+		"it is down and excluded": {down: true, excluded: true},
+		"it says so":              {},
+		"it says so, another group is unreadable": {broken: true},
+		"it says so, and is excluded":             {excluded: true, broken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(r rig) {
+				p := oneSlot(t)
+				other := p["default"]
+				other.Group = "other"
+				p["other"] = other
+				server := r.serveAs("server-1", r.store, p, slog.New(slog.DiscardHandler), func(s *reboots.Controller) {
+					s.Alive = func(node string, _ types.UID, _, _ time.Time) lifecycle.Sign {
+						is := !c.down || node != "n1"
+						return lifecycle.Sign{Alive: is, Idle: is, Known: time.Now()}
+					}
+				})
+				r.node("n1", "a", corev1.ConditionTrue, func(n *corev1.Node) {
+					if c.excluded {
+						n.Labels[lifecycle.LabelExclude] = ""
+					}
+				})
+				if c.broken {
+					r.store.PutRaw(store.Kind{Name: store.Slots, GVK: schema.GroupVersionKind{Group: "hostler.io", Version: "v1", Kind: "SlotGroup"}}, "other", []byte("{"))
+				}
+				time.Sleep(2 * time.Hour)
+				r.store.Restore(r.store.Snapshot())
+				time.Sleep(time.Minute)
+				if !c.down {
+					edit(r.store, "n1", at("r1", controlplane.RebootRebooting))
+				}
+				time.Sleep(time.Minute)
+				if wait, err := server.Request(r.Context(), "default", "x"); err == nil && wait == nil {
+					r.Error("x has a slot, want that it waits for n1")
+				}
+			})
+		})
+	}
+}
