@@ -91,7 +91,7 @@ func (k *LeaseKeeper) mayCreate(ctx context.Context) error {
 // reread reads the stored Lease and keeps it if this machine may renew it.
 func (k *LeaseKeeper) reread(ctx context.Context) error {
 	stored, err := k.client.Lease(ctx, k.policy.Node)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) { // RenewLease replaces an unreadable one
 		k.lease = k.lease.DeepCopy() // the last one is in published statistics
 		k.lease.ResourceVersion, k.lease.UID = "", ""
 		return k.mayCreate(ctx)
