@@ -79,6 +79,7 @@ type LeaseKeeper struct {
 	lease    *coordinationv1.Lease // as last stored, or to be created; its renewTime never decreases
 	clock    clock
 	takeover bool
+	held     bool // renewed by this process, and not seen to be another machine's since
 	clones   cloneDetector
 	kept     pace // pace of the last renewal
 	stats    LeaseStats

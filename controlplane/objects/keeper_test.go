@@ -103,3 +103,40 @@ func TestAnUnreadableLeaseIsReplaced(t *testing.T) {
 		})
 	}
 }
+
+// A host that had its Lease gets it again after an outage that was longer than the Lease, although its Node cannot be read.
+func TestALeaseIsCreatedAgainBesideAnUnreadableNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		held, lost, renewed bool
+	}{
+		"of a host that held it":            {held: true, renewed: true},
+		"of a host that never held it":      {},
+		"of a host that lost it to another": {held: true, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := objectstest.New()
+				a := &keeping{agent: newAgent(t, store, here)}
+				a.nodeFails.Store(!c.held)
+				keeper := a.keeps()
+				time.Sleep(time.Minute)
+				if c.lost {
+					if err := store.Delete(t.Context(), objects.Key{Kind: objects.Lease, Node: "n"}, objects.None); err != nil {
+						t.Fatal(err)
+					}
+					newAgent(t, store, there).renewed()
+					time.Sleep(15 * time.Second)
+				}
+				unreadable(t, store, objects.Node)
+				store.Inject(objectstest.Any, objectstest.Fault{Err: controlplane.ErrUnavailable})
+				time.Sleep(time.Minute)
+				store.Heal()
+				a.nodeFails.Store(false)
+				time.Sleep(time.Minute)
+				if stats := keeper.Stats(); (stats.LastError == nil) != c.renewed {
+					t.Errorf("Stats() = %d renewals, error %v, want the Lease created again: %v", stats.Renewals, stats.LastError, c.renewed)
+				}
+			})
+		})
+	}
+}
