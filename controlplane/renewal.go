@@ -31,8 +31,6 @@ func (c *clock) now() time.Time {
 // attempt renews the Lease once. If no stored Lease is known, or if another client has written it, attempt reads it
 // first.
 func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, k.deadline)
-	defer cancel()
 	defer func() { k.policy.Watch.NoteAnswer(err) }()
 	if k.lease.ResourceVersion != "" {
 		if err = k.renew(ctx); !errors.Is(err, ErrConflict) {
@@ -56,6 +54,8 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	lease.Spec.LeaseDurationSeconds = new(int32(wants.duration / time.Second))
 	k.clock.returned = lease.Spec.RenewTime.Time
 	k.clones.recordAttempt(lease)
+	ctx, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
 	stored, err := k.client.RenewLease(ctx, lease)
 	if err != nil {
 		return err
@@ -75,6 +75,8 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 // node returns the Node; nil if there is none, or if it is unreadable and this process held the Lease
 // last: then no other machine was seen that it could belong to.
 func (k *LeaseKeeper) node(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
 	node, err := k.client.Node(ctx, k.policy.Node)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) && k.held {
 		return nil, nil
@@ -97,7 +99,9 @@ func (k *LeaseKeeper) mayCreate(ctx context.Context) error {
 
 // reread reads the stored Lease and keeps it if this machine may renew it.
 func (k *LeaseKeeper) reread(ctx context.Context) error {
-	stored, err := k.client.Lease(ctx, k.policy.Node)
+	reading, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
+	stored, err := k.client.Lease(reading, k.policy.Node)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) { // RenewLease replaces an unreadable one
 		k.lease = k.lease.DeepCopy() // the last one is in published statistics
 		k.lease.ResourceVersion, k.lease.UID = "", ""
