@@ -36,7 +36,7 @@ type Client interface {
 	// Node; ErrConflict if others kept changing it.
 	Register(ctx context.Context, node *corev1.Node, opts RegisterOptions) (*corev1.Node, error)
 
-	// Node reads a Node; ErrNotFound.
+	// Node reads a Node; ErrNotFound, ErrUnreadable.
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 
 	// UpdateStatus stores only node.Status and returns the stored Node. It needs no read before it,
@@ -46,12 +46,13 @@ type Client interface {
 	// *IdentityError if another machine has taken it over; ErrConflict if others kept changing it.
 	UpdateStatus(ctx context.Context, node *corev1.Node) (*corev1.Node, error)
 
-	// Lease reads the Lease of the Node of that name; ErrNotFound.
+	// Lease reads the Lease of the Node of that name; ErrNotFound, ErrUnreadable.
 	Lease(ctx context.Context, nodeName string) (*coordinationv1.Lease, error)
 
 	// RenewLease stores the Lease and returns the stored one, for the next call. It never reads
 	// first. Without a resourceVersion it creates the Lease, otherwise it replaces only that version;
-	// ErrConflict.
+	// ErrConflict. It also replaces an unreadable Lease if its owner is the Node that this client has
+	// registered.
 	RenewLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 
 	// PublishEvent stores an Event. It replaces an earlier one of the same namespace and name. The
@@ -159,6 +160,9 @@ var (
 	ErrForbidden = errors.New("forbidden")
 	// ErrInvalid: the control plane refuses the object; a retry does not help.
 	ErrInvalid = errors.New("invalid")
+	// ErrUnreadable: the stored value is not an object of its kind. It stays unreadable until somebody
+	// replaces it. An API server reports such a value as ErrUnavailable.
+	ErrUnreadable = errors.New("the stored value cannot be read")
 	// ErrIncomplete: everything was returned except what the error names.
 	ErrIncomplete = errors.New("some objects cannot be read")
 	// ErrLeaseStays: the Node is deleted, and its Lease could not be.

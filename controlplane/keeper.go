@@ -71,7 +71,7 @@ type LeaseStats struct {
 type LeaseKeeper struct {
 	client   Renewer
 	policy   LeasePolicy
-	deadline time.Duration // for one attempt
+	deadline time.Duration // for one call; an attempt has at most four
 	log      *slog.Logger
 	repaced  chan struct{} // holds one token when the pace has changed
 
@@ -79,6 +79,7 @@ type LeaseKeeper struct {
 	lease    *coordinationv1.Lease // as last stored, or to be created; its renewTime never decreases
 	clock    clock
 	takeover bool
+	held     bool // renewed by this process, and not seen to be another machine's since
 	clones   cloneDetector
 	kept     pace // pace of the last renewal
 	stats    LeaseStats
@@ -162,8 +163,8 @@ func (k *LeaseKeeper) SetPace(duration time.Duration) {
 }
 
 // Run renews the Lease at once and then in every interval, until ctx ends, and returns why. After a
-// failure it retries at increasing intervals, counted from the start of the attempt. Each attempt has
-// a deadline well below the Lease's duration.
+// failure it retries at increasing intervals, counted from the start of the attempt. Each call has
+// a deadline, and the first one without an answer ends the attempt.
 func (k *LeaseKeeper) Run(ctx context.Context) error {
 	k.runs(time.Now())
 	defer k.runs(time.Time{})

@@ -433,6 +433,19 @@ func TestALeaseIsNotCreatedWhileTheNodeIsAnotherMachines(t *testing.T) {
 	}
 }
 
+// A Lease whose renewals are in time can also be created in time: each call has the time of a renewal.
+func TestASlowControlPlaneGetsALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := controlplanetest.NewFake(nil)
+		fake.Inject(controlplanetest.Any, controlplanetest.Fault{Delay: 7 * time.Second})
+		keeper, _ := keep(t, fake, policy(here), quiet())
+		after(30 * time.Second)
+		if stats := keeper.Stats(); stats.Renewals == 0 {
+			t.Errorf("Stats() = %+v, want the Lease created", stats)
+		}
+	})
+}
+
 // A Node that cannot be read does not hold up a Lease that exists.
 func TestARenewalDoesNotReadTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

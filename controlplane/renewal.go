@@ -31,8 +31,6 @@ func (c *clock) now() time.Time {
 // attempt renews the Lease once. If no stored Lease is known, or if another client has written it, attempt reads it
 // first.
 func (k *LeaseKeeper) attempt(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, k.deadline)
-	defer cancel()
 	defer func() { k.policy.Watch.NoteAnswer(err) }()
 	if k.lease.ResourceVersion != "" {
 		if err = k.renew(ctx); !errors.Is(err, ErrConflict) {
@@ -56,13 +54,15 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	lease.Spec.LeaseDurationSeconds = new(int32(wants.duration / time.Second))
 	k.clock.returned = lease.Spec.RenewTime.Time
 	k.clones.recordAttempt(lease)
+	ctx, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
 	stored, err := k.client.RenewLease(ctx, lease)
 	if err != nil {
 		return err
 	}
 	k.lease = k.ours(stored)
 	k.lease.Spec.LeaseDurationSeconds = lease.Spec.LeaseDurationSeconds
-	k.takeover, k.kept = false, wants
+	k.takeover, k.held, k.kept = false, true, wants
 	k.clones.goneAfter = 3 * wants.interval
 	k.clones.recordStored(lease)
 	k.stats.Lease = k.lease
@@ -72,14 +72,23 @@ func (k *LeaseKeeper) renew(ctx context.Context) error {
 	return nil
 }
 
+// node returns the Node; nil if there is none, or if it is unreadable and this process held the Lease
+// last: then no other machine was seen that it could belong to.
+func (k *LeaseKeeper) node(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
+	node, err := k.client.Node(ctx, k.policy.Node)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) && k.held {
+		return nil, nil
+	}
+	return node, err
+}
+
 // mayCreate returns an *IdentityError if the Node belongs to another machine that may be alive. Whoever
 // has the Lease gets the Node.
 func (k *LeaseKeeper) mayCreate(ctx context.Context) error {
-	node, err := k.client.Node(ctx, k.policy.Node)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	node, err := k.node(ctx)
+	if err != nil || node == nil {
 		return err
 	}
 	ours := &corev1.Node{}
@@ -90,8 +99,10 @@ func (k *LeaseKeeper) mayCreate(ctx context.Context) error {
 
 // reread reads the stored Lease and keeps it if this machine may renew it.
 func (k *LeaseKeeper) reread(ctx context.Context) error {
-	stored, err := k.client.Lease(ctx, k.policy.Node)
-	if errors.Is(err, ErrNotFound) {
+	reading, cancel := context.WithTimeout(ctx, k.deadline)
+	defer cancel()
+	stored, err := k.client.Lease(reading, k.policy.Node)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) { // RenewLease replaces an unreadable one
 		k.lease = k.lease.DeepCopy() // the last one is in published statistics
 		k.lease.ResourceVersion, k.lease.UID = "", ""
 		return k.mayCreate(ctx)
@@ -141,11 +152,8 @@ func (k *LeaseKeeper) check(ctx context.Context, stored *coordinationv1.Lease) e
 	}
 	holder := identityIn(stored.Annotations)
 	if holder == (Identity{}) { // a kubelet's Lease: only its Node names the machine
-		node, err := k.client.Node(ctx, k.policy.Node)
-		if errors.Is(err, ErrNotFound) {
-			return nil
-		}
-		if err != nil {
+		node, err := k.node(ctx)
+		if err != nil || node == nil {
 			return err
 		}
 		holder = ReporterOf(node)
@@ -179,6 +187,7 @@ func (k *LeaseKeeper) note(err error) {
 		k.log.Info("lease renewed again", "node", k.policy.Node, "failures", failures, "after", time.Since(k.outage.since).Round(time.Second))
 	}
 	_, taken := errors.AsType[*IdentityError](err) // then the Lease is another machine's
+	k.held = k.held && !taken
 	if expired := k.stats.Expired(k.policy.Duration); err != nil && !taken && expired != nil && !k.outage.expired {
 		k.outage.expired = true
 		k.log.Error("lease expired", "node", k.policy.Node, "error", expired)

@@ -229,15 +229,22 @@ func TestAnAbsentOwnerIsReadAgainAfterAnOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		version string // of the Nodes afterwards; empty if the server does not answer
 		want    error  // of Ping
+		during  bool   // whether the owner is being read meanwhile
 	}{
-		"the store does not answer": {"", controlplane.ErrUnavailable},
-		"its revision goes back":    {"50", store.ErrRestored},
-		"its revision jumps":        {"200000100", store.ErrRestored},
+		"the store does not answer":                      {"", controlplane.ErrUnavailable, false},
+		"its revision goes back":                         {"50", store.ErrRestored, false},
+		"its revision jumps":                             {"200000100", store.ErrRestored, false},
+		"the store does not answer for a moment":         {"", controlplane.ErrUnavailable, true},
+		"its revision goes back while the owner is read": {"50", store.ErrRestored, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var version atomic.Pointer[string]
 			version.Store(new("100"))
 			var exists atomic.Bool
+			reads, answers := make(chan struct{}, 1), make(chan struct{})
+			if !c.during {
+				close(answers)
+			}
 			fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case r.Method == http.MethodDelete:
@@ -245,6 +252,8 @@ func TestAnAbsentOwnerIsReadAgainAfterAnOutage(t *testing.T) {
 				case strings.HasSuffix(r.URL.Path, "/owner") && exists.Load():
 					respond(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"owner","uid":"u","resourceVersion":"7"}}`)
 				case strings.HasSuffix(r.URL.Path, "/owner"):
+					reads <- struct{}{}
+					<-answers
 					w.Header().Set("Content-Type", "application/json")
 					w.WriteHeader(http.StatusNotFound)
 					respond(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
@@ -258,12 +267,26 @@ func TestAnAbsentOwnerIsReadAgainAfterAnOutage(t *testing.T) {
 				owner := store.Reference{Kind: store.Nodes, Name: "owner", UID: "u"}
 				return fleet.Delete(t.Context(), store.Nodes, "n", store.Preconditions{Others: []store.Reference{owner}}, "")
 			}
-			if err := errors.Join(fleet.Ping(t.Context()), remove()); err != nil {
+			if err := fleet.Ping(t.Context()); err != nil {
 				t.Fatal(err)
+			}
+			removed := make(chan error, 1)
+			go func() { removed <- remove() }()
+			<-reads
+			if !c.during {
+				if err := <-removed; err != nil {
+					t.Fatal(err)
+				}
 			}
 			version.Store(&c.version)
 			if err := fleet.Ping(t.Context()); !errors.Is(err, c.want) {
 				t.Errorf("Ping() = %v, want %v", err, c.want)
+			}
+			if c.during {
+				close(answers)
+				if err := <-removed; err != nil {
+					t.Fatal(err)
+				}
 			}
 			exists.Store(true)
 			if err := remove(); !errors.Is(err, controlplane.ErrConflict) {

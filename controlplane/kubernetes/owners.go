@@ -37,10 +37,11 @@ const (
 
 // readCache is the memory of reads that are still valid.
 type readCache struct {
-	mu      sync.Mutex              // guards others, merges and checked
-	others  map[reference]time.Time // when they were read
-	merges  map[string]bool         // kinds without a strategic merge patch
-	checked map[string]check        // by kind
+	mu        sync.Mutex              // guards the fields until checked
+	forgotten time.Time               // when forget was last called: reads that began before it do not count
+	others    map[reference]time.Time // when they were read
+	merges    map[string]bool         // kinds without a strategic merge patch
+	checked   map[string]check        // by kind
 
 	reading  singleflight.Group // of others
 	checking chan struct{}      // has one element while a kind is read
@@ -147,10 +148,11 @@ func (s *readCache) recently(key reference) bool {
 	return known && time.Since(last) < counts
 }
 
-// forget makes each object and each kind be read again.
+// forget makes each object and each kind be read again, also those that are being read.
 func (s *readCache) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forgotten = time.Now()
 	clear(s.others)
 	clear(s.checked)
 }
@@ -159,6 +161,9 @@ func (s *readCache) forget() {
 func (s *readCache) record(key reference, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if at.Before(s.forgotten) {
+		return
+	}
 	if len(s.others) >= mostOthers {
 		clear(s.others)
 	}
@@ -178,6 +183,7 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 	f.reads.mu.Lock()
 	done, known := f.reads.checked[p.Kind.Name]
 	f.reads.mu.Unlock()
+	began := time.Now()
 	if known && !newer(done.from, p.Version) && !newer(version, done.to) {
 		return nil
 	}
@@ -200,8 +206,10 @@ func (f *Fleet) confirmUnchanged(ctx context.Context, p store.Position, version 
 		return fmt.Errorf("%s: %w: there are more than %d; the watch has not reached version %s yet", operation, controlplane.ErrConflict, mostChecked, version)
 	}
 	f.reads.mu.Lock()
-	f.reads.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
-	f.reads.mu.Unlock()
+	defer f.reads.mu.Unlock()
+	if !began.Before(f.reads.forgotten) {
+		f.reads.checked[p.Kind.Name] = check{p.Version, page.ResourceVersion}
+	}
 	return nil
 }
 

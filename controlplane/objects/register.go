@@ -99,9 +99,10 @@ func (c *Client) claim(ctx context.Context, stored, desired *corev1.Node, opts c
 		return controlplane.Claim(stored, desired, nil, opts)
 	}
 	lease, err := c.Lease(ctx, stored.Name)
-	if ended := errors.Is(err, controlplane.ErrNotFound); ended {
+	switch {
+	case errors.Is(err, controlplane.ErrNotFound): // it has ended
 		opts.Lost = opts.Lost && !c.heldLease(stored)
-	} else if err != nil {
+	case err != nil && !errors.Is(err, controlplane.ErrUnreadable):
 		return false, err
 	}
 	return controlplane.Claim(stored, desired, lease, opts)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/objects"
 	"hostler.io/hostler/controlplane/objects/objectstest"
 )
 
@@ -107,4 +108,23 @@ func TestRegisterResolvesConflicts(t *testing.T) {
 	if _, err := a.register(controlplane.RegisterOptions{}); !errors.Is(err, controlplane.ErrConflict) {
 		t.Errorf("Register() where somebody is always faster = %v, want %v", err, controlplane.ErrConflict)
 	}
+}
+
+// A Lease that cannot be read protects its machine no longer than a missing one.
+func TestANodeWhoseLeaseIsUnreadableYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := objectstest.New()
+		b := newAgent(t, store, there)
+		b.registered()
+		b.renewed()
+		unreadable(t, store, objects.Lease)
+		a := newAgent(t, store, here)
+		if _, err := a.register(controlplane.RegisterOptions{}); err == nil {
+			t.Error("Register() at once = no error, want to wait whether the other machine writes its Node")
+		}
+		time.Sleep(time.Minute)
+		if node := a.registered(); controlplane.IdentityOf(node) != here {
+			t.Errorf("Register() = %v, want the node of %v", node, here)
+		}
+	})
 }

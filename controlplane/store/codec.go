@@ -20,9 +20,8 @@ import (
 	"hostler.io/hostler/internal/sanitize"
 )
 
-// ErrUnreadable means that a stored value is not an object of its kind. It stays unreadable until
-// somebody fixes it in the store.
-var ErrUnreadable = errors.New("the stored value cannot be read")
+// ErrUnreadable is controlplane.ErrUnreadable.
+var ErrUnreadable = controlplane.ErrUnreadable
 
 // Encode returns the JSON of an object in the store: without resourceVersion, which the store sets
 // when the object is read.

@@ -86,3 +86,27 @@ func (c *Controller) DecideInParts(between func(work int)) (due int) {
 	}
 	return due
 }
+
+// Waits returns why the deletion of an owner waits on Kubernetes, if a dependent of that kind is all there is; empty if
+// it does not wait.
+func Waits(ownerKind, kind store.Kind, owner, dependent store.Object) string {
+	g := newGraph(loop.NewSignal(), false)
+	stored := func(k store.Kind, o store.Object) string {
+		if k.NameOf != nil {
+			return k.NameOf(o)
+		}
+		return o.GetName()
+	}
+	for _, f := range []struct {
+		*follower
+		store.Kind
+		store.Object
+	}{{g.add(ownerKind, store.AllChanges), ownerKind, owner}, {g.add(kind, store.AllChanges), kind, dependent}} {
+		f.Begin()
+		f.Set(stored(f.Kind, f.Object), f.Object)
+		f.Synced()
+		f.Reached("9")
+	}
+	g.decide()
+	return g.verdicts[Key{ownerKind.Name, stored(ownerKind, owner)}].Waits
+}

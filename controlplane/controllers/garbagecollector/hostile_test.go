@@ -180,3 +180,38 @@ func BenchmarkOneUID(b *testing.B) {
 		})
 	}
 }
+
+// TestWhatANodeWritesDelaysNoDeletionOfOthers has a node on Kubernetes that writes an object which refers to another
+// Node, and cannot be removed.
+func TestWhatANodeWritesDelaysNoDeletionOfOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind, apiVersion, gvk, namespace, name string
+		waits                                  bool
+	}{
+		"its Lease":                       {"leases.coordination.k8s.io", "coordination.k8s.io/v1", "Lease", "kube-node-lease", "evil", false},
+		"its CSINode":                     {"csinodes.storage.k8s.io", "storage.k8s.io/v1", "CSINode", "", "evil", false},
+		"its ResourceSlice":               {"resourceslices.resource.k8s.io", "resource.k8s.io/v1", "ResourceSlice", "", "victim", false},
+		"its CertificateSigningRequest":   {"certificatesigningrequests.certificates.k8s.io", "certificates.k8s.io/v1", "CertificateSigningRequest", "", "victim", false},
+		"the Lease of the other Node":     {"leases.coordination.k8s.io", "coordination.k8s.io/v1", "Lease", "kube-node-lease", "victim", true},
+		"the CSINode of the other Node":   {"csinodes.storage.k8s.io", "storage.k8s.io/v1", "CSINode", "", "victim", true},
+		"a Lease that it may not write":   {"leases.coordination.k8s.io", "coordination.k8s.io/v1", "Lease", "shop", "evil", true},
+		"an object that it may not write": {"things.example.com", "example.com/v1", "Thing", "kube-node-lease", "evil", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+			node.Name, node.UID, node.ResourceVersion = "victim", "u", "5"
+			node.DeletionTimestamp, node.Finalizers = &metav1.Time{}, []string{metav1.FinalizerDeleteDependents}
+			written := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: c.apiVersion, Kind: c.gvk}}
+			written.Namespace, written.Name, written.UID, written.ResourceVersion = c.namespace, c.name, "w", "6"
+			written.DeletionTimestamp, written.Finalizers = &metav1.Time{}, []string{"evil/stays"}
+			written.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "victim", UID: "u", BlockOwnerDeletion: new(true)}}
+			kind := store.Kind{Name: c.kind, GVK: written.GroupVersionKind(), New: store.Nodes.Metadata().New}
+			if c.namespace != "" {
+				kind.NameOf = func(o store.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+			}
+			if waits := garbagecollector.Waits(store.Nodes, kind, node, written); (waits != "") != c.waits {
+				t.Errorf("the deletion of the Node waits for %q, want it to wait: %v", waits, c.waits)
+			}
+		})
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
 
@@ -67,7 +68,9 @@ func (g *graph) objectOf(key Key, o store.Object) *Object {
 	}
 	writer := key.writer()
 	for _, ref := range o.GetOwnerReferences() {
-		if owner := ownerOf(ref); g.mayBelong(key, writer, owner) {
+		owner := ownerOf(ref)
+		owner.Block = owner.Block && (g.finishes || !byAnyNode(key.Kind))
+		if g.mayBelong(key, writer, owner) {
 			kept.Owners = append(kept.Owners, owner)
 		}
 	}
@@ -89,10 +92,15 @@ func (g *graph) mayBelong(key Key, writer string, to Owner) bool {
 	return to.Type == nodeType && to.Name == writer
 }
 
-// writer is the host that has the right to write an object on etcd; empty if that is no host's right.
+// writer is the host that alone may write an object, as the key shows; empty if there is none.
 func (k Key) writer() string {
-	if k.Kind == store.Leases.Name {
+	switch k.Kind {
+	case store.Leases.Name, csiNodes:
 		return k.Name
+	case leases:
+		if own, is := strings.CutPrefix(k.Name, controlplane.LeaseNamespace+"/"); is {
+			return own
+		}
 	}
 	_, host := store.HostFolder(k.Kind + "/" + k.Name)
 	return host
@@ -127,6 +135,22 @@ func (o *Object) host() string {
 		return ""
 	}
 	return o.writer()
+}
+
+// Kinds on Kubernetes whose object a node may write if it has the node's name.
+const (
+	leases   = "leases.coordination.k8s.io" // in one namespace
+	csiNodes = "csinodes.storage.k8s.io"
+)
+
+// byAnyNode reports whether any node may create objects of a kind on Kubernetes, with names and owners that it
+// chooses. No deletion waits for these.
+func byAnyNode(kind string) bool {
+	switch kind {
+	case "resourceslices.resource.k8s.io", "certificatesigningrequests.certificates.k8s.io", "podcertificaterequests.certificates.k8s.io":
+		return true
+	}
+	return false
 }
 
 // Types that are known to this package: on etcd, an Event belongs to the Node that it is about, and

@@ -2,7 +2,9 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,8 +109,30 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 			all <- prometheus.MustNewConstMetric(c.writes, prometheus.CounterValue, float64(n), controller.Name, result)
 		}
 	}
-	for _, z := range s.Zones {
+	for _, z := range bounded(s.Zones) {
 		gauge(c.nodes, float64(z.Nodes-z.NotReady), z.Name, z.State, "true")
 		gauge(c.nodes, float64(z.NotReady), z.Name, z.State, "false")
 	}
+}
+
+// mostZones is how many zones have series of their own.
+const mostZones = 100
+
+// bounded returns the zones that have series of their own, and one that is the sum of all others. Each host chooses its
+// zone, so a zone with one Node may be another one each time.
+func bounded(zones []answer.Zone) []answer.Zone {
+	others := answer.Zone{Name: "(others)"} // no label can have this value
+	var own []answer.Zone
+	for i, z := range slices.SortedStableFunc(slices.Values(zones), func(a, b answer.Zone) int { return cmp.Compare(b.Nodes, a.Nodes) }) {
+		if z.Name == "" || i < mostZones && z.Nodes > 1 {
+			own = append(own, z)
+			continue
+		}
+		others.Nodes += z.Nodes
+		others.NotReady += z.NotReady
+	}
+	if others.Nodes > 0 {
+		own = append(own, others)
+	}
+	return own
 }

@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -86,6 +87,28 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 			if !strings.Contains(text, "\n"+name) {
 				t.Errorf("%s uses %s, which the server does not serve", file, name)
 			}
+		}
+	}
+}
+
+// A host chooses its zone, and may choose another one each minute. It gets no series of its own.
+func TestZonesThatOneHostChoosesHaveNoSeries(t *testing.T) {
+	state := answer.Status{Zones: []answer.Zone{{State: "Normal", Nodes: 1}, {Name: "alone", State: "FullDisruption", Nodes: 1, NotReady: 1}, {Name: "alone-too", State: "Normal", Nodes: 1}}}
+	for i := range 200 {
+		state.Zones = append(state.Zones, answer.Zone{Name: fmt.Sprint("z", i), State: "Normal", Nodes: 2 + i})
+	}
+	w := httptest.NewRecorder()
+	metrics.Handler(func() answer.Status { return state }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := w.Body.String()
+	if n := strings.Count(text, "\nhostler_server_nodes{"); n != 2*102 {
+		t.Errorf("series of Nodes = %d, want two for each of 100 zones, for Nodes without a zone, and for all others", n)
+	}
+	for _, want := range []string{
+		`hostler_server_nodes{ready="true",state="Normal",zone=""} 1`, `hostler_server_nodes{ready="true",state="Normal",zone="z199"} 201`, `hostler_server_nodes{ready="true",state="Normal",zone="z100"} 102`,
+		`hostler_server_nodes{ready="false",state="",zone="(others)"} 1`, `hostler_server_nodes{ready="true",state="",zone="(others)"} 5151`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("metrics lack %s", want)
 		}
 	}
 }
