@@ -23,14 +23,6 @@ func (h Host) read(path string) string {
 	return string(text)
 }
 
-func (h Host) readProc(names ...string) string {
-	text, err := trust.ReadUntrusted(filepath.Join(append([]string{h.Proc}, names...)...))
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
 // script returns the text of a shell script; empty if the file is no shell script.
 func (h Host) script(path string) string {
 	if path == "" {

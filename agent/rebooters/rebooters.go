@@ -7,6 +7,7 @@ package rebooters
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -87,7 +88,10 @@ func (h Host) kured() []Rebooter {
 			return nil
 		}
 		pid, err := strconv.Atoi(name)
-		if err != nil || strings.TrimSpace(h.readProc(name, "comm")) != "kured" {
+		if err != nil {
+			continue
+		}
+		if comm, err := os.ReadFile(filepath.Join(h.Proc, name, "comm")); err != nil || string(comm) != "kured\n" {
 			continue
 		}
 		if p, err := trust.Inspect(h.Proc, pid); err == nil && p.IsRoots() && p.Admin {
