@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/controlplane/etcd"
 	"hostler.io/hostler/controlplane/kubernetes"
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/listen"
 	"hostler.io/hostler/internal/loop"
 	"hostler.io/hostler/shutdown/plan"
@@ -26,6 +27,8 @@ type Checkup struct {
 	Logind  *systemd.Logind
 	Manager *systemd.Manager
 	Log     *slog.Logger
+
+	files bounded.Files // that users own
 }
 
 // Doctor collects the facts of this host and runs all checks. It changes nothing.
@@ -60,7 +63,7 @@ func (d *Checkup) Doctor(ctx context.Context) (doctor.Report, error) {
 	queries.Go(func() { d.controlPlane(ctx, &f) })
 	queries.Go(func() { d.measure(ctx, &f) })
 	queries.Go(func() { f.Server = inspect.Server(ctx) })
-	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Proc: "/proc"}.Gather(ctx, &f)
+	doctor.Sources{Logind: d.Logind, Manager: d.Manager, Root: "/", Proc: "/proc", Files: &d.files}.Gather(ctx, &f)
 	queries.Wait()
 	return doctor.Examine(f), nil
 }

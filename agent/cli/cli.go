@@ -220,22 +220,27 @@ func (a *app) client() *api.Client {
 // errInterrupted is returned by a command that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible calls run with a context that a signal cancels.
+// interruptible calls run with a context that a signal cancels. A second signal ends the command even
+// if run does not return, for example because a read hangs.
 func (a *app) interruptible(run func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() {
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	for {
 		select {
+		case err := <-done:
+			if err != nil && ctx.Err() != nil {
+				return errInterrupted // instead of the error of the cancelled request
+			}
+			return err
 		case <-a.Signals:
+			if ctx.Err() != nil {
+				return errInterrupted
+			}
 			cancel()
-		case <-ctx.Done():
 		}
-	}()
-	err := run(ctx)
-	if err != nil && ctx.Err() != nil {
-		return errInterrupted // instead of the error of the cancelled request
 	}
-	return err
 }
 
 func (a *app) versionCommand() *cobra.Command {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
 )
@@ -45,7 +46,7 @@ func examine(t *testing.T, takes time.Duration) (report doctor.Report, took time
 	synctest.Test(t, func(t *testing.T) {
 		f := healthy()
 		began := time.Now()
-		doctor.Sources{Logind: logind, Manager: fake.SlowManager(takes), Root: root}.Gather(t.Context(), &f)
+		doctor.Sources{Logind: logind, Manager: fake.SlowManager(takes), Root: root, Files: new(bounded.Files)}.Gather(t.Context(), &f)
 		report, took = doctor.Examine(f), time.Since(began)
 	})
 	if err := logind.Close(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/systemd"
 )
 
@@ -29,6 +30,8 @@ type Sources struct {
 	Root string
 	// Proc is the proc file system of the host: "/proc".
 	Proc string
+	// Files reads files that users own.
+	Files *bounded.Files
 }
 
 // bound is how long Gather may take, because a person waits for the answer. Facts that systemd reported
@@ -44,14 +47,19 @@ func (s Sources) Gather(ctx context.Context, f *Facts) {
 	wg.Go(func() { f.Logind = s.logind(ctx) })
 	wg.Go(func() { f.Systemd = s.systemd(ctx, f.StopFirst, &f.Reboots) })
 	found := owner.FindKubelets(s.Proc)
-	others := rebooters.Host{Root: s.Root, Proc: s.Proc}.Find()
+	others, late := s.rebooters().Find(ctx)
 	wg.Wait()
 	f.Reboots.Others = append(others, f.Reboots.Others...)
+	f.Reboots.Err = errors.Join(f.Reboots.Err, late)
 	kubelet := Kubelet{Evidence: found.Evidence(), Refused: found.Refused, Lock: found.Lock(s.Proc, f.Logind.Locks)}
 	if kubelet.Evidence != "" {
 		kubelet.readConfig(s.Root)
 	}
 	f.Kubelet = kubelet
+}
+
+func (s Sources) rebooters() rebooters.Host {
+	return rebooters.Host{Root: s.Root, Proc: s.Proc, Files: s.Files}
 }
 
 func (s Sources) logind(ctx context.Context) Logind {
@@ -103,7 +111,7 @@ func (s Sources) systemd(ctx context.Context, first []string, reboots *Reboots) 
 		queries.Go(func() { r.Scopes, r.ScopesErr = talk.Scopes(ctx, Service, patterns...) })
 		queries.Wait()
 		if reboots.Enabled { // last: the other facts matter more
-			reboots.Others, reboots.Err = rebooters.Host{Root: s.Root, Proc: s.Proc}.FindUnits(ctx, talk)
+			reboots.Others, reboots.Err = s.rebooters().FindUnits(ctx, talk)
 		}
 	})
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/doctor"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
 )
@@ -47,7 +48,7 @@ func TestADropInOrdersScopesOnlyWithBefore(t *testing.T) {
 			nowhere := filepath.Join(root, "no-socket")
 			logind := systemd.NewLogind(systemd.LogindOptions{Address: "unix:path=" + nowhere, Root: root})
 			var f doctor.Facts
-			doctor.Sources{Logind: logind, Manager: systemd.NewManager(nowhere), Root: root}.Gather(t.Context(), &f)
+			doctor.Sources{Logind: logind, Manager: systemd.NewManager(nowhere), Root: root, Files: new(bounded.Files)}.Gather(t.Context(), &f)
 			if orders, wrong := f.Systemd.DropIns["cri-containerd"], f.Systemd.WrongDropIns["cri-containerd"]; orders != c.wantOrders || wrong != c.wantWrong {
 				t.Errorf("Gather() finds that %q orders and %q does not, want %q and %q", orders, wrong, c.wantOrders, c.wantWrong)
 			}
@@ -71,7 +72,7 @@ func TestGatherFindsWhatRebootsAHost(t *testing.T) {
 		true:  "a command in /etc/cron.d/nightly; a.timer (which starts reboot.target)",
 	} {
 		f := doctor.Facts{Reboots: doctor.Reboots{Enabled: enabled}}
-		doctor.Sources{Logind: logind, Manager: systemd.NewManager(fake.ManagerSocket()), Root: root, Proc: t.TempDir()}.Gather(t.Context(), &f)
+		doctor.Sources{Logind: logind, Manager: systemd.NewManager(fake.ManagerSocket()), Root: root, Proc: t.TempDir(), Files: new(bounded.Files)}.Gather(t.Context(), &f)
 		var names []string
 		for _, r := range f.Reboots.Others {
 			names = append(names, r.Name)
@@ -81,7 +82,7 @@ func TestGatherFindsWhatRebootsAHost(t *testing.T) {
 		}
 	}
 	f := doctor.Facts{Reboots: doctor.Reboots{Enabled: true}}
-	doctor.Sources{Logind: logind, Manager: systemd.NewManager(filepath.Join(root, "no-socket")), Root: root, Proc: t.TempDir()}.Gather(t.Context(), &f)
+	doctor.Sources{Logind: logind, Manager: systemd.NewManager(filepath.Join(root, "no-socket")), Root: root, Proc: t.TempDir(), Files: new(bounded.Files)}.Gather(t.Context(), &f)
 	if len(f.Reboots.Others) != 1 || f.Reboots.Err == nil {
 		t.Errorf("without systemd, Gather() finds %+v, want the cron job and an error", f.Reboots)
 	}

@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/systemd"
 )
 
@@ -21,13 +23,20 @@ type Reboots struct {
 // reboot the host, others may: hostler still stops the pods first.
 func otherReboots(f Facts) Check {
 	r := f.Reboots
+	unread := Check{}
+	if late, ok := errors.AsType[*bounded.LateError](r.Err); ok {
+		unread = Check{
+			Status: Unknown, Message: fmt.Sprintf("cannot check what reboots this host: %v", late),
+			Hint: fmt.Sprintf("check who can change %s, and its file system: a cron job or timer that runs it may hang, too", late.Path),
+		}
+	}
 	if !r.Enabled {
 		var names []string
 		for _, other := range r.Others {
 			names = append(names, other.Name)
 		}
 		if len(names) == 0 {
-			return Check{}
+			return unread
 		}
 		return ok("this host is rebooted by %s; hostler does not reboot it, see reboot.enabled", strings.Join(names, ", "))
 	}
@@ -36,7 +45,9 @@ func otherReboots(f Facts) Check {
 		found.add(warn(other.Off, "%s also reboots this host, without a reboot slot", other.Name))
 	}
 	fine := ok("only hostler reboots this host")
-	if r.Err != nil && !errors.Is(r.Err, systemd.ErrNotSystemd) {
+	if unread.Status != "" {
+		fine = unread
+	} else if r.Err != nil && !errors.Is(r.Err, systemd.ErrNotSystemd) {
 		fine = unknown("which timers reboot this host", r.Err)
 	}
 	return found.or(fine)

@@ -2,11 +2,13 @@ package doctor_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/systemd"
 )
 
@@ -29,6 +31,14 @@ func TestWhatElseRebootsAHost(t *testing.T) {
 		"hostler, and perhaps a timer": {
 			doctor.Reboots{Enabled: true, Err: context.DeadlineExceeded},
 			"unknown|cannot check which timers reboot this host: systemd did not answer: no answer within 5s (is the host busy?)",
+		},
+		"others, but a script that hangs": {
+			doctor.Reboots{Err: &bounded.LateError{Path: "/home/a/b", Err: errors.New("no answer within 1s")}},
+			"unknown|cannot check what reboots this host: read /home/a/b: no answer within 1s|check who can change /home/a/b, and its file system",
+		},
+		"hostler, and a script that hangs": {
+			doctor.Reboots{Enabled: true, Err: errors.Join(systemd.ErrNotSystemd, &bounded.LateError{Path: "/home/a/b"})},
+			"unknown|cannot check what reboots this host: read /home/a/b: an earlier read has not returned|check who can change /home/a/b",
 		},
 	} {
 		f := healthy()

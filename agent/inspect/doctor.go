@@ -13,6 +13,7 @@ import (
 	"hostler.io/hostler/agent/open"
 	"hostler.io/hostler/agent/owner"
 	"hostler.io/hostler/controlplane/embedded"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/runtime/discovery"
 	"hostler.io/hostler/status"
@@ -85,7 +86,7 @@ func Doctor(ctx context.Context, loaded config.Loaded, file string, fault, unans
 		f.Server = Server(ctx)
 		return nil
 	})
-	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Proc: "/proc"}.Gather(ctx, &f)
+	doctor.Sources{Logind: logind, Manager: systemd.NewManager(""), Root: "/", Proc: "/proc", Files: new(bounded.Files)}.Gather(ctx, &f)
 	if err := looking.Wait(); err != nil {
 		return doctor.Report{}, errors.Join(err, logind.Close())
 	}

@@ -1,42 +1,56 @@
 package rebooters
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/trust"
 )
 
 // mostFiles bounds how many files of a folder are read.
 const mostFiles = 200
 
-// read returns the text of a file of up to 1 MiB; empty if it cannot be read.
-func (h Host) read(path string) string {
-	text, err := trust.ReadUntrusted(filepath.Join(h.Root, path))
-	if err != nil {
-		return ""
-	}
-	return string(text)
+// readTimeout is how long the read of one file may take.
+const readTimeout = time.Second
+
+// search is one search of a host.
+type search struct {
+	Host
+	read func(path string) string // the text of a file of up to 1 MiB; empty if it cannot be read
+	late error                    // a *bounded.LateError of the first file that was not read in time
 }
 
-func (h Host) readProc(names ...string) string {
-	text, err := trust.ReadUntrusted(filepath.Join(append([]string{h.Proc}, names...)...))
-	if err != nil {
-		return ""
+// search returns a search that ends with ctx. Users own some of the files, such as their cron jobs'
+// scripts, or their file systems.
+func (h Host) search(ctx context.Context) *search {
+	s := &search{Host: h}
+	s.read = func(path string) string {
+		ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, fmt.Errorf("no answer within %v", readTimeout))
+		defer cancel()
+		text, err := h.Files.Read(ctx, filepath.Join(h.Root, path), trust.ReadUntrusted)
+		if _, late := errors.AsType[*bounded.LateError](err); late && s.late == nil {
+			s.late = err
+		}
+		return string(text)
 	}
-	return string(text)
+	return s
 }
 
 // script returns the text of a shell script; empty if the file is no shell script.
-func (h Host) script(path string) string {
+func (s *search) script(path string) string {
 	if path == "" {
 		return ""
 	}
-	text := h.read(path)
+	text := s.read(path)
 	if !shebang.MatchString(text) {
 		return ""
 	}
@@ -45,18 +59,18 @@ func (h Host) script(path string) string {
 
 var shebang = regexp.MustCompile(`^#![^\n]*[/ ](ba|da|k|z)?sh\b`)
 
-func (h Host) exists(path string) bool {
-	_, err := os.Stat(filepath.Join(h.Root, path))
+func (s *search) exists(path string) bool {
+	_, err := os.Stat(filepath.Join(s.Root, path))
 	return err == nil
 }
 
 // files lists the files in folders with a suffix, ordered by name. A file in a later folder hides files
 // of the same name in earlier ones. Hidden files, and backups of editors and package managers, are left
 // out.
-func (h Host) files(suffix string, folders ...string) (paths []string) {
+func (s *search) files(suffix string, folders ...string) (paths []string) {
 	byName := map[string]string{}
 	for _, folder := range folders {
-		entries, _ := os.ReadDir(filepath.Join(h.Root, folder))
+		entries, _ := os.ReadDir(filepath.Join(s.Root, folder))
 		for _, e := range entries[:min(len(entries), mostFiles)] {
 			if name := e.Name(); strings.HasSuffix(name, suffix) && !e.IsDir() && !leftover.MatchString(name) {
 				byName[name] = filepath.Join(folder, name)
@@ -73,10 +87,10 @@ var leftover = regexp.MustCompile(`^\.|~$|\.(dpkg-\w+|ucf-\w+|rpm\w+|bak|disable
 
 // setting returns the last value of a key in files. In a file with sections, the key is "section.key". It
 // reads the common syntax of INI files, shell assignments and simple TOML files.
-func (h Host) setting(key string, files ...string) (value string) {
+func (s *search) setting(key string, files ...string) (value string) {
 	for _, path := range files {
 		section := ""
-		for line := range strings.Lines(h.read(path)) {
+		for line := range strings.Lines(s.read(path)) {
 			line = strings.TrimSpace(line)
 			if name, ok := strings.CutPrefix(line, "["); ok {
 				section = strings.Trim(name, " ]") + "."

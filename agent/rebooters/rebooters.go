@@ -6,12 +6,15 @@ package rebooters
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/systemd"
@@ -29,16 +32,21 @@ type Host struct {
 	Root string
 	// Proc is the proc file system of the host: "/proc".
 	Proc string
+	// Files reads the files.
+	Files *bounded.Files
 }
 
-// Find lists what reboots the host without its own unit.
-func (h Host) Find() []Rebooter {
-	return slices.Concat(h.unattendedUpgrades(), h.kured(), h.scripts())
+// Find lists what reboots the host without its own unit. With a *bounded.LateError, the list may
+// lack what a file names that was not read in time.
+func (h Host) Find(ctx context.Context) ([]Rebooter, error) {
+	s := h.search(ctx)
+	return slices.Concat(s.unattendedUpgrades(), s.kured(), s.scripts()), s.late
 }
 
 // FindUnits lists the units that reboot the host. With an error, the list lacks the units that systemd
-// did not report.
+// did not report, or whose files were not read in time (*bounded.LateError).
 func (h Host) FindUnits(ctx context.Context, talk *systemd.Talk) (found []Rebooter, err error) {
+	s := h.search(ctx)
 	active, err := talk.Active(ctx, "*.timer", zincati, rebootmgr, locksmith)
 	if err != nil {
 		return nil, err
@@ -46,31 +54,31 @@ func (h Host) FindUnits(ctx context.Context, talk *systemd.Talk) (found []Reboot
 	isService := func(name string) bool { return strings.HasSuffix(name, ".service") }
 	timers, err := talk.Timers(ctx, slices.DeleteFunc(slices.Clone(active), isService)...)
 	for _, name := range active {
-		if r := h.unit(name, active); r.Name != "" {
+		if r := s.unit(name, active); r.Name != "" {
 			found = append(found, r)
 		}
 	}
 	for _, timer := range timers {
-		if h.timerReboots(timer) {
+		if s.timerReboots(timer) {
 			found = append(found, Rebooter{fmt.Sprintf("%s (which starts %s)", timer.Name, timer.Starts), "systemctl disable --now " + timer.Name})
 		}
 	}
-	return found, err
+	return found, errors.Join(err, s.late)
 }
 
 // unattendedUpgrades reads the files of apt.conf(5) in apt's order.
-func (h Host) unattendedUpgrades() []Rebooter {
+func (s *search) unattendedUpgrades() []Rebooter {
 	const key = "Unattended-Upgrade::Automatic-Reboot"
-	if !h.exists("/usr/bin/unattended-upgrade") {
+	if !s.exists("/usr/bin/unattended-upgrade") {
 		return nil
 	}
 	value, file := "", ""
-	paths := slices.DeleteFunc(h.files("", "/etc/apt/apt.conf.d"), func(path string) bool {
+	paths := slices.DeleteFunc(s.files("", "/etc/apt/apt.conf.d"), func(path string) bool {
 		ext := filepath.Ext(path)
 		return ext != "" && ext != ".conf"
 	})
 	for _, path := range append(paths, "/etc/apt/apt.conf") {
-		if v, found := aptValue(h.read(path), key); found {
+		if v, found := aptValue(s.read(path), key); found {
 			value, file = v, path
 		}
 	}
@@ -81,16 +89,19 @@ func (h Host) unattendedUpgrades() []Rebooter {
 }
 
 // kured looks for the process of kured, which runs in a privileged pod of a DaemonSet.
-func (h Host) kured() []Rebooter {
-	for name, err := range tree.Names(h.Proc) {
+func (s *search) kured() []Rebooter {
+	for name, err := range tree.Names(s.Proc) {
 		if err != nil {
 			return nil
 		}
 		pid, err := strconv.Atoi(name)
-		if err != nil || strings.TrimSpace(h.readProc(name, "comm")) != "kured" {
+		if err != nil {
 			continue
 		}
-		if p, err := trust.Inspect(h.Proc, pid); err == nil && p.IsRoots() && p.Admin {
+		if comm, err := os.ReadFile(filepath.Join(s.Proc, name, "comm")); err != nil || string(comm) != "kured\n" {
+			continue
+		}
+		if p, err := trust.Inspect(s.Proc, pid); err == nil && p.IsRoots() && p.Admin {
 			return []Rebooter{{
 				fmt.Sprintf("kured (%v)", p),
 				"remove DaemonSet kured, or keep it off this Node: `kubectl get daemonsets -A | grep kured`",
@@ -113,33 +124,33 @@ const (
 
 // unit returns the Rebooter if a unit is an update tool and its settings make it reboot the host; else
 // the zero value.
-func (h Host) unit(name string, active []string) Rebooter {
+func (s *search) unit(name string, active []string) Rebooter {
 	switch {
 	case name == zincati:
-		files := h.files(".toml", "/usr/lib/zincati/config.d", "/run/zincati/config.d", "/etc/zincati/config.d")
+		files := s.files(".toml", "/usr/lib/zincati/config.d", "/run/zincati/config.d", "/etc/zincati/config.d")
 		// With strategy fleet_lock, it waits for a slot.
-		if h.setting("updates.enabled", files...) != "false" && h.setting("updates.strategy", files...) != "fleet_lock" {
+		if s.setting("updates.enabled", files...) != "false" && s.setting("updates.strategy", files...) != "fleet_lock" {
 			return Rebooter{name + " (updates.strategy in /etc/zincati/config.d)", "let it ask `hostler server`: /usr/share/doc/hostler/docs/howto/reboots.md"}
 		}
 	case name == rebootmgr:
-		if h.setting("rebootmgr.strategy", "/etc/rebootmgr.conf", "/etc/rebootmgr/rebootmgr.conf") != "off" {
+		if s.setting("rebootmgr.strategy", "/etc/rebootmgr.conf", "/etc/rebootmgr/rebootmgr.conf") != "off" {
 			return Rebooter{name, "rebootmgrctl set-strategy off"}
 		}
 	case name == locksmith:
 		return Rebooter{name, "systemctl mask --now " + name}
 	case name == "transactional-update.timer":
-		files := append(h.files("", "/usr/etc/transactional-update.conf.d"), transactionalFile)
-		method := h.setting("REBOOT_METHOD", files...)
+		files := append(s.files("", "/usr/etc/transactional-update.conf.d"), transactionalFile)
+		method := s.setting("REBOOT_METHOD", files...)
 		if slices.Contains([]string{"kured", "notify", "none", "rebootmgr"}, method) || slices.Contains(active, rebootmgr) {
 			return Rebooter{} // rebootmgr is reported itself
 		}
 		return Rebooter{fmt.Sprintf("%s (REBOOT_METHOD in %s)", name, transactionalFile), "set REBOOT_METHOD=kured in " + transactionalFile + ", which creates /run/reboot-required instead"}
 	case name == "rpm-ostreed-automatic.timer":
-		if h.setting("Daemon.AutomaticUpdatePolicy", rpmOstreeFile) == "apply" {
+		if s.setting("Daemon.AutomaticUpdatePolicy", rpmOstreeFile) == "apply" {
 			return Rebooter{fmt.Sprintf("%s (AutomaticUpdatePolicy in %s)", name, rpmOstreeFile), "set AutomaticUpdatePolicy=stage in " + rpmOstreeFile}
 		}
 	case strings.HasPrefix(name, "dnf-automatic") || strings.HasPrefix(name, "dnf5-automatic"):
-		if strings.HasPrefix(h.setting("commands.reboot", "/usr/share/dnf5/dnf5-plugins/automatic.conf", dnfFile), "when-") {
+		if strings.HasPrefix(s.setting("commands.reboot", "/usr/share/dnf5/dnf5-plugins/automatic.conf", dnfFile), "when-") {
 			return Rebooter{fmt.Sprintf("%s (reboot in %s)", name, dnfFile), "set reboot = never under [commands] in " + dnfFile}
 		}
 	}
@@ -147,27 +158,27 @@ func (h Host) unit(name string, active []string) Rebooter {
 }
 
 // timerReboots reports whether a timer starts a reboot.
-func (h Host) timerReboots(t systemd.Timer) bool {
+func (s *search) timerReboots(t systemd.Timer) bool {
 	if isRebootUnit(t.Starts) || slices.Contains(rebootVerbs, strings.TrimSuffix(strings.TrimSuffix(t.SuccessAction, "-force"), "-immediate")) {
 		return true
 	}
-	return slices.ContainsFunc(t.Commands, h.commandReboots)
+	return slices.ContainsFunc(t.Commands, s.commandReboots)
 }
 
 // scripts finds cron jobs and scripts of needrestart that reboot the host.
-func (h Host) scripts() (found []Rebooter) {
+func (s *search) scripts() (found []Rebooter) {
 	add := func(path string) {
 		found = append(found, Rebooter{"a command in " + path, "remove that command from " + path})
 	}
-	for _, path := range append(h.files("", "/etc/cron.d"), "/etc/crontab", "/var/spool/cron/crontabs/root", "/var/spool/cron/root") {
-		jobs := cronJobs(h.read(path), !strings.HasPrefix(path, "/var/spool/"))
-		if slices.ContainsFunc(jobs, func(job string) bool { return slices.ContainsFunc(commands(job), h.commandReboots) }) {
+	for _, path := range append(s.files("", "/etc/cron.d"), "/etc/crontab", "/var/spool/cron/crontabs/root", "/var/spool/cron/root") {
+		jobs := cronJobs(s.read(path), !strings.HasPrefix(path, "/var/spool/"))
+		if slices.ContainsFunc(jobs, func(job string) bool { return slices.ContainsFunc(commands(job), s.commandReboots) }) {
 			add(path)
 		}
 	}
 	for _, folder := range []string{"/etc/cron.hourly", "/etc/cron.daily", "/etc/cron.weekly", "/etc/cron.monthly", "/etc/needrestart/notify.d", "/etc/needrestart/restart.d"} {
-		for _, path := range h.files("", folder) {
-			if slices.ContainsFunc(commands(h.script(path)), reboots) {
+		for _, path := range s.files("", folder) {
+			if slices.ContainsFunc(commands(s.script(path)), reboots) {
 				add(path)
 			}
 		}
@@ -176,6 +187,6 @@ func (h Host) scripts() (found []Rebooter) {
 }
 
 // commandReboots reports whether a command, or the script that it runs, reboots the host.
-func (h Host) commandReboots(words []string) bool {
-	return reboots(words) || slices.ContainsFunc(commands(h.script(scriptOf(words))), reboots)
+func (s *search) commandReboots(words []string) bool {
+	return reboots(words) || slices.ContainsFunc(commands(s.script(scriptOf(words))), reboots)
 }

@@ -2,12 +2,14 @@ package rebooters_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/trust/trusttest"
 	"hostler.io/hostler/systemd"
 	"hostler.io/hostler/systemd/systemdtest"
@@ -142,12 +144,15 @@ func TestFind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 			fake.SetManager(systemdtest.ManagerState{Units: tt.units})
-			h := rebooters.Host{Root: t.TempDir(), Proc: t.TempDir()}
+			h := rebooters.Host{Root: t.TempDir(), Proc: t.TempDir(), Files: new(bounded.Files)}
 			for path, text := range tt.files {
 				write(t, filepath.Join(h.Root, path), text)
 			}
-			found := h.Find()
-			err := systemd.NewManager(fake.ManagerSocket()).Ask(t.Context(), func(ctx context.Context, talk *systemd.Talk) {
+			found, err := h.Find(t.Context())
+			if err != nil {
+				t.Errorf("Find() = %v, want no error", err)
+			}
+			err = systemd.NewManager(fake.ManagerSocket()).Ask(t.Context(), func(ctx context.Context, talk *systemd.Talk) {
 				units, err := h.FindUnits(ctx, talk)
 				if err != nil {
 					t.Errorf("FindUnits() = %v, want no error", err)
@@ -182,8 +187,35 @@ func TestKuredIsFoundByItsProcess(t *testing.T) {
 	const pod = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope"
 	proc := trusttest.Proc(t, trusttest.Process{PID: 41, Name: "kured", UID: 1000, Cgroup: pod},
 		trusttest.Process{PID: 42, Name: "kured", Cgroup: pod, Confined: true}, trusttest.Process{PID: 43, Name: "kured", Mounts: "own", Cgroup: pod})
-	found := rebooters.Host{Root: t.TempDir(), Proc: proc}.Find()
-	if len(found) != 1 || found[0].Name != "kured (process kured, pid 43)" {
-		t.Errorf("Find() = %v, want the one that runs as root and can reboot the host", found)
+	found, err := rebooters.Host{Root: t.TempDir(), Proc: proc, Files: new(bounded.Files)}.Find(t.Context())
+	if err != nil || len(found) != 1 || found[0].Name != "kured (process kured, pid 43)" {
+		t.Errorf("Find() = %v, %v, want the one that runs as root and can reboot the host", found, err)
+	}
+}
+
+// A user can have the read of a script hang that root's cron job or timer runs for them.
+func TestAScriptThatHangsHidesNoOtherReboot(t *testing.T) {
+	h := rebooters.Host{Root: t.TempDir(), Proc: t.TempDir(), Files: new(bounded.Files)}
+	script := filepath.Join(h.Root, "/home/alice/job.sh")
+	write(t, script, "#!/bin/sh\nreboot\n")
+	write(t, filepath.Join(h.Root, "/etc/cron.d/a"), "@daily alice /home/alice/job.sh\n")
+	write(t, filepath.Join(h.Root, "/etc/cron.d/b"), "@daily root reboot\n")
+	recovers := make(chan struct{})
+	defer close(recovers)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, _ = h.Files.Read(ended, script, func(string) ([]byte, error) { <-recovers; return nil, nil })
+
+	found, err := h.Find(t.Context())
+	if late, ok := errors.AsType[*bounded.LateError](err); !ok || late.Path != script || len(found) != 1 {
+		t.Errorf("Find() = %v, %v, want the other cron job, and that the script is late", found, err)
+	}
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	fake.SetManager(systemdtest.ManagerState{Units: units{"a.timer": timer("a.service"), "a.service": service("/home/alice/job.sh"), "b.timer": timer("reboot.target")}})
+	asked := systemd.NewManager(fake.ManagerSocket()).Ask(t.Context(), func(ctx context.Context, talk *systemd.Talk) {
+		found, err = h.FindUnits(ctx, talk)
+	})
+	if _, late := errors.AsType[*bounded.LateError](err); asked != nil || !late || len(found) != 1 {
+		t.Errorf("FindUnits() = %v, %v, want the other timer, and that the script is late (%v)", found, err, asked)
 	}
 }

@@ -65,13 +65,37 @@ func readAll(f *os.File, err error) ([]byte, error) {
 
 // ReadUntrusted reads a regular file of up to 1 MiB that any user may change, for example to report
 // its faults. It opens no other type of file: a FIFO would block, and opening a device may have
-// side effects.
+// side effects. It also opens no file of the kernel, such as /proc/kmsg, to which a user's link may
+// lead. It blocks while the file system does not answer: see bounded.Files.
 func ReadUntrusted(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return readAll(reopen(os.NewFile(uintptr(fd), path), path, isRegular))
+	found := os.NewFile(uintptr(fd), path)
+	return readAll(reopen(found, path, func(info fs.FileInfo) error {
+		if err := isRegular(info); err != nil {
+			return err
+		}
+		return isStored(fd)
+	}))
+}
+
+// isStored returns an error if an open file is on a file system whose files the kernel generates.
+// Reads of these may block, or have side effects.
+func isStored(fd int) error {
+	var of unix.Statfs_t
+	if err := unix.Fstatfs(fd, &of); err != nil {
+		return err
+	}
+	switch uint32(of.Type) {
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.TRACEFS_MAGIC, unix.DEBUGFS_MAGIC, unix.SECURITYFS_MAGIC,
+		unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC, unix.EFIVARFS_MAGIC,
+		unix.BPF_FS_MAGIC, unix.BINFMTFS_MAGIC, unix.PSTOREFS_MAGIC, unix.RDTGROUP_SUPER_MAGIC, unix.NSFS_MAGIC,
+		0x62656570, 0x67596969, 0x6e667364, 0x65735543: // configfs, rpc_pipefs, nfsd, fusectl
+		return errors.New("it is a file of the kernel")
+	}
+	return nil
 }
 
 // ReadOwn reads a regular file of up to 1 MiB that only root and the user that runs hostler can change. It does not
@@ -118,8 +142,15 @@ func reopen(found *os.File, path string, check func(fs.FileInfo) error) (*os.Fil
 	if err != nil {
 		return nil, closing(found, &fs.PathError{Op: "open", Path: path, Err: err})
 	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	flags := unix.O_RDONLY | unix.O_CLOEXEC
+	if info.Mode().IsRegular() {
+		flags |= unix.O_NONBLOCK // else open waits for the end of a lease, up to 45 s
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", found.Fd()), flags, 0)
 	_ = found.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = errors.New("another process has a lease on it (F_SETLEASE in fcntl(2))")
+	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

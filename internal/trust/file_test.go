@@ -4,10 +4,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func check(t *testing.T, errs ...error) {
@@ -118,5 +121,28 @@ func TestTheHintForADeviceIsAnotherFile(t *testing.T) {
 	_, err := ReadRegularFile("/dev/null")
 	if refused, ok := errors.AsType[*Error](err); !ok || refused.Hint != "use a regular file instead of /dev/null" {
 		t.Errorf("ReadRegularFile(/dev/null) = %v, want it refused with a hint that harms nothing", err)
+	}
+}
+
+// A user could have a script of theirs, or a link in its place, hold up whoever reads it.
+func TestAFileOfAnotherUserHoldsNoReaderUp(t *testing.T) {
+	dir := t.TempDir()
+	kernels, leased := filepath.Join(dir, "kernels"), filepath.Join(dir, "leased")
+	check(t, os.Symlink("/proc/self/cmdline", kernels), os.WriteFile(leased, []byte("#!/bin/sh\n"), 0o600))
+	if text, err := ReadUntrusted(kernels); err == nil || !strings.Contains(err.Error(), "file of the kernel") {
+		t.Errorf("ReadUntrusted() = %q, %v, want that it refuses a file of proc", text, err)
+	}
+
+	f, err := os.OpenFile(leased, os.O_RDWR, 0)
+	check(t, err)
+	defer f.Close()
+	signal.Ignore(syscall.SIGIO) // asks the holder of a lease to end it
+	defer signal.Reset(syscall.SIGIO)
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	check(t, err)
+	for name, read := range map[string]func(string) ([]byte, error){"ReadUntrusted": ReadUntrusted, "ReadOwn": ReadOwn} {
+		if text, err := read(leased); err == nil || !strings.Contains(err.Error(), "lease") {
+			t.Errorf("%s() = %q, %v, want that it does not wait for the end of a lease", name, text, err)
+		}
 	}
 }

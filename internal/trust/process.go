@@ -158,7 +158,8 @@ func (p Process) untrusted(folder *os.File, where place, cgroup string) (why str
 // IsOnHost reports whether root runs a process on the host itself, in whichever cgroup. The process
 // shares the PID and user namespace of PID 1. It also has the root directory of PID 1, or
 // CAP_SYS_ADMIN. The owner of the folder in /proc does not show the user: prctl(PR_SET_DUMPABLE) can
-// make root the owner.
+// make root the owner. A setuid program does not count: any user runs it, with any command line, and
+// its four user IDs may be root's while it waits for a password, as those of sudo.
 func IsOnHost(proc string, pid int) bool {
 	folder, err := os.Open(filepath.Join(proc, strconv.Itoa(pid)))
 	if err != nil {
@@ -167,6 +168,10 @@ func IsOnHost(proc string, pid int) bool {
 	defer func() { _ = folder.Close() }() // opened only to read
 	status, err := text(folder, "status")
 	if err != nil || user(status) != root {
+		return false
+	}
+	program, err := cached(int(folder.Fd()), "exe")
+	if err == nil && program.Mode&unix.S_ISUID != 0 {
 		return false
 	}
 	where, err := placeOf(folder, proc)

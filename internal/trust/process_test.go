@@ -106,10 +106,12 @@ func TestAProcessThatHasEndedIsNotInspected(t *testing.T) {
 func TestIsOnHost(t *testing.T) {
 	type process = trusttest.Process
 	other := t.TempDir()
-	proc := trusttest.Proc(t, process{PID: 9, Name: "web"}, process{PID: 10, Name: "web", UID: 1000},
+	setuid := filepath.Join(other, "sudo")
+	check(t, os.WriteFile(setuid, nil, 0o755), os.Chmod(setuid, 0o755|os.ModeSetuid))
+	proc := trusttest.Proc(t, process{PID: 16, Name: "sudo", Cgroup: "/user.slice/user-1000.slice/session-1.scope", Program: setuid}, process{PID: 9, Name: "web"}, process{PID: 10, Name: "web", UID: 1000},
 		process{PID: 12, Name: "monitor", Cgroup: "/machine.slice/libpod-conmon-0.scope"}, process{PID: 13, Name: "snap", Mounts: "own", Root: other},
 		process{PID: 14, Name: "container", Mounts: "own", Root: other, Confined: true}, process{PID: 15, Name: "container", Namespace: "own"})
-	for pid, want := range map[int]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false, 15: false} {
+	for pid, want := range map[int]bool{9: true, 10: false, 11: false, 12: true, 13: true, 14: false, 15: false, 16: false} {
 		if got := IsOnHost(proc, pid); got != want {
 			t.Errorf("IsOnHost() of process %d = %t, want %t", pid, got, want)
 		}
