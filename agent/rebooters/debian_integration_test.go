@@ -12,10 +12,21 @@ import (
 	"testing"
 
 	"hostler.io/hostler/agent/rebooters"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/test/machine/debian"
 )
 
 const automatic = "Unattended-Upgrade::Automatic-Reboot"
+
+// find lists what reboots a host whose files are below root.
+func find(t *testing.T, root string) []rebooters.Rebooter {
+	t.Helper()
+	found, err := rebooters.Host{Root: root, Proc: t.TempDir(), Files: new(bounded.Files)}.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
 
 // TestOnDebian reads the files of Debian's packages, unchanged and with automatic reboots switched on.
 func TestOnDebian(t *testing.T) {
@@ -25,7 +36,7 @@ func TestOnDebian(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if found := (rebooters.Host{Root: tree, Proc: t.TempDir()}).Find(); len(found) > 0 {
+			if found := find(t, tree); len(found) > 0 {
 				t.Errorf("Find() = %v of what packages install, want nothing", found)
 			}
 
@@ -40,7 +51,7 @@ func TestOnDebian(t *testing.T) {
 			}
 			write(t, filepath.Join(root, "usr/bin/unattended-upgrade"), "")
 			write(t, filepath.Join(root, "etc/apt/apt.conf.d/50unattended-upgrades"), strings.Replace(string(conf), off, automatic+` "true";`, 1))
-			if found := (rebooters.Host{Root: root, Proc: t.TempDir()}).Find(); len(found) != 1 || !strings.HasSuffix(found[0].Name, "50unattended-upgrades)") {
+			if found := find(t, root); len(found) != 1 || !strings.HasSuffix(found[0].Name, "50unattended-upgrades)") {
 				t.Errorf("Find() = %v where unattended-upgrades reboots, want its file", found)
 			}
 		})
@@ -83,7 +94,7 @@ func TestAptReadsTheSame(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", files, err, out)
 		}
 		want := strings.Contains(string(out), "REBOOT='true'")
-		if found := (rebooters.Host{Root: root, Proc: t.TempDir()}).Find(); (len(found) == 1) != want {
+		if found := find(t, root); (len(found) == 1) != want {
 			t.Errorf("Find() of %v = %v, where apt says %q", files, found, out)
 		}
 	}

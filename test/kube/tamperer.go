@@ -2,6 +2,8 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -14,20 +16,23 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 )
 
 // Tamperer is a proxy in front of the API server, with a server certificate of the cluster's own
 // CA. It forwards requests with the identity of the client, and applies a Tamper to each successful
-// answer.
+// answer. It can refuse requests.
 type Tamperer struct {
 	Address string // HOST:PORT on loopback; its certificate is valid for localhost
 
 	server  *http.Server
 	serving sync.WaitGroup
 
-	mu     sync.Mutex // guards tamper
-	tamper Tamper
+	mu      sync.Mutex // guards what follows
+	tamper  Tamper
+	refusal func(*http.Request) int
+	renewed chan struct{} // closed when there is another refusal
 }
 
 // Tamper changes an answer, or one event of a watch, which is JSON of an API object. It may also
@@ -52,19 +57,20 @@ func (c *Cluster) NewTamperer() (*Tamperer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a liar before %s: %w", c.Server, err)
 	}
-	l := &Tamperer{Address: listener.Addr().String()}
+	l := &Tamperer{Address: listener.Addr().String(), renewed: make(chan struct{})}
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // for connections that are closed
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			r.Out.Header.Set("Accept", "application/json")
+			accepted := r.In.Header.Get("Accept")
+			r.Out.Header.Set("Accept", strings.ReplaceAll(cmp.Or(accepted, "application/json"), "application/vnd.kubernetes.protobuf", "application/json"))
 			impersonate(r.Out.Header, r.In.TLS.PeerCertificates[0])
 		},
 		Transport: c.client.Transport, FlushInterval: -1, ModifyResponse: l.answer, ErrorLog: quiet,
 	}
 	roots := c.client.Transport.(*http.Transport).TLSClientConfig.RootCAs
 	l.server = &http.Server{
-		Handler: proxy, ErrorLog: quiet,
+		Handler: l.refuser(proxy), ErrorLog: quiet,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots},
 	}
 	l.serving.Go(func() { _ = l.server.ServeTLS(listener, "", "") }) // returns when it is closed
@@ -85,6 +91,45 @@ func (l *Tamperer) Use(tamper Tamper) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tamper = tamper
+}
+
+// Refuse ends all requests, and answers further ones with the HTTP status that refusal returns; with
+// 0, it forwards them. Nil forwards all.
+func (l *Tamperer) Refuse(refusal func(*http.Request) int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refusal = refusal
+	close(l.renewed)
+	l.renewed = make(chan struct{})
+}
+
+// refuser applies the refusal.
+func (l *Tamperer) refuser(forward http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.mu.Lock()
+		refusal, renewed := l.refusal, l.renewed
+		l.mu.Unlock()
+		code := 0
+		if refusal != nil {
+			code = refusal(r)
+		}
+		if code != 0 {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"refused by a test","code":%d}`, code)
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		l.serving.Go(func() {
+			select {
+			case <-renewed:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+		forward.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // apply returns the changed body.
