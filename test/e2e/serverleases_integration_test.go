@@ -33,7 +33,8 @@ func silent(_ http.Header, body []byte) []byte {
 	return body
 }
 
-// TestLeasesThatAreNotReadKillNobody lets a server read everything but the Leases of hosts, for longer than their grace period.
+// TestLeasesThatAreNotReadKillNobody lets a server read everything but the Leases of hosts, for longer than their grace period. While
+// only the watch is silent, each Lease is read before its host is judged.
 func TestLeasesThatAreNotReadKillNobody(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
@@ -60,7 +61,7 @@ func TestLeasesThatAreNotReadKillNobody(t *testing.T) {
 		{"no right", func() { proxy.Refuse(refused(http.StatusForbidden)) }, func() { proxy.Refuse(nil) }, "listing leases"},
 		{"too many requests", func() { proxy.Refuse(refused(http.StatusTooManyRequests)) }, func() { proxy.Refuse(nil) }, "listing leases"},
 		{"a webhook that fails", func() { proxy.Refuse(refused(http.StatusInternalServerError)) }, func() { proxy.Refuse(nil) }, "listing leases"},
-		{"a watch that is silent", func() { proxy.Use(silent) }, func() { proxy.Use(nil) }, "leases: not confirmed"},
+		{"a watch that is silent", func() { proxy.Use(silent) }, func() { proxy.Use(nil) }, "node-lifecycle Leading this server 0 0 0"},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			c := cluster{c.Cluster, t}
