@@ -62,6 +62,7 @@ type machine struct {
 	undone    bool                          // the drain was undone
 	cordoned  string                        // who cordoned the Node; empty if it is not cordoned
 	turn      reboot.Turn
+	round     func()          // called at the start of each round
 	asks      func()          // called by each request for the lock
 	returned  []reboot.LockID // slots of earlier configurations that were given back
 	commands  int             // runs of the reboot command
@@ -247,7 +248,11 @@ func (m *machine) flush() error {
 }
 
 func (m *machine) Wanted() (wanted, undecided []reboot.Finding) {
-	m.locked(func() { wanted, undecided = m.wanted, m.undecided })
+	var round func()
+	m.locked(func() { wanted, undecided, round = m.wanted, m.undecided, m.round })
+	if round != nil {
+		round()
+	}
 	return wanted, undecided
 }
 
@@ -1090,7 +1095,7 @@ func TestARequestRightAfterABootIsANewOne(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		m.locked(func() { m.asks = request })
+		m.locked(func() { m.round = request })
 		m.reboots()
 		m.passes(time.Minute)
 		m.want(controlplane.RebootWaiting, "")

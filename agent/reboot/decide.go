@@ -97,7 +97,7 @@ type Decision struct {
 
 // Decide returns the next step of a reboot, which may be the current one.
 func Decide(r Request, f Facts, p Policy) Decision {
-	if d, rebooted := returned(r, f); rebooted {
+	if d, rebooted := returned(r, f.Boot); rebooted {
 		return d
 	}
 	switch r.Step {
@@ -122,9 +122,9 @@ func withRelease(r Request, f Facts, d Decision) Decision {
 }
 
 // returned decides if the host has booted since the request.
-func returned(r Request, f Facts) (Decision, bool) {
+func returned(r Request, boot string) (Decision, bool) {
 	switch {
-	case r.Boot == f.Boot || r.Step == controlplane.RebootVerifying || r.Step == controlplane.RebootDone:
+	case r.Boot == boot || r.Step == controlplane.RebootVerifying || r.Step == controlplane.RebootDone:
 		return Decision{}, false
 	case !r.running():
 		return Decision{Step: controlplane.RebootDone, ByOther: true, Message: "the host was rebooted by something else than hostler"}, true

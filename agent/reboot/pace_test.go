@@ -3,6 +3,7 @@ package reboot_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,37 @@ func TestAStepThatTheControlPlaneDropsIsNotOnTheNode(t *testing.T) {
 		m.passes(time.Minute)
 		if r := m.Report(); r.Step != controlplane.RebootWaiting || r.Message != "the control plane has not kept step Waiting on the Node" {
 			t.Errorf("report = %+v, want the host to wait, and to say that its step is not on the Node", r.Request)
+		}
+	})
+}
+
+// recorded records the steps that are written on the Node.
+type recorded struct {
+	*controlplanetest.Fake
+	steps *[]controlplane.RebootStep
+}
+
+func (r recorded) Annotate(ctx context.Context, name string, uid types.UID, key, value string) (*corev1.Node, error) {
+	if on, err := controlplane.RebootOf(map[string]string{key: value}); err == nil && on != nil {
+		*r.steps = append(*r.steps, on.Step)
+	}
+	return r.Fake.Annotate(ctx, name, uid, key, value)
+}
+
+// A host that loses its power while it drains boots with that step on its disk. Meanwhile its Node may say something else.
+func TestAStepFromBeforeTheBootIsNotWrittenAgain(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.drains = func() (time.Duration, error) { return time.Hour, nil }
+		m.asked()
+		m.passes(5 * time.Second)
+		m.want(controlplane.RebootDraining, "")
+		m.edit(func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationReboot) })
+		var steps []controlplane.RebootStep
+		m.client = recorded{m.plane, &steps}
+		m.reboots()
+		m.passes(time.Minute)
+		if len(steps) == 0 || slices.Contains(steps, controlplane.RebootDraining) {
+			t.Errorf("steps on the Node since the boot = %v, want some, and no Draining", steps)
 		}
 	})
 }

@@ -133,6 +133,11 @@ func (c *Controller) once(ctx context.Context) time.Duration {
 			c.settle(ctx, *r)
 			return interval
 		}
+		// The Node must not say again what was true before the boot: a server would empty it.
+		if d, rebooted := returned(*r, c.o.Boot); rebooted {
+			c.take(ctx, r, d)
+			continue
+		}
 		if r.Step == controlplane.RebootVerifying {
 			c.undo(ctx, *r) // before the checks, which wait for its containers
 			r = c.current()
