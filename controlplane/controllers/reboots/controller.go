@@ -57,7 +57,7 @@ const attempts = 5
 const mostNamed = 5
 
 // errRestored is why a FleetLock client gets no slot yet, and must not use the one that it has.
-var errRestored = fmt.Errorf("%w: the store was restored, and hosts that reboot may have no slot in the record yet", controlplane.ErrUnavailable)
+var errRestored = fmt.Errorf("%w: hosts that reboot may have no slot in the record, as after a restore of the store", controlplane.ErrUnavailable)
 
 // ErrNoGroup means that a group is not configured.
 var ErrNoGroup = errors.New("there is no such group")
@@ -263,11 +263,17 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	if len(f.adopted(group, held)) > 0 {
 		return nil, restored
 	}
-	had, nodes := false, f.nodes(held)
+	had, nodes, lacking := false, f.nodes(held), 0
+	for _, n := range nodes {
+		if n.Group == group && n.Slotless {
+			lacking++
+		}
+	}
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
 		had = s.Holder(id) != nil
-		// The client may have given back the slot that the restored record has again.
-		if had && f.Restored && (len(s.Holders) > p.Slots || len(awaited) > 0) {
+		// The client may have given back the slot that a restored record has again. A server that has started since
+		// then only knows that hosts reboot without a slot.
+		if had && (f.Restored && (len(s.Holders) > p.Slots || len(awaited) > 0) || lacking > 0 && len(s.Holders)+lacking > p.Slots) {
 			return restored
 		}
 		s.Confirm(f.Confirmed, Due{id: asked})

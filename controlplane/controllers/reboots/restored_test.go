@@ -63,3 +63,26 @@ func TestARestoreHidesNoHostThatReboots(t *testing.T) {
 		})
 	}
 }
+
+// TestAServerThatStartsAfterARestoreTrustsNoOldHolder lets x have given back its slot after the backup was made. It requests one
+// again while n1 reboots, whose slot is lost.
+func TestAServerThatStartsAfterARestoreTrustsNoOldHolder(t *testing.T) {
+	inBubble(t, func(r rig) {
+		server := r.serveGroups("server-1", r.store, oneSlot(t))
+		r.node("n1", "a", corev1.ConditionTrue)
+		time.Sleep(time.Minute)
+		if wait, err := server.Request(r.Context(), "default", "x"); wait != nil || err != nil {
+			r.Fatalf("Request() = %v, %v, want a slot for x", wait, err)
+		}
+		edit(r.store, "n1", at("r1", controlplane.RebootVerifying)) // with the slot that x has given back
+		time.Sleep(time.Minute)
+		if wait, err := server.Request(r.Context(), "default", "x"); wait == nil && err == nil {
+			r.Error("x may use its old slot, want that it waits for n1")
+		}
+		edit(r.store, "n1", at("r1", controlplane.RebootDone))
+		time.Sleep(time.Minute)
+		if wait, err := server.Request(r.Context(), "default", "x"); wait != nil || err != nil {
+			r.Errorf("Request() once n1 has rebooted = %v, %v, want the slot", wait, err)
+		}
+	})
+}
