@@ -245,7 +245,7 @@ func TestTheWatchdogTriggersForHangingRenewalsNotForFailedOnes(t *testing.T) {
 					fake.Inject(controlplanetest.Any, c.fault)
 				}
 				for range 60 {
-					time.Sleep(time.Minute)
+					time.Sleep(2 * time.Minute)
 					if err := a.loops.Healthy(); (err != nil) != c.bites {
 						t.Fatalf("the stopped watchdog notifications for %v, want that: %v", err, c.bites)
 					}

@@ -75,7 +75,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 		ControlPlane: opened,
 		left:         left,
 		recorder:     controlplane.NewRecorder(client, a.node(), time.Now, unresponsive, a.log),
-		lease:        loop.New("lease", time.Duration(cfg.Lease.Duration), nil),
+		lease:        loop.New("lease", leasePatience(time.Duration(cfg.Lease.Duration)), nil),
 		leases:       controlplane.NewLeaseWatch(nil),
 		existence:    loop.NewGate(""), member: loop.NewGate(""),
 	}
@@ -102,7 +102,7 @@ func (a *Agent) joins(cfg config.Config, opened *open.ControlPlane, machine prob
 	}
 	keeper, lease := a.plane.keeper, a.plane.lease
 	a.plane.pacing = controlplane.NewPacing(time.Duration(cfg.Lease.Duration), takeOff, func(duration time.Duration) {
-		lease.Allow(duration)
+		lease.Allow(leasePatience(duration))
 		keeper.SetPace(duration)
 	}, a.log)
 	return nil
@@ -123,3 +123,6 @@ func (r observedRenewer) RenewLease(ctx context.Context, lease *coordinationv1.L
 	r.observe(err)
 	return stored, err
 }
+
+// leasePatience is how long the loop of a Lease may take for a round: a pause, and an attempt with several calls.
+func leasePatience(duration time.Duration) time.Duration { return 2 * duration }
