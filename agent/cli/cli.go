@@ -220,8 +220,8 @@ func (a *app) client() *api.Client {
 // errInterrupted is returned by a command that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible calls run with a context that a signal cancels. A second signal ends the command even
-// if run does not return, for example because a read hangs.
+// interruptible calls run with a context that a signal cancels. A second one of a person, SIGINT, ends the command even if run
+// does not return, for example because a read hangs. Other signals may be sent twice for one reason.
 func (a *app) interruptible(run func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -234,8 +234,8 @@ func (a *app) interruptible(run func(ctx context.Context) error) error {
 				return errInterrupted // instead of the error of the cancelled request
 			}
 			return err
-		case <-a.Signals:
-			if ctx.Err() != nil {
+		case s := <-a.Signals:
+			if ctx.Err() != nil && s == os.Interrupt {
 				return errInterrupted
 			}
 			cancel()
