@@ -11,7 +11,7 @@ import (
 // only the first caller. The zero value is ready to use. Safe for concurrent use.
 type Files struct {
 	mu   sync.Mutex
-	late map[string]bool // paths whose read has not returned
+	late map[string]int // how many reads of a path have not returned
 }
 
 // A LateError says that a file was not read in time.
@@ -34,19 +34,23 @@ func (f *Files) Read(ctx context.Context, path string, read func(path string) ([
 	f.mu.Lock()
 	late := f.late[path]
 	f.mu.Unlock()
-	if late {
+	if late > 0 {
 		return nil, &LateError{Path: path}
 	}
 	type result struct {
 		text []byte
 		err  error
 	}
-	done := make(chan result, 1)
+	done, counted := make(chan result, 1), false // counted is guarded by mu
 	go func() {
 		text, err := read(path)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.late, path)
+		if counted {
+			if f.late[path]--; f.late[path] == 0 {
+				delete(f.late, path)
+			}
+		}
 		done <- result{text, err}
 	}()
 	select {
@@ -62,8 +66,9 @@ func (f *Files) Read(ctx context.Context, path string, read func(path string) ([
 	default:
 	}
 	if f.late == nil {
-		f.late = map[string]bool{}
+		f.late = map[string]int{}
 	}
-	f.late[path] = true
+	f.late[path]++
+	counted = true
 	return nil, &LateError{Path: path, Err: context.Cause(ctx)}
 }

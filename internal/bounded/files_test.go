@@ -3,6 +3,7 @@ package bounded_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +15,11 @@ import (
 func TestAFileThatHangsDelaysOneReaderOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var files bounded.Files
-		reads, recovered := 0, make(chan struct{})
+		var reads atomic.Int32
+		recovered := make(chan struct{})
 		read := func(path string) ([]byte, error) {
 			if path == "hangs" {
-				reads++
+				reads.Add(1)
 				<-recovered
 			}
 			return []byte(path), nil
@@ -29,8 +31,8 @@ func TestAFileThatHangsDelaysOneReaderOnce(t *testing.T) {
 		}
 		began := time.Now()
 		_, err := files.Read(t.Context(), "hangs", read)
-		if _, late := errors.AsType[*bounded.LateError](err); !late || reads != 1 || time.Since(began) > 0 {
-			t.Errorf("Read() = %v after %v and %d reads, want an error at once, and one read", err, time.Since(began), reads)
+		if _, late := errors.AsType[*bounded.LateError](err); !late || reads.Load() != 1 || time.Since(began) > 0 {
+			t.Errorf("Read() = %v after %v and %d reads, want an error at once, and one read", err, time.Since(began), reads.Load())
 		}
 		if text, err := files.Read(t.Context(), "other", read); string(text) != "other" || err != nil {
 			t.Errorf("Read() of another file = %q, %v, want its content", text, err)

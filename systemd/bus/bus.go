@@ -120,6 +120,9 @@ func Over(ctx context.Context, stream io.ReadWriteCloser, hello bool) (*dbus.Con
 func (b *Connection) CallForFile(ctx context.Context, dest string, path dbus.ObjectPath, method string, args ...any) (*os.File, error) {
 	ctx, cancel := b.Bounded(ctx)
 	defer cancel()
+	if _, err := b.Get(ctx); err != nil { // also once it is closed
+		return nil, err
+	}
 	s, err := connect(b.address, true)
 	if err != nil {
 		return nil, b.unreachable(err)
