@@ -144,7 +144,7 @@ const (
 )
 
 // byAnyNode reports whether any node may create objects of a kind on Kubernetes, with names and owners that it
-// chooses. No deletion waits for these.
+// chooses. No foreground deletion waits for these.
 func byAnyNode(kind string) bool {
 	switch kind {
 	case "resourceslices.resource.k8s.io", "certificatesigningrequests.certificates.k8s.io", "podcertificaterequests.certificates.k8s.io":
