@@ -81,6 +81,7 @@ func (r *rig) eventually(t *testing.T, what string, is func(api.Status) bool) {
 func TestANodeThatAnotherClientCreatesIsAwaitedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.cfg.Lease.Duration, r.cfg.Lease.RenewInterval = config.Duration(4*time.Second), config.Duration(time.Second) // a Node without a Lease is watched that long
 	r.cfg.Node.Register = false
 	r.cfg.Status.UpdateInterval = config.Duration(time.Second)
 	fake := controlplanetest.NewFake(nil)
