@@ -110,7 +110,7 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 	if f.reads.recently(key) {
 		return nil
 	}
-	_, err, _ := f.reads.reading.Do(fmt.Sprint(key), func() (any, error) {
+	_, err, _ := f.reads.reading.Do(fmt.Sprint(key, f.reads.since()), func() (any, error) {
 		if f.reads.recently(key) {
 			return nil, nil
 		}
@@ -155,6 +155,13 @@ func (s *readCache) forget() {
 	s.forgotten = time.Now()
 	clear(s.others)
 	clear(s.checked)
+}
+
+// since returns when forget was last called. A read that began before it is not shared any more.
+func (s *readCache) since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forgotten
 }
 
 // record records that an object had that state at that time.
