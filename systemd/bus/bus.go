@@ -96,8 +96,8 @@ func (b *Connection) Close() {
 	}
 }
 
-// Dial connects to a bus, authenticates and says hello. All of this ends with ctx: after dbus-daemon has died, its socket, which
-// systemd keeps open, accepts connections and never answers.
+// Dial connects to a bus, authenticates and says hello. All of this ends with ctx: after dbus-daemon
+// has died, its socket, which systemd keeps open, accepts connections and never answers.
 func Dial(ctx context.Context, address string) (*dbus.Conn, error) {
 	s, err := connect(address, false)
 	if err != nil {
@@ -115,8 +115,9 @@ func Over(ctx context.Context, stream io.ReadWriteCloser, hello bool) (*dbus.Con
 	return begin(ctx, conn, hello)
 }
 
-// CallForFile calls a method whose answer is a descriptor. It uses a connection of its own: if the answer is late, the kernel
-// closes the descriptor. If it cannot connect, the error is ErrUnreachable.
+// CallForFile calls a method whose answer is a descriptor. It uses a connection of its own: if the
+// answer is late, the kernel closes the descriptor. If it cannot connect, the error is
+// ErrUnreachable.
 func (b *Connection) CallForFile(ctx context.Context, dest string, path dbus.ObjectPath, method string, args ...any) (*os.File, error) {
 	ctx, cancel := b.Bounded(ctx)
 	defer cancel()
@@ -135,7 +136,7 @@ func (b *Connection) CallForFile(ctx context.Context, dest string, path dbus.Obj
 	if err := Call(ctx, conn, dest, path, method, nil, args...); err != nil {
 		return nil, err
 	}
-	return s.only()
+	return s.file()
 }
 
 func (b *Connection) unreachable(err error) error {

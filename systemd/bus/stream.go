@@ -16,17 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stream is the socket of a bus, without the messages that nobody should read. The bus lets every user send signals to one
-// connection: signals so large, or so many, that decoding them takes all time or memory, and signals on which the decoder
-// panics. So a signal is decoded only if it is from the bus, or from the owner of a name that this connection has asked for. A reply
-// is always to a request, for the bus drops others. Requests to this process are dropped.
+// stream is the socket of a bus, without the messages of strangers. The bus lets every user send
+// signals to one connection. Some make the decoder panic, others take all its time or memory. So a
+// signal is decoded only if it is from the bus, or from the owner of a name that this connection
+// has asked for. A reply is always to a request: the bus drops others. Requests to this process are
+// dropped here.
 //
 // Reads and writes may be concurrent, as with a socket.
 type stream struct {
 	*net.UnixConn
-	takes bool // whether replies may contain descriptors
+	takesFiles bool // whether replies may contain descriptors
 
-	begun bool // the authentication has ended; does not change after that
+	started bool // the authentication has ended; does not change after that
 
 	// The reader owns these.
 	senders []string // unique names; a bus does not use one again
@@ -53,14 +54,14 @@ var (
 )
 
 // connect connects to the first address of a list that answers. They are of type unix.
-func connect(addresses string, takes bool) (*stream, error) {
+func connect(addresses string, takesFiles bool) (*stream, error) {
 	var faults []error
 	for address := range strings.SplitSeq(addresses, ";") {
 		path, err := socketOf(address)
 		if err == nil {
 			var conn *net.UnixConn
 			if conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
-				return &stream{UnixConn: conn, takes: takes, senders: []string{Name}}, nil
+				return &stream{UnixConn: conn, takesFiles: takesFiles, senders: []string{Name}}, nil
 			}
 		}
 		faults = append(faults, err)
@@ -88,10 +89,10 @@ func socketOf(address string) (string, error) {
 
 // Write also notices the end of the authentication, and negotiates descriptors before it.
 func (s *stream) Write(p []byte) (int, error) {
-	if s.begun || !bytes.Equal(p, beginning) {
+	if s.started || !bytes.Equal(p, beginning) {
 		return s.UnixConn.Write(p)
 	}
-	if s.takes {
+	if s.takesFiles {
 		if _, err := s.UnixConn.Write(negotiation); err != nil {
 			return 0, err
 		}
@@ -103,13 +104,13 @@ func (s *stream) Write(p []byte) (int, error) {
 			return 0, fmt.Errorf("the bus refuses to pass descriptors: it answers %q", answer)
 		}
 	}
-	s.begun = true
+	s.started = true
 	return s.UnixConn.Write(p)
 }
 
 // Read returns the next bytes of accepted messages.
 func (s *stream) Read(p []byte) (int, error) {
-	if !s.begun {
+	if !s.started {
 		return s.UnixConn.Read(p)
 	}
 	for len(s.pending) == 0 && s.body == 0 {
@@ -190,7 +191,8 @@ func (s *stream) accepts(m message) bool {
 	return false
 }
 
-// learn reads a message of the bus. The bus reports the owner of a name as the last value, in a reply and once it changes.
+// learn reads a message of the bus. The bus reports the owner of a name as the last value, in a
+// reply and once it changes.
 func (s *stream) learn(m message) error {
 	head := len(s.pending)
 	s.pending = append(s.pending, make([]byte, s.body)...)
@@ -297,8 +299,8 @@ func (s *stream) keep(r *received) {
 	}
 }
 
-// only returns the descriptor that the one reply contained.
-func (s *stream) only() (*os.File, error) {
+// file returns the descriptor that the one reply contained.
+func (s *stream) file() (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.files) != 1 {

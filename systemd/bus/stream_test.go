@@ -56,7 +56,7 @@ func pair(t *testing.T) (*stream, *net.UnixConn) {
 		ends[i] = conn.(*net.UnixConn)
 		t.Cleanup(func() { ends[i].Close() })
 	}
-	return &stream{UnixConn: ends[0], takes: true, begun: true, senders: []string{Name}}, ends[1]
+	return &stream{UnixConn: ends[0], takesFiles: true, started: true, senders: []string{Name}}, ends[1]
 }
 
 // write sends a message with descriptors, as the bus does: with the first byte.
@@ -136,7 +136,7 @@ func TestOnlySignalsOfTheBusAndOfOwnersAreDecoded(t *testing.T) {
 		if want := []string{"", "First", "NameOwnerChanged", "Second", "NameOwnerChanged", ""}; !slices.Equal(got, want) {
 			t.Errorf("messages = %q, want %q", got, want)
 		}
-		file, err := s.only()
+		file, err := s.file()
 		if err != nil {
 			t.Fatalf("the descriptor of the answer: %v", err)
 		}
