@@ -119,7 +119,7 @@ func New(options Options) *Drain {
 		lists: lists{answers: make(chan listing)}, record: options.Record.Clone(), pods: map[key]*pod{},
 		ordering: ordering{order: plan.Order{}, stops: map[string]<-chan struct{}{}},
 	}
-	d.calls = &calls{runtime: options.Roster, log: options.Log, life: d.life, store: options.Store, slack: d.schedule.slack, results: make(chan result)}
+	d.calls = &calls{runtime: options.Roster, log: options.Log, life: d.life, store: options.Store, slack: d.schedule.slack, last: d.schedule.last(), results: make(chan result)}
 	for _, record := range d.record.Pods {
 		p := d.enter(record)
 		switch {

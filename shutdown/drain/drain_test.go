@@ -229,7 +229,21 @@ func TestAHungStopBlocksNobodyAndIsNamed(t *testing.T) {
 		}
 		// The next phase begins a moment later and keeps all its time.
 		w.expectSignals("dns0", "TERM@20.25s KILL@30.25s")
-		w.expectTook(took, 30250*time.Millisecond)
+		w.expectTook(took, 31*time.Second) // the last resort hangs until then
+	})
+}
+
+func TestAKillThatIsLateUsesTheTimeThatLaterPhasesLeave(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.pod("busy", 0)
+		w.pod("dns", plan.CriticalPriority, runtimetest.ContainerSpec{EndsAfter: time.Second})
+		w.fake.Inject(runtimetest.StopContainer, runtimetest.Fault{Hang: true, Subject: "busy0"})
+		w.fake.Inject(runtimetest.StopPod, runtimetest.Fault{Delay: 5 * time.Second, Subject: "busy"})
+		r, took := w.run(t.Context())
+		w.expect(r, true, map[string]journal.Outcome{"busy": journal.Killed, "dns": journal.Stopped})
+		w.expectSignals("busy0", "KILL@26s") // in the last resort, which began after 21 s
+		w.expectSignals("dns0", "TERM@20.25s")
+		w.expectTook(took, 26*time.Second)
 	})
 }
 

@@ -42,6 +42,9 @@ func newSchedule(o Options) schedule {
 	return s
 }
 
+// last is when the stops of the last phase end at the latest, including the slack.
+func (s *schedule) last() time.Time { return s.deadline.Add(-3 * s.slack) }
+
 // settle is how long a phase waits for kills after its end.
 func (s *schedule) settle() time.Duration { return s.slack / 4 }
 

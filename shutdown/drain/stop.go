@@ -55,6 +55,7 @@ type calls struct {
 	life    *life
 	store   func(ctx context.Context) error // Options.Store
 	slack   time.Duration                   // how much longer than its phase a call may take
+	last    time.Time                       // schedule.last
 	results chan result
 
 	ctx    context.Context // context of all calls; set by begin
@@ -292,8 +293,8 @@ func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, la
 }
 
 // teardownBound bounds a teardown. If containers failed to stop, it is the last resort, in which
-// the runtime kills them. After the phase, it may take as long as other stops are running: on a
-// very slow host, abandoning it gains nothing.
+// the runtime kills them. After its phase, it may take as long as other stops are running, or what
+// later phases leave: on a very slow host, abandoning it gains nothing.
 func (c *calls) teardownBound(last bool, end time.Time) (context.Context, context.CancelFunc) {
 	switch {
 	case !last:
@@ -302,7 +303,7 @@ func (c *calls) teardownBound(last bool, end time.Time) (context.Context, contex
 		return context.WithTimeout(c.ctx, c.slack)
 	}
 	ctx, cancel := context.WithCancelCause(c.ctx)
-	late := time.AfterFunc(c.slack, func() {
+	late := time.AfterFunc(max(c.slack, min(sandboxBound, time.Until(c.last))), func() {
 		select {
 		case <-c.life.last:
 			cancel(context.DeadlineExceeded)

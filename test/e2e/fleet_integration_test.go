@@ -223,7 +223,7 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 		t.Helper()
 		eventually(t, what, func() bool { return f.good(name) == want })
 	}
-	becomes("its Lease is as configured", "5, etcd 5")
+	becomes("its Lease is as configured", "10, etcd 10")
 	if pace := a.status().LeasePace; pace != nil {
 		t.Errorf("the requested pace = %+v, want none", pace)
 	}
@@ -238,13 +238,13 @@ func TestAFleetInEtcdThatAsksForLongerLeases(t *testing.T) {
 		t.Errorf("the Lease after a slip = %v, %s, want it as before", s.LeasePace.Duration, f.good(name))
 	}
 	f.ctl("del", setting)
-	becomes("its Lease is as configured again", "5, etcd 5")
+	becomes("its Lease is as configured again", "10, etcd 10")
 	a.await("no pace is requested", func(s api.Status) bool { return s.LeasePace == nil })
 
 	f.change(name, func(n *corev1.Node) { n.Annotations[controlplane.AnnotationLeaseDuration] = "20s" })
 	becomes("its Lease is as its Node asks for", "20, etcd 20")
 	f.change(name, func(n *corev1.Node) { delete(n.Annotations, controlplane.AnnotationLeaseDuration) })
-	becomes("its Lease is as configured once more", "5, etcd 5")
+	becomes("its Lease is as configured once more", "10, etcd 10")
 	a.stop()
 }
 

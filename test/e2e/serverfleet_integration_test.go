@@ -66,13 +66,13 @@ func TestAServerChoosesHowLongLeasesLast(t *testing.T) {
 		t.Errorf("setting = %q, want that of a person", got)
 	}
 	f.ctl("del", setting)
-	becomes("5, etcd 5", "n1", "n2", "n3")
+	becomes("10, etcd 10", "n1", "n2", "n3")
 	second.configure(f.served(most))
 	check(t, second.cmd.Process.Signal(syscall.SIGHUP))
 	becomes("120, etcd 120", "n1", "n2", "n3")
 	second.configure(f.served(""))
 	check(t, second.cmd.Process.Signal(syscall.SIGHUP))
-	becomes("5, etcd 5", "n1", "n2", "n3")
+	becomes("10, etcd 10", "n1", "n2", "n3")
 	if got := f.ctl("get", "--prefix", "--keys-only", "/hostler/settings/"); strings.TrimSpace(got) != "" {
 		t.Errorf("settings = %q, want none any more", got)
 	}
