@@ -73,8 +73,9 @@ func (w *world) finishReboots() {
 	since, end := time.Now(), time.Now().Add(time.Duration(3+w.plan.Hosts)*5*time.Minute) // a pause after a failed attempt
 	for w.failure == "" && time.Now().Before(end) {
 		for _, c := range w.clients {
-			if !c.works() {
-				w.releases(c.id) // a request of an earlier process, or of before a restore
+			_, amid := w.truth.slots.amid[c.machine()]
+			if !c.works() || !amid && w.truth.wasRestored && len(w.truth.slots.holders) > w.plan.Policy.Slots {
+				w.releases(c.id) // a request of an earlier process, or a slot of before a restore
 			}
 		}
 		if !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.waits() || h.unfulfilled() != nil }) && !slices.ContainsFunc(w.clients, (*client).works) && len(w.truth.slots.holders) == 0 {

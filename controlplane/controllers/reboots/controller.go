@@ -59,6 +59,9 @@ const mostNamed = 5
 // errRestored is why a FleetLock client gets no slot yet, and must not use the one that it has.
 var errRestored = fmt.Errorf("%w: hosts that reboot may have no slot in the record, as after a restore of the store", controlplane.ErrUnavailable)
 
+// errExcess is why a FleetLock client must not use its slot: others may reboot with theirs.
+var errExcess = fmt.Errorf("%w: the restored record has more holders than slots: release those that do not reboot, with hostler fleet slots release", controlplane.ErrUnavailable)
+
 // ErrNoGroup means that a group is not configured.
 var ErrNoGroup = errors.New("there is no such group")
 
@@ -273,8 +276,12 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 		had = s.Holder(id) != nil
 		// The client may have given back the slot that a restored record has again. A server that has started since
 		// then only knows that hosts reboot without a slot.
-		if had && (f.Restored && (len(s.Holders) > p.Slots || len(awaited) > 0) || lacking > 0 && len(s.Holders)+lacking > p.Slots) {
+		switch {
+		case !had:
+		case f.Restored && len(awaited) > 0, lacking > 0 && len(s.Holders)+lacking > p.Slots:
 			return restored
+		case f.Restored && len(s.Holders) > p.Slots:
+			return fmt.Errorf("%w: %s", errExcess, few.Names(holders(s), mostNamed))
 		}
 		s.Confirm(f.Confirmed, Due{id: asked})
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())
@@ -284,6 +291,14 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 		c.log.Info("gave slot", "group", group, "id", id, "by", slots.FleetLock)
 	}
 	return wait, err
+}
+
+// holders returns the IDs of the clients that have a slot.
+func holders(s *slots.State) (ids []string) {
+	for _, h := range s.Holders {
+		ids = append(ids, h.ID)
+	}
+	return ids
 }
 
 // GiveBack frees the slot of a FleetLock client. It returns no error if the client has none.

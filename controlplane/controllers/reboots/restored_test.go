@@ -2,6 +2,7 @@ package reboots_test
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,39 @@ func TestAServerThatStartsAfterARestoreTrustsNoOldHolder(t *testing.T) {
 		time.Sleep(time.Minute)
 		if wait, err := server.Request(r.Context(), "default", "x"); wait != nil || err != nil {
 			r.Errorf("Request() once n1 has rebooted = %v, %v, want the slot", wait, err)
+		}
+	})
+}
+
+// TestOldHoldersInExcessWaitForAPerson restores a record with two clients when the group has one slot. Both may reboot.
+func TestOldHoldersInExcessWaitForAPerson(t *testing.T) {
+	inBubble(t, func(r rig) {
+		two := oneSlot(t)
+		p := two["default"]
+		p.Slots = 2
+		two["default"] = p
+		before := r.serveGroups("server-1", r.store, two)
+		r.node("n1", "a", corev1.ConditionTrue)
+		time.Sleep(time.Minute)
+		for _, id := range []string{"x", "y"} {
+			if wait, err := before.Request(r.Context(), "default", id); wait != nil || err != nil {
+				r.Fatalf("Request() = %v, %v, want a slot for %s", wait, err, id)
+			}
+		}
+		server := r.serveGroups("server-2", r.store, oneSlot(t))
+		time.Sleep(2 * time.Minute)
+		r.store.Restore(r.store.Snapshot())
+		time.Sleep(2 * time.Minute)
+		for _, id := range []string{"x", "y"} {
+			if _, err := server.Request(r.Context(), "default", id); err == nil || !strings.Contains(err.Error(), "hostler fleet slots release: x, y") {
+				r.Errorf("Request() = %v, want that %s waits, the holders, and what to do", err, id)
+			}
+		}
+		if err := server.Release(r.Context(), "default", "y", "root", "it has rebooted"); err != nil {
+			r.Fatal(err)
+		}
+		if wait, err := server.Request(r.Context(), "default", "x"); wait != nil || err != nil {
+			r.Errorf("Request() = %v, %v, want that x may use its slot", wait, err)
 		}
 	})
 }
