@@ -20,6 +20,9 @@ func (w *world) settle() {
 		return
 	}
 	w.drive(time.Now().Add(unknownTime + w.rate() + time.Second))
+	if slices.ContainsFunc(w.hosts, (*host).succeeded) {
+		w.drive(time.Now().Add(leaselessTime))
+	}
 	for _, h := range w.hosts {
 		if w.failure == "" {
 			w.recovered(h)
@@ -121,7 +124,16 @@ func (h *host) waits() bool { return !h.gone && h.wants() && len(h.agent.reboot.
 const (
 	readyTime   = 10*time.Second + patience                 // a report each 10 s
 	unknownTime = 50*time.Second + 5*time.Second + patience // the grace period begins again when watches do
+
+	leaselessTime = 15 * time.Minute // for a host to get back its Node from a machine without a Lease
 )
+
+// succeeded reports whether another machine has taken the Node of the living host, and has no Lease.
+func (h *host) succeeded() bool {
+	o, err := h.w.store.Peek(store.Nodes, h.name)
+	_, none := h.w.store.Peek(store.Leases, h.name)
+	return err == nil && none != nil && h.w.truth.of(h.name).alive && controlplane.IdentityOf(o.(*corev1.Node)).Differs(h.identity())
+}
 
 // recovered checks the state of a host after the faults.
 func (w *world) recovered(h *host) {
