@@ -165,20 +165,23 @@ func (f *Fleet) Update(ctx context.Context, kind store.Kind, name string, pre st
 		return nil, err
 	}
 	patch, err := diff(stored, next)
-	if err == nil && len(patch) > 0 {
-		err = f.confirm(ctx, name, pre, stored.GetResourceVersion())
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
+	write := func(patch map[string]any, subresources ...string) (store.Object, error) {
+		if err := f.confirm(ctx, name, pre, stored.GetResourceVersion()); err != nil {
+			return nil, fmt.Errorf("%s: %w", operation, err)
+		}
+		return f.patch(ctx, operation, kind, stored, pre.Term, patch, subresources...)
+	}
 	if status, changed := patch["status"]; changed {
 		delete(patch, "status")
-		if stored, err = f.patch(ctx, operation, kind, stored, pre.Term, map[string]any{"status": status}, "status"); err != nil {
+		if stored, err = write(map[string]any{"status": status}, "status"); err != nil {
 			return nil, err
 		}
 	}
 	if len(patch) > 0 {
-		return f.patch(ctx, operation, kind, stored, pre.Term, patch)
+		return write(patch)
 	}
 	return stored, nil
 }

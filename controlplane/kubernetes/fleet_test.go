@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane"
@@ -293,6 +294,39 @@ func TestAnAbsentOwnerIsReadAgainAfterAnOutage(t *testing.T) {
 				t.Errorf("Delete() = %v, want that the owner is read again", err)
 			}
 		})
+	}
+}
+
+// TestEachPartOfAnUpdateIsConfirmed lets a host renew its Lease while the status of its Node is written. The taint of the same update
+// must not follow.
+func TestEachPartOfAnUpdateIsConfirmed(t *testing.T) {
+	var mu sync.Mutex
+	var made []string
+	lease := "7"
+	fleet := dialFleet(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case strings.Contains(r.URL.Path, "/leases/"):
+			respond(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"n","uid":"l","resourceVersion":"`+lease+`"}}`)
+			return
+		case r.Method == http.MethodPatch:
+			made = append(made, r.URL.Path)
+			lease = "8"
+		}
+		respond(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","resourceVersion":"9"}}`)
+	}))
+	alive := store.Reference{Kind: store.Leases, Name: "n", Version: "7"}
+	_, err := fleet.Update(t.Context(), store.Nodes, "n", store.Preconditions{Others: []store.Reference{alive}}, func(o store.Object) error {
+		n := o.(*corev1.Node)
+		n.Status.Conditions, n.Spec.Taints = conditions("Ready"), []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute}}
+		return nil
+	})
+	if !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("Update() = %v, want %v", err, controlplane.ErrConflict)
+	}
+	if want := []string{"/api/v1/nodes/n/status"}; !slices.Equal(made, want) {
+		t.Errorf("patches = %q, want %q", made, want)
 	}
 }
 

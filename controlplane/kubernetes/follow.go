@@ -32,7 +32,7 @@ func (f *Fleet) Follow(ctx context.Context, kind store.Kind, _ store.Scope, to s
 	}
 	fo := following{f, operation, kind, group, to}
 	streams := metadataOnly(kind) // the watch begins with the list
-	progress := &progress{follow: fo, answers: make(chan proof, 1)}
+	progress := &progress{to: to, answers: make(chan proof, 1), read: func(ctx context.Context) (string, error) { return f.version(ctx, operation, kind) }}
 	for version, short := "", 0; ; {
 		began := time.Now()
 		if version == "" && !streams {
@@ -141,7 +141,6 @@ func (f following) object(o runtime.Object) (store.Object, error) {
 // to follow.
 func (f following) watch(ctx context.Context, version string, progress *progress) (string, error) {
 	w := &watching{following: f, listing: version == "", version: version, progress: progress}
-	began := time.Now()
 	changes, err := w.open(ctx)
 	if outdated(err) || w.listing && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
 		return "", nil
@@ -160,7 +159,6 @@ func (f following) watch(ctx context.Context, version string, progress *progress
 	case w.listing: // the list is incomplete
 		return "", fmt.Errorf("%s: %w: the server ended the list", f.operation, controlplane.ErrUnavailable)
 	}
-	progress.end(began)
 	return w.version, nil
 }
 
@@ -193,9 +191,13 @@ func (w *watching) run(ctx context.Context, changes <-chan watch.Event) (again b
 	for {
 		select {
 		case <-ticker.C:
-			if !metadataOnly(w.kind) {
-				w.progress.ask(ctx)
+			if metadataOnly(w.kind) {
+				break
 			}
+			if w.progress.stalled() {
+				return true, nil
+			}
+			w.progress.ask(ctx)
 		case proof := <-w.progress.answers:
 			if w.progress.answer(proof) {
 				return true, nil
@@ -247,7 +249,7 @@ func (w *watching) report(ctx context.Context, change watch.Event) (again bool, 
 	}
 	if !w.listing {
 		store.Reached(w.to, w.version)
-		w.progress.pass(w.version, change.Type == watch.Bookmark)
+		w.progress.pass(w.version)
 	}
 	return false, nil
 }

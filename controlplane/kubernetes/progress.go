@@ -22,8 +22,8 @@ const (
 	watchTime = 10 * time.Second
 	// proofInterval is the time between two reads of the version of a kind.
 	proofInterval = 2 * time.Second
-	// mostProofs is how many versions a watch may have to reach. They are from the last watches.
-	mostProofs = 16
+	// stalledAfter is how long a watch may not reach a version that was read. That is two bookmarks.
+	stalledAfter = 25 * time.Second
 )
 
 // Ping reads the current version of Nodes, which the server has to confirm with the majority of its
@@ -88,16 +88,16 @@ func (f *Fleet) version(ctx context.Context, operation string, kind store.Kind) 
 // waits until the watch has reached it: by a change, or by a bookmark. The goroutine of the Follow owns
 // it.
 //
-// An API server before 1.31, or on etcd before 3.4.25 and 3.5.8, may send bookmarks with an old version
-// for a kind that does not change. Until a bookmark has proved that this server does better, a watch
-// that has lasted for its whole time confirms its beginning.
+// A watch that does not reach a version is silent, or its server is older than 1.31, or on etcd before
+// 3.4.31 and 3.5.13: that server may send bookmarks with an old version for a kind that does not change.
+// Nothing can tell these apart, so a list follows.
 type progress struct {
-	follow  following
+	to      store.Follower
+	read    func(ctx context.Context) (version string, err error)
 	answers chan proof
 	asking  bool
 	proofs  []proof // versions that the watch has not reached yet, oldest first
 	reached string
-	exact   bool // a bookmark has reached a version that was read before
 }
 
 // proof is the version that a kind had after a time.
@@ -117,7 +117,7 @@ func (p *progress) ask(ctx context.Context) {
 	reached := p.reached
 	go func() {
 		asked := time.Now()
-		version, err := p.follow.version(ctx, p.follow.operation, p.follow.kind)
+		version, err := p.read(ctx)
 		p.answers <- proof{asked, reached, version, err}
 	}()
 }
@@ -133,15 +133,12 @@ func (p *progress) answer(answer proof) (restored bool) {
 		return true
 	}
 	p.proofs = append(p.proofs, answer)
-	if len(p.proofs) > mostProofs {
-		p.proofs = p.proofs[1:]
-	}
-	p.pass(p.reached, false)
+	p.pass(p.reached)
 	return false
 }
 
 // pass records the version that the watch has reached.
-func (p *progress) pass(version string, bookmark bool) {
+func (p *progress) pass(version string) {
 	p.reached = version
 	passed := -1
 	for i, proof := range p.proofs {
@@ -152,24 +149,18 @@ func (p *progress) pass(version string, bookmark bool) {
 	if passed < 0 {
 		return
 	}
-	store.Confirmed(p.follow.to, p.proofs[passed].asked)
+	store.Confirmed(p.to, p.proofs[passed].asked)
 	p.proofs = p.proofs[passed+1:]
-	p.exact = p.exact || bookmark
 }
 
-// end takes the end of a watch that began at a time. One that lasts for longer than requested was not ended by the server,
-// but by a connection that has carried nothing any more.
-func (p *progress) end(began time.Time) {
-	if len(p.proofs) > 0 && time.Since(p.proofs[0].asked) > 3*watchTime {
-		p.exact = false // bookmarks of this server do not follow any more
-	}
-	if lasted := time.Since(began); !p.exact && lasted >= watchTime*9/10 && lasted <= watchTime*6/5 {
-		store.Confirmed(p.follow.to, began)
-	}
+// stalled reports whether the watch has not reached a version for too long, so that the Follow has to
+// list again.
+func (p *progress) stalled() bool {
+	return len(p.proofs) > 0 && time.Since(p.proofs[0].asked) > stalledAfter
 }
 
 // list takes the version of a list that was requested at a time.
 func (p *progress) list(version string, asked time.Time) {
 	p.reached, p.proofs = version, nil
-	store.Confirmed(p.follow.to, asked)
+	store.Confirmed(p.to, asked)
 }
