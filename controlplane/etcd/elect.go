@@ -114,21 +114,14 @@ func (f *Fleet) leaderIn(controller string, header *etcdserverpb.ResponseHeader,
 	if err == nil && r.Candidate == "" {
 		err = errors.New("no candidate is named")
 	}
-	ttl := time.Duration(r.Seconds) * time.Second
-	if ttl <= 0 || ttl > longestTerm {
-		ttl = longestTerm
-	}
 	switch {
-	case !f.sightings.Alive(controller, versionOf(header.ClusterId, kv).String(), ttl):
+	case !f.sightings.Alive(controller, versionOf(header.ClusterId, kv).String(), store.TermOf(r.Seconds)):
 		return store.Leader{}, nil
 	case err != nil:
 		return store.Leader{}, fmt.Errorf("%w: %w: %w: delete %s in the store", controlplane.ErrInvalid, store.ErrUnreadable, err, kv.Key)
 	}
 	return r.Leader, nil
 }
-
-// longestTerm bounds the duration in a record.
-const longestTerm = time.Minute
 
 // Extend stores the same record again, which other candidates see.
 func (f *Fleet) Extend(ctx context.Context, of store.Term) error {

@@ -116,7 +116,7 @@ func (f *Fleet) begin(term string, t ownTerm) {
 // alive reports whether the controller has a leader: the Lease names one, and has changed within
 // its duration.
 func (f *Fleet) alive(controller string, lease *coordinationv1.Lease) bool {
-	ttl := time.Duration(orZero(lease.Spec.LeaseDurationSeconds)) * time.Second
+	ttl := store.TermOf(int64(orZero(lease.Spec.LeaseDurationSeconds)))
 	return leader(lease) != (store.Leader{}) && f.sightings.Alive(controller, lease.ResourceVersion, ttl)
 }
 

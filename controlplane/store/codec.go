@@ -258,6 +258,17 @@ func (p Preconditions) Check(stored Object) error {
 	return nil
 }
 
+// longestTerm bounds the duration in the record of a leader, which could be gone for years.
+const longestTerm = time.Minute
+
+// TermOf returns how long a record counts after its last change.
+func TermOf(seconds int64) time.Duration {
+	if seconds <= 0 || seconds > int64(longestTerm/time.Second) {
+		return longestTerm
+	}
+	return time.Duration(seconds) * time.Second
+}
+
 // CheckElect checks the arguments of Elect: ErrInvalid.
 func CheckElect(controller, candidate string, ttl time.Duration) error {
 	var why string

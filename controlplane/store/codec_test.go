@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -151,6 +153,14 @@ func TestAPodHasANameOfThreeParts(t *testing.T) {
 		left := controlplane.MostValues
 		if _, err := store.Pods(true).Decode(name, []byte(text), "1", &left); readable != (err == nil) {
 			t.Errorf("Decode(%q) = %v, want it readable: %t", name, err, readable)
+		}
+	}
+}
+
+func TestATermHasABound(t *testing.T) {
+	for seconds, want := range map[int64]time.Duration{1: time.Second, 60: time.Minute, 61: time.Minute, 0: time.Minute, -1: time.Minute, math.MaxInt64: time.Minute} {
+		if got := store.TermOf(seconds); got != want {
+			t.Errorf("TermOf(%d) = %v, want %v", seconds, got, want)
 		}
 	}
 }
