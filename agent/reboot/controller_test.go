@@ -777,19 +777,29 @@ func TestACommandThatFailsOrDoesNothing(t *testing.T) {
 }
 
 func TestAControlPlaneThatDoesNotAnswerHoldsTheRebootUp(t *testing.T) {
-	inMachine(t, func(m *machine) {
-		m.turn = reboot.Turn{Lost: true}
-		m.asked()
-		m.plane.Inject(controlplanetest.Annotate, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
-		m.locked(func() { m.turn = reboot.Turn{Granted: true} })
-		m.passes(time.Hour)
-		if r := m.Report(); r.Step != controlplane.RebootGranted || !strings.Contains(r.Message, "cannot write step Granted on the Node") {
-			t.Errorf("report = %+v, want that it waits for the control plane", r.Request)
-		}
-		m.plane.Heal()
-		m.passes(10 * time.Minute)
-		m.want(controlplane.RebootDone, "")
-	})
+	for name, c := range map[string]struct {
+		fails controlplanetest.Method
+		says  string
+	}{
+		"a write":                           {controlplanetest.Annotate, "cannot write step Granted on the Node"},
+		"a read, with the step on the Node": {controlplanetest.Node, "unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMachine(t, func(m *machine) {
+				m.turn = reboot.Turn{Lost: true}
+				m.asked()
+				m.plane.Inject(c.fails, controlplanetest.Fault{Err: controlplane.ErrUnavailable})
+				m.locked(func() { m.turn = reboot.Turn{Granted: true} })
+				m.passes(time.Hour)
+				if r := m.Report(); r.Step != controlplane.RebootGranted || !strings.Contains(r.Message, c.says) {
+					t.Errorf("report = %+v, want that it waits for the control plane", r.Request)
+				}
+				m.plane.Heal()
+				m.passes(10 * time.Minute)
+				m.want(controlplane.RebootDone, "")
+			})
+		})
+	}
 }
 
 // TestAPersonInAHurryWaitsForNoControlPlane has a control plane that does not answer before the reboot.

@@ -3,6 +3,7 @@ package reboot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -62,12 +63,13 @@ func (c *Controller) announce(ctx context.Context, r Request) string {
 		n.forget()
 		return c.o.Host.NodeBlocked()
 	}
-	n.read(ctx, c.o.Boot, r.Step == controlplane.RebootGranted || r.Step == controlplane.RebootRebooting)
+	live := r.Step == controlplane.RebootGranted || r.Step == controlplane.RebootRebooting
+	n.read(ctx, c.o.Boot, live)
 	if !c.o.Lock.OnNode() && !c.withdraws(r) {
 		return ""
 	}
 	why := n.announce(ctx, r.published(c.o.Host.EmptiedByServer()), c.o.Boot)
-	if why != "" && n.err != nil {
+	if n.err != nil && (why != "" || live && !errors.Is(n.err, controlplane.ErrNotFound)) {
 		return n.err.Error()
 	}
 	return why
