@@ -126,7 +126,7 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	k := &LeaseKeeper{
 		client:   client,
 		policy:   policy,
-		deadline: min(policy.Duration/4, policy.Interval*4/5),
+		deadline: policy.Duration / 5,
 		log:      log.With("component", "lease"),
 		repaced:  make(chan struct{}, 1),
 		kept:     policy.pace(),
