@@ -56,11 +56,9 @@ const attempts = 5
 // mostNamed bounds how many hosts an error names.
 const mostNamed = 5
 
-// errRestored is why a FleetLock client gets no slot yet, and must not use the one that it has.
-var errRestored = fmt.Errorf("%w: hosts that reboot may have no slot in the record, as after a restore of the store", controlplane.ErrUnavailable)
-
-// errExcess is why a FleetLock client must not use its slot: others may reboot with theirs.
-var errExcess = fmt.Errorf("%w: the restored record has more holders than slots: release those that do not reboot, with hostler fleet slots release", controlplane.ErrUnavailable)
+// ErrRestored means that the store may have been restored, so that a FleetLock client gets no slot yet, and must not use
+// the one that it has. Its text names who or what is awaited.
+var ErrRestored = fmt.Errorf("%w: the store may have been restored", controlplane.ErrUnavailable)
 
 // ErrNoGroup means that a group is not configured.
 var ErrNoGroup = errors.New("there is no such group")
@@ -259,9 +257,9 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	}
 	held := f.held()
 	awaited := f.awaited(group, held)
-	restored := errRestored
+	restored := fmt.Errorf("%w, hosts that reboot may have no slot in the record", ErrRestored)
 	if len(awaited) > 0 {
-		restored = fmt.Errorf("%w: %s", errRestored, few.Names(awaited, mostNamed))
+		restored = fmt.Errorf("%w: %s", restored, few.Names(awaited, mostNamed))
 	}
 	if len(f.adopted(group, held)) > 0 {
 		return nil, restored
@@ -281,7 +279,8 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 		case f.Restored && len(awaited) > 0, lacking > 0 && len(s.Holders)+lacking > p.Slots:
 			return restored
 		case f.Restored && len(s.Holders) > p.Slots:
-			return fmt.Errorf("%w: %s", errExcess, few.Names(holders(s), mostNamed))
+			return fmt.Errorf("%w, the record has more holders than slots, release those that do not reboot with hostler fleet slots release: %s",
+				ErrRestored, few.Names(holders(s), mostNamed))
 		}
 		s.Confirm(f.Confirmed, Due{id: asked})
 		wait = s.Ask(slots.Client{ID: id, Type: slots.FleetLock}, p, nodes, time.Now())

@@ -43,6 +43,7 @@ const (
 	kindPassword      = "wrong_password"
 	kindGroup         = "unknown_group"
 	kindUnavailable   = "store_unavailable"
+	kindRestored      = "store_restored"
 	kindInternalError = "internal_error"
 )
 
@@ -248,6 +249,8 @@ func fail(err error) reply {
 	switch {
 	case errors.Is(err, reboots.ErrNoGroup):
 		return reply{http.StatusNotFound, kindGroup, err.Error()}
+	case errors.Is(err, reboots.ErrRestored): // a person has to know
+		return reply{http.StatusServiceUnavailable, kindRestored, err.Error()}
 	case errors.Is(err, controlplane.ErrUnavailable), errors.Is(err, controlplane.ErrConflict), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return reply{http.StatusServiceUnavailable, kindUnavailable, "the store is unavailable, try again"}
 	}

@@ -34,7 +34,8 @@ type rig struct {
 	*testing.T
 	store *memory.Store
 	*fleetlock.Server
-	log logtest.Book
+	policies reboots.Policies
+	log      logtest.Book
 }
 
 func inBubble(t *testing.T, test func(*rig)) {
@@ -45,7 +46,8 @@ func inBubble(t *testing.T, test func(*rig)) {
 			t.Fatal(err)
 		}
 		log, contact := slog.New(slog.DiscardHandler), &store.Contact{}
-		c := reboots.New(r.store, slots.NewGroups(r.store, ""), contact, podcache.New(), loop.NewSignal(), reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: any}, "workers": {Group: "workers", Slots: 2, MaxUnavailable: any}}, nil, "server-1", log)
+		r.policies = reboots.Policies{"default": {Group: "default", Slots: 1, MaxUnavailable: any}, "workers": {Group: "workers", Slots: 2, MaxUnavailable: any}}
+		c := reboots.New(r.store, slots.NewGroups(r.store, ""), contact, podcache.New(), loop.NewSignal(), r.policies, nil, "server-1", log)
 		r.Server = fleetlock.New(c, r.log.Logger())
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 		r.store.Put(store.Nodes, node)
@@ -254,6 +256,25 @@ func TestAStoreThatFails(t *testing.T) {
 		}
 		if warned, again := r.log.Count("cannot answer clients"), r.log.Count("answering clients again"); warned != 1 || again != 1 {
 			t.Errorf("logged failures %d times, and their end %d times, want each once:\n%s", warned, again, &r.log)
+		}
+	})
+}
+
+// TestAClientIsToldThatAPersonHasToAct restores a record with more holders than slots.
+func TestAClientIsToldThatAPersonHasToAct(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		for _, id := range []string{"x", "y"} {
+			if code, kind := r.post(lock, body(id, "workers")); code != 200 {
+				t.Fatalf("a client = %d %s, want 200", code, kind)
+			}
+		}
+		one := r.policies["workers"]
+		one.Slots = 1
+		r.policies["workers"] = one
+		r.store.Restore(r.store.Snapshot())
+		time.Sleep(2 * time.Minute)
+		if code, kind := r.post(lock, body("x", "workers")); code != 503 || kind != "store_restored" {
+			t.Errorf("the same after a restore = %d %s, want 503 and the reason", code, kind)
 		}
 	})
 }
