@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,25 @@ import (
 	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 )
+
+// confirm checks the Preconditions about other objects before a write over a Network, if the store cannot compare them
+// in the write, as on Kubernetes. It returns those that the write compares.
+func (s *Store) confirm(ctx context.Context, kind store.Kind, name string, pre store.Preconditions) (store.Preconditions, error) {
+	if s.network == nil || !s.o.LocalTerms || len(pre.Others)+len(pre.Unchanged)+len(pre.Unlisted) == 0 {
+		return pre, nil
+	}
+	err := s.call(ctx, Get, kind, name, func(Fault) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		stored, err := s.read(kind, name)
+		if err != nil {
+			return err
+		}
+		return s.guard(stored, pre)
+	})
+	pre.Others, pre.Unchanged, pre.Unlisted = nil, nil, nil
+	return pre, err
+}
 
 // guard returns an error if a precondition that is not about the object itself refuses a write. The
 // caller holds mu.

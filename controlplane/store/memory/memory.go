@@ -51,7 +51,8 @@ type Options struct {
 	// scope Deletions, as etcd does. Kubernetes does neither.
 	EndsLeases bool
 	// LocalTerms makes each process judge by its own clock whether a term has ended, as on Kubernetes: a
-	// write is not refused because its term has ended meanwhile.
+	// write is not refused because its term has ended meanwhile. Over a Network, a write compares no other
+	// objects: they are read right before it.
 	LocalTerms bool
 	// Bookmarks is the time between reports of the latest revision to a Tracker or Confirmer;
 	// store.ConfirmInterval if 0.
@@ -267,6 +268,10 @@ func (s *Store) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 
 // Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, kind store.Kind, name string, pre store.Preconditions, policy metav1.DeletionPropagation) error {
+	pre, err := s.confirm(ctx, kind, name, pre)
+	if err != nil {
+		return err
+	}
 	return s.callIn(ctx, Delete, kind, name, pre.Term, func(Fault) error {
 		path := kind.Folder() + name
 		s.mu.Lock()
