@@ -21,7 +21,9 @@ const root = "0"
 type Process struct {
 	PID  int
 	Name string // of its program, or the name that it chose
-	User string // its user ID, or all if they differ
+	// User is its user ID, or all if they differ. It is empty for a process in another PID or user
+	// namespace than PID 1.
+	User string
 	// Service is the system service in whose cgroup the process is, such as "kubelet.service", or
 	// "".
 	Service string
@@ -60,22 +62,21 @@ func Inspect(proc string, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	status, err := text(folder, "status")
-	if err != nil {
-		return Process{}, err
-	}
 	where, err := placeOf(folder, proc)
 	if err != nil {
 		return Process{}, err
 	}
 	service, below := serviceIn(cgroup)
-	p := Process{
-		PID: pid, Name: strings.TrimSpace(name), User: user(status), Service: service,
-		Nested: len(below) > 0, Contained: where.pid, Admin: isAdmin(status) && !where.user,
-	}
-	p.Untrusted, err = p.untrusted(folder, where, cgroup)
-	if err != nil {
-		return Process{}, err
+	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: service, Nested: len(below) > 0, Contained: where.pid}
+	if p.Untrusted = where.outside(); p.Untrusted == "" {
+		status, err := text(folder, "status")
+		if err != nil {
+			return Process{}, err
+		}
+		p.User, p.Admin = user(status), isAdmin(status)
+		if p.Untrusted, err = p.untrusted(folder, where, cgroup); err != nil {
+			return Process{}, err
+		}
 	}
 	again, err := text(folder, "comm")
 	if err == nil && again != name {
@@ -117,6 +118,20 @@ func placeOf(folder *os.File, proc string) (p place, err error) {
 	return p, nil
 }
 
+// outside returns why a process is not one of the host, or "". The status of another one is not read: with
+// 65,536 groups, the kernel takes milliseconds for it, and a container may have thousands of such processes.
+func (p place) outside() string {
+	switch {
+	case p.pid:
+		return fmt.Sprintf(elsewhere, "PID")
+	case p.user:
+		return fmt.Sprintf(elsewhere, "user")
+	}
+	return ""
+}
+
+const elsewhere = "is not in the host's %s namespace, it may run in a container"
+
 // cached returns what the kernel knows about a file without a request to its file system, which
 // another user may have chosen, and which may hang.
 func cached(folder int, name string) (info unix.Statx_t, err error) {
@@ -124,17 +139,12 @@ func cached(folder int, name string) (info unix.Statx_t, err error) {
 	return info, err
 }
 
-// untrusted returns why a process is not trusted, or "".
+// untrusted returns why a process of the host is not trusted, or "".
 func (p Process) untrusted(folder *os.File, where place, cgroup string) (why string, err error) {
 	if !p.IsRoots() {
 		return fmt.Sprintf("runs as user %s, not as root", p.User), nil
 	}
-	const elsewhere = "is not in the host's %s namespace, it may run in a container"
 	switch {
-	case where.pid:
-		return fmt.Sprintf(elsewhere, "PID"), nil
-	case where.user:
-		return fmt.Sprintf(elsewhere, "user"), nil
 	case isUsers(cgroup):
 		return "is in a user session or user service, not in a system service", nil
 	// A service may have its own mounts (systemd.exec(5)). So may containers, below a service or
@@ -166,16 +176,16 @@ func IsOnHost(proc string, pid int) bool {
 		return false
 	}
 	defer func() { _ = folder.Close() }() // opened only to read
-	status, err := text(folder, "status")
-	if err != nil || user(status) != root {
+	where, err := placeOf(folder, proc)
+	if err != nil || where.outside() != "" {
 		return false
 	}
 	program, err := cached(int(folder.Fd()), "exe")
 	if err == nil && program.Mode&unix.S_ISUID != 0 {
 		return false
 	}
-	where, err := placeOf(folder, proc)
-	return err == nil && !where.pid && !where.user && (!where.root || isAdmin(status))
+	status, err := text(folder, "status")
+	return err == nil && user(status) == root && (!where.root || isAdmin(status))
 }
 
 // isAdmin reports whether the status of a process has CAP_SYS_ADMIN among its effective

@@ -117,3 +117,17 @@ func TestIsOnHost(t *testing.T) {
 		}
 	}
 }
+
+// The status of a process in a container can take the kernel milliseconds.
+func TestTheStatusOfAProcessInAContainerIsNotRead(t *testing.T) {
+	proc := trusttest.Proc(t, trusttest.Process{PID: 9, Name: "kubelet", Namespace: "4711"})
+	if err := os.Remove(filepath.Join(proc, "9", "status")); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Inspect(proc, 9); err != nil || !p.Contained || p.User != "" {
+		t.Errorf("Inspect() = %+v, %v, want a process in a container, of no known user", p, err)
+	}
+	if IsOnHost(proc, 9) {
+		t.Error("IsOnHost() = true, want false")
+	}
+}

@@ -108,7 +108,7 @@ func (s *search) client(pid int) (client Client, ok bool) {
 		return client, false
 	}
 	inspected, err := trust.Inspect(s.procRoot, pid)
-	if err != nil || inspected.Service == "" || inspected.Nested || inspected.Contained {
+	if err != nil || inspected.Service == "" || inspected.Nested || inspected.User == "" {
 		return client, false
 	}
 	if inspected.IsRoots() && inspected.Untrusted != "" || !inspected.IsRoots() && (s.socket == "" || !trust.MayOpen(s.procRoot, pid, s.socket)) {
