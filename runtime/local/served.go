@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"hostler.io/hostler/internal/tree"
+	"hostler.io/hostler/internal/trust"
 	"hostler.io/hostler/runtime"
 )
 
@@ -32,7 +34,7 @@ func (a *Activation) Check() error {
 	// A process in another mount namespace may have bound a socket to the same path. Only init's
 	// counts.
 	inodes := listeners(root, a.Path)
-	i := slices.IndexFunc(inodes, func(inode string) bool { return holds(root, 1, inode) })
+	i := slices.IndexFunc(inodes, func(inode string) bool { return holds(root, initPID, inode) })
 	if i < 0 {
 		return nil
 	}
@@ -44,7 +46,7 @@ func (a *Activation) Check() error {
 		if err != nil {
 			return nil // unknown
 		}
-		if pid, err := strconv.ParseInt(name, 10, 64); err == nil && pid != 1 && holds(root, pid, inode) {
+		if pid, err := strconv.ParseInt(name, 10, 64); err == nil && pid != 1 && mayServe(root, int(pid)) && holds(root, pid, inode) {
 			a.server.Store(pid)
 			return nil
 		}
@@ -87,6 +89,25 @@ func listeners(root, path string) (inodes []string) {
 	return inodes
 }
 
+const (
+	// initPID is the process ID of init, which may have many descriptors.
+	initPID = 1
+	// mostDescriptors is how many descriptors of another process are read, the lowest first. A service has its
+	// sockets of systemd from descriptor 3 on (sd_listen_fds(3)).
+	mostDescriptors = 1024
+)
+
+// mayServe reports whether systemd can have passed a socket to a process: it is in a system service, and in no
+// container. Users and containers can have thousands of processes with a huge number of descriptors each.
+func mayServe(root string, pid int) bool {
+	if trust.Service(root, pid) == "" {
+		return false
+	}
+	hosts, err := os.Readlink(filepath.Join(root, "1/ns/pid"))
+	theirs, wrong := os.Readlink(filepath.Join(root, strconv.Itoa(pid), "ns/pid"))
+	return err != nil || wrong != nil || theirs == hosts
+}
+
 // holds reports whether a process has the socket open.
 func holds(root string, pid int64, inode string) bool {
 	dir, err := tree.Open(filepath.Join(root, strconv.FormatInt(pid, 10), "fd"))
@@ -94,9 +115,10 @@ func holds(root string, pid int64, inode string) bool {
 		return false // the process has ended
 	}
 	defer dir.Close()
+	read := 0
 	for name, err := range dir.Names() {
-		if err != nil {
-			break // the process has ended
+		if read++; err != nil || read > mostDescriptors && pid != initPID {
+			break // the process has ended, or has more than a server
 		}
 		if target, err := dir.Readlink(name); err == nil && target == "socket:["+inode+"]" {
 			return true

@@ -34,7 +34,8 @@ func proc(t *testing.T, path string, pids ...int) string {
 		case 8:
 			inode = 4709
 		}
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(fmt.Sprintf("socket:[%d]", inode), filepath.Join(dir, "3"))); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(fmt.Sprintf("socket:[%d]", inode), filepath.Join(dir, "3")),
+			os.WriteFile(filepath.Join(root, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker.service\n"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,6 +78,50 @@ func TestDetectStartsNoService(t *testing.T) {
 	}
 	if err := a.Check(); !errors.Is(err, runtime.ErrUnavailable) {
 		t.Errorf("Check() = %v after the service has stopped, want %v", err, runtime.ErrUnavailable)
+	}
+}
+
+// Other processes than those of system services can have a huge number of descriptors.
+func TestOnlyProcessesOfServicesAreRead(t *testing.T) {
+	const path = "/run/docker.sock"
+	for name, c := range map[string]struct {
+		cgroup, namespace string
+		read              bool
+	}{
+		"a service":                        {"/system.slice/docker.service", "host", true},
+		"a service in a cgroup of its own": {"/system.slice/podman.service/init", "host", true},
+		"a user":                           {"/user.slice/user-1000.slice/session-1.scope", "host", false},
+		"a service of a user":              {"/user.slice/user-1000.slice/user@1000.service/app.slice/x.service", "host", false},
+		"a container of a service":         {"/system.slice/shop.service/libpod-payload-1", "other", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := proc(t, path, 1, 12)
+			folder := filepath.Join(root, "12")
+			err := errors.Join(os.WriteFile(filepath.Join(folder, "cgroup"), []byte("0::"+c.cgroup+"\n"), 0o644),
+				os.Mkdir(filepath.Join(root, "1", "ns"), 0o755), os.Symlink("pid:[host]", filepath.Join(root, "1", "ns", "pid")),
+				os.Mkdir(filepath.Join(folder, "ns"), 0o755), os.Symlink("pid:["+c.namespace+"]", filepath.Join(folder, "ns", "pid")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := (&local.Activation{ProcRoot: root, Path: path}).Check(); (err == nil) != c.read {
+				t.Errorf("Check() = %v, want that the descriptors are read: %t", err, c.read)
+			}
+		})
+	}
+}
+
+// A process can have a huge number of descriptors.
+func TestFewDescriptorsOfAProcessAreRead(t *testing.T) {
+	for range 1100 {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+	}
+	path := listened(t)
+	if got := local.Listeners("/proc", path); len(got) != 1 || local.Holds("/proc", int64(os.Getpid()), got[0]) {
+		t.Errorf("the listeners at %s have inodes %q, want one, at a descriptor that is not read", path, got)
 	}
 }
 

@@ -546,6 +546,7 @@ func TestPodmanIsNotStartedDuringAShutdown(t *testing.T) {
 		t.Helper()
 		check(t, os.MkdirAll(filepath.Join(proc, pid, "fd"), 0o755))
 		check(t, os.Symlink("socket:[4711]", filepath.Join(proc, pid, "fd", "3")))
+		check(t, os.WriteFile(filepath.Join(proc, pid, "cgroup"), []byte("0::/system.slice/podman.service\n"), 0o644))
 	}
 	check(t, os.Mkdir(filepath.Join(proc, "net"), 0o755))
 	check(t, os.WriteFile(filepath.Join(proc, "net", "unix"), []byte("0: 00000002 00000000 00010000 0001 01 4711 "+s.socket+"\n"), 0o644))
