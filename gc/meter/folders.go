@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc"
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/runtime"
 )
@@ -166,7 +167,7 @@ func sameFolders(mount uint64, pid int) map[string]bool {
 		return nil
 	}
 	defer file.Close()
-	list, err := mountinfo.GetMountsFromReader(file, nil)
+	list, err := mountinfo.GetMountsFromReader(bounded.Lines(file, bounded.MountLine), nil)
 	base := slices.IndexFunc(list, func(m *mountinfo.Info) bool { return uint64(m.ID) == mount })
 	if err != nil || base < 0 {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"hostler.io/hostler/runtime/local"
@@ -18,10 +19,11 @@ func TestFilesystemsAreNamedAsTheHostMountsThem(t *testing.T) {
 	const root = "1 0 8:1 / / rw - ext4 /dev/a rw\n"
 	own := root + fmt.Sprintf("2 1 8:1 %[1]s %[1]s ro - ext4 /dev/a rw\n", folder)
 	for name, c := range map[string]struct{ host, want string }{
-		"a folder of its root":  {root, "/ /dev/a 8:1"},
-		"another filesystem":    {"1 0 8:7 / / rw - ext4 /dev/other rw\n", folder + " /dev/a 8:1"},
-		"a host that is hidden": {"", folder + " /dev/a 8:1"},
-		"a mount of the host's": {own, folder + " /dev/a 8:1"},
+		"a folder of its root":                   {root, "/ /dev/a 8:1"},
+		"another filesystem":                     {"1 0 8:7 / / rw - ext4 /dev/other rw\n", folder + " /dev/a 8:1"},
+		"a host that is hidden":                  {"", folder + " /dev/a 8:1"},
+		"a mount of the host's":                  {own, folder + " /dev/a 8:1"},
+		"a mount of a user that has a long path": {"9 1 0:9 / /home/" + strings.Repeat("\\012", 1<<16) + " rw - fuse x rw\n" + own, folder + " /dev/a 8:1"},
 	} {
 		proc := t.TempDir()
 		for pid, text := range map[string]string{"self": own, "1": c.host} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 )
 
@@ -63,7 +64,7 @@ func readMounts(path string) ([]*mountinfo.Info, error) {
 		return nil, fmt.Errorf("read mounts: %w", err)
 	}
 	defer f.Close()
-	mounts, err := mountinfo.GetMountsFromReader(f, nil)
+	mounts, err := mountinfo.GetMountsFromReader(bounded.Lines(f, bounded.MountLine), nil)
 	if err != nil {
 		return nil, fmt.Errorf("read mounts from %s: %w", path, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"hostler.io/hostler/internal/bounded"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -227,7 +228,7 @@ func (h *host) mounts() []*mountinfo.Info {
 		return nil
 	}
 	defer f.Close()
-	list, err := mountinfo.GetMountsFromReader(f, nil)
+	list, err := mountinfo.GetMountsFromReader(bounded.Lines(f, bounded.MountLine), nil)
 	if err != nil {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"hostler.io/hostler/internal/bounded"
 )
 
 // Filesystem is the mount that contains a folder, with its usage. Available is what an unprivileged
@@ -195,7 +197,7 @@ func (r *Reader) findMount(file, path string, id uint64) (best *mountinfo.Info) 
 		return nil
 	}
 	defer table.Close()
-	_, err = mountinfo.GetMountsFromReader(table, func(i *mountinfo.Info) (skip, stop bool) {
+	_, err = mountinfo.GetMountsFromReader(bounded.Lines(table, bounded.MountLine), func(i *mountinfo.Info) (skip, stop bool) {
 		if id != 0 {
 			if uint64(i.ID) == id {
 				best = i
