@@ -23,7 +23,7 @@ var ours = map[string][]string{
 	"runtime/docker/compose": {"runtime"},
 	"runtime/docker/engine":  {"internal/sanitize", "runtime", "runtime/local"},
 	"runtime/podman":         {"internal/sanitize", "internal/trust", "runtime", "runtime/docker/compose", "runtime/docker/engine", "runtime/local"},
-	"runtime/local":          {"internal/tree", "internal/trust", "runtime"},
+	"runtime/local":          {"internal/bounded", "internal/tree", "internal/trust", "runtime"},
 	"runtime/runc":           {"internal/sanitize", "internal/tree", "internal/trust", "runtime", "runtime/local", "runtime/runc/program", "runtime/runc/root", "runtime/unitclient"},
 	"runtime/runc/program":   {"internal/oom", "internal/trust"},
 	"runtime/runc/root":      {},
@@ -53,7 +53,7 @@ var ours = map[string][]string{
 
 	"gc":          {"runtime"},
 	"gc/lastused": {"runtime", "gc"},
-	"gc/meter":    {"gc", "internal/tree", "runtime"},
+	"gc/meter":    {"gc", "internal/bounded", "internal/tree", "runtime"},
 	"gc/podlogs":  {"gc", "internal/tree"},
 	"gc/survey":   {"gc", "gc/fruitless", "gc/lastused", "internal/bounded", "runtime"},
 	"gc/pace":     {"internal/bounded", "runtime"},
@@ -62,7 +62,7 @@ var ours = map[string][]string{
 	"gc/history":  {"gc", "gc/runs"},
 
 	"status":       {"internal/field", "runtime", "status/probe"},
-	"status/probe": {},
+	"status/probe": {"internal/bounded"},
 
 	"systemd":             {"internal/bounded", "shutdown", "systemd/bus", "systemd/logindconf", "systemd/notify"},
 	"systemd/bus":         {},
