@@ -116,11 +116,15 @@ func checkSlow(ctx context.Context, b *Backend) error {
 		return fmt.Errorf("late answers: %w", err)
 	}
 	for call, run := range calls(b.Client, name) {
-		err := within(call+" that is given 20ms", func() error {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			defer cancel()
-			return run(ctx)
-		})
+		var err error
+		// If this process is stalled, the answer arrives before the end of the context is noticed.
+		for tries := 0; !errors.Is(err, context.DeadlineExceeded) && tries < 5; tries++ {
+			err = within(call+" that is given 20ms", func() error {
+				ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				defer cancel()
+				return run(ctx)
+			})
+		}
 		if err := wantError(call+" of a slow server that is given 20ms", err, context.DeadlineExceeded); err != nil {
 			return err
 		}
