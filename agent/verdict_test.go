@@ -30,21 +30,27 @@ func TestASystemdThatAnswersLateIsWaitedFor(t *testing.T) {
 	}
 	defer listener.Close()
 	go func() {
-		client, err := listener.Accept()
-		if err != nil {
-			return
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			time.Sleep(4 * time.Second) // longer than the limit of other requests
+			server, err := net.Dial("unix", fake.ManagerSocket())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() { _, _ = io.Copy(client, server); client.Close() }()
+			_, _ = io.Copy(server, client)
+			server.Close()
 		}
-		time.Sleep(4 * time.Second) // longer than the limit of other requests
-		server, err := net.Dial("unix", fake.ManagerSocket())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		go func() { _, _ = io.Copy(client, server); client.Close() }()
-		_, _ = io.Copy(server, client)
-		server.Close()
 	}()
-	if stopping, _, err := a.systemStops(t.Context(), nil); !stopping || err != nil {
+	stopping, _, err := a.systemStops(t.Context(), nil)
+	for tries := 0; errors.Is(err, context.DeadlineExceeded) && tries < 4; tries++ { // on a busy machine, it took too long
+		stopping, _, err = a.systemStops(t.Context(), nil)
+	}
+	if !stopping || err != nil {
 		t.Errorf("systemStops() = %t, %v, want true", stopping, err)
 	}
 }

@@ -128,8 +128,15 @@ func TestAUnitThatDoesNotEndIsAwaitedUntilTheDeadline(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	fake.SetManager(systemdtest.ManagerState{Service: systemdtest.ServiceState{Name: "k3s.service", ActiveState: "active"}})
 	late := errors.New("it had not ended")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, late)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		for len(fake.StoppedUnits()) == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(100 * time.Millisecond) // it checks the unit meanwhile
+		cancel(late)
+	}()
+	defer cancel(nil)
 	if ran, err := systemd.NewManager(fake.ManagerSocket()).StopAlone(ctx, "k3s.service"); !ran || err == nil {
 		t.Errorf("StopAlone() = %t, %v, want that it ran and has not ended", ran, err)
 	}

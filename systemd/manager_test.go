@@ -127,12 +127,16 @@ func TestAMissingSocketIsAwaitedBriefly(t *testing.T) {
 	if _, err := manager.Stopping(hasty); err == nil || errors.Is(err, systemd.ErrNotSystemd) {
 		t.Errorf("Stopping() = %v of a socket that is missing for a moment, want an error that is not %v", err, systemd.ErrNotSystemd)
 	}
-	answer := make(chan error)
-	go func() {
-		_, err := manager.Stopping(t.Context())
-		answer <- err
-	}()
-	if err := errors.Join(link(), <-answer, os.Remove(socket)); err != nil {
+	err := systemd.ErrNotSystemd
+	for tries := 0; errors.Is(err, systemd.ErrNotSystemd) && tries < 10; tries++ { // a busy machine may link it too late
+		answer := make(chan error)
+		go func() {
+			_, err := manager.Stopping(t.Context())
+			answer <- err
+		}()
+		err = errors.Join(link(), <-answer, os.Remove(socket))
+	}
+	if err != nil {
 		t.Errorf("Stopping() = %v of a systemd whose socket is back, want none", err)
 	}
 	if _, err := manager.Stopping(t.Context()); !errors.Is(err, systemd.ErrNotSystemd) {

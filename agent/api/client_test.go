@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -230,6 +231,21 @@ func TestAnAnswerOfAnotherProgram(t *testing.T) {
 
 // Connections that the agent has not accepted fill the queue of its socket.
 func TestAClientWaitsForAPlaceInTheQueue(t *testing.T) {
+	for tries := 1; ; tries++ {
+		began := time.Now()
+		err := waitsForAPlace(t)
+		if err == nil {
+			return
+		}
+		if took := time.Since(began); took < 2*time.Second || tries == 5 { // it waits for 2 s, which pass on a busy machine
+			t.Fatalf("Status() = %v after %v, want the answer once there is a place", err, took)
+		}
+	}
+}
+
+// waitsForAPlace makes a place free in a full queue, and returns the error of a request that waits for it.
+func waitsForAPlace(t *testing.T) error {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -257,7 +273,7 @@ func TestAClientWaitsForAPlaceInTheQueue(t *testing.T) {
 	}()
 	select {
 	case err := <-answered:
-		t.Fatalf("Status() = %v, want it to wait", err)
+		return fmt.Errorf("it has not waited: %w", err)
 	case <-time.After(100 * time.Millisecond): // enough for several attempts
 	}
 	l, err := net.FileListener(file)
@@ -267,7 +283,5 @@ func TestAClientWaitsForAPlaceInTheQueue(t *testing.T) {
 	server := api.NewServer(routes(&backend{}))
 	defer server.Close()
 	go func() { _ = server.Serve(l) }()
-	if err := <-answered; err != nil {
-		t.Errorf("Status() = %v, want the answer once there is a place", err)
-	}
+	return <-answered
 }

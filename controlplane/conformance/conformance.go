@@ -57,6 +57,9 @@ type Backend struct {
 	// duration requests none. It affects every host of the control plane.
 	RequestPace func(ctx context.Context, duration string) error
 
+	// Patience multiplies the time limits of a check, for tests on busy machines; 1 if 0.
+	Patience int
+
 	// Inject causes a fault in each answer of the control plane until restore is called. It returns an
 	// *UntriedError if it cannot cause the fault here.
 	Inject func(Fault) (restore func(), err error)
@@ -111,6 +114,11 @@ func (e *UntriedError) Error() string { return "not tried: " + e.Why }
 
 // Name returns the name of a check's own Node.
 func (b *Backend) Name(own string) string { return b.Prefix + own }
+
+// patient returns a time limit, multiplied by Patience.
+func (b *Backend) patient(limit time.Duration) time.Duration {
+	return limit * time.Duration(max(1, b.Patience))
+}
 
 // as returns the Client in one of its roles.
 func as[Role any](b *Backend) (role Role, able bool) {

@@ -216,7 +216,7 @@ func checkExpiry(ctx context.Context, b *Backend) error {
 			}
 			break
 		}
-		if lived > soon {
+		if lived > b.patient(soon) {
 			return fmt.Errorf("a lease of %v still exists %v after its renewal, want it removed", good, lived)
 		}
 		if err != nil {

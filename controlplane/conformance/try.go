@@ -61,7 +61,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 	case errors.Is(err, controlplane.ErrForbidden):
 		r.Status, r.Forbidden, r.Message = Untried, true, fmt.Sprintf("not allowed by the credentials: %v", n.refusal(err))
 	}
-	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.patient(Timeout))
 	defer cancel()
 	left, err := n.clean(cleaning, b)
 	if err != nil {
@@ -76,7 +76,7 @@ func Try(ctx context.Context, c Check, b *Backend) Result {
 
 // attempt runs the check with its timeout. A panic of the client counts as a failure.
 func attempt(ctx context.Context, c Check, b *Backend) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, b.patient(Timeout))
 	defer cancel()
 	defer func() {
 		if what := recover(); what != nil {

@@ -33,6 +33,7 @@ func run(t *testing.T, newBackend func(t *testing.T) Backend, in func(*testing.T
 		t.Run(check.Name, func(t *testing.T) {
 			in(t, func(t *testing.T) {
 				b := newBackend(t)
+				b.Patience = 20 // minutes instead of seconds
 				r = conformance.Try(t.Context(), check, &b)
 				switch {
 				case r.Status == conformance.Failed, r.Forbidden:

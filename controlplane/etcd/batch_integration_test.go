@@ -45,24 +45,23 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	deposed, _, err := f.Elect(t.Context(), "c", "a", time.Hour)
+	deposed, _, err := f.Elect(patient(t), "c", "a", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Resign(t.Context(), deposed); err != nil {
+	if err := f.Resign(patient(t), deposed); err != nil {
 		t.Fatal(err)
 	}
-	term, _, err := f.Elect(t.Context(), "c", "b", time.Hour)
+	term, _, err := f.Elect(patient(t), "c", "b", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := f.Get(t.Context(), store.Nodes, "n0")
+	node, err := f.Get(patient(t), store.Nodes, "n0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := strings.Split(node.GetResourceVersion(), "-")[2]
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // on a busy machine, all together take longer than one call
-	defer cancel()
+	ctx := patient(t) // on a busy machine, all together take longer than one call
 	var writing sync.WaitGroup
 	for i := range nodes {
 		writing.Go(func() {
@@ -71,14 +70,14 @@ func TestWritesThatCompareWholeKindsFailEachForItself(t *testing.T) {
 			if i%3 == 1 {
 				pre.Term, want = deposed, store.ErrDeposed
 			}
-			if err := f.Delete(ctx, store.Nodes, fmt.Sprint("n", i), pre, ""); !errors.Is(err, want) {
+			if err := served(ctx, func() error { return f.Delete(ctx, store.Nodes, fmt.Sprint("n", i), pre, "") }); !errors.Is(err, want) && (want != nil || !errors.Is(err, controlplane.ErrNotFound)) { // an answer may be lost
 				t.Errorf("Delete(n%d) = %v, want %v", i, err, want)
 			}
 		})
 	}
 	writing.Wait()
 	for i := range nodes {
-		o, err := f.Get(t.Context(), store.Nodes, fmt.Sprint("n", i))
+		o, err := f.Get(patient(t), store.Nodes, fmt.Sprint("n", i))
 		switch {
 		case i%3 == 0 && !errors.Is(err, controlplane.ErrNotFound):
 			t.Errorf("Get(n%d) = %v, want that it was removed", i, err)
@@ -103,14 +102,14 @@ func TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares(t *testing.T) {
 		if err := c.Put(t.Context(), "/hostler/nodes/"+name, string(value)); err != nil {
 			t.Fatal(err)
 		}
-		o, err := f.Get(t.Context(), store.Nodes, name)
+		o, err := f.Get(patient(t), store.Nodes, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return o
 	}
 	revision := func(name string) string {
-		o, err := f.Get(t.Context(), store.Nodes, name)
+		o, err := f.Get(patient(t), store.Nodes, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,16 +121,21 @@ func TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares(t *testing.T) {
 		put(fmt.Sprint("dependent", i), "example.com/f")
 	}
 	unchanged := []store.Position{{Kind: store.Leases, Version: revision(fmt.Sprint("dependent", pairs-1))}}
+	ctx := patient(t)
 	var writing sync.WaitGroup
 	for i := range pairs {
 		owner := store.Reference{Kind: store.Nodes, Name: fmt.Sprint("owner", i), UID: "u", Version: versions[i]}
 		writing.Go(func() {
-			if err := f.Delete(t.Context(), store.Nodes, owner.Name, store.Preconditions{Unchanged: unchanged}, ""); err != nil {
+			if err := served(ctx, func() error {
+				return f.Delete(ctx, store.Nodes, owner.Name, store.Preconditions{Unchanged: unchanged}, "")
+			}); err != nil {
 				t.Errorf("Delete(%s) = %v, want no error", owner.Name, err)
 			}
 		})
 		writing.Go(func() {
-			err := f.Delete(t.Context(), store.Nodes, fmt.Sprint("dependent", i), store.Preconditions{Unchanged: unchanged, Others: []store.Reference{owner}}, "")
+			err := served(ctx, func() error {
+				return f.Delete(ctx, store.Nodes, fmt.Sprint("dependent", i), store.Preconditions{Unchanged: unchanged, Others: []store.Reference{owner}}, "")
+			})
 			if err != nil && !errors.Is(err, controlplane.ErrConflict) {
 				t.Errorf("Delete(dependent%d) = %v, want no error or a conflict", i, err)
 			}
@@ -151,12 +155,23 @@ func TestAWriteIsNotInOneTransactionWithAChangeOfWhatItCompares(t *testing.T) {
 func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 	t.Parallel()
 	c := bed.For(t, bed.Options{})
-	f := fleetAt(t, c, "/hostler")
+	for i := range 5 { // on a busy machine, all callers may give up before their writes are sent
+		if writesThatTimeOut(t, c, fmt.Sprint("/fleets/", i)) {
+			return
+		}
+	}
+	t.Error("no write was stored after it had timed out")
+}
+
+// writesThatTimeOut reports whether a write was stored after it had timed out.
+func writesThatTimeOut(t *testing.T, c *bed.Cluster, prefix string) bool {
+	t.Helper()
+	f := fleetAt(t, c, prefix)
 	const nodes = 200
 	var stored []store.Object
 	for i := range nodes {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u", Finalizers: []string{metav1.FinalizerOrphanDependents, "example.com/f"}}}
-		created, err := f.Create(t.Context(), store.Nodes, o)
+		created, err := f.Create(patient(t), store.Nodes, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,11 +219,10 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var conflicts atomic.Int64
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // on a busy machine, all together take longer than one call
-	defer cancel()
+	ctx := patient(t) // on a busy machine, all together take longer than one call
 	for _, o := range stored {
 		writing.Go(func() {
-			err := release(ctx, o, func() {})
+			err := served(ctx, func() error { return release(ctx, o, func() {}) })
 			if errors.Is(err, controlplane.ErrConflict) {
 				conflicts.Add(1)
 			}
@@ -218,16 +232,14 @@ func TestAWriteThatTimedOutIsNotMadeTwice(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	if conflicts.Load() == 0 {
-		t.Error("no write was stored after it had timed out")
-	}
 	for _, o := range stored {
-		key := "/hostler/nodes/" + o.GetName()
+		key := prefix + "/nodes/" + o.GetName()
 		text, err := c.Ctl(t.Context(), "get", key, "-w", "fields")
 		if err != nil || !strings.Contains(text, "\"Version\" : 2\n") || !strings.Contains(text, `[\"example.com/f\"]`) {
 			t.Errorf("%s = %s, %v, want one write after its creation, without the finalizer", key, text, err)
 		}
 	}
+	return conflicts.Load() > 0
 }
 
 // TestAHostThatWritesFailsNoWriteOfOthers makes many writes at a time. Half of them require that a host has written
@@ -246,7 +258,7 @@ func TestAHostThatWritesFailsNoWriteOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	node, err := f.Get(t.Context(), store.Nodes, fmt.Sprint("n", nodes-1))
+	node, err := f.Get(patient(t), store.Nodes, fmt.Sprint("n", nodes-1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,6 +266,7 @@ func TestAHostThatWritesFailsNoWriteOfOthers(t *testing.T) {
 	if err := c.Put(t.Context(), "/hostler/objects/pods/mallory/shop/p", "{}"); err != nil {
 		t.Fatal(err)
 	}
+	ctx := patient(t)
 	var writing sync.WaitGroup
 	for i := range nodes {
 		writing.Go(func() {
@@ -261,7 +274,9 @@ func TestAHostThatWritesFailsNoWriteOfOthers(t *testing.T) {
 			if i%2 == 0 {
 				at.Host, want = "mallory", controlplane.ErrConflict
 			}
-			if err := f.Delete(t.Context(), store.Nodes, fmt.Sprint("n", i), store.Preconditions{Unchanged: []store.Position{at}}, ""); !errors.Is(err, want) {
+			if err := served(ctx, func() error {
+				return f.Delete(ctx, store.Nodes, fmt.Sprint("n", i), store.Preconditions{Unchanged: []store.Position{at}}, "")
+			}); !errors.Is(err, want) && (want != nil || !errors.Is(err, controlplane.ErrNotFound)) { // an answer may be lost
 				t.Errorf("Delete(n%d) = %v, want %v", i, err, want)
 			}
 		})

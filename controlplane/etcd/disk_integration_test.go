@@ -39,7 +39,7 @@ func TestADiskThatStalls(t *testing.T) {
 	if s.Endpoint() == leader.Endpoint {
 		t.Errorf("Endpoint() = %s, whose disk stalls, want another one", s.Endpoint())
 	}
-	version = put(t, s, lease, objects.Put{Value: []byte("while it stalls"), Instead: version, TTL: time.Minute})
+	version = put(t, s, lease, objects.Put{Value: []byte("while it stalls"), Instead: version, TTL: time.Hour})
 	sees(t, seen, ended, "while it stalls")
 	check(leader.Thaw())
 	check(c.Ready(t.Context(), leader))

@@ -57,19 +57,19 @@ func join(t *testing.T, client *objects.Client, name string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	node.Status.NodeInfo.MachineID = id.MachineID
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Message: "all is well"}}
-	if _, err := client.Register(t.Context(), node, controlplane.RegisterOptions{}); err != nil {
+	if _, err := client.Register(patient(t), node, controlplane.RegisterOptions{}); err != nil {
 		t.Fatalf("Register() = %v, want no error", err)
 	}
 	lease, err := controlplane.NewLease(name, id, time.Hour)
 	if err == nil {
-		_, err = client.RenewLease(t.Context(), controlplane.Renew(lease, time.Now()))
+		_, err = client.RenewLease(patient(t), controlplane.Renew(lease, time.Now()))
 	}
 	if err != nil {
 		t.Fatalf("RenewLease() = %v, want no error", err)
 	}
 	event := &corev1.Event{InvolvedObject: controlplane.NodeReference(name), Type: "Normal", Reason: "Started", Count: 1}
 	event.Namespace, event.Name = metav1.NamespaceDefault, name+".1"
-	if err := client.PublishEvent(t.Context(), event); err != nil {
+	if err := client.PublishEvent(patient(t), event); err != nil {
 		t.Fatalf("PublishEvent() = %v, want no error", err)
 	}
 }
@@ -163,36 +163,36 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 	host := as(member)
 	client := objects.New(host, objects.Options{})
 	join(t, client, member)
-	if _, err := client.Cordon(t.Context(), member, true, false); err != nil {
+	if _, err := client.Cordon(patient(t), member, true, false); err != nil {
 		t.Errorf("Cordon() with a host's rights = %v, want no error", err)
 	}
 	asks(t, client, "")
 	types(t, c, blocks(t, "Sizing", "sh")[0])
 	asks(t, client, "2m")
-	if _, err := host.Pods(member).Put(t.Context(), "shop/web", []byte("{}"), controlplane.PodVersion{}); err != nil {
+	if _, err := host.Pods(member).Put(patient(t), "shop/web", []byte("{}"), controlplane.PodVersion{}); err != nil {
 		t.Errorf("Put() of a pod's object with a host's rights = %v, want no error", err)
 	}
 	weaknesses(t, c, member)
 	other := objects.Key{Kind: objects.Lease, Node: "rack1-node2"}
-	if _, err := host.Put(t.Context(), other, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
+	if _, err := host.Put(patient(t), other, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Put() of another host's lease = %v, want it forbidden", err)
 	}
-	if _, err := client.Nodes(t.Context()); !errors.Is(err, controlplane.ErrForbidden) {
+	if _, err := client.Nodes(patient(t)); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Nodes() with a host's rights = %v, want it forbidden", err)
 	}
-	if err := client.Leave(t.Context(), member, controlplane.Identity{MachineID: "of-" + member}); err != nil {
+	if err := client.Leave(patient(t), member, controlplane.Identity{MachineID: "of-" + member}); err != nil {
 		t.Errorf("Leave() with a host's rights = %v, want no error", err)
 	}
 	join(t, client, member)
 	reader := objects.New(as("reader"), objects.Options{})
-	if nodes, err := reader.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].Name != member {
+	if nodes, err := reader.Nodes(patient(t)); err != nil || len(nodes) != 1 || nodes[0].Name != member {
 		t.Errorf("Nodes() with a reader's rights = %v, %v, want the one host", nodes, err)
 	}
-	if _, err := reader.Cordon(t.Context(), member, true, false); !errors.Is(err, controlplane.ErrForbidden) {
+	if _, err := reader.Cordon(patient(t), member, true, false); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Cordon() with a reader's rights = %v, want it forbidden", err)
 	}
 	types(t, c, commands[last])
-	if nodes, err := client.Nodes(t.Context()); err != nil || len(nodes) != 1 {
+	if nodes, err := client.Nodes(patient(t)); err != nil || len(nodes) != 1 {
 		t.Errorf("Nodes() of a host with the reader's role = %v, %v, want the one host", nodes, err)
 	}
 	for _, block := range page.Blocks(t, "../../docs/howto/lease-expired.md", "The host is lost for good", "sh") {
@@ -201,11 +201,11 @@ func TestTheRightsInTheDocumentationAreEnoughAndNoMore(t *testing.T) {
 		}
 		types(t, c, strings.ReplaceAll(block, "NAME", member))
 	}
-	if nodes, err := reader.Nodes(t.Context()); err != nil || len(nodes) != 0 {
+	if nodes, err := reader.Nodes(patient(t)); err != nil || len(nodes) != 0 {
 		t.Errorf("Nodes() after a host was lost for good = %v, %v, want none", nodes, err)
 	}
 	lease := objects.Key{Kind: objects.Lease, Node: member}
-	if _, err := as(member).Put(t.Context(), lease, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
+	if _, err := as(member).Put(patient(t), lease, objects.Put{Value: []byte("{}"), TTL: time.Minute}); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Put() of a host without its user = %v, want it forbidden", err)
 	}
 }

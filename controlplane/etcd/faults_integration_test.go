@@ -103,7 +103,7 @@ func renews(t *testing.T, s *etcd.Store, version objects.Version) objects.Versio
 	t.Helper()
 	eventually(t, "the lease is renewed", func(context.Context) bool {
 		// With the store's own deadline: a member whose disk hangs may never answer.
-		next, err := s.Put(t.Context(), lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Minute})
+		next, err := s.Put(t.Context(), lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
 		conflict, lost := errors.AsType[*objects.ConflictError](err)
 		switch {
 		case lost: // an earlier answer was lost

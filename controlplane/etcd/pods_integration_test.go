@@ -21,7 +21,7 @@ import (
 func podPaths(t *testing.T, p *etcd.Pods) (paths []string, connection int64) {
 	t.Helper()
 	for page, first := "", true; first || page != ""; first = false {
-		list, err := p.List(t.Context(), page)
+		list, err := p.List(patient(t), page)
 		if err != nil {
 			t.Fatalf("List() = %v, want no error", err)
 		}
@@ -40,25 +40,25 @@ func TestObjectsOfPodsAreChangedOnlyAsTheyWereSeen(t *testing.T) {
 	p := s.Pods("n")
 	none := controlplane.PodVersion{}
 
-	first, err := p.Put(t.Context(), "shop/web", []byte("a"), none)
+	first, err := p.Put(patient(t), "shop/web", []byte("a"), none)
 	if err != nil || string(first.Value) != "a" {
 		t.Fatalf("Put() = %+v, %v, want it stored", first, err)
 	}
 	if got := ctl(t, c, "get", "--print-value-only", "/hostler/objects/pods/n/shop/web"); got != "a\n" {
 		t.Errorf("etcd has %q at the path that is promised, want a", got)
 	}
-	if now, err := p.Put(t.Context(), "shop/web", []byte("b"), none); !errors.Is(err, controlplane.ErrConflict) || string(now.Value) != "a" || now.Version != first.Version {
+	if now, err := p.Put(patient(t), "shop/web", []byte("b"), none); !errors.Is(err, controlplane.ErrConflict) || string(now.Value) != "a" || now.Version != first.Version {
 		t.Errorf("Put() of a new one = %+v, %v, want a conflict with what is stored", now, err)
 	}
-	second, err := p.Put(t.Context(), "shop/web", []byte("b"), first.Version)
+	second, err := p.Put(patient(t), "shop/web", []byte("b"), first.Version)
 	if err != nil || second.Version == first.Version {
 		t.Fatalf("Put() = %+v, %v, want another version", second, err)
 	}
 	ctl(t, c, "put", "/hostler/objects/pods/n/shop/web", "theirs")
-	if now, err := p.Put(t.Context(), "shop/web", []byte("c"), second.Version); !errors.Is(err, controlplane.ErrConflict) || string(now.Value) != "theirs" {
+	if now, err := p.Put(patient(t), "shop/web", []byte("c"), second.Version); !errors.Is(err, controlplane.ErrConflict) || string(now.Value) != "theirs" {
 		t.Errorf("Put() after a change = %+v, %v, want a conflict with the change", now, err)
 	}
-	now, err := p.Delete(t.Context(), "shop/web", second.Version)
+	now, err := p.Delete(patient(t), "shop/web", second.Version)
 	if !errors.Is(err, controlplane.ErrConflict) || string(now.Value) != "theirs" {
 		t.Errorf("Delete() after a change = %+v, %v, want a conflict with the change", now, err)
 	}
@@ -77,14 +77,14 @@ func TestObjectsOfPodsAreChangedOnlyAsTheyWereSeen(t *testing.T) {
 	if p.Current(connection) {
 		t.Error("Current() after Reconnect() = true, want false")
 	}
-	again, err := p.Put(t.Context(), "shop/web", []byte("d"), now.Version)
+	again, err := p.Put(patient(t), "shop/web", []byte("d"), now.Version)
 	if !errors.Is(err, controlplane.ErrConflict) || string(again.Value) != "theirs" || again.Version == now.Version {
 		t.Errorf("Put() with a version of an earlier connection = %+v, %v, want it read again", again, err)
 	}
-	if gone, err := p.Delete(t.Context(), "shop/web", again.Version); err != nil || gone.Version != none {
+	if gone, err := p.Delete(patient(t), "shop/web", again.Version); err != nil || gone.Version != none {
 		t.Errorf("Delete() = %+v, %v, want it gone", gone, err)
 	}
-	if gone, err := p.Delete(t.Context(), "shop/web", again.Version); !errors.Is(err, controlplane.ErrConflict) || gone.Version != none {
+	if gone, err := p.Delete(patient(t), "shop/web", again.Version); !errors.Is(err, controlplane.ErrConflict) || gone.Version != none {
 		t.Errorf("Delete() of what is gone = %+v, %v, want a conflict with nothing", gone, err)
 	}
 
@@ -93,7 +93,7 @@ func TestObjectsOfPodsAreChangedOnlyAsTheyWereSeen(t *testing.T) {
 	if _, err := p.List(ctx, ""); !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "list objects/pods/n: ") {
 		t.Errorf("List() with a context that has ended = %v, want that", err)
 	}
-	if _, err := p.Put(t.Context(), "shop/large", make([]byte, 2<<20), controlplane.PodVersion{}); !errors.Is(err, controlplane.ErrInvalid) || !strings.HasPrefix(err.Error(), "put objects/pods/n/shop/large: ") {
+	if _, err := p.Put(patient(t), "shop/large", make([]byte, 2<<20), controlplane.PodVersion{}); !errors.Is(err, controlplane.ErrInvalid) || !strings.HasPrefix(err.Error(), "put objects/pods/n/shop/large: ") {
 		t.Errorf("Put() of 2 MiB = %v, want it refused as invalid", err)
 	}
 }
@@ -122,10 +122,10 @@ func TestAHostNeedsRightsToTheObjectsOfItsPods(t *testing.T) {
 		t.Errorf("Diagnose() = %v, %s, want the rights to the objects, and %s", d.MissingRights, d.Grants, grant)
 	}
 	p := at(t, c, func(to *etcd.Options) { *to = o }).Pods("n")
-	if _, err := p.List(t.Context(), ""); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), grant) {
+	if _, err := p.List(patient(t), ""); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), grant) {
 		t.Errorf("List() = %v, want it forbidden, and %s", err, grant)
 	}
-	if _, err := p.Put(t.Context(), "shop/web", []byte("a"), controlplane.PodVersion{}); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), grant) {
+	if _, err := p.Put(patient(t), "shop/web", []byte("a"), controlplane.PodVersion{}); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), grant) {
 		t.Errorf("Put() = %v, want it forbidden, and %s", err, grant)
 	}
 
@@ -133,18 +133,18 @@ func TestAHostNeedsRightsToTheObjectsOfItsPods(t *testing.T) {
 	if d := etcd.Diagnose(t.Context(), o, "n"); len(d.MissingRights) != 0 || d.RightsErr != nil {
 		t.Errorf("Diagnose() with the right = %+v, want that it lacks nothing", d)
 	}
-	stored, err := p.Put(t.Context(), "shop/web", []byte("a"), controlplane.PodVersion{})
+	stored, err := p.Put(patient(t), "shop/web", []byte("a"), controlplane.PodVersion{})
 	if err != nil {
 		t.Fatalf("Put() with the right = %v, want no error", err)
 	}
 	if paths, _ := podPaths(t, p); !slices.Equal(paths, []string{"shop/web"}) {
 		t.Errorf("List() = %v, want the object", paths)
 	}
-	if _, err := p.Delete(t.Context(), "shop/web", stored.Version); err != nil {
+	if _, err := p.Delete(patient(t), "shop/web", stored.Version); err != nil {
 		t.Errorf("Delete() with the right = %v, want no error", err)
 	}
 	other := at(t, c, func(to *etcd.Options) { *to = o }).Pods("n2")
-	if _, err := other.Put(t.Context(), "shop/web", []byte("a"), controlplane.PodVersion{}); !errors.Is(err, controlplane.ErrForbidden) {
+	if _, err := other.Put(patient(t), "shop/web", []byte("a"), controlplane.PodVersion{}); !errors.Is(err, controlplane.ErrForbidden) {
 		t.Errorf("Put() for another host = %v, want it forbidden", err)
 	}
 }

@@ -38,7 +38,7 @@ func restores(t *testing.T, flags []string) {
 	}
 	ping := func(when string) {
 		t.Helper()
-		if err := f.Ping(ctx); err != nil {
+		if err := served(ctx, func() error { return f.Ping(ctx) }); err != nil {
 			t.Errorf("Ping() %s = %v, want no error", when, err)
 		}
 	}
@@ -55,12 +55,7 @@ func restores(t *testing.T, flags []string) {
 	if err := c.Restore(ctx, backup, flags...); err != nil {
 		t.Fatal(err)
 	}
-	var err error
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = f.Ping(ctx); err == nil || errors.Is(err, store.ErrRestored) {
-			break // otherwise the client still connects
-		}
-	}
+	err := served(ctx, func() error { return f.Ping(ctx) }) // at first, the client still connects
 	if !errors.Is(err, store.ErrRestored) {
 		t.Errorf("Ping() after the restore = %v, want %v", err, store.ErrRestored)
 	}

@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -55,8 +56,10 @@ func TestAServiceAccountWhoseTokenIsReplaced(t *testing.T) {
 	}
 	defer fleet.Close()
 	read := func() error {
-		_, err := fleet.Get(t.Context(), store.Nodes, "n")
-		return err
+		return within(t, patience, func(ctx context.Context) error {
+			_, err := fleet.Get(ctx, store.Nodes, "n")
+			return err
+		})
 	}
 	if err := read(); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Fatalf("Get() = %v, want a server that answers", err)

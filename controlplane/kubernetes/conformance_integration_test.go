@@ -204,7 +204,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	client := asNode(t, cluster, "n")
-	ctx := t.Context()
+	ctx := patient(t)
 	refused := func(call string, err error, says ...string) {
 		t.Helper()
 		if !errors.Is(err, controlplane.ErrForbidden) {

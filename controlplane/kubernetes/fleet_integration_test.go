@@ -104,7 +104,7 @@ func TestAnUpdateMakesARequestForEachPart(t *testing.T) {
 			[]string{"get nodes n 200", "patch nodes/status n 200", "patch nodes n 200"},
 		},
 	} {
-		o, err := fleet.Update(t.Context(), store.Nodes, "n", store.Preconditions{}, func(o store.Object) error {
+		o, err := fleet.Update(patient(t), store.Nodes, "n", store.Preconditions{}, func(o store.Object) error {
 			c.edit(o.(*corev1.Node))
 			return nil
 		})
@@ -135,10 +135,10 @@ func TestAFleetInTrouble(t *testing.T) {
 	t.Parallel()
 	cluster := kube.For(t, kube.Options{})
 	fleet := openFleet(t, cluster.AdminKubeconfig(), "fleet")
-	if _, _, err := fleet.Elect(t.Context(), "c", "x", time.Minute); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "kubectl create namespace "+kubernetes.DefaultNamespace) {
+	if _, _, err := fleet.Elect(patient(t), "c", "x", time.Minute); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "kubectl create namespace "+kubernetes.DefaultNamespace) {
 		t.Errorf("Elect() without the namespace = %v, want the command that creates it", err)
 	}
-	if err := fleet.Ping(t.Context()); err != nil {
+	if err := served(t, func() error { return fleet.Ping(t.Context()) }); err != nil {
 		t.Errorf("Ping() = %v, want no error", err)
 	}
 	if err := cluster.Etcd.Pause(); err != nil {

@@ -51,8 +51,10 @@ func TestAConnectionThatWentDeadIsUsedOnce(t *testing.T) {
 		t.Fatalf("connections for three renewals = %d, want 1", n)
 	}
 	wire.cut()
-	if err := renew(100 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("RenewLease() over a dead connection = %v, want no answer in time", err)
+	for limit := 100 * time.Millisecond; wire.dropped.Load() == 0; limit *= 2 { // a busy machine may send nothing in time
+		if err := renew(limit); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("RenewLease() over a dead connection = %v, want no answer in time", err)
+		}
 	}
 	if err := renew(patience); err != nil {
 		t.Errorf("RenewLease() after that = %v, want no error", err)
@@ -115,8 +117,13 @@ func TestACallThatIsGivenUpLeavesNoDeadConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	wire.cut()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	go func() {
+		for wire.dropped.Load() == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
 	if _, err := client.Node(ctx, "n"); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Node() over a dead connection = %v, want it cancelled", err)
 	}

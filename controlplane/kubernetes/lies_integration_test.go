@@ -207,7 +207,7 @@ func TestAServerWithWrongAnswersIsNotBelieved(t *testing.T) {
 			t.Run(name+" answered by "+reported, func(t *testing.T) {
 				number++
 				l := tampered{Client: client, node: mustRegister(t, client, newNode(fmt.Sprint("lied-to-", number)), controlplane.RegisterOptions{})}
-				if _, err := client.RenewLease(t.Context(), newLease(t, l.node.Name)); err != nil {
+				if _, err := client.RenewLease(patient(t), newLease(t, l.node.Name)); err != nil {
 					t.Fatal(err)
 				}
 				tamperer.Use(tamper.tamper)
@@ -219,7 +219,7 @@ func TestAServerWithWrongAnswersIsNotBelieved(t *testing.T) {
 				if name == "Leave()" { // it may be deleted
 					return
 				}
-				if stored, err := client.UpdateStatus(t.Context(), l.changed()); err != nil || stored.UID != l.node.UID {
+				if stored, err := client.UpdateStatus(patient(t), l.changed()); err != nil || stored.UID != l.node.UID {
 					t.Errorf("UpdateStatus() once the server answers correctly = %v, %v, want it written", stored, err)
 				}
 			})

@@ -14,6 +14,7 @@ type wire struct {
 	server   string
 	listener net.Listener
 	accepted atomic.Int32
+	dropped  atomic.Int32 // bytes that were sent over dead connections
 
 	mu   sync.Mutex
 	dead *atomic.Bool // shared by the connections since the last heal
@@ -76,6 +77,7 @@ func (w *wire) carry(client net.Conn) {
 			for {
 				n, err := from.Read(buf)
 				if dead.Load() {
+					w.dropped.Add(int32(n))
 					_, _ = io.Copy(io.Discard, from)
 					return // without closing the other side
 				}

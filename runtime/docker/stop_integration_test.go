@@ -24,7 +24,8 @@ func testStopOutlives(t *testing.T, o lab.DockerOptions) {
 	o.LiveRestore = true
 	_, d := startDocker(t, o)
 	d.AddImage(t, image)
-	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ServeFor(5 * time.Second), Ready: "ready"})
+	const program = "trap 'echo heard' TERM; trap 'exit 0' USR1; echo ready; while :; do sleep 86400 & wait $!; done"
+	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: []string{"sh", "-c", program}, Ready: "ready"})
 	check(t, err)
 	var sent atomic.Int32
 	asked, lost := make(chan struct{}), make(chan struct{}, 1)
@@ -47,9 +48,15 @@ func testStopOutlives(t *testing.T, o lab.DockerOptions) {
 	go func() { stopped <- r.StopContainer(t.Context(), runtime.Container{ID: id, Name: "web"}, patience) }()
 	<-asked
 	check(t, d.Kill())
-	<-lost
+	select {
+	case <-lost:
+	case err := <-stopped:
+		t.Fatalf("StopContainer() = %v, want it to wait for dockerd", err)
+	}
 	check(t, d.Start())
 	check(t, d.Ready(t.Context()))
+	_, err = d.API.ContainerKill(t.Context(), id, client.ContainerKillOptions{Signal: "USR1"})
+	check(t, err)
 	if err := <-stopped; err != nil {
 		t.Errorf("StopContainer() = %v", err)
 	}

@@ -259,7 +259,7 @@ func (b *bench) clear() {
 func (b *bench) primed(ctx context.Context) *log {
 	b.Helper()
 	l := b.watch(ctx)
-	for i := range 30 {
+	for i := range 300 { // for five minutes
 		b.prime(i)
 		wait := time.NewTimer(time.Second)
 		tick := time.NewTicker(20 * time.Millisecond)

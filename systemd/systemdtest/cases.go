@@ -118,8 +118,8 @@ func reboots(t *testing.T, r *rig) {
 	}
 	took := r.AwaitDown(t).Sub(released)
 	t.Logf("the shutdown went on %v after the release", took)
-	// The delay is 5 minutes, so 5 s means that the shutdown did not wait for it.
-	if took < 0 || took > 5*time.Second {
+	// The delay is 5 minutes, so a minute means that the shutdown did not wait for it.
+	if took < 0 || took > time.Minute {
 		t.Errorf("the shutdown went on %v after the release, want at once", took)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -213,7 +212,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Ready waits until a member serves, confirmed by a majority.
 func (c *Cluster) Ready(ctx context.Context, m *Member) error {
 	return m.Await(ctx, func(ctx context.Context) error {
-		_, err := c.run(ctx, kube.Etcdctl, c.environment([]string{m.Endpoint}), "", []string{"endpoint", "health", "--command-timeout=2s"})
+		_, err := c.run(ctx, kube.Etcdctl, c.environment([]string{m.Endpoint}, "2s"), "", []string{"endpoint", "health"})
 		return err
 	})
 }
@@ -235,13 +234,17 @@ func (c *Cluster) At(ctx context.Context, m *Member, args ...string) (string, er
 }
 
 // Environment returns the environment in which etcdctl uses this cluster as the administrator.
-func (c *Cluster) Environment() []string { return c.environment(c.Endpoints()) }
+func (c *Cluster) Environment() []string { return c.environment(c.Endpoints(), limit) }
 
 // Tools returns the folder with etcdctl.
 func (c *Cluster) Tools() string { return filepath.Dir(c.tools[kube.Etcdctl]) }
 
-func (c *Cluster) environment(endpoints []string) []string {
-	env := []string{"ETCDCTL_ENDPOINTS=" + strings.Join(endpoints, ",")}
+// limit is how long etcdctl waits for an answer. The defaults are 5 s and 2 s, which a busy machine exceeds.
+const limit = "5m"
+
+// environment returns the environment of etcdctl. It accepts no flag for what is set here.
+func (c *Cluster) environment(endpoints []string, limit string) []string {
+	env := []string{"ETCDCTL_ENDPOINTS=" + strings.Join(endpoints, ","), "ETCDCTL_COMMAND_TIMEOUT=" + limit, "ETCDCTL_DIAL_TIMEOUT=" + limit}
 	if c.o.TLS {
 		env = append(env, "ETCDCTL_CACERT="+c.CAFile, "ETCDCTL_CERT="+c.admin.Certificate, "ETCDCTL_KEY="+c.admin.Key)
 	}
@@ -252,8 +255,7 @@ func (c *Cluster) environment(endpoints []string) []string {
 }
 
 func (c *Cluster) ctl(ctx context.Context, endpoints []string, stdin string, args ...string) (string, error) {
-	// Longer than the defaults of 5 s and 2 s, for a busy machine.
-	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, append(slices.Clone(args), "--command-timeout=30s", "--dial-timeout=30s"))
+	return c.run(ctx, kube.Etcdctl, c.environment(endpoints, limit), stdin, args)
 }
 
 func (c *Cluster) run(ctx context.Context, program kube.Program, env []string, stdin string, args []string) (string, error) {

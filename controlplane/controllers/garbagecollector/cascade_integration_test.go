@@ -26,7 +26,7 @@ func TestTreesAreDeletedWithFewOperationsInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	f := fleet(t, c)
 	collector := collect(t, f, "a")

@@ -129,7 +129,7 @@ func (c *custom) requests() (count int) {
 // type, and waits for those that have finalizers.
 func TestACustomTypeIsDeletedWithItsObjects(t *testing.T) {
 	cluster, create, server := kubeCluster(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	c := &custom{t, ctx, cluster, kubeFleet(t, cluster.AdminKubeconfig()), create, collect(t, kubeFleet(t, server), "a")}
 	owner := c.put(configMaps, "owner", nil)
@@ -155,7 +155,7 @@ func TestACustomTypeIsDeletedWithItsObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.gone("waits")
-	if _, err := cluster.Kubectl(ctx, "wait", "--for=delete", "crd/parts.example.com", "--timeout=1m"); err != nil {
+	if _, err := cluster.Kubectl(ctx, "wait", "--for=delete", "crd/parts.example.com", "--timeout=5m"); err != nil {
 		t.Fatal(err)
 	}
 	c.until("the type is forgotten", func() bool { _, known := c.Report().Kinds[parts.Name]; return !known })

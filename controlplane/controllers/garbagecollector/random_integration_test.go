@@ -297,7 +297,7 @@ func (o *observer) take(t *testing.T, e *clientv3.Event) {
 // quiet waits until nothing is left to be done, and for all changes up to then.
 func (o *observer) quiet(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	left := func() []string {
 		o.mu.Lock()

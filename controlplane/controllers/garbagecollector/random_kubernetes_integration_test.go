@@ -134,7 +134,7 @@ func kubeParts(t *testing.T, cluster *kube.Cluster) {
 	if err := cluster.Apply(t.Context(), partType); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.Kubectl(t.Context(), "wait", "--for=condition=established", "crd/parts.example.com"); err != nil {
+	if _, err := cluster.Kubectl(t.Context(), "wait", "--for=condition=established", "crd/parts.example.com", "--timeout=5m"); err != nil {
 		t.Fatal(err)
 	}
 }
