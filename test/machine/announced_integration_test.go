@@ -139,7 +139,7 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	if s := m.Status().ScheduledShutdown; s == nil || s.Kind != "poweroff" {
 		t.Errorf("hostler status says that %+v is scheduled, want a power-off", s)
 	}
-	if text := m.Hostler("status") + m.Run("hostler doctor || true"); !strings.Contains(text, "poweroff at ") || !strings.Contains(text, "will start a poweroff at ") {
+	if text := m.Hostler("status") + doctorSays(m); !strings.Contains(text, "poweroff at ") || !strings.Contains(text, "will start a poweroff at ") {
 		t.Errorf("status and doctor do not name the scheduled shutdown:\n%s", text)
 	}
 	stillOpen(t, m, "a shutdown is scheduled")

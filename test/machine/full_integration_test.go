@@ -40,7 +40,7 @@ func TestAFilesystemThatPodsNeedIsFull(t *testing.T) {
 				if text := pressure(s).Message + s.NextSteps[corev1.NodeDiskPressure]; !strings.Contains(text, part) {
 					t.Errorf("DiskPressure says %q, want %q in it", text, part)
 				}
-				if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, part) {
+				if text := doctorSays(m); !strings.Contains(text, part) {
 					t.Errorf("hostler doctor does not say %q:\n%s", part, text)
 				}
 			}

@@ -125,6 +125,37 @@ func awaitReady(t *testing.T, m *machine.Machine, when string) {
 	})
 }
 
+// awaitAsked waits until hostler has written down that the runtime was asked to stop a pod, and
+// returns its record.
+func awaitAsked(t *testing.T, m *machine.Machine, pod string) (p journal.PodRecord) {
+	t.Helper()
+	m.Eventually(pod+" is sent the stop signal, and hostler has written it down", func() bool {
+		lives := m.Work().Boot(m.BootID()).Pod(pod)
+		if len(lives) == 0 || lives[0].Term().IsZero() {
+			return false
+		}
+		p = writtenOf(t, m, pod)
+		return len(p.Asked)+len(p.Late) > 0
+	})
+	return p
+}
+
+// doctorSays returns the text of hostler doctor without line breaks. If a program has not answered in
+// time, it runs doctor again.
+func doctorSays(m *machine.Machine, flags ...string) (text string) {
+	m.Eventually("all answer hostler doctor in time", func() bool {
+		text = flat(m.Run("hostler doctor " + strings.Join(flags, " ") + " || true"))
+		return inTime(text)
+	})
+	return text
+}
+
+// inTime reports whether a text of hostler doctor does not say that something has not answered in
+// time, as may happen on a busy machine.
+func inTime(text string) bool {
+	return !strings.Contains(text, context.DeadlineExceeded.Error()) && !strings.Contains(text, "is the host busy?")
+}
+
 // terms returns the number of SIGTERMs of a life.
 func terms(l machine.Life) int {
 	n := 0

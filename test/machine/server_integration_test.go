@@ -83,7 +83,7 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		doctor := func() (found string) {
 			t.Helper()
 			var r doctor.Report
-			if err := json.Unmarshal([]byte(m.Run("hostler doctor -o json; true")), &r); err != nil {
+			if err := json.Unmarshal([]byte(doctorSays(m, "-o json")), &r); err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range r.Checks {
