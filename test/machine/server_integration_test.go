@@ -19,8 +19,8 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// etcdctlHere makes etcdctl use the plain listener of the machine's etcd.
-const etcdctlHere = "export ETCDCTL_ENDPOINTS=http://127.0.0.1:12379; "
+// etcdctlHere makes etcdctl use the plain listener of the machine's etcd, and wait longer than it does by itself.
+const etcdctlHere = "export ETCDCTL_ENDPOINTS=http://127.0.0.1:12379 ETCDCTL_COMMAND_TIMEOUT=5m ETCDCTL_DIAL_TIMEOUT=5m; "
 
 // certify writes the certificates of an etcd in the machine, and of its server. Only root can read
 // them.
