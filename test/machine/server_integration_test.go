@@ -178,11 +178,10 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		m.Run("systemctl start hostler-server")
 		m.Eventually("it leads at once: the one before gave its leadership up", leads)
 
-		m.Write("/run/systemd/system/hostler-server.service.d/watchdog.conf", "[Service]\nWatchdogSec=5\n")
+		m.Write("/run/systemd/system/hostler-server.service.d/watchdog.conf", "[Service]\nWatchdogSec=15\n")
 		m.Run("systemctl daemon-reload; systemctl restart hostler-server")
 		m.Eventually("it leads after a restart", leadsAgain)
-		hung := pid()
-		m.Run("kill -STOP " + hung)
+		hung := stopped(m, "hostler-server")
 		m.Eventually("the watchdog has replaced a server that hangs", func() bool { p := pid(); return p != "0" && p != hung })
 		if log := m.Journal(0, "-u hostler-server"); !strings.Contains(log, "Watchdog timeout") {
 			t.Errorf("the journal does not name the watchdog:\n%s", log)
