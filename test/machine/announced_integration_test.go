@@ -132,7 +132,7 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	plans := func() string {
 		return m.Run("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ScheduledShutdown")
 	}
-	m.Run("shutdown -h +1")
+	m.Run("shutdown -h +10")
 	if got := plans(); !strings.Contains(got, `"poweroff"`) {
 		t.Errorf("logind has scheduled %s, want a power-off", got)
 	}
@@ -173,7 +173,7 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 		}
 		for i := range pods {
 			if pods[i].Name == "stubborn" { // db's turn must not come before the shutdown is cancelled
-				pods[i].Grace = 4 * stubbornGrace
+				pods[i].Grace = regularPeriod
 			}
 		}
 		m.Deploy(pods...)
