@@ -147,7 +147,7 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	if got := plans(); strings.Contains(got, `"poweroff"`) {
 		t.Errorf("logind has scheduled %s, want nothing", got)
 	}
-	m.Run(scheduleIn(5*time.Second, "poweroff") + " && shutdown -c && sleep 7")
+	m.Run(scheduleIn(30*time.Second, "poweroff") + " && shutdown -c && sleep 32")
 	stillOpen(t, m, "it was cancelled, and its time is over")
 }
 
@@ -187,7 +187,15 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 		if work := m.Work().Boot(before); len(work.Pod("db")) != 1 || !work.Pod("db")[0].Term().IsZero() {
 			t.Errorf("db was sent the stop signal although the shutdown was cancelled before its turn:\n%s", work)
 		}
-		m.GoesDown("systemctl reboot")
+		m.AwaitDown("a reboot", func() error {
+			m.Run("systemctl reboot")
+			m.Eventually("stubborn is sent the stop signal", func() bool {
+				current := m.Status().Shutdown.Current
+				return current != nil && len(closed{last: *current}.pod("stubborn").Late) > 0
+			})
+			m.Run(kill("stubborn"))
+			return nil
+		})
 		if c := readBack(t, m, before); !c.work.Ended("db") || c.last.Trigger != journal.TriggerShutdown || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
 			t.Errorf("LastShutdown() after one that was cancelled = %+v, want it announced, and the record finished:\n%s", c.last, c.work)
 		}
