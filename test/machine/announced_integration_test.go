@@ -161,13 +161,18 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 		pods, before := workload(), m.BootID()
 		tooLate := func() error {
 			m.Run(scheduleIn(time.Second, "reboot"))
-			m.Eventually("hostler closes the house", func() bool { return m.Status().Shutdown.State == shutdown.Draining })
+			m.Eventually("hostler drains, or has drained", func() bool { return m.Status().Shutdown.Current != nil })
 			m.Run("shutdown -c")
 			return nil
 		}
 		if o.Release == machine.Debian12 {
 			m.Deploy(pods...)
-			m.AwaitDown("`shutdown -c`", tooLate)
+			holdAnotherLock(t, m) // otherwise the machine may be down before it is cancelled
+			m.AwaitDown("`shutdown -c`", func() error {
+				err := tooLate()
+				m.Run("systemctl stop late")
+				return err
+			})
 			checkWorkload(t, readBack(t, m, before), pods, journal.TriggerShutdown)
 			return
 		}
