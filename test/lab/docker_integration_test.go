@@ -16,7 +16,7 @@ import (
 
 func TestDockerRunsContainers(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{})
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	local, err := d.Load(ctx, lab.ImageSpec{Names: []string{"localhost/lab/a:1", "localhost/lab/a:2"}})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestDockerComesBack(t *testing.T) {
 	for name, live := range map[string]bool{"live-restore": true, "as installed": false} {
 		t.Run(name, func(t *testing.T) {
 			d := lab.DockerFor(t, lab.DockerOptions{LiveRestore: live})
-			ctx := within(t, 2*time.Minute)
+			ctx := within(t, 5*time.Minute)
 			if _, err := d.Load(ctx, lab.ImageSpec{Names: []string{"localhost/lab/a:1"}}); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestDockerComesBack(t *testing.T) {
 
 func TestDockerLeavesNothing(t *testing.T) {
 	d := lab.DockerFor(t, lab.DockerOptions{ImageFSBytes: 256 << 20})
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	if deviceOf(t, d.Root) == "" || d.Driver != "overlay2" {
 		t.Errorf("Root is on %q by %s, want a device of its own with overlay2", deviceOf(t, d.Root), d.Driver)
 	}

@@ -59,6 +59,12 @@ func killed(m *machine.Machine) {
 	m.Eventually("systemd has started the agent again", func() bool { pid := agentPID(m); return pid != before && pid != "0" })
 }
 
+// stopped sends SIGSTOP to the main process of a service, and returns its ID. That process may be a
+// new one, because the watchdog of a busy machine may end one that does not hang.
+func stopped(m *machine.Machine, service string) (pid string) {
+	return strings.TrimSpace(m.Run("until pid=$(systemctl show -P MainPID " + service + "); [ $pid != 0 ] && kill -STOP $pid 2>/dev/null; do sleep 0.2; done; echo $pid"))
+}
+
 // upgraded installs a package while the agent runs, and then a newer one over both. They have the
 // program, and the maintainer script that Debian's tools generate for a service.
 func upgraded(m *machine.Machine) {

@@ -132,14 +132,14 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	plans := func() string {
 		return m.Run("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ScheduledShutdown")
 	}
-	m.Run("shutdown -h +1")
+	m.Run("shutdown -h +10")
 	if got := plans(); !strings.Contains(got, `"poweroff"`) {
 		t.Errorf("logind has scheduled %s, want a power-off", got)
 	}
 	if s := m.Status().ScheduledShutdown; s == nil || s.Kind != "poweroff" {
 		t.Errorf("hostler status says that %+v is scheduled, want a power-off", s)
 	}
-	if text := m.Hostler("status") + m.Run("hostler doctor || true"); !strings.Contains(text, "poweroff at ") || !strings.Contains(text, "will start a poweroff at ") {
+	if text := m.Hostler("status") + doctorSays(m); !strings.Contains(text, "poweroff at ") || !strings.Contains(text, "will start a poweroff at ") {
 		t.Errorf("status and doctor do not name the scheduled shutdown:\n%s", text)
 	}
 	stillOpen(t, m, "a shutdown is scheduled")
@@ -147,7 +147,7 @@ func cancelAnnounced(t *testing.T, m *machine.Machine) {
 	if got := plans(); strings.Contains(got, `"poweroff"`) {
 		t.Errorf("logind has scheduled %s, want nothing", got)
 	}
-	m.Run(scheduleIn(5*time.Second, "poweroff") + " && shutdown -c && sleep 7")
+	m.Run(scheduleIn(30*time.Second, "poweroff") + " && shutdown -c && sleep 32")
 	stillOpen(t, m, "it was cancelled, and its time is over")
 }
 
@@ -161,19 +161,24 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 		pods, before := workload(), m.BootID()
 		tooLate := func() error {
 			m.Run(scheduleIn(time.Second, "reboot"))
-			m.Eventually("hostler closes the house", func() bool { return m.Status().Shutdown.State == shutdown.Draining })
+			m.Eventually("hostler drains, or has drained", func() bool { return m.Status().Shutdown.Current != nil })
 			m.Run("shutdown -c")
 			return nil
 		}
 		if o.Release == machine.Debian12 {
 			m.Deploy(pods...)
-			m.AwaitDown("`shutdown -c`", tooLate)
+			holdAnotherLock(t, m) // otherwise the machine may be down before it is cancelled
+			m.AwaitDown("`shutdown -c`", func() error {
+				err := tooLate()
+				m.Run("systemctl stop late")
+				return err
+			})
 			checkWorkload(t, readBack(t, m, before), pods, journal.TriggerShutdown)
 			return
 		}
 		for i := range pods {
 			if pods[i].Name == "stubborn" { // db's turn must not come before the shutdown is cancelled
-				pods[i].Grace = 4 * stubbornGrace
+				pods[i].Grace = regularPeriod
 			}
 		}
 		m.Deploy(pods...)
@@ -187,7 +192,15 @@ func TestAShutdownIsCancelledTooLate(t *testing.T) {
 		if work := m.Work().Boot(before); len(work.Pod("db")) != 1 || !work.Pod("db")[0].Term().IsZero() {
 			t.Errorf("db was sent the stop signal although the shutdown was cancelled before its turn:\n%s", work)
 		}
-		m.GoesDown("systemctl reboot")
+		m.AwaitDown("a reboot", func() error {
+			m.Run("systemctl reboot")
+			m.Eventually("stubborn is sent the stop signal", func() bool {
+				current := m.Status().Shutdown.Current
+				return current != nil && len(closed{last: *current}.pod("stubborn").Late) > 0
+			})
+			m.Run(kill("stubborn"))
+			return nil
+		})
 		if c := readBack(t, m, before); !c.work.Ended("db") || c.last.Trigger != journal.TriggerShutdown || !c.last.Graceful || c.pod("db").Outcome != journal.Stopped || c.pod("stubborn").Outcome != journal.Killed {
 			t.Errorf("LastShutdown() after one that was cancelled = %+v, want it announced, and the record finished:\n%s", c.last, c.work)
 		}

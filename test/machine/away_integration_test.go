@@ -12,7 +12,6 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
-	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/kube"
 	"hostler.io/hostler/test/machine"
@@ -28,7 +27,7 @@ const wordPath = `jsonpath={.status.conditions[?(@.type=="Ready")].status}/{.sta
 func TestTheControlPlaneIsUnreachable(t *testing.T) {
 	inVMs(t, func(t *testing.T, o machine.Options) {
 		cluster := kube.For(t, kube.Options{Apart: true})
-		o.Uplink, o.Config, o.Files = true, clusterConfig+gracesOf(o.Bed).config(), credentials(t, cluster)
+		o.Uplink, o.Config, o.Files = true, clusterConfig+workloadConfig(), credentials(t, cluster)
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 		word := func() string {
@@ -49,11 +48,9 @@ func TestTheControlPlaneIsUnreachable(t *testing.T) {
 		last := expectRecord(t, m, boot, map[string]journal.Outcome{"web": journal.Stopped, "db": journal.Stopped})
 		waited := loggedAt(t, m, "state="+shutdown.Released.String()).Sub(last.FinishedAt)
 		t.Logf("seen: a control plane that is away is waited for %v", waited.Round(10*time.Millisecond))
-		// The guard gives the control plane two seconds, which its own tests check with a fake clock. An
-		// emulated processor notices the end late, but the delay of logind beyond the phases includes
-		// that, too.
-		if waited > plan.Margin {
-			t.Errorf("the lock was released %v after the last pod had ended, want no longer a wait than %v", waited, plan.Margin)
+		// The guard gives the control plane two seconds, which its own tests check with a fake clock.
+		if waited > late {
+			t.Errorf("the lock was released %v after the last pod had ended, want no longer a wait than %v", waited, late)
 		}
 		logindWaited(t, m)
 		m.AwaitArmed()
@@ -101,7 +98,7 @@ func loggedAt(t *testing.T, m *machine.Machine, text string) time.Time {
 // one, unavailable, and shuts down. The pods get their time, and nothing waits for the store.
 func TestTheStoreIsUnreachable(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
-		o.Config = gracesOf(o.Bed).config()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		storeRefuses(t, m)
 		if o.Bed == machine.VM { // to freeze a filesystem needs a separate kernel
@@ -159,19 +156,19 @@ ExecStop=fsfreeze --unfreeze /var/lib/hostler
 // runtime. It does not assume that there are no pods, and says so after the boot.
 func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 	onDebian(t, machine.Debian13, func(t *testing.T, o machine.Options) {
-		g := gracesOf(o.Bed)
-		o.Config = g.config()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		for _, scenario := range []struct {
 			name  string
 			known bool // which pods exist
+			web   machine.Pod
 			down  func() machine.Down
 		}{
-			{"before the shutdown", false, func() machine.Down {
+			{"before the shutdown", false, machine.Pod{Name: "web"}, func() machine.Down {
 				m.Run("systemctl stop containerd && systemctl restart hostler")
 				return m.GoesDown("systemctl reboot")
 			}},
-			{"in the middle of it", true, func() machine.Down {
+			{"in the middle of it", true, lingering("web", o.Bed), func() machine.Down {
 				return m.AwaitDown("a reboot without a runtime", func() error {
 					m.Run("systemctl reboot")
 					m.Eventually("web is sent the stop signal", func() bool { return !m.Work().Boot(m.BootID()).Pod("web")[0].Term().IsZero() })
@@ -180,7 +177,7 @@ func TestARuntimeIsUnreachableWhenTheAgentIsNew(t *testing.T) {
 				})
 			}},
 		} {
-			m.Deploy(machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}}, machine.Pod{Name: "db", Critical: true})
+			m.Deploy(scenario.web, machine.Pod{Name: "db", Critical: true})
 			m.AwaitArmed()
 			boot := m.BootID()
 			scenario.down()

@@ -4,13 +4,13 @@ package machine_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/test/machine"
 )
 
@@ -21,15 +21,11 @@ func TestCancellations(t *testing.T) {
 		if o.Bed == machine.Container && runsAll() {
 			rounds = 50
 		}
-		g := gracesOf(o.Bed)
-		waits := 5 * time.Second // logind's default
-		if o.Bed == machine.VM {
-			waits = 20 * time.Second // longer than it takes to mask a target there
-			o.Files = map[string]string{"usr/lib/systemd/logind.conf.d/00-slow.conf": "[Login]\nInhibitDelayMaxSec=20\n"}
-		}
-		g.all += waits
-		o.Config = g.config()
-		c := &cancelled{T: t, m: machine.Boot(t, o), graces: g, waits: waits}
+		o.Config = workloadConfig()
+		c := &cancelled{T: t, waits: actsWithin(o.Bed)} // to mask a target
+		o.Files = map[string]string{"usr/lib/systemd/logind.conf.d/00-slow.conf": maximum(int(c.waits.Seconds()))}
+		c.m = machine.Boot(t, o)
+		holdAnotherLock(t, c.m) // a shutdown that is cancelled too late does not happen, either
 		ways := []func(){c.whileScheduled, c.atOnce, c.inThePhase, c.betweenPhases, c.inTheLastPhase, c.afterTheRelease}
 		for round := range rounds {
 			ways[round%len(ways)]()
@@ -40,6 +36,7 @@ func TestCancellations(t *testing.T) {
 			}
 		}
 		c.outOfTime()
+		c.m.Run("systemctl stop late")
 
 		boot := c.m.BootID()
 		c.refill()
@@ -52,7 +49,6 @@ func TestCancellations(t *testing.T) {
 type cancelled struct {
 	*testing.T
 	m *machine.Machine
-	graces
 
 	waits   time.Duration // how long logind waits if hostler requests no more
 	before  int           // descriptors of the agent after the first round, which announces nothing
@@ -70,7 +66,7 @@ func (c *cancelled) refill() {
 			continue
 		}
 		c.pods++
-		pod := machine.Pod{Name: fmt.Sprintf("web%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: c.critical / 4}}}
+		pod := machine.Pod{Name: fmt.Sprintf("web%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: time.Second}}}
 		if p == &c.db {
 			pod.Name, pod.Critical = fmt.Sprintf("db%d", c.pods), true
 		}
@@ -127,12 +123,14 @@ func (c *cancelled) atOnce() {
 func (c *cancelled) inThePhase() {
 	c.refill()
 	c.pods++
-	c.m.Deploy(machine.Pod{Name: fmt.Sprintf("slow%d", c.pods), Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: c.critical}}})
+	slow := fmt.Sprintf("slow%d", c.pods)
+	c.m.Deploy(machine.Pod{Name: slow, Grace: regularPeriod, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 	c.m.Run("systemctl reboot")
 	c.await("is sent the stop signal", c.web, machine.Life.Term)
 	c.forget()
 	awaitState(c.T, c.m, shutdown.Armed)
 	c.expectTerms(1, 0)
+	c.m.Run(kill(slow)) // the next shutdown would wait for it
 }
 
 func (c *cancelled) betweenPhases() {
@@ -142,17 +140,23 @@ func (c *cancelled) betweenPhases() {
 	c.forget()
 	// Whether db's turn has come by then cannot be predicted: hostler's record shows it.
 	db := 0
-	if r := awaitState(c.T, c.m, shutdown.Armed).Shutdown.Cancelled; c.asked(r, c.db) {
+	if s := awaitState(c.T, c.m, shutdown.Armed).Shutdown; c.asked(s, c.db) {
 		db = 1
-	} else if !c.asked(r, c.web) {
-		c.Errorf("Status().Shutdown.Cancelled = %+v, want the one that has stopped %s", r, c.web)
+	} else if !c.asked(s, c.web) {
+		c.Errorf("Status().Shutdown = %+v, want a shutdown that has stopped %s", s, c.web)
 	}
 	c.expectTerms(1, db)
 }
 
-// asked reports whether a shutdown has sent a pod the stop signal, according to hostler.
-func (c *cancelled) asked(r *journal.Record, pod string) bool {
-	return r != nil && slices.ContainsFunc(r.Pods, func(p journal.PodRecord) bool { return p.Name == pod && !p.StartedAt.IsZero() })
+// asked reports whether a shutdown that was cancelled, even after its end, has sent a pod the stop
+// signal, according to hostler.
+func (c *cancelled) asked(s shutdown.Status, pod string) bool {
+	for _, r := range []*journal.Record{s.Cancelled, s.Last} {
+		if r != nil && !(closed{last: *r}).pod(pod).StartedAt.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *cancelled) inTheLastPhase() {
@@ -171,15 +175,18 @@ func (c *cancelled) afterTheRelease() {
 	c.refill()
 	c.m.Run("systemctl reboot && systemctl mask --runtime --quiet reboot.target")
 	c.await("ends", c.db, func(l machine.Life) time.Time { return l.Ended })
+	c.m.Run("systemctl stop late")
 	awaitState(c.T, c.m, shutdown.Armed)
 	c.m.Run("systemctl unmask --runtime --quiet reboot.target")
+	holdAnotherLock(c.T, c.m)
 	c.expectTerms(1, 1)
 }
 
 // outOfTime lets logind's delay expire in the middle of a phase. logind continues, fails and
 // reports it. Its delay is reduced while the agent is stopped.
 func (c *cancelled) outOfTime() {
-	c.m.Deploy(machine.Pod{Name: "stubborn", Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
+	grace := c.waits * 3 / 2
+	c.m.Deploy(machine.Pod{Name: "stubborn", Grace: grace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 	c.refill()
 	c.m.Run(fmt.Sprintf(`agent=$(systemctl show -P MainPID hostler)
 		kill -STOP $agent
@@ -192,11 +199,11 @@ func (c *cancelled) outOfTime() {
 	c.m.Run("systemctl unmask --runtime --quiet reboot.target")
 	c.m.Eventually("stubborn lives longer than it would have", func() bool {
 		l := c.life(c.work(), "stubborn")
-		return l.LastSeen.Sub(l.Term()) > c.all
+		return l.LastSeen.Sub(l.Term()) > grace+plan.Margin
 	})
 	c.expectTerms(1, 0)
-	if got := s.Shutdown.InhibitDelayMax.Duration; got < c.all {
-		c.Errorf("logind grants %v, want it raised to %v again", got, c.all)
+	if got := s.Shutdown.InhibitDelayMax.Duration; got < needed {
+		c.Errorf("logind grants %v, want it raised to %v again", got, needed)
 	}
 	c.expectUnharmed("after logind ran out of time")
 	c.expectNoLeak("after logind ran out of time")

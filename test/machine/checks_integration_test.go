@@ -22,6 +22,7 @@ func TestChecksDoNotBlockTheirAgent(t *testing.T) {
 		m.Write(folder+"leaves", `#!/bin/sh
 # hostler:
 #   interval: 1h
+#   timeout: 10m
 #   user: root
 setsid sh -c 'trap "" TERM; echo $$ >/run/left; while :; do sleep 1000; done' </dev/null >/dev/null 2>&1 &
 until [ -s /run/left ]; do sleep 0.1; done

@@ -38,7 +38,7 @@ func shop() []composeService {
 func shopContainer(service string) string { return "shop-" + service + "-1" }
 
 // graceSeconds is longer than any container takes that handles the signal.
-const graceSeconds = "60"
+const graceSeconds = "300"
 
 // diaryVolumes returns the volumes with which a container can record its events.
 func diaryVolumes() []string {

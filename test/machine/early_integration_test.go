@@ -20,8 +20,7 @@ func TestTheFirstSecond(t *testing.T) {
 		if o.Bed == machine.VM {
 			offsets = []time.Duration{0, time.Second}
 		}
-		g := gracesOf(o.Bed)
-		o.Config = g.config()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		for _, birth := range []struct {
 			how     string
@@ -58,13 +57,9 @@ func TestTheFirstSecond(t *testing.T) {
 // cordoned the Node, which stays cordoned.
 func TestAskedAgain(t *testing.T) {
 	onDebian(t, machine.Debian12, func(t *testing.T, o machine.Options) {
-		g := gracesOf(o.Bed)
-		o.Config = g.config()
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
-		m.Deploy(
-			machine.Pod{Name: "web", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}},
-			machine.Pod{Name: "db", Critical: true},
-		)
+		m.Deploy(lingering("web", o.Bed), machine.Pod{Name: "db", Critical: true})
 		m.Hostler("cordon")
 		boot := m.BootID()
 		down := m.AwaitDown("a reboot that is requested again", func() error {

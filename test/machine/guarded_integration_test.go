@@ -19,25 +19,17 @@ import (
 	"hostler.io/hostler/test/machine"
 )
 
-// graces are long enough for the bed: what takes a moment in a container takes seconds in a VM.
-type graces struct{ all, critical time.Duration }
-
-func gracesOf(bed machine.Bed) graces {
+// actsWithin is longer than a busy host takes to act on a pod that was sent the stop signal.
+func actsWithin(bed machine.Bed) time.Duration {
 	if bed == machine.VM {
-		return graces{45 * time.Second, 15 * time.Second}
+		return time.Minute
 	}
-	return graces{16 * time.Second, 7 * time.Second}
+	return 30 * time.Second
 }
 
-// regular returns the time of pods that are not critical.
-func (g graces) regular() time.Duration { return g.all - g.critical }
-
-// stubborn returns the grace period of pods that do not end. It ends before the phase, because a
-// slow machine takes some time to kill a container.
-func (g graces) stubborn() time.Duration { return (g.regular() * 4 / 5).Truncate(time.Second) }
-
-func (g graces) config() string {
-	return fmt.Sprintf("shutdown: {gracePeriod: %v, gracePeriodCriticalPods: %v}\n", g.all, g.critical)
+// lingering returns a pod that a test acts on between its stop signal and its end.
+func lingering(name string, bed machine.Bed) machine.Pod {
+	return machine.Pod{Name: name, Grace: regularPeriod, Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: actsWithin(bed)}}}
 }
 
 // inhibitor is a lock in logind's list.
@@ -123,6 +115,37 @@ func awaitReady(t *testing.T, m *machine.Machine, when string) {
 		s, err := m.TryStatus()
 		return err == nil && ready(s)
 	})
+}
+
+// awaitAsked waits until hostler has written down that the runtime was asked to stop a pod, and
+// returns its record.
+func awaitAsked(t *testing.T, m *machine.Machine, pod string) (p journal.PodRecord) {
+	t.Helper()
+	m.Eventually(pod+" is sent the stop signal, and hostler has written it down", func() bool {
+		lives := m.Work().Boot(m.BootID()).Pod(pod)
+		if len(lives) == 0 || lives[0].Term().IsZero() {
+			return false
+		}
+		p = writtenOf(t, m, pod)
+		return len(p.Asked)+len(p.Late) > 0
+	})
+	return p
+}
+
+// doctorSays returns the text of hostler doctor without line breaks. If a program has not answered in
+// time, it runs doctor again.
+func doctorSays(m *machine.Machine, flags ...string) (text string) {
+	m.Eventually("all answer hostler doctor in time", func() bool {
+		text = flat(m.Run("hostler doctor " + strings.Join(flags, " ") + " || true"))
+		return inTime(text)
+	})
+	return text
+}
+
+// inTime reports whether a text of hostler doctor does not say that something has not answered in
+// time, as may happen on a busy machine.
+func inTime(text string) bool {
+	return !strings.Contains(text, context.DeadlineExceeded.Error()) && !strings.Contains(text, "is the host busy?")
 }
 
 // terms returns the number of SIGTERMs of a life.

@@ -10,6 +10,7 @@ import (
 	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
+	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/machine"
 )
@@ -47,18 +48,15 @@ func TestInterruptionsOfLogind(t *testing.T) {
 }
 
 func newInterrupted(t *testing.T, o machine.Options) interrupted {
-	g := gracesOf(o.Bed)
-	if o.Bed == machine.Container { // longer than a busy machine takes to restart logind
-		g = graces{24 * time.Second, 8 * time.Second}
-	}
-	o.Config = g.config()
-	return interrupted{t, machine.Boot(t, o), g}
+	o.Config = workloadConfig()
+	return interrupted{t, machine.Boot(t, o), actsWithin(o.Bed)}
 }
 
 type interrupted struct {
 	*testing.T
 	m *machine.Machine
-	graces
+
+	grace time.Duration // of a stubborn pod that is waited for at an interruption
 }
 
 // beforeAShutdown checks that there is one lock after each interruption.
@@ -99,26 +97,25 @@ func (in interrupted) awaitBack(after string) {
 
 // deploy runs a pod that ends at once, one that never ends, and a critical one. Their names begin
 // with prefix.
-func (in interrupted) deploy(prefix string) {
+func (in interrupted) deploy(prefix string, grace time.Duration) {
 	in.m.Deploy(
 		machine.Pod{Name: prefix + "-quick"},
-		machine.Pod{Name: prefix + "-stubborn", Grace: in.stubborn(), Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		machine.Pod{Name: prefix + "-stubborn", Grace: grace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
 		machine.Pod{Name: prefix + "-db", Critical: true},
 	)
 }
 
-// reboot requests a reboot and waits until half of the stubborn pod's grace period is over.
-func (in interrupted) reboot(prefix string) {
+// reboot requests a reboot and waits until hostler waits for the stubborn pod, whose record it
+// returns.
+func (in interrupted) reboot(prefix string) journal.PodRecord {
 	in.m.Run("systemctl reboot")
-	in.m.Eventually("half of the grace of "+prefix+"-stubborn is over", func() bool {
-		l := in.m.Work().Pod(prefix + "-stubborn")[0]
-		return !l.Term().IsZero() && l.LastSeen.Sub(l.Term()) > in.stubborn()/2
-	})
+	return awaitAsked(in.T, in.m, prefix+"-stubborn")
 }
 
 // expectShutdown checks that the shutdown of a boot was as without an interruption: each pod was
-// sent the stop signal once, in order, in the time after the announcement.
-func (in interrupted) expectShutdown(boot, prefix string) {
+// sent the stop signal once, in order, and the stubborn one was killed after its grace period. It
+// returns the record of that pod.
+func (in interrupted) expectShutdown(boot, prefix string, grace time.Duration) journal.PodRecord {
 	in.Helper()
 	work := in.m.Work().Boot(boot)
 	for _, pod := range []string{"-quick", "-stubborn", "-db"} {
@@ -130,38 +127,38 @@ func (in interrupted) expectShutdown(boot, prefix string) {
 	last := expectRecord(in.T, in.m, boot, map[string]journal.Outcome{
 		prefix + "-quick": journal.Stopped, prefix + "-stubborn": journal.Killed, prefix + "-db": journal.Stopped,
 	})
-	// Half of it was over at the interruption: if it had started again, it would have taken one and a
-	// half.
-	stubborn := work.Pod(prefix + "-stubborn")[0]
-	if took := stubborn.Gone().Sub(last.StartedAt); took >= in.stubborn()*4/3 {
-		in.Errorf("%s-stubborn was killed %v after the announcement, want it after its %v", prefix, took, in.stubborn())
+	stubborn := closed{last: *last}.pod(prefix + "-stubborn")
+	if took(stubborn) < grace {
+		in.Errorf("LastShutdown() reports %+v, want it killed after all of its %v", stubborn, grace)
 	}
-	if had := stubborn.Gone().Sub(stubborn.Term()); had < in.stubborn()-2*time.Second { // the time of the kill has a precision of 0.2 s
-		in.Errorf("%s-stubborn was killed %v after it was sent the stop signal, want it to have all of its %v", prefix, had, in.stubborn())
-	}
+	return stubborn
 }
 
-// agentDuringADrain checks that the drain continues with the remaining time.
+// agentDuringADrain checks that the drain continues: the time of the stubborn pod does not start
+// again.
 func (in interrupted) agentDuringADrain(prefix, how string) {
-	in.deploy(prefix)
+	in.deploy(prefix, in.grace)
+	var before journal.PodRecord
 	boot := in.m.BootID()
 	in.m.AwaitDown("a reboot with `"+how+"`", func() error {
-		in.reboot(prefix)
+		before = in.reboot(prefix)
 		in.m.Run(how)
 		if locks := inhibitors(in.T, in.m); len(locks) != 1 || locks[0].Who != "hostler" {
 			in.Errorf("after `%s` during a drain logind lists %+v, want hostler's lock in the service manager's keeping", how, locks)
 		}
 		return nil
 	})
-	in.expectShutdown(boot, prefix)
+	if after := in.expectShutdown(boot, prefix, in.grace); !after.StartedAt.Equal(before.StartedAt) {
+		in.Errorf("LastShutdown() reports %+v, want it to have begun at %v, before `%s`", after, before.StartedAt, how)
+	}
 }
 
 // agentAfterTheRelease lets another lock delay the shutdown: the agent that starts meanwhile has
 // nothing to do any more.
 func (in interrupted) agentAfterTheRelease(prefix, how string) {
-	in.deploy(prefix)
+	in.deploy(prefix, stubbornGrace)
 	boot := in.m.BootID()
-	in.holdAnotherLock()
+	holdAnotherLock(in.T, in.m)
 	in.m.AwaitDown("a reboot with `"+how+"` after the release", func() error {
 		in.m.Run("systemctl reboot")
 		awaitState(in.T, in.m, shutdown.Released)
@@ -173,22 +170,21 @@ func (in interrupted) agentAfterTheRelease(prefix, how string) {
 		in.m.Run("systemctl stop late")
 		return nil
 	})
-	in.expectShutdown(boot, prefix)
+	in.expectShutdown(boot, prefix, stubbornGrace)
 }
 
-// holdAnotherLock takes another lock that delays shutdowns, until the unit late is stopped.
-func (in interrupted) holdAnotherLock() {
-	in.Helper()
-	// Otherwise logind waits for it no longer than for hostler's, and a busy machine is down too soon.
-	in.m.Run("mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nInhibitDelayMaxSec=600\\n' >/etc/systemd/logind.conf.d/zzz.conf && systemctl kill -s HUP systemd-logind")
-	in.m.Run("systemd-run -q --unit=late systemd-inhibit --what=shutdown --mode=delay --who=late --why=slower sleep infinity")
-	in.m.Eventually("the other lock is held", func() bool { return len(inhibitors(in.T, in.m)) == 2 })
+// holdAnotherLock takes another lock that delays shutdowns, until the unit late is stopped. logind
+// waits for it as long as for hostler's.
+func holdAnotherLock(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	m.Run("systemd-run -q --unit=late systemd-inhibit --what=shutdown --mode=delay --who=late --why=slower sleep infinity")
+	m.Eventually("the other lock is held", func() bool { return len(inhibitors(t, m)) == 2 })
 }
 
 // logindDuringADrain restarts or kills logind. The new logind does not know the shutdown, so it
 // counts as cancelled. The next shutdown works as usual.
 func (in interrupted) logindDuringADrain(prefix, how string) {
-	in.deploy(prefix)
+	in.deploy(prefix, in.grace)
 	in.reboot(prefix)
 	in.m.Run("systemctl reset-failed; " + how)
 	in.expectCancelled(prefix, "`"+how+"`")
@@ -199,7 +195,7 @@ func (in interrupted) logindDuringADrain(prefix, how string) {
 // continue the shutdown nor report it: the drain continues, and the next logind does not know the
 // shutdown.
 func (in interrupted) busDuringADrain() {
-	in.deploy("busless")
+	in.deploy("busless", in.grace)
 	in.reboot("busless")
 	in.m.Run(restartBus)
 	if !in.logindLosesTheBus() {
@@ -212,7 +208,7 @@ func (in interrupted) busDuringADrain() {
 	in.m.Run(restartLogind)
 	in.awaitBack(restartLogind)
 	expectOneLock(in.T, in.m, "after a release that logind did not report")
-	in.deploy("after")
+	in.deploy("after", stubbornGrace)
 	in.m.GoesDown("systemctl reboot")
 	work := in.m.Work().Boot(boot)
 	for _, pod := range []string{"busless-quick", "busless-stubborn", "busless-db", "after-quick", "after-stubborn", "after-db"} {
@@ -228,9 +224,9 @@ func (in interrupted) busDuringADrain() {
 // that of a complete shutdown.
 func (in interrupted) logindAfterTheRelease() {
 	boot := in.m.BootID()
-	in.holdAnotherLock()
+	holdAnotherLock(in.T, in.m)
 	for _, after := range []struct{ prefix, how string }{{"restartedafter", restartLogind}, {"killedafter", killLogind}, {"buslessafter", restartBus}} {
-		in.deploy(after.prefix)
+		in.deploy(after.prefix, stubbornGrace)
 		in.m.Run("systemctl reboot")
 		awaitState(in.T, in.m, shutdown.Released)
 		in.m.Run("systemctl reset-failed; " + after.how)
@@ -242,12 +238,12 @@ func (in interrupted) logindAfterTheRelease() {
 		when := "after the release and `" + after.how + "`"
 		expectOneLock(in.T, in.m, when)
 		awaitReady(in.T, in.m, when)
-		in.expectShutdown(boot, after.prefix)
+		in.expectShutdown(boot, after.prefix, stubbornGrace)
 	}
 	in.m.Run("systemctl stop late") // no shutdown waits for it any more
-	in.deploy("lastly")
+	in.deploy("lastly", stubbornGrace)
 	in.m.GoesDown("systemctl reboot")
-	in.expectShutdown(boot, "lastly")
+	in.expectShutdown(boot, "lastly", stubbornGrace)
 }
 
 // expectCancelled waits until the guard is Armed again, and checks that the pods that were not
@@ -259,7 +255,7 @@ func (in interrupted) expectCancelled(prefix, why string) {
 	awaitReady(in.T, in.m, "after "+why)
 	in.m.Eventually("the pods run on after "+why, func() bool {
 		stubborn, db := in.m.Work().Pod(prefix + "-stubborn")[0], in.m.Work().Pod(prefix + "-db")[0]
-		longer := in.all
+		longer := in.grace + plan.Margin
 		return stubborn.LastSeen.Sub(stubborn.Term()) > longer && db.LastSeen.Sub(stubborn.Term()) > longer
 	})
 	expectTerms(in.T, in.m.Work(), prefix+"-db", 0)

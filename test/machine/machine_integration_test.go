@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 // TestAReboot is the basic scenario.
 func TestAReboot(t *testing.T) {
 	onBothDebians(t, func(t *testing.T, o machine.Options) {
+		o.Config = workloadConfig()
 		m := machine.Boot(t, o)
 		m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "db", Critical: true})
 		before := m.BootID()

@@ -96,7 +96,7 @@ func TestStartsWaitForMounts(t *testing.T) {
 						t.Errorf("%s sees %q in its folder, want what is mounted there", name, got)
 					}
 				}
-				if out := strings.Join(strings.Fields(m.Run("hostler doctor || true")), " "); !strings.Contains(out, "usb (waits for mnt-usb.mount (/mnt/usb))") {
+				if out := doctorSays(m); !strings.Contains(out, "usb (waits for mnt-usb.mount (/mnt/usb))") {
 					t.Errorf("hostler doctor says\n%s\nwant that usb waits for its mount", out)
 				}
 				m.Run("touch /run/plugged && systemctl start mnt-usb.mount")

@@ -20,8 +20,8 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 		if s := m.Status(); s.Lease != nil || s.NodeName == nil || s.Owners["node"].Name != "none" {
 			t.Errorf("status without a name: lease %v, node name %+v, owners %v, want neither Node nor Lease, and why", s.Lease, s.NodeName, s.Owners)
 		}
-		for _, command := range []string{"status", "doctor"} {
-			if text := flat(m.Run("hostler " + command + " || true")); !strings.Contains(text, "Node and Lease are not written until it has one") || !strings.Contains(text, "hostnamectl set-hostname NAME") {
+		for command, text := range map[string]string{"status": flat(m.Run("hostler status || true")), "doctor": doctorSays(m)} {
+			if !strings.Contains(text, "Node and Lease are not written until it has one") || !strings.Contains(text, "hostnamectl set-hostname NAME") {
 				t.Errorf("hostler %s says nothing of the name that lacks:\n%s", command, text)
 			}
 		}
@@ -50,7 +50,7 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 			s := m.Status()
 			return s.NodeName != nil && strings.Contains(s.NodeName.Message, "rack7-web2") && s.Node.Name == "rack7-web1"
 		})
-		if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, "the host is now named rack7-web2") {
+		if text := doctorSays(m); !strings.Contains(text, "the host is now named rack7-web2") {
 			t.Errorf("hostler doctor says nothing of the later name:\n%s", text)
 		}
 		m.Run("hostler leave; systemctl restart hostler") // as the hint says
@@ -60,7 +60,7 @@ func TestAHostGetsItsNameLate(t *testing.T) {
 		}
 
 		m.Run("systemctl stop hostler && hostname " + strings.Repeat("a", 31) + "." + strings.Repeat("b", 32)) // too long for a Node
-		if text := flat(m.Run("hostler doctor || true")); !strings.Contains(text, "cannot be the value of label kubernetes.io/hostname") || !strings.Contains(text, "hostler.service is inactive") || !strings.Contains(text, "runtimes: ready") {
+		if text := doctorSays(m); !strings.Contains(text, "cannot be the value of label kubernetes.io/hostname") || !strings.Contains(text, "hostler.service is inactive") || !strings.Contains(text, "runtimes: ready") {
 			t.Errorf("hostler doctor without an agent and a name has not all checks:\n%s", text)
 		}
 		m.Run("systemctl start hostler")

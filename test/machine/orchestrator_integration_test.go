@@ -121,10 +121,10 @@ func expectKilled(t *testing.T, m *machine.Machine) {
 // orchestratedResumed checks that the next process continues in the middle of the drain although
 // CRI does not answer, with the journal and runc.
 func orchestratedResumed(t *testing.T, m *machine.Machine) {
-	g := gracesOf(m.Options.Bed)
+	grace := actsWithin(m.Options.Bed)
 	pods := []machine.Pod{
 		{Name: "resumed-web"},
-		{Name: "resumed-stubborn", Grace: g.stubborn(), Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		{Name: "resumed-stubborn", Grace: grace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
 		{Name: "resumed-db", Critical: true},
 	}
 	m.Deploy(pods...)
@@ -144,8 +144,8 @@ func orchestratedResumed(t *testing.T, m *machine.Machine) {
 	if !c.work.Ended("resumed-web") || !c.work.Ended("resumed-db") || !c.work.GoneBefore("resumed-stubborn", "resumed-db") {
 		t.Errorf("want resumed-stubborn to have ended before resumed-db is sent the stop signal:\n%s", c.work)
 	}
-	if had := c.work.Pod("resumed-stubborn")[0]; had.Gone().Sub(had.Term()) < g.stubborn()-2*time.Second { // the time of the kill has a precision of 0.2 s
-		t.Errorf("resumed-stubborn did not have its grace of %v:\n%s", g.stubborn(), c.work)
+	if p := c.pod("resumed-stubborn"); took(p) < grace {
+		t.Errorf("LastShutdown() reports %+v, want it to have its grace of %v:\n%s", p, grace, c.work)
 	}
 	if !c.last.Graceful {
 		t.Errorf("LastShutdown() = %+v, want it graceful", c.last)
@@ -182,13 +182,9 @@ func active(m *machine.Machine) string {
 // orchestratorComesBack checks that hostler starts the service that it has stopped, and the service
 // its pods.
 func orchestratorComesBack(t *testing.T, m *machine.Machine) {
-	grace := 20 * time.Second // longer than it takes to cancel a shutdown
-	if m.Options.Bed == machine.VM {
-		grace = 50 * time.Second
-	}
 	m.Deploy(
 		machine.Pod{Name: "back-web"},
-		machine.Pod{Name: "back-stubborn", Grace: grace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
+		machine.Pod{Name: "back-stubborn", Grace: regularPeriod, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}},
 		machine.Pod{Name: "back-db", Critical: true},
 	)
 	m.Run("systemctl reboot")
@@ -212,7 +208,10 @@ func orchestratorComesBack(t *testing.T, m *machine.Machine) {
 		}
 	}
 	before := m.BootID()
-	m.GoesDown("systemctl reboot")
+	// Nothing starts back-stubborn again once k3s.service has ended.
+	m.GoesDown(`systemctl reboot
+		until systemctl show -P MainPID k3s | grep -qx 0; do sleep 0.2; done
+		pkill -KILL -xf '/guest work -name default/back-stubborn/main .*'`)
 	expectStoppedFirst(t, m, checkAgain(t, m, before))
 }
 
@@ -237,14 +236,13 @@ func checkAgain(t *testing.T, m *machine.Machine, before string) closed {
 // orchestratorFights shows that the other tests prove something: without the setting, pods are
 // restarted during the shutdown.
 func orchestratorFights(t *testing.T, m *machine.Machine) {
-	g := gracesOf(m.Options.Bed)
-	m.Write("/etc/hostler/hostler.yaml", g.config())
+	m.Write("/etc/hostler/hostler.yaml", workloadConfig())
 	m.Run(restartAgent)
 	m.AwaitArmed()
 	// A busy systemd may not report the service to doctor in time.
-	m.Eventually("hostler doctor says what to set", func() bool { return strings.Contains(m.Run("hostler doctor || true"), "stopFirst: [k3s.service]") })
+	m.Eventually("hostler doctor says what to set", func() bool { return strings.Contains(doctorSays(m), "stopFirst: [k3s.service]") })
 	// The second pod gives the orchestrator time to notice that the first one has ended.
-	m.Deploy(machine.Pod{Name: "web"}, machine.Pod{Name: "batch", Containers: []machine.ContainerSpec{{Name: "main", EndsSlowly: g.regular() / 2}}})
+	m.Deploy(machine.Pod{Name: "web"}, lingering("batch", m.Options.Bed))
 	before := m.BootID()
 	m.GoesDown("systemctl reboot")
 	if work := m.Work().Boot(before); len(work) <= 2 {

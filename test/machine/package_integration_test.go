@@ -267,8 +267,7 @@ func (h *packaged) hung() {
 	h.Write(dropIn, "[Service]\nWatchdogSec=30\n")
 	h.Run("systemctl daemon-reload && systemctl restart hostler")
 	h.AwaitArmed()
-	before := agentPID(h.Machine)
-	h.Run("kill -STOP " + before)
+	before := stopped(h.Machine, "hostler")
 	h.Eventually("systemd has started an agent again that hangs", func() bool {
 		if hostlersLocks(h.Machine) == 0 {
 			h.t.Error("the lock is not held while the agent hangs")

@@ -49,7 +49,7 @@ func newFleet(t *testing.T, beds ...machine.Bed) *fleet {
 			store = fmt.Sprintf("{type: etcd, etcd: {endpoints: [\"http://10.0.2.2:%s\"], insecure: true}}\n", relayed(t, address))
 		}
 		o.Config = fmt.Sprintf("node: {name: node-%d}\ncontrolPlane: %s", i+1, store) +
-			"reboot: {enabled: true, readyFor: 2s, command: sh /" + slowly + "}\nlease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
+			workloadConfig() + "reboot: {enabled: true, readyFor: 2s, command: sh /" + slowly + "}\nlease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
 		o.Files = machine.DockerFiles(o)
 		o.Files[slowly] = "sleep 1\nexec systemctl reboot\n"
 		if bed == machine.Container {

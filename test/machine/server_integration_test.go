@@ -19,8 +19,8 @@ import (
 	"hostler.io/hostler/test/page"
 )
 
-// etcdctlHere makes etcdctl use the plain listener of the machine's etcd.
-const etcdctlHere = "export ETCDCTL_ENDPOINTS=http://127.0.0.1:12379; "
+// etcdctlHere makes etcdctl use the plain listener of the machine's etcd, and wait longer than it does by itself.
+const etcdctlHere = "export ETCDCTL_ENDPOINTS=http://127.0.0.1:12379 ETCDCTL_COMMAND_TIMEOUT=5m ETCDCTL_DIAL_TIMEOUT=5m; "
 
 // certify writes the certificates of an etcd in the machine, and of its server. Only root can read
 // them.
@@ -83,7 +83,7 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		doctor := func() (found string) {
 			t.Helper()
 			var r doctor.Report
-			if err := json.Unmarshal([]byte(m.Run("hostler doctor -o json; true")), &r); err != nil {
+			if err := json.Unmarshal([]byte(doctorSays(m, "-o json")), &r); err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range r.Checks {
@@ -178,11 +178,10 @@ func TestTheServerIsAServiceWithoutRights(t *testing.T) {
 		m.Run("systemctl start hostler-server")
 		m.Eventually("it leads at once: the one before gave its leadership up", leads)
 
-		m.Write("/run/systemd/system/hostler-server.service.d/watchdog.conf", "[Service]\nWatchdogSec=5\n")
+		m.Write("/run/systemd/system/hostler-server.service.d/watchdog.conf", "[Service]\nWatchdogSec=15\n")
 		m.Run("systemctl daemon-reload; systemctl restart hostler-server")
 		m.Eventually("it leads after a restart", leadsAgain)
-		hung := pid()
-		m.Run("kill -STOP " + hung)
+		hung := stopped(m, "hostler-server")
 		m.Eventually("the watchdog has replaced a server that hangs", func() bool { p := pid(); return p != "0" && p != hung })
 		if log := m.Journal(0, "-u hostler-server"); !strings.Contains(log, "Watchdog timeout") {
 			t.Errorf("the journal does not name the watchdog:\n%s", log)
