@@ -18,7 +18,6 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/etcd"
-	"hostler.io/hostler/test/lab"
 )
 
 // etcdFleet is a control plane without Kubernetes.
@@ -169,7 +168,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 // TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone also checks the return of the host.
 func TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	login := logind(t)
-	pod(t, "web", nil, 0, lab.ServeFor(0))
+	web := pod(t, "web", nil, 10*time.Minute, endsOnUSR1())
 	f := newFleet(t, etcd.Options{})
 	const name = "comes-and-goes"
 	a := startAgent(t, f.settings(name, "")+phases)
@@ -178,6 +177,7 @@ func TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	eventually(t, "the fleet sees the host Ready", ready)
 	check(t, login.Reboot(t.Context()))
 	eventually(t, "the fleet sees that it drains", func() bool { return f.ready(name) == "False "+status.ReasonDraining })
+	endAsked(t, web)
 	a.awaitGuard(shutdown.Released)
 	a.stop()
 	boot(t, login)

@@ -159,6 +159,8 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 // status of a shutdown.
 func TestTheFinalStatusOfAShutdownGoesThroughThePlugin(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
+	// The drain takes until the fleet has seen it: hostler waits only seconds for that.
+	web := pod(t, "web", nil, 10*time.Minute, endsOnUSR1())
 	f := newEndpoint(t)
 	const name = "goes-down"
 	a := newAgent(t, f.configuration()+"node: {name: goes-down}\n"+phases)
@@ -169,6 +171,8 @@ func TestTheFinalStatusOfAShutdownGoesThroughThePlugin(t *testing.T) {
 
 	login.Manager.SetProperty("SystemState", "stopping") // without logind notification
 	a.signal(syscall.SIGTERM)
+	eventually(t, "the fleet sees that the host drains", func() bool { return f.ready(name) == "False "+status.ReasonDraining })
+	endAsked(t, web)
 	if code := a.exit(); code != 0 {
 		t.Errorf("exit code = %d, want 0", code)
 	}
