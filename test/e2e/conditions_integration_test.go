@@ -38,7 +38,7 @@ func withConditions(t testing.TB) (a *agent, folder string) {
 	a = newAgent(t, "")
 	folder = filepath.Join(a.folder, "conditions.d")
 	check(t, os.Mkdir(folder, 0o755))
-	a.configure("conditions: {directory: " + folder + ", interval: 1s, timeout: 2s}\n" + quick)
+	a.configure("conditions: {directory: " + folder + ", interval: 1s, timeout: 5m}\n" + quick)
 	return a, folder
 }
 
@@ -58,7 +58,7 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 	executable(t, in("fine"), "echo all well\n", 0o755)
 	executable(t, in("problem"), "# hostler:\n#   reason: TooBad\necho it is broken\nexit 1\n", 0o755)
 	executable(t, in("unknown"), "echo no idea >&2\nexit 3\n", 0o755)
-	executable(t, in("hangs"), "trap '' TERM\nsleep 1000 & echo $! >"+child+"\nwait\n", 0o755)
+	executable(t, in("hangs"), "# hostler:\n#   timeout: 2s\ntrap '' TERM\nsleep 1000 & echo $! >"+child+"\nwait\n", 0o755)
 	executable(t, in("forks"), "setsid sleep 5 &\necho done\nexit 1\n", 0o755)
 	executable(t, in("megabyte"), "echo first; head -c 1000000 /dev/zero | tr '\\0' x; exit 1\n", 0o755)
 	executable(t, in("off"), "exit 1\n", 0o644)
@@ -240,11 +240,11 @@ func TestACheckThatCannotBeKilled(t *testing.T) {
 	mountpoint := filepath.Join(a.folder, "mount")
 	server, unmount := userspace(t, mountpoint)
 	go swallow(server)
-	executable(t, filepath.Join(folder, "stuck"), "# hostler:\n#   user: root\nexec stat --file-system "+mountpoint+"\n", 0o755)
+	executable(t, filepath.Join(folder, "stuck"), "# hostler:\n#   user: root\n#   timeout: 2s\nexec stat --file-system "+mountpoint+"\n", 0o755)
 	executable(t, filepath.Join(folder, "well"), "exit 0\n", 0o755)
 	a.start()
-	s := a.await("it is given up", func(s api.Status) bool {
-		return says(s, "Stuck", "Unknown", "CheckTimedOut", "the check did not end within 2s, and cannot be killed: it is blocked in the kernel")
+	s := a.await("it is given up, and another one has run", func(s api.Status) bool {
+		return says(s, "Stuck", "Unknown", "CheckTimedOut", "the check did not end within 2s, and cannot be killed: it is blocked in the kernel") && s.CustomConditions.Checks[1].LastRun != nil
 	})
 	stuck, well := *s.CustomConditions.Checks[0].LastRun, *s.CustomConditions.Checks[1].LastRun
 	s = a.await("another one has run three times meanwhile", func(s api.Status) bool {
@@ -269,7 +269,7 @@ func TestConditionsOfOnesOwnInACluster(t *testing.T) {
 	a := newAgent(t, "")
 	folder := filepath.Join(a.folder, "conditions.d")
 	check(t, os.Mkdir(folder, 0o755))
-	a.configure(c.asNode(name, "") + "conditions: {directory: " + folder + ", interval: 1s}\n" + quick)
+	a.configure(c.asNode(name, "") + "conditions: {directory: " + folder + ", interval: 1s, timeout: 5m}\n" + quick)
 	put := func(file, kind string, code int) {
 		t.Helper()
 		executable(t, filepath.Join(folder, file), fmt.Sprintf("# hostler:\n#   type: %s\n#   reason: Bad\necho so it is\nexit %d\n", kind, code), 0o755)

@@ -186,18 +186,19 @@ func TestADrainEndsWithTheAgentAndReportsIt(t *testing.T) {
 }
 
 func TestADrainStopsPodsThatAppearMeanwhile(t *testing.T) {
-	slow := pod(t, "slow", nil, 3*time.Second, lab.IgnoreTerm())
-	a := startAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	slow := pod(t, "slow", nil, 10*time.Minute, endsOnUSR1())
+	a := startAgent(t, phases)
 	a.awaitNode()
 	done := make(chan answer)
 	go func() { done <- a.hostler("drain") }()
 	a.await("the drain runs", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil && len(s.Shutdown.ManualDrain.Pods) == 1 })
 	late := pod(t, "late", nil, 0, lab.ServeFor(0))
+	endAsked(t, slow)
 	r := <-done
 	if r.code != 0 {
 		t.Errorf("hostler drain = %d, %s", r.code, r.err)
 	}
-	mentions(t, "hostler drain", r.out, "killed default/slow", "stopped default/late", "2 pods stopped")
+	mentions(t, "hostler drain", r.out, "stopped default/slow", "stopped default/late", "2 pods stopped")
 	ended(t, slow)
 	if _, code := ended(t, late); code != 0 {
 		t.Errorf("exit code of the late pod = %d, want 0", code)

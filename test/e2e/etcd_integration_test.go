@@ -18,7 +18,6 @@ import (
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/status"
 	"hostler.io/hostler/test/etcd"
-	"hostler.io/hostler/test/lab"
 )
 
 // etcdFleet is a control plane without Kubernetes.
@@ -93,7 +92,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 		t.Errorf("the node in etcd = %v, want its label and its taint", node)
 	}
 	mentions(t, "hostler status", a.screen(), "etcd at "+f.Endpoints()[0])
-	mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "etcd answers, and node "+name+" exists", "etcd allows everything that hostler needs")
+	eventuallyMentions(t, "hostler doctor", a.doctor, "etcd answers, and node "+name+" exists", "etcd allows everything that hostler needs")
 	eventually(t, "an Event reports the start", func() bool {
 		return strings.Contains(f.ctl("get", "--prefix", "/hostler/events/"+name+"/"), `"Registered"`)
 	})
@@ -169,7 +168,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 // TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone also checks the return of the host.
 func TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	login := logind(t)
-	pod(t, "web", nil, 0, lab.ServeFor(0))
+	web := pod(t, "web", nil, 10*time.Minute, endsOnUSR1())
 	f := newFleet(t, etcd.Options{})
 	const name = "comes-and-goes"
 	a := startAgent(t, f.settings(name, "")+phases)
@@ -178,6 +177,7 @@ func TestAFleetInEtcdSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	eventually(t, "the fleet sees the host Ready", ready)
 	check(t, login.Reboot(t.Context()))
 	eventually(t, "the fleet sees that it drains", func() bool { return f.ready(name) == "False "+status.ReasonDraining })
+	endAsked(t, web)
 	a.awaitGuard(shutdown.Released)
 	a.stop()
 	boot(t, login)
@@ -202,7 +202,7 @@ func TestAHostOutlivesTheMemberThatItTalksTo(t *testing.T) {
 	a := startAgent(t, fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s], tls: {ca: %s, certificate: %s, key: %s}}}\nnode: {name: %s}\n",
 		strings.Join(f.Endpoints(), ", "), f.CAFile, files.Certificate, files.Key, name)+"status: {updateInterval: 1s}\n")
 	eventually(t, "the host is there, Ready and alive", func() bool { return f.ready(name) == "True "+status.ReasonHostReady && f.alive(name) })
-	mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "etcd answers, and node "+name+" exists", "the certificate is valid until", "etcd allows everything that hostler needs")
+	eventuallyMentions(t, "hostler doctor", a.doctor, "etcd answers, and node "+name+" exists", "the certificate is valid until", "etcd allows everything that hostler needs")
 	used := a.status().ControlPlane.Endpoint
 	for _, m := range f.Members {
 		if m.Endpoint == used {
@@ -217,6 +217,6 @@ func TestAHostOutlivesTheMemberThatItTalksTo(t *testing.T) {
 	if node := f.node(name); node == nil || !node.Spec.Unschedulable || !f.alive(name) {
 		t.Errorf("the node with one member less = %v, alive %t, want it cordoned and alive", node, f.alive(name))
 	}
-	mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "2 of 3 members answer; no answer from "+used)
+	eventuallyMentions(t, "hostler doctor", a.doctor, "2 of 3 members answer; no answer from "+used)
 	a.stop()
 }

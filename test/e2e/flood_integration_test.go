@@ -44,7 +44,7 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 			login := logind(t)
 			addGroup(t, "hostler", gid)
 			h := fullWorkload(t)
-			a := newAgent(t, phases+"metrics: {listen: \""+c.metrics+"\"}\n")
+			a := newAgent(t, shortPhases+"metrics: {listen: \""+c.metrics+"\"}\n")
 			a.dropIn = c.dropIn
 			a.overNetwork("127.0.0.1:9758")
 			a.start()

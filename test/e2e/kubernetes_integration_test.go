@@ -278,7 +278,6 @@ func readies(seen []sighting) []string {
 // TestTheClusterSeesAShutdownBeforeTheHostIsGone also checks the return of the host.
 func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	login := logind(t)
-	pod(t, "web", nil, 0, lab.ServeFor(0))
 	c := newCluster(t, kube.Options{})
 	const name = "comes-and-goes"
 	a := startAgent(t, c.asNode(name, "")+phases)
@@ -286,19 +285,22 @@ func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 	w := c.watch(name)
 	isReady := func(s sighting) bool { return s.ready() == "True "+status.ReasonHostReady }
 	var returns []time.Duration
-	for range 5 {
+	for i := range 5 {
+		// The drain takes until the cluster has seen it: hostler waits only seconds for that.
+		web := pod(t, fmt.Sprintf("web-%d", i), nil, 10*time.Minute, endsOnUSR1())
 		a.awaitGuard(shutdown.Armed)
 		w.await("the cluster sees the node Ready", len(w.sightings())-1, isReady)
 
 		before, began := len(w.sightings()), time.Now()
 		check(t, login.Reboot(t.Context()))
+		drains := w.await("the cluster sees that the node drains", before, func(s sighting) bool { return s.ready() == "False "+status.ReasonDraining })
+		mentions(t, "message of Ready", condition(api.Status{Node: drains.node}, corev1.NodeReady).Message, "node is shutting down")
+		endAsked(t, web)
 		_, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
 		check(t, err)
 		if now := c.nodeNow(name); now.ready() != "False "+status.ReasonDraining {
 			t.Errorf("when the host went down the cluster had %q, want the node not ready, and why", now.ready())
 		}
-		drains := w.await("the cluster sees that the node drains", before, func(s sighting) bool { return s.ready() == "False "+status.ReasonDraining })
-		mentions(t, "message of Ready", condition(api.Status{Node: drains.node}, corev1.NodeReady).Message, "node is shutting down")
 		a.awaitGuard(shutdown.Released)
 		a.stop()
 
@@ -323,11 +325,11 @@ func TestTheClusterSeesAShutdownBeforeTheHostIsGone(t *testing.T) {
 // TestTheClusterSeesThatAShutdownWasCancelled checks it for several shutdowns.
 func TestTheClusterSeesThatAShutdownWasCancelled(t *testing.T) {
 	login := logind(t)
-	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	pod(t, "greedy", nil, 10*time.Minute, lab.IgnoreTerm())
 	c := newCluster(t, kube.Options{})
 	const name, cancellations = "stays", 3
 	const up, down = "True " + status.ReasonHostReady, "False " + status.ReasonDraining
-	a := startAgent(t, c.asNode(name, "")+quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	a := startAgent(t, c.asNode(name, "")+phases)
 	eventually(t, "the cluster knows the node", func() bool { return c.node(name) != nil })
 	w := c.watch(name)
 	says := func(ready string) func(sighting) bool { return func(s sighting) bool { return s.ready() == ready } }

@@ -109,16 +109,16 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 
 	knows := "plugin https 1.0.0, speaking protocol 1 for " + f.url + ", answers, and node " + name + " exists"
 	t.Run("hostler doctor finds it well", func(t *testing.T) {
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows, "it cannot watch: hostler reads changes every 10 seconds", "the lease is renewed")
+		eventuallyMentions(t, "hostler doctor", a.doctor, knows, "it cannot watch: hostler reads changes every 10 seconds", "the lease is renewed")
 	})
 	t.Run("a plugin that is killed and started again is reached, and the lease is kept", func(t *testing.T) {
 		before := f.renewed(name)
 		check(t, f.plugin.Kill())
 		check(t, os.Remove(f.socket)) // systemd does it with RuntimeDirectory=
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "socket does not exist: is the plugin running?", "start the service of the plugin")
+		eventuallyMentions(t, "hostler doctor", a.doctor, "socket does not exist: is the plugin running?", "start the service of the plugin")
 		check(t, f.plugin.Start())
 		eventually(t, "the lease is renewed through it", func() bool { return f.renewed(name).After(before.Add(2 * time.Second)) })
-		mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, knows)
+		eventuallyMentions(t, "hostler doctor", a.doctor, knows)
 	})
 	t.Run("a person on the host", func(t *testing.T) {
 		a.prints("cordon")
@@ -146,12 +146,13 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	a.stop()
 	t.Run("hostler doctor finds it well without an agent", func(t *testing.T) {
 		before := f.node(name)
-		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, knows)
+		alone := func() string { return command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out }
+		eventuallyMentions(t, "hostler doctor", alone, knows)
 		if after := f.node(name); after.ResourceVersion != before.ResourceVersion {
 			t.Error("the fleet's Node has changed during a read")
 		}
 		check(t, f.plugin.Kill())
-		mentions(t, "hostler doctor", command(t, []string{"HOSTLER_CONFIG=" + a.config}, "doctor", "-o", "json").out, "nothing listens on it: is the plugin running?")
+		eventuallyMentions(t, "hostler doctor", alone, "nothing listens on it: is the plugin running?")
 	})
 }
 
@@ -159,6 +160,8 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 // status of a shutdown.
 func TestTheFinalStatusOfAShutdownGoesThroughThePlugin(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
+	// The drain takes until the fleet has seen it: hostler waits only seconds for that.
+	web := pod(t, "web", nil, 10*time.Minute, endsOnUSR1())
 	f := newEndpoint(t)
 	const name = "goes-down"
 	a := newAgent(t, f.configuration()+"node: {name: goes-down}\n"+phases)
@@ -169,6 +172,8 @@ func TestTheFinalStatusOfAShutdownGoesThroughThePlugin(t *testing.T) {
 
 	login.Manager.SetProperty("SystemState", "stopping") // without logind notification
 	a.signal(syscall.SIGTERM)
+	eventually(t, "the fleet sees that the host drains", func() bool { return f.ready(name) == "False "+status.ReasonDraining })
+	endAsked(t, web)
 	if code := a.exit(); code != 0 {
 		t.Errorf("exit code = %d, want 0", code)
 	}

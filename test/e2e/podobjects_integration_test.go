@@ -116,7 +116,7 @@ func TestAFleetInEtcdSeesThePodsOfAHost(t *testing.T) {
 	if f.pod(alien) == nil {
 		t.Error("the object of another host is gone, want it kept")
 	}
-	mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "etcd allows everything that hostler needs")
+	eventuallyMentions(t, "hostler doctor", a.doctor, "etcd allows everything that hostler needs")
 
 	labels := map[string]string{"example.com/app": "web"}
 	for i := range 30 { // containerd takes 4096 bytes for each
@@ -252,7 +252,7 @@ func TestAFleetInEtcdNeedsTheRightToSeePods(t *testing.T) {
 	})
 	mentions(t, "the loop", loopOf(t, s, "pod-objects").LastError, grant)
 	mentions(t, "hostler status", a.screen(), "pod-objects", grant)
-	mentions(t, "hostler doctor", a.hostler("doctor", "-o", "json").out, "etcd does not allow: read /hostler/objects/pods/"+name+"/", grant)
+	eventuallyMentions(t, "hostler doctor", a.doctor, "etcd does not allow: read /hostler/objects/pods/"+name+"/", grant)
 	eventually(t, "the host is Ready", func() bool { return f.alive(name) && f.node(name) != nil })
 	f.ctl("role", "grant-permission", name, "--prefix", "readwrite", "/hostler/objects/pods/"+name+"/")
 	a.await("the loop is well with the right", func(s api.Status) bool {

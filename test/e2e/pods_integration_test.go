@@ -4,6 +4,9 @@ package e2e_test
 
 import (
 	"context"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +42,31 @@ func podOf(t testing.TB, image lab.ImageSpec, name string, labels map[string]str
 		eventually(t, "pod "+name+" is removed", func() bool { return containerd.RemovePod(context.Background(), p) == nil })
 	})
 	return p
+}
+
+// endsOnUSR1 returns the command of a container that records SIGTERM, and that only endAsked ends, with
+// code 3: a test decides how long it takes.
+func endsOnUSR1() []string {
+	return []string{"sh", "-c", "trap 'echo asked' TERM; trap 'exit 3' USR1; echo ready; while :; do sleep 86400 & wait $!; done"}
+}
+
+// awaitAsked waits until a pod's container of endsOnUSR1 has got SIGTERM.
+func awaitAsked(t testing.TB, p *lab.Pod) {
+	t.Helper()
+	eventually(t, p.Name+" has got SIGTERM", func() bool {
+		log, err := os.ReadFile(mainOf(t, p).LogPath)
+		check(t, err)
+		return strings.Contains(string(log), "asked")
+	})
+}
+
+// endAsked ends a pod's container of endsOnUSR1 once it has got SIGTERM.
+func endAsked(t testing.TB, p *lab.Pod) {
+	t.Helper()
+	awaitAsked(t, p)
+	reply, err := containerd.Runtime.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: p.Containers["main"], Verbose: true})
+	check(t, err)
+	check(t, syscall.Kill(processOf(t, reply.Info), syscall.SIGUSR1))
 }
 
 // mainOf returns CRI's status of a pod's container.

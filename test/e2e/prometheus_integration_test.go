@@ -211,9 +211,7 @@ func TestPrometheusAlerts(t *testing.T) {
 	h.dies()
 	p.becomes(`up{job="hostler",node="h1"} == 0`)
 	p.evaluated()
-	if p.alerts("HostlerDown") {
-		t.Error("HostlerDown is pending for a host that holds a slot and reboots")
-	}
+	eventually(t, "HostlerDown is not pending for a host that holds a slot and reboots", func() bool { return !p.alerts("HostlerDown") })
 
 	s.end(syscall.SIGKILL)
 	eventually(t, "HostlerServerDown is pending for a server that died", func() bool { return p.alerts("HostlerServerDown") })

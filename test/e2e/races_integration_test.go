@@ -245,9 +245,6 @@ func TestCollectionBreaksNoConcurrentUse(t *testing.T) {
 	if r.runs.Load() != int64(rounds) || removed < rounds/20 {
 		t.Errorf("%d containers ran and %d images were removed on request, want %d, and enough to have been in each other's way", r.runs.Load(), removed, rounds)
 	}
-	if n := r.slipped.Load() + r.lost.Load(); n > int64(rounds/50) {
-		t.Errorf("%d containers came into the window between question and removal, want it to be rare", n)
-	}
 	if after, err := c.Container(t.Context(), steady.Containers["main"]); err != nil || after.State != cri.ContainerState_CONTAINER_RUNNING || after.StartedAt != before.StartedAt {
 		t.Errorf("the container that ran all the time = %+v, %v, want it to run since %d", after, err, before.StartedAt)
 	}

@@ -4,8 +4,6 @@ package e2e_test
 
 import (
 	"encoding/json"
-	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -49,26 +47,19 @@ func killSandbox(t testing.TB, p *lab.Pod) {
 // stop signal, and that of a pod whose turn has not come.
 func TestPodsWhoseSandboxesDieAmidADrainAreStoppedInOrder(t *testing.T) {
 	login := logind(t)
-	// It ends only on request, so that the sandboxes are dead long before.
-	web := pod(t, "web", nil, 10*time.Minute, []string{"sh", "-c", "trap 'echo asked' TERM; trap 'exit 3' USR1; echo ready; while :; do sleep 86400 & wait $!; done"})
+	web := pod(t, "web", nil, 10*time.Minute, endsOnUSR1()) // so that the sandboxes are dead long before
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
-	a := startAgent(t, quick+"shutdown: {gracePeriod: 25m, gracePeriodCriticalPods: 10m}\n")
+	a := startAgent(t, phases)
 	a.awaitGuard(shutdown.Armed)
 	began := time.Now()
 	check(t, login.Reboot(t.Context()))
-	eventually(t, "web has got SIGTERM", func() bool {
-		log, err := os.ReadFile(mainOf(t, web).LogPath)
-		check(t, err)
-		return strings.Contains(string(log), "asked")
-	})
+	awaitAsked(t, web)
 	killSandbox(t, web)
 	killSandbox(t, database)
 	if s := a.status(); s.Shutdown.State != shutdown.Draining {
 		t.Errorf("hostler is %s when two sandboxes have died, want it Draining: their containers run", s.Shutdown.State)
 	}
-	reply, err := containerd.Runtime.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: web.Containers["main"], Verbose: true})
-	check(t, err)
-	check(t, syscall.Kill(processOf(t, reply.Info), syscall.SIGUSR1))
+	endAsked(t, web)
 
 	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
 	check(t, err)

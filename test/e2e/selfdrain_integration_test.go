@@ -53,7 +53,7 @@ const (
 
 // drainsItself returns the settings of an agent in etcd that drains itself after a time.
 func (f etcdFleet) drainsItself(name, toleration, lease string) string {
-	return f.settings(name, ", onTaint: drain, toleration: "+toleration) + "lease: {" + lease + ", onLost: drain}\nstatus: {updateInterval: 1s}\nshutdown: {gracePeriod: 1m, gracePeriodCriticalPods: 10s}\n"
+	return f.settings(name, ", onTaint: drain, toleration: "+toleration) + "lease: {" + lease + ", onLost: drain}\nstatus: {updateInterval: 1s}\nshutdown: {gracePeriod: 31m, gracePeriodCriticalPods: 1m}\n"
 }
 
 // reload makes the agent use other settings.
@@ -139,7 +139,7 @@ func TestADrainForATaintGoesOnOrIsUndone(t *testing.T) {
 	f := newFleet(t, etcd.Options{})
 	const name = "rack1-node1"
 	polite := pod(t, "polite", nil, 0, lab.ServeFor(0))
-	greedy := pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	greedy := pod(t, "greedy", nil, 30*time.Minute, lab.IgnoreTerm())
 	before := mainOf(t, greedy)
 	a := startAgent(t, f.drainsItself(name, "1s", lasts))
 	a.awaitReady(corev1.ConditionTrue)
@@ -195,10 +195,10 @@ func TestALostLeaseDrainsTheHost(t *testing.T) {
 	a.noSelfDrain()
 	untouched(t, polite, politeBefore)
 
-	a.reload(f.drainsItself(name, "3s", ends))
 	check(t, f.Members[0].Kill())
 	a.await("the lease has ended", func(s api.Status) bool { return s.ControlPlane.Overdue != "" })
 	a.kill()
+	a.configure(f.drainsItself(name, "3s", ends))
 	a.start()
 	if _, code := ended(t, polite); code != 0 {
 		t.Errorf("exit code of the polite pod = %d, want 0", code)
@@ -217,7 +217,7 @@ func TestATaintOfAClusterDrainsTheHost(t *testing.T) {
 	c := newCluster(t, kube.Options{})
 	polite := pod(t, "polite", nil, 0, lab.ServeFor(0))
 	politeBefore := mainOf(t, polite)
-	settings := c.asNode("tainted", ", onTaint: drain, toleration: 10m") + "lease: {renewInterval: 1s}\nstatus: {updateInterval: 1s}\n"
+	settings := c.asNode("tainted", ", onTaint: drain, toleration: 10m") + phases
 	a := startAgent(t, settings)
 	eventually(t, "the node is Ready", c.ready("tainted"))
 	taint := fmt.Sprintf("%s=%s:NoExecute", maintenanceTaint.Key, maintenanceTaint.Value)

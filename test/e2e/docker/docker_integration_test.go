@@ -197,7 +197,7 @@ func testGoesDownInOrder(t *testing.T, o lab.DockerOptions) {
 	run(lab.DockerContainer{Name: "dns", Labels: map[string]string{"hostler.io/critical": "true"}})
 
 	login := lab.LoginFor(t, lab.LoginOptions{})
-	a := startAgent(t, "shutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n")
+	a := startAgent(t, "shutdown: {gracePeriod: 20m, gracePeriodCriticalPods: 10m}\n")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	if plan := a.hostler("shutdown", "plan"); !strings.Contains(plan, "shop") || !strings.Contains(plan, "dns") {
 		t.Errorf("hostler shutdown plan prints %s, want shop and dns", plan)
@@ -355,7 +355,7 @@ func TestDockerIsUpgraded(t *testing.T) {
 	check(t, err)
 	id, err := d.Run(t.Context(), lab.DockerContainer{Name: "web", Image: image, Command: lab.ServeFor(time.Second), Ready: "ready", Restart: "always"})
 	check(t, err)
-	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 20s}\n", "docker")
+	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 20m, gracePeriodCriticalPods: 10m}\n", "docker")
 	awaitVersion := func() string {
 		t.Helper()
 		server, err := d.API.ServerVersion(t.Context(), client.ServerVersionOptions{})

@@ -62,7 +62,7 @@ func TestAPodmanHostGoesDownInOrder(t *testing.T) {
 	p := lab.PodmanFor(t, lab.PodmanOptions{Activated: true})
 	runPodman(t, p)
 	login := lab.LoginFor(t, lab.LoginOptions{})
-	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n", "podman")
+	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 20m, gracePeriodCriticalPods: 10m}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	for _, command := range [][]string{{"ps"}, {"shutdown", "plan"}} {
 		if output := a.hostler(command...); !strings.Contains(output, "shop") || !strings.Contains(output, "dns") || strings.Contains(output, "infra") {

@@ -87,7 +87,7 @@ func TestAPodmanHostComesUpAsItWentDown(t *testing.T) {
 	login := lab.LoginFor(t, lab.LoginOptions{})
 	login.Manager.SetUnit("podman-restart.service", map[string]any{"ActiveState": "inactive", "UnitFileState": "disabled"})
 	login.Manager.SetUnit("quadlet.service", map[string]any{"ActiveState": "inactive", "UnitFileState": "generated"})
-	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 20s}\n", "podman")
+	a := startAgentOf(t, "runtimes: auto\nshutdown: {gracePeriod: 20m, gracePeriodCriticalPods: 10m}\n", "podman")
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	plan := a.hostler("shutdown", "plan")
 	for _, part := range []string{"by hostler: 8 containers (always, api, cron, db, dns, meanwhile, removed, web)", "if their units are enabled: 1 container (quadlet)", "because of their restart policy: 2 containers (failing, job)"} {

@@ -65,7 +65,7 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		check(t, r.Run(t.Context(), lab.RuncContainer{ID: name + "-runc", Annotations: labels, Command: command, Ready: "ready"}))
 	}
 	r.Setenv(t)
-	a := startAgentOf(t, "runtimes: auto\nimageGC: {minimumAge: 0s}\nshutdown: {gracePeriod: 90s, gracePeriodCriticalPods: 30s}\n", "containerd", "docker", "podman", "runc")
+	a := startAgentOf(t, "runtimes: auto\nimageGC: {minimumAge: 0s}\nshutdown: {gracePeriod: 20m, gracePeriodCriticalPods: 10m}\n", "containerd", "docker", "podman", "runc")
 
 	var all []string
 	for _, of := range []string{"cri", "docker", "podman", "runc"} {
