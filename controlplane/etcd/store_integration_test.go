@@ -38,13 +38,14 @@ func at(t *testing.T, c *bed.Cluster, change ...func(*etcd.Options)) *etcd.Store
 }
 
 // served repeats a call while the cluster does not answer in time, or while it returns one of the other errors. On a
-// busy machine, one call exceeds its bound.
+// busy machine, one call exceeds its bound. An error about credentials is an answer.
 func served(ctx context.Context, call func() error, others ...error) error {
 	repeats := append(others, controlplane.ErrUnavailable)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		err := call()
 		again := slices.ContainsFunc(repeats, func(of error) bool { return errors.Is(err, of) })
-		if !again || ctx.Err() != nil || time.Now().After(end) {
+		answer := errors.Is(err, controlplane.ErrUnauthorized) || errors.Is(err, controlplane.ErrUntrusted)
+		if !again || answer || ctx.Err() != nil || time.Now().After(end) {
 			return err
 		}
 	}
