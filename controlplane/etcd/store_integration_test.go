@@ -52,11 +52,20 @@ func served(ctx context.Context, call func() error, others ...error) error {
 }
 
 // put stores a value. An error ends the test.
-func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) (version objects.Version) {
+func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) objects.Version {
 	t.Helper()
+	version, err := tryPut(t.Context(), s, key, p)
+	if err != nil {
+		t.Fatalf("Put(%s) = %v, want no error", key, err)
+	}
+	return version
+}
+
+// tryPut stores a value, again if the answer was lost.
+func tryPut(ctx context.Context, s *etcd.Store, key objects.Key, p objects.Put) (version objects.Version, err error) {
 	lost := false
-	err := served(t.Context(), func() (err error) {
-		version, err = s.Put(t.Context(), key, p)
+	err = served(ctx, func() (err error) {
+		version, err = s.Put(ctx, key, p)
 		conflict, ok := errors.AsType[*objects.ConflictError](err)
 		if lost && ok && bytes.Equal(conflict.Stored.Value, p.Value) { // the answer to an earlier call was lost
 			version, err = conflict.Stored.Version, nil
@@ -64,10 +73,7 @@ func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) (version o
 		lost = lost || errors.Is(err, controlplane.ErrUnavailable)
 		return err
 	})
-	if err != nil {
-		t.Fatalf("Put(%s) = %v, want no error", key, err)
-	}
-	return version
+	return version, err
 }
 
 // eventually waits until so returns true.
