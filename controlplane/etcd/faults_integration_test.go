@@ -48,7 +48,7 @@ func TestARestoredBackup(t *testing.T) {
 	if stored.Version == third || stored.Version == second {
 		t.Errorf("the version of another value at the same revision = %s, want another one", stored.Version)
 	}
-	_, err := s.Put(t.Context(), node, objects.Put{Value: []byte("4"), Instead: third})
+	_, err := s.Put(patient(t), node, objects.Put{Value: []byte("4"), Instead: third})
 	conflict, ok := errors.AsType[*objects.ConflictError](err)
 	if !ok || string(conflict.Stored.Value) != "other 3" {
 		t.Errorf("Put() instead of what the backup has undone = %v, want a conflict with the stored object", err)
@@ -237,15 +237,15 @@ func TestAuthThatIsTurnedOnWhileRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, named, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
-	_, err := nobody.Get(t.Context(), node)
+	_, err := nobody.Get(patient(t), node)
 	if !errors.Is(err, controlplane.ErrUnauthorized) || !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "controlPlane.etcd.username") {
 		t.Errorf("Get() without a user = %v, want it unauthorized, with the key to set", err)
 	}
-	_, err = named.Put(t.Context(), objects.Key{Kind: objects.Lease, Node: "other"}, objects.Put{Value: []byte("l"), TTL: time.Hour})
+	_, err = named.Put(patient(t), objects.Key{Kind: objects.Lease, Node: "other"}, objects.Put{Value: []byte("l"), TTL: time.Hour})
 	if !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), "/hostler/leases/other") || !strings.Contains(err.Error(), `user "n"`) {
 		t.Errorf("Put() of another host's lease = %v, want it forbidden, naming key and user", err)
 	}
-	if _, _, err := named.List(t.Context(), objects.Node, "", ""); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/nodes/;") || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/leases/;") {
+	if _, _, err := named.List(patient(t), objects.Node, "", ""); !errors.Is(err, controlplane.ErrForbidden) || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/nodes/;") || !strings.Contains(err.Error(), "hostler-reader --prefix read /hostler/leases/;") {
 		t.Errorf("List() of the fleet = %v, want it forbidden, with the rights of a reader", err)
 	}
 	if err := named.Watch(t.Context(), objects.Key{Kind: objects.Node, Node: "other"}, make(chan objects.Object)); !errors.Is(err, controlplane.ErrForbidden) {
@@ -301,7 +301,7 @@ func TestACertificateThatHasEndedAndIsRenewed(t *testing.T) {
 	}
 	files := client(-time.Hour)
 	s := at(t, c, func(o *etcd.Options) { o.Certificate, o.Key, o.Insecure = files.Certificate, files.Key, false })
-	if _, err := s.Get(t.Context(), node); !errors.Is(err, controlplane.ErrUnauthorized) || !errors.Is(err, controlplane.ErrUnavailable) {
+	if _, err := s.Get(patient(t), node); !errors.Is(err, controlplane.ErrUnauthorized) || !errors.Is(err, controlplane.ErrUnavailable) {
 		t.Errorf("Get() with a certificate that has ended = %v, want it unauthorized", err)
 	}
 	client(time.Hour)
@@ -311,11 +311,11 @@ func TestACertificateThatHasEndedAndIsRenewed(t *testing.T) {
 	client(time.Hour)
 
 	none := at(t, c)
-	if _, err := none.Get(t.Context(), node); !errors.Is(err, controlplane.ErrUnauthorized) || !strings.Contains(err.Error(), "tls.certificate") {
+	if _, err := none.Get(patient(t), node); !errors.Is(err, controlplane.ErrUnauthorized) || !strings.Contains(err.Error(), "tls.certificate") {
 		t.Errorf("Get() without a certificate = %v, want it unauthorized, with the key to set", err)
 	}
 	distrustful := at(t, c, func(o *etcd.Options) { o.CA, o.Certificate, o.Key = "", files.Certificate, files.Key })
-	if _, err := distrustful.Get(t.Context(), node); !errors.Is(err, controlplane.ErrUntrusted) || !strings.Contains(err.Error(), "tls.ca") {
+	if _, err := distrustful.Get(patient(t), node); !errors.Is(err, controlplane.ErrUntrusted) || !strings.Contains(err.Error(), "tls.ca") {
 		t.Errorf("Get() without the authority = %v, want it untrusted, with the key to set", err)
 	}
 
@@ -323,7 +323,7 @@ func TestACertificateThatHasEndedAndIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Reconnect()
-	if _, err := s.Get(t.Context(), node); !errors.Is(err, controlplane.ErrUntrusted) {
+	if _, err := s.Get(patient(t), node); !errors.Is(err, controlplane.ErrUntrusted) {
 		t.Errorf("Get() from a member whose certificate has ended = %v, want it untrusted", err)
 	}
 	if err := c.CertifyMembers(time.Hour); err != nil {
@@ -339,7 +339,7 @@ func TestADatabaseThatIsFull(t *testing.T) {
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
 		key := objects.Key{Kind: objects.Event, Node: "n", Name: fmt.Sprintf("n.%d", i)}
-		_, err = s.Put(t.Context(), key, objects.Put{Value: bytes.Repeat([]byte("x"), 1<<20), TTL: time.Hour})
+		_, err = s.Put(patient(t), key, objects.Put{Value: bytes.Repeat([]byte("x"), 1<<20), TTL: time.Hour})
 	}
 	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "etcdctl alarm disarm") {
 		t.Fatalf("Put() into a full database = %v, want it unavailable, with the fix", err)

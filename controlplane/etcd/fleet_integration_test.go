@@ -448,7 +448,7 @@ func leavesOutRenewals(t *testing.T, c *bed.Cluster, prefix string) (began time.
 // fill stores the Leases of that many agents.
 func fill(t *testing.T, agents *etcd.Store, versions []objects.Version) {
 	t.Helper()
-	ctx, seconds, errs := patient(t), int32(3600), make(chan error)
+	seconds, errs := int32(3600), make(chan error)
 	const workers = 32
 	for worker := range workers {
 		go func() {
@@ -457,7 +457,7 @@ func fill(t *testing.T, agents *etcd.Store, versions []objects.Version) {
 				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n-%05d", i)}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds}}
 				put := objects.Put{Instead: versions[i], TTL: time.Hour}
 				if put.Value, err = store.Leases.Encode(lease); err == nil {
-					versions[i], err = agents.Put(ctx, key(store.Leases, lease.Name), put)
+					versions[i], err = tryPut(t.Context(), agents, key(store.Leases, lease.Name), put)
 				}
 			}
 			errs <- err

@@ -53,7 +53,7 @@ func dies(t *testing.T, c *bed.Cluster, s *etcd.Store, name string, ttl time.Dur
 	key := objects.Key{Kind: objects.Lease, Node: name}
 	for {
 		version := put(t, s, key, objects.Put{Value: []byte("1"), TTL: ttl})
-		_, err := s.Put(t.Context(), key, objects.Put{Value: []byte("2"), Instead: version, TTL: ttl})
+		_, err := s.Put(patient(t), key, objects.Put{Value: []byte("2"), Instead: version, TTL: ttl})
 		if err != nil && !errors.Is(err, controlplane.ErrConflict) {
 			t.Fatalf("Put() = %v, want no error", err)
 		}

@@ -38,24 +38,34 @@ func at(t *testing.T, c *bed.Cluster, change ...func(*etcd.Options)) *etcd.Store
 }
 
 // served repeats a call while the cluster does not answer in time, or while it returns one of the other errors. On a
-// busy machine, one call exceeds its bound.
+// busy machine, one call exceeds its bound. An error about credentials is an answer.
 func served(ctx context.Context, call func() error, others ...error) error {
 	repeats := append(others, controlplane.ErrUnavailable)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		err := call()
 		again := slices.ContainsFunc(repeats, func(of error) bool { return errors.Is(err, of) })
-		if !again || ctx.Err() != nil || time.Now().After(end) {
+		answer := errors.Is(err, controlplane.ErrUnauthorized) || errors.Is(err, controlplane.ErrUntrusted)
+		if !again || answer || ctx.Err() != nil || time.Now().After(end) {
 			return err
 		}
 	}
 }
 
 // put stores a value. An error ends the test.
-func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) (version objects.Version) {
+func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) objects.Version {
 	t.Helper()
+	version, err := tryPut(t.Context(), s, key, p)
+	if err != nil {
+		t.Fatalf("Put(%s) = %v, want no error", key, err)
+	}
+	return version
+}
+
+// tryPut stores a value, again if the answer was lost.
+func tryPut(ctx context.Context, s *etcd.Store, key objects.Key, p objects.Put) (version objects.Version, err error) {
 	lost := false
-	err := served(t.Context(), func() (err error) {
-		version, err = s.Put(t.Context(), key, p)
+	err = served(ctx, func() (err error) {
+		version, err = s.Put(ctx, key, p)
 		conflict, ok := errors.AsType[*objects.ConflictError](err)
 		if lost && ok && bytes.Equal(conflict.Stored.Value, p.Value) { // the answer to an earlier call was lost
 			version, err = conflict.Stored.Version, nil
@@ -63,10 +73,7 @@ func put(t *testing.T, s *etcd.Store, key objects.Key, p objects.Put) (version o
 		lost = lost || errors.Is(err, controlplane.ErrUnavailable)
 		return err
 	})
-	if err != nil {
-		t.Fatalf("Put(%s) = %v, want no error", key, err)
-	}
-	return version
+	return version, err
 }
 
 // eventually waits until so returns true.

@@ -101,6 +101,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		c.tools[program] = path
 	}
+	if err := c.wrapEtcdctl(); err != nil {
+		return err
+	}
 	for i := range c.o.Members {
 		m, err := c.place(i)
 		if err != nil {
@@ -122,6 +125,18 @@ func (c *Cluster) start(ctx context.Context) error {
 		m.Daemon = c.daemon(m)
 	}
 	return c.Run(ctx)
+}
+
+// wrapEtcdctl makes a program that runs etcdctl with minutes for an answer. The defaults are 5 s and 2 s, and 8 s for a
+// connection, which a busy machine exceeds. etcdctl reads its environment too late for most commands.
+func (c *Cluster) wrapEtcdctl() error {
+	flags := "--command-timeout=5m --dial-timeout=5m"
+	if c.o.Members == 1 { // otherwise, etcdctl turns to another member after those 8 s
+		flags += " --keepalive-timeout=5m"
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", c.tools[kube.Etcdctl], flags)
+	c.tools[kube.Etcdctl] = c.file("etcdctl")
+	return os.WriteFile(c.tools[kube.Etcdctl], []byte(script), 0o755)
 }
 
 // place chooses the address of a member.
@@ -212,7 +227,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Ready waits until a member serves, confirmed by a majority.
 func (c *Cluster) Ready(ctx context.Context, m *Member) error {
 	return m.Await(ctx, func(ctx context.Context) error {
-		_, err := c.run(ctx, kube.Etcdctl, c.environment([]string{m.Endpoint}, "2s"), "", []string{"endpoint", "health"})
+		_, err := c.run(ctx, kube.Etcdctl, c.environment([]string{m.Endpoint}), "", []string{"endpoint", "health", "--command-timeout=2s", "--dial-timeout=2s"})
 		return err
 	})
 }
@@ -234,17 +249,13 @@ func (c *Cluster) At(ctx context.Context, m *Member, args ...string) (string, er
 }
 
 // Environment returns the environment in which etcdctl uses this cluster as the administrator.
-func (c *Cluster) Environment() []string { return c.environment(c.Endpoints(), limit) }
+func (c *Cluster) Environment() []string { return c.environment(c.Endpoints()) }
 
 // Tools returns the folder with etcdctl.
 func (c *Cluster) Tools() string { return filepath.Dir(c.tools[kube.Etcdctl]) }
 
-// limit is how long etcdctl waits for an answer. The defaults are 5 s and 2 s, which a busy machine exceeds.
-const limit = "5m"
-
-// environment returns the environment of etcdctl. It accepts no flag for what is set here.
-func (c *Cluster) environment(endpoints []string, limit string) []string {
-	env := []string{"ETCDCTL_ENDPOINTS=" + strings.Join(endpoints, ","), "ETCDCTL_COMMAND_TIMEOUT=" + limit, "ETCDCTL_DIAL_TIMEOUT=" + limit}
+func (c *Cluster) environment(endpoints []string) []string {
+	env := []string{"ETCDCTL_ENDPOINTS=" + strings.Join(endpoints, ",")}
 	if c.o.TLS {
 		env = append(env, "ETCDCTL_CACERT="+c.CAFile, "ETCDCTL_CERT="+c.admin.Certificate, "ETCDCTL_KEY="+c.admin.Key)
 	}
@@ -255,7 +266,7 @@ func (c *Cluster) environment(endpoints []string, limit string) []string {
 }
 
 func (c *Cluster) ctl(ctx context.Context, endpoints []string, stdin string, args ...string) (string, error) {
-	return c.run(ctx, kube.Etcdctl, c.environment(endpoints, limit), stdin, args)
+	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, args)
 }
 
 func (c *Cluster) run(ctx context.Context, program kube.Program, env []string, stdin string, args []string) (string, error) {
