@@ -33,15 +33,15 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		m.AwaitArmed()
 		m.Write("/run/lab/demo/hostler.yaml", "{}\n")
 		m.Run("ctr --namespace k8s.io images tag " + job.Image + " registry.example.com/app:1")
-		ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
-		defer cancel()
 		for _, c := range commands {
 			line, want := onAMachine().Replace(c), 0
 			if strings.Contains(line, "--watch") {
 				line, want = line+` | { read first; echo "$first"; while read next && [ "${next%% *}" != "${first%% *}" ]; do :; done; }`, 141 // it prints again and again: SIGPIPE ends it
 			}
 			quiet := withoutOutput.MatchString(line) || into.MatchString(line)
+			ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
 			r, err := m.Try(ctx, "exec bash -o pipefail -c '"+strings.ReplaceAll(line, "'", `'\''`)+"'")
+			cancel()
 			if err != nil {
 				t.Fatalf("%s: %v", c, err)
 			}
