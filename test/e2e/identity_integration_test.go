@@ -118,7 +118,7 @@ func TestTheRightToListTheFleet(t *testing.T) {
 	t.Parallel()
 	const rights, file = "../../docs/reference/kubernetes.md", "../../docs/explanation/heartbeats.md"
 	c := newCluster(t, kube.Options{})
-	a := startAgent(t, c.asNode("lister", "")+strings.Replace(often, "10s", "1h", 1))
+	a := startAgent(t, c.asNode("lister", "")+strings.Replace(often, "10s", "40s", 1)) // less than the 2m that a command requests
 	eventually(t, "the node is Ready", c.ready("lister"))
 	if r := a.hostler("nodes"); r.code != 1 || !strings.Contains(r.err, "list nodes") {
 		t.Errorf("hostler nodes = %d %s, want it refused the list", r.code, r.err)
