@@ -51,7 +51,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	stubborn := pod(t, "stubborn", nil, time.Second, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before, politeBefore := mainOf(t, database), mainOf(t, polite)
-	a := startAgent(t, phases)
+	a := startAgent(t, shortPhases) // a phase as long as what a pod has by default
 	a.awaitGuard(shutdown.Armed)
 	a.awaitReady(corev1.ConditionTrue)
 
