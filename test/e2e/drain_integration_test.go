@@ -51,7 +51,7 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 	stubborn := pod(t, "stubborn", nil, time.Second, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before, politeBefore := mainOf(t, database), mainOf(t, polite)
-	a := startAgent(t, phases)
+	a := startAgent(t, shortPhases) // a phase as long as what a pod has by default
 	a.awaitGuard(shutdown.Armed)
 	a.awaitReady(corev1.ConditionTrue)
 
@@ -223,7 +223,7 @@ func TestEveryWayToSayWhoIsCriticalAndHowLongCounts(t *testing.T) {
 	}
 	pods := []*lab.Pod{
 		run("lowest", "", map[string]string{"hostler.io/priority": "-10"}, nil),
-		run("brief", "", map[string]string{"hostler.io/grace-period": "2s"}, nil),
+		run("brief", "", map[string]string{"hostler.io/grace-period": "22s"}, nil),
 		run("middle", "", nil, map[string]string{"hostler.io/priority": "1500"}),
 		run("by-label", "", map[string]string{"hostler.io/critical": "true"}, nil),
 		run("by-annotation", "", nil, map[string]string{"hostler.io/critical": "true"}),
@@ -232,7 +232,7 @@ func TestEveryWayToSayWhoIsCriticalAndHowLongCounts(t *testing.T) {
 		run("by-rule", "", map[string]string{"tier": "storage"}, nil),
 	}
 	a := startAgent(t, quick+`shutdown:
-  byPriority: [{priority: -100, gracePeriod: 3s}, {priority: 0, gracePeriod: 5s}, {priority: 1000, gracePeriod: 4s}, {priority: 2000000000, gracePeriod: 6s}]
+  byPriority: [{priority: -100, gracePeriod: 23s}, {priority: 0, gracePeriod: 25s}, {priority: 1000, gracePeriod: 24s}, {priority: 2000000000, gracePeriod: 26s}]
   critical: [{namespace: kube-*}, {name: 'by-name-?'}, {labels: {tier: storage}}]
 `)
 	a.awaitNode()
@@ -243,8 +243,8 @@ func TestEveryWayToSayWhoIsCriticalAndHowLongCounts(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"lowest": "priority--100 3s", "brief": "priority-0 2s", "middle": "priority-1000 4s", "by-label": "priority-2000000000 6s",
-		"by-annotation": "priority-2000000000 6s", "by-namespace": "priority-2000000000 6s", "by-name-7": "priority-2000000000 6s", "by-rule": "priority-2000000000 6s",
+		"lowest": "priority--100 23s", "brief": "priority-0 22s", "middle": "priority-1000 24s", "by-label": "priority-2000000000 26s",
+		"by-annotation": "priority-2000000000 26s", "by-namespace": "priority-2000000000 26s", "by-name-7": "priority-2000000000 26s", "by-rule": "priority-2000000000 26s",
 	} {
 		if got[name] != want {
 			t.Errorf("pod %s is planned for %q, want %q", name, got[name], want)

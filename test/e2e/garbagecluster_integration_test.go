@@ -143,7 +143,7 @@ func TestGarbageIsCollectedInACluster(t *testing.T) {
 	apply(configMap("e", c.owner("ConfigMap", "v1", "a")))
 	c.kubectl("delete", "configmap", "a", "--cascade=foreground")
 	c.configMaps("b", "d")
-	mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "configmaps/default/d owner widgets/w9: widgets.example.com cannot be listed")
+	s.says("configmaps/default/d owner widgets/w9: widgets.example.com cannot be listed")
 
 	// An orphan deletion waits for what may be a dependent: in other namespaces, there is none.
 	apply("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n")

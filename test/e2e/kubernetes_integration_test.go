@@ -78,7 +78,7 @@ func TestANodeOfACluster(t *testing.T) {
 		}
 	}
 	eventually(t, "the cluster sees the node Ready", ready(corev1.ConditionTrue))
-	mentions(t, "kubectl get node -o wide", c.kubectl("get", "node", "rack1-node1", "-o", "wide"), "rack1-node1", " Ready", "containerd://")
+	eventuallyMentions(t, "kubectl get node -o wide", func() string { return c.kubectl("get", "node", "rack1-node1", "-o", "wide") }, "rack1-node1", " Ready", "containerd://")
 	eventuallyMentions(t, "kubectl describe node", func() string { return c.kubectl("describe", "node", "rack1-node1") },
 		"example.com/rack=r1", "example.com/new:NoSchedule", "HolderIdentity:  rack1-node1", "RenewTime", "InternalIP", "Registered")
 	// The first Lease may be older than the Node; a later one names its owner.
@@ -88,7 +88,7 @@ func TestANodeOfACluster(t *testing.T) {
 
 	t.Run("a cordon by a person on the host, and one by a person elsewhere", func(t *testing.T) {
 		a.prints("cordon")
-		mentions(t, "kubectl get node", c.kubectl("get", "node", "rack1-node1"), "Ready,SchedulingDisabled")
+		eventuallyMentions(t, "kubectl get node", func() string { return c.kubectl("get", "node", "rack1-node1") }, " Ready,SchedulingDisabled")
 		c.kubectl("uncordon", "rack1-node1")
 		eventually(t, "hostler knows of the uncordon", func() bool { return !a.status().Node.Spec.Unschedulable })
 		c.kubectl("cordon", "rack1-node1")

@@ -150,8 +150,10 @@ func TestAHostThatDoesNotReturnKeepsItsSlot(t *testing.T) {
 	f := newFleet(t, etcd.Options{})
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{})
 	hosts := map[string]*rebooter{}
-	for _, name := range []string{"h1", "h2", "h3"} {
-		hosts[name] = newRebooter(t, name, f.settings(name, "")+rebootPace+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\n")
+	// Only h1 is to be found dead.
+	lasting := strings.Replace(rebootPace, "10s", "1h", 1)
+	for name, pace := range map[string]string{"h1": rebootPace, "h2": lasting, "h3": lasting} {
+		hosts[name] = newRebooter(t, name, f.settings(name, "")+pace+"runtimes: [{type: cri, endpoint: "+c.Endpoint+"}]\n")
 	}
 	for name := range hosts {
 		eventually(t, name+" is there, Ready and alive", f.well(name))

@@ -96,7 +96,8 @@ func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
 	f := newFleet(t, etcd.Options{})
 	const pace = "lease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
 	agents := map[string]*agent{}
-	for _, name := range []string{"n1", "n2"} {
+	// n1 lives all the time, and its pod tolerates no taint at all.
+	for name, pace := range map[string]string{"n1": strings.Replace(pace, "10s", "1h", 1), "n2": pace} {
 		agents[name] = startAgent(t, f.settings(name, "")+pace)
 	}
 	for name := range agents {
@@ -207,7 +208,7 @@ func TestAServerEvictsPodsOfACluster(t *testing.T) {
 	for _, name := range []string{"n1", "n2"} {
 		eventually(t, name+" is Ready", c.ready(name))
 	}
-	s := startServer(t, c.served("nodeLifecycle: {gracePeriod: 10s}"))
+	s := startServer(t, c.served("nodeLifecycle: {gracePeriod: 40s}")) // a pod of n1 tolerates no taint at all
 	eventually(t, "the server leads", s.leads)
 	c.becomes("n1", corev1.ConditionTrue, "")
 	c.becomes("n2", corev1.ConditionTrue, "")

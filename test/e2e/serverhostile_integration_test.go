@@ -39,7 +39,7 @@ func TestAHostHarmsNobodyElse(t *testing.T) {
 	check(t, f.Grant(t.Context(), "server", "", "readwrite", "/hostler/"))
 	check(t, f.EnableAuth(t.Context()))
 	for _, name := range names {
-		agents[name] = startAgent(t, "controlPlane: "+as(name)+"node: {name: "+name+"}\nlease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n")
+		agents[name] = startAgent(t, "controlPlane: "+as(name)+"node: {name: "+name+"}\nlease: {duration: 30s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n")
 	}
 	for _, name := range names {
 		eventually(t, name+" is there, Ready and alive", f.well(name))
