@@ -66,6 +66,9 @@ type LeaseStats struct {
 	Clone               *Clone // the clone that renews the same Lease; nil if there is none
 }
 
+// longestCall bounds a call for a Lease that is valid for long.
+const longestCall = 30 * time.Second
+
 // LeaseKeeper keeps the Node's Lease alive. It depends only on the control plane, neither on the
 // registration of the Node nor on its status.
 type LeaseKeeper struct {
@@ -126,7 +129,7 @@ func NewLeaseKeeper(client Renewer, policy LeasePolicy, log *slog.Logger) (*Leas
 	k := &LeaseKeeper{
 		client:   client,
 		policy:   policy,
-		deadline: policy.Duration / 5,
+		deadline: min(policy.Duration/5, longestCall),
 		log:      log.With("component", "lease"),
 		repaced:  make(chan struct{}, 1),
 		kept:     policy.pace(),

@@ -111,7 +111,7 @@ type Runtime struct {
 type Lease struct {
 	Enabled       Switch   `yaml:"enabled" doc:"auto yields to a kubelet that renews the Lease of this host, and is off if node.enabled is false."`
 	Duration      Duration `yaml:"duration" doc:"How long a renewal is valid; whole seconds."`
-	RenewInterval Duration `yaml:"renewInterval" doc:"How often the Lease is renewed; less than half the duration."`
+	RenewInterval Duration `yaml:"renewInterval" doc:"How often the Lease is renewed; at least 100ms, and less than half the duration."`
 	OnLost        string   `yaml:"onLost" doc:"drain: if the Lease was not renewed for its duration and node.toleration, stop all pods but critical ones; or none. If the control plane is down for that long, all hosts stop their pods." words:"none|drain" reload:"live"`
 }
 

@@ -193,8 +193,9 @@ func (k *checker) loops(c Config) {
 	duration := time.Duration(c.Lease.Duration)
 	k.Require(duration >= time.Second && duration%time.Second == 0 && duration <= controlplane.LongestLease,
 		"lease.duration", "%s is not a number of whole seconds from 1s to %s: a longer Lease would not show in time that the host is dead", c.Lease.Duration, Duration(controlplane.LongestLease))
-	k.Require(time.Duration(c.Lease.RenewInterval) >= 100*time.Millisecond && 2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
-		"%s is not at least 100ms and below half of %s: one lost renewal would end the lease",
+	k.AtLeast(c.Lease.RenewInterval, 100*time.Millisecond, "lease.renewInterval")
+	k.Require(2*time.Duration(c.Lease.RenewInterval) < duration, "lease.renewInterval",
+		"%s is not below half of %s: one lost renewal would end the lease",
 		k.Own("lease.renewInterval", c.Lease.RenewInterval), k.Other("lease.duration", c.Lease.Duration))
 
 	k.AtLeast(c.Status.UpdateInterval, time.Second, "status.updateInterval")

@@ -3,7 +3,6 @@ package reboot
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -69,7 +68,7 @@ func (c *Controller) announce(ctx context.Context, r Request) string {
 		return ""
 	}
 	why := n.announce(ctx, r.published(c.o.Host.EmptiedByServer()), c.o.Boot)
-	if n.err != nil && (why != "" || live && !errors.Is(n.err, controlplane.ErrNotFound)) {
+	if n.err != nil && (why != "" || live) {
 		return n.err.Error()
 	}
 	return why

@@ -88,7 +88,7 @@ func (s *search) unattendedUpgrades() []Rebooter {
 	return []Rebooter{{fmt.Sprintf("unattended-upgrades (%s in %s)", key, file), fmt.Sprintf("set %s \"false\" in %s", key, file)}}
 }
 
-// kured looks for the process of kured, which runs in a privileged pod of a DaemonSet.
+// kured looks for the process of kured, which runs in a privileged pod of a DaemonSet, with the PIDs of the host.
 func (s *search) kured() []Rebooter {
 	for name, err := range tree.Names(s.Proc) {
 		if err != nil {

@@ -16,24 +16,24 @@ type Backend = conformance.Backend
 // Run runs every check of the conformance suite as a subtest, each on a new Backend, and returns
 // the results.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) []conformance.Result {
-	return run(t, newBackend, func(t *testing.T, test func(*testing.T)) { test(t) })
+	return run(t, 20, newBackend, func(t *testing.T, test func(*testing.T)) { test(t) }) // minutes instead of seconds
 }
 
 // RunInBubbles is Run for a control plane in memory: each check runs in a bubble of
 // testing/synctest, where waiting takes no real time.
 func RunInBubbles(t *testing.T, newBackend func(t *testing.T) Backend) []conformance.Result {
-	return run(t, newBackend, func(t *testing.T, test func(*testing.T)) { synctest.Test(t, test) })
+	return run(t, 1, newBackend, func(t *testing.T, test func(*testing.T)) { synctest.Test(t, test) })
 }
 
 // run runs every check as in decides.
-func run(t *testing.T, newBackend func(t *testing.T) Backend, in func(*testing.T, func(*testing.T))) []conformance.Result {
+func run(t *testing.T, patience int, newBackend func(t *testing.T) Backend, in func(*testing.T, func(*testing.T))) []conformance.Result {
 	var results []conformance.Result
 	for _, check := range conformance.Checks() {
 		r := conformance.Result{Check: check.Name, Status: conformance.Failed}
 		t.Run(check.Name, func(t *testing.T) {
 			in(t, func(t *testing.T) {
 				b := newBackend(t)
-				b.Patience = 20 // minutes instead of seconds
+				b.Patience = patience
 				r = conformance.Try(t.Context(), check, &b)
 				switch {
 				case r.Status == conformance.Failed, r.Forbidden:

@@ -188,16 +188,17 @@ func (w *watching) open(ctx context.Context) (watch.Interface, error) {
 func (w *watching) run(ctx context.Context, changes <-chan watch.Event) (again bool, err error) {
 	ticker := time.NewTicker(proofInterval)
 	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			if metadataOnly(w.kind) {
-				break
-			}
+	for due := true; ; {
+		if due && !metadataOnly(w.kind) {
 			if w.progress.stalled() {
 				return true, nil
 			}
 			w.progress.ask(ctx)
+		}
+		due = false
+		select {
+		case <-ticker.C:
+			due = true
 		case proof := <-w.progress.answers:
 			if w.progress.answer(proof) {
 				return true, nil

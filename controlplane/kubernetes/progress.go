@@ -22,8 +22,9 @@ const (
 	watchTime = 10 * time.Second
 	// proofInterval is the time between two reads of the version of a kind.
 	proofInterval = 2 * time.Second
-	// stalledAfter is how long a watch may not reach a version that was read. That is two bookmarks.
-	stalledAfter = 25 * time.Second
+	// stalledAfter is how long a watch may not reach a version that was read. That is two bookmarks. A list then
+	// confirms the kind before it counts as silent, after 30 seconds.
+	stalledAfter = 22 * time.Second
 )
 
 // Ping reads the current version of Nodes, which the server has to confirm with the majority of its
@@ -88,9 +89,9 @@ func (f *Fleet) version(ctx context.Context, operation string, kind store.Kind) 
 // waits until the watch has reached it: by a change, or by a bookmark. The goroutine of the Follow owns
 // it.
 //
-// A watch that does not reach a version is silent, or its server is older than 1.31, or on etcd before
-// 3.4.31 and 3.5.13: that server may send bookmarks with an old version for a kind that does not change.
-// Nothing can tell these apart, so a list follows.
+// If a watch has not reached a version for long, it is silent, or its server is older than 1.31, or on etcd
+// before 3.4.31 and 3.5.13: that server sends bookmarks with an old version for a kind that does not change.
+// Nothing can distinguish these, so a list follows.
 type progress struct {
 	to      store.Follower
 	read    func(ctx context.Context) (version string, err error)

@@ -62,17 +62,13 @@ func Inspect(proc string, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	where, err := placeOf(folder, proc)
+	status, where, err := statusOf(folder, proc)
 	if err != nil {
 		return Process{}, err
 	}
 	service, below := serviceIn(cgroup)
 	p := Process{PID: pid, Name: strings.TrimSpace(name), Service: service, Nested: len(below) > 0, Contained: where.pid}
 	if p.Untrusted = where.outside(); p.Untrusted == "" {
-		status, err := text(folder, "status")
-		if err != nil {
-			return Process{}, err
-		}
 		p.User, p.Admin = user(status), isAdmin(status)
 		if p.Untrusted, err = p.untrusted(folder, where, cgroup); err != nil {
 			return Process{}, err
@@ -132,6 +128,19 @@ func (p place) outside() string {
 
 const elsewhere = "is not in the host's %s namespace, it may run in a container"
 
+// statusOf reads the status of a process, and where the process is after that: it may have left the host's
+// namespaces meanwhile, and cannot return. If it was outside before, the status is not read.
+func statusOf(folder *os.File, proc string) (status string, where place, err error) {
+	if where, err = placeOf(folder, proc); err != nil || where.outside() != "" {
+		return "", where, err
+	}
+	if status, err = text(folder, "status"); err != nil {
+		return "", where, err
+	}
+	where, err = placeOf(folder, proc)
+	return status, where, err
+}
+
 // cached returns what the kernel knows about a file without a request to its file system, which
 // another user may have chosen, and which may hang.
 func cached(folder int, name string) (info unix.Statx_t, err error) {
@@ -176,16 +185,12 @@ func IsOnHost(proc string, pid int) bool {
 		return false
 	}
 	defer func() { _ = folder.Close() }() // opened only to read
-	where, err := placeOf(folder, proc)
-	if err != nil || where.outside() != "" {
+	status, where, err := statusOf(folder, proc)
+	if err != nil || where.outside() != "" || user(status) != root || where.root && !isAdmin(status) {
 		return false
 	}
-	program, err := cached(int(folder.Fd()), "exe")
-	if err == nil && program.Mode&unix.S_ISUID != 0 {
-		return false
-	}
-	status, err := text(folder, "status")
-	return err == nil && user(status) == root && (!where.root || isAdmin(status))
+	program, err := cached(int(folder.Fd()), "exe") // after the status: it may have executed a setuid program meanwhile
+	return err != nil || program.Mode&unix.S_ISUID == 0
 }
 
 // isAdmin reports whether the status of a process has CAP_SYS_ADMIN among its effective

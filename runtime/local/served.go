@@ -93,8 +93,8 @@ const (
 	// initPID is the process ID of init, which may have many descriptors.
 	initPID = 1
 	// mostDescriptors is how many descriptors of another process are read, the lowest first. A service has its
-	// sockets of systemd from descriptor 3 on (sd_listen_fds(3)).
-	mostDescriptors = 1024
+	// sockets of systemd from descriptor 3 on (sd_listen_fds(3)), and copies them at its start.
+	mostDescriptors = 64
 )
 
 // mayServe reports whether systemd can have passed a socket to a process: it is in a system service, and in no

@@ -293,8 +293,8 @@ func (c *calls) tearDown(phase int, pod key, what runtime.Pod, end time.Time, la
 }
 
 // teardownBound bounds a teardown. If containers failed to stop, it is the last resort, in which
-// the runtime kills them. After its phase, it may take as long as other stops are running, or what
-// later phases leave: on a very slow host, abandoning it gains nothing.
+// the runtime kills them. After its phase, it may take as long as other stops are running, or up to
+// sandboxBound of what later phases leave: on a very slow host, abandoning it gains nothing.
 func (c *calls) teardownBound(last bool, end time.Time) (context.Context, context.CancelFunc) {
 	switch {
 	case !last:

@@ -264,10 +264,11 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 	if len(f.adopted(group, held)) > 0 {
 		return nil, restored
 	}
-	had, nodes, lacking := false, f.nodes(held), 0
+	had, nodes := false, f.nodes(held)
+	var lacking []string
 	for _, n := range nodes {
 		if n.Group == group && n.Slotless {
-			lacking++
+			lacking = append(lacking, n.Name)
 		}
 	}
 	err = c.give(ctx, group, store.Term{}, func(s *slots.State) error {
@@ -276,10 +277,12 @@ func (c *Controller) request(ctx context.Context, group, id string, asked time.T
 		// then only knows that hosts reboot without a slot.
 		switch {
 		case !had:
-		case f.Restored && len(awaited) > 0, lacking > 0 && len(s.Holders)+lacking > p.Slots:
+		case f.Restored && len(awaited) > 0:
 			return restored
+		case len(lacking) > 0 && len(s.Holders)+len(lacking) > p.Slots:
+			return fmt.Errorf("%w, hosts reboot without a slot: %s", ErrRestored, few.Names(lacking, mostNamed))
 		case f.Restored && len(s.Holders) > p.Slots:
-			return fmt.Errorf("%w, the record has more holders than slots, release those that do not reboot with hostler fleet slots release: %s",
+			return fmt.Errorf("%w, the record has more holders than slots (%s): run `hostler fleet slots release` for each that does not reboot",
 				ErrRestored, few.Names(holders(s), mostNamed))
 		}
 		s.Confirm(f.Confirmed, Due{id: asked})

@@ -108,7 +108,7 @@ func TestOldHoldersInExcessWaitForAPerson(t *testing.T) {
 		r.store.Restore(r.store.Snapshot())
 		time.Sleep(2 * time.Minute)
 		for _, id := range []string{"x", "y"} {
-			if _, err := server.Request(r.Context(), "default", id); err == nil || !strings.Contains(err.Error(), "hostler fleet slots release: x, y") {
+			if _, err := server.Request(r.Context(), "default", id); err == nil || !strings.Contains(err.Error(), "(x, y): run `hostler fleet slots release`") {
 				r.Errorf("Request() = %v, want that %s waits, the holders, and what to do", err, id)
 			}
 		}

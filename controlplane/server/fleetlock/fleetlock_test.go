@@ -260,8 +260,8 @@ func TestAStoreThatFails(t *testing.T) {
 	})
 }
 
-// TestAClientIsToldThatAPersonHasToAct restores a record with more holders than slots.
-func TestAClientIsToldThatAPersonHasToAct(t *testing.T) {
+// TestAClientGetsTheReasonWhyItWaits restores a record with more holders than slots.
+func TestAClientGetsTheReasonWhyItWaits(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		for _, id := range []string{"x", "y"} {
 			if code, kind := r.post(lock, body(id, "workers")); code != 200 {
