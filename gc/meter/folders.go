@@ -10,11 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"hostler.io/hostler/gc"
-	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/mounts"
 	"hostler.io/hostler/internal/tree"
 	"hostler.io/hostler/runtime"
 )
@@ -162,13 +161,8 @@ func openOnHost(path string) (*tree.Dir, error) {
 // folder of the mount itself. The unit of this service creates such mounts, for example at
 // /var/log, so that the service may write there.
 func sameFolders(mount uint64, pid int) map[string]bool {
-	file, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	list, err := mountinfo.GetMountsFromReader(bounded.Lines(file, bounded.MountLine), nil)
-	base := slices.IndexFunc(list, func(m *mountinfo.Info) bool { return uint64(m.ID) == mount })
+	list, err := mounts.Read(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"), nil)
+	base := slices.IndexFunc(list, func(m *mounts.Info) bool { return uint64(m.ID) == mount })
 	if err != nil || base < 0 {
 		return nil
 	}

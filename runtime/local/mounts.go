@@ -9,9 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
-
-	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/mounts"
 	"hostler.io/hostler/runtime"
 )
 
@@ -58,33 +56,28 @@ func Filesystems(procRoot, runtimeName string, folders []string) ([]runtime.File
 	return list, nil
 }
 
-func readMounts(path string) ([]*mountinfo.Info, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read mounts: %w", err)
-	}
-	defer f.Close()
-	mounts, err := mountinfo.GetMountsFromReader(bounded.Lines(f, bounded.MountLine), nil)
+func readMounts(path string) ([]*mounts.Info, error) {
+	list, err := mounts.Read(path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read mounts from %s: %w", path, err)
 	}
-	return mounts, nil
+	return list, nil
 }
 
 // mountOf follows a path from the root mount as the kernel does: at each step into the mount that
 // it meets first. The longest matching mount point could be hidden by a later mount.
-func mountOf(mounts []*mountinfo.Info, path string) *mountinfo.Info {
-	var at *mountinfo.Info
-	for _, m := range mounts {
+func mountOf(all []*mounts.Info, path string) *mounts.Info {
+	var at *mounts.Info
+	for _, m := range all {
 		// The parent of the root is not in the list, or is the root itself.
-		isRoot := m.Parent == m.ID || !slices.ContainsFunc(mounts, func(p *mountinfo.Info) bool { return p.ID == m.Parent })
+		isRoot := m.Parent == m.ID || !slices.ContainsFunc(all, func(p *mounts.Info) bool { return p.ID == m.Parent })
 		if isRoot && isBelow(path, m.Mountpoint) && (at == nil || len(m.Mountpoint) < len(at.Mountpoint)) {
 			at = m
 		}
 	}
 	for at != nil {
-		var next *mountinfo.Info
-		for _, m := range mounts {
+		var next *mounts.Info
+		for _, m := range all {
 			if m.Parent == at.ID && m != at && isBelow(path, m.Mountpoint) &&
 				(next == nil || len(m.Mountpoint) < len(next.Mountpoint)) {
 				next = m

@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
-
-	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/mounts"
 	"hostler.io/hostler/runtime"
 	"hostler.io/hostler/shutdown/journal"
 )
@@ -222,13 +220,8 @@ func (h *host) pictures(ctx context.Context, needs map[pending]need) map[pending
 }
 
 // mounts returns the mounts of the host; none if they cannot be read.
-func (h *host) mounts() []*mountinfo.Info {
-	f, err := os.Open(filepath.Join(h.proc, "1", "mountinfo"))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	list, err := mountinfo.GetMountsFromReader(bounded.Lines(f, bounded.MountLine), nil)
+func (h *host) mounts() []*mounts.Info {
+	list, err := mounts.Read(filepath.Join(h.proc, "1", "mountinfo"), nil)
 	if err != nil {
 		return nil
 	}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"hostler.io/hostler/internal/bounded"
+	"hostler.io/hostler/internal/mounts"
 )
 
 // Filesystem is the mount that contains a folder, with its usage. Available is what an unprivileged
@@ -191,13 +189,8 @@ func (r *Reader) mountAt(folder string, id uint64) mount {
 
 // findMount returns the mount with that ID or, if the ID is 0, the mount that contains path, from a
 // table of mounts. It returns nil if there is none.
-func (r *Reader) findMount(file, path string, id uint64) (best *mountinfo.Info) {
-	table, err := os.Open(r.path(file))
-	if err != nil {
-		return nil
-	}
-	defer table.Close()
-	_, err = mountinfo.GetMountsFromReader(bounded.Lines(table, bounded.MountLine), func(i *mountinfo.Info) (skip, stop bool) {
+func (r *Reader) findMount(file, path string, id uint64) (best *mounts.Info) {
+	_, err := mounts.Read(r.path(file), func(i *mounts.Info) (skip, stop bool) {
 		if id != 0 {
 			if uint64(i.ID) == id {
 				best = i

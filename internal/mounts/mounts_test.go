@@ -1,12 +1,10 @@
-package bounded_test
+package mounts
 
 import (
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
-
-	"hostler.io/hostler/internal/bounded"
 )
 
 func TestLongLinesAreLeftOut(t *testing.T) {
@@ -26,8 +24,8 @@ func TestLongLinesAreLeftOut(t *testing.T) {
 		strings.Repeat("\n", 100) + long + "": strings.Repeat("\n", 100),
 	} {
 		for name, r := range map[string]io.Reader{"at once": strings.NewReader(text), "in bytes": iotest.OneByteReader(strings.NewReader(text))} {
-			if got, err := io.ReadAll(bounded.Lines(r, 32)); err != nil || string(got) != want {
-				t.Errorf("Lines(%q) %s = %q, %v, want %q", text, name, got, err, want)
+			if got, err := io.ReadAll(lines(r, 32)); err != nil || string(got) != want {
+				t.Errorf("lines(%q) %s = %q, %v, want %q", text, name, got, err, want)
 			}
 		}
 	}
