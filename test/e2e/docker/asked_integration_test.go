@@ -3,6 +3,8 @@
 package docker_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +38,11 @@ func TestTheStopSignalIsSentOnce(t *testing.T) {
 	a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 	check(t, login.Reboot(t.Context()))
 	check(t, d.AwaitOutput(t.Context(), id, "asked"))
+	// The first stop does not wait for the disk. Before the request is there, the next agent cannot know of it.
+	eventually(t, "the request is on the disk", func() bool {
+		text, err := os.ReadFile(filepath.Join(a.folder, "state", "shutdown.json"))
+		return err == nil && strings.Contains(string(text), `"asked":{"`+id)
+	})
 	a.end(syscall.SIGKILL)
 	a.run()
 	s := a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.State == shutdown.Released })
