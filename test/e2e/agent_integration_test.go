@@ -340,14 +340,19 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until true returns true. Only an error makes it reach its limit.
+// eventually waits until true returns true. Only an error makes it reach its limit. It pauses for longer than true takes, which
+// may run programs: tests that wait must leave the machine to others.
 func eventually(t testing.TB, what string, true func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !true(); {
+	for deadline := time.Now().Add(patience); ; {
+		asked := time.Now()
+		if true() {
+			return
+		}
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %v in vain: %s", patience, what)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(min(max(20*time.Millisecond, 2*time.Since(asked)), 2*time.Second))
 	}
 }
 

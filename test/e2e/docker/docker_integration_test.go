@@ -39,12 +39,18 @@ func check(t *testing.T, err error) {
 	}
 }
 
+// eventually waits until true returns true. It pauses for longer than true takes, which may run programs.
 func eventually(t *testing.T, what string, true func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !true(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; {
+		asked := time.Now()
+		if true() {
+			return
+		}
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %v in vain: %s", patience, what)
 		}
+		time.Sleep(min(max(20*time.Millisecond, 2*time.Since(asked)), 2*time.Second))
 	}
 }
 
