@@ -42,11 +42,12 @@ func (a *Activation) Check() error {
 	if last := a.server.Load(); last != 0 && holds(root, last, inode) {
 		return nil
 	}
+	hosts := pidNamespace(root, initPID)
 	for name, err := range tree.Names(root) {
 		if err != nil {
 			return nil // unknown
 		}
-		if pid, err := strconv.ParseInt(name, 10, 64); err == nil && pid != 1 && mayServe(root, int(pid)) && holds(root, pid, inode) {
+		if pid, err := strconv.ParseInt(name, 10, 64); err == nil && pid != initPID && mayServe(root, int(pid), hosts) && holds(root, pid, inode) {
 			a.server.Store(pid)
 			return nil
 		}
@@ -98,14 +99,20 @@ const (
 )
 
 // mayServe reports whether systemd can have passed a socket to a process: it is in a system service, and in no
-// container. Users and containers can have thousands of processes with a huge number of descriptors each.
-func mayServe(root string, pid int) bool {
+// container. hosts is the PID namespace of init. Users and containers can have thousands of processes with a huge number
+// of descriptors each.
+func mayServe(root string, pid int, hosts string) bool {
 	if trust.Service(root, pid) == "" {
 		return false
 	}
-	hosts, err := os.Readlink(filepath.Join(root, "1/ns/pid"))
-	theirs, wrong := os.Readlink(filepath.Join(root, strconv.Itoa(pid), "ns/pid"))
-	return err != nil || wrong != nil || theirs == hosts
+	theirs := pidNamespace(root, pid)
+	return hosts == "" || theirs == "" || theirs == hosts
+}
+
+// pidNamespace returns the PID namespace of a process; empty if it cannot be read.
+func pidNamespace(root string, pid int) string {
+	namespace, _ := os.Readlink(filepath.Join(root, strconv.Itoa(pid), "ns/pid"))
+	return namespace
 }
 
 // holds reports whether a process has the socket open.
