@@ -95,7 +95,7 @@ func TestOldHoldersInExcessWaitForAPerson(t *testing.T) {
 		p := two["default"]
 		p.Slots = 2
 		two["default"] = p
-		before := r.serveGroups("server-1", r.store, two)
+		before := r.serveGroups("server-1", r.store.Process(), two)
 		r.node("n1", "a", corev1.ConditionTrue)
 		time.Sleep(time.Minute)
 		for _, id := range []string{"x", "y"} {
@@ -103,7 +103,7 @@ func TestOldHoldersInExcessWaitForAPerson(t *testing.T) {
 				r.Fatalf("Request() = %v, %v, want a slot for %s", wait, err, id)
 			}
 		}
-		server := r.serveGroups("server-2", r.store, oneSlot(t))
+		server := r.serveGroups("server-2", r.store.Process(), oneSlot(t))
 		time.Sleep(2 * time.Minute)
 		r.store.Restore(r.store.Snapshot())
 		time.Sleep(2 * time.Minute)

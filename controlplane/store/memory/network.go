@@ -32,7 +32,7 @@ type Network interface {
 }
 
 // Over returns the store as a process sees it over a network. The faults of the Book do not affect
-// this process.
+// this process, unless the network is nil.
 func (s *Store) Over(n Network) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ type Process struct {
 	killed atomic.Bool
 }
 
-// Process returns the store for another process.
-func (s *Store) Process() *Process { return &Process{Store: s} }
+// Process returns the store for another process, which sees a restore itself and has its own terms.
+func (s *Store) Process() *Process { return &Process{Store: s.Over(s.network)} }
 
 // Kill makes all further writes of the process fail with ErrUnavailable.
 func (p *Process) Kill() { p.killed.Store(true) }
