@@ -80,10 +80,10 @@ func (k *lockKeeper) hold(file *os.File) *lock {
 	return k.held
 }
 
-// reuse hands out the held or stored lock if logind honors it, and releases all others. listed is
-// logind's answer after the bus was up, so a restarted logind has opened its end of the locks
-// again.
-func (k *lockKeeper) reuse(listed bool) *lock {
+// reuse hands out the held or stored lock if logind honors it, and releases all others. delayed is
+// logind's answer after the bus was up whether locks delay a shutdown, so a restarted logind has opened its end of
+// the locks again.
+func (k *lockKeeper) reuse(delayed bool) *lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var candidates []*lock
@@ -98,7 +98,7 @@ func (k *lockKeeper) reuse(listed bool) *lock {
 	var good *lock
 	var invalid []*os.File
 	for _, c := range candidates {
-		if good == nil && listed && honoured(c.file) {
+		if good == nil && delayed && honoured(c.file) {
 			good = c
 		} else {
 			invalid = append(invalid, c.file)

@@ -30,11 +30,11 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 	l.locking.Lock()
 	defer l.locking.Unlock()
 
-	locks, err := l.ListInhibitors(ctx)
-	if err != nil {
+	var delayed string // not the list of locks, which any user can make too large for an answer
+	if err := get(ctx, l.bus, "DelayInhibited", &delayed); err != nil {
 		return nil, err
 	}
-	if again := l.reuse(l.listed(locks)); again != nil {
+	if again := l.reuse(inhibits(delayed, "shutdown")); again != nil {
 		return again, nil
 	}
 	file, err := l.newLock(ctx, why)
@@ -42,16 +42,6 @@ func (l *Logind) Inhibit(ctx context.Context, why string) (io.Closer, error) {
 		return nil, err
 	}
 	return l.hold(file), nil
-}
-
-// listed reports whether logind has a delay lock on shutdown under our name.
-func (l *Logind) listed(locks []InhibitorLock) bool {
-	for _, k := range locks {
-		if k.Who == l.options.Who && k.Mode == "delay" && k.Inhibits("shutdown") {
-			return true
-		}
-	}
-	return false
 }
 
 // newLock requests a lock from logind.

@@ -178,9 +178,10 @@ type InhibitorLock struct {
 }
 
 // Inhibits reports whether the lock inhibits what: "shutdown", "sleep", ...
-func (k InhibitorLock) Inhibits(what string) bool {
-	return strings.Contains(":"+k.What+":", ":"+what+":")
-}
+func (k InhibitorLock) Inhibits(what string) bool { return inhibits(k.What, what) }
+
+// inhibits reports whether a colon-separated list has what.
+func inhibits(list, what string) bool { return strings.Contains(":"+list+":", ":"+what+":") }
 
 // ListInhibitors returns all locks of logind, including hostler's.
 func (l *Logind) ListInhibitors(ctx context.Context) ([]InhibitorLock, error) {

@@ -339,6 +339,18 @@ func TestCloseLeavesNothingRunning(t *testing.T) {
 	})
 }
 
+// Any user can make the list of locks so long that logind cannot send it.
+func TestALockNeedsNoListOfTheOthers(t *testing.T) {
+	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
+	logind := newLogind(t, fake)
+	defer fake.Hold("ListInhibitors")()
+	for range 2 {
+		if _, err := logind.Inhibit(t.Context(), "without a list"); err != nil || !logind.Held() {
+			t.Fatalf("Inhibit() = %v, Held() = %v, want a lock", err, logind.Held())
+		}
+	}
+}
+
 func TestConcurrentLocksBecomeOne(t *testing.T) {
 	fake := systemdtest.NewFake(t, systemdtest.FakeOptions{})
 	logind := newLogind(t, fake)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler.io/hostler/internal/few"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/plan"
 	"hostler.io/hostler/status"
@@ -171,6 +172,9 @@ func lock(f Facts) Check {
 	return ok("hostler holds the shutdown lock, as pid %d", f.Agent.PID)
 }
 
+// mostLocks is how many locks of others are named.
+const mostLocks = 5
+
 // otherLocks lists the other processes that delay or block a shutdown.
 func otherLocks(f Facts) Check {
 	if !f.Logind.reached() {
@@ -181,7 +185,7 @@ func otherLocks(f Facts) Check {
 		if !k.Inhibits("shutdown") || contains(f.Logind.Own, k) {
 			continue
 		}
-		text := fmt.Sprintf("%s (pid %d, user %d, %q)", k.Who, k.PID, k.UID, k.Why)
+		text := fmt.Sprintf("%.100s (pid %d, user %d, %.100q)", k.Who, k.PID, k.UID, k.Why)
 		if k.Mode == "delay" {
 			delays = append(delays, text)
 		} else {
@@ -190,12 +194,12 @@ func otherLocks(f Facts) Check {
 	}
 	delayText := ""
 	if len(delays) > 0 {
-		delayText = "a shutdown also waits for " + strings.Join(delays, ", ")
+		delayText = "a shutdown also waits for " + few.Names(delays, mostLocks)
 	}
 	switch {
 	case len(blocks) > 0:
 		return warn("wait until the process ends, or stop it: until then a reboot may be refused",
-			"%s", strings.TrimSuffix("shutdowns are blocked by "+strings.Join(blocks, ", ")+"; "+delayText, "; "))
+			"%s", strings.TrimSuffix("shutdowns are blocked by "+few.Names(blocks, mostLocks)+"; "+delayText, "; "))
 	case delayText != "":
 		return ok("%s", delayText)
 	}

@@ -66,6 +66,7 @@ func newLogin1(root string, bus *server, o FakeOptions) *login1 {
 			"CancelScheduledShutdown": {"", l.cancelSchedule},
 		},
 		properties: map[string]func() any{
+			"DelayInhibited":       func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.delaying() },
 			"InhibitDelayMaxUSec":  func() any { l.mu.Lock(); defer l.mu.Unlock(); return uint64(l.maxDelay.Microseconds()) },
 			"ScheduledShutdown":    func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.next },
 			"PreparingForShutdown": func() any { l.mu.Lock(); defer l.mu.Unlock(); return l.preparing != "" },
@@ -175,12 +176,16 @@ func (l *login1) await(i *inhibitor, fifo *os.File) {
 // sendInhibitors signals the delayed operations, as logind does when an inhibitor is added or
 // removed. The caller holds mu.
 func (l *login1) sendInhibitors() {
-	delayed := ""
-	if l.delayed() {
-		delayed = "shutdown"
-	}
 	l.bus.emit(l.service, loginPath, "org.freedesktop.DBus.Properties", "PropertiesChanged",
-		loginManager, map[string]dbus.Variant{"DelayInhibited": dbus.MakeVariant(delayed)}, []string{})
+		loginManager, map[string]dbus.Variant{"DelayInhibited": dbus.MakeVariant(l.delaying())}, []string{})
+}
+
+// delaying returns the value of DelayInhibited. The caller holds mu.
+func (l *login1) delaying() string {
+	if l.delayed() {
+		return "shutdown"
+	}
+	return ""
 }
 
 // delayed reports whether a lock delays a shutdown. The caller holds mu.
