@@ -87,7 +87,7 @@ func newWorld(p plan) *world {
 	if p.Engine == kubernetes {
 		bookmarks = 10 * time.Second
 	}
-	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, LocalTerms: p.Engine == kubernetes, Bookmarks: bookmarks, Wrote: w.truth.wrote})
+	w.store = memory.New(memory.Options{EndsLeases: p.Engine == etcd, Expiry: 500 * time.Millisecond, LocalTerms: p.Engine == kubernetes, Bookmarks: bookmarks, Wrote: w.truth.wrote})
 	w.storage.restored = w.store.Snapshot()
 	for i := range p.Servers {
 		w.servers = append(w.servers, newServer(w, serverName(i)))

@@ -98,23 +98,27 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []stri
 }
 
 // Checked records a read of a host's Lease that was requested at a time. lease is nil if there is
-// none. An unreadable Lease counts as a sign of life.
+// none. An unreadable Lease counts as a sign of life. If the watch has reported the Lease since the request, it may know more
+// than the answer, and another read is required.
 func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Lease, unreadable error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.send()
 	switch {
-	case lease != nil:
-		c.renew(lease, time.Time{}) // the store may have been away since it was read
+	case !asked.After(c.lives[name].reportedAt):
+		return
 	case unreadable != nil:
 		c.recordUnreadable(name, unreadable)
-		c.send()
 		return
+	case lease != nil:
+		c.renew(lease, time.Time{}) // the store may have been away since it was read
+	default:
+		c.end(name)
 	}
 	l := c.lives[name]
 	l.checkedAt = asked
 	c.lives[name] = l
 	c.forget(name)
-	c.send()
 }
 
 // Recheck requires another read of a host's Lease before it counts as dead.

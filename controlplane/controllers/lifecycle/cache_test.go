@@ -1,7 +1,9 @@
 package lifecycle_test
 
 import (
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -109,4 +111,76 @@ func TestWhichChangesOfALeaseMatter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnAnswerFromBeforeAReportChangesNothing has a read of n's Lease that was requested before the watch reported the Lease,
+// and is answered after that.
+func TestAnAnswerFromBeforeAReportChangesNothing(t *testing.T) {
+	lease := func(version string) *coordinationv1.Lease {
+		now, seconds := metav1.NowMicro(), int32(40)
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: version}, Spec: coordinationv1.LeaseSpec{RenewTime: &now, LeaseDurationSeconds: &seconds}}
+	}
+	ends := func(c *lifecycle.Cache) { c.Leases().Delete("n") }
+	isNotListed := func(c *lifecycle.Cache) { c.Leases().Begin(); c.Leases().Synced() }
+	isRenewed := func(c *lifecycle.Cache) { c.Leases().Set("n", lease("2")) }
+	isUnreadable := func(c *lifecycle.Cache) { c.Leases().Unreadable("n", errors.New("malformed")) }
+	for name, c := range map[string]struct {
+		report            func(*lifecycle.Cache)
+		found, unreadable bool
+	}{
+		"it ends, and was found":          {ends, true, false},
+		"it ends, and was unreadable":     {ends, false, true},
+		"a list lacks it, it was found":   {isNotListed, true, false},
+		"it is renewed, and was found":    {isRenewed, true, false},
+		"it is renewed, and was missing":  {isRenewed, false, false},
+		"it is unreadable, and was found": {isUnreadable, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cache := lifecycle.NewCache(true, lifecycle.DefaultZoneLabels())
+				cache.Nodes().Set("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+				old := lease("1")
+				cache.Leases().Set("n", old)
+				time.Sleep(time.Second)
+				asked := time.Now()
+				time.Sleep(time.Second)
+				c.report(cache)
+				of := func() (lifecycle.Host, []string) {
+					_, suspects := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{Now: time.Now().Add(time.Hour)})
+					before, _ := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{})
+					return before[0], suspects
+				}
+				want, _ := of()
+				time.Sleep(time.Second)
+				var answer *coordinationv1.Lease
+				var err error
+				if c.found {
+					answer = old
+				}
+				if c.unreadable {
+					err = errors.New("malformed")
+				}
+				cache.Checked("n", asked, answer, err)
+				got, suspects := of()
+				if got.DeadAt != want.DeadAt || got.Lease != want.Lease || len(suspects) != 1 {
+					t.Errorf("after the answer: dead at %v, version %q, %d to read, want %v, %q, 1", got.DeadAt, got.Lease, len(suspects), want.DeadAt, want.Lease)
+				}
+			})
+		})
+	}
+}
+
+// TestALeaseThatWasNotFoundIsNoProof has a Lease that ends, and a watch that does not report it. A write that needs the old
+// version would fail again and again.
+func TestALeaseThatWasNotFoundIsNoProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := lifecycle.NewCache(true, lifecycle.DefaultZoneLabels())
+		cache.Nodes().Set("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+		cache.Leases().Set("n", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}})
+		time.Sleep(time.Second)
+		cache.Checked("n", time.Now(), nil, nil)
+		if hosts, _ := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{}); hosts[0].Lease != "" {
+			t.Errorf("the version of the Lease is %q, want none", hosts[0].Lease)
+		}
+	})
 }

@@ -112,7 +112,16 @@ func (f leaseFollower) Begin() {
 func (f leaseFollower) Set(_ string, object store.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renew(object.(*coordinationv1.Lease), f.leases.ConfirmedAt())
+	lease := object.(*coordinationv1.Lease)
+	f.renew(lease, f.leases.ConfirmedAt())
+	f.reported(lease.Name)
+}
+
+// reported records that the watch has reported a Lease. The caller has the lock.
+func (f leaseFollower) reported(name string) {
+	l := f.lives[name]
+	l.reportedAt = time.Now()
+	f.lives[name] = l
 }
 
 // renew records a Lease. If it was renewed, that was after the moment heard; zero if that is not known. The caller has
@@ -123,6 +132,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 	now := leaseEntry{
 		present: true, listed: true, version: lease.ResourceVersion, renewal: digest(controlplane.Renewal(lease)), renewed: before.renewed,
 		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt, heardAt: before.heardAt,
+		reportedAt: before.reportedAt,
 	}
 	_, now.rebooting = lease.Annotations[controlplane.AnnotationRebooting]
 	if !before.present || before.renewal != now.renewal {
@@ -142,6 +152,7 @@ func (f leaseFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.recordUnreadable(name, err)
+	f.reported(name)
 }
 
 // recordUnreadable records a Lease that cannot be read. The caller has the lock.
@@ -159,18 +170,19 @@ func (f leaseFollower) Delete(name string) {
 	defer f.mu.Unlock()
 	delete(f.unreadable, store.Leases.Key(name))
 	f.end(name)
+	f.reported(name)
 	f.forget(name)
 	f.send()
 }
 
 // end records that a Lease does not exist any more. The caller has the lock.
-func (f leaseFollower) end(name string) {
-	l := f.lives[name]
+func (c *Cache) end(name string) {
+	l := c.lives[name]
 	if !l.present {
 		return
 	}
 	l.present, l.version, l.renewal, l.checkedAt = false, "", "", time.Time{}
-	f.lives[name] = l
+	c.lives[name] = l
 }
 
 // Synced implements store.Follower.
@@ -180,6 +192,7 @@ func (f leaseFollower) Synced() {
 	for name, l := range f.lives {
 		if !l.listed {
 			f.end(name)
+			f.reported(name)
 		}
 		f.forget(name)
 	}

@@ -34,6 +34,8 @@ type leaseEntry struct {
 	duration  time.Duration // 0 if unknown, or longer than a Lease may last
 	rebooting bool          // its host has its turn to reboot
 	listed    bool
+	// reportedAt is when the watch last reported this Lease, or its end. An answer that was requested before may be older.
+	reportedAt time.Time
 }
 
 // Sign is what a server knows of the signs of life of one host.

@@ -88,7 +88,11 @@ func (s *fleet) wrote(path string, before *entry, after []byte) {
 // bind makes an object expire unless it is written again within ttl. The caller holds mu.
 func (s *fleet) bind(e *entry, ttl time.Duration) {
 	e.ttl, e.ends = ttl, time.Now().Add(ttl)
-	time.AfterFunc(ttl, s.expire)
+	removed := ttl
+	if every := s.o.Expiry; every > 0 {
+		removed += every - e.ends.Sub(s.started)%every
+	}
+	time.AfterFunc(removed, s.expire)
 }
 
 // expire removes all objects whose time is over, in the order of their paths.

@@ -60,6 +60,8 @@ type Options struct {
 	// Wrote, if not nil, is called at each write of an object, with the value before and after; nil for
 	// none. It must not call the Store.
 	Wrote func(path string, before, after []byte)
+	// Expiry is how often Leases that have ended are removed, as by etcd; at once if 0.
+	Expiry time.Duration
 	// Now is the clock of stored times; time.Now if nil. Waits use package time.
 	Now func() time.Time
 }
@@ -76,7 +78,8 @@ type Store struct {
 
 // fleet is what all processes share: the stored objects at each revision that a watch may still need.
 type fleet struct {
-	o Options
+	o       Options
+	started time.Time
 
 	mu        sync.Mutex        // guards the fields below
 	revision  int64             // of the latest write
@@ -113,7 +116,7 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	return &Store{Book: faulttest.NewBook[Call](), terms: newTerms(), epoch: new(int), fleet: &fleet{
-		o: o, objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
+		o: o, started: time.Now(), objects: map[string]*entry{}, elections: map[string]*election{}, settings: map[string]store.Setting{},
 	}}
 }
 
