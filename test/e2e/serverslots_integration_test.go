@@ -118,7 +118,8 @@ func TestRebootSlots(t *testing.T) {
 					got := ""
 					eventually(t, "the server gives slots again after its start", func() bool {
 						got = s[0].(locker).curl(s[1].(string), s[2].(string), "default")
-						return !strings.Contains(got, "not_seen") && !strings.HasPrefix(got, "5") // 5xx: the store was late
+						// 5xx and not_confirmed: the store was late
+						return !strings.Contains(got, "not_seen") && !strings.Contains(got, "not_confirmed") && !strings.HasPrefix(got, "5")
 					})
 					if got != s[3].(string) {
 						t.Errorf("%s, step %d: %s of %s = %s, want %s", what, i+1, s[1], s[2], got, s[3])

@@ -139,13 +139,16 @@ func (c *cancelled) betweenPhases() {
 	c.await("ends", c.web, func(l machine.Life) time.Time { return l.Ended })
 	c.forget()
 	// Whether db's turn has come by then cannot be predicted: hostler's record shows it.
-	db := 0
-	if s := awaitState(c.T, c.m, shutdown.Armed).Shutdown; c.asked(s, c.db) {
-		db = 1
-	} else if !c.asked(s, c.web) {
+	s := awaitState(c.T, c.m, shutdown.Armed).Shutdown
+	asked := c.asked(s, c.db) // the runtime may have been asked, and not have sent the signal
+	if !asked && !c.asked(s, c.web) {
 		c.Errorf("Status().Shutdown = %+v, want a shutdown that has stopped %s", s, c.web)
 	}
-	c.expectTerms(1, db)
+	work := c.work()
+	expectTerms(c.T, work, c.web, 1)
+	if n := terms(c.life(work, c.db)); n > 1 || n == 1 && !asked {
+		c.Errorf("%s was sent the stop signal %d times, and asked is %t", c.db, n, asked)
+	}
 }
 
 // asked reports whether a shutdown that was cancelled, even after its end, has sent a pod the stop
