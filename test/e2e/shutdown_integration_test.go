@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -349,6 +350,36 @@ func TestAShutdownIsAsGoodWithAFullDisk(t *testing.T) {
 	end, code := ended(t, web)
 	if code != 0 || down.Time.Before(end) || down.Time.Sub(end) > 5*time.Minute {
 		t.Errorf("the pod ended with %d and the host went down %v later, want 0 and at once", code, down.Time.Sub(end))
+	}
+	if s := a.awaitGuard(shutdown.Released); s.Shutdown.Current == nil || !s.Shutdown.Current.Graceful {
+		t.Errorf("record = %+v, want a graceful one", s.Shutdown.Current)
+	}
+	a.signal(syscall.SIGTERM)
+	a.exit()
+}
+
+// Processes of others can take all task numbers of a host. The limit of a cgroup is an example of that.
+func TestAShutdownNeedsNoNewThread(t *testing.T) {
+	login := logind(t)
+	web := pod(t, "web", nil, 0, lab.ServeFor(0))
+	a := startAgent(t, phases)
+	a.awaitGuard(shutdown.Armed)
+	a.awaitReady(corev1.ConditionTrue)
+	group := filepath.Join("/sys/fs/cgroup/pids", fmt.Sprint("hostler-threads-", os.Getpid()))
+	if _, err := os.Stat(filepath.Dir(group)); err != nil {
+		group = strings.Replace(group, "/pids/", "/", 1)
+	}
+	check(t, os.Mkdir(group, 0o755))
+	t.Cleanup(func() { check(t, os.Remove(group)) })
+	check(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(a.process.PID)), 0o644))
+	check(t, os.WriteFile(filepath.Join(group, "pids.max"), []byte("1"), 0o644))
+
+	began := time.Now()
+	check(t, login.Reboot(t.Context()))
+	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	check(t, err)
+	if end, code := ended(t, web); code != 0 || down.Time.Before(end) {
+		t.Errorf("the pod ended at %v with %d, and the host went down at %v, want 0 and later", end, code, down.Time)
 	}
 	if s := a.awaitGuard(shutdown.Released); s.Shutdown.Current == nil || !s.Shutdown.Current.Graceful {
 		t.Errorf("record = %+v, want a graceful one", s.Shutdown.Current)
