@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
 )
@@ -99,13 +100,16 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []stri
 
 // Checked records a read of a host's Lease that was requested at a time. lease is nil if there is
 // none. An unreadable Lease counts as a sign of life. If the watch has reported the Lease since the request, it may know more
-// than the answer, and another read is required.
+// than the answer. Then the answer counts only if it has the same renewal: none was made up to the request.
 func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Lease, unreadable error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.send()
+	l := c.lives[name]
+	late := !asked.After(l.reportedAt)
 	switch {
-	case !asked.After(c.lives[name].reportedAt):
+	case late && lease != nil && l.present && l.renewal == digest(controlplane.Renewal(lease)): // a host may write its Lease again and again
+	case late:
 		return
 	case unreadable != nil:
 		c.recordUnreadable(name, unreadable)
@@ -115,7 +119,7 @@ func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Leas
 	default:
 		c.end(name)
 	}
-	l := c.lives[name]
+	l = c.lives[name]
 	l.checkedAt = asked
 	c.lives[name] = l
 	c.forget(name)

@@ -124,24 +124,32 @@ func TestAnAnswerFromBeforeAReportChangesNothing(t *testing.T) {
 	isNotListed := func(c *lifecycle.Cache) { c.Leases().Begin(); c.Leases().Synced() }
 	isRenewed := func(c *lifecycle.Cache) { c.Leases().Set("n", lease("2")) }
 	isUnreadable := func(c *lifecycle.Cache) { c.Leases().Unreadable("n", errors.New("malformed")) }
+	old := lease("1")
+	isWritten := func(c *lifecycle.Cache) {
+		same := old.DeepCopy()
+		same.ResourceVersion = "2"
+		c.Leases().Set("n", same)
+	}
 	for name, c := range map[string]struct {
 		report            func(*lifecycle.Cache)
 		found, unreadable bool
+		reads             int // that are needed after the answer
 	}{
-		"it ends, and was found":          {ends, true, false},
-		"it ends, and was unreadable":     {ends, false, true},
-		"a list lacks it, it was found":   {isNotListed, true, false},
-		"it is renewed, and was found":    {isRenewed, true, false},
-		"it is renewed, and was missing":  {isRenewed, false, false},
-		"it is unreadable, and was found": {isUnreadable, true, false},
+		"it ends, and was found":                       {ends, true, false, 1},
+		"it ends, and was unreadable":                  {ends, false, true, 1},
+		"a list lacks it, it was found":                {isNotListed, true, false, 1},
+		"it is renewed, and was found":                 {isRenewed, true, false, 1},
+		"it is renewed, and was missing":               {isRenewed, false, false, 1},
+		"it is unreadable, and was found":              {isUnreadable, true, false, 1},
+		"it is written again, not renewed":             {isWritten, true, false, 0}, // a host that does this all the time must not keep itself from being judged
+		"it is written again, not renewed, was absent": {isWritten, false, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cache := lifecycle.NewCache(true, lifecycle.DefaultZoneLabels())
 				cache.Nodes().Set("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
-				old := lease("1")
 				cache.Leases().Set("n", old)
-				time.Sleep(time.Second)
+				time.Sleep(time.Minute) // it is over
 				asked := time.Now()
 				time.Sleep(time.Second)
 				c.report(cache)
@@ -162,8 +170,35 @@ func TestAnAnswerFromBeforeAReportChangesNothing(t *testing.T) {
 				}
 				cache.Checked("n", asked, answer, err)
 				got, suspects := of()
-				if got.DeadAt != want.DeadAt || got.Lease != want.Lease || len(suspects) != 1 {
-					t.Errorf("after the answer: dead at %v, version %q, %d to read, want %v, %q, 1", got.DeadAt, got.Lease, len(suspects), want.DeadAt, want.Lease)
+				if got.DeadAt != want.DeadAt || got.Lease != want.Lease || len(suspects) != c.reads {
+					t.Errorf("after the answer: dead at %v, version %q, %d to read, want %v, %q, %d", got.DeadAt, got.Lease, len(suspects), want.DeadAt, want.Lease, c.reads)
+				}
+			})
+		})
+	}
+}
+
+// TestAnAnswerAmidAListIsReplacedByTheList has a read of n's Lease that was requested before a list, and is answered amid it. The
+// list has no such Lease.
+func TestAnAnswerAmidAListIsReplacedByTheList(t *testing.T) {
+	for name, answer := range map[string]func(*lifecycle.Cache, time.Time){
+		"it was found": func(c *lifecycle.Cache, asked time.Time) {
+			c.Checked("n", asked, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}}, nil)
+		},
+		"it was unreadable": func(c *lifecycle.Cache, asked time.Time) { c.Checked("n", asked, nil, errors.New("malformed")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cache := lifecycle.NewCache(true, lifecycle.DefaultZoneLabels())
+				cache.Nodes().Set("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+				cache.Leases().Set("n", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}})
+				time.Sleep(time.Second)
+				asked := time.Now()
+				cache.Leases().Begin()
+				answer(cache, asked)
+				cache.Leases().Synced()
+				if hosts, _ := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{}); hosts[0].Lease != "" {
+					t.Errorf("the version of the Lease is %q, want none", hosts[0].Lease)
 				}
 			})
 		})

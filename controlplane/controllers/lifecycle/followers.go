@@ -117,10 +117,10 @@ func (f leaseFollower) Set(_ string, object store.Object) {
 	f.reported(lease.Name)
 }
 
-// reported records that the watch has reported a Lease. The caller has the lock.
+// reported records that a list or the watch has reported a Lease. The caller has the lock.
 func (f leaseFollower) reported(name string) {
 	l := f.lives[name]
-	l.reportedAt = time.Now()
+	l.reportedAt, l.listed = time.Now(), l.present
 	f.lives[name] = l
 }
 
@@ -130,7 +130,7 @@ func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 	delete(c.unreadable, store.Leases.Key(lease.Name))
 	before, known := c.lives[lease.Name]
 	now := leaseEntry{
-		present: true, listed: true, version: lease.ResourceVersion, renewal: digest(controlplane.Renewal(lease)), renewed: before.renewed,
+		present: true, listed: before.listed, version: lease.ResourceVersion, renewal: digest(controlplane.Renewal(lease)), renewed: before.renewed,
 		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt, heardAt: before.heardAt,
 		reportedAt: before.reportedAt,
 	}
@@ -159,7 +159,7 @@ func (f leaseFollower) Unreadable(name string, err error) {
 func (c *Cache) recordUnreadable(name string, err error) {
 	c.unreadable[store.Leases.Key(name)] = err
 	l := c.lives[name]
-	l.present, l.listed, l.signAt = true, true, time.Now()
+	l.present, l.signAt = true, time.Now()
 	l.renewed = l.signAt
 	c.lives[name] = l
 }
