@@ -21,6 +21,7 @@ type node struct {
 	machine controlplane.Identity
 
 	stored *corev1.Node // the last known Node; nil if it is not known
+	at     time.Time    // when it was received
 	gone   string       // why this host has no Node on the control plane; empty if it has one, or that is not known
 	err    error        // error of the last read
 	ready  time.Time    // since when the Node is Ready in this boot, by the monotonic clock; zero if it is not
@@ -75,7 +76,7 @@ func pace(ctx context.Context, from <-chan *corev1.Node, to chan<- *corev1.Node)
 
 // take records the stored Node; nil if there is none.
 func (n *node) take(stored *corev1.Node, boot string) {
-	n.gone = ""
+	n.gone, n.at = "", time.Now()
 	if stored == nil {
 		n.gone = noNode
 	} else if other := controlplane.ReporterOf(stored); other.Differs(n.machine) {
@@ -125,10 +126,13 @@ func (n *node) notReady(boot string) string {
 	return notReady(n.stored, boot)
 }
 
-// read reads the Node if no watch runs, or if the Node is not known, such as after a failure. With live, it does
-// so even if a watch runs, which may be late.
+// longestSilence is how long a watch may report nothing until the Node is read again: it may be open and silent.
+const longestSilence = time.Minute
+
+// read reads the Node if no watch runs, if the watch has been silent for long, or if the Node is not known, such as after a
+// failure. With live, it does so even if a watch runs, which may be late.
 func (n *node) read(ctx context.Context, boot string, live bool) {
-	if n.stop != nil && n.stored != nil && !live {
+	if n.stop != nil && n.stored != nil && time.Since(n.at) < longestSilence && !live {
 		n.err = nil
 		return
 	}

@@ -92,6 +92,26 @@ func TestAStepThatTheControlPlaneDropsIsNotOnTheNode(t *testing.T) {
 	})
 }
 
+// silent is a control plane whose watch reports nothing, and does not end.
+type silent struct{ *controlplanetest.Fake }
+
+func (silent) WatchNode(ctx context.Context, _ string, _ chan<- *corev1.Node) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestAWatchThatIsSilentHoldsNoRebootUp(t *testing.T) {
+	inMachine(t, func(m *machine) {
+		m.stop()
+		m.client = silent{m.plane}
+		m.agent()
+		m.asked()
+		m.passes(10 * time.Minute) // the Node gets Ready after the boot
+		m.want(controlplane.RebootDone, "")
+		m.clean()
+	})
+}
+
 // recorded records the steps that are written on the Node.
 type recorded struct {
 	*controlplanetest.Fake

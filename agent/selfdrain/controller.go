@@ -103,6 +103,7 @@ type Controller struct {
 	start    time.Duration  // start time of this agent
 	seen     bool           // this agent has read the Node
 	taints   []corev1.Taint // of the Node, as this agent has read them last
+	reports  int            // how often the taints were read or reported
 	tried    bool           // this agent has tried a renewal
 	waits    bool           // the Lease waits for the Node
 	member   bool           // hostler must renew the Lease
@@ -185,8 +186,14 @@ func (e *Controller) unknown() string {
 func (e *Controller) Taints(taints []corev1.Taint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.take(taints)
+}
+
+// take is Taints. The caller holds mu.
+func (e *Controller) take(taints []corev1.Taint) {
 	first := !e.seen
 	e.seen, e.taints = true, taints
+	e.reports++
 	if e.memory.see(taints, e.o.Now(), first) || first {
 		e.changed()
 	}
@@ -337,11 +344,22 @@ func (e *Controller) confirm(ctx context.Context) (Cause, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readBound, fmt.Errorf("the control plane did not answer within %v", readBound))
 	defer cancel()
+	e.mu.Lock()
+	before := e.reports
+	e.mu.Unlock()
 	taints, err := e.o.Read(ctx)
 	if err != nil {
 		return Cause{}, fmt.Errorf("cannot read whether the taint remains: %w", err)
 	}
-	e.Taints(taints)
+	e.mu.Lock()
+	late := e.reports != before
+	if !late {
+		e.take(taints)
+	}
+	e.mu.Unlock()
+	if late { // what was reported meanwhile may be newer than the answer
+		return Cause{}, errors.New("the Node has changed while it was read")
+	}
 	d, _ = e.decide()
 	if due := d.in(Due); len(due) > 0 {
 		return due[0], nil

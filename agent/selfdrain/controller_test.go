@@ -74,6 +74,7 @@ type host struct {
 
 	taints     []corev1.Taint // of the Node
 	unread     error          // error of a read of the Node
+	meanwhile  func()         // called before the answer to a read arrives
 	refusal    error          // error of a drain
 	full       error          // error of the disk
 	incomplete bool           // a drain leaves a pod running
@@ -120,7 +121,15 @@ func (h *host) boots() {
 		Policy: func() selfdrain.Policy { defer h.locked()(); return h.policy },
 		Jobs:   func() selfdrain.Jobs { defer h.locked()(); return h.jobs },
 		Store:  h, Flush: h.fault, Drainer: h, Boot: boot, Of: of,
-		Read: func(context.Context) ([]corev1.Taint, error) { defer h.locked()(); return h.taints, h.unread },
+		Read: func(context.Context) ([]corev1.Taint, error) {
+			unlock := h.locked()
+			taints, err, meanwhile := h.taints, h.unread, h.meanwhile
+			unlock()
+			if meanwhile != nil {
+				meanwhile()
+			}
+			return taints, err
+		},
 		Now: func() selfdrain.Instant {
 			defer h.locked()()
 			return selfdrain.Instant{Boot: time.Since(h.began), Wall: time.Now().Add(h.step)}
@@ -617,6 +626,20 @@ func TestATaintIsReadAgainBeforeTheDrain(t *testing.T) {
 		h.set(func() { h.unread = nil })
 		h.after(time.Minute)
 		h.want()
+		if list := h.Upcoming(); len(list) != 0 {
+			t.Errorf("Upcoming() = %+v, want none", list)
+		}
+	})
+}
+
+// TestAnAnswerIsNotNewerThanAReport has a taint whose removal the agent sees before the answer to an earlier read arrives.
+func TestAnAnswerIsNotNewerThanAReport(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.Taints([]corev1.Taint{person})
+		h.after(time.Minute)
+		h.set(func() { h.meanwhile = func() { h.set(func() { h.meanwhile = nil }); h.Taints(nil) } })
+		h.after(toleration)
+		h.want("0s DrainScheduled")
 		if list := h.Upcoming(); len(list) != 0 {
 			t.Errorf("Upcoming() = %+v, want none", list)
 		}
