@@ -123,6 +123,9 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 			return err
 		}
 		now, asked := r.inspect(ctx, what, id)
+		for errors.Is(asked, runtime.ErrUnavailable) && engine.AwaitAgain(ctx) { // the signal may have been sent
+			now, asked = r.inspect(ctx, what, id)
+		}
 		switch {
 		case errors.Is(asked, engine.ErrNotFound): // removed; Podman's error for the stop does not say that
 			return asked
@@ -146,7 +149,7 @@ func (r *Runtime) terminate(ctx context.Context, what, id string, grace time.Dur
 			return r.awaitEndOf(ctx, what, id, grace)
 		case !broke:
 			return err
-		case asked != nil && !errors.Is(asked, runtime.ErrUnavailable):
+		case asked != nil:
 			return asked
 		}
 	}

@@ -535,6 +535,28 @@ func TestAContainerThatIsRemovedWhileItIsStoppedHasStopped(t *testing.T) {
 	}
 }
 
+// Podman's service dies after it has sent the stop signal, and answers again only after a while. Some programs exit at once
+// on a second signal.
+func TestTheStopSignalIsSentOnceIfPodmanDies(t *testing.T) {
+	s, end := running(t, nil, nil, true)
+	queries := 0
+	s.set("/libpod/containers/a/stop", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		s.set("/libpod/containers/a/json", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if queries++; queries <= 3 {
+				panic(http.ErrAbortHandler)
+			}
+			_ = json.NewEncoder(w).Encode(inspected("stopping", nil))
+			end()
+		}))
+		panic(http.ErrAbortHandler)
+	}))
+	r := s.open(t, nil)
+	err := r.StopContainer(t.Context(), runtime.Container{ID: "a"}, patience)
+	if sent := sent(s.asked()); err != nil || !slices.Equal(sent, []string{"stop"}) {
+		t.Errorf("StopContainer() = %v, sent %v, want one request to stop", err, sent)
+	}
+}
+
 func TestACancelledStopKillsNothing(t *testing.T) {
 	s, _ := running(t, object{"PODMAN_SYSTEMD_UNIT": "web.service"}, nil, true)
 	ctx, cancel := context.WithCancel(t.Context())
