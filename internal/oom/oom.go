@@ -30,8 +30,3 @@ func Reset(proc string, child int) {
 		_ = os.WriteFile(filepath.Join(proc, strconv.Itoa(child), file), []byte("0"), 0o644) // the child may have ended
 	}
 }
-
-// First makes the OOM killer end a child of this process before all others. The child must not have been waited for.
-func First(child int) error {
-	return os.WriteFile(filepath.Join(Proc, strconv.Itoa(child), file), []byte("1000"), 0o644)
-}

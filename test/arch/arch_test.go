@@ -39,7 +39,7 @@ var ours = map[string][]string{
 	"internal/field":      {},
 	"internal/few":        {},
 	"internal/hint":       {},
-	"internal/mounts":     {"internal/oom", "internal/trust"},
+	"internal/mounts":     {},
 	"internal/redirect":   {},
 	"internal/tree":       {},
 	"internal/account":    {},
@@ -181,7 +181,7 @@ var theirs = []struct {
 	{"github.com/opencontainers", []string{"runtime/runc"}, "only the adapter knows what runc and crun write"},
 	{"github.com/mattn/go-runewidth", []string{"agent/cli"}, "only the command line lays out text for a terminal"},
 	{"github.com/agnivade/levenshtein", []string{"internal/configfile", "agent/fleet", "shutdown/plan"}, "only keys of the configuration, names of hosts and labels are corrected"},
-	{"os/exec", []string{"status/conditions", "agent/reboot", "runtime/runc/program", "internal/mounts"}, "the agent runs no commands but a person's checks, the command that reboots the host, runc where a runtime has no daemon, and cat for a table whose reader the kernel may end: it asks the kernel, the runtime and systemd"},
+	{"os/exec", []string{"status/conditions", "agent/reboot", "runtime/runc/program"}, "the agent runs no commands but a person's checks and the command that reboots the host, and runc where a runtime is nothing else and has no daemon to be asked: it asks the kernel, the runtime and systemd"},
 	{"testing", []string{"runtime/runtimetest", "systemd/systemdtest", "controlplane/controlplanetest", "controlplane/objects/objectstest", "controlplane/store/storetest", "controlplane/controllers/controllertest", "internal/trust/trusttest"}, "test code does not go into the binary"},
 }
 
