@@ -153,7 +153,7 @@ const (
 
 // same reports whether o is the same filesystem.
 func (fs Filesystem) same(o Filesystem) bool {
-	return o.Problem == "" && fs.Problem == "" && fs.Mountpoint == o.Mountpoint && fs.Device == o.Device && fs.Type == o.Type
+	return o.Problem == "" && fs.Problem == "" && fs.Mountpoint != "" && fs.Mountpoint == o.Mountpoint && fs.Device == o.Device && fs.Type == o.Type
 }
 
 // atMost returns a threshold of at most that amount.

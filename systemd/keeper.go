@@ -80,9 +80,9 @@ func (k *lockKeeper) hold(file *os.File) *lock {
 	return k.held
 }
 
-// reuse hands out the held or stored lock if logind honors it, and releases all others. delayed is
-// logind's answer after the bus was up whether locks delay a shutdown, so a restarted logind has opened its end of
-// the locks again.
+// reuse hands out the held or stored lock if logind honors it, and releases all others. delayed reports whether logind has
+// any lock that delays a shutdown, of anybody. It must be read after the bus is up: a restarted logind has then opened its
+// end of the locks again.
 func (k *lockKeeper) reuse(delayed bool) *lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -345,6 +345,11 @@ func TestEachFaultIsFoundWithItsFix(t *testing.T) {
 				systemd.InhibitorLock{What: "shutdown", Who: "db", Why: "flush", Mode: "delay", PID: 10},
 				systemd.InhibitorLock{What: "sleep", Who: "radio", Mode: "block", PID: 11})
 		}, []string{`warn other-locks|blocked by apt (pid 9, user 0, "upgrading"); a shutdown also waits for db|wait until the process ends, or stop it: until then a reboot may be refused`}},
+		{"a user has many locks with long texts", func(f *doctor.Facts) {
+			for range 8 {
+				f.Logind.Locks = append(f.Logind.Locks, systemd.InhibitorLock{What: "shutdown", Who: strings.Repeat("w", 200), Why: strings.Repeat("y", 200), Mode: "block", PID: 9})
+			}
+		}, []string{"warn other-locks|" + strings.Repeat("w", 100) + ` (pid 9, user 0, "` + strings.Repeat("y", 100) + `") and 3 more`}},
 		{"no agent", func(f *doctor.Facts) {
 			down(f)
 			f.Systemd.Service.ActiveState, f.Systemd.Service.MainPID = "inactive", 0

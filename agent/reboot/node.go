@@ -21,7 +21,7 @@ type node struct {
 	machine controlplane.Identity
 
 	stored *corev1.Node // the last known Node; nil if it is not known
-	at     time.Time    // when it was received
+	at     time.Time    // when it was received, or last read in vain
 	gone   string       // why this host has no Node on the control plane; empty if it has one, or that is not known
 	err    error        // error of the last read
 	ready  time.Time    // since when the Node is Ready in this boot, by the monotonic clock; zero if it is not
@@ -126,18 +126,19 @@ func (n *node) notReady(boot string) string {
 	return notReady(n.stored, boot)
 }
 
-// longestSilence is how long a watch may report nothing until the Node is read again: it may be open and silent.
-const longestSilence = time.Minute
+// watchPause is how long a watch may report nothing until the Node is read again: it may be open and stuck.
+const watchPause = 5 * time.Minute
 
-// read reads the Node if no watch runs, if the watch has been silent for long, or if the Node is not known, such as after a
-// failure. With live, it does so even if a watch runs, which may be late.
+// read reads the Node if no watch runs, if the watch has reported nothing for long, or if the Node is not known, such as after
+// a failure. With live, it does so even if a watch runs, which may be late.
 func (n *node) read(ctx context.Context, boot string, live bool) {
-	if n.stop != nil && n.stored != nil && time.Since(n.at) < longestSilence && !live {
+	if n.stop != nil && n.stored != nil && time.Since(n.at) < watchPause && !live {
 		n.err = nil
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
+	n.at = time.Now()
 	stored, err := n.client.Node(ctx, n.name)
 	if n.err = err; err == nil || errors.Is(err, controlplane.ErrNotFound) {
 		n.take(stored, boot)

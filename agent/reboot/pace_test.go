@@ -106,7 +106,7 @@ func TestAWatchThatIsSilentHoldsNoRebootUp(t *testing.T) {
 		m.client = silent{m.plane}
 		m.agent()
 		m.asked()
-		m.passes(10 * time.Minute) // the Node gets Ready after the boot
+		m.passes(20 * time.Minute) // the Node gets Ready after the boot
 		m.want(controlplane.RebootDone, "")
 		m.clean()
 	})

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -189,7 +190,7 @@ func (e *Controller) Taints(taints []corev1.Taint) {
 	e.take(taints)
 }
 
-// take is Taints. The caller holds mu.
+// take records taints that were read or reported. The caller holds mu.
 func (e *Controller) take(taints []corev1.Taint) {
 	first := !e.seen
 	e.seen, e.taints = true, taints
@@ -352,12 +353,12 @@ func (e *Controller) confirm(ctx context.Context) (Cause, error) {
 		return Cause{}, fmt.Errorf("cannot read whether the taint remains: %w", err)
 	}
 	e.mu.Lock()
-	late := e.reports != before
+	late := e.reports != before && !reflect.DeepEqual(taints, e.taints) // what was reported may be newer than the answer
 	if !late {
 		e.take(taints)
 	}
 	e.mu.Unlock()
-	if late { // what was reported meanwhile may be newer than the answer
+	if late {
 		return Cause{}, errors.New("the Node has changed while it was read")
 	}
 	d, _ = e.decide()

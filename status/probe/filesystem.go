@@ -164,9 +164,11 @@ func (r *Reader) mountOf(folder string, key mountKey) mount {
 	}
 	m := r.mountAt(folder, key.id)
 	m.key = key
-	r.mu.Lock()
-	r.mounts[folder] = m
-	r.mu.Unlock()
+	if m.mountpoint != "" { // otherwise the table could not be read, and is read again
+		r.mu.Lock()
+		r.mounts[folder] = m
+		r.mu.Unlock()
+	}
 	return m
 }
 

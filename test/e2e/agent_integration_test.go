@@ -311,14 +311,20 @@ func execute(t testing.TB, cmd *exec.Cmd, env []string) answer {
 
 // condition returns the Node's condition of a type; the zero value if there is none.
 func condition(s api.Status, kind corev1.NodeConditionType) corev1.NodeCondition {
-	if s.Node != nil {
-		for _, c := range s.Node.Status.Conditions {
-			if c.Type == kind {
-				return c
-			}
+	for _, c := range nodeOf(s).Status.Conditions {
+		if c.Type == kind {
+			return c
 		}
 	}
 	return corev1.NodeCondition{}
+}
+
+// nodeOf returns the Node of a status; an empty one before the first check of the host.
+func nodeOf(s api.Status) *corev1.Node {
+	if s.Node == nil {
+		return &corev1.Node{}
+	}
+	return s.Node
 }
 
 // loopOf returns the state of a loop in the status.

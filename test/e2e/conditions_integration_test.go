@@ -84,8 +84,8 @@ func TestChecksOfOnesOwnAreConditions(t *testing.T) {
 		a.await(want[0]+" is "+want[1], func(s api.Status) bool { return says(s, want[0], want[1], want[2], want[3]) })
 	}
 	s := a.status()
-	if len(s.Node.Status.Conditions) != 6+7 {
-		t.Errorf("the Node has conditions %v, want hostler's six and seven of one's own", s.Node.Status.Conditions)
+	if len(nodeOf(s).Status.Conditions) != 6+7 {
+		t.Errorf("the Node has conditions %v, want hostler's six and seven of one's own", nodeOf(s).Status.Conditions)
 	}
 	var pid int
 	eventually(t, "the number of a child is written", func() bool {

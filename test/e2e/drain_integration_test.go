@@ -28,13 +28,13 @@ import (
 // cordoned reports whether the Node is cordoned, with its taint.
 func cordoned(t testing.TB, s api.Status) bool {
 	t.Helper()
-	tainted := slices.ContainsFunc(s.Node.Spec.Taints, func(taint corev1.Taint) bool {
+	tainted := slices.ContainsFunc(nodeOf(s).Spec.Taints, func(taint corev1.Taint) bool {
 		return taint.Key == corev1.TaintNodeUnschedulable && taint.Effect == corev1.TaintEffectNoSchedule
 	})
-	if tainted != s.Node.Spec.Unschedulable {
-		t.Errorf("unschedulable is %v, and the taint is there: %v", s.Node.Spec.Unschedulable, tainted)
+	if tainted != nodeOf(s).Spec.Unschedulable {
+		t.Errorf("unschedulable is %v, and the taint is there: %v", nodeOf(s).Spec.Unschedulable, tainted)
 	}
-	return s.Node.Spec.Unschedulable
+	return nodeOf(s).Spec.Unschedulable
 }
 
 // boot makes the host look as after a reboot.

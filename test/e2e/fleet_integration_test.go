@@ -87,7 +87,7 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 		stored := f.node(name)
 		a.await("hostler status says so", func(s api.Status) bool {
 			c := s.ControlPlane
-			return c.Connected && c.LastError == "" && c.Overdue == "" && c.Paused == "" && s.Node.UID == stored.UID
+			return c.Connected && c.LastError == "" && c.Overdue == "" && c.Paused == "" && nodeOf(s).UID == stored.UID
 		})
 		if len(a.status().Drift) > 0 {
 			t.Errorf("drift after a backup was restored = %+v, want none", a.status().Drift)
@@ -125,7 +125,7 @@ func TestAFleetInEtcdThatIsSetBack(t *testing.T) {
 	if again := back(); again.UID != node.UID || !again.Spec.Unschedulable {
 		t.Errorf("the Node after a backup that has it = %v, want it as of there, cordoned and with UID %s", again, node.UID)
 	}
-	a.await("hostler says so", func(s api.Status) bool { return s.Node.Spec.Unschedulable })
+	a.await("hostler says so", func(s api.Status) bool { return nodeOf(s).Spec.Unschedulable })
 	mentions(t, "hostler status", a.screen(), "MemoryPressure", "etcd at "+f.Endpoints()[0])
 	a.stop()
 }

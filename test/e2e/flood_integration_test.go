@@ -70,7 +70,7 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 			}
 			s := a.awaitGuard(shutdown.Released)
 			wantReport(t, s.Shutdown.Current, journal.TriggerShutdown)
-			for _, c := range s.Node.Status.Conditions {
+			for _, c := range nodeOf(s).Status.Conditions {
 				if c.Status == corev1.ConditionUnknown {
 					t.Errorf("condition %+v, want it known", c)
 				}

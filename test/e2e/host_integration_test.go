@@ -175,9 +175,9 @@ func TestAHostWithAnotherMachineIDReplacesItsNode(t *testing.T) {
 	reinstalled(t, other)
 	a.start()
 	s := a.await("its node is another one, and its lease is renewed", func(s api.Status) bool {
-		return s.Node != nil && s.Node.UID != "" && s.Node.UID != first.Node.UID && s.Lease != nil && s.Lease.UID != first.Lease.UID
+		return s.Node != nil && nodeOf(s).UID != "" && nodeOf(s).UID != first.Node.UID && s.Lease != nil && s.Lease.UID != first.Lease.UID
 	})
-	if got := s.Node.Annotations[controlplane.AnnotationMachineID]; got != other {
+	if got := nodeOf(s).Annotations[controlplane.AnnotationMachineID]; got != other {
 		t.Errorf("the Node is machine %s's, want %s's", got, other)
 	}
 	if s.ControlPlane.LastError != "" || s.ControlPlane.Paused != "" {

@@ -76,7 +76,7 @@ func TestAReinstalledHost(t *testing.T) {
 
 	a.prints("uncordon")
 	c.kubectl("delete", "node", "again")
-	a.await("nothing is left once somebody deleted it", func(s api.Status) bool { return len(s.Drift) == 0 && s.Node.UID != before.UID })
+	a.await("nothing is left once somebody deleted it", func(s api.Status) bool { return len(s.Drift) == 0 && nodeOf(s).UID != before.UID })
 	eventually(t, "the node is registered again", func() bool {
 		n := c.node("again")
 		return n != nil && n.UID != before.UID && n.Labels["theirs.example.com/rack"] == "" && !n.Spec.Unschedulable
@@ -108,7 +108,7 @@ func TestTwoThatAreOneHost(t *testing.T) {
 	second.stop()
 	s := first.await("the other has gone", func(s api.Status) bool { return len(s.Drift) == 0 })
 	if condition(s, corev1.NodeReady).Status != corev1.ConditionTrue {
-		t.Errorf("status = %+v, want it Ready", s.Node.Status.Conditions)
+		t.Errorf("status = %+v, want it Ready", nodeOf(s).Status.Conditions)
 	}
 	first.stop()
 }

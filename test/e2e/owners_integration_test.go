@@ -129,8 +129,8 @@ func TestBesideAKubeletTheAgentYieldsAndTakesOverWhenAPersonRequestsIt(t *testin
 	}
 	mentions(t, "hostler status", a.screen(), "left to others node, lease, imageGC, containerGC: kubelet ("+evidence+")", "shutdown Delegated to kubelet")
 	s = a.status()
-	if s.Lease != nil || s.Node.UID != "" || s.ImageGC.LastRun != nil || s.ContainerGC.LastRun != nil {
-		t.Errorf("beside a kubelet: lease %v, node UID %q, GC runs %v and %v, want none of them", s.Lease, s.Node.UID, s.ImageGC.LastRun, s.ContainerGC.LastRun)
+	if s.Lease != nil || nodeOf(s).UID != "" || s.ImageGC.LastRun != nil || s.ContainerGC.LastRun != nil {
+		t.Errorf("beside a kubelet: lease %v, node UID %q, GC runs %v and %v, want none of them", s.Lease, nodeOf(s).UID, s.ImageGC.LastRun, s.ContainerGC.LastRun)
 	}
 	if !images(t, c)["docker.io/library/unused:1"] {
 		t.Error("an image was collected beside a kubelet")
@@ -175,7 +175,7 @@ func TestBesideAKubeletTheAgentYieldsAndTakesOverWhenAPersonRequestsIt(t *testin
 	a.configure(settings + "node: {enabled: true}\n")
 	a.start()
 	a.await("all jobs are hostler's", func(s api.Status) bool {
-		return owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC") && s.Lease != nil && s.Node.UID != ""
+		return owned(s, owner.Hostler, "node", "lease", "shutdown", "imageGC", "containerGC") && s.Lease != nil && nodeOf(s).UID != ""
 	})
 	a.awaitGuard(shutdown.Armed)
 	eventually(t, "the image that is due is collected", func() bool { return !images(t, c)["docker.io/library/unused:1"] })

@@ -84,7 +84,7 @@ func (h *rebooter) is(step controlplane.RebootStep, parts ...string) api.Status 
 func (h *rebooter) over() api.Status {
 	h.t.Helper()
 	h.is(controlplane.RebootDone)
-	s := h.await(h.name+" is not cordoned", func(s api.Status) bool { return !s.Node.Spec.Unschedulable })
+	s := h.await(h.name+" is not cordoned", func(s api.Status) bool { return !nodeOf(s).Spec.Unschedulable })
 	cordoned(h.t, s) // checks that its taint is gone, too
 	return s
 }

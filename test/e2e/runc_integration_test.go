@@ -44,7 +44,7 @@ func TestContainersOfRuncAloneAreLookedAfterBesideContainerd(t *testing.T) {
 	if got := s.Runtimes[1]; got.Name != "runc" || got.Version == "" || got.Endpoint != r.Root {
 		t.Errorf("runtimes[1] = %+v, want runc with its version", got)
 	}
-	if version := s.Node.Status.NodeInfo.ContainerRuntimeVersion; !strings.HasPrefix(version, "containerd://") {
+	if version := nodeOf(s).Status.NodeInfo.ContainerRuntimeVersion; !strings.HasPrefix(version, "containerd://") {
 		t.Errorf("containerRuntimeVersion = %s, want containerd's", version)
 	}
 

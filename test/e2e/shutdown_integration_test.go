@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -373,6 +374,9 @@ func TestAShutdownNeedsNoNewThread(t *testing.T) {
 	t.Cleanup(func() { check(t, os.Remove(group)) })
 	check(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(a.process.PID)), 0o644))
 	check(t, os.WriteFile(filepath.Join(group, "pids.max"), []byte("1"), 0o644))
+	if out, err := exec.Command("sh", "-c", "echo $$ > "+group+"/cgroup.procs && (true) && true").CombinedOutput(); err == nil {
+		t.Fatalf("a process of the cgroup can start another one: %s", out)
+	}
 
 	began := time.Now()
 	check(t, login.Reboot(t.Context()))

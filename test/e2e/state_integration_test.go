@@ -29,7 +29,7 @@ func (a *agent) awaitLease(before api.Status) api.Status {
 // awaitNode waits for the Node to be registered.
 func (a *agent) awaitNode() api.Status {
 	a.t.Helper()
-	return a.await("the node is registered", func(s api.Status) bool { return s.Node != nil && s.Node.UID != "" && s.Lease != nil })
+	return a.await("the node is registered", func(s api.Status) bool { return s.Node != nil && nodeOf(s).UID != "" && s.Lease != nil })
 }
 
 func TestNodeAndLeaseOutliveTheAgent(t *testing.T) {
@@ -96,8 +96,8 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 
 			a.start()
 			s := a.awaitNode()
-			if s.Node.UID == before.Node.UID {
-				t.Errorf("the node has UID %s again, want a new one: its file was lost", s.Node.UID)
+			if nodeOf(s).UID == before.Node.UID {
+				t.Errorf("the node has UID %s again, want a new one: its file was lost", nodeOf(s).UID)
 			}
 			aside, err := filepath.Glob(file + ".*")
 			if err != nil || len(aside) != 1 {
@@ -112,8 +112,8 @@ func TestADamagedStateFileIsSetAsideAndTheAgentStartsAfresh(t *testing.T) {
 
 			a.stop()
 			a.start()
-			if again := a.awaitNode(); again.Node.UID != s.Node.UID {
-				t.Errorf("after a restart the node has UID %s, want %s", again.Node.UID, s.Node.UID)
+			if again := a.awaitNode(); again.Node.UID != nodeOf(s).UID {
+				t.Errorf("after a restart the node has UID %s, want %s", again.Node.UID, nodeOf(s).UID)
 			}
 			a.stop()
 		})
@@ -141,7 +141,7 @@ func TestAPersonsDecisionOutlivesTheStateFiles(t *testing.T) {
 	text := a.status().Cordon
 	lose(a.kill) // the request was on disk before it was answered
 	s := a.awaitNode()
-	if s.Node.UID == first.Node.UID || !cordoned(t, s) || s.Cordon == nil || text == nil || *s.Cordon != *text {
+	if nodeOf(s).UID == first.Node.UID || !cordoned(t, s) || s.Cordon == nil || text == nil || *s.Cordon != *text {
 		t.Errorf("the new Node = %+v, cordon %+v, want another one that is cordoned as %+v says", s.Node.ObjectMeta, s.Cordon, text)
 	}
 	a.prints("leave")
@@ -200,8 +200,8 @@ func TestWithAFullDiskUnderItsStateTheAgentDoesItsWork(t *testing.T) {
 	a.await("the state persisted again", func(s api.Status) bool { return s.State.Message == "" })
 	a.stop()
 	a.start()
-	if again := a.awaitNode(); again.Node.UID != s.Node.UID {
-		t.Errorf("after a restart the node has UID %s, want %s", again.Node.UID, s.Node.UID)
+	if again := a.awaitNode(); again.Node.UID != nodeOf(s).UID {
+		t.Errorf("after a restart the node has UID %s, want %s", again.Node.UID, nodeOf(s).UID)
 	}
 	a.stop()
 }
@@ -229,8 +229,8 @@ func TestASecondAgentRefuses(t *testing.T) {
 	}
 	mentions(t, "its words", sameSocket.logged(), "another process serves "+a.socket, "one is enough for a host")
 
-	if s := a.awaitLease(first); s.Node.UID != first.Node.UID {
-		t.Errorf("the first agent's node has UID %s, want %s as before", s.Node.UID, first.Node.UID)
+	if s := a.awaitLease(first); nodeOf(s).UID != first.Node.UID {
+		t.Errorf("the first agent's node has UID %s, want %s as before", nodeOf(s).UID, first.Node.UID)
 	}
 	// The socket of a killed agent does not prevent a start.
 	a.kill()

@@ -100,7 +100,7 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []stri
 
 // Checked records a read of a host's Lease that was requested at a time. lease is nil if there is
 // none. An unreadable Lease counts as a sign of life. If the watch has reported the Lease since the request, it may know more
-// than the answer. Then the answer counts only if it has the same renewal: none was made up to the request.
+// than the answer. Then the answer counts only if it has the same renewal, so there was none before the request.
 func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Lease, unreadable error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -197,8 +197,8 @@ func TestAnAnswerAmidAListIsReplacedByTheList(t *testing.T) {
 				cache.Leases().Begin()
 				answer(cache, asked)
 				cache.Leases().Synced()
-				if hosts, _ := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{}); hosts[0].Lease != "" {
-					t.Errorf("the version of the Lease is %q, want none", hosts[0].Lease)
+				if hosts, _ := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{}); hosts[0].Lease != "" || len(cache.Unreadable()) > 0 {
+					t.Errorf("the version of the Lease is %q, unreadable are %v, want none", hosts[0].Lease, cache.Unreadable())
 				}
 			})
 		})

@@ -168,7 +168,6 @@ func (c *Cache) recordUnreadable(name string, err error) {
 func (f leaseFollower) Delete(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.unreadable, store.Leases.Key(name))
 	f.end(name)
 	f.reported(name)
 	f.forget(name)
@@ -177,6 +176,7 @@ func (f leaseFollower) Delete(name string) {
 
 // end records that a Lease does not exist any more. The caller has the lock.
 func (c *Cache) end(name string) {
+	delete(c.unreadable, store.Leases.Key(name))
 	l := c.lives[name]
 	if !l.present {
 		return
