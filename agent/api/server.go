@@ -145,13 +145,16 @@ func unrouted(mux *http.ServeMux) http.HandlerFunc {
 // caller that waits in a pager must not delay the collectors.
 const writeTime = time.Minute
 
+// readTime bounds how long a caller may take to send a request: a command of a person on a machine that is busy must not fail.
+const readTime = 30 * time.Second
+
 // NewServer returns a server for the handler, with limits on time and size.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ConnContext:       listen.WithPeer,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
+		ReadHeaderTimeout: readTime,
+		ReadTimeout:       readTime,
 		WriteTimeout:      writeTime, // extended for each step of a collection
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,

@@ -267,9 +267,9 @@ func TestACallerThatStopsSendingIsLeft(t *testing.T) {
 		after  time.Duration
 		answer string
 	}{
-		"before it says anything":    {"", 5 * time.Second, ""},
-		"in the middle of a header":  {"GET /v1/status HTTP/1.1\r\nHost: hos", 5 * time.Second, ""},
-		"in the middle of a body":    {"POST /v1/gc/plan HTTP/1.1\r\nHost: hostler\r\nContent-Length: 100\r\n\r\n{", 10 * time.Second, "400 Bad Request"},
+		"before it says anything":    {"", 30 * time.Second, ""},
+		"in the middle of a header":  {"GET /v1/status HTTP/1.1\r\nHost: hos", 30 * time.Second, ""},
+		"in the middle of a body":    {"POST /v1/gc/plan HTTP/1.1\r\nHost: hostler\r\nContent-Length: 100\r\n\r\n{", 30 * time.Second, "400 Bad Request"},
 		"after a request":            {"GET /v1/status HTTP/1.1\r\nHost: hostler\r\n\r\n", time.Minute, "200 OK"},
 		"after a header without end": {"GET /v1/status HTTP/1.1\r\nHost: hostler\r\nX: " + strings.Repeat("x", 64<<10), 500 * time.Millisecond, "431 Request Header Fields Too Large"},
 	} {

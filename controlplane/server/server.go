@@ -297,7 +297,7 @@ func (s *Server) Run(signals <-chan os.Signal) error {
 	defer cancel()
 	var loops sync.WaitGroup
 	loops.Go(func() { s.Supervise(ctx) })
-	api := &http.Server{Handler: s.routes(), ConnContext: listen.WithPeer, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	api := &http.Server{Handler: s.routes(), ConnContext: listen.WithPeer, ReadHeaderTimeout: 30 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	failed := make(chan error, 1)
 	loops.Go(func() {
 		if err := api.Serve(listen.Users(s.socket, s.o.Log)); !errors.Is(err, http.ErrServerClosed) {
