@@ -45,12 +45,14 @@ func TestASilentWatchConfirmsNothing(t *testing.T) {
 				for n := range 30 {
 					changes := make(chan watch.Event, 1)
 					watches = append(watches, changes)
-					if version := c.bookmark(n); version != 0 {
-						time.AfterFunc(time.Duration(n)*each+8*time.Second, func() {
+					go func() {
+						time.Sleep(time.Duration(n)*each + 8*time.Second)
+						if version := c.bookmark(n); version != 0 {
 							changes <- watch.Event{Type: watch.Bookmark, Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(version)}}}
-						})
-					}
-					time.AfterFunc(time.Duration(n+1)*each, func() { close(changes) })
+						}
+						time.Sleep(2 * time.Second)
+						close(changes)
+					}()
 				}
 				again, err := kubernetes.Watches(t.Context(), to, func(context.Context) (string, error) {
 					return fmt.Sprint(1 + int(time.Since(start)/time.Second)), nil
