@@ -11,12 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"hostler.io/hostler/agent/maintenance"
 	"hostler.io/hostler/internal/bounded"
@@ -353,7 +353,7 @@ func (e *Controller) confirm(ctx context.Context) (Cause, error) {
 		return Cause{}, fmt.Errorf("cannot read whether the taint remains: %w", err)
 	}
 	e.mu.Lock()
-	late := e.reports != before && !reflect.DeepEqual(taints, e.taints) // what was reported may be newer than the answer
+	late := e.reports != before && !equality.Semantic.DeepEqual(taints, e.taints) // what was reported may be newer than the answer
 	if !late {
 		e.take(taints)
 	}
