@@ -90,7 +90,7 @@ func TestErrorsHaveAClassAndAHint(t *testing.T) {
 		}, runtime.ErrTooLarge, "docker system prune"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newServer(t, "1.45", object{"/containers/json": tt.answer}).client(t, func(o *docker.Options) { o.Timeouts.Query = time.Minute }) // reading 17 MB takes long on a busy machine
+			r := newServer(t, "1.45", object{"/containers/json": tt.answer}).client(t, func(o *docker.Options) { o.Timeouts.Query = 10 * time.Minute }) // reading 17 MB takes more than one on a busy machine
 			_, err := r.Pods(t.Context())
 			if err == nil || tt.class != nil && !errors.Is(err, tt.class) || !strings.HasPrefix(err.Error(), "list containers: ") || !strings.Contains(err.Error(), tt.message) {
 				t.Errorf("Pods() = %v, want %v, saying %q", err, tt.class, tt.message)

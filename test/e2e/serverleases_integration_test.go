@@ -36,6 +36,7 @@ func silent(_ http.Header, body []byte) []byte {
 // TestLeasesThatAreNotReadKillNobody lets a server read everything but the Leases of hosts, for longer than their grace period. While
 // only the watch is silent, each Lease is read before its host is judged.
 func TestLeasesThatAreNotReadKillNobody(t *testing.T) {
+	takesMinutes(t)
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
 	proxy, err := c.NewTamperer()

@@ -35,6 +35,7 @@ const podUser = "system:serviceaccount:hostler-system:hostler-server"
 // the server as their pods would: with their configuration, and with only their service account. It
 // uses each right that it has. No test bed has pods in a cluster; test/image runs the image.
 func TestAServerWithTheManifests(t *testing.T) {
+	takesMinutes(t)
 	t.Parallel()
 	c := newCluster(t, kube.Options{ControllerManager: true, ControllerManagerFlags: []string{"--leader-elect=true", "--controllers=*,-node-lifecycle-controller"}})
 	check(t, c.ApplyFiles(within(t), manifests+"server-rbac.yaml"))
@@ -58,7 +59,7 @@ func TestAServerWithTheManifests(t *testing.T) {
 	settings := c.kubectl("get", "configmap", "-n", "hostler-system", "hostler-server", "-o", `jsonpath={.data.server\.yaml}`)
 	check(t, os.WriteFile(filepath.Join(s.folder, "server.yaml"), []byte(settings), 0o644))
 	check(t, os.Mkdir(filepath.Join(s.folder, "server.d"), 0o755))
-	check(t, os.WriteFile(filepath.Join(s.folder, "server.d", "test.yaml"), fmt.Appendf(nil, "api: {socket: %s}\nnodeLifecycle: {gracePeriod: 10s}\n", s.socket()), 0o644))
+	check(t, os.WriteFile(filepath.Join(s.folder, "server.d", "test.yaml"), fmt.Appendf(nil, "api: {socket: %s}\n", s.socket()), 0o644))
 	s.start()
 	state := func(want string, names ...string) func() bool {
 		return func() bool {

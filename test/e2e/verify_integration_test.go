@@ -19,6 +19,7 @@ import (
 // TestVerifyingAClusterLeavesNothingBehind verifies a real cluster with a registered node: as that
 // node, as an administrator, and with an interruption.
 func TestVerifyingAClusterLeavesNothingBehind(t *testing.T) {
+	takesMinutes(t)
 	t.Parallel()
 	c := newCluster(t, kube.Options{})
 	c.kubectl("create", "-f", manifestOf(t, "resident"))
