@@ -148,6 +148,13 @@ func later(node, than *corev1.Node) bool {
 	return err == nil && order > 0 && node.UID == than.UID
 }
 
+// after reports whether a change of a Node was stored after another state, which may be of a Node that was deleted since. If
+// that is unknown, it returns true, also for the same state.
+func after(change, state *corev1.Node) bool {
+	order, err := resourceversion.CompareResourceVersion(change.ResourceVersion, state.ResourceVersion)
+	return err != nil || order > 0
+}
+
 // forget makes the next status update read the Node first.
 func (c *Client) forget() {
 	c.mu.Lock()

@@ -103,15 +103,14 @@ func (c *Client) follow(ctx context.Context, name, version string, seen chan<- *
 			return "", c.answered(operation, target{name: name}, node)
 		}
 		version = node.ResourceVersion
-		switch change.Type {
-		case watch.Bookmark: // has only a version
+		switch {
+		case change.Type == watch.Bookmark: // has only a version
 			continue
-		case watch.Deleted:
+		case read != nil && !after(node, read): // the watch may begin before the read
+			continue
+		case change.Type == watch.Deleted:
 			node = nil
 		default:
-			if read != nil && (later(read, node) || node.ResourceVersion == read.ResourceVersion) {
-				continue // it was delivered already
-			}
 			node.Kind, node.APIVersion = "Node", "v1"
 			c.update(node)
 		}

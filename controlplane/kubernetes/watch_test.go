@@ -53,6 +53,48 @@ func TestANodeThatIsOlderThanTheServerIsWatched(t *testing.T) {
 	}
 }
 
+// A watch may begin at an old state of the store. What it reports from before the read is not reported: the Node was
+// deleted and created again since.
+func TestAWatchReportsNothingFromBeforeTheRead(t *testing.T) {
+	change := func(kind, uid, version string) string {
+		node := strings.Replace(nodeText, `"resourceVersion":"1"`, `"resourceVersion":"`+version+`"`, 1)
+		return `{"type":"` + kind + `","object":` + strings.Replace(node, `"uid":"u"`, `"uid":"`+uid+`"`, 1) + "}\n"
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	client := dial(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !r.URL.Query().Has("watch") {
+			respond(w, strings.Replace(nodeText, `"resourceVersion":"1"`, `"resourceVersion":"20"`, 1))
+			return
+		}
+		respond(w, change("ADDED", "old", "8")+change("DELETED", "old", "19")+change("ADDED", "u", "20")+change("DELETED", "u", "21"))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	seen, ended := make(chan *corev1.Node), make(chan error, 1)
+	go func() { ended <- client.WatchNode(ctx, "n", seen) }()
+	for i, want := range []string{"20", ""} {
+		select {
+		case n := <-seen:
+			if version := versionOf(n); version != want {
+				t.Errorf("report %d of WatchNode() has version %q, want %q", i, version, want)
+			}
+		case err := <-ended:
+			t.Fatalf("WatchNode() = %v, want %d more reports", err, 2-i)
+		}
+	}
+	cancel()
+	<-ended
+}
+
+// versionOf returns the version of a Node; an empty one for none.
+func versionOf(n *corev1.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.ResourceVersion
+}
+
 // The client does not retry faster than its caller, who backs off.
 func TestAWatchThatIsEndedAtOnceIsNotBegunAgainAndAgain(t *testing.T) {
 	for name, end := range map[string]string{
