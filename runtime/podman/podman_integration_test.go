@@ -129,6 +129,9 @@ func TestPodmanConforms(t *testing.T) {
 
 // Debian 13's Podman has another database for its containers, and runs them with crun.
 func TestPodmanOfDebian13Conforms(t *testing.T) {
+	if os.Getenv("HOSTLER_TEST_LONG") == "" {
+		t.Skip("takes minutes: run make test-long")
+	}
 	tree, err := debian.PrepareRuntimes(t.Context(), slog.New(slog.DiscardHandler))
 	check(t, err)
 	runtimetest.Record(t, "Podman", *update, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {

@@ -4,8 +4,11 @@ package e2e_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"hostler.io/hostler/test/kube"
 )
@@ -61,9 +64,16 @@ func (c cluster) configMaps(want ...string) {
 		}
 	}()
 	eventually(c.t, fmt.Sprintf("there are the ConfigMaps %v", want), func() bool {
-		last = c.kubectl("get", "configmaps", "-n", "default", "-l", "!kubernetes.io", "-o", "jsonpath={.items[*].metadata.name}")
-		last = strings.TrimSpace(strings.ReplaceAll(last, "kube-root-ca.crt", ""))
-		return last == strings.Join(want, " ")
+		var names []string
+		var list corev1.ConfigMapList
+		c.read("/api/v1/namespaces/default/configmaps", &list)
+		for _, m := range list.Items {
+			if m.Name != "kube-root-ca.crt" {
+				names = append(names, m.Name)
+			}
+		}
+		last = strings.Join(names, " ")
+		return slices.Equal(names, want)
 	})
 }
 

@@ -53,11 +53,8 @@ func realPod(node, name string) *corev1.Pod {
 // hasEnded reports whether a pod has ended, or is gone.
 func (c cluster) hasEnded(pod string) bool {
 	c.t.Helper()
-	switch corev1.PodPhase(strings.TrimSpace(c.kubectl("get", "pod", pod, "--ignore-not-found", "-o", "jsonpath={.status.phase}"))) {
-	case "", corev1.PodSucceeded, corev1.PodFailed:
-		return true
-	}
-	return false
+	p := c.storedPod(pod)
+	return p == nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
 // TestAKubeletsHostRebootsInTurn has a real kubelet with an agent beside it, and two servers. The server that leads

@@ -44,14 +44,37 @@ func (c cluster) kubectl(args ...string) string {
 	return out
 }
 
+// read reads an object or a list as the administrator. What a test waits for is read so: each kubectl costs as much as a hundred
+// of these reads.
+func (c cluster) read(path string, into any) {
+	c.t.Helper()
+	answer, err := c.Open(within(c.t), path)
+	check(c.t, err)
+	defer answer.Close()
+	check(c.t, json.NewDecoder(answer).Decode(into))
+}
+
 // node returns the stored Node; nil if there is none.
 func (c cluster) node(name string) *corev1.Node {
 	c.t.Helper()
 	var list corev1.NodeList
-	check(c.t, json.Unmarshal([]byte(c.kubectl("get", "nodes", "-o", "json")), &list))
+	c.read("/api/v1/nodes", &list)
 	for _, n := range list.Items {
 		if n.Name == name {
 			return &n
+		}
+	}
+	return nil
+}
+
+// storedPod returns a pod of namespace default; nil if there is none.
+func (c cluster) storedPod(name string) *corev1.Pod {
+	c.t.Helper()
+	var list corev1.PodList
+	c.read("/api/v1/namespaces/default/pods", &list)
+	for _, p := range list.Items {
+		if p.Name == name {
+			return &p
 		}
 	}
 	return nil

@@ -172,12 +172,10 @@ func TestAPodOfADeadHostIsGoneOnceItHasEnded(t *testing.T) {
 // pod returns the state of a pod; podGone if there is none.
 func (c cluster) pod(name string) string {
 	c.t.Helper()
-	text := c.kubectl("get", "pod", name, "-o", "json", "--ignore-not-found")
-	if strings.TrimSpace(text) == "" {
+	pod := c.storedPod(name)
+	if pod == nil {
 		return podGone
 	}
-	pod := &corev1.Pod{}
-	check(c.t, json.Unmarshal([]byte(text), pod))
 	return podState(c.t, pod)
 }
 
@@ -349,9 +347,16 @@ func (c cluster) scene(controller string, i int) {
 func (c cluster) acted(controller string, i int) func() bool {
 	return func() bool {
 		if controller == "garbage-collector" {
-			left := c.kubectl("get", "configmaps", "-n", "default", "-o", "jsonpath={range .items[*]}{.metadata.name}={.metadata.ownerReferences[*].name} {end}")
-			node := fmt.Sprintf("%s-%d", controller, i)
-			return !strings.Contains(left, node+"-delete=") && strings.Contains(left, node+"-patch="+node+" ")
+			node, owners := fmt.Sprintf("%s-%d", controller, i), map[string][]string{}
+			var left corev1.ConfigMapList
+			c.read("/api/v1/namespaces/default/configmaps", &left)
+			for _, m := range left.Items {
+				owners[m.Name] = []string{}
+				for _, o := range m.OwnerReferences {
+					owners[m.Name] = append(owners[m.Name], o.Name)
+				}
+			}
+			return owners[node+"-delete"] == nil && slices.Equal(owners[node+"-patch"], []string{node})
 		}
 		if controller == "clones" {
 			return c.node(fmt.Sprintf("%s-%d", controller, i)).Annotations[controlplane.AnnotationSameMachine] == ""
