@@ -27,17 +27,15 @@ func (a *Agent) buildSelfDrain() {
 	})
 	node, file := controlplane.NodeReference(a.node()), a.kept.folder.File("self-drain")
 	s.selfDrainer = selfdrain.New(selfdrain.Options{
-		Policy:  a.selfDrainPolicy,
-		Jobs:    a.selfDrainJobs,
-		Drainer: s.drainer,
-		Store:   file,
-		Flush:   file.Flush,
-		Boot:    a.host.boot,
-		Of:      a.plane.Type() + "/" + a.node(),
-		Read:    a.readTaints,
-		Now: func() selfdrain.Instant {
-			return selfdrain.Instant{Boot: uptime(), Wall: time.Now(), Unset: !a.host.reader.ClockSet()}
-		},
+		Policy:   a.selfDrainPolicy,
+		Jobs:     a.selfDrainJobs,
+		Drainer:  s.drainer,
+		Store:    file,
+		Flush:    file.Flush,
+		Boot:     a.host.boot,
+		Of:       a.plane.Type() + "/" + a.node(),
+		Read:     a.readTaints,
+		Now:      func() selfdrain.Instant { return selfdrain.Instant{Boot: uptime(), Wall: time.Now()} },
 		Fix:      a.selfDrainFix,
 		Unknown:  a.kept.unknown,
 		Announce: func(kind, reason, message string) { a.plane.recorder.Record(node, kind, reason, message) },

@@ -38,7 +38,7 @@ type Node struct {
 	MaxPods       int               `yaml:"maxPods" doc:"The maximum number of pods on this host." reload:"live" least:"1"`
 	Reserved      Reserved          `yaml:"reserved" doc:"Resources reserved for the system, as quantities. Allocatable is capacity minus this." reload:"live"`
 	OnTaint       string            `yaml:"onTaint" doc:"drain: if the Node has a NoExecute taint that is not in node.taints, stop all pods but critical ones when node.toleration is over; or none." words:"none|drain" reload:"live"`
-	Toleration    Duration          `yaml:"toleration" doc:"The time from the taint, or from the end of the Lease, to that drain." reload:"live"`
+	Toleration    Duration          `yaml:"toleration" doc:"The time to that drain: from when the agent first saw the taint in this boot, or from the end of the Lease." reload:"live"`
 	Takeover      bool              `yaml:"takeover" doc:"Take over the Node if another machine has its name, even a running one."`
 	CloudProvider string            `yaml:"cloudProvider" doc:"external: a cloud controller manager sets the addresses, and a new Node has its taint until then; or none." words:"none|external"`
 	ProviderID    string            `yaml:"providerID" doc:"The ID of this host in the cloud; set if the Node has none."`

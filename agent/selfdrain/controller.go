@@ -147,14 +147,14 @@ func (e *Controller) load() error {
 	if !e.file.unread || unread {
 		return nil
 	}
-	at, since := e.o.Now(), e.memory
-	restored := restore(stored, e.o.Boot, e.o.Of, at)
+	now, since := e.o.Now().Boot, e.memory
+	restored := restore(stored, e.o.Boot, e.o.Of, now)
 	e.file, e.memory = file{saved: stored}, Memory{Boot: e.o.Boot, Drain: restored.Drain}
 	if e.o.Policy().on() { // without a policy, the rest of the memory is outdated
 		e.memory = restored
 	}
 	if e.seen {
-		e.memory.see(e.taints, at, true)
+		e.memory.see(e.taints, now)
 	}
 	if since.Lease != nil {
 		e.memory.Lease, e.memory.Loss = since.Lease, since.Loss
@@ -192,10 +192,9 @@ func (e *Controller) Taints(taints []corev1.Taint) {
 
 // take records taints that were read or reported. The caller holds mu.
 func (e *Controller) take(taints []corev1.Taint) {
-	first := !e.seen
 	e.seen, e.taints = true, taints
 	e.reports++
-	if e.memory.see(taints, e.o.Now(), first) || first {
+	if e.memory.see(taints, e.o.Now().Boot) {
 		e.changed()
 	}
 }

@@ -397,6 +397,26 @@ func TestARestartOfTheAgentChangesNoDueTime(t *testing.T) {
 	})
 }
 
+// TestAClockThatIsAheadDrainsNobodyEarly has a wall clock that is ten hours ahead at the start of the agent. Restarts of the
+// agent postpone nothing.
+func TestAClockThatIsAheadDrainsNobodyEarly(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.stop()
+		h.set(func() { h.step = 10 * time.Hour })
+		taints := []corev1.Taint{noExecute("a", h.began)}
+		for range 5 {
+			h.boots()
+			h.Taints(taints)
+			h.after(59 * time.Second)
+			h.stop()
+		}
+		h.boots()
+		h.after(time.Hour)
+		h.want("0s DrainScheduled", "59s DrainScheduled", "1m58s DrainScheduled", "2m57s DrainScheduled", "3m56s DrainScheduled",
+			"4m55s DrainScheduled", "5m0s drain for taint a:NoExecute", "6m0s drained")
+	})
+}
+
 func TestADrainIsUndoneAfterItWasDisabledWhileNoAgentRan(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.Taints([]corev1.Taint{person})

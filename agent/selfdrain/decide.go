@@ -10,19 +10,14 @@ import (
 	"hostler.io/hostler/shutdown/journal"
 )
 
-const (
-	// settle is how long a host waits at least if its Node has a node lifecycle taint at the start
-	// of the agent. The node lifecycle controller removes the taint when it sees the host again.
-	settle = time.Minute
-	// hearBound is how long a new agent waits for the first answer about its Lease. Until then the loss
-	// that an earlier agent has seen is no cause.
-	hearBound = 10 * time.Second
-)
+// hearBound is how long a new agent waits for the first answer about its Lease. Until then the loss
+// that an earlier agent has seen is no cause.
+const hearBound = 10 * time.Second
 
 // Policy is the configuration of automatic drains.
 type Policy struct {
 	OnTaint, OnLost bool          // the value is drain
-	Toleration      time.Duration // from the taint, or from the end of the Lease, to the drain
+	Toleration      time.Duration // from the first sight of the taint, or from the end of the Lease, to the drain
 	Own             []corev1.Taint
 }
 
@@ -129,7 +124,7 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 	if p.OnTaint {
 		for _, t := range f.Taints {
 			if !p.owns(t) {
-				add(Cause{Trigger: journal.TriggerTaint, Taint: t, Since: t.Since, Due: t.due(p.Toleration)}, false, t.Drained)
+				add(Cause{Trigger: journal.TriggerTaint, Taint: t, Since: t.Since, Due: t.Since + p.Toleration}, false, t.Drained)
 			}
 		}
 	}
@@ -146,13 +141,4 @@ func Decide(f Facts, p Policy, now time.Duration) Decision {
 	}
 	slices.SortStableFunc(d.Causes, func(a, b Cause) int { return cmp.Compare(a.Due, b.Due) })
 	return d
-}
-
-// due returns when the host must be drained for a taint.
-func (t Taint) due(toleration time.Duration) time.Duration {
-	due := t.Since + toleration
-	if t.Key == corev1.TaintNodeUnreachable || t.Key == corev1.TaintNodeNotReady {
-		due = max(due, t.FoundAt+min(settle, toleration))
-	}
-	return due
 }

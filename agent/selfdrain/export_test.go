@@ -6,20 +6,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Settle and HearBound are exported for tests.
+// HearBound and MaxTries are exported for tests.
 const (
-	Settle    = settle
 	HearBound = hearBound
 	MaxTries  = maxTries
 )
 
 // Restore returns the memory of a new agent.
-func Restore(stored Memory, boot, of string, at Instant) Memory { return restore(stored, boot, of, at) }
+func Restore(stored Memory, boot, of string, now time.Duration) Memory {
+	return restore(stored, boot, of, now)
+}
 
 // See records the taints of the Node.
-func (m *Memory) See(taints []corev1.Taint, at Instant, first bool) bool {
-	return m.see(taints, at, first)
-}
+func (m *Memory) See(taints []corev1.Taint, at time.Duration) bool { return m.see(taints, at) }
 
 // Drained records that the host was drained for these causes.
 func (m *Memory) Drained(causes []Cause) { m.drained(causes) }

@@ -12,9 +12,7 @@ import (
 // Instant is a point in time by two clocks.
 type Instant struct {
 	Boot time.Duration // time since the boot, including suspension; nobody can set this clock
-	Wall time.Time
-	// Unset reports that nothing has set the wall clock since the boot, so that it may be wrong by years.
-	Unset bool
+	Wall time.Time     // for people; it may be wrong, and decides nothing
 }
 
 // Memory is the state of a Controller, which persists across restarts of the agent. Durations are
@@ -31,10 +29,8 @@ type Memory struct {
 type Taint struct {
 	Key       string        `json:"key"`
 	Value     string        `json:"value,omitempty"`
-	TimeAdded time.Time     `json:"timeAdded,omitzero"` // zero if the taint has none
-	Since     time.Duration `json:"since"`              // when it was added; negative if before the boot
-	FoundAt   time.Duration `json:"foundAt"`            // when this host first saw it in this boot
-	SeenAt    time.Time     `json:"seenAt"`             // when this host first saw it; replaces a missing timeAdded
+	TimeAdded time.Time     `json:"timeAdded,omitzero"` // zero if the taint has none; by the clock of another host
+	Since     time.Duration `json:"since"`              // when this host first saw it in this boot
 	Drained   bool          `json:"drained,omitempty"`  // the host was drained for it in this boot
 }
 
@@ -68,25 +64,17 @@ type Drain struct {
 }
 
 // restore returns the memory at the start of an agent, from the stored one. Boot-time values of
-// another boot are useless. Then taints count by the wall clock, if it is set, and a loss of the Lease
-// begins now.
-func restore(stored Memory, boot, of string, at Instant) Memory {
+// another boot are useless, and a wall clock may be wrong. So in another boot, taints and a loss of the
+// Lease count from when the agent sees them.
+func restore(stored Memory, boot, of string, now time.Duration) Memory {
 	m := Memory{Boot: boot, Lease: stored.Lease}
 	if m.Lease != nil && m.Lease.Of != of { // the Lease of another Node or control plane
 		m.Lease = nil
 	}
-	same := journal.SameBoot(stored.Boot, boot) && !stored.after(at.Boot)
-	for _, t := range stored.Taints {
-		if !same {
-			t.Drained = false // the boot may have started the containers again
-			t.adopt(at)
-		}
-		m.Taints = append(m.Taints, t)
-	}
-	if !same {
+	if !journal.SameBoot(stored.Boot, boot) || stored.after(now) {
 		return m
 	}
-	m.Drain = stored.Drain
+	m.Taints, m.Drain = stored.Taints, stored.Drain
 	if m.Lease != nil {
 		m.Loss = stored.Loss
 	}
@@ -96,44 +84,22 @@ func restore(stored Memory, boot, of string, at Instant) Memory {
 // after reports whether a time of the memory is in the future, so that the memory is from another
 // boot.
 func (m Memory) after(now time.Duration) bool {
-	return m.Loss != nil && m.Loss.Since > now || slices.ContainsFunc(m.Taints, func(t Taint) bool { return t.FoundAt > now })
+	return m.Loss != nil && m.Loss.Since > now || slices.ContainsFunc(m.Taints, func(t Taint) bool { return t.Since > now })
 }
 
-// adopt sets the start of a taint that existed before this host first saw it in this boot.
-func (t *Taint) adopt(at Instant) {
-	t.FoundAt = at.Boot
-	if t.Since = at.Boot; at.Unset { // a drain that is late by the toleration harms less than one that is early
-		return
-	}
-	if t.SeenAt.IsZero() {
-		t.SeenAt = at.Wall
-	}
-	added := t.TimeAdded
-	if added.IsZero() {
-		added = t.SeenAt
-	}
-	t.Since = at.Boot - max(0, at.Wall.Sub(added))
-}
-
-// see records the current taints of the Node. first means that this agent reads the Node for the
-// first time, so it did not see when a taint was added. It returns whether the memory changed.
-func (m *Memory) see(taints []corev1.Taint, at Instant, first bool) (changed bool) {
+// see records the current taints of the Node. It returns whether the memory changed.
+func (m *Memory) see(taints []corev1.Taint, at time.Duration) (changed bool) {
 	var seen []Taint
 	for _, t := range taints {
 		if t.Effect != corev1.TaintEffectNoExecute {
 			continue
 		}
-		now := Taint{Key: t.Key, SeenAt: at.Wall.UTC().Round(0)}
+		now := Taint{Key: t.Key, Since: at}
 		if t.TimeAdded != nil {
 			now.TimeAdded = t.TimeAdded.UTC()
 		}
-		switch i := slices.IndexFunc(m.Taints, now.same); {
-		case i >= 0:
+		if i := slices.IndexFunc(m.Taints, now.same); i >= 0 {
 			now = m.Taints[i]
-		case first:
-			now.adopt(at)
-		default:
-			now.Since, now.FoundAt = at.Boot, at.Boot
 		}
 		now.Value = t.Value
 		seen = append(seen, now)
