@@ -36,7 +36,7 @@ type BootEvents struct {
 	store    Store
 	log      *slog.Logger
 
-	keeping   sync.Mutex // held while Events are stored; guards the fields below
+	keeping   sync.Mutex // guards the fields below; orders the writes of the queue
 	reporting string     // the boot whose end was recorded as an Event by this process
 	rebooted  bool       // this process has recorded the Event of the reboot
 }

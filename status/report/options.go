@@ -80,7 +80,7 @@ type Facts interface {
 	Machine() probe.Machine
 }
 
-// Store keeps JSON values by key: *statefile.Values.
+// Store keeps JSON values by key: *statefile.Values. It does not wait for the disk: callers may hold a mutex.
 type Store interface {
 	Load() (map[string][]byte, error)
 	Write(put map[string][]byte, remove []string) error
