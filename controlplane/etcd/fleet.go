@@ -82,6 +82,9 @@ func (f *Fleet) Get(ctx context.Context, kind store.Kind, name string) (store.Ob
 	var stored store.Object
 	err := f.call(ctx, "get", "read", kind, name, func(ctx context.Context, c *conn, path string) error {
 		header, kv, err := c.read(ctx, path)
+		if tooLarge(err) { // unreadable, in this version
+			header, kv, err = c.read(ctx, path, clientv3.WithKeysOnly())
+		}
 		if err == nil {
 			stored, err = read(kind, name, header.ClusterId, kv)
 		}
@@ -194,8 +197,8 @@ func (f *Fleet) call(ctx context.Context, operation, right string, kind store.Ki
 }
 
 // read returns the stored object and the state of the cluster; ErrNotFound.
-func (c *conn) read(ctx context.Context, path string) (*etcdserverpb.ResponseHeader, *mvccpb.KeyValue, error) {
-	answer, err := c.kv.Get(ctx, path)
+func (c *conn) read(ctx context.Context, path string, options ...clientv3.OpOption) (*etcdserverpb.ResponseHeader, *mvccpb.KeyValue, error) {
+	answer, err := c.kv.Get(ctx, path, options...)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -295,7 +298,7 @@ func since(p store.Position, now int64) (int64, error) {
 
 // readAll reads an object as read does, and the other objects at the same revision. It returns
 // comparisons that fail once the others have changed. Errors: ErrConflict if one is not in its
-// state now; ErrUnreadable if its state cannot be read.
+// state now; UnreadableError if more than its version is required, and it cannot be read.
 func (f *Fleet) readAll(ctx context.Context, c *conn, path string, others []store.Reference) (*etcdserverpb.ResponseHeader, *mvccpb.KeyValue, []clientv3.Cmp, error) {
 	if len(others) == 0 {
 		header, kv, err := c.read(ctx, path)
@@ -304,11 +307,17 @@ func (f *Fleet) readAll(ctx context.Context, c *conn, path string, others []stor
 	if len(others) > store.MostOthers {
 		return nil, nil, nil, fmt.Errorf("%w: the state of %d other objects is required, more than %d", controlplane.ErrInvalid, len(others), store.MostOthers)
 	}
-	gets := []clientv3.Op{clientv3.OpGet(path)}
-	for _, o := range others {
-		gets = append(gets, clientv3.OpGet(f.folder(o.Kind)+o.Name))
+	get := func(options ...clientv3.OpOption) (*clientv3.TxnResponse, error) {
+		gets := []clientv3.Op{clientv3.OpGet(path)}
+		for _, o := range others {
+			gets = append(gets, clientv3.OpGet(f.folder(o.Kind)+o.Name, options...))
+		}
+		return c.kv.Txn(ctx).Then(gets...).Commit()
 	}
-	answer, err := c.kv.Txn(ctx).Then(gets...).Commit()
+	answer, err := get()
+	if tooLarge(err) {
+		answer, err = get(clientv3.WithKeysOnly())
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -323,16 +332,14 @@ func (f *Fleet) readAll(ctx context.Context, c *conn, path string, others []stor
 	}
 	var compare []clientv3.Cmp
 	for i, o := range others {
-		kv, other := found(i+1), store.Object(nil)
+		kv, other, err := found(i+1), store.Object(nil), error(nil)
 		if kv != nil {
-			if other, err = read(o.Kind.Metadata(), o.Name, answer.Header.ClusterId, kv); err != nil {
-				return nil, nil, nil, fmt.Errorf("%s: %w", o.Kind.Key(o.Name), err)
-			}
+			other, err = read(o.Kind.Metadata(), o.Name, answer.Header.ClusterId, kv)
 		} else {
 			kv = &mvccpb.KeyValue{}
 		}
-		if err := o.Check(other); err != nil {
-			return nil, nil, nil, err
+		if err := o.Check(other, err); err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w", o.Kind.Key(o.Name), err)
 		}
 		compare = append(compare, unchanged(f.folder(o.Kind)+o.Name, kv)...)
 	}

@@ -115,13 +115,21 @@ func TestTheFleetKeepsItsPromises(t *testing.T) {
 type seen struct {
 	lists, sets, unreadable, deleted atomic.Int64
 	lost                             atomic.Int64 // calls that ended because the connection was lost
+	version                          atomic.Value // of the last unreadable object
 }
 
 func (s *seen) Begin()                   { s.lists.Add(1) }
 func (s *seen) Set(string, store.Object) { s.sets.Add(1) }
-func (s *seen) Unreadable(string, error) { s.unreadable.Add(1) }
 func (s *seen) Synced()                  {}
 func (s *seen) Delete(string)            { s.deleted.Add(1) }
+
+// Unreadable implements store.Follower.
+func (s *seen) Unreadable(_ string, err error) {
+	if e, is := errors.AsType[*store.UnreadableError](err); is {
+		s.version.Store(e.Version)
+	}
+	s.unreadable.Add(1)
+}
 
 // followed follows until the test ends, and starts again when the connection is lost.
 func followed(t *testing.T, f *etcd.Fleet, kind store.Kind, scope store.Scope) *seen {
@@ -496,7 +504,22 @@ func TestObjectsThatAreTooLargeStopNoFollow(t *testing.T) {
 	s := followed(t, f, store.Nodes, store.AllChanges)
 	reaches(t, "objects that cannot be read", &s.unreadable, 1)
 	reaches(t, "objects", &s.sets, 2)
+	_, err = f.Get(patient(t), store.Nodes, "b")
+	found, is := errors.AsType[*store.UnreadableError](err)
+	if !is || found.Version != s.version.Load() {
+		t.Fatalf("Get() = %v, want an error with version %v, as listed", err, s.version.Load())
+	}
+	update := func() error {
+		_, err := f.Update(patient(t), store.Nodes, "a", store.Preconditions{Others: []store.Reference{{Kind: store.Nodes, Name: "b", Version: found.Version}}}, func(store.Object) error { return nil })
+		return err
+	}
+	if err := update(); err != nil {
+		t.Errorf("Update() that requires the version = %v, want no error", err)
+	}
 	large()
+	if err := update(); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("Update() that requires an older version = %v, want %q", err, controlplane.ErrConflict)
+	}
 	reaches(t, "objects that cannot be read", &s.unreadable, 2)
 	reaches(t, "objects", &s.sets, 4)
 }

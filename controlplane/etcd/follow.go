@@ -196,7 +196,9 @@ func (f following) set(cluster uint64, kv *mvccpb.KeyValue, created bool) {
 		return
 	}
 	if len(kv.Value) == 0 {
-		f.to.Unreadable(name, fmt.Errorf("%w: it is empty, or larger than %d MiB: fix or delete it in the store", store.ErrUnreadable, maxMessageBytes>>20))
+		f.to.Unreadable(name, &store.UnreadableError{
+			Version: versionOf(cluster, kv).String(), Cause: fmt.Sprintf("it is empty, or larger than %d MiB: fix or delete it in the store", maxMessageBytes>>20),
+		})
 		return
 	}
 	o, err := read(f.kind, name, cluster, kv)

@@ -65,7 +65,10 @@ func (b *answerBody) tooLarge() bool { return b != nil && b.N == 0 }
 func (b boundedAnswers) WrappedRoundTripper() http.RoundTripper { return b.carrier }
 
 // sizeError reports that an answer exceeds a limit.
-type sizeError struct{ server, most string }
+type sizeError struct {
+	server, most string
+	version      string // resourceVersion of the object; empty if it is not known
+}
 
 // Error contains a hint.
 func (e *sizeError) Error() string {

@@ -121,7 +121,7 @@ func (f *Fleet) requestObject(ctx context.Context, operation string, kind store.
 	o := kind.New()
 	err = f.client.ask(ctx, operation, group, request, o)
 	if size, large := errors.AsType[*sizeError](err); large {
-		return nil, fmt.Errorf("%s: %w: %w", operation, controlplane.ErrInvalid, unreadable(size.most))
+		return nil, fmt.Errorf("%s: %w: %w", operation, controlplane.ErrInvalid, unreadable(size.most, size.version))
 	}
 	if err == nil {
 		err = f.client.answered(operation, a, o)
@@ -133,8 +133,8 @@ func (f *Fleet) requestObject(ctx context.Context, operation string, kind store.
 }
 
 // unreadable returns the error of an object that exceeds a limit.
-func unreadable(most string) error {
-	return fmt.Errorf("%w: it has more than %s: reduce or delete it", store.ErrUnreadable, most)
+func unreadable(most, version string) error {
+	return &store.UnreadableError{Version: version, Cause: "it has more than " + most + ": reduce or delete it"}
 }
 
 // read returns an object without managedFields, which can be half of a Node and which no caller

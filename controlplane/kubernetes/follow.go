@@ -84,7 +84,7 @@ func (f following) list(ctx context.Context, progress *progress) (version string
 			most = mostChecked
 		}
 		err = f.client.page(ctx, f.operation, f.group, from, most, page, func(o *metav1.PartialObjectMetadata, most string) {
-			f.to.Unreadable(f.kind.StoredName(o), unreadable(most))
+			f.to.Unreadable(f.kind.StoredName(o), unreadable(most, o.ResourceVersion))
 		},
 			func(r rest.Interface) *rest.Request { return of(f.kind, r.Get(), "PartialObjectMetadataList") })
 		if outdated(err) {
@@ -244,7 +244,7 @@ func (w *watching) report(ctx context.Context, change watch.Event) (again bool, 
 	case change.Type == watch.Deleted:
 		w.to.Delete(name)
 	case isLarge:
-		w.to.Unreadable(name, unreadable(large.cause.most))
+		w.to.Unreadable(name, unreadable(large.cause.most, large.ResourceVersion))
 	default:
 		w.to.Set(name, o)
 	}

@@ -91,7 +91,7 @@ func (g *apiGroup) do(ctx context.Context, request func(rest.Interface) *rest.Re
 	result := request(c).MaxRetries(0).Do(context.WithValue(ctx, lastBody{}, &body))
 	err = result.Error()
 	if b := body.Load(); err == nil && b.tooLarge() { // an error does not need its whole body
-		return rest.Result{}, &sizeError{g.server(), fmt.Sprintf("%d MiB", b.most>>20)}
+		return rest.Result{}, &sizeError{server: g.server(), most: fmt.Sprintf("%d MiB", b.most>>20)}
 	}
 	if err != nil && g.mustRedial(err) {
 		g.Drop(c)

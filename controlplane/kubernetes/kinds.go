@@ -59,7 +59,7 @@ func (f *Fleet) discover(ctx context.Context, root string) (*apidiscoveryv2.APIG
 	list, text := &apidiscoveryv2.APIGroupDiscoveryList{}, []byte(nil)
 	if text, err = result.Raw(); err == nil {
 		if values, _ := controlplane.CountValues(text); values > controlplane.MostValues {
-			return nil, f.client.fault(ctx, operation, &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)})
+			return nil, f.client.fault(ctx, operation, &sizeError{server: "the server", most: fmt.Sprintf("%d values", controlplane.MostValues)})
 		}
 		err = json.Unmarshal(text, list)
 	}

@@ -126,14 +126,7 @@ func (f *Fleet) confirmOther(ctx context.Context, o store.Reference) error {
 
 // checkOther reads an object, and returns ErrConflict if it is not in its state.
 func (f *Fleet) checkOther(ctx context.Context, o store.Reference) error {
-	found, err := f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name)
-	if errors.Is(err, controlplane.ErrNotFound) {
-		found, err = nil, nil
-	}
-	if err != nil {
-		return err
-	}
-	return o.Check(found)
+	return o.Check(f.get(ctx, "get "+o.Kind.Key(o.Name), o.Kind.Metadata(), o.Name))
 }
 
 // recently reports whether the object had that state at a time that still counts.

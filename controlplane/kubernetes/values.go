@@ -42,6 +42,7 @@ func (d boundedDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, i
 		return list, nil, list.decode(data)
 	case cause != nil:
 		own, _, err := identify(data)
+		cause.version = own.ResourceVersion
 		if event := into == nil && defaults == nil; !event || err != nil || own.Name == "" {
 			return nil, nil, cause
 		}
@@ -78,11 +79,11 @@ func (d boundedDecoder) exceeds(data []byte, defaults *schema.GroupVersionKind, 
 	}
 	switch {
 	case items > mostItems:
-		return &sizeError{"the server", mostObjects}
+		return &sizeError{server: "the server", most: mostObjects}
 	case values > controlplane.MostValues:
-		return &sizeError{"the server", fmt.Sprintf("%d values", controlplane.MostValues)}
+		return &sizeError{server: "the server", most: fmt.Sprintf("%d values", controlplane.MostValues)}
 	case masked != nil && !d.decodes(masked, defaults, into):
-		return &sizeError{"the server", controlplane.MostDigits}
+		return &sizeError{server: "the server", most: controlplane.MostDigits}
 	}
 	return nil
 }

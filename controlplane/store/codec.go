@@ -23,6 +23,18 @@ import (
 // ErrUnreadable is controlplane.ErrUnreadable.
 var ErrUnreadable = controlplane.ErrUnreadable
 
+// UnreadableError is an ErrUnreadable of an object in a known state.
+type UnreadableError struct {
+	Version string // resourceVersion; empty if it is not known
+	Cause   string // with a hint
+}
+
+// Error implements error.
+func (e *UnreadableError) Error() string { return ErrUnreadable.Error() + ": " + e.Cause }
+
+// Unwrap returns ErrUnreadable.
+func (e *UnreadableError) Unwrap() error { return ErrUnreadable }
+
 // Encode returns the JSON of an object in the store: without resourceVersion, which the store sets
 // when the object is read.
 func (k Kind) Encode(o Object) ([]byte, error) {
@@ -39,13 +51,13 @@ func (k Kind) Encode(o Object) ([]byte, error) {
 	return value, nil
 }
 
-// Decode decodes the stored value of the object of that name; ErrUnreadable. It leaves out fields
+// Decode decodes the stored value of the object of that name; UnreadableError. It leaves out fields
 // that the API type does not have in this version. left is how many more values the objects that
 // are in memory together may have; at first controlplane.MostValues.
 func (k Kind) Decode(name string, value []byte, version string, left *int) (Object, error) {
 	o, err := k.decode(name, value, left)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: fix or delete it in the store", ErrUnreadable, sanitize.Text(err.Error(), sanitize.MaxText))
+		return nil, &UnreadableError{version, sanitize.Text(err.Error(), sanitize.MaxText) + ": fix or delete it in the store"}
 	}
 	if !k.GVK.Empty() {
 		o.GetObjectKind().SetGroupVersionKind(k.GVK)

@@ -7,6 +7,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -60,8 +61,18 @@ type Reference struct {
 	Deletion metav1.DeletionPropagation
 }
 
-// Check returns ErrConflict if the stored object, nil if there is none, is not in this state.
-func (r Reference) Check(stored Object) error {
+// Check returns ErrConflict if the stored object is not in this state. It is nil if there is none, or if a read has
+// returned err. The version of an unreadable object is known.
+func (r Reference) Check(stored Object, err error) error {
+	unreadable, is := errors.AsType[*UnreadableError](err)
+	switch {
+	case is && unreadable.Version != "" && r.UID == "" && r.Deletion == "":
+		stored = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: unreadable.Version}}
+	case errors.Is(err, controlplane.ErrNotFound):
+		stored = nil
+	case err != nil:
+		return err
+	}
 	same := stored != nil && (r.UID == "" || stored.GetUID() == r.UID)
 	switch {
 	case r.Deletion != "" && (!same || DeletionOf(stored) != r.Deletion):
@@ -104,7 +115,7 @@ type Store interface {
 	Ping(ctx context.Context) error
 
 	// Get reads an object. The result is not older than any earlier answer to this process. Errors:
-	// ErrNotFound; ErrUnreadable, which is also an ErrInvalid.
+	// ErrNotFound; UnreadableError, which is also an ErrInvalid.
 	Get(ctx context.Context, kind Kind, name string) (Object, error)
 
 	// Create stores a new object with a new UID and creationTimestamp, and returns the stored object.
@@ -158,7 +169,7 @@ type Follower interface {
 	Begin()
 	// Set is called for each object of a list, and for a new or changed object.
 	Set(name string, object Object)
-	// Unreadable is called instead of Set for an object that cannot be read.
+	// Unreadable is called instead of Set for an object that cannot be read. An UnreadableError has its version.
 	Unreadable(name string, err error)
 	// Delete is called for an object that was deleted.
 	Delete(name string)

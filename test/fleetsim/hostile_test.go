@@ -105,6 +105,9 @@ func (x *hostile) lease(r *rand.Rand) []byte {
 	if r.IntN(8) == 0 {
 		return nil
 	}
+	if x.h.w.plan.Engine == etcd && r.IntN(8) == 0 {
+		return unreadable(r)
+	}
 	return encoded(l)
 }
 
@@ -118,13 +121,18 @@ func (x *hostile) edited(r *rand.Rand) []byte {
 	if x.h.w.plan.Engine == etcd {
 		edits = append(edits, hostileEditsOfEtcd(x.h.w)...)
 		if r.IntN(12) == 0 {
-			return []byte([]string{"", "{", "null", `"text"`, "[" + strings.Repeat("1,", 300000) + "1]", strings.Repeat(`{"a":`, 20000), `{"metadata":null}`}[r.IntN(7)])
+			return unreadable(r)
 		}
 	}
 	for range 1 + r.IntN(3) {
 		edits[r.IntN(len(edits))](r, &n)
 	}
 	return encoded(n)
+}
+
+// unreadable returns a value that is no object; or an empty one.
+func unreadable(r *rand.Rand) []byte {
+	return []byte([]string{"", "{", "null", `"text"`, "[" + strings.Repeat("1,", 300000) + "1]", strings.Repeat(`{"a":`, 20000), `{"metadata":null}`}[r.IntN(7)])
 }
 
 func encoded(o any) []byte {

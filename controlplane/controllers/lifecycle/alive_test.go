@@ -41,6 +41,9 @@ func TestWhatProvesThatAHostIsAlive(t *testing.T) {
 			lease.Annotations = map[string]string{controlplane.AnnotationRebooting: "true"}
 			cache.Leases().Set("n", lease)
 		}},
+		"its Lease was written, and cannot be read": {alive: true, busy: true, change: func(cache *lifecycle.Cache, _ func(string)) {
+			cache.Leases().Unreadable("n", &store.UnreadableError{Version: "2"})
+		}},
 		"another host renewed": {change: func(_ *lifecycle.Cache, put func(string)) { put("other") }},
 		"it reported without a Lease": {alive: true, change: func(cache *lifecycle.Cache, _ func(string)) {
 			cache.Leases().Delete("n")

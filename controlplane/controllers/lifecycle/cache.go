@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hostler.io/hostler/controlplane"
 	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
 )
@@ -99,7 +98,7 @@ func (c *Cache) Hosts(policy Policy, clock Clock) (hosts []Host, suspects []stri
 }
 
 // Checked records a read of a host's Lease that was requested at a time. lease is nil if there is
-// none. An unreadable Lease counts as a sign of life. If the watch has reported the Lease since the request, it may know more
+// none, or if it is unreadable. If the watch has reported the Lease since the request, it may know more
 // than the answer. Then the answer counts only if it has the same renewal, so there was none before the request.
 func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Lease, unreadable error) {
 	c.mu.Lock()
@@ -108,12 +107,11 @@ func (c *Cache) Checked(name string, asked time.Time, lease *coordinationv1.Leas
 	l := c.lives[name]
 	late := !asked.After(l.reportedAt)
 	switch {
-	case late && lease != nil && l.present && l.renewal == digest(controlplane.Renewal(lease)): // a host may write its Lease again and again
+	case late && l.present && l.renewal == renewalOf(lease, unreadable): // a host may write its Lease again and again
 	case late:
 		return
 	case unreadable != nil:
-		c.recordUnreadable(name, unreadable)
-		return
+		c.recordUnreadable(name, unreadable, time.Time{})
 	case lease != nil:
 		c.renew(lease, time.Time{}) // the store may have been away since it was read
 	default:

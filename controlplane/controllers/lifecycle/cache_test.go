@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/store"
 	"hostler.io/hostler/internal/loop"
 )
 
@@ -123,7 +124,8 @@ func TestAnAnswerFromBeforeAReportChangesNothing(t *testing.T) {
 	ends := func(c *lifecycle.Cache) { c.Leases().Delete("n") }
 	isNotListed := func(c *lifecycle.Cache) { c.Leases().Begin(); c.Leases().Synced() }
 	isRenewed := func(c *lifecycle.Cache) { c.Leases().Set("n", lease("2")) }
-	isUnreadable := func(c *lifecycle.Cache) { c.Leases().Unreadable("n", errors.New("malformed")) }
+	malformed := func(version string) error { return &store.UnreadableError{Version: version} }
+	isUnreadable := func(c *lifecycle.Cache) { c.Leases().Unreadable("n", malformed("2")) }
 	old := lease("1")
 	isWritten := func(c *lifecycle.Cache) {
 		same := old.DeepCopy()
@@ -131,18 +133,23 @@ func TestAnAnswerFromBeforeAReportChangesNothing(t *testing.T) {
 		c.Leases().Set("n", same)
 	}
 	for name, c := range map[string]struct {
-		report            func(*lifecycle.Cache)
-		found, unreadable bool
-		reads             int // that are needed after the answer
+		report     func(*lifecycle.Cache)
+		found      bool
+		unreadable error
+		reads      int // that are needed after the answer
 	}{
-		"it ends, and was found":                       {ends, true, false, 1},
-		"it ends, and was unreadable":                  {ends, false, true, 1},
-		"a list lacks it, it was found":                {isNotListed, true, false, 1},
-		"it is renewed, and was found":                 {isRenewed, true, false, 1},
-		"it is renewed, and was missing":               {isRenewed, false, false, 1},
-		"it is unreadable, and was found":              {isUnreadable, true, false, 1},
-		"it is written again, not renewed":             {isWritten, true, false, 0}, // a host that does this all the time must not keep itself from being judged
-		"it is written again, not renewed, was absent": {isWritten, false, false, 1},
+		"it ends, and was found":                       {ends, true, nil, 1},
+		"it ends, and was unreadable":                  {ends, false, malformed("1"), 1},
+		"a list lacks it, it was found":                {isNotListed, true, nil, 1},
+		"it is renewed, and was found":                 {isRenewed, true, nil, 1},
+		"it is renewed, and was missing":               {isRenewed, false, nil, 1},
+		"it is renewed, and was unreadable":            {isRenewed, false, malformed("1"), 1},
+		"it is unreadable, and was found":              {isUnreadable, true, nil, 1},
+		"it is unreadable, and was missing":            {isUnreadable, false, nil, 1},
+		"it is unreadable, and was unreadable before":  {isUnreadable, false, malformed("1"), 1},
+		"it is unreadable now, and was found so":       {isUnreadable, false, malformed("2"), 1},
+		"it is written again, not renewed":             {isWritten, true, nil, 0}, // a host that does this all the time must not keep itself from being judged
+		"it is written again, not renewed, was absent": {isWritten, false, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,14 +168,10 @@ func TestAnAnswerFromBeforeAReportChangesNothing(t *testing.T) {
 				want, _ := of()
 				time.Sleep(time.Second)
 				var answer *coordinationv1.Lease
-				var err error
 				if c.found {
 					answer = old
 				}
-				if c.unreadable {
-					err = errors.New("malformed")
-				}
-				cache.Checked("n", asked, answer, err)
+				cache.Checked("n", asked, answer, c.unreadable)
 				got, suspects := of()
 				if got.DeadAt != want.DeadAt || got.Lease != want.Lease || len(suspects) != c.reads {
 					t.Errorf("after the answer: dead at %v, version %q, %d to read, want %v, %q, %d", got.DeadAt, got.Lease, len(suspects), want.DeadAt, want.Lease, c.reads)
@@ -176,6 +179,24 @@ func TestAnAnswerFromBeforeAReportChangesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnUnreadableLeaseThatIsListedAgainNeedsNoOtherRead has a read that is answered after the watch has listed the same state.
+func TestAnUnreadableLeaseThatIsListedAgainNeedsNoOtherRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache, unreadable := lifecycle.NewCache(true, lifecycle.DefaultZoneLabels()), &store.UnreadableError{Version: "1"}
+		cache.Nodes().Set("n", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+		cache.Leases().Unreadable("n", unreadable)
+		time.Sleep(time.Minute)
+		asked := time.Now()
+		time.Sleep(time.Second)
+		cache.Leases().Unreadable("n", unreadable)
+		cache.Checked("n", asked, nil, unreadable)
+		hosts, suspects := cache.Hosts(lifecycle.DefaultPolicy(), lifecycle.Clock{Now: time.Now()})
+		if len(suspects) > 0 || hosts[0].DeadAt.IsZero() || hosts[0].DeadAt.After(asked) || hosts[0].Lease != "1" {
+			t.Errorf("Hosts() = %+v, to read %v, want a host that is dead as long as its Lease has version 1", hosts, suspects)
+		}
+	})
 }
 
 // TestAnAnswerAmidAListIsReplacedByTheList has a read of n's Lease that was requested before a list, and is answered amid it. The

@@ -106,7 +106,7 @@ func (c *checks) readOne(ctx context.Context, name string) error {
 		c.cache.Checked(name, asked, lease, nil)
 	case errors.Is(err, controlplane.ErrNotFound):
 		c.cache.Checked(name, asked, nil, nil)
-	case errors.Is(err, controlplane.ErrInvalid):
+	case errors.Is(err, store.ErrUnreadable):
 		c.cache.Checked(name, asked, nil, err)
 	default:
 		return err

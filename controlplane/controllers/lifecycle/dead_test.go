@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hostler.io/hostler/controlplane/controllers/lifecycle"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // TestWhenAHostCountsAsDead has what a server sees of host n, and of its Lease.
@@ -42,6 +43,12 @@ func TestWhenAHostCountsAsDead(t *testing.T) {
 	}
 	ends := func(c *lifecycle.Cache) { c.Leases().Delete("n") }
 	gone := func(c *lifecycle.Cache) { c.Checked("n", time.Now(), nil, nil) }
+	unreadable := func(version string) see {
+		return func(c *lifecycle.Cache) { c.Leases().Unreadable("n", &store.UnreadableError{Version: version}) }
+	}
+	foundUnreadable := func(version string) see {
+		return func(c *lifecycle.Cache) { c.Checked("n", time.Now(), nil, &store.UnreadableError{Version: version}) }
+	}
 	unlisted := func(c *lifecycle.Cache) { c.Leases().Begin(); c.Leases().Synced() }
 	const (
 		ready, notReady, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
@@ -81,6 +88,13 @@ func TestWhenAHostCountsAsDead(t *testing.T) {
 		"a report":                                 {keepsLeases: true, sees: []see{node("u", ready), lease(40), wait(10 * sec), node("u", notReady)}, want: 60 * sec},
 		"no renewal since the store answers again": {keepsLeases: true, sees: []see{node("u", ready), lease(40)}, since: 30 * sec, want: 80 * sec},
 		"no renewal of a host that is Unknown":     {keepsLeases: true, sees: []see{node("u", unknown), lease(40)}, since: 30 * sec, want: 80 * sec},
+		"a Lease that cannot be read":              {sees: []see{node("u", ready), unreadable("1")}, want: 50 * sec},
+		"one that could be read before":            {sees: []see{node("u", ready), lease(40), wait(10 * sec), unreadable("2")}, want: 50 * sec},
+		"one that is reported again":               {sees: []see{node("u", ready), unreadable("1"), wait(10 * sec), unreadable("1")}, want: 50 * sec},
+		"one that is read again":                   {sees: []see{node("u", ready), unreadable("1"), wait(10 * sec), foundUnreadable("1")}, want: 50 * sec},
+		"an unreadable one that is written again":  {sees: []see{node("u", ready), unreadable("1"), wait(10 * sec), unreadable("2")}, want: 60 * sec},
+		"one that was written again, by a read":    {keepsLeases: true, sees: []see{node("u", ready), unreadable("1"), wait(10 * sec), foundUnreadable("2")}, want: 60 * sec},
+		"one that can be read again":               {sees: []see{node("u", ready), unreadable("1"), wait(10 * sec), lease(40)}, want: 50 * sec},
 		"a renewal of a host that is Unknown":      {keepsLeases: true, sees: []see{node("u", unknown), lease(40), wait(10 * sec), lease(40)}, want: 60 * sec},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -128,20 +128,31 @@ func (f leaseFollower) reported(name string) {
 // the lock.
 func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 	delete(c.unreadable, store.Leases.Key(lease.Name))
-	before, known := c.lives[lease.Name]
-	now := leaseEntry{
-		present: true, listed: before.listed, version: lease.ResourceVersion, renewal: digest(controlplane.Renewal(lease)), renewed: before.renewed,
-		duration: durationOf(lease.Spec.LeaseDurationSeconds), signAt: before.signAt, checkedAt: before.checkedAt, heardAt: before.heardAt,
-		reportedAt: before.reportedAt,
-	}
+	now := c.lives[lease.Name]
+	now.version, now.renewal, now.duration = lease.ResourceVersion, renewalOf(lease, nil), durationOf(lease.Spec.LeaseDurationSeconds)
 	_, now.rebooting = lease.Annotations[controlplane.AnnotationRebooting]
+	c.record(lease.Name, now, heard)
+}
+
+// recordUnreadable is renew for a Lease that cannot be read. Its duration is the last known one.
+func (c *Cache) recordUnreadable(name string, err error, heard time.Time) {
+	c.unreadable[store.Leases.Key(name)] = err
+	now := c.lives[name]
+	now.version, now.renewal, now.rebooting = versionOf(err), renewalOf(nil, err), true
+	c.record(name, now, heard)
+}
+
+// record records the present state of a Lease.
+func (c *Cache) record(name string, now leaseEntry, heard time.Time) {
+	before, known := c.lives[name]
+	now.present = true
 	if !before.present || before.renewal != now.renewal {
 		now.signAt, now.checkedAt = time.Now(), time.Time{}
 		if known || c.synced[1] {
 			now.renewed, now.heardAt = now.signAt, latest(now.heardAt, heard)
 		}
 	}
-	c.lives[lease.Name] = now
+	c.lives[name] = now
 	if !before.present || before.duration != now.duration {
 		c.send()
 	}
@@ -151,17 +162,8 @@ func (c *Cache) renew(lease *coordinationv1.Lease, heard time.Time) {
 func (f leaseFollower) Unreadable(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.recordUnreadable(name, err)
+	f.recordUnreadable(name, err, f.leases.ConfirmedAt())
 	f.reported(name)
-}
-
-// recordUnreadable records a Lease that cannot be read. The caller has the lock.
-func (c *Cache) recordUnreadable(name string, err error) {
-	c.unreadable[store.Leases.Key(name)] = err
-	l := c.lives[name]
-	l.present, l.signAt = true, time.Now()
-	l.renewed = l.signAt
-	c.lives[name] = l
 }
 
 // Delete implements store.Follower.

@@ -345,6 +345,34 @@ func TestAnUnreadableLeaseStopsNoOther(t *testing.T) {
 	}
 }
 
+// TestALeaseThatNobodyCanReadKeepsNoHostAlive has a host that has written something else over its Lease, and then died, and
+// one that writes it at each renewal.
+func TestALeaseThatNobodyCanReadKeepsNoHostAlive(t *testing.T) {
+	for _, endsLeases := range []bool{true, false} {
+		inBubble(t, endsLeases, func(t *testing.T, f fakes) {
+			for i := range 3 {
+				f.agent(fmt.Sprintf("alive%d", i), "a")
+			}
+			kill := f.agent("h", "a")
+			f.report("writes", "a")
+			f.store.PutRaw(store.Leases, "writes", []byte("{"))
+			f.serve("s", lifecycle.DefaultPolicy())
+			pass(30 * time.Second)
+			kill()
+			f.store.PutRaw(store.Leases, "h", []byte("{"))
+			for range 7 {
+				f.want("h", stateReady)
+				f.want("writes", stateReady)
+				pass(5 * time.Second)
+				f.store.PutRaw(store.Leases, "writes", []byte("{"))
+			}
+			pass(30 * time.Second)
+			f.want("h", stateGone)
+			f.want("writes", stateReady)
+		})
+	}
+}
+
 // TestALeaseThatIsDeletedBetweenTwoNodesIsNoDeath has the collector delete the Lease after its Node, and before the
 // host registers another one and renews.
 func TestALeaseThatIsDeletedBetweenTwoNodesIsNoDeath(t *testing.T) {

@@ -2,11 +2,15 @@ package lifecycle
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
 	"hostler.io/hostler/controlplane"
+	"hostler.io/hostler/controlplane/store"
 )
 
 // nodeEntry is one Node.
@@ -32,7 +36,7 @@ type leaseEntry struct {
 	renewed   time.Time     // last renewal after the Lease was first seen; zero if there was none
 	heardAt   time.Time     // after which it was last renewed; zero if that is not known
 	duration  time.Duration // 0 if unknown, or longer than a Lease may last
-	rebooting bool          // its host has its turn to reboot
+	rebooting bool          // its host has its turn to reboot, or that cannot be read
 	listed    bool
 	// reportedAt is when the watch last reported this Lease, or its end. An answer that was requested before may be older.
 	reportedAt time.Time
@@ -65,6 +69,26 @@ func (c *Cache) deadAt(n nodeEntry, l leaseEntry, policy Policy, clock Clock) ti
 		grace = l.duration
 	}
 	return latest(clock.Since, l.signAt, n.reportAt).Add(grace)
+}
+
+// renewalOf returns the digest of what each renewal of a Lease changes; empty if there is no Lease. Of one that cannot be
+// read, that is the version: nobody but its host may write it.
+func renewalOf(lease *coordinationv1.Lease, unreadable error) string {
+	switch {
+	case unreadable != nil:
+		return digest("unreadable " + versionOf(unreadable))
+	case lease != nil:
+		return digest(controlplane.Renewal(lease))
+	}
+	return ""
+}
+
+// versionOf returns the version of an object that cannot be read; empty if it is not known.
+func versionOf(unreadable error) string {
+	if e, is := errors.AsType[*store.UnreadableError](unreadable); is {
+		return e.Version
+	}
+	return ""
 }
 
 // digest returns a text of fixed length for a text that a host has written.

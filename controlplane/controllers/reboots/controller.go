@@ -42,8 +42,9 @@ const interval = 10 * time.Second
 // know. After that, it only counts as not ready.
 const restoredTime = longHeld
 
-// unseenTime is how long a host that gives no sign of life keeps others from slots. A host can stay Ready without one,
-// by a Lease that cannot be read. After that, it only counts as not ready.
+// unseenTime is how long a host that gives no sign of life keeps others from slots. Its Node can stay Ready without one
+// for the duration of its Lease, which may be an hour, or while the store stores nothing. After that, it only counts as
+// not ready.
 const unseenTime = 5 * time.Minute
 
 // confirmTime is how long a FleetLock client may wait until the Nodes are confirmed. Kubernetes confirms them every ten

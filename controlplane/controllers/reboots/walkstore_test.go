@@ -271,7 +271,7 @@ func check(others []store.Reference, read [allObjects]*entry) error {
 		if e := read[place(other.Kind)]; e != nil {
 			stored = e.object
 		}
-		if err := other.Check(stored); err != nil {
+		if err := other.Check(stored, nil); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,12 +38,8 @@ func (s *fleet) guard(o store.Object, pre store.Preconditions) error {
 		return store.ErrDeposed
 	}
 	for _, other := range pre.Others {
-		o, err := s.read(other.Kind.Metadata(), other.Name)
-		if err != nil && !errors.Is(err, controlplane.ErrNotFound) {
+		if err := other.Check(s.read(other.Kind.Metadata(), other.Name)); err != nil {
 			return fmt.Errorf("%s: %w", other.Kind.Key(other.Name), err)
-		}
-		if err := other.Check(o); err != nil {
-			return err
 		}
 	}
 	for _, p := range pre.Unchanged {

@@ -201,15 +201,25 @@ func checkUnreadable(b *bench) {
 		b.Fatal(err)
 	}
 	f := b.follow(store.Nodes, store.AllChanges)
-	seen := map[string]what{}
+	seen, listed := map[string]what{}, ""
 	f.until(synced, "", func(c call) {
-		if seen[c.name] = c.what; c.what == unreadable && c.err == nil {
-			b.Errorf("Unreadable(%q) without an error", c.name)
+		if seen[c.name] = c.what; c.what == unreadable {
+			listed = b.version(c.err)
 		}
 	})
 	if seen["a"] != set || seen["b"] != unreadable || seen["c"] != set {
 		b.Errorf("calls of the list = %v, want a and c set, and b unreadable", seen)
 	}
+	_, err := b.Store.Get(b.ctx, store.Nodes, "b")
+	if found := b.version(err); found != listed {
+		b.Errorf("version of what cannot be read = %s as listed, %s as read, want the same", listed, found)
+	}
+	requires := func(version string) store.Preconditions {
+		return store.Preconditions{Others: []store.Reference{{Kind: store.Nodes, Name: "b", Version: version}}}
+	}
+	b.update(store.Nodes, "c", requires(listed), "0")
+	b.refused(b.Store, "c", requires("1"), "although another object, which cannot be read, has another version", controlplane.ErrConflict)
+	b.refused(b.Store, "c", requires(""), "although another object exists, which cannot be read", controlplane.ErrConflict)
 	// After this, a store may have to list again.
 	if err := b.PutUnreadable(b.ctx, store.Nodes, "a"); err != nil {
 		b.Fatal(err)
@@ -227,6 +237,16 @@ func checkUnreadable(b *bench) {
 	}
 	f.gone("b")
 	f.end()
+}
+
+// version returns the version in the error of an object that cannot be read.
+func (b *bench) version(err error) string {
+	b.Helper()
+	unreadable, is := errors.AsType[*store.UnreadableError](err)
+	if !is || unreadable.Version == "" {
+		b.Fatalf("error of an object that cannot be read = %v, want a version in it", err)
+	}
+	return unreadable.Version
 }
 
 // gone takes calls until the object is deleted, or until a list without it ends.
