@@ -43,8 +43,8 @@ func TestAFileThatAKubeconfigNamesBlocksNobodyEither(t *testing.T) {
 			t.Fatal("Node() or Endpoint() with an authority that hangs does not return")
 		}
 	}
-	pipe := ca + ".pipe" // that is being read
-	if err := errors.Join(os.Rename(ca, pipe), os.WriteFile(ca, text, 0o600), release(pipe, text)); err != nil {
+	pipe, err := os.OpenFile(ca, os.O_WRONLY, 0) // waits until it is being read
+	if err := errors.Join(err, os.Remove(ca), os.WriteFile(ca, text, 0o600), release(pipe, text)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,11 +55,12 @@ func TestAFileThatAKubeconfigNamesBlocksNobodyEither(t *testing.T) {
 }
 
 // release writes to a FIFO that is being read. A reader that has stopped waiting closes it at once.
-func release(pipe string, text []byte) error {
-	if err := os.WriteFile(pipe, text, 0); !errors.Is(err, unix.EPIPE) {
-		return err
+func release(pipe *os.File, text []byte) error {
+	_, err := pipe.Write(text)
+	if errors.Is(err, unix.EPIPE) {
+		err = nil
 	}
-	return nil
+	return errors.Join(err, pipe.Close())
 }
 
 // Reading a FIFO without a writer blocks, like reading a file on a mount whose server is gone.
@@ -74,8 +75,7 @@ func TestAKubeconfigThatHangsBlocksNobody(t *testing.T) {
 	if _, err := client.Node(t.Context(), "n"); err != nil {
 		t.Fatal(err)
 	}
-	pipe := path + ".pipe"
-	if err := errors.Join(os.Remove(path), unix.Mkfifo(pipe, 0o600), os.Link(pipe, path)); err != nil {
+	if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	client.Reconnect()
@@ -99,7 +99,8 @@ func TestAKubeconfigThatHangsBlocksNobody(t *testing.T) {
 
 	// The blocked read began before the file was replaced, so its result is used.
 	client.Reconnect()
-	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(text), 0o600), release(pipe, []byte("torn"))); err != nil {
+	pipe, err := os.OpenFile(path, os.O_WRONLY, 0) // waits until it is being read
+	if err := errors.Join(err, os.Remove(path), os.WriteFile(path, []byte(text), 0o600), release(pipe, []byte("torn"))); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

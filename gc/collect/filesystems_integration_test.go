@@ -21,6 +21,7 @@ import (
 	"hostler.io/hostler/gc/runs"
 	"hostler.io/hostler/gc/survey"
 	"hostler.io/hostler/runtime/cri"
+	"hostler.io/hostler/runtime/local"
 	"hostler.io/hostler/test/lab"
 )
 
@@ -44,7 +45,7 @@ func newRealStore(t *testing.T, o lab.ContainerdOptions) *realStore {
 	t.Helper()
 	s := &realStore{Containerd: lab.ContainerdFor(t, o), log: &logBuffer{}}
 	var err error
-	if s.runtime, err = cri.New(cri.Options{Endpoint: s.Endpoint, Name: "containerd"}); err != nil {
+	if s.runtime, err = cri.New(cri.Options{Endpoint: s.Endpoint, Name: "containerd", Timeouts: local.Timeouts{Query: 5 * time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.runtime.Close() })

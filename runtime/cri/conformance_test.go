@@ -31,7 +31,7 @@ func TestConforms(t *testing.T) {
 			t.Parallel()
 			runtimetest.Run(t, func(t *testing.T) (runtime.Runtime, runtimetest.Driver) {
 				s := newServer(t, f)
-				r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = time.Second })
+				r := s.client(t, func(o *cri.Options) { o.Timeouts.Query = runtimetest.Query(t, time.Second) })
 				return r, serverDriver{runtimetest.FakeDriver{Fake: s.fake}, s}
 			})
 		})

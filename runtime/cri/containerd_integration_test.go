@@ -145,7 +145,7 @@ func startIn(t *testing.T, l *lab.Lab, o lab.ContainerdOptions) (*cri.Runtime, l
 
 func newAdapter(t *testing.T, d labDriver) *cri.Runtime {
 	t.Helper()
-	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: local.Timeouts{Query: 30 * time.Second}})
+	r, err := cri.New(cri.Options{Endpoint: d.Endpoint, Name: "containerd", Timeouts: local.Timeouts{Query: runtimetest.Query(t, 30*time.Second)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,13 @@ func TestDetectContainerd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := new(local.Detector).Detect(t.Context(), []local.Candidate{{Name: "mine", Path: path}}, nil, cri.Ask)
+	var found []local.Detected
+	for range 100 { // on a busy machine, it may answer too late
+		found = new(local.Detector).Detect(t.Context(), []local.Candidate{{Name: "mine", Path: path}}, nil, cri.Ask)
+		if len(found) == 1 && !found[0].NoAnswer() {
+			break
+		}
+	}
 	if len(found) != 1 || found[0].Err != nil || found[0].RuntimeName != "containerd" || found[0].Version == "" {
 		t.Errorf("Detect() = %+v, want mine, a containerd with a version", found)
 	}

@@ -113,7 +113,7 @@ func startDocker(t *testing.T, o lab.DockerOptions) (*docker.Runtime, labDriver)
 
 func newAdapter(t *testing.T, d labDriver) *docker.Runtime {
 	t.Helper()
-	r, err := docker.New(docker.Options{Endpoint: d.Endpoint, Name: "docker", Timeouts: local.Timeouts{Query: 30 * time.Second}})
+	r, err := docker.New(docker.Options{Endpoint: d.Endpoint, Name: "docker", Timeouts: local.Timeouts{Query: runtimetest.Query(t, 30*time.Second)}})
 	if err != nil {
 		t.Fatal(err)
 	}

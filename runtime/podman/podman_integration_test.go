@@ -112,7 +112,7 @@ func startIn(t *testing.T, l *lab.Lab, o lab.PodmanOptions) (*podman.Runtime, la
 
 func newAdapter(t *testing.T, p *lab.Podman, units local.Units) *podman.Runtime {
 	t.Helper()
-	r, err := podman.New(podman.Options{Endpoint: p.Endpoint, Name: "podman", Units: units, Timeouts: local.Timeouts{Query: 30 * time.Second}})
+	r, err := podman.New(podman.Options{Endpoint: p.Endpoint, Name: "podman", Units: units, Timeouts: local.Timeouts{Query: runtimetest.Query(t, 30*time.Second)}})
 	check(t, err)
 	runtimetest.CloseAtEnd(t, r)
 	return r

@@ -90,7 +90,7 @@ func bed(t *testing.T, program func(testing.TB, string) *lab.Runc) (*runc.Runtim
 	d := labDriver{program(t, "")}
 	d.Setenv(t)
 	for tries := 0; ; tries++ {
-		r, err := runc.New(runc.Options{Endpoint: d.Root, Timeouts: local.Timeouts{Query: 30 * time.Second}})
+		r, err := runc.New(runc.Options{Endpoint: d.Root, Timeouts: local.Timeouts{Query: runtimetest.Query(t, 30*time.Second)}})
 		check(t, err)
 		// A program that did not print its version within 2 s is run again only after minutes, but a new
 		// adapter runs it at once.

@@ -387,9 +387,7 @@ func testHang(b *bench) {
 	if b.bare() {
 		return // there is no server that could hang
 	}
-	if _, err := b.Pods(b.ctx); err != nil {
-		b.Fatalf("Pods() = %v", err)
-	}
+	b.eventually("answer before the hang", func() bool { _, err := b.Pods(b.ctx); return err == nil })
 	resume := b.driver.Hang(b)
 	defer resume()
 	start := time.Now()

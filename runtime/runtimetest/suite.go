@@ -125,6 +125,18 @@ func CloseAtEnd(t testing.TB, r runtime.Runtime) {
 // patience bounds every wait for an event that must occur.
 const patience = 5 * time.Minute
 
+// hangs is the case in which the runtime hangs.
+const hangs = "a hanging runtime is unavailable after a deadline"
+
+// Query returns the timeout of queries for the runtime of a Factory: hanging in the case in which
+// the runtime hangs, otherwise longer than any machine takes.
+func Query(t testing.TB, hanging time.Duration) time.Duration {
+	if strings.HasSuffix(t.Name(), "/"+strings.ReplaceAll(hangs, " ", "_")) {
+		return hanging
+	}
+	return patience
+}
+
 // Run tests that the runtimes of the factory satisfy runtime.Runtime. Each case uses its own
 // runtime and real time.
 func Run(t *testing.T, factory Factory) { run(t, factory) }
@@ -190,7 +202,7 @@ var cases = [...]struct {
 	{"a watch ends when its context ends", testWatchEnds, nothing},
 	{"a call ends when its context ends", testCancel, nothing},
 	{"a cancelled stop returns at once", testCancelStop, nothing},
-	{"a hanging runtime is unavailable after a deadline", testHang, nobody},
+	{hangs, testHang, nobody},
 	{"a crashed runtime is unavailable until it restarts", testCrash, nothing},
 	{"concurrent calls succeed", testConcurrent, nothing},
 }
