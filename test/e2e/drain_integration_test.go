@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -116,31 +117,38 @@ func TestAPersonDrainsTheHostAndOpensItAgain(t *testing.T) {
 }
 
 func TestCtrlCEndsADrain(t *testing.T) {
-	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	pod(t, "greedy", nil, time.Hour, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before := mainOf(t, database)
-	a := startAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 2h, gracePeriodCriticalPods: 5s}\n")
 	a.awaitNode()
 
-	cmd := exec.Command(binary, "drain", "--all")
-	cmd.Env = []string{"HOSTLER_SOCKET=" + a.socket}
 	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	check(t, cmd.Start())
-	s := a.await("the drain is seen", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil && len(s.Shutdown.ManualDrain.Pods) == 2 })
-	if s.Shutdown.State == shutdown.Draining {
-		t.Error("a manual drain counts as a shutdown")
-	}
-	mentions(t, "hostler status", a.screen(), "started manually, 0 of 2 pods stopped")
-	r := a.hostler("drain")
-	if r.code != 1 {
-		t.Errorf("a second drain = %d, want 1", r.code)
-	}
-	mentions(t, "its stderr", r.err, "another drain is running", "hint: ")
+	for tries := range 10 {
+		cmd := exec.Command(binary, "drain", "--all")
+		cmd.Env = []string{"HOSTLER_SOCKET=" + a.socket}
+		cmd.Stderr = &errs
+		check(t, cmd.Start())
+		s := a.await("the drain is seen", func(s api.Status) bool { return s.Shutdown.ManualDrain != nil && len(s.Shutdown.ManualDrain.Pods) == 2 })
+		if s.Shutdown.State == shutdown.Draining {
+			t.Error("a manual drain counts as a shutdown")
+		}
+		mentions(t, "hostler status", a.screen(), "started manually, 0 of 2 pods stopped")
+		r := a.hostler("drain")
+		if r.code != 1 {
+			t.Errorf("a second drain = %d, want 1", r.code)
+		}
+		mentions(t, "its stderr", r.err, "another drain is running", "hint: ")
 
-	check(t, cmd.Process.Signal(syscall.SIGINT))
-	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("the drain that was interrupted ended with %v, want exit code 1", err)
+		check(t, cmd.Process.Signal(syscall.SIGINT))
+		if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+			t.Errorf("the drain that was interrupted ended with %v, want exit code 1", err)
+		}
+		if tries == 9 || !strings.Contains(errs.String(), "cannot list the remaining pods") {
+			break
+		}
+		errs.Reset() // on a busy machine, the drain ends later than the command waits for
+		a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ManualDrain == nil })
 	}
 	mentions(t, "its stderr", errs.String(), "interrupted", "still running or stopping: ", "greedy", "database", "stays cordoned", "hostler uncordon")
 	a.await("the drain is over", func(s api.Status) bool { return s.Shutdown.ManualDrain == nil })
@@ -153,10 +161,10 @@ func TestCtrlCEndsADrain(t *testing.T) {
 }
 
 func TestADrainEndsWithTheAgentAndReportsIt(t *testing.T) {
-	pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	pod(t, "greedy", nil, time.Hour, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
 	before := mainOf(t, database)
-	a := startAgent(t, quick+"shutdown: {gracePeriod: 60s, gracePeriodCriticalPods: 5s}\n")
+	a := startAgent(t, quick+"shutdown: {gracePeriod: 2h, gracePeriodCriticalPods: 5s}\n")
 	for _, c := range []struct {
 		end  func()
 		code int

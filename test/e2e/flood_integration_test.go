@@ -62,7 +62,6 @@ func TestAShutdownIsAsGoodWhileListenersAreFlooded(t *testing.T) {
 
 			began := time.Now()
 			check(t, login.Reboot(t.Context()))
-			a.awaitGuard(shutdown.Draining)
 			down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
 			check(t, err)
 			if last := h.emptied(t, began); down.Time.Before(last) {

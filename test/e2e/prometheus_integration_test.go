@@ -22,8 +22,8 @@ import (
 	"hostler.io/hostler/test/lab"
 )
 
-// scrapeInterval is the time between scrapes, and between evaluations of the rules.
-const scrapeInterval = time.Second
+// scrapeInterval is the time between scrapes, between evaluations of the rules, and the longest time of a scrape.
+const scrapeInterval = 2 * time.Second
 
 // prometheus is a Prometheus with the packaged alerts.
 type prometheus struct {

@@ -13,8 +13,10 @@ import (
 
 	imageapi "github.com/containerd/containerd/api/services/images/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"hostler.io/hostler/agent/api"
@@ -39,12 +41,18 @@ type imageRace struct {
 }
 
 // run runs a container as an orchestrator does: it pulls a missing image, and retries if the
-// creation fails. The container has to run to its end, whatever is collected.
-func (r *imageRace) run(ctx context.Context, pod *lab.Pod, image string) error {
+// creation fails. Each attempt begins with prepare, unless that is nil. The container has to run to
+// its end, whatever is collected.
+func (r *imageRace) run(ctx context.Context, pod *lab.Pod, image string, prepare func() error) error {
 	name := fmt.Sprint("run-", r.runs.Add(1))
 	spec := lab.ContainerSpec{Name: name, Image: image, Command: []string{"sh", "-c", "cat /bin/busybox >/dev/null && exit 7"}}
 	id := ""
 	err := r.untilDone(ctx, func() (err error) {
+		if prepare != nil {
+			if err := prepare(); err != nil {
+				return err
+			}
+		}
 		id, err = r.c.RunContainer(ctx, pod, spec)
 		spec.Attempt++
 		return err
@@ -207,22 +215,26 @@ func TestCollectionBreaksNoConcurrentUse(t *testing.T) {
 			if err := r.pull(ctx, image); err != nil {
 				return err
 			}
-			return r.run(ctx, pod, image)
+			return r.run(ctx, pod, image, nil)
 		})
 	}
 	start("user", func(ctx context.Context, pod *lab.Pod, i int) error { // takes what is there
-		return r.run(ctx, pod, names[i*7%shelf])
+		return r.run(ctx, pod, names[i*7%shelf], nil)
 	})
 	start("builder", func(ctx context.Context, pod *lab.Pod, i int) error {
 		built, tagged := fmt.Sprintf("docker.io/library/built:%d", i), fmt.Sprintf("docker.io/library/release:%d", i)
 		r.builds.Add(1)
-		if _, err := c.Import(ctx, lab.ImageSpec{Names: []string{built}, Layers: []lab.Layer{shared}}); err != nil {
-			return err
-		}
-		if err := r.tag(ctx, built, tagged); err != nil {
-			return err
-		}
-		return r.run(ctx, pod, built)
+		return r.run(ctx, pod, built, func() error { // no registry has it
+			ctx, cancel := context.WithTimeout(ctx, time.Minute) // the import waits in vain if the image is removed before it is listed
+			defer cancel()
+			if _, err := c.Import(ctx, lab.ImageSpec{Names: []string{built}, Layers: []lab.Layer{shared}}); err != nil {
+				return err
+			}
+			if err := r.tag(ctx, built, tagged); grpcstatus.Code(err) != codes.AlreadyExists {
+				return err
+			}
+			return nil
+		})
 	})
 	over := make(chan struct{})
 	go func() { workers.Wait(); close(over) }()

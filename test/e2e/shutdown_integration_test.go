@@ -139,16 +139,6 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 
 	began := time.Now()
 	check(t, login.Reboot(t.Context()))
-	a.awaitGuard(shutdown.Draining)
-	s := a.await("Ready is False because the node drains", func(s api.Status) bool {
-		return condition(s, corev1.NodeReady).Reason == status.ReasonDraining
-	})
-	mentions(t, "message of Ready", condition(s, corev1.NodeReady).Message, "node is shutting down", "since ")
-	if got := condition(s, status.ShutdownProtected).Reason; got != status.ReasonShuttingDown {
-		t.Errorf("reason of ShutdownProtected = %s, want %s", got, status.ReasonShuttingDown)
-	}
-	mentions(t, "hostler status", a.screen(), "is SHUTTING DOWN", "node is shutting down", "shutdown Draining for reboot, ")
-
 	down, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
 	check(t, err)
 	last := h.emptied(t, began)
@@ -159,7 +149,7 @@ func TestARebootWaitsForThePodsInTheirPhases(t *testing.T) {
 	if late := down.Time.Sub(last); late > 5*time.Minute {
 		t.Errorf("the host went down %v after the last container ended, want it at once", late)
 	}
-	s = a.awaitGuard(shutdown.Released)
+	s := a.awaitGuard(shutdown.Released)
 	wantLocks(t, login, "after the release", 0)
 	eventually(t, "the lock is gone from the service manager, too", func() bool { return len(manager.Stored()) == 0 })
 	wantReport(t, s.Shutdown.Current, journal.TriggerShutdown)
@@ -234,6 +224,14 @@ func TestAShutdownThatIsCancelledMeanwhileSparesThePodsNotYetStopped(t *testing.
 	a.awaitGuard(shutdown.Armed)
 	check(t, login.Reboot(t.Context()))
 	a.awaitGuard(shutdown.Draining)
+	s := a.await("Ready is False because the node drains", func(s api.Status) bool {
+		return condition(s, corev1.NodeReady).Reason == status.ReasonDraining
+	})
+	mentions(t, "message of Ready", condition(s, corev1.NodeReady).Message, "node is shutting down", "since ")
+	if got := condition(s, status.ShutdownProtected).Reason; got != status.ReasonShuttingDown {
+		t.Errorf("reason of ShutdownProtected = %s, want %s", got, status.ReasonShuttingDown)
+	}
+	mentions(t, "hostler status", a.screen(), "is SHUTTING DOWN", "node is shutting down", "shutdown Draining for reboot, ")
 
 	// A shutdown that waits for locks cannot be cancelled, but a new logind does not know it.
 	check(t, login.RestartLogind(t.Context()))
@@ -295,9 +293,9 @@ func TestAServiceStopWhileTheSystemStopsDrains(t *testing.T) {
 
 func TestASIGKILLDuringTheDrainIsMadeGoodByTheNextStart(t *testing.T) {
 	login, manager := logind(t), serviceManager(t)
-	greedy := pod(t, "greedy", nil, time.Minute, lab.IgnoreTerm())
+	greedy := pod(t, "greedy", nil, 10*time.Minute, lab.IgnoreTerm())
 	database := pod(t, "database", critical, 0, lab.ServeFor(0))
-	a := newAgent(t, shortPhases)
+	a := newAgent(t, phases)
 	a.notify = manager
 	a.start()
 	a.awaitGuard(shutdown.Armed)
@@ -307,7 +305,10 @@ func TestASIGKILLDuringTheDrainIsMadeGoodByTheNextStart(t *testing.T) {
 	a.kill()
 	wantLocks(t, login, "after SIGKILL", 1)
 	a.start()
-	_, err := login.Manager.AwaitStart(within(t), "reboot.target", began)
+	a.awaitGuard(shutdown.Draining)
+	_, err := containerd.Runtime.StopContainer(t.Context(), stopNow(greedy))
+	check(t, err)
+	_, err = login.Manager.AwaitStart(within(t), "reboot.target", began)
 	check(t, err)
 	greedyEnd, _ := ended(t, greedy)
 	databaseEnd, code := ended(t, database)
@@ -319,10 +320,14 @@ func TestASIGKILLDuringTheDrainIsMadeGoodByTheNextStart(t *testing.T) {
 
 func TestADrainWaitsForAHungRuntimeNoLongerThanItsTime(t *testing.T) {
 	login := logind(t)
-	pod(t, "web", nil, 0, lab.ServeFor(0))
+	web := pod(t, "web", nil, 0, lab.ServeFor(0))
 	a := startAgent(t, quick+"shutdown: {gracePeriod: 3s, gracePeriodCriticalPods: 1s}\n")
 	a.awaitGuard(shutdown.Armed)
 	a.awaitReady(corev1.ConditionTrue)
+	eventually(t, "the journal knows the pod", func() bool {
+		data, err := os.ReadFile(filepath.Join(a.state, "shutdown.json"))
+		return err == nil && strings.Contains(string(data), web.ID)
+	})
 	check(t, containerd.Pause())
 	t.Cleanup(func() { check(t, containerd.Continue()) })
 	began := time.Now()
