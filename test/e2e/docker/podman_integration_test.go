@@ -25,7 +25,7 @@ func runPodman(t *testing.T, p *lab.Podman) {
 	check(t, err)
 	run := func(c lab.PodmanContainer) {
 		t.Helper()
-		c.Image, c.Command, c.Ready, c.Restart = image, lab.ServeFor(time.Second), "ready", "always"
+		c.Image, c.Command, c.Ready, c.Restart, c.StopTimeout = image, lab.ServeFor(time.Second), "ready", "always", 10*time.Minute
 		_, err := p.Run(t.Context(), c)
 		check(t, err)
 	}

@@ -223,10 +223,10 @@ func TestContainersOfACancelledShutdownAreStartedAgain(t *testing.T) {
 				h.run(lab.DockerContainer{Name: name, Restart: policy})
 			}
 			if inTheMiddle {
-				h.run(lab.DockerContainer{Name: "stubborn", Restart: "always", Command: lab.IgnoreTerm(), Ready: "ready"})
+				h.run(lab.DockerContainer{Name: "stubborn", Restart: "always", Command: lab.IgnoreTerm(), Ready: "ready", StopTimeout: 10 * time.Minute})
 			}
 			login := lab.LoginFor(t, lab.LoginOptions{})
-			a := startAgent(t, "shutdown: {gracePeriod: 3m}\n")
+			a := startAgent(t, "shutdown: {gracePeriod: 20m}\n")
 			a.await("the guard is armed", func(s api.Status) bool { return s.Shutdown.State == shutdown.Armed })
 			check(t, login.Reboot(t.Context()))
 			a.await("all are stopped that end", func(s api.Status) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -26,9 +27,9 @@ func TestContainersOfAWithdrawnTaintsDrainAreStartedAgain(t *testing.T) {
 	for name, policy := range map[string]string{"unless": "unless-stopped", "always": "always", "job": "no"} {
 		h.run(lab.DockerContainer{Name: name, Restart: policy})
 	}
-	h.run(lab.DockerContainer{Name: "stubborn", Restart: "always", Command: lab.IgnoreTerm(), Ready: "ready"})
+	h.run(lab.DockerContainer{Name: "stubborn", Restart: "always", Command: lab.IgnoreTerm(), Ready: "ready", StopTimeout: 10 * time.Minute})
 	fleet := etcd.For(t, etcd.Options{})
-	a := startAgent(t, fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s]}}\nnode: {name: n1, onTaint: drain, toleration: 1s}\nstatus: {updateInterval: 1s}\nshutdown: {gracePeriod: 3m}\n", strings.Join(fleet.Endpoints(), ", ")))
+	a := startAgent(t, fmt.Sprintf("controlPlane: {type: etcd, etcd: {endpoints: [%s]}}\nnode: {name: n1, onTaint: drain, toleration: 1s}\nstatus: {updateInterval: 1s}\nshutdown: {gracePeriod: 20m}\n", strings.Join(fleet.Endpoints(), ", ")))
 	a.await("the Node is registered", func(s api.Status) bool { return s.Node != nil && s.Node.UID != "" })
 	taint := func(taints ...corev1.Taint) {
 		t.Helper()

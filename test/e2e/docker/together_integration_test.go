@@ -50,10 +50,10 @@ func TestAllRuntimesOfAHostAreLookedAfterTogether(t *testing.T) {
 		labels  map[string]string
 		command []string
 	}{
-		"web":      {nil, lab.ServeFor(time.Second)},
+		"web":      {map[string]string{"hostler.io/grace-period": "10m"}, lab.ServeFor(time.Second)},
 		"stubborn": {map[string]string{"hostler.io/grace-period": "2s"}, lab.IgnoreTerm()},
-		"dns":      {map[string]string{"hostler.io/critical": "true"}, lab.ServeFor(time.Second)},
-		"clock":    {map[string]string{"hostler.io/priority": "2000000000"}, lab.ServeFor(time.Second)},
+		"dns":      {map[string]string{"hostler.io/critical": "true", "hostler.io/grace-period": "10m"}, lab.ServeFor(time.Second)},
+		"clock":    {map[string]string{"hostler.io/priority": "2000000000", "hostler.io/grace-period": "10m"}, lab.ServeFor(time.Second)},
 	} {
 		labels, command := pod.labels, pod.command
 		_, err := c.RunPod(t.Context(), lab.PodSpec{Name: name + "-cri", Labels: labels, Containers: []lab.ContainerSpec{{Name: "main", Image: image, Command: command, Ready: "ready"}}})
