@@ -188,7 +188,7 @@ func (c *cancelled) afterTheRelease() {
 // outOfTime lets logind's delay expire in the middle of a phase. logind continues, fails and
 // reports it. Its delay is reduced while the agent is stopped.
 func (c *cancelled) outOfTime() {
-	grace := c.waits * 3 / 2
+	grace := 2 * c.waits
 	c.m.Deploy(machine.Pod{Name: "stubborn", Grace: grace, Containers: []machine.ContainerSpec{{Name: "main", IgnoresTERM: true}}})
 	c.refill()
 	c.m.Run(fmt.Sprintf(`agent=$(systemctl show -P MainPID hostler)

@@ -30,12 +30,12 @@ until [ -s /run/left ]; do sleep 0.1; done
 		m.Write(folder+"runs", `#!/bin/sh
 # hostler:
 #   interval: 1s
-#   timeout: 1m
+#   timeout: 1h
 #   user: root
 trap 'echo told >/run/told' TERM
 [ -e /run/hold ] || exit 0
 touch /run/held
-sleep 60
+sleep 3000
 `)
 		m.Run("chmod 755 " + folder + "*")
 		for _, kind := range []corev1.NodeConditionType{"hostler.io/Leaves", "hostler.io/Runs"} {

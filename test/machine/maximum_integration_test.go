@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hostler.io/hostler/agent/api"
-	"hostler.io/hostler/agent/doctor"
 	"hostler.io/hostler/shutdown"
 	"hostler.io/hostler/shutdown/journal"
 	"hostler.io/hostler/shutdown/plan"
@@ -147,7 +146,7 @@ func enough(t *testing.T, m *machine.Machine, source string) {
 	if p := machine.Ask[api.ShutdownPlan](m, "/v1/shutdown/plan"); phasesTake(p) != wanted {
 		t.Errorf("the phases are planned to take %v, want all of %v", phasesTake(p), wanted)
 	}
-	if d := machine.Ask[doctor.Report](m, "/v1/doctor"); !d.Protected {
+	if d, _ := diagnosis(t, m); !d.Protected {
 		t.Errorf("hostler doctor = %+v, want pods protected", d)
 	}
 }
@@ -175,7 +174,7 @@ func tooLittle(t *testing.T, m *machine.Machine, grants time.Duration, source, b
 		t.Errorf("critical pods are planned to get %v, want %v", critical.Grace, share)
 	}
 	expectMetric(t, m, fmt.Sprintf("too little from %s", blames), false)
-	d := machine.Ask[doctor.Report](m, "/v1/doctor")
+	d, _ := diagnosis(t, m)
 	if d.Protected {
 		t.Errorf("hostler doctor = %+v, want pods not protected", d)
 	}
@@ -301,7 +300,7 @@ func shortestShutdown(t *testing.T, m *machine.Machine) (faults []string, prompt
 		Granted: metav1.Duration{Duration: logindsOwn}, Wanted: metav1.Duration{Duration: wanted}, Had: metav1.Duration{Duration: logindsOwn - plan.Reserve(logindsOwn)},
 	}
 	if c.last.Shortened == nil || *c.last.Shortened != short || c.last.Trigger != journal.TriggerShutdown {
-		t.Errorf("LastShutdown() = %+v, want one of which it says that %v", c.last, &short)
+		fault("LastShutdown() = %+v, want one of which it says that %v", c.last, &short)
 	}
 	if !c.last.Graceful {
 		fault("LastShutdown() = %+v, want a graceful one", c.last)

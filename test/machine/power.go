@@ -204,12 +204,12 @@ func (m *Machine) leave(dist string) {
 	select {
 	case <-m.bed.off():
 	default:
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		text, err = m.journals(ctx)
 	}
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		if err = errors.Join(m.bed.cut(), m.bed.start()); err == nil {
 			text, err = m.journals(ctx)

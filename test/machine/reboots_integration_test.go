@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"hostler.io/hostler/agent/reboot"
 	"hostler.io/hostler/controlplane"
@@ -70,12 +69,10 @@ func (f *fleet) settled(cordoned ...string) {
 	})
 	for i, m := range f.hosts {
 		want := slices.Contains(cordoned, node(i))
-		if s := m.Status(); s.Node == nil || s.Node.Spec.Unschedulable != want {
-			f.Errorf("%s is cordoned: %t, want %t", node(i), !want, want)
-		}
-		if names := strings.Fields(m.Run("docker ps --format '{{.Names}}' | sort")); !slices.Equal(names, []string{"slow", "web"}) {
-			f.Errorf("containers of %s after its reboot = %q, want slow and web", node(i), names)
-		}
+		m.Eventually(fmt.Sprintf("%s is cordoned: %t, and web and slow run", node(i), want), func() bool {
+			s, err := m.TryStatus()
+			return err == nil && s.Node != nil && s.Node.Spec.Unschedulable == want && m.Run("docker ps --format '{{.Names}}' | sort") == "slow\nweb\n"
+		})
 	}
 }
 
@@ -84,7 +81,7 @@ func node(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
 // try runs a command in a machine that may be going down.
 func (f *fleet) try(m *machine.Machine, command string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Context()), machine.Patience)
 	defer cancel()
 	if r, err := m.Try(ctx, command); err != nil || r.Code != 0 {
 		f.Logf("`%s` in %s = code %d, %v %s", command, m, r.Code, err, r.Stderr)
@@ -154,7 +151,11 @@ func TestHostsRebootOneAfterTheOther(t *testing.T) {
 	f.powerCutAfterTheBoot(f.hosts[2], node(2))
 
 	m := f.hosts[2]
+	f.hosts[0].Run("systemctl stop hostler-server") // so that no slot is granted before the request is cancelled
+	f.hosts[1].Run("systemctl stop hostler-server")
 	m.Run("hostler reboot --reason test && hostler reboot --cancel")
+	f.hosts[0].Run("systemctl start hostler-server")
+	f.hosts[1].Run("systemctl start hostler-server")
 	if r := machine.Answer[reboot.Report](m, "reboot", "--dry-run"); r.Cancelled != "root" {
 		t.Errorf("report = %+v, want that it was cancelled by root", r.Request)
 	}
@@ -178,12 +179,15 @@ func (f *fleet) disturbedAtEachStep(disturb ...func(*machine.Machine)) {
 		if i < 2 {
 			cordoned = append(cordoned, node(i))
 		}
+		if i == 1 {
+			m.Run("touch " + held)
+		}
 		for _, step := range []controlplane.RebootStep{
 			controlplane.RebootWaiting, controlplane.RebootGranted, controlplane.RebootDraining, controlplane.RebootRebooting, controlplane.RebootVerifying,
 		} {
 			over = append(over, f.on(node(i), step, func() {
 				if i == 1 && step == controlplane.RebootDraining {
-					go f.try(m, "until hostler cordon; do sleep 0.2; done")
+					go f.try(m, "until hostler cordon; do sleep 0.2; done; rm "+held)
 				}
 				disturb[i](m)
 			}))

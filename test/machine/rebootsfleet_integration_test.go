@@ -25,8 +25,11 @@ import (
 	"hostler.io/hostler/test/machine/job"
 )
 
-// slowly is a command that reboots a host a second later.
-const slowly = "usr/local/lib/reboot-slowly"
+// slowly is a command that reboots a host a second later, or once the file held is gone.
+const (
+	slowly = "usr/local/lib/reboot-slowly"
+	held   = "/run/hold-reboot"
+)
 
 // fleet are hosts that share an etcd, and servers on the first two of them.
 type fleet struct {
@@ -51,7 +54,7 @@ func newFleet(t *testing.T, beds ...machine.Bed) *fleet {
 		o.Config = fmt.Sprintf("node: {name: node-%d}\ncontrolPlane: %s", i+1, store) +
 			workloadConfig() + "reboot: {enabled: true, readyFor: 2s, command: sh /" + slowly + "}\nlease: {duration: 10s, renewInterval: 2s}\nstatus: {updateInterval: 1s}\n"
 		o.Files = machine.DockerFiles(o)
-		o.Files[slowly] = "sleep 1\nexec systemctl reboot\n"
+		o.Files[slowly] = "sleep 1\nwhile [ -e " + held + " ]; do sleep 0.1; done\nexec systemctl reboot\n"
 		if bed == machine.Container {
 			maps.Copy(o.Files, machine.ForwardFiles(2379))
 		}

@@ -59,7 +59,7 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 		o.Files = machine.DockerFiles(o)
 		m := machine.Boot(t, o)
 		m.Run("systemctl enable --now docker.socket docker.service && docker load --quiet --input " + job.ImageArchive)
-		flags := "--network none --security-opt apparmor=unconfined --volume " + strings.Join(diaryVolumes(), " --volume ")
+		flags := "--stop-timeout " + graceSeconds + " --network none --security-opt apparmor=unconfined --volume " + strings.Join(diaryVolumes(), " --volume ")
 		units := []string{"shop", "old"}
 		pods := map[string]string{"shop": "shop.service", "old": "old.service", "alone": ""} // and their units
 		client(m, "shop", "/usr/bin/docker run --rm --name shop "+flags+" "+job.Image+" "+inDiary("shop"))
@@ -105,6 +105,9 @@ func TestServicesThatRunContainersAreNotStartedAgain(t *testing.T) {
 			return all
 		}
 		lives := func(want int) {
+			for pod := range pods { // it runs a moment before it has recorded that
+				m.Eventually(fmt.Sprintf("%s has recorded %d runs", pod, want), func() bool { return len(m.Work().Pod(pod)) >= want })
+			}
 			work := m.Work()
 			for pod := range pods {
 				got := work.Pod(pod)

@@ -89,7 +89,7 @@ func newHello() (wire.Hello, error) {
 	if err != nil {
 		return wire.Hello{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	manager := systemd.NewManager("")
 	for {
