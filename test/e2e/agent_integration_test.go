@@ -225,8 +225,11 @@ func (a *agent) await(what string, awaited func(api.Status) bool) api.Status {
 	a.t.Helper()
 	var s api.Status
 	eventually(a.t, what, func() bool {
-		s = a.status()
-		return awaited(s)
+		var err error
+		if s, err = a.api.Status(a.t.Context()); err != nil && !a.running() {
+			a.t.Fatalf("the agent has ended: %v", err)
+		}
+		return err == nil && awaited(s)
 	})
 	return s
 }

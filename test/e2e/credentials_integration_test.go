@@ -108,9 +108,9 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	a.awaitLease(a.status())
 	a.wantPulse(http.StatusOK, 0, "")
 
+	check(t, os.WriteFile(hang, nil, 0o600))
 	before = times()
 	began := time.Now()
-	check(t, os.WriteFile(hang, nil, 0o600))
 	a.await("the lease is overdue because of the plugin", func(s api.Status) bool {
 		return strings.Contains(s.ControlPlane.Overdue, "exec plugin "+plugin) && strings.Contains(s.ControlPlane.Overdue, "returns no credentials")
 	})

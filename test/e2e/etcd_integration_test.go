@@ -99,9 +99,7 @@ func TestAHostOfAFleetInEtcd(t *testing.T) {
 
 	t.Run("a cordon by a person on the host, and one by a person elsewhere", func(t *testing.T) {
 		a.prints("cordon")
-		if !f.node(name).Spec.Unschedulable {
-			t.Error("the node in etcd is not cordoned after hostler cordon, want it to be")
-		}
+		eventually(t, "the node in etcd is cordoned after hostler cordon", func() bool { return f.node(name).Spec.Unschedulable })
 		a.prints("uncordon")
 		node := f.node(name)
 		node.Spec.Unschedulable = true
@@ -214,9 +212,7 @@ func TestAHostOutlivesTheMemberThatItTalksTo(t *testing.T) {
 		return s.Endpoint != used && s.LastError == ""
 	})
 	a.prints("cordon")
-	if node := f.node(name); node == nil || !node.Spec.Unschedulable || !f.alive(name) {
-		t.Errorf("the node with one member less = %v, alive %t, want it cordoned and alive", node, f.alive(name))
-	}
+	eventually(t, "the node with one member less is cordoned and alive", func() bool { node := f.node(name); return node != nil && node.Spec.Unschedulable && f.alive(name) })
 	eventuallyMentions(t, "hostler doctor", a.doctor, "2 of 3 members answer; no answer from "+used)
 	a.stop()
 }

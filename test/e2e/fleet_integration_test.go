@@ -330,9 +330,7 @@ func TestAHostOutlivesADiskThatStalls(t *testing.T) {
 		check(t, m.Thaw())
 		check(t, f.Ready(t.Context(), m))
 	}
-	if node := f.node(name); node == nil || !node.Spec.Unschedulable || !f.alive(name) {
-		t.Errorf("the node with one disk less = %v, alive %t, want it cordoned and alive", node, f.alive(name))
-	}
+	eventually(t, "the node with one disk less is cordoned and alive", func() bool { node := f.node(name); return node != nil && node.Spec.Unschedulable && f.alive(name) })
 
 	for _, m := range f.Members {
 		check(t, m.Freeze())

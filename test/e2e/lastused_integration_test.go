@@ -32,9 +32,11 @@ func imageNamed(a *agent, name string) api.Image {
 func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 	t.Parallel()
 	c := lab.ContainerdFor(t, lab.ContainerdOptions{ImageFSBytes: 256 << 20})
-	const old, renamed = "docker.io/library/horse:1", "docker.io/library/horse:2"
-	_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{old}})
-	check(t, err)
+	const old, renamed, other = "docker.io/library/horse:1", "docker.io/library/horse:2", "docker.io/library/cow:1"
+	for _, name := range []string{other, old} {
+		_, err := c.Pull(t.Context(), lab.ImageSpec{Names: []string{name}})
+		check(t, err)
+	}
 	pulled := time.Now()
 	settings := "runtimes: [{type: cri, endpoint: " + c.Endpoint + "}]\n"
 
@@ -46,13 +48,20 @@ func TestLastUseOfAnImageSurvivesWhatMayCome(t *testing.T) {
 
 	pod, err := c.RunPod(t.Context(), lab.PodSpec{Name: "short"})
 	check(t, err)
+	attempts := uint32(0)
+	use := func(image string) {
+		t.Helper()
+		id, err := c.RunContainer(t.Context(), pod, lab.ContainerSpec{Name: "main", Image: image, Command: lab.ExitWith(0), Attempt: attempts})
+		check(t, err)
+		attempts++
+		_, err = c.AwaitExit(t.Context(), id)
+		check(t, err)
+		_, err = c.Runtime.RemoveContainer(t.Context(), &cri.RemoveContainerRequest{ContainerId: id})
+		check(t, err)
+	}
+	eventually(t, "the agent follows containerd's events", func() bool { use(other); return !imageNamed(a, other).LastUsed.IsZero() })
 	started := time.Now()
-	id, err := c.RunContainer(t.Context(), pod, lab.ContainerSpec{Name: "main", Image: old, Command: lab.ExitWith(0)})
-	check(t, err)
-	_, err = c.AwaitExit(t.Context(), id)
-	check(t, err)
-	_, err = c.Runtime.RemoveContainer(t.Context(), &cri.RemoveContainerRequest{ContainerId: id})
-	check(t, err)
+	use(old)
 	ended := time.Now()
 	var used time.Time
 	eventually(t, "the use is known", func() bool {

@@ -267,7 +267,8 @@ func TestTheAddressIsThatOfTheRouteToTheControlPlane(t *testing.T) {
 	points("10.78.0.1", relay(t, "10.78.0.1", strings.TrimPrefix(c.Server, "https://")))
 	a.prints("reload")
 	follows("the kubeconfig names a server elsewhere", "10.78.0.5", "source of the route to 10.78.0.1 via eth2")
-	if l := loopOf(t, a.status(), "lease"); !l.Healthy || l.Restarts > 0 {
+	s := a.await("the lease's loop is healthy", func(s api.Status) bool { return loopOf(t, s, "lease").Healthy })
+	if l := loopOf(t, s, "lease"); l.Restarts > 0 {
 		t.Errorf("the lease's loop is %+v, want it undisturbed", l)
 	}
 	a.stop()

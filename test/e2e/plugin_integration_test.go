@@ -122,9 +122,7 @@ func TestAHostWhoseControlPlaneIsAPlugin(t *testing.T) {
 	})
 	t.Run("a person on the host", func(t *testing.T) {
 		a.prints("cordon")
-		if !f.node(name).Spec.Unschedulable {
-			t.Error("the fleet has it schedulable after a cordon")
-		}
+		eventually(t, "the fleet has it cordoned", func() bool { return f.node(name).Spec.Unschedulable })
 		a.prints("uncordon")
 		mentions(t, "hostler leave", a.prints("leave"), "deleted Node and Lease")
 		if f.node(name) != nil || !f.renewed(name).IsZero() {

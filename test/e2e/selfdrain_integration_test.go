@@ -181,6 +181,7 @@ func TestALostLeaseDrainsTheHost(t *testing.T) {
 	eventually(t, "the host is alive", func() bool { return f.alive(name) })
 
 	check(t, f.Members[0].Kill())
+	a.await("the lease has ended", func(s api.Status) bool { return s.ControlPlane.Overdue != "" })
 	due := a.selfDrain(selfdrain.Scheduled)
 	if due.Trigger != journal.TriggerLeaseLost || due.DrainsAt.Sub(due.Since) != 10*time.Minute+2*time.Second {
 		t.Errorf("selfDrains = %+v, want one ten minutes after the end of the lease", due)

@@ -103,7 +103,7 @@ func TestAServerYieldsToKubeControllerManager(t *testing.T) {
 	eventually(t, "the server yields", yields("is being renewed"))
 	check(t, c.ControllerManager.Kill())
 	eventually(t, "the server still yields", yields("is no longer renewed"))
-	mentions(t, "hostler fleet status", onOneLine(s.prints("status")), "node-lifecycle Yielding", "clones Leading", "heartbeats NotApplicable", "does not apply to kubernetes", "kube-system/kube-controller-manager", "name the controller in `controllers`")
+	eventuallyMentions(t, "hostler fleet status", func() string { return onOneLine(s.prints("status")) }, "node-lifecycle Yielding", "clones Leading", "heartbeats NotApplicable", "does not apply to kubernetes", "kube-system/kube-controller-manager", "name the controller in `controllers`")
 	s.end(15)
 	s.configure(c.served("controllers: [node-lifecycle]"))
 	s.start()

@@ -114,7 +114,7 @@ func TestAServerEvictsPodsOfAFleetInEtcd(t *testing.T) {
 	f.podBecomes("n2", "at-once", podEvicted)
 	f.podBecomes("n2", "soon", podEvicted)
 	f.podBecomes("n2", "late", podLost)
-	mentions(t, "hostler fleet plan", onOneLine(s.prints("plan")), "pods/n2/default/late - evict the pod", "tolerates for 1h0m0s")
+	eventuallyMentions(t, "hostler fleet plan", func() string { return onOneLine(s.prints("plan")) }, "pods/n2/default/late - evict the pod", "tolerates for 1h0m0s")
 	if got := f.podOn("n1", "other"); got != podWell {
 		t.Errorf("pod of the host that is alive is %s, want %s", got, podWell)
 	}

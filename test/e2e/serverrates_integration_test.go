@@ -85,7 +85,7 @@ func TestARealStoreHasTheRatesOfItsZones(t *testing.T) {
 					all = append(all, node.Name)
 				}
 			}
-			s := startServer(t, e.served("nodeLifecycle: {evictionRate: 0.5, secondaryEvictionRate: 0.25, largeFleetSizeThreshold: 5, deadZone: pause, gracePeriod: 10m, startupGracePeriod: 10m}"))
+			s := startServer(t, e.served("nodeLifecycle: {evictionRate: 0.5, secondaryEvictionRate: 0.25, largeFleetSizeThreshold: 5, deadZone: pause, gracePeriod: 1h, startupGracePeriod: 1h}"))
 			const tainted = "not-ready:NoExecute not-ready:NoSchedule"
 			for zone, least := range map[string]time.Duration{"normal": 2 * time.Second, "partial": 4 * time.Second} {
 				var added []time.Time

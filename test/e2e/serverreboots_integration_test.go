@@ -309,7 +309,7 @@ func TestANodeIsEmptiedBeforeItsReboot(t *testing.T) {
 	for _, s := range []*server{leads, other} {
 		eventuallyMentions(t, "hostler fleet slots", func() string { return onOneLine(s.prints("slots")) }, "n1 default", "Draining", blocked)
 	}
-	mentions(t, "hostler fleet plan", onOneLine(leads.prints("plan")), "pods/default/web-0", "evict the pod", "disruption budget web")
+	eventuallyMentions(t, "hostler fleet plan", func() string { return onOneLine(leads.prints("plan")) }, "pods/default/web-0", "evict the pod", "disruption budget web")
 	mentions(t, "log", leads.logged(), `msg="pod cannot be evicted now, retrying"`, "pod=default/web-0")
 	// The worker's pod ends meanwhile. Only its kubelet removes it.
 	c.podBecomes("worker", podMoved)
