@@ -164,7 +164,7 @@ func TestAWatchThatCannotContinueStartsAgain(t *testing.T) {
 					read = string(o.Value)
 				case err := <-ended:
 					t.Fatalf("Watch() = %v, want it to read the object again", err)
-				case <-time.After(time.Minute):
+				case <-time.After(5 * time.Minute):
 					t.Fatalf("Watch() reported %q last, want the object from the new read", read)
 				}
 			}

@@ -62,7 +62,7 @@ func TestStopPodKillsWhatItIsGiven(t *testing.T) {
 		"/containers/other/wait": object{"StatusCode": 137},
 		"/containers/late/kill":  http.HandlerFunc(done), "/containers/late/wait": object{"StatusCode": 137},
 	})
-	r := s.client(t, func(o *docker.Options) { o.Timeouts.Teardown = 10 * time.Second })
+	r := s.client(t, func(o *docker.Options) { o.Timeouts.Teardown = 10 * time.Minute })
 	err := r.StopPod(t.Context(), runtime.Pod{ID: "compose:shop", Name: "shop", Containers: []runtime.Container{{ID: "stuck"}, {ID: "other"}, {ID: "gone"}}})
 	if err == nil || !strings.Contains(err.Error(), `stop pod "shop": container "stuck": did not receive an exit event`) {
 		t.Errorf("StopPod() = %v, want that stuck did not end", err)
@@ -174,16 +174,15 @@ func TestAContainerThatHangsHidesNoOther(t *testing.T) {
 		"/containers/a/json": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
 		"/containers/b/json": inspected("2026-11-20T10:00:00.5Z", time.Time{}, object{"StopTimeout": 90}),
 	})
-	r := s.client(t, func(o *docker.Options) { o.Timeouts.Query = 5 * time.Second })
+	r := s.client(t, func(o *docker.Options) { o.Timeouts.Query = time.Second })
+	unknown := func(p runtime.Pod) bool { return p.Name == "b" && p.Containers[0].StopTimeout == nil }
 	for _, asks := range []bool{true, false} {
 		pods, err := r.Pods(t.Context())
-		if err != nil || len(pods) != 2 {
-			t.Fatalf("Pods() = %+v, %v, want both containers", pods, err)
+		for tries := 0; (err != nil || slices.ContainsFunc(pods, unknown)) && tries < 100; tries++ { // on a busy machine, an answer may be too late
+			pods, err = r.Pods(t.Context())
 		}
-		for _, p := range pods {
-			if p.Name == "b" && p.Containers[0].StopTimeout == nil {
-				t.Errorf("Pods() = %+v, want what b was created with", p)
-			}
+		if err != nil || len(pods) != 2 || slices.ContainsFunc(pods, unknown) {
+			t.Fatalf("Pods() = %+v, %v, want both containers, and what b was created with", pods, err)
 		}
 		if asked := slices.Contains(s.asked(), "GET /containers/a/json"); asked != asks {
 			t.Errorf("a was asked of itself: %t, want %t", asked, asks)

@@ -63,9 +63,9 @@ func TestAControlPlane(t *testing.T) {
 		asNode := "--kubeconfig=" + kubeconfig(t, c, kube.Node("silent"))
 		// A node is created with its status. To patch the status, kubectl would have to read it, which
 		// nodes may not.
-		kubectl(t, c, asNode, "create", "-f", manifest(t,
+		ready := kubectl(t, c, asNode, "create", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].reason}", "-f", manifest(t,
 			"{apiVersion: v1, kind: Node, metadata: {name: silent}, status: {conditions: [{type: Ready, status: 'True', reason: Test, message: well}]}}"))
-		if ready := kubectl(t, c, "get", "node", "silent", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].reason}"); ready != "Test" {
+		if ready != "Test" {
 			t.Errorf("the new node is Ready for %q, want its own reason", ready)
 		}
 		kubectl(t, c, "wait", "node/silent", "--for=condition=Ready=Unknown", "--timeout="+long.String())

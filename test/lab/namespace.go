@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -170,7 +169,7 @@ func (l *Lab) outside(foreground bool) (code int, err error) {
 		code = 128 + int(status.Signal())
 	}
 	// PID 1 is reaped only after all processes of its namespace have ended.
-	if err := removeCgroup(l.Cgroup, time.Minute); err != nil {
+	if err := removeCgroup(l.Cgroup, patience); err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
 		if code == 0 {
 			code = 1

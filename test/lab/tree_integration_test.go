@@ -28,7 +28,7 @@ func TestProgramsOfAnotherDebianLeaveNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Run(within(t, time.Minute), lab.RuncContainer{ID: "web", Command: lab.ServeFor(0), Ready: "ready"}); err != nil {
+	if err := r.Run(within(t, 10*time.Minute), lab.RuncContainer{ID: "web", Command: lab.ServeFor(0), Ready: "ready"}); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := os.ReadFile(filepath.Join(r.Root, "web/state.json")); err != nil || !strings.Contains(string(state), filepath.Dir(r.Root)) {

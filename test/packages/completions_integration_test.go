@@ -32,7 +32,7 @@ const typist = `
 				print -r -- "${${REPLY#*@}%@*}"
 			done
 		END
-		TERM=xterm timeout 120 zsh -f /tmp/typist "$@" 2>&1
+		TERM=xterm timeout 600 zsh -f /tmp/typist "$@" 2>&1
 	}
 `
 

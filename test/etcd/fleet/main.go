@@ -21,7 +21,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	answer, err := etcd.Txn(ctx).Then( // both at the same revision
 		clientv3.OpGet("/hostler/nodes/", clientv3.WithPrefix()),

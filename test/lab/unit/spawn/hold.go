@@ -16,7 +16,7 @@ import (
 
 const (
 	// holdTime limits the time of a connection attempt, including the wait for a full queue.
-	holdTime = time.Minute
+	holdTime = 10 * time.Minute
 	// pace is the pause between new connections when all are open.
 	pace = 10 * time.Millisecond
 )
