@@ -43,7 +43,10 @@ func TestARenewalIsOnePutAndOneKeepAlive(t *testing.T) {
 	before := requests(t, c.Members[0])
 	version := objects.None
 	for range 6 { // the renewals of one minute
-		version = put(t, s, lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour})
+		var err error
+		if version, err = s.Put(patient(t), lease, objects.Put{Value: []byte("l"), Instead: version, TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	after := requests(t, c.Members[0])
 	for method, want := range map[string]int{"Txn": 6, "LeaseGrant": 1, "LeaseKeepAlive": 5, "Range": 0, "Authenticate": 0} {

@@ -17,8 +17,11 @@ func TestALogIsReadFromDocker(t *testing.T) {
 	check(t, err)
 	c := runtime.Container{ID: id, Name: "web"}
 	// Docker reads the two streams from separate pipes.
-	if text, err := r.Log(t.Context(), c, 10, 1<<20); err != nil || len(text) != len("one\ntwo\nready\n") {
-		t.Errorf("Log() = %q, %v, want what both streams have", text, err)
+	var text []byte
+	for deadline := time.Now().Add(patience); len(text) != len("one\ntwo\nready\n"); time.Sleep(20 * time.Millisecond) {
+		if text, err = r.Log(t.Context(), c, 10, 1<<20); err != nil || time.Now().After(deadline) {
+			t.Fatalf("Log() = %q, %v, want what both streams have", text, err)
+		}
 	}
 	if text, err := r.Log(t.Context(), c, 1, 3); err != nil || len(text) != 3 {
 		t.Errorf("Log() of a line and three bytes = %q, %v", text, err)

@@ -343,6 +343,7 @@ func TestALeaderThatWasSuspendedWritesNothing(t *testing.T) {
 	eventually(t, "the first server leads", first.leads)
 	second := startServer(t, f.served(""))
 	check(t, first.cmd.Process.Signal(syscall.SIGSTOP))
+	eventually(t, "the first server is suspended", func() bool { return lab.Stopped(first.cmd.Process.Pid) })
 	before := len(first.logged())
 	eventually(t, "the second server leads", second.leads)
 	a.kill()

@@ -44,6 +44,7 @@ func TestDoctorTouchesNoFile(t *testing.T) {
 	a := startAgent(t, quick)
 	a.awaitGuard(shutdown.Armed)
 	check(t, syscall.Kill(a.process.PID, syscall.SIGSTOP)) // the agent writes files itself; doctor reads the rest from others
+	eventually(t, "the agent hangs", func() bool { return lab.Stopped(a.process.PID) })
 	untouchedBy := func(when string) {
 		t.Helper()
 		before := stamps(t, "/etc", "/run/systemd", filepath.Join(a.folder, "state"))

@@ -265,8 +265,15 @@ func (c *Cluster) environment(endpoints []string) []string {
 	return env
 }
 
-func (c *Cluster) ctl(ctx context.Context, endpoints []string, stdin string, args ...string) (string, error) {
-	return c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, args)
+// ctl runs etcdctl, again if the members were too busy to agree.
+func (c *Cluster) ctl(ctx context.Context, endpoints []string, stdin string, args ...string) (out string, err error) {
+	for range 10 {
+		out, err = c.run(ctx, kube.Etcdctl, c.environment(endpoints), stdin, args)
+		if err == nil || !strings.Contains(err.Error(), "etcdserver: request timed out") && !strings.Contains(err.Error(), "etcdserver: leader changed") {
+			break
+		}
+	}
+	return out, err
 }
 
 func (c *Cluster) run(ctx context.Context, program kube.Program, env []string, stdin string, args []string) (string, error) {

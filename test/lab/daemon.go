@@ -130,7 +130,7 @@ func (d *Daemon) Pause() error {
 	if err := d.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patience); !stopped(pid); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !Stopped(pid); time.Sleep(time.Millisecond) {
 		if d.PID() != pid || time.Now().After(deadline) {
 			return fmt.Errorf("pause %s: it has not stopped", d.name)
 		}
@@ -138,8 +138,8 @@ func (d *Daemon) Pause() error {
 	return nil
 }
 
-// stopped reports whether all threads of a process are stopped.
-func stopped(pid int) bool {
+// Stopped reports whether all threads of a process are stopped, which is a moment after the signal.
+func Stopped(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(threads) == 0 {
 		return false
